@@ -1,0 +1,262 @@
+#include "tracer/config.h"
+
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace torchprof {
+namespace {
+
+constexpr Setting kSettings[] = {
+    {"TORCHPROF_OUTPUT", "--output", 'o', false, "DIR",
+     "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
+    {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC", "which part of the run is captured; this version: all [all]"},
+    {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
+     "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
+    {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
+    {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
+    {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
+    {"TORCHPROF_GPU", "--gpu", 0, false, "on|off", "GPU activity through CUPTI [on]"},
+    {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit", "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
+    {"TORCHPROF_NATIVE", "--native", 0, false, "on|off", "native frames with operators, launches and allocations [off]"},
+    {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of matmul and convolution [on]"},
+    {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE", "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
+    {"TORCHPROF_KEEP", "--keep", 0, false, "first|last", "at the size limit: stop, or recycle the oldest; this version: first [first]"},
+    {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]", "what is written at the end: kineto, table, none [kineto,table]"},
+    {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
+    {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
+};
+
+enum Index { kOutput, kWindow, kPython, kOps, kShapes, kMemory, kGpu, kNvtx, kNative, kFlops, kMaxSize, kKeep, kFormat, kQuiet, kKeepSpool };
+static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
+
+constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
+constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
+constexpr const char* kKeeps[] = {"first", "last"};
+constexpr const char* kOnOff[] = {"off", "on"};
+constexpr const char* kFormats[] = {"kineto", "table", "none"};
+
+__attribute__((format(printf, 2, 3))) bool fail(ErrorText& error, const char* format, ...) noexcept {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error.text, sizeof(error.text), format, args);
+  va_end(args);
+  return false;
+}
+
+template <size_t N>
+int index_of(const char* const (&names)[N], const char* value, size_t length) noexcept {
+  for (size_t i = 0; i < N; ++i)
+    if (strlen(names[i]) == length && strncmp(names[i], value, length) == 0) return static_cast<int>(i);
+  return -1;
+}
+
+template <size_t N, class T>
+bool choose(const char* const (&names)[N], const char* value, const char* shown_as, T& out, ErrorText& error) noexcept {
+  const int i = index_of(names, value, strlen(value));
+  if (i >= 0) {
+    out = static_cast<T>(i);
+    return true;
+  }
+  char allowed[128] = "";
+  for (size_t k = 0; k < N; ++k) {
+    if (k) strcat(allowed, k + 1 == N ? " or " : ", ");
+    strcat(allowed, names[k]);
+  }
+  return fail(error, "%s: '%s' is not allowed: %s", shown_as, value, allowed);
+}
+
+bool parse_size(const char* value, uint64_t& out) noexcept {
+  if (*value < '0' || *value > '9') return false;
+  char* end = nullptr;
+  const uint64_t number = strtoull(value, &end, 10);
+  int shift = 0;
+  switch (*end) {
+    case 'K': case 'k': shift = 10; break;
+    case 'M': case 'm': shift = 20; break;
+    case 'G': case 'g': shift = 30; break;
+    case 'T': case 't': shift = 40; break;
+    default: break;
+  }
+  if (shift) ++end;
+  if (*end == 'i' && shift) ++end;
+  if (*end == 'B' && shift) ++end;
+  if (*end || number > (uint64_t{1} << 50) >> shift) return false;
+  out = number << shift;
+  return out >= kMinMaxSize;
+}
+
+bool check_formats(const char* value, const char* shown_as, ErrorText& error) noexcept {
+  for (const char* p = value;;) {
+    const size_t n = strcspn(p, ",");
+    if (index_of(kFormats, p, n) < 0)
+      return fail(error, "%s: '%.*s' is not a format of this version: kineto, table or none", shown_as, static_cast<int>(n), p);
+    if (!p[n]) return true;
+    p += n + 1;
+  }
+}
+
+template <size_t N>
+bool copy(char (&out)[N], const char* value, const char* shown_as, ErrorText& error) noexcept {
+  if (strlen(value) >= N) return fail(error, "%s: longer than %zu bytes", shown_as, N - 1);
+  strcpy(out, value);
+  return true;
+}
+
+size_t index_of(const Setting& setting) noexcept { return static_cast<size_t>(&setting - kSettings); }
+
+bool* switch_of(Config& config, size_t index) noexcept {
+  switch (index) {
+    case kOps: return &config.ops;
+    case kShapes: return &config.shapes;
+    case kMemory: return &config.memory;
+    case kGpu: return &config.gpu;
+    case kNative: return &config.native;
+    case kFlops: return &config.flops;
+    case kQuiet: return &config.quiet;
+    case kKeepSpool: return &config.keep_spool;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+std::span<const Setting> settings() noexcept { return kSettings; }
+
+bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as, ErrorText& error) noexcept {
+  const size_t index = index_of(setting);
+  switch (index) {
+    case kOutput:
+      if (!*value) return fail(error, "%s: the run directory needs a name", shown_as);
+      return copy(config.output, value, shown_as, error);
+    case kWindow:
+      if (strcmp(value, "all") != 0)
+        return fail(error, "%s: '%s' is not a window of this version: all", shown_as, value);
+      return copy(config.window, value, shown_as, error);
+    case kPython: return choose(kPythonLevels, value, shown_as, config.python, error);
+    case kNvtx: return choose(kNvtxModes, value, shown_as, config.nvtx, error);
+    case kKeep: {
+      Keep keep = config.keep;
+      if (!choose(kKeeps, value, shown_as, keep, error)) return false;
+      if (keep == Keep::kLast) return fail(error, "%s: 'last' is not there yet in this version: first", shown_as);
+      config.keep = keep;
+      return true;
+    }
+    case kMaxSize: {
+      uint64_t size = 0;
+      if (!parse_size(value, size))
+        return fail(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M", shown_as, value);
+      config.max_size = size;
+      return true;
+    }
+    case kFormat: return check_formats(value, shown_as, error) && copy(config.format, value, shown_as, error);
+    default: break;
+  }
+  bool& target = *switch_of(config, index);
+  if (setting.is_flag) {
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+      return fail(error, "%s: '%s' is not allowed: 0 or 1", shown_as, value);
+    target = *value == '1';
+    return true;
+  }
+  return choose(kOnOff, value, shown_as, target, error);
+}
+
+void value_of(const Config& config, const Setting& setting, char* out, size_t size) noexcept {
+  const size_t index = index_of(setting);
+  switch (index) {
+    case kOutput: snprintf(out, size, "%s", config.output); return;
+    case kWindow: snprintf(out, size, "%s", config.window); return;
+    case kFormat: snprintf(out, size, "%s", config.format); return;
+    case kPython: snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]); return;
+    case kNvtx: snprintf(out, size, "%s", kNvtxModes[static_cast<int>(config.nvtx)]); return;
+    case kKeep: snprintf(out, size, "%s", kKeeps[static_cast<int>(config.keep)]); return;
+    case kMaxSize: snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size)); return;
+    default: break;
+  }
+  const bool on = *switch_of(const_cast<Config&>(config), index);
+  snprintf(out, size, "%s", setting.is_flag ? (on ? "1" : "0") : (on ? "on" : "off"));
+}
+
+bool from_environment(Config& config, ErrorText& error) noexcept {
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (strncmp(*entry, "TORCHPROF_", 10) != 0) continue;
+    const char* equals = strchr(*entry, '=');
+    if (!equals) continue;
+    const auto length = static_cast<size_t>(equals - *entry);
+    const Setting* found = nullptr;
+    for (const Setting& setting : kSettings)
+      if (strlen(setting.variable) == length && strncmp(setting.variable, *entry, length) == 0) found = &setting;
+    const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(*entry, "TORCHPROF_DISABLE", length) == 0;
+    if (!found && !is_disable)
+      return fail(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), *entry);
+    if (found && equals[1] && !assign(config, *found, equals + 1, found->variable, error)) return false;
+  }
+  return true;
+}
+
+bool disabled_by_environment() noexcept {
+  const char* value = getenv("TORCHPROF_DISABLE");
+  return value && *value && strcmp(value, "0") != 0;
+}
+
+bool wanted_by_environment() noexcept {
+  const char* value = getenv(kSettings[kOutput].variable);
+  return value && *value && !disabled_by_environment();
+}
+
+bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept {
+  size_t used = 0;
+  const auto append = [&](const char* text, size_t n) {
+    if (used + n >= size) return false;
+    memcpy(out + used, text, n);
+    used += n;
+    return true;
+  };
+  for (const char* p = pattern; *p; ++p) {
+    char text[256] = "";
+    const char* piece = text;
+    if (*p != '%') {
+      text[0] = *p;
+      text[1] = 0;
+    } else {
+      switch (*++p) {
+        case '%': strcpy(text, "%"); break;
+        case 'p': snprintf(text, sizeof(text), "%d", static_cast<int>(getpid())); break;
+        case 'h':
+          if (gethostname(text, sizeof(text) - 1) != 0) strcpy(text, "localhost");
+          break;
+        case 't': {
+          const time_t now = time(nullptr);
+          tm parts{};
+          localtime_r(&now, &parts);
+          strftime(text, sizeof(text), "%Y%m%d-%H%M%S", &parts);
+          break;
+        }
+        case 'q': {
+          const char* close = p[1] == '{' ? strchr(p + 2, '}') : nullptr;
+          char name[128];
+          if (!close || static_cast<size_t>(close - p - 2) >= sizeof(name))
+            return fail(error, "output '%s': %%q wants a variable: %%q{NAME}", pattern);
+          const auto n = static_cast<size_t>(close - p - 2);
+          memcpy(name, p + 2, n);
+          name[n] = 0;
+          piece = getenv(name);
+          if (!piece) return fail(error, "output '%s': variable %s is not set", pattern, name);
+          p = close;
+          break;
+        }
+        default: return fail(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);
+      }
+    }
+    if (!append(piece, strlen(piece))) return fail(error, "output '%s': the name is too long", pattern);
+  }
+  out[used] = 0;
+  return true;
+}
+
+}  // namespace torchprof

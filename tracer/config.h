@@ -1,0 +1,74 @@
+// What is captured and where it goes: TORCHPROF_* <-> Config, both ways, from one list.
+//
+// This is the only place that reads the environment. Used by the library in somebody else's process (so: no exceptions, no allocation,
+// no static constructors) and by the launcher, whose options are made from the same list.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace torchprof {
+
+enum class PythonLevel : uint8_t { kOff, kModules, kFunctions, kCalls };
+enum class NvtxMode : uint8_t { kOff, kOn, kEmit };
+enum class Keep : uint8_t { kFirst, kLast };
+
+struct Config {
+  char output[PATH_MAX] = "torchprof-%t-%p";  // the run directory, placeholders not expanded
+  char window[256] = "all";
+  char format[256] = "kineto,table";
+  PythonLevel python = PythonLevel::kFunctions;
+  NvtxMode nvtx = NvtxMode::kOn;
+  Keep keep = Keep::kFirst;
+  bool ops = true;
+  bool shapes = true;
+  bool memory = true;
+  bool gpu = true;
+  bool native = false;
+  bool flops = true;
+  bool quiet = false;
+  bool keep_spool = false;
+  uint64_t max_size = uint64_t{4} << 30;  // bytes of spool per process, at least kMinMaxSize
+};
+inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
+
+// One line for people; empty if there is nothing to say.
+struct ErrorText {
+  char text[512] = "";
+};
+
+// One row of the list: an option of `run` and its variable.
+struct Setting {
+  const char* variable;  // "TORCHPROF_PYTHON"
+  const char* option;    // "--python"
+  char short_option;     // 'o', or 0
+  bool is_flag;          // the option takes no value; the variable is 1 or 0
+  const char* value;     // what the option takes, for help: "off|modules|functions|calls"
+  const char* meaning;
+};
+
+std::span<const Setting> settings() noexcept;
+
+// Sets one value. False leaves the config as it was and fills `error` with a line that names `shown_as` (the option or the variable), the
+// value and what is allowed.
+bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as, ErrorText& error) noexcept;
+
+// The value as `assign` takes it, NUL-terminated, cut to `size`.
+void value_of(const Config& config, const Setting& setting, char* out, size_t size) noexcept;
+
+// Fills the config from TORCHPROF_*; a variable that is unset or empty leaves the default. False at the first bad value.
+// A variable TORCHPROF_xyz that is not in the list is a bad value as well: a typing error must not pass for a setting.
+bool from_environment(Config& config, ErrorText& error) noexcept;
+
+// TORCHPROF_DISABLE=1 (anything but empty and 0): the preloaded library does nothing at all.
+bool disabled_by_environment() noexcept;
+// TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
+bool wanted_by_environment() noexcept;
+
+// Replaces %h host, %p process id, %t time (YYYYmmdd-HHMMSS), %q{NAME} variable, %% percent. False: unknown placeholder, unset
+// variable or too long, `error` says which.
+bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept;
+
+}  // namespace torchprof

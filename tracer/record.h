@@ -1,0 +1,241 @@
+// The record: what every source writes, what the spool holds and what every format is made from.
+//
+// Grammar of a spool (tracer/spool.h holds the layout around it):
+//     chunk      := ChunkHeader record*
+//     record     := header payload, little-endian, 8-byte aligned, its length a multiple of 8
+//     header     := 8 bits kind | 12 bits length in words of 8 bytes, header included | 44 bits time
+// Time is in ticks since `ChunkHeader::base`, so a chunk spans at most 2^44 ticks (97 minutes of a 3 GHz TSC); a writer
+// that comes later than that begins a new chunk. Definitions carry time 0.
+//
+// A definition is committed before any record that uses its id. Definitions lie in chunks of their own, in the order in
+// which they were made, so that event chunks can be recycled without losing a name.
+//
+// Events of one thread (track) are in time order. Begin and end are separate records: what was open when the process died
+// is known. They pair by a stack per track; formats/replay.h says how it is kept balanced whatever was lost.
+//
+// Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it does
+// not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
+// Version history: 1, the first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tracer/ids.h"
+
+namespace torchprof {
+
+inline constexpr uint32_t kSpoolVersion = 1;
+
+// X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names and the
+// reader's bounds checks are made from it.
+//   1..31    definitions
+//   32..63   Python
+//   64..95   torch
+//   96..127  threads and the recorder itself
+#define TORCHPROF_RECORDS(X)  \
+  X(1, StringDef, 16)         \
+  X(2, ThreadDef, 24)         \
+  X(3, TorchThreadDef, 24)    \
+  X(4, FunctionDef, 40)       \
+  X(5, ObjectDef, 32)         \
+  X(6, MetaDef, 16)           \
+  X(7, SourceDef, 24)         \
+  X(32, PythonBegin, 16)      \
+  X(33, PythonEnd, 16)        \
+  X(34, PythonFrame, 16)      \
+  X(35, PythonSync, 8)        \
+  X(36, CCallBegin, 16)       \
+  X(37, CCallEnd, 8)          \
+  X(64, OpBegin, 48)          \
+  X(65, OpEnd, 16)            \
+  X(96, ThreadEnd, 8)
+
+enum class Kind : uint8_t {
+#define X(number, name, size) name = number,
+  TORCHPROF_RECORDS(X)
+#undef X
+};
+
+struct RecordHeader {
+  uint64_t bits;
+
+  static constexpr uint64_t kMaxWords = (1u << 12) - 1;
+  static constexpr uint64_t kMaxTime = (uint64_t{1} << 44) - 1;
+  static constexpr RecordHeader make(Kind kind, uint64_t words, uint64_t time) {
+    return {static_cast<uint64_t>(kind) | words << 8 | time << 20};
+  }
+  constexpr Kind kind() const { return static_cast<Kind>(bits & 0xff); }
+  constexpr uint64_t words() const { return bits >> 8 & kMaxWords; }
+  constexpr uint64_t bytes() const { return words() * 8; }
+  constexpr uint64_t time() const { return bits >> 20; }
+};
+
+// ---- definitions ------------------------------------------------------------------------------------------------------
+
+struct StringDef {
+  RecordHeader header;
+  StringId id;
+  uint32_t length;  // bytes of text that follow; any bytes, not checked to be UTF-8; at most kMaxString, longer ones are cut
+};
+inline constexpr uint32_t kMaxString = 32000;
+
+struct ThreadDef {  // may come again for the same track: the later one holds (a thread that changed its name)
+  RecordHeader header;
+  TrackId track;
+  uint32_t tid;  // gettid()
+  StringId name; // as the kernel knows it (at most 15 bytes)
+  uint32_t pad;
+};
+
+struct TorchThreadDef {  // the small number that torch itself gives a thread: RecordFunction::currentThreadId()
+  RecordHeader header;
+  TrackId track;
+  uint32_t pad;
+  uint64_t torch_thread;
+};
+
+enum class FunctionKind : uint8_t { kFunction = 0, kModuleCall = 1, kOptimizerStep = 2 };
+
+struct FunctionDef {  // a Python code object
+  RecordHeader header;
+  FunctionId id;
+  StringId name;       // co_name
+  StringId qualname;   // co_qualname; none before 3.11
+  StringId file;       // co_filename, whole
+  uint32_t line;       // co_firstlineno
+  uint16_t trim;       // bytes at the front of `file` that are an import prefix (an entry of sys.path and the slash)
+  FunctionKind kind;
+  uint8_t pad;
+  uint64_t pad2;
+};
+
+enum class ObjectKind : uint8_t { kModule = 1, kOptimizer = 2 };
+
+struct ObjectDef {  // an object whose calls are told apart; ids are given in the order in which objects were first seen
+  RecordHeader header;
+  ObjectId id;
+  StringId class_name;  // type(self).__name__
+  uint64_t address;     // for people only: addresses are reused, ids are not
+  ObjectKind kind;
+  uint8_t pad[7];
+};
+
+struct MetaDef {  // a fact about the process: "python.version", "torch.library" ...; the later one holds
+  RecordHeader header;
+  StringId key;
+  StringId value;
+};
+
+enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };
+
+struct SourceDef {  // what is captured, what is not and why; the later one holds
+  RecordHeader header;
+  StringId source;  // "python", "operators" ...
+  StringId detail;  // how it is captured, or why not: one line for people
+  SourceState state;
+  uint8_t pad[7];
+};
+
+// ---- Python -----------------------------------------------------------------------------------------------------------
+
+struct PythonBegin {  // a Python function is entered or resumed
+  RecordHeader header;
+  FunctionId function;
+  ObjectId object;  // the nn.Module or optimizer; none for plain functions
+};
+
+struct PythonEnd {  // it returns, yields or is unwound
+  RecordHeader header;
+  FunctionId function;  // of the frame that ends: tells a lost record from a real one
+  uint32_t pad;
+};
+
+struct PythonFrame {  // was on the stack already when capture began on this thread; outermost first
+  RecordHeader header;
+  FunctionId function;
+  ObjectId object;
+};
+
+struct PythonSync {  // the thread's Python stack is about to be restated by PythonFrame records: all that was open is closed
+  RecordHeader header;
+};
+
+struct CCallBegin {
+  RecordHeader header;
+  StringId name;  // the callable's repr without its address: "<built-in method append of list object>"
+  uint32_t pad;
+};
+
+struct CCallEnd {  // ends the innermost span if that is a C call
+  RecordHeader header;
+};
+
+// ---- torch ------------------------------------------------------------------------------------------------------------
+
+// at::RecordScope, the same numbers in every torch from 1.13 to 2.14 (torch_abi.h).
+enum class OpScope : uint8_t {
+  kFunction = 0,
+  kBackwardFunction = 1,
+  kTorchScriptFunction = 2,
+  kKernelFunctionDtype = 3,
+  kCustomClass = 4,
+  kBuildFeature = 5,
+  kLiteInterpreter = 6,
+  kUserScope = 7,
+  kStaticRuntimeOp = 8,
+  kStaticRuntimeModel = 9,
+};
+
+struct OpBegin {
+  RecordHeader header;
+  StringId name;
+  OpScope scope;
+  uint8_t is_async;       // may end on another thread
+  uint8_t pad[2];
+  int64_t sequence;       // autograd's number, -1 if none
+  uint64_t handle;        // at::RecordFunction::handle(), 0 if the layout is unknown
+  uint64_t fwd_thread;    // torch's number of the thread that ran the forward operator; 0 if this is none of a backward
+  uint64_t key;           // pairs with OpEnd::key: unique among the operators that are open in this process
+};
+
+struct OpEnd {
+  RecordHeader header;
+  uint64_t key;
+};
+
+// ---- the recorder -----------------------------------------------------------------------------------------------------
+
+struct ThreadEnd {  // the thread is ending: nothing of it stays open
+  RecordHeader header;
+};
+
+#define X(number, name, size)                                                     \
+  static_assert(sizeof(name) == (size), #name " and the list of records disagree"); \
+  static_assert(std::is_trivially_copyable_v<name> && alignof(name) == 8);
+TORCHPROF_RECORDS(X)
+#undef X
+
+// Bytes of the fixed part; 0 for a kind that this build does not know.
+constexpr uint64_t fixed_size(Kind kind) {
+  switch (kind) {
+#define X(number, name, size) \
+  case Kind::name: return size;
+    TORCHPROF_RECORDS(X)
+#undef X
+  }
+  return 0;
+}
+
+constexpr bool is_definition(Kind kind) { return static_cast<uint8_t>(kind) < 32; }
+
+template <class R>
+inline constexpr Kind kKindOf = Kind{};
+#define X(number, name, size) \
+  template <>                 \
+  inline constexpr Kind kKindOf<name> = Kind::name;
+TORCHPROF_RECORDS(X)
+#undef X
+
+}  // namespace torchprof
