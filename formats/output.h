@@ -1,0 +1,66 @@
+// A file that appears complete or not at all.
+//
+// Bytes go to NAME.tmp in the same directory, which commit() renames to NAME. A writer that fails (full disk, no
+// permission) or is destroyed before commit() removes the temporary and leaves NAME as it was. Names that end in ".gz"
+// are compressed: one gzip member. Errors are thrown as Error with the name and the cause. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct z_stream_s;
+
+namespace torchprof::formats {
+
+class Output {
+ public:
+  explicit Output(const std::filesystem::path& file);
+  explicit Output(std::string& memory);  // uncompressed, appended to `memory`; commit() brings the last of it
+  ~Output();
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  // Room for `bytes` (at most kMaxReserve) at the returned place; advance() says how many were used. The way of the hot
+  // loops.
+  static constexpr size_t kMaxReserve = 64 * 1024;
+  char* reserve(size_t bytes) {
+    if (static_cast<size_t>(end_ - at_) < bytes) [[unlikely]]
+      flush();
+    return at_;
+  }
+  void advance(char* to) { at_ = to; }
+  void write(std::string_view text);
+
+  void commit();
+  // Bytes given to write() so far, before compression; and on the disk (complete after commit()).
+  uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - buffer_.data()); }
+  uint64_t bytes_out() const { return written_; }
+
+ private:
+  void flush();
+  void sink(const char* data, size_t size);
+  void deflate_some(const char* data, size_t size, bool last);
+  void write_all(const char* data, size_t size);
+  [[noreturn]] void fail(const std::string& what, int error);
+  void discard() noexcept;
+
+  std::filesystem::path file_;
+  std::filesystem::path temporary_;
+  std::string* memory_ = nullptr;
+  int fd_ = -1;
+  std::unique_ptr<z_stream_s> gzip_;
+  std::vector<char> buffer_;
+  std::vector<char> compressed_;
+  char* at_ = nullptr;
+  char* end_ = nullptr;
+  uint64_t flushed_ = 0;
+  uint64_t written_ = 0;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,39 @@
+// Tables for people: operators, modules, Python functions, steps, and what was captured and lost.
+//
+//   total   time in which a call of this name was open on its thread; a call inside another of the same name
+//   (recursion) adds nothing self    time in calls of this name less the time in what they called: for operators other
+//   operators, for Python other Python frames.
+//           So the self times of one kind add up to the time in which any of that kind ran
+//   calls   how often it began
+//   step    from the end of the step before (the first: from the first event) to its own end. A step is a
+//   `ProfilerStep#N` annotation if there are
+//           any (then its own begin and end count); otherwise it ends where an `Optimizer.step#...` annotation ends,
+//           counted by optimizer, those of the optimizer with the most
+// Times of several threads and processes add up, so a total may pass the wall clock.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/trace.h"
+
+namespace torchprof::formats {
+
+struct TableOptions {
+  std::vector<std::string> tables;  // of table_names(); empty: those that a summary shows
+  size_t rows = 15;                 // of each table
+};
+
+// What `report` may be asked for: "ops", "modules", "python", "steps", "processes".
+const std::vector<std::string>& table_names();
+
+// What `torchprof run` prints at its end and writes to summary.txt. Lines of at most 120 columns, a newline at the end.
+// Always valid UTF-8.
+std::string summary_text(const Trace& trace, const TableOptions& options = {});
+
+// The same from a trace file, ours or torch.profiler's, .json or .json.gz. Throws Error naming the file and the cause.
+std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options = {});
+
+}  // namespace torchprof::formats

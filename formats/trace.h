@@ -1,0 +1,107 @@
+// The trace model: all spools of a run on one clock -> processes -> tracks. Events stay in the mapped files;
+// formats/replay.h walks them.
+//
+//  * load() never throws for one bad spool: it is listed in Trace::unreadable and the others still load.
+//  * Every string_view points into a mapped file and lives as long as the Trace. The bytes are as the program had them:
+//  not
+//    checked to be UTF-8, control characters and all.
+//  * A Trace is immutable: processes may be written from several threads at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tracer/clock.h"
+#include "tracer/ids.h"
+#include "tracer/record.h"
+#include "tracer/spool_reader.h"
+
+namespace torchprof::formats {
+
+struct Source {  // SourceDef: what was captured, what not and why
+  std::string_view name;
+  SourceState state;
+  std::string_view detail;
+};
+
+struct Meta {  // MetaDef
+  std::string_view key;
+  std::string_view value;
+};
+
+struct Track {  // a thread of the process
+  TrackId id;
+  uint32_t tid = 0;
+  std::string_view name;                // as the kernel knew it last
+  std::vector<uint64_t> torch_threads;  // the numbers that torch gave it, mostly one or none
+  std::vector<uint32_t> chunks;         // indices into SpoolReader::chunks(), in time order
+};
+
+struct EventCounts {       // records, before they are paired
+  uint64_t python = 0;     // PythonBegin and PythonFrame
+  uint64_t c_calls = 0;    // CCallBegin
+  uint64_t operators = 0;  // OpBegin
+  uint64_t records = 0;    // all event records, ends included
+  uint64_t unknown = 0;    // of kinds that this build does not know
+  EventCounts& operator+=(const EventCounts& other);
+};
+
+using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // events not recorded, by LossCause
+const char* loss_text(LossCause cause);                                       // "the size limit was reached"
+
+struct Process {
+  std::filesystem::path file;  // the spool
+  uint32_t pid = 0;            // two processes may share a pid: exec, or two hosts
+  uint32_t parent_pid = 0;
+  std::string_view host;
+  std::vector<std::string_view> command;  // argv
+  std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
+  bool clean_exit = false;                // false: killed, _exit, exec, or still running
+  UnixNs start;                           // the spool was opened
+  UnixNs end;                             // the clean exit, otherwise the last that is known; never before start
+  std::vector<Source> sources;
+  std::vector<Meta> metadata;
+  Losses lost{};
+  Damage damage;
+  EventCounts counts;
+
+  std::vector<Track> tracks;  // in the order in which they were defined; a track without a ThreadDef has tid 0
+  // By id; entry 0 and ids that were never defined are empty (default constructed).
+  std::vector<std::string_view> strings;
+  std::vector<FunctionDef> functions;
+  std::vector<ObjectDef> objects;
+  std::shared_ptr<const SpoolReader> spool;
+  clock::Converter clock;
+
+  std::string_view string(StringId id) const {
+    return id.value < strings.size() ? strings[id.value] : std::string_view{};
+  }
+  std::string_view meta(std::string_view key) const;  // empty if there is none
+  uint64_t total_lost() const;
+};
+
+struct Unreadable {
+  std::filesystem::path file;
+  std::string reason;  // one line for people, without the file's name
+};
+
+struct Trace {
+  std::vector<Process> processes;  // by start, then pid
+  std::vector<Unreadable> unreadable;
+  UnixNs start;  // of the earliest process
+  UnixNs end;    // of the latest
+};
+
+// Spools of processes of one host that count the same TSC are put on one common rate and offset (the widest baseline of
+// all), so that their events line up.
+Trace load(const std::vector<std::filesystem::path>& spools);
+
+// The files named *.spool of a directory, sorted. Throws Error if it cannot be listed.
+std::vector<std::filesystem::path> find_spools(const std::filesystem::path& directory);
+
+}  // namespace torchprof::formats

@@ -1,0 +1,110 @@
+// Reads a spool that may be cut, torn or hostile: no byte of it is trusted.
+//
+//  * Every whole record before damage is kept, chunk by chunk; what had to be dropped is counted.
+//  * Records of unknown kinds are skipped; words past the struct that this build knows are ignored.
+//  * A reader is immutable after open: any number of threads may iterate. All views point into the mapping and live as
+//  long as it.
+//  * Nothing here throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tracer/record.h"
+#include "tracer/spool.h"
+
+namespace torchprof {
+
+// What the reader could not use. All zero for a spool that is whole, also for one whose process was killed.
+struct Damage {
+  uint64_t chunks = 0;   // chunks dropped as a whole: header not one, or cut off
+  uint64_t bytes = 0;    // bytes of chunks that were begun and could not be read to their end
+  uint64_t records = 0;  // records that are whole but name something undefined or impossible
+  explicit operator bool() const { return chunks != 0 || bytes != 0 || records != 0; }
+  Damage& operator+=(const Damage& other);
+};
+
+struct ChunkView {
+  ChunkKind kind;
+  TrackId track;
+  uint32_t sequence;
+  ClockSample base;
+  std::span<const std::byte> records;  // 8-byte aligned; cut down to what the file really holds
+};
+
+// One whole record: `fixed_size(kind)` bytes at least are there.
+class RecordView {
+ public:
+  RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data_); }
+  Kind kind() const { return header().kind(); }
+  Ticks time(const ClockSample& base) const { return {base.ticks.value + header().time()}; }
+  template <class R>
+  const R& as() const {  // only if kind() is that of R
+    return *reinterpret_cast<const R*>(data_);
+  }
+  // The text of a StringDef; cut to the record if `length` says more (then `whole` is false).
+  std::string_view text(bool& whole) const;
+
+ private:
+  friend class RecordCursor;
+  const std::byte* data_ = nullptr;
+};
+
+// Walks the whole records of one chunk.
+class RecordCursor {
+ public:
+  explicit RecordCursor(std::span<const std::byte> records) : at_(records.data()), end_(at_ + records.size()) {}
+  // False at the end or at damage. Records of unknown kinds are passed over.
+  bool next(RecordView& record);
+  uint64_t dropped_bytes() const { return dropped_; }  // after next() returned false: what damage cost
+  uint64_t unknown_records() const { return unknown_; }
+
+ private:
+  const std::byte* at_;
+  const std::byte* end_;
+  uint64_t dropped_ = 0;
+  uint64_t unknown_ = 0;
+};
+
+class SpoolReader {
+ public:
+  // Null if the file cannot be read or is not a spool of a version that this build knows; `error` then says why,
+  // without the file's name.
+  static std::unique_ptr<const SpoolReader> open(const std::filesystem::path& file, std::string& error);
+  // The same for bytes in memory (8-byte aligned), which must outlive the reader.
+  static std::unique_ptr<const SpoolReader> from_bytes(std::span<const std::byte> bytes, std::string& error);
+  ~SpoolReader();
+  SpoolReader(const SpoolReader&) = delete;
+  SpoolReader& operator=(const SpoolReader&) = delete;
+
+  const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(bytes_.data()); }
+  std::string_view host() const;
+  std::vector<std::string_view> command() const;
+  std::string_view forked_from() const;
+
+  // Usable chunks: definitions first, then events by track; each in the order of its sequence.
+  std::span<const ChunkView> chunks() const { return chunks_; }
+  const Damage& damage() const { return damage_; }                 // found by looking at chunk headers alone
+  uint64_t definition_bytes() const { return definition_bytes_; }  // bounds the ids that can have been defined
+
+  // Tells the kernel that the pages of this chunk are not needed soon. They stay readable.
+  void release(const ChunkView& chunk) const;
+
+ private:
+  SpoolReader() = default;
+  bool parse(std::string& error);
+
+  std::span<const std::byte> bytes_;
+  bool mapped_ = false;
+  std::vector<ChunkView> chunks_;
+  Damage damage_;
+  uint64_t definition_bytes_ = 0;
+};
+
+}  // namespace torchprof
