@@ -1,0 +1,216 @@
+"""What every end-to-end test starts from: the installed tree, a way to run it, and the traces that come out.
+
+TORCHPROF_BUILD names the build directory (default: build/ in the root of the checkout). The tests use what `meson install`
+makes of it, in a directory of their own, so that the tree is used where it was not configured to lie.
+
+Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
+/usr/local/bin and ~/.pyenv. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+"""
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import trace_rules
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Taken out of the environment at once: torchprof refuses TORCHPROF_ variables that it does not know.
+BUILD = pathlib.Path(os.environ.pop("TORCHPROF_BUILD", ROOT / "build")).resolve()
+OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
+
+
+@dataclasses.dataclass
+class Run:
+    """One `torchprof run` that has ended."""
+    status: int          # as subprocess has it: negative for a signal
+    stdout_bytes: bytes
+    stderr: str
+    directory: pathlib.Path
+
+    @property
+    def stdout(self):
+        return self.stdout_bytes.decode("utf-8", "surrogateescape")
+
+    @property
+    def trace_paths(self):
+        """The traces of single processes, in the order of their names."""
+        return sorted(p for p in self.directory.glob("*.pt.trace.json.gz") if not p.name.startswith("merged."))
+
+    @property
+    def merged_path(self):
+        path = self.directory / "merged.pt.trace.json.gz"
+        return path if path.exists() else None
+
+    def traces(self):
+        return [trace_rules.Trace(path) for path in self.trace_paths]
+
+    def trace(self):
+        """The trace of a run of one process."""
+        paths = self.trace_paths
+        assert len(paths) == 1, "one process was expected, not %s\n%s" % ([p.name for p in paths], self.stderr)
+        return trace_rules.Trace(paths[0])
+
+    def trace_of(self, pid):
+        found = [t for t in self.traces() if t.pid == int(pid)]
+        assert len(found) == 1, "process %s is not among %s\n%s" % (pid, [p.name for p in self.trace_paths], self.stderr)
+        return found[0]
+
+
+def clean_environment(changes=None):
+    """The environment without any trace of a torchprof around these tests; a change to None takes a variable away."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TORCHPROF_")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env["PYTHONHASHSEED"] = "0"
+    for name, value in (changes or {}).items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = str(value)
+    return env
+
+
+@pytest.fixture(scope="session")
+def prefix(tmp_path_factory):
+    """The installed tree: bin/torchprof and lib/torchprof/."""
+    destination = tmp_path_factory.mktemp("installed")
+    subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", destination], check=True,
+                   stdout=subprocess.DEVNULL)
+    launchers = list(destination.rglob("bin/torchprof"))
+    assert len(launchers) == 1, "meson install made %s" % launchers
+    return launchers[0].parents[1]
+
+
+@pytest.fixture(scope="session")
+def launcher(prefix):
+    return prefix / "bin" / "torchprof"
+
+
+@pytest.fixture
+def torchprof(launcher, tmp_path):
+    """torchprof(ARG...) runs any subcommand; the text of stdout and stderr and the status come back."""
+    def run(*args, env=None, cwd=tmp_path, timeout=120, **more):
+        return subprocess.run([launcher, *map(str, args)], capture_output=True, text=True, env=clean_environment(env), cwd=cwd,
+                              timeout=timeout, **more)
+    return run
+
+
+@pytest.fixture
+def run_torchprof(launcher, tmp_path):
+    """run_torchprof(COMMAND, options=[...]) is `torchprof run -o DIR OPTIONS -- COMMAND`; a Run comes back."""
+    count = 0
+
+    def run(command, options=(), env=None, cwd=tmp_path, stdin=None, timeout=120, directory=None):
+        nonlocal count
+        count += 1
+        directory = pathlib.Path(directory or tmp_path / ("run%d" % count))
+        done = subprocess.run([launcher, "run", "-o", directory, *map(str, options), "--", *map(str, command)], capture_output=True,
+                              input=stdin, env=clean_environment(env), cwd=cwd, timeout=timeout)
+        return Run(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"), directory)
+    return run
+
+
+@pytest.fixture
+def run_bare(tmp_path):
+    """The same command without torchprof, to compare with."""
+    def run(command, env=None, cwd=tmp_path, stdin=None, timeout=120):
+        return subprocess.run(list(map(str, command)), capture_output=True, input=stdin, env=clean_environment(env), cwd=cwd,
+                              timeout=timeout)
+    return run
+
+
+@pytest.fixture
+def load_trace():
+    return trace_rules.Trace
+
+
+@pytest.fixture
+def check_trace():
+    """Asserts that a trace breaks no rule of the format. Takes a path or a Trace; gives the Trace back."""
+    def check(trace, merged=False):
+        if not isinstance(trace, trace_rules.Trace):
+            trace = trace_rules.Trace(trace)
+        assert trace_rules.broken_rules(trace, merged=merged) == [], trace.path
+        if OTHER_CHECKER.exists():
+            other = subprocess.run([sys.executable, OTHER_CHECKER, trace.path, *(["--merged"] if merged else [])], capture_output=True,
+                                   text=True)
+            assert other.returncode == 0, other.stdout + other.stderr
+        return trace
+    return check
+
+
+@pytest.fixture
+def program(tmp_path):
+    """program(TEXT) writes a script and gives its path."""
+    def write(text, name="program.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+    return write
+
+
+@dataclasses.dataclass(frozen=True)
+class Python:
+    path: str
+    version: tuple
+    has_torch: bool
+
+    def __str__(self):
+        return "%s-%s" % (".".join(map(str, self.version)), "shared" if self.is_shared else "static")
+
+    @property
+    def is_shared(self):
+        return "libpython" in subprocess.run(["ldd", self.path], capture_output=True, text=True).stdout
+
+
+@functools.lru_cache(None)
+def find_pythons():
+    """Every CPython from 3.10 to 3.14 of this machine, each once."""
+    places = os.environ.get("PATH", "").split(":") + ["/usr/bin", "/usr/local/bin"]
+    places += [str(p / "bin") for p in sorted((pathlib.Path.home() / ".pyenv" / "versions").glob("*"))]
+    found = {}
+    for place in places:
+        for name in ["python3"] + ["python3.%d" % minor for minor in range(10, 15)]:
+            path = os.path.join(place, name)
+            if "/shims" in place or not os.access(path, os.X_OK) or os.path.realpath(path) in found:
+                continue
+            probe = subprocess.run([path, "-c", "import sys, importlib.util as u; "
+                                    "print(sys.implementation.name, *sys.version_info[:3], u.find_spec('torch') is not None)"],
+                                   capture_output=True, text=True, env=clean_environment())
+            match = re.fullmatch(r"cpython (\d+) (\d+) (\d+) (True|False)\n", probe.stdout)
+            if match and (3, 10) <= (int(match[1]), int(match[2])) <= (3, 14):
+                version = tuple(int(match[i]) for i in (1, 2, 3))
+                found[os.path.realpath(path)] = Python(os.path.realpath(path), version, match[4] == "True")
+    return sorted(found.values(), key=lambda p: (p.version, p.path))
+
+
+def pytest_generate_tests(metafunc):
+    if "python" in metafunc.fixturenames:
+        metafunc.parametrize("python", find_pythons(), ids=str)
+
+
+@pytest.fixture(scope="session")
+def torch_python():
+    """The interpreter that runs pytest; it has torch, or the tests that ask for it fail."""
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    return sys.executable
+
+
+@pytest.fixture(scope="session")
+def examples():
+    return ROOT / "examples"
+
+
+def pytest_report_header(config):
+    return "torchprof: build %s, pythons: %s" % (BUILD, ", ".join(map(str, find_pythons())))
+
+
+def pytest_configure(config):
+    if not shutil.which("meson"):
+        raise pytest.UsageError("meson is not on PATH: the tests install the tree that it built")
