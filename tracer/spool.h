@@ -69,6 +69,7 @@ struct FileHeader {
   uint32_t command_size;
   uint32_t pad2;
   char forked_from[256];  // file name of the parent's spool, empty if this process was not forked from a traced one
+  std::atomic<uint64_t> stop_ticks;  // capture stopped for good here (size limit, full disk): what was open ends here; 0: it did not
 };
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
 static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
@@ -84,7 +85,8 @@ struct ChunkHeader {
   std::atomic<uint32_t> committed;  // bytes of whole records after this header
   uint32_t generation;              // times that these bytes were recycled; 0 until there is a flight recorder
   ClockSample base;                 // record times count from base.ticks
-  uint64_t pad2[2];
+  uint64_t offset;                  // of this chunk in the file
+  uint64_t previous;                // offset of the chunk of this track (or of the definitions) before this one; 0: none
 };
 static_assert(sizeof(ChunkHeader) == 64);
 static_assert(std::is_standard_layout_v<FileHeader> && std::is_standard_layout_v<ChunkHeader>);

@@ -1,0 +1,28 @@
+// What the library says in somebody else's process: at most one line a cause, to stderr, never to stdout, never through stdio.
+//
+// Any thread; no allocation, no lock; errno is kept.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+
+namespace torchprof {
+
+// The program must not notice us in errno.
+class KeepErrno {
+ public:
+  KeepErrno() noexcept : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  int saved_;
+};
+
+enum class Cause : uint8_t { kConfig, kOutput, kDiskFull, kSizeLimit, kMapping, kPython, kTorch, kThread, kCount };
+
+// Writes "torchprof: <line>\n" the first time in this process that `cause` occurs.
+__attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;
+
+}  // namespace torchprof

@@ -1,0 +1,393 @@
+#include "tracer/session.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "tracer/diag.h"
+#include "tracer/spool_writer.h"
+
+namespace torchprof {
+
+thread_local constinit ThreadBuffer* t_buffer = nullptr;
+
+namespace session {
+namespace {
+
+struct Note {
+  const char* key = nullptr;  // a literal
+  char text[kNoteSize] = "";
+  SourceState state = SourceState::kOff;
+  bool is_source = false;
+};
+
+// Definitions share one stream of chunks: they are rare, and their order matters.
+struct Definitions {
+  ChunkHeader* chunk = nullptr;
+  uint32_t sequence = 0;
+  uint32_t used = 0;    // bytes of records in `chunk`
+  uint64_t offset = 0;  // of `chunk` in the file
+};
+
+struct Recorder {
+  std::atomic<State> state{State::kOff};
+  pid_t pid = 0;
+  Config config;
+  char output[PATH_MAX] = "";
+  SpoolWriter spool;
+  StringTable strings;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_key_t thread_end{};
+  Definitions definitions;
+  uint32_t next_string = 0;
+  uint32_t next_function = 0;
+  uint32_t next_object = 0;
+  std::atomic<uint32_t> next_track{0};
+  Note notes[kNotes * 2];
+  size_t note_count = 0;
+  // Set in a forked child until its spool is open: what of the parent's definitions to copy.
+  bool inherits = false;
+  Definitions inherited;
+  char forked_from[256] = "";
+};
+
+// In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still record.
+alignas(Recorder) std::byte g_storage[sizeof(Recorder)];
+Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_storage); }
+
+class Lock {
+ public:
+  Lock() noexcept { pthread_mutex_lock(&recorder().lock); }
+  ~Lock() { pthread_mutex_unlock(&recorder().lock); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
+
+// False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not write to it.
+bool is_our_process() noexcept {
+  if (getpid() == recorder().pid) return true;
+  detail::g_live.store(false, std::memory_order_relaxed);
+  return false;
+}
+
+void stop(State state) noexcept {
+  Recorder& r = recorder();
+  detail::g_live.store(false, std::memory_order_relaxed);
+  r.state.store(state, std::memory_order_relaxed);
+  if (r.spool.is_open()) r.spool.stop(now());
+}
+
+// ---- definitions, all under the lock --------------------------------------------------------------------------------------
+
+bool next_definition_chunk() noexcept {
+  Recorder& r = recorder();
+  Definitions& d = r.definitions;
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, d.sequence, now(), d.chunk);
+  if (!fresh) return false;
+  d = {fresh, d.sequence + 1, 0, fresh->offset};
+  return true;
+}
+
+// Room for one definition, zeroed. nullptr: the spool is full, capture has stopped.
+std::byte* begin_definition(uint64_t bytes) noexcept {
+  Recorder& r = recorder();
+  Definitions& d = r.definitions;
+  if (!r.spool.is_open() || !is_our_process()) return nullptr;
+  if ((!d.chunk || d.used + bytes > kChunkCapacity) && !next_definition_chunk()) {
+    stop(State::kStopped);
+    return nullptr;
+  }
+  return reinterpret_cast<std::byte*>(d.chunk) + sizeof(ChunkHeader) + d.used;
+}
+
+void commit_definition(uint64_t bytes) noexcept {
+  Definitions& d = recorder().definitions;
+  d.used += static_cast<uint32_t>(bytes);
+  d.chunk->committed.store(d.used, std::memory_order_release);  // pairs with the reader's load
+}
+
+template <class R>
+bool define(R definition) noexcept {
+  std::byte* at = begin_definition(sizeof(R));
+  if (!at) return false;
+  definition.header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, 0);
+  memcpy(at, &definition, sizeof(R));
+  commit_definition(sizeof(R));
+  return true;
+}
+
+StringId intern_locked(std::string_view text, uint64_t hash) noexcept {
+  Recorder& r = recorder();
+  if (const StringId id = r.strings.find(text, hash)) return id;
+  const uint64_t bytes = (sizeof(StringDef) + text.size() + 7) & ~uint64_t{7};
+  std::byte* at = begin_definition(bytes);
+  if (!at) return {};
+  const StringId id{r.next_string + 1};
+  const StringDef definition{RecordHeader::make(Kind::StringDef, bytes / 8, 0), id, static_cast<uint32_t>(text.size())};
+  memcpy(at, &definition, sizeof(definition));
+  memcpy(at + sizeof(definition), text.data(), text.size());
+  commit_definition(bytes);
+  r.next_string = id.value;
+  r.strings.add(text, hash, id);  // no memory for it: the next sight of this name defines it again under a new id
+  return id;
+}
+
+StringId intern_locked(std::string_view text) noexcept { return intern_locked(text, StringTable::hash(text)); }
+
+void write_note(const Note& note) noexcept {
+  const StringId key = intern_locked(note.key);
+  const StringId text = intern_locked(note.text);
+  if (note.is_source)
+    define(SourceDef{{}, key, text, note.state, {}});
+  else
+    define(MetaDef{{}, key, text});
+}
+
+void keep_note(const char* key, bool is_source, SourceState state, const char* text) noexcept {
+  Recorder& r = recorder();
+  const KeepErrno keep;
+  const Lock lock;
+  Note* note = nullptr;
+  for (size_t i = 0; i < r.note_count; ++i)
+    if (r.notes[i].is_source == is_source && strcmp(r.notes[i].key, key) == 0) note = &r.notes[i];
+  if (!note) {
+    if (r.note_count == kNotes * 2) return;
+    note = &r.notes[r.note_count++];
+  }
+  note->key = key;
+  note->is_source = is_source;
+  note->state = state;
+  snprintf(note->text, sizeof(note->text), "%s", text);
+  if (r.spool.is_open()) write_note(*note);
+}
+
+// ---- opening ----------------------------------------------------------------------------------------------------------
+
+// The child's definitions begin as a copy of the parent's, so that ids which live in the program (a code object's, an nn.Module's)
+// and in the table of names still mean the same.
+bool copy_inherited(int parent_file) noexcept {
+  Recorder& r = recorder();
+  const Definitions from = r.inherited;
+  // From the newest backwards, as the chunks are linked; the newest stays open for what the child adds.
+  uint64_t offset = from.offset;
+  for (uint32_t sequence = from.sequence; sequence-- > 0;) {
+    ChunkHeader header;
+    if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header)) return false;
+    ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr);
+    if (!copy) return false;
+    const bool is_newest = sequence + 1 == from.sequence;
+    // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
+    const uint32_t bytes = is_newest ? from.used : std::min(header.committed.load(), kChunkCapacity);
+    auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
+    if (pread(parent_file, records, bytes, static_cast<off_t>(offset + sizeof(header))) != static_cast<ssize_t>(bytes)) return false;
+    copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
+    if (is_newest)
+      r.definitions = {copy, from.sequence, bytes, copy->offset};
+    else
+      SpoolWriter::release(copy);
+    offset = header.previous;
+  }
+  return true;
+}
+
+bool open_spool_locked() noexcept {
+  Recorder& r = recorder();
+  if (r.state.load(std::memory_order_relaxed) != State::kArmed) return r.spool.is_open();
+  char directory[PATH_MAX + 16];
+  snprintf(directory, sizeof(directory), "%s/spool", r.output);
+  const int parent_file = r.inherits ? r.spool.file() : -1;  // the child's own descriptor of the parent's file
+  const bool opened = r.spool.open(directory, r.config.max_size, detail::g_clock, r.forked_from);
+  if (!opened) {
+    if (parent_file >= 0) close(parent_file);
+    stop(State::kFailed);
+    return false;
+  }
+  r.definitions = Definitions{};
+  r.state.store(State::kCapturing, std::memory_order_relaxed);
+  if (r.inherits && !copy_inherited(parent_file)) {
+    warn_once(Cause::kOutput, "process %d cannot read its parent's spool after fork: nothing of it is recorded", static_cast<int>(getpid()));
+    stop(State::kFailed);
+  }
+  if (parent_file >= 0) close(parent_file);
+  r.inherits = false;
+  for (size_t i = 0; i < r.note_count; ++i) write_note(r.notes[i]);
+  return r.state.load(std::memory_order_relaxed) == State::kCapturing;
+}
+
+void read_thread_name(char (&name)[16]) noexcept {
+  if (prctl(PR_GET_NAME, name) != 0) name[0] = 0;
+}
+
+void define_thread_locked(ThreadBuffer& buffer) noexcept {
+  read_thread_name(buffer.name);
+  const StringId name = intern_locked(buffer.name);
+  define(ThreadDef{{}, buffer.track, buffer.tid, name, 0});
+}
+
+// pthread runs this when a thread ends; not for the main thread that returns from main, nor after _exit.
+void on_thread_end(void* value) noexcept {
+  auto* buffer = static_cast<ThreadBuffer*>(value);
+  const KeepErrno keep;
+  // Left over from the parent of a fork: nothing of it is ours.
+  if (buffer != t_buffer) return;
+  if (detail::g_live.load(std::memory_order_relaxed) && buffer->append<ThreadEnd>(now())) buffer->commit();
+  t_buffer = nullptr;  // an event in a later destructor begins a new track
+  if (buffer->chunk) SpoolWriter::release(buffer->chunk);
+  munmap(buffer, sizeof(ThreadBuffer));
+}
+
+void before_fork() noexcept { pthread_mutex_lock(&recorder().lock); }
+void after_fork_in_parent() noexcept { pthread_mutex_unlock(&recorder().lock); }
+
+// Only the forking thread is left. What the parent mapped is leaked, never written or destroyed.
+void after_fork_in_child() noexcept {
+  Recorder& r = recorder();
+  r.lock = PTHREAD_MUTEX_INITIALIZER;
+  r.pid = getpid();
+  t_buffer = nullptr;
+  pthread_setspecific(r.thread_end, nullptr);
+  if (r.state.load(std::memory_order_relaxed) != State::kCapturing) return;
+  r.inherits = true;
+  r.inherited = r.definitions;
+  r.definitions = Definitions{};
+  snprintf(r.forked_from, sizeof(r.forked_from), "%s", r.spool.name());
+  r.spool.abandon();
+  r.next_track.store(0, std::memory_order_relaxed);
+  r.state.store(State::kArmed, std::memory_order_relaxed);
+}
+
+void* new_buffer_memory() noexcept {
+  void* memory = mmap(nullptr, sizeof(ThreadBuffer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  // In a child that comes to life without our fork handler the buffer is empty, so that it cannot go on writing into the parent's chunk.
+  madvise(memory, sizeof(ThreadBuffer), MADV_WIPEONFORK);
+  return memory;
+}
+
+}  // namespace
+
+namespace detail {
+
+std::atomic<bool> g_live{false};
+ClockSource g_clock = ClockSource::kMonotonic;
+StringTable* g_strings = nullptr;
+
+ThreadBuffer* attach() noexcept {
+  const KeepErrno keep;
+  Recorder& r = recorder();
+  void* memory = new_buffer_memory();
+  if (!memory) return nullptr;
+  auto* buffer = new (memory) ThreadBuffer;
+  buffer->tid = static_cast<uint32_t>(syscall(SYS_gettid));
+  {
+    const Lock lock;
+    if (!open_spool_locked()) {
+      munmap(memory, sizeof(ThreadBuffer));
+      return nullptr;
+    }
+    buffer->track = {r.next_track.fetch_add(1, std::memory_order_relaxed) + 1};
+    define_thread_locked(*buffer);
+  }
+  pthread_setspecific(r.thread_end, buffer);
+  t_buffer = buffer;
+  return buffer;
+}
+
+StringId intern_slow(std::string_view text, uint64_t hash) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  return intern_locked(text, hash);
+}
+
+}  // namespace detail
+
+void arm(const Config& config, const char* output) noexcept {
+  Recorder& r = *new (g_storage) Recorder;
+  r.config = config;
+  r.pid = getpid();
+  snprintf(r.output, sizeof(r.output), "%s", output);
+  detail::g_clock = clock::choose();
+  detail::g_strings = &r.strings;
+  if (pthread_key_create(&r.thread_end, on_thread_end) != 0 || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+    warn_once(Cause::kThread, "no thread key left: nothing is recorded, the program goes on");
+    r.state.store(State::kFailed, std::memory_order_relaxed);
+    return;
+  }
+  r.state.store(State::kArmed, std::memory_order_relaxed);
+  detail::g_live.store(true, std::memory_order_release);
+}
+
+const Config& config() noexcept { return recorder().config; }
+State state() noexcept { return recorder().state.load(std::memory_order_relaxed); }
+
+void finish() noexcept {
+  Recorder& r = recorder();
+  if (r.spool.is_open()) r.spool.finish();
+}
+
+FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim, FunctionKind kind) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  FunctionDef definition{};
+  definition.id = {recorder().next_function + 1};
+  definition.name = name;
+  definition.qualname = qualname;
+  definition.file = file;
+  definition.line = line;
+  definition.trim = trim;
+  definition.kind = kind;
+  if (!define(definition)) return {};
+  return FunctionId{++recorder().next_function};
+}
+
+ObjectId define_object(StringId class_name, uint64_t address, ObjectKind kind) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  if (!define(ObjectDef{{}, ObjectId{recorder().next_object + 1}, class_name, address, kind, {}})) return {};
+  return ObjectId{++recorder().next_object};
+}
+
+void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  define(TorchThreadDef{{}, track, 0, torch_thread});
+}
+
+void note_fact(const char* key, const char* value) noexcept { keep_note(key, false, SourceState::kOn, value); }
+void note_source(const char* name, SourceState state, const char* text) noexcept { keep_note(name, true, state, text); }
+
+}  // namespace session
+
+bool ThreadBuffer::renew(Ticks now) noexcept {
+  const KeepErrno keep;
+  session::Recorder& r = session::recorder();
+  if (!r.spool.is_open() || !session::is_our_process()) return false;
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk);
+  if (!fresh) {
+    session::stop(session::State::kStopped);
+    return false;
+  }
+  chunk = fresh;
+  ++sequence;
+  base = fresh->base.ticks.value;
+  next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
+  end = reinterpret_cast<std::byte*>(fresh) + kChunkSize;
+  char current[16];
+  session::read_thread_name(current);
+  if (strcmp(current, name) != 0) {
+    const session::Lock lock;
+    session::define_thread_locked(*this);
+  }
+  return true;
+}
+
+}  // namespace torchprof

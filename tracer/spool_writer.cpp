@@ -1,0 +1,225 @@
+#include "tracer/spool_writer.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "tracer/diag.h"
+#include "tracer/record.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
+
+namespace torchprof {
+namespace {
+
+// Grows in steps, so that fallocate is rare and little is left over at the end.
+constexpr uint64_t kGrowth = uint64_t{4} << 20;
+
+bool make_directories(const char* path) noexcept {
+  char partial[PATH_MAX];
+  if (strlen(path) >= sizeof(partial)) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  strcpy(partial, path);
+  for (char* p = partial + 1;; ++p) {
+    if (*p != '/' && *p != 0) continue;
+    const char end = *p;
+    *p = 0;
+    if (mkdir(partial, 0777) != 0 && errno != EEXIST) return false;
+    if (!end) return true;
+    *p = end;
+  }
+}
+
+// The command line, as /proc shows it.
+uint32_t read_command(char* out, size_t size) noexcept {
+  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t n = read(fd, out, size);
+  close(fd);
+  return n > 0 ? static_cast<uint32_t>(n) : 0;
+}
+
+// File systems without fallocate (NFS before 4.2, some FUSE) get their blocks by writing zeros.
+bool reserve_blocks(int fd, uint64_t begin, uint64_t end) noexcept {
+  if (fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0) return true;
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return false;
+  static const char zeros[kFileHeaderSize] = {};
+  for (uint64_t at = begin; at < end; at += sizeof(zeros))
+    if (pwrite(fd, zeros, std::min<uint64_t>(sizeof(zeros), end - at), static_cast<off_t>(at)) < 0) return false;
+  return true;
+}
+
+// A descriptor far above those that the program gets, so that its own numbers are what they are without us.
+int move_away(int fd) noexcept {
+  for (const int least : {1000, 200}) {
+    const int moved = fcntl(fd, F_DUPFD_CLOEXEC, least);
+    if (moved < 0) continue;
+    close(fd);
+    return moved;
+  }
+  return fd;
+}
+
+void* map(int fd, uint64_t offset, size_t size) noexcept {
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  if (p == MAP_FAILED) return nullptr;
+  // One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever.
+  madvise(p, size, MADV_POPULATE_WRITE);
+  return p;
+}
+
+}  // namespace
+
+bool SpoolWriter::open(const char* directory, uint64_t max_size, ClockSource clock, const char* forked_from) noexcept {
+  char host[64] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
+  const ClockSample start = clock::sample(clock);
+  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()), static_cast<long long>(start.realtime.value));
+  if (snprintf(path_, sizeof(path_), "%s/%s", directory, name_) >= static_cast<int>(sizeof(path_))) {
+    warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
+    return false;
+  }
+  const auto fail = [this] {
+    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path_, strerror(errno));
+    return false;
+  };
+  if (!make_directories(directory)) return fail();
+  int fd = ::open(path_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return fail();
+  fd = move_away(fd);
+  clock_ = clock;
+  max_size_ = max_size;
+  next_.store(kFileHeaderSize, std::memory_order_relaxed);
+  reserved_.store(0, std::memory_order_relaxed);
+  struct stat status {};
+  void* page = fstat(fd, &status) == 0 && reserve(fd, kFileHeaderSize) ? map(fd, 0, kFileHeaderSize) : nullptr;
+  if (!page) {
+    fail();
+    unlink(path_);
+    close(fd);
+    return false;
+  }
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+  fd_.store(fd, std::memory_order_release);
+  header_ = new (page) FileHeader{};
+  header_->version = kSpoolVersion;
+  header_->chunk_size = kChunkSize;
+  header_->pid = static_cast<uint32_t>(getpid());
+  header_->parent_pid = static_cast<uint32_t>(getppid());
+  header_->start = start;
+  header_->clock = clock;
+  memcpy(header_->host, host, sizeof(host));
+  header_->command_size = read_command(header_->command, sizeof(header_->command));
+  snprintf(header_->forked_from, sizeof(header_->forked_from), "%s", forked_from);
+  __atomic_store_n(&header_->magic, kSpoolMagic, __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
+  return true;
+}
+
+int SpoolWriter::file() noexcept {
+  const auto is_ours = [this](int fd) {
+    struct stat status {};
+    return fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+  };
+  const int fd = fd_.load(std::memory_order_acquire);
+  if (is_ours(fd)) return fd;
+  int again = ::open(path_, O_RDWR | O_CLOEXEC);
+  if (again < 0) return -1;
+  if (!is_ours(again)) {
+    close(again);
+    return -1;
+  }
+  again = move_away(again);
+  fd_.store(again, std::memory_order_release);  // two threads may both come here: one descriptor is leaked, no harm
+  return again;
+}
+
+bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
+  uint64_t have = reserved_.load(std::memory_order_acquire);
+  while (have < end) {
+    const uint64_t want = std::min(std::max(end, have + kGrowth), std::max(max_size_, end));
+    if (!reserve_blocks(fd, have, want)) {
+      // The last few blocks of a nearly full disk are still good for what is needed now.
+      if (errno != ENOSPC || want == end || !reserve_blocks(fd, have, end)) return false;
+      reserved_.compare_exchange_strong(have, end, std::memory_order_acq_rel);
+      return true;
+    }
+    // Another thread may have grown the file meanwhile: reserving twice is harmless.
+    if (reserved_.compare_exchange_strong(have, want, std::memory_order_acq_rel)) return true;
+  }
+  return true;
+}
+
+ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous) noexcept {
+  const uint64_t offset = next_.fetch_add(kChunkSize, std::memory_order_relaxed);
+  if (offset + kChunkSize > max_size_) {
+    next_.fetch_sub(kChunkSize, std::memory_order_relaxed);
+    lost(LossCause::kSizeLimit);
+    warn_once(Cause::kSizeLimit, "process %d reached --max-size (%llu MiB): capture stops here, what was recorded is kept",
+              static_cast<int>(getpid()), static_cast<unsigned long long>(max_size_ >> 20));
+    return nullptr;
+  }
+  const int fd = file();
+  if (fd < 0 || !reserve(fd, offset + kChunkSize)) {
+    lost(LossCause::kDiskFull);
+    warn_once(Cause::kDiskFull, "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
+              strerror(errno));
+    return nullptr;
+  }
+  void* memory = map(fd, offset, kChunkSize);
+  if (!memory) {
+    lost(LossCause::kNoMemory);
+    warn_once(Cause::kMapping, "cannot map the spool: %s; capture stops here, what was recorded is kept", strerror(errno));
+    return nullptr;
+  }
+  auto* chunk = new (memory) ChunkHeader{};
+  chunk->kind = kind;
+  chunk->track = track;
+  chunk->sequence = sequence;
+  chunk->offset = offset;
+  chunk->base = clock::sample(clock_);
+  if (now.value < chunk->base.ticks.value) {
+    // The record that made us claim is older than the sample. Move the sample back onto it, by the rate since the spool's start.
+    const ClockSample& start = header_->start;
+    const auto behind = static_cast<double>(chunk->base.ticks.value - now.value);
+    const auto ticks = static_cast<double>(chunk->base.ticks.value - start.ticks.value);
+    const double rate = ticks > 0 ? static_cast<double>(chunk->base.monotonic - start.monotonic) / ticks : 0;
+    const auto back = static_cast<int64_t>(behind * rate);
+    chunk->base = {now, chunk->base.monotonic - back, {chunk->base.realtime.value - back}};
+  }
+  if (previous) {
+    chunk->previous = previous->offset;
+    release(previous);
+  }
+  chunk->magic.store(kChunkMagic, std::memory_order_release);  // pairs with the reader's load
+  return chunk;
+}
+
+void SpoolWriter::release(ChunkHeader* chunk) noexcept { munmap(chunk, kChunkSize); }
+
+void SpoolWriter::stop(Ticks now) noexcept {
+  uint64_t none = 0;
+  header_->stop_ticks.compare_exchange_strong(none, now.value, std::memory_order_relaxed);
+}
+
+void SpoolWriter::finish() noexcept {
+  const ClockSample last = clock::sample(clock_);
+  header_->last_monotonic.store(last.monotonic, std::memory_order_relaxed);
+  header_->last_realtime.store(last.realtime.value, std::memory_order_relaxed);
+  header_->last_ticks.store(last.ticks.value, std::memory_order_relaxed);
+  header_->clean_exit.store(1, std::memory_order_release);
+}
+
+}  // namespace torchprof

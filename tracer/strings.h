@@ -1,0 +1,75 @@
+// Interning of names by content: the same bytes have the same StringId for the life of the process, and the definition is committed to the
+// spool before the id is given out.
+//
+// find() is for the hot path: no lock, no allocation; 10 to 25 ns for a name of an operator. intern() takes the recorder's lock at the
+// first sight of a name only. Names are kept for ever (they are the definitions), bounded by the size of the spool.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "tracer/ids.h"
+
+namespace torchprof {
+
+class StringTable {
+ public:
+  // Any thread.
+  StringId find(std::string_view text, uint64_t hash) const noexcept {
+    const Table* table = table_.load(std::memory_order_acquire);  // pairs with the release in grow()
+    if (!table) return {};
+    for (uint64_t i = hash;; ++i) {
+      const Entry* entry = table->slots[i & table->mask].load(std::memory_order_acquire);  // pairs with the release in add()
+      if (!entry) return {};
+      if (entry->hash == hash && entry->length == text.size() && memcmp(entry->text, text.data(), text.size()) == 0) return entry->id;
+    }
+  }
+
+  // Under the recorder's lock. False: out of memory. The text must not be in the table yet.
+  bool add(std::string_view text, uint64_t hash, StringId id) noexcept;
+
+  static uint64_t hash(std::string_view text) noexcept {
+    // Multiply and fold, eight bytes at a time: names are short, and the table compares contents anyway.
+    uint64_t h = 0x9e3779b97f4a7c15u ^ text.size();
+    const char* p = text.data();
+    size_t n = text.size();
+    const auto mix = [&h](uint64_t word) {
+      h = (h ^ word) * 0xff51afd7ed558ccdu;
+      h ^= h >> 32;
+    };
+    for (; n >= 8; p += 8, n -= 8) {
+      uint64_t word;
+      memcpy(&word, p, 8);
+      mix(word);
+    }
+    uint64_t tail = 0;
+    memcpy(&tail, p, n);
+    mix(tail);
+    return h;
+  }
+
+ private:
+  struct Entry {
+    uint64_t hash;
+    StringId id;
+    uint32_t length;
+    char text[1];  // `length` bytes
+  };
+  struct Table {
+    uint64_t mask;
+    std::atomic<Entry*> slots[1];  // mask + 1 of them
+  };
+
+  bool grow() noexcept;
+  void* allocate(size_t bytes) noexcept;
+
+  std::atomic<Table*> table_{nullptr};
+  uint64_t count_ = 0;
+  char* arena_ = nullptr;
+  size_t arena_left_ = 0;
+};
+
+}  // namespace torchprof

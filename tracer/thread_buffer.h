@@ -1,0 +1,62 @@
+// The hot path: a thread writes its records straight into its chunk of the mapped spool.
+//
+//     if (ThreadBuffer* buffer = current_buffer())
+//       if (auto* r = buffer->append<OpEnd>(clock::now(...))) { r->key = key; buffer->commit(); }
+//
+// No lock, no allocation, no formatting. A chunk that is full costs one slow call (session.cpp). A buffer belongs to its thread; no
+// other thread reads it, the file's reader sees what `committed` covers.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "tracer/clock.h"
+#include "tracer/ids.h"
+#include "tracer/record.h"
+#include "tracer/spool.h"
+
+namespace torchprof {
+
+struct ThreadBuffer {
+  std::byte* next = nullptr;  // where the next record goes; equal to `end` when there is no chunk
+  std::byte* end = nullptr;
+  uint64_t base = 0;          // ticks that record times count from
+  ChunkHeader* chunk = nullptr;
+  TrackId track;
+  uint32_t sequence = 0;      // of the next chunk
+  uint32_t tid = 0;
+  uint32_t python_epoch = 0;  // the capture whose Python stack this thread has stated (python_calls)
+  uint32_t pending = 0;       // bytes of the record that append() began
+  bool torch_known = false;   // torch's number of this thread is defined (torch_ops)
+  char name[16] = "";
+
+  // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
+  template <class R>
+  R* append(Ticks now) noexcept {
+    static_assert(sizeof(R) % 8 == 0 && !is_definition(kKindOf<R>));
+    uint64_t time = now.value - base;
+    if (static_cast<size_t>(end - next) < sizeof(R) || time > RecordHeader::kMaxTime) [[unlikely]] {
+      if (!renew(now)) return nullptr;
+      time = now.value - base;
+    }
+    auto* record = reinterpret_cast<R*>(next);
+    record->header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, time);
+    pending = sizeof(R);
+    return record;
+  }
+
+  void commit() noexcept {
+    next += pending;
+    // Pairs with the reader's load; on this machine's own death alone could a page be older than the count.
+    chunk->committed.store(static_cast<uint32_t>(next - reinterpret_cast<std::byte*>(chunk) - sizeof(ChunkHeader)), std::memory_order_release);
+  }
+
+ private:
+  bool renew(Ticks now) noexcept;
+};
+
+// Initial-exec: one instruction, no call into the loader, eight bytes of static TLS.
+extern thread_local constinit ThreadBuffer* t_buffer __attribute__((tls_model("initial-exec")));
+
+}  // namespace torchprof
