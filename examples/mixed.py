@@ -18,7 +18,7 @@ Every part has unmistakable names, so that each call can be counted in the trace
     nested_backward    71   past a depth of 60 torch goes on in a thread of its own
 
 Annotations: `mixed outer`, `mixed middle` and `mixed inner` twice each, one in the other; `mixed raised` once, left by an exception;
-`mixed thread` three times, once in each thread_worker, around one aten::add.
+`mixed thread` three times, once in each thread_worker, around one aten::add_.
 """
 import _thread
 import sys

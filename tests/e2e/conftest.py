@@ -8,6 +8,7 @@ Tests that need no torch take the fixture `python` and run once for each CPython
 """
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -100,18 +101,20 @@ def torchprof(launcher, tmp_path):
     return run
 
 
+def profile(launcher, directory, command, options=(), env=None, cwd=None, stdin=None, timeout=120):
+    """`torchprof run -o DIRECTORY OPTIONS -- COMMAND`"""
+    done = subprocess.run([launcher, "run", "-o", directory, *map(str, options), "--", *map(str, command)], capture_output=True,
+                          input=stdin, env=clean_environment(env), cwd=cwd or directory.parent, timeout=timeout)
+    return Run(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"), directory)
+
+
 @pytest.fixture
 def run_torchprof(launcher, tmp_path):
-    """run_torchprof(COMMAND, options=[...]) is `torchprof run -o DIR OPTIONS -- COMMAND`; a Run comes back."""
-    count = 0
+    """run_torchprof(COMMAND, options=[...], ...) is profile() in a directory of the test's own; a Run comes back."""
+    numbers = itertools.count(1)
 
-    def run(command, options=(), env=None, cwd=tmp_path, stdin=None, timeout=120, directory=None):
-        nonlocal count
-        count += 1
-        directory = pathlib.Path(directory or tmp_path / ("run%d" % count))
-        done = subprocess.run([launcher, "run", "-o", directory, *map(str, options), "--", *map(str, command)], capture_output=True,
-                              input=stdin, env=clean_environment(env), cwd=cwd, timeout=timeout)
-        return Run(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"), directory)
+    def run(command, directory=None, **more):
+        return profile(launcher, pathlib.Path(directory or tmp_path / ("run%d" % next(numbers))), command, **more)
     return run
 
 

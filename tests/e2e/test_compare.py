@@ -1,0 +1,147 @@
+"""The same program under torchprof and under torch.profiler: the same operators, annotations, flows and Python calls, as often."""
+import collections
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, clean_environment, profile
+
+UNDER_TORCH_PROFILER = ROOT / "tests" / "e2e" / "under_torch_profiler.py"
+PROGRAMS = {
+    "cnn": ("cnn.py", "--steps", "5"),
+    "cnn with workers": ("cnn.py", "--steps", "5", "--workers", "2"),
+    "transformer": ("transformer.py", "--steps", "4"),
+    "mixed": ("mixed.py",),
+}
+USER_SCOPE = 7
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def both(request, launcher, torch_python, tmp_path_factory):
+    """(our trace of the process that trains, what torch.profiler recorded of it)"""
+    script, *arguments = PROGRAMS[request.param]
+    command = [ROOT / "examples" / script, *arguments]
+    directory = tmp_path_factory.mktemp("both")
+    run = profile(launcher, directory / "run", [torch_python, *command], options=["--python", "calls"])
+    assert run.status == 0, run.stderr
+    subprocess.run([torch_python, UNDER_TORCH_PROFILER, directory / "theirs.json", *command], check=True, env=clean_environment(),
+                   stdout=subprocess.DEVNULL)
+    # Worker processes have `main` on their stack as well, but they do not optimize.
+    training = [t for t in run.traces() if t.names("user_annotation")["mixed outer"] or t.names("user_annotation")["train_step"]]
+    assert len(training) == 1, run.stderr
+    return training[0], json.loads((directory / "theirs.json").read_text())
+
+
+def main_span(ours):
+    spans = [e for e in ours.spans("python_function") if re.search(r"/examples/\w+\.py\(\d+\): main$|^\w+\.py\(\d+\): main$", e["name"])]
+    assert len(spans) == 1, [e["name"] for e in spans]
+    return spans[0]
+
+
+def seen_by_torch_profiler(ours, *categories):
+    """Our slices during main() on the threads that torch.profiler sees: those that were not started by Python."""
+    main = main_span(ours)
+    started = {e["tid"] for e in ours.spans("python_function") if re.search(r"threading\.py\(\d+\): _bootstrap$", e["name"])}
+    return [e for e in ours.spans(*categories)
+            if e["tid"] not in started and main["ts"] <= e["ts"] and e["ts"] + e["dur"] <= main["ts"] + main["dur"]]
+
+
+def walk(tree):
+    for kind, name, children in tree:
+        yield kind, name, children
+        yield from walk(children)
+
+
+def inside_main(theirs, kind):
+    mains = [children for k, name, children in walk(theirs["tree"]) if k == "python" and name.endswith("): main")]
+    assert len(mains) == 1
+    return [name for k, name, _ in walk(mains[0]) if k == kind]
+
+
+def without_line(name):
+    """torch.profiler names the line at which a frame stands when it is entered; for generators that is not where they begin."""
+    return re.sub(r"\(\d+\): ", ": ", name)
+
+
+def without_object(name):
+    """torch.profiler looks at a method once, so the object and the class that it names are the first that it met."""
+    return re.sub(r" of .*", "", name)
+
+
+def forward_backward_pairs(operators):
+    """torch.profiler's own rule, applied to what it recorded: operators in the order in which they end; the forward operator of a sequence
+    number is the one that began last; the first backward operator takes it."""
+    forward, pairs = {}, collections.Counter()
+    for name, _, thread, forward_thread, sequence, start, end in sorted(operators, key=lambda row: row[6]):
+        if sequence < 0:
+            continue
+        if not forward_thread:
+            key = thread, sequence
+            if key not in forward or start >= forward[key][0]:
+                forward[key] = start, name
+        elif (forward_thread, sequence) in forward:
+            pairs[forward.pop((forward_thread, sequence))[1], name] += 1
+    return pairs
+
+
+def test_operators_are_the_same_and_as_many(both):
+    ours, theirs = both
+    assert collections.Counter(e["name"] for e in seen_by_torch_profiler(ours, "cpu_op")) == collections.Counter(
+        row[0] for row in theirs["operators"] if row[1] != USER_SCOPE)
+
+
+def test_annotations_are_the_same_and_as_many(both):
+    ours, theirs = both
+    assert collections.Counter(e["name"] for e in seen_by_torch_profiler(ours, "user_annotation")) == collections.Counter(
+        row[0] for row in theirs["operators"] if row[1] == USER_SCOPE)
+
+
+def test_forward_and_backward_operators_are_joined_in_the_same_way(both):
+    ours, theirs = both
+    assert ours.flows("fwdbwd") == forward_backward_pairs(theirs["operators"])
+
+
+def test_python_functions_and_modules_are_called_as_often(both):
+    ours, theirs = both
+    names = [e["name"] for e in ours.inside(main_span(ours), "python_function") if not e["name"].startswith("<")]
+    assert collections.Counter(map(without_line, names)) == collections.Counter(map(without_line, inside_main(theirs, "python")))
+
+
+def test_c_functions_are_called_as_often(both):
+    ours, theirs = both
+    names = [e["name"] for e in ours.inside(main_span(ours), "python_function") if e["name"].startswith("<")]
+    assert collections.Counter(map(without_object, names)) == collections.Counter(map(without_object, inside_main(theirs, "c")))
+
+
+def test_operators_lie_in_the_same_python_functions(both):
+    ours, theirs = both
+    assert operators_by_caller_in_ours(ours) == operators_by_caller_in_theirs(theirs)
+
+
+def operators_by_caller_in_theirs(theirs):
+    counts = collections.Counter()
+
+    def visit(tree, caller):
+        for kind, name, children in tree:
+            if kind == "op" and caller:
+                counts[caller, name] += 1
+            visit(children, without_line(name) if kind == "python" else caller)
+    visit([row for row in walk(theirs["tree"]) if row[0] == "python" and row[1].endswith("): main")][:1], None)
+    return counts
+
+
+def operators_by_caller_in_ours(ours):
+    main = main_span(ours)
+    counts, stack = collections.Counter(), []
+    spans = [e for e in [main] + ours.inside(main, "python_function", "cpu_op") if not e["name"].startswith("<")]
+    for e in sorted(spans, key=lambda e: (e["ts"], -e["dur"])):
+        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= e["ts"]:
+            stack.pop()
+        callers = [c["name"] for c in stack if c["cat"] == "python_function"]
+        if e["cat"] == "cpu_op":
+            counts[without_line(callers[-1]), e["name"]] += 1
+        stack.append(e)
+    return counts

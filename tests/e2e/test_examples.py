@@ -1,0 +1,100 @@
+"""The examples train, say what they say without torchprof, and leave the traces that their headers promise."""
+import collections
+import re
+
+import pytest
+
+
+@pytest.fixture
+def run_example(run_torchprof, run_bare, torch_python, examples):
+    """Runs an example with and without torchprof; the two must say the same."""
+    def run(script, *arguments, **more):
+        command = [torch_python, examples / script, *arguments]
+        run = run_torchprof(command, **more)
+        bare = run_bare(command)
+        assert run.status == bare.returncode == 0, run.stderr
+        assert run.stdout_bytes == bare.stdout
+        return run
+    return run
+
+
+def losses(stdout):
+    return [float(loss) for loss in re.findall(r"^step +\d+  loss ([\d.]+)$", stdout, re.M)]
+
+
+def functions(trace):
+    """How often each Python function is entered, by its bare name."""
+    return collections.Counter(e["name"].rpartition(" ")[2] for e in trace.spans("python_function"))
+
+
+def test_the_cnn_learns_and_its_steps_are_in_the_trace(run_example, check_trace):
+    run = run_example("cnn.py")
+    assert len(losses(run.stdout)) == 40 and losses(run.stdout)[-1] < losses(run.stdout)[0]
+    trace = check_trace(run.trace())
+    annotations, operators, python = trace.names("user_annotation"), trace.names("cpu_op"), trace.names("python_function")
+    assert annotations["train_step"] == annotations["Optimizer.step#SGD.step"] == 40
+    assert annotations["Optimizer.zero_grad#SGD.zero_grad"] == 40
+    # The last one finds the end of the data.
+    assert annotations["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"] == 41
+    for module in ("ShapeNet_0", "Conv2d_0", "Conv2d_1", "Linear_0"):
+        assert python["nn.Module: " + module] == 40
+    assert operators["aten::conv2d"] == operators["ConvolutionBackward0"] == 80
+    assert trace.flows("fwdbwd")["aten::_convolution", "ConvolutionBackward0"] == 80
+    assert functions(trace)["__getitem__"] >= 40 * 32
+
+
+def test_the_cnn_with_workers_leaves_a_trace_of_each_process_and_a_merged_one(run_example, check_trace):
+    run = run_example("cnn.py", "--workers", "2")
+    traces = [check_trace(path) for path in run.trace_paths]
+    assert len(traces) == 3
+    steps = [t.names("user_annotation")["train_step"] for t in traces]
+    assert sorted(steps) == [0, 0, 40]
+    drawn = [sum(n for name, n in t.names("python_function").items() if re.search(r"cnn\.py\(\d+\): __getitem__$", name)) for t in traces]
+    assert sorted(drawn) == [0, 640, 640]
+    assert [d == 0 for d in drawn] == [s == 40 for s in steps]
+    merged = check_trace(run.merged_path, merged=True)
+    for category in ("cpu_op", "user_annotation", "python_function"):
+        assert merged.names(category) == sum((t.names(category) for t in traces), collections.Counter())
+    assert merged.flows("fwdbwd") == sum((t.flows("fwdbwd") for t in traces), collections.Counter())
+
+
+def test_the_transformer_learns_and_its_steps_are_in_the_trace(run_example, check_trace):
+    run = run_example("transformer.py")
+    assert len(losses(run.stdout)) == 20 and losses(run.stdout)[-1] < losses(run.stdout)[0]
+    trace = check_trace(run.trace())
+    annotations, operators, python = trace.names("user_annotation"), trace.names("cpu_op"), trace.names("python_function")
+    for name in ("train_step", "forward", "backward", "Optimizer.step#AdamW.step", "Optimizer.zero_grad#AdamW.zero_grad"):
+        assert annotations[name] == 20
+    modules = {name: n for name, n in python.items() if name.startswith("nn.Module: ")}
+    assert modules == {"nn.Module: %s_%d" % (kind, n): 20 for kind, count in (
+        ("LanguageModel", 1), ("Embedding", 1), ("Block", 2), ("Attention", 2), ("LayerNorm", 4), ("Linear", 9)) for n in range(count)}
+    assert operators["aten::bmm"] - operators["BmmBackward0"] * 2 == operators["BmmBackward0"] == 80
+    assert trace.flows("fwdbwd")["aten::bmm", "BmmBackward0"] == 80
+
+
+@pytest.mark.parametrize("level", ["functions", "calls"])
+def test_mixed_has_every_call_that_its_header_counts(run_example, check_trace, level):
+    trace = check_trace(run_example("mixed.py", options=["--python", level]).trace())
+    counted = functions(trace)
+    assert {name: counted[name] for name in HEADER_OF_MIXED} == HEADER_OF_MIXED
+    annotations = trace.names("user_annotation")
+    assert annotations == {"mixed outer": 2, "mixed middle": 2, "mixed inner": 2, "mixed raised": 1, "mixed thread": 3}
+    for outer, inner in (("mixed outer", "mixed middle"), ("mixed middle", "mixed inner")):
+        assert all([e["name"] for e in trace.inside(span, "user_annotation")].count(inner) == 1 for span in trace.named(outer))
+    for span in trace.named("mixed thread"):
+        assert [e["name"] for e in trace.inside(span, "cpu_op")].count("aten::add_") == 1
+
+
+HEADER_OF_MIXED = {"thread_worker": 3, "raw_thread_worker": 2, "thread_leaf": 40, "count_up": 15, "delegate": 3, "drop_me": 2,
+                   "raise_deep": 6, "recurse": 150, "square_forward": 1, "square_backward": 1, "nested_forward": 71, "nested_backward": 71}
+
+
+def test_mixed_runs_on_as_many_threads_as_it_says(run_example):
+    trace = run_example("mixed.py").trace()
+    by_function = collections.defaultdict(set)
+    for e in trace.spans("python_function"):
+        by_function[e["name"].rpartition(" ")[2]].add(e["tid"])
+    assert len(by_function["thread_worker"]) == 3
+    assert len(by_function["raw_thread_worker"]) == 2
+    assert by_function["nested_backward"] - by_function["main"], "torch's own thread is missing"
+    assert len(by_function["nested_backward"]) == 2

@@ -1,0 +1,71 @@
+"""usage: under_torch_profiler.py OUT.json SCRIPT [ARG...]: runs a script as `python3 SCRIPT ARG...` would, under torch.profiler.
+
+OUT.json holds what it recorded, before any export:
+    operators   [[name, scope, torch thread, forward thread, sequence number, start, end], ...]
+    tree        [[kind, name, [child, ...]], ...], kind "op", "annotation", "python" or "c"
+
+A Python function's line in the tree is the one at which the frame stood, so a generator that is resumed has the line of its yield.
+Threads that Python starts are not there: torch.profiler sees its own thread and those of autograd.
+"""
+import json
+import os
+import sys
+import types
+
+import torch
+
+KINDS = {"TorchOp": "op", "PyCall": "python", "PyCCall": "c"}
+USER_SCOPE = 7
+
+
+def operators(results):
+    rows = []
+    for e in results.events():
+        start = e.start_ns() if hasattr(e, "start_ns") else e.start_us()
+        duration = e.duration_ns() if hasattr(e, "duration_ns") else e.duration_us()
+        rows.append([e.name(), int(e.scope()), e.start_thread_id(), e.fwd_thread_id(), e.sequence_nr(), start, start + duration])
+    return rows
+
+
+def name_of(event):
+    try:
+        return event.name
+    except UnicodeDecodeError:  # of a code object that is gone
+        return "?"
+
+
+def tree(events):
+    rows = []
+    for e in events:
+        kind = KINDS.get(str(e.tag).rpartition(".")[2])
+        if kind == "op" and str(e.extra_fields.scope).endswith("USER_SCOPE"):
+            kind = "annotation"
+        children = tree(e.children)
+        rows.extend([[kind, name_of(e), children]] if kind else children)
+    return rows
+
+
+def main():
+    out, script = sys.argv[1:3]
+    sys.argv = sys.argv[2:]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    # Module and code stay alive until the names were read: torch.profiler 1.13 keeps pointers to them.
+    sys.modules["__main__"] = program = types.ModuleType("__main__")
+    program.__file__ = script
+    with open(script) as text:
+        code = compile(text.read(), script, "exec")
+    status = 0
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler:
+        try:
+            exec(code, program.__dict__)
+        except SystemExit as end:
+            status = end.code
+    sys.setrecursionlimit(10000)
+    results = profiler.profiler.kineto_results
+    with open(out, "w") as file:
+        json.dump({"operators": operators(results), "tree": tree(results.experimental_event_tree())}, file)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
