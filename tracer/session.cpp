@@ -42,7 +42,7 @@ struct Recorder {
   std::atomic<State> state{State::kOff};
   pid_t pid = 0;
   Config config;
-  char output[PATH_MAX] = "";
+  char directory[PATH_MAX] = "";  // of the spools: the run directory's
   SpoolWriter spool;
   StringTable strings;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -202,10 +202,8 @@ bool copy_inherited(int parent_file) noexcept {
 bool open_spool_locked() noexcept {
   Recorder& r = recorder();
   if (r.state.load(std::memory_order_relaxed) != State::kArmed) return r.spool.is_open();
-  char directory[PATH_MAX + 16];
-  snprintf(directory, sizeof(directory), "%s/spool", r.output);
   const int parent_file = r.inherits ? r.spool.file() : -1;  // the child's own descriptor of the parent's file
-  const bool opened = r.spool.open(directory, r.config.max_size, detail::g_clock, r.forked_from);
+  const bool opened = r.spool.open(r.directory, r.config.max_size, detail::g_clock, r.forked_from);
   if (!opened) {
     if (parent_file >= 0) close(parent_file);
     stop(State::kFailed);
@@ -314,7 +312,7 @@ void arm(const Config& config, const char* output) noexcept {
   Recorder& r = *new (g_storage) Recorder;
   r.config = config;
   r.pid = getpid();
-  snprintf(r.output, sizeof(r.output), "%s", output);
+  snprintf(r.directory, sizeof(r.directory), "%s/spool", output);
   detail::g_clock = clock::choose();
   detail::g_strings = &r.strings;
   if (pthread_key_create(&r.thread_end, on_thread_end) != 0 || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {

@@ -21,6 +21,8 @@
 
 namespace torchprof {
 
+inline constexpr double kMaxTicksPerNs = 20;  // of a TSC, and ns per tick: no machine is near
+
 // What the reader could not use. All zero for a spool that is whole, also for one whose process was killed.
 struct Damage {
   uint64_t chunks = 0;   // chunks dropped as a whole: header not one, or cut off
@@ -88,6 +90,10 @@ class SpoolReader {
   std::vector<std::string_view> command() const;
   std::string_view forked_from() const;
 
+  ClockSource clock() const;
+  // Whether this moment can belong to the process that `header().start` began: what fails here came from damage.
+  bool plausible(const ClockSample& sample) const;
+
   // Usable chunks: definitions first, then events by track; each in the order of its sequence.
   std::span<const ChunkView> chunks() const { return chunks_; }
   const Damage& damage() const { return damage_; }                 // found by looking at chunk headers alone
@@ -99,6 +105,7 @@ class SpoolReader {
  private:
   SpoolReader() = default;
   bool parse(std::string& error);
+  void collect_chunks(ChunkKind wanted);
 
   std::span<const std::byte> bytes_;
   bool mapped_ = false;

@@ -1,0 +1,11 @@
+// The whole ABI of libtorchprof.so: what the Python side may call. exports.map lists the same names.
+#pragma once
+
+#include "tracer/python_abi.h"
+
+extern "C" {
+
+// The library as an extension module: sitecustomize.py loads it in a process that LD_PRELOAD did not reach. Starts capture if the environment asks for
+// it and nothing has started it before; a second call does nothing. With the GIL held. The module itself is empty.
+__attribute__((visibility("default"))) torchprof::python::Object* PyInit__torchprof();
+}

@@ -1,0 +1,55 @@
+// The library's constructor and destructor. In a process that is not ours to trace (a shell, git, a compiler) the constructor looks up one variable and a
+// handful of symbols, and leaves nothing behind.
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "inject/python_entry.h"
+#include "tracer/config.h"
+#include "tracer/diag.h"
+#include "tracer/python_abi.h"
+#include "tracer/session.h"
+#include "tracer/torch_abi.h"
+#include "tracer/torch_ops.h"
+
+namespace torchprof {
+namespace {
+
+// The run directory, absolute: the program may change its working directory before its first event.
+bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& error) noexcept {
+  char expanded[PATH_MAX];
+  if (!expand_output(config.output, expanded, sizeof(expanded), error)) return false;
+  char here[PATH_MAX] = "";
+  if (expanded[0] != '/' && !getcwd(here, sizeof(here))) here[0] = 0;
+  const int n = snprintf(output, sizeof(output), "%s%s%s", here, *here ? "/" : "", expanded);
+  if (n >= 0 && static_cast<size_t>(n) < sizeof(output)) return true;
+  snprintf(error.text, sizeof(error.text), "TORCHPROF_OUTPUT: the name of the run directory is too long");
+  return false;
+}
+
+__attribute__((constructor)) void start() noexcept {
+  if (!wanted_by_environment()) return;
+  const KeepErrno keep;
+  const bool has_python = python::present();
+  if (!has_python && !torch::loaded()) return;
+  static Config config;
+  ErrorText error;
+  char output[PATH_MAX];
+  if (!from_environment(config, error) || !resolve_output(config, output, error)) {
+    warn_once(Cause::kConfig, "%s; this process is not profiled", error.text);
+    return;
+  }
+  session::arm(config, output);
+  if (has_python && !inject::hook_start())
+    warn_once(Cause::kPython, "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
+  torch::attach_if_loaded();
+}
+
+__attribute__((destructor)) void end() noexcept {
+  if (session::state() != session::State::kOff) session::finish();
+}
+
+}  // namespace
+}  // namespace torchprof

@@ -1,0 +1,123 @@
+#include "tracer/python_abi.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace torchprof::python {
+namespace {
+
+Api g_api;
+const Layout* g_layout = nullptr;
+
+// value, version range, source; test: check_layout() at start-up, tests/e2e/test_python.py for every version found.
+constexpr Layout kLayout310 = {56, 0, 32, 352};   // 3.10, Include/cpython/{pystate,frameobject}.h
+constexpr Layout kLayout311 = {64, 24, 32, 72};   // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
+
+void* find(const char* symbol) noexcept { return *symbol ? dlsym(RTLD_DEFAULT, symbol) : nullptr; }
+
+bool find_all(const char** missing) noexcept {
+  Api& a = g_api;
+#define X(result, name, symbol, args)                                          \
+  a.name = reinterpret_cast<result(*) args>(find(#symbol));                     \
+  if (!a.name) {                                                               \
+    *missing = #symbol;                                                        \
+    return false;                                                              \
+  }
+  TORCHPROF_PYTHON_REQUIRED(X)
+#undef X
+#define X(result, name, symbol, other, args)                                         \
+  a.name = reinterpret_cast<result(*) args>(find(symbol));                            \
+  if (!a.name) a.name = reinterpret_cast<result(*) args>(find(other));
+  TORCHPROF_PYTHON_OPTIONAL(X)
+#undef X
+  a.none = static_cast<Object*>(find("_Py_NoneStruct"));
+  a.function_type = static_cast<Object*>(find("PyCFunction_Type"));
+  a.method_type = static_cast<Object*>(find("PyMethod_Type"));
+  a.method_descriptor_type = static_cast<Object*>(find("PyMethodDescr_Type"));
+  a.tuple_type = static_cast<Object*>(find("PyTuple_Type"));
+  a.cell_type = static_cast<Object*>(find("PyCell_Type"));
+  *missing = "_Py_NoneStruct and the types";
+  return a.none && a.function_type && a.method_type && a.method_descriptor_type && a.tuple_type && a.cell_type;
+}
+
+}  // namespace
+
+const Api& api() noexcept { return g_api; }
+const Layout* layout() noexcept { return g_layout; }
+bool present() noexcept { return find("PyImport_Inittab") != nullptr; }
+
+bool load(const char** why) noexcept {
+  static char text[160];
+  *why = text;
+  const char* missing = "";
+  if (!find_all(&missing)) {
+    snprintf(text, sizeof(text), "this interpreter lacks %s", missing);
+    return false;
+  }
+  // "3.12.1 (main, ...) [GCC ...]"; a free-threaded build says so in it.
+  const char* version = g_api.version();
+  int major = 0;
+  if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < 10 || g_api.minor > 14) {
+    snprintf(text, sizeof(text), "Python %.40s is not one that this version knows (3.10 to 3.14)", version);
+    return false;
+  }
+  if (strstr(version, "free-threading")) {
+    snprintf(text, sizeof(text), "free-threaded builds of Python are not supported yet");
+    return false;
+  }
+  // A debug build with reference tracing has two more words in front of every object.
+  g_api.plain_build = find("_Py_RefTotal") == nullptr && find("_Py_GetRefTotal") == nullptr;
+  if (!g_api.plain_build) {
+    snprintf(text, sizeof(text), "debug builds of Python are not supported");
+    return false;
+  }
+  return true;
+}
+
+namespace {
+
+bool g_matches = false;
+
+// Called by the line of Python below, so that the current frame is one whose function and first local are known.
+Object* compare(Object*, Object* expected) noexcept {
+  const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
+  Frame* frame = g_api.current_frame();
+  const Ref code(g_api.frame_code(frame));
+  const void* data = want.frame_data ? read_pointer(frame, want.frame_data) : frame;
+  g_matches = read_pointer(data, want.code) == code.get() && read_pointer(data, want.locals) == expected;
+  g_api.incref(g_api.none);
+  return g_api.none;
+}
+
+int ignore(Object*, Frame*, int, Object*) noexcept { return 0; }
+
+}  // namespace
+
+void check_layout() noexcept {
+  if (g_api.minor > 11) return;
+  const KeepError keep;
+  static MethodDef definition = {"compare", reinterpret_cast<void*>(compare), kMethO, nullptr};
+  const Ref function(g_api.function_new(&definition, nullptr, nullptr));
+  const Ref globals(g_api.dict_new());
+  const Ref marker(g_api.from_long(0x70726f66));
+  if (!function || !globals || !marker) return;
+  g_api.dict_set(globals.get(), "compare", function.get());
+  g_api.dict_set(globals.get(), "marker", marker.get());
+  constexpr int kEvalInput = 258;  // Py_eval_input, Include/compile.h
+  const Ref result(g_api.run_string("(lambda known: compare(known))(marker)", kEvalInput, globals.get(), globals.get()));
+  if (!result) g_api.error_clear();
+
+  const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
+  ThreadState* self = g_api.this_thread();
+  // The profile function's place, by setting one. Somebody else's is left alone, and then nothing is known.
+  if (!g_matches || !g_api.set_profile || !self || read_pointer(self, want.profile_function)) return;
+  g_api.set_profile(self, ignore, nullptr);
+  const bool found = read_pointer(self, want.profile_function) == reinterpret_cast<void*>(ignore);
+  g_api.set_profile(self, nullptr, nullptr);
+  g_api.error_clear();
+  if (found) g_layout = &want;
+}
+
+}  // namespace torchprof::python

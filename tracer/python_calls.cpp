@@ -1,0 +1,386 @@
+#include "tracer/python_calls.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "tracer/python_abi.h"
+#include "tracer/python_objects.h"
+#include "tracer/session.h"
+
+namespace torchprof::python {
+namespace {
+
+using session::current_buffer;
+using session::now;
+
+PythonLevel g_level = PythonLevel::kOff;
+uint32_t g_epoch = 0;        // grows with each capture: threads state their stacks once in each
+constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
+bool g_uses_profile = false;  // PyEval_SetProfile, not sys.monitoring
+
+// ---- records ------------------------------------------------------------------------------------------------------------
+
+// What the thread's stack holds from `frame` (borrowed) outwards. Its Python spans, if any, are restated.
+void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
+  const bool again = buffer.python_epoch != 0;
+  buffer.python_epoch = g_epoch;
+  if (again) {
+    if (!buffer.append<PythonSync>(now())) return;
+    buffer.commit();
+  }
+  struct Open {
+    FunctionId function;
+    ObjectId object;
+  };
+  Open open[kMaxFrames];
+  size_t count = 0;
+  if (frame) api().incref(reinterpret_cast<Object*>(frame));
+  while (frame) {
+    const Ref holder(frame);
+    if (count == kMaxFrames) break;
+    const Ref code(api().frame_code(frame));
+    const Function function = function_of(code.get());
+    if (g_level != PythonLevel::kModules || function.kind != FunctionKind::kFunction)
+      open[count++] = {function.id, object_of(frame, function.kind)};
+    frame = api().frame_back(frame);
+  }
+  const Ticks time = now();
+  while (count-- > 0) {
+    auto* record = buffer.append<PythonFrame>(time);
+    if (!record) return;
+    record->function = open[count].function;
+    record->object = open[count].object;
+    buffer.commit();
+  }
+}
+
+void begin_call(ThreadBuffer& buffer, Function function, ObjectId object) noexcept {
+  if (auto* record = buffer.append<PythonBegin>(now())) {
+    record->function = function.id;
+    record->object = object;
+    buffer.commit();
+  }
+}
+
+void end_call(ThreadBuffer& buffer, Function function, Ticks time) noexcept {
+  if (auto* record = buffer.append<PythonEnd>(time)) {
+    record->function = function.id;
+    record->pad = 0;
+    buffer.commit();
+  }
+}
+
+// ---- C calls ------------------------------------------------------------------------------------------------------------
+
+bool is_c_function(Object* type) noexcept { return type == api().function_type || api().is_subtype(type, api().function_type); }
+
+// What a C call is called on: the builtin itself, a method descriptor, or nothing of ours.
+struct Callee {
+  const char* name = nullptr;
+  const char* type = nullptr;  // of the object whose method it is; nullptr: a function
+};
+
+Callee callee_of(Object* callable) noexcept {
+  Object* type = type_of(callable);
+  if (type == api().method_type) {  // a bound method around a C function: classmethod(repr)
+    callable = method_function(callable);
+    type = type_of(callable);
+  }
+  if (type == api().method_descriptor_type) return {descriptor_def(callable)->name, type_name(descriptor_owner(callable))};
+  if (!is_c_function(type)) return {};
+  Object* self = api().function_self(callable);
+  const char* owner = self ? type_name(type_of(self)) : nullptr;
+  const bool is_function = !owner || strcmp(owner, "module") == 0;
+  return {function_def(callable)->name, is_function ? nullptr : owner};
+}
+
+// As repr() has it, without the address: calls of one method on many objects are one name, and the same in every process.
+StringId name_of(const Callee& callee) noexcept {
+  char text[512];
+  const int length = callee.type ? snprintf(text, sizeof(text), "<built-in method %s of %s object>", callee.name, callee.type)
+                                 : snprintf(text, sizeof(text), "<built-in function %s>", callee.name);
+  if (length <= 0) return {};
+  return session::intern({text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
+}
+
+void begin_c_call(ThreadBuffer& buffer, const Callee& callee) noexcept {
+  const StringId name = name_of(callee);
+  if (auto* record = buffer.append<CCallBegin>(now())) {
+    record->name = name;
+    record->pad = 0;
+    buffer.commit();
+  }
+}
+
+void end_c_call(ThreadBuffer& buffer, Ticks time) noexcept {
+  if (buffer.append<CCallEnd>(time)) buffer.commit();
+}
+
+// ---- sys.monitoring -----------------------------------------------------------------------------------------------------
+
+Object* g_disable = nullptr;  // sys.monitoring.DISABLE
+
+// A callback's result. None is immortal from 3.12 on: no reference is counted.
+Object* go_on() noexcept { return api().none; }
+Object* disable_here() noexcept {
+  api().incref(g_disable);
+  return g_disable;
+}
+
+// (code, offset): a frame begins or goes on. It is the current frame already.
+Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return go_on();
+  const Function function = function_of(args[0]);
+  const bool is_plain = function.kind == FunctionKind::kFunction;
+  if (is_plain && g_level == PythonLevel::kModules) return disable_here();
+  Frame* frame = nullptr;
+  if (!is_plain || buffer->python_epoch != g_epoch) [[unlikely]] {
+    frame = api().current_frame();
+    if (buffer->python_epoch != g_epoch) {
+      const Ref back(frame ? api().frame_back(frame) : nullptr);
+      state_stack(*buffer, reinterpret_cast<Frame*>(back.get()));
+    }
+  }
+  begin_call(*buffer, function, is_plain ? ObjectId{} : object_of(frame, function.kind));
+  return go_on();
+}
+
+// A throw into a generator is its frame going on, too; this event cannot be disabled.
+Object* on_throw(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  if (g_level != PythonLevel::kModules) on_start(self, args, count, names);
+  return go_on();
+}
+
+Object* end_frame(Object* code, Object* (*skip)() noexcept) noexcept {
+  const Ticks time = now();
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return go_on();
+  const Function function = function_of(code);
+  if (function.kind == FunctionKind::kFunction && g_level == PythonLevel::kModules) return skip();
+  if (buffer->python_epoch != g_epoch) [[unlikely]] state_stack(*buffer, api().current_frame());
+  end_call(*buffer, function, time);
+  return go_on();
+}
+
+// (code, offset, value)
+Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept { return end_frame(args[0], disable_here); }
+// (code, offset, exception); cannot be disabled.
+Object* on_unwind(Object*, Object* const* args, size_t, Object*) noexcept { return end_frame(args[0], go_on); }
+
+// (code, offset, callable, first argument)
+Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return go_on();
+  if (const Callee callee = callee_of(args[2]); callee.name) begin_c_call(*buffer, callee);
+  return go_on();
+}
+
+Object* on_c_return(Object*, Object* const* args, size_t, Object*) noexcept {
+  const Ticks time = now();
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return go_on();
+  if (callee_of(args[2]).name) end_c_call(*buffer, time);
+  return go_on();
+}
+
+// A callable of our own type is called straight through its vectorcall pointer: 20 % less per event than a built-in function.
+struct Hook {
+  uintptr_t header[2];  // PyObject of a plain build
+  Vectorcall function;
+};
+struct Member {  // PyMemberDef
+  const char* name;
+  int type;
+  Size offset;
+  int flags;
+  const char* doc;
+};
+struct Slot {  // PyType_Slot
+  int slot;
+  const void* function;
+};
+struct Spec {  // PyType_Spec
+  const char* name;
+  int basic_size;
+  int item_size;
+  unsigned flags;
+  const Slot* slots;
+};
+
+Object* hook_type() noexcept {
+  static constexpr int kSizeMember = 19, kReadOnly = 1;       // T_PYSSIZET, READONLY: structmember.h
+  static constexpr int kTpCall = 50, kTpMembers = 72;         // typeslots.h, stable ABI
+  static constexpr unsigned kHasVectorcall = 1u << 11;        // Py_TPFLAGS_HAVE_VECTORCALL, object.h; Py_TPFLAGS_DEFAULT is 0 here
+  static const Member members[] = {{"__vectorcalloffset__", kSizeMember, offsetof(Hook, function), kReadOnly, nullptr}, {}};
+  static const Slot slots[] = {{kTpMembers, members}, {kTpCall, reinterpret_cast<const void*>(api().vectorcall_call)}, {}};
+  static Spec spec = {"torchprof.hook", sizeof(Hook), 0, kHasVectorcall, slots};
+  return api().type_from_spec(&spec);
+}
+
+// A callback for sys.monitoring. It lives as long as the process.
+Object* new_hook(Object* type, Vectorcall function) noexcept {
+  Object* hook = api().call(type, nullptr);
+  if (hook) reinterpret_cast<Hook*>(hook)->function = function;
+  return hook;
+}
+
+bool event_mask(Object* events, const char* name, long& mask) noexcept {
+  const Ref value(api().get_attr(events, name));
+  mask = value ? api().as_long(value.get()) : 0;
+  return mask > 0;
+}
+
+// The tool id, -1 if none is free.
+int take_tool(Object* monitoring) noexcept {
+  for (const int id : {3, 4, 5}) {
+    const Ref result(api().call_method(monitoring, "use_tool_id", "is", id, "torchprof"));
+    if (result) return id;
+    api().error_clear();  // ValueError: somebody holds it
+  }
+  return -1;
+}
+
+bool register_hook(Object* monitoring, int tool, Object* events, Object* type, const char* name, Vectorcall function, long& mask) noexcept {
+  long bit = 0;
+  if (!event_mask(events, name, bit)) return false;
+  const Ref hook(new_hook(type, function));
+  if (!hook) return false;
+  const Ref old(api().call_method(monitoring, "register_callback", "ilO", tool, bit, hook.get()));
+  mask |= bit;
+  return static_cast<bool>(old);
+}
+
+void start_monitoring() noexcept {
+  char how[session::kNoteSize];
+  Object* monitoring = api().sys_object("monitoring");
+  const Ref events(monitoring ? api().get_attr(monitoring, "events") : static_cast<Object*>(nullptr));
+  const Ref disable(monitoring ? api().get_attr(monitoring, "DISABLE") : static_cast<Object*>(nullptr));
+  Ref type(hook_type());
+  if (!events || !disable || !type) {
+    session::note_source("python", SourceState::kFailed, "sys.monitoring is not what this version knows");
+    return;
+  }
+  const int tool = take_tool(monitoring);
+  if (tool < 0) {
+    session::note_source("python", SourceState::kFailed, "other tools hold the sys.monitoring ids 3, 4 and 5");
+    return;
+  }
+  api().incref(disable.get());
+  g_disable = disable.get();
+  long mask = 0;
+  const auto add = [&](const char* name, Vectorcall function) {
+    return register_hook(monitoring, tool, events.get(), type.get(), name, function, mask);
+  };
+  bool good = add("PY_START", on_start) && add("PY_RESUME", on_start) && add("PY_THROW", on_throw) && add("PY_RETURN", on_end) &&
+              add("PY_YIELD", on_end) && add("PY_UNWIND", on_unwind);
+  if (g_level == PythonLevel::kCalls) {
+    good = good && add("CALL", on_call);
+    // These two come with CALL and cannot be asked for by themselves.
+    long unused = 0;
+    for (const char* name : {"C_RETURN", "C_RAISE"})
+      good = good && register_hook(monitoring, tool, events.get(), type.get(), name, on_c_return, unused);
+  }
+  const Ref set(good ? api().call_method(monitoring, "set_events", "il", tool, mask) : static_cast<Object*>(nullptr));
+  if (!set) {
+    const Ref freed(api().call_method(monitoring, "free_tool_id", "i", tool));
+    session::note_source("python", SourceState::kFailed, "sys.monitoring refused our callbacks");
+    return;
+  }
+  snprintf(how, sizeof(how), "sys.monitoring, tool id %d", tool);
+  session::note_source("python", SourceState::kOn, how);
+}
+
+// ---- PyEval_SetProfile --------------------------------------------------------------------------------------------------
+
+Object* code_of(Frame* frame) noexcept {  // borrowed: the frame holds it
+  const Layout* at = layout();
+  return static_cast<Object*>(read_pointer(at->frame_data ? read_pointer(frame, at->frame_data) : frame, at->code));
+}
+
+int on_profile(Object*, Frame* frame, int what, Object* arg) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return 0;
+  if (what == kTraceCall) {
+    const Function function = function_of(code_of(frame));
+    const bool is_plain = function.kind == FunctionKind::kFunction;
+    if (buffer->python_epoch != g_epoch) [[unlikely]] {
+      const Ref back(api().frame_back(frame));
+      state_stack(*buffer, reinterpret_cast<Frame*>(back.get()));
+    }
+    if (is_plain && g_level == PythonLevel::kModules) return 0;
+    begin_call(*buffer, function, is_plain ? ObjectId{} : object_of(frame, function.kind));
+  } else if (what == kTraceReturn) {
+    const Ticks time = now();
+    const Function function = function_of(code_of(frame));
+    if (buffer->python_epoch != g_epoch) [[unlikely]] state_stack(*buffer, frame);
+    if (function.kind == FunctionKind::kFunction && g_level == PythonLevel::kModules) return 0;
+    end_call(*buffer, function, time);
+  } else if (g_level == PythonLevel::kCalls) {
+    if (what == kTraceCCall) {
+      if (const Callee callee = callee_of(arg); callee.name) begin_c_call(*buffer, callee);
+    } else if (what == kTraceCReturn || what == kTraceCException) {
+      const Ticks time = now();
+      if (callee_of(arg).name) end_c_call(*buffer, time);
+    }
+  }
+  return 0;
+}
+
+// Takes a thread that nobody profiles. The audit hooks of the program may say no: then the thread is not ours.
+void cover(ThreadState* thread) noexcept {
+  if (read_pointer(thread, layout()->profile_function)) return;
+  if (api().set_profile(thread, on_profile, nullptr) != 0) api().error_clear();
+}
+
+void start_profile() noexcept {
+  check_layout();
+  if (!layout() || !api().set_profile) {
+    session::note_source("python", SourceState::kFailed, "the interpreter's layout is not the one that this version knows");
+    return;
+  }
+  g_uses_profile = true;
+  cover_threads();
+  session::note_source("python", SourceState::kOn, "PyEval_SetProfile on every thread");
+}
+
+}  // namespace
+
+void start_calls(PythonLevel level) noexcept {
+  if (level == PythonLevel::kOff) {
+    session::note_source("python", SourceState::kOff, "switched off (--python off)");
+    return;
+  }
+  const KeepError keep;
+  if (!prepare_objects()) {
+    session::note_source("python", SourceState::kFailed, "the interpreter has no room for our mark on code objects");
+    return;
+  }
+  g_level = level;
+  ++g_epoch;
+  if (api().minor >= 12)
+    start_monitoring();
+  else
+    start_profile();
+  api().error_clear();
+}
+
+void cover_threads() noexcept {
+  if (!g_uses_profile) return;
+  const KeepError keep;
+  for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t)) cover(t);
+}
+
+void cover_this_thread() noexcept {
+  if (!g_uses_profile || !api().gil_check()) return;
+  ThreadState* self = api().this_thread();
+  if (!self || read_pointer(self, layout()->profile_function)) return;
+  // Whatever ran on this thread while it was not ours is unknown: its stack is stated anew at the next event.
+  if (t_buffer && t_buffer->python_epoch) t_buffer->python_epoch = kRestate;
+  const KeepError keep;
+  cover(self);
+}
+
+}  // namespace torchprof::python

@@ -1,0 +1,225 @@
+#include "tracer/python_objects.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <string_view>
+
+namespace torchprof::python {
+namespace detail {
+Size g_extra = -1;
+}  // namespace detail
+
+namespace {
+
+using session::intern;
+
+// The text of a str; of one that is not UTF-8 (a file name with surrogates) its bytes.
+class Text {
+ public:
+  explicit Text(Object* text) noexcept {
+    if (!text) return;
+    Size size = 0;
+    if (const char* data = api().utf8(text, &size)) {
+      view_ = {data, static_cast<size_t>(size)};
+      return;
+    }
+    api().error_clear();
+    bytes_.reset(api().encode(text, "utf-8", "surrogateescape"));
+    if (bytes_)
+      view_ = {api().bytes_data(bytes_.get()), static_cast<size_t>(api().bytes_size(bytes_.get()))};
+    else
+      api().error_clear();
+  }
+  std::string_view view() const noexcept { return view_; }
+
+ private:
+  Ref bytes_;
+  std::string_view view_;
+};
+
+bool ends_with(std::string_view text, std::string_view end) noexcept {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// Bytes at the front of `file` that are an entry of sys.path and the slash after it: the longest such entry, as torch.profiler does it.
+uint16_t import_prefix(std::string_view file) noexcept {
+  Object* path = api().sys_object("path");  // borrowed
+  if (!path || file.empty() || file[0] != '/') return 0;
+  size_t longest = 0;
+  const Size entries = api().list_size(path);
+  for (Size i = 0; i < entries; ++i) {
+    Object* entry = api().list_get(path, i);
+    Size size = 0;
+    const char* text = entry ? api().utf8(entry, &size) : nullptr;
+    if (!text) {
+      api().error_clear();
+      continue;
+    }
+    auto length = static_cast<size_t>(size);
+    while (length > 1 && text[length - 1] == '/') --length;
+    if (length > longest && length + 1 < file.size() && file[length] == '/' && memcmp(file.data(), text, length) == 0) longest = length;
+  }
+  api().error_clear();  // sys.path that is not a list
+  return longest && longest < 0xffff ? static_cast<uint16_t>(longest + 1) : 0;
+}
+
+// code is torch.nn.Module.__call__'s: its own name for it changes from version to version.
+bool is_module_call(Object* code) noexcept {
+  Object* module = api().dict_get(api().modules(), "torch.nn.modules.module");
+  if (!module) return false;
+  const Ref type(api().get_attr(module, "Module"));
+  const Ref call(type ? api().get_attr(type.get(), "__call__") : static_cast<Object*>(nullptr));
+  const Ref its_code(call ? api().get_attr(call.get(), "__code__") : static_cast<Object*>(nullptr));
+  api().error_clear();
+  return its_code.get() == code;
+}
+
+FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
+  if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") && is_module_call(code))
+    return FunctionKind::kModuleCall;
+  // Optimizer.profile_hook_step wraps every optimizer's step in this function (1.13 to 2.14). Its argument list is (*args, **kwargs).
+  if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py")) return FunctionKind::kOptimizerStep;
+  return FunctionKind::kFunction;
+}
+
+// ---- modules and optimizers --------------------------------------------------------------------------------------------------
+
+// address -> id, open addressing; guarded by the GIL. Dead entries keep their place until the table is made anew.
+struct Entry {
+  Object* address;
+  ObjectId id;
+  Object* watch;  // the weak reference, ours; nullptr: dead
+};
+Entry* g_entries = nullptr;
+size_t g_capacity = 0;
+size_t g_used = 0;
+
+size_t slot_of(const Object* address, size_t i) noexcept {
+  return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (g_capacity - 1);
+}
+
+Entry* find(const Object* address) noexcept {
+  if (!g_entries) return nullptr;
+  for (size_t i = 0;; ++i) {
+    Entry& entry = g_entries[slot_of(address, i)];
+    if (!entry.address) return nullptr;
+    if (entry.address == address && entry.watch) return &entry;
+  }
+}
+
+bool grow() noexcept {
+  Entry* old = g_entries;
+  const size_t old_capacity = g_capacity;
+  size_t alive = 0;
+  for (size_t i = 0; i < old_capacity; ++i) alive += old[i].watch != nullptr;
+  size_t capacity = 1024;
+  while (capacity < alive * 4) capacity *= 2;
+  void* memory = mmap(nullptr, capacity * sizeof(Entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  g_entries = static_cast<Entry*>(memory);
+  g_capacity = capacity;
+  g_used = 0;
+  for (size_t k = 0; k < old_capacity; ++k) {
+    if (!old[k].watch) continue;
+    size_t i = 0;
+    while (g_entries[slot_of(old[k].address, i)].address) ++i;
+    g_entries[slot_of(old[k].address, i)] = old[k];
+    ++g_used;
+  }
+  if (old) munmap(old, old_capacity * sizeof(Entry));
+  return true;
+}
+
+// The weak reference's callback; `address` is the object's, as an int.
+Object* on_death(Object* address, Object*) noexcept {
+  if (Entry* entry = find(static_cast<Object*>(api().as_pointer(address)))) {
+    Object* watch = entry->watch;
+    entry->watch = nullptr;
+    api().decref(watch);
+  }
+  api().incref(api().none);
+  return api().none;
+}
+
+ObjectId define_object(Object* self, ObjectKind kind) noexcept {
+  static MethodDef on_death_definition = {"torchprof_on_death", reinterpret_cast<void*>(on_death), kMethO, nullptr};
+  const KeepError keep;
+  if (g_used * 2 >= g_capacity && !grow()) return {};
+  const Ref address(api().from_pointer(self));
+  const Ref callback(address ? api().function_new(&on_death_definition, address.get(), nullptr) : static_cast<Object*>(nullptr));
+  Ref watch(callback ? api().weakref_new(self, callback.get()) : static_cast<Object*>(nullptr));
+  if (!watch) {
+    api().error_clear();
+    return {};
+  }
+  const Ref name(api().get_attr(type_of(self), "__name__"));
+  const ObjectId id = session::define_object(intern(Text(name.get()).view()), reinterpret_cast<uintptr_t>(self), kind);
+  api().error_clear();
+  if (!id) return {};
+  size_t i = 0;
+  while (g_entries[slot_of(self, i)].address) ++i;
+  g_entries[slot_of(self, i)] = {self, id, watch.release()};
+  ++g_used;
+  return id;
+}
+
+// The callee's first positional argument: `self`, or the first of `*args`. A new reference is not needed: the frame holds it.
+Object* self_of(Frame* frame, FunctionKind kind) noexcept {
+  const bool in_args = kind == FunctionKind::kOptimizerStep;
+  Object* self = nullptr;
+  if (const Layout* at = layout()) {
+    const void* data = at->frame_data ? read_pointer(frame, at->frame_data) : frame;
+    self = static_cast<Object*>(read_pointer(data, at->locals));
+    if (self && type_of(self) == api().cell_type) self = cell_value(self);
+  } else if (api().frame_var) {
+    const Ref value(api().frame_var(frame, in_args ? "args" : "self"));
+    self = value.get();
+  }
+  if (self && in_args) self = type_of(self) == api().tuple_type ? api().tuple_get(self, 0) : nullptr;
+  return self;
+}
+
+}  // namespace
+
+bool prepare_objects() noexcept {
+  const Api& a = api();
+  if (!a.request_extra || !a.get_extra || !a.set_extra) return false;
+  detail::g_extra = a.request_extra(nullptr);
+  return detail::g_extra >= 0;
+}
+
+Function detail::define_function(Object* code) noexcept {
+  const KeepError keep;
+  const Ref file_object(api().get_attr(code, "co_filename"));
+  const Ref name_object(api().get_attr(code, "co_name"));
+  const Ref qualname_object(api().minor >= 11 ? api().get_attr(code, "co_qualname") : static_cast<Object*>(nullptr));
+  const Ref line_object(api().get_attr(code, "co_firstlineno"));
+  const Text file(file_object.get());
+  const Text name(name_object.get());
+  const Text qualname(qualname_object.get());
+  const long line = line_object ? api().as_long(line_object.get()) : 0;
+  api().error_clear();
+  Function function;
+  function.kind = kind_of(code, file.view(), name.view());
+  const StringId file_id = intern(file.view());
+  const StringId name_id = intern(name.view());
+  const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};
+  function.id = session::define_function(name_id, qualname_id, file_id, static_cast<uint32_t>(line), import_prefix(file.view()), function.kind);
+  const uintptr_t bits = uintptr_t{function.id.value} << 2 | static_cast<uintptr_t>(function.kind);
+  if (function.id) api().set_extra(code, detail::g_extra, reinterpret_cast<void*>(bits));
+  api().error_clear();
+  return function;
+}
+
+ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
+  if (kind == FunctionKind::kFunction || !frame) return {};
+  const KeepError keep;
+  Object* self = self_of(frame, kind);
+  api().error_clear();
+  if (!self) return {};
+  if (const Entry* entry = find(self)) return entry->id;
+  return define_object(self, kind == FunctionKind::kModuleCall ? ObjectKind::kModule : ObjectKind::kOptimizer);
+}
+
+}  // namespace torchprof::python

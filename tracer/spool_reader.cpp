@@ -1,0 +1,215 @@
+#include "tracer/spool_reader.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+
+namespace torchprof {
+namespace {
+
+constexpr uint64_t kMinChunkSize = 4096;
+constexpr uint64_t kMaxChunkSize = uint64_t{64} << 20;
+
+constexpr std::array<uint64_t, 256> kFixedSize = [] {
+  std::array<uint64_t, 256> sizes{};
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = fixed_size(static_cast<Kind>(i));
+  return sizes;
+}();
+
+std::string_view until_nul(const char* text, size_t capacity) { return {text, strnlen(text, capacity)}; }
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
+}  // namespace
+
+Damage& Damage::operator+=(const Damage& other) {
+  chunks += other.chunks;
+  bytes += other.bytes;
+  records += other.records;
+  return *this;
+}
+
+std::string_view RecordView::text(bool& whole) const {
+  const auto& def = as<StringDef>();
+  const uint64_t room = header().bytes() - sizeof(StringDef);
+  whole = def.length <= room;
+  return {reinterpret_cast<const char*>(data_ + sizeof(StringDef)), whole ? def.length : room};
+}
+
+bool RecordCursor::next(RecordView& record) {
+  while (at_ != end_) {
+    RecordHeader header;
+    std::memcpy(&header, at_, sizeof(header));
+    const uint64_t left = static_cast<uint64_t>(end_ - at_);
+    const uint64_t bytes = header.bytes();
+    const auto kind = static_cast<uint8_t>(header.kind());
+    const uint64_t fixed = kFixedSize[kind];
+    // Kind 0 is never written: what follows cannot be trusted to begin where this record says that it ends.
+    if (bytes == 0 || bytes > left || kind == 0 || bytes < fixed) [[unlikely]] {
+      dropped_ += left;
+      at_ = end_;
+      return false;
+    }
+    const std::byte* data = at_;
+    at_ += bytes;
+    if (fixed == 0) [[unlikely]] {
+      ++unknown_;
+      continue;
+    }
+    record.data_ = data;
+    return true;
+  }
+  return false;
+}
+
+std::unique_ptr<const SpoolReader> SpoolReader::open(const std::filesystem::path& file, std::string& error) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    error = std::strerror(errno);
+    return nullptr;
+  }
+  std::unique_ptr<SpoolReader> reader(new SpoolReader);
+  struct stat status {};
+  void* mapped = MAP_FAILED;
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    error = "it is not a file";
+  } else if (status.st_size == 0) {
+    error = "it is empty";
+  } else {
+    mapped = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) error = std::strerror(errno);
+  }
+  ::close(fd);
+  if (mapped == MAP_FAILED) return nullptr;
+  reader->bytes_ = {static_cast<const std::byte*>(mapped), static_cast<size_t>(status.st_size)};
+  reader->mapped_ = true;
+  if (!reader->parse(error)) return nullptr;
+  return reader;
+}
+
+std::unique_ptr<const SpoolReader> SpoolReader::from_bytes(std::span<const std::byte> bytes, std::string& error) {
+  std::unique_ptr<SpoolReader> reader(new SpoolReader);
+  reader->bytes_ = bytes;
+  if (!reader->parse(error)) return nullptr;
+  return reader;
+}
+
+SpoolReader::~SpoolReader() {
+  if (mapped_) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+std::string_view SpoolReader::host() const { return until_nul(header().host, sizeof(header().host)); }
+
+std::string_view SpoolReader::forked_from() const {
+  return until_nul(header().forked_from, sizeof(header().forked_from));
+}
+
+std::vector<std::string_view> SpoolReader::command() const {
+  std::string_view rest(header().command, std::min<size_t>(header().command_size, sizeof(header().command)));
+  std::vector<std::string_view> argv;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\0');
+    argv.push_back(rest.substr(0, end));
+    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+  }
+  return argv;
+}
+
+ClockSource SpoolReader::clock() const {
+  return header().clock == ClockSource::kTsc ? ClockSource::kTsc : ClockSource::kMonotonic;
+}
+
+bool SpoolReader::plausible(const ClockSample& sample) const {
+  // Wide enough for every machine, narrow enough that no arithmetic on what passes can overflow.
+  constexpr double kSlack = 1e9, kLongest = 2e17;  // ticks, ns: a second; a year of a 6 GHz counter
+  const ClockSample& start = header().start;
+  const auto ticks = static_cast<double>(static_cast<int64_t>(sample.ticks.value - start.ticks.value));
+  const auto ns = static_cast<double>(sample.monotonic) - static_cast<double>(start.monotonic);
+  if (ticks < -kSlack || ticks > kLongest || ns < -kSlack || ns > kLongest) return false;
+  if (clock() == ClockSource::kMonotonic) return std::abs(ticks - ns) <= kSlack;
+  return ns >= ticks / kMaxTicksPerNs - kSlack && ns <= ticks * kMaxTicksPerNs + kSlack;
+}
+
+bool SpoolReader::parse(std::string& error) {
+  if (bytes_.size() < kFileHeaderSize) {
+    error = "it ends within its header";
+    return false;
+  }
+  const FileHeader& h = header();
+  if (h.magic == 0 && all_zero(bytes_.first(kFileHeaderSize))) {
+    error = "its header was never written: the process died while it began";
+    return false;
+  }
+  if (h.magic != kSpoolMagic) {
+    error = "it is not a spool of torchprof";
+    return false;
+  }
+  if (h.version == 0 || h.version > kSpoolVersion) {
+    error = "it is of version " + std::to_string(h.version) + ", this torchprof reads versions up to " +
+            std::to_string(kSpoolVersion);
+    return false;
+  }
+  if (h.chunk_size < kMinChunkSize || h.chunk_size > kMaxChunkSize || h.chunk_size % 8 != 0) {
+    error = "its header is damaged: a chunk size of " + std::to_string(h.chunk_size) + " bytes";
+    return false;
+  }
+  // Event chunks before definitions: in a process that still runs, what an event names was then committed before we look for it.
+  collect_chunks(ChunkKind::kEvents);
+  collect_chunks(ChunkKind::kDefinitions);
+  std::ranges::stable_sort(chunks_, {}, [](const ChunkView& c) {
+    return std::tuple(c.kind != ChunkKind::kDefinitions, c.track, c.sequence);
+  });
+  return true;
+}
+
+void SpoolReader::collect_chunks(ChunkKind wanted) {
+  const uint64_t chunk_size = header().chunk_size;
+  for (uint64_t offset = kFileHeaderSize; offset < bytes_.size(); offset += chunk_size) {
+    const auto all = bytes_.subspan(offset, std::min<uint64_t>(chunk_size, bytes_.size() - offset));
+    const bool first_pass = wanted == ChunkKind::kEvents;
+    if (all.size() < sizeof(ChunkHeader)) {
+      if (first_pass && !all_zero(all)) ++damage_.chunks;
+      return;
+    }
+    const auto& chunk = *reinterpret_cast<const ChunkHeader*>(all.data());
+    const uint32_t magic = chunk.magic.load(std::memory_order_acquire);  // pairs with the release of the writer
+    if (magic == 0) continue;  // never claimed, or claimed and never used
+    const bool known = chunk.kind == ChunkKind::kEvents || chunk.kind == ChunkKind::kDefinitions;
+    const bool usable = magic == kChunkMagic && known && plausible(chunk.base) &&
+                        (chunk.kind == ChunkKind::kDefinitions || chunk.track);
+    if (!usable) {
+      if (first_pass) ++damage_.chunks;
+      continue;
+    }
+    if (chunk.kind != wanted) continue;
+    const uint64_t committed = chunk.committed.load(std::memory_order_acquire);  // pairs with the writer's release
+    const uint64_t capacity = chunk_size - sizeof(ChunkHeader);
+    const uint64_t present = all.size() - sizeof(ChunkHeader);
+    // A committed size that cannot be is no reason to lose the records: they are read for as long as they make sense.
+    const uint64_t claimed = std::min(committed, capacity);
+    const uint64_t readable = std::min(claimed, present) / 8 * 8;
+    damage_.bytes += claimed - readable;
+    if (wanted == ChunkKind::kDefinitions) definition_bytes_ += readable;
+    chunks_.push_back({wanted, wanted == ChunkKind::kEvents ? chunk.track : TrackId{}, chunk.sequence, chunk.base,
+                       all.subspan(sizeof(ChunkHeader), readable)});
+  }
+}
+
+void SpoolReader::release(const ChunkView& chunk) const {
+  if (!mapped_) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(chunk.records.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(chunk.records.data() + chunk.records.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace torchprof
