@@ -20,7 +20,7 @@ import pytest
 
 import trace_rules
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Taken out of the environment at once: torchprof refuses TORCHPROF_ variables that it does not know.
 BUILD = pathlib.Path(os.environ.pop("TORCHPROF_BUILD", ROOT / "build")).resolve()
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
