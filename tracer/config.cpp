@@ -250,6 +250,7 @@ bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error
           p = close;
           break;
         }
+        case 0: return fail(error, "output '%s': a lone %% at its end: %%%% is a percent sign", pattern);
         default: return fail(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);
       }
     }

@@ -1,0 +1,21 @@
+// What `report` and `export` are given: a run directory, a directory of spools, a spool, or a trace.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "launcher/run_dir.h"
+
+namespace torchprof::launcher {
+
+struct Input {
+  std::vector<std::filesystem::path> spools;  // to be read where there are any
+  std::filesystem::path trace;                // otherwise the trace (.json, .json.gz), if there is one
+  std::optional<RunDir> run;                  // set for a run directory
+};
+
+// Throws Error naming the path and what it could have been.
+Input find_input(const std::filesystem::path& path);
+
+}  // namespace torchprof::launcher

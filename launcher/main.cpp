@@ -1,0 +1,24 @@
+// torchprof: starts a command under the library, and turns what it left into traces and tables.
+#include <cstdio>
+#include <exception>
+
+#include "formats/error.h"
+#include "launcher/say.h"
+#include "launcher/subcommands.h"
+
+int main(int argc, char** argv) {
+  using namespace torchprof;
+  try {
+    const launcher::Subcommand& subcommand = launcher::subcommand_named(argc > 1 ? argv[1] : nullptr);
+    return subcommand.main({argv + (argc > 1 ? 2 : 1), argv + argc});
+  } catch (const launcher::HelpWanted& help) {
+    fputs(help.text.c_str(), stdout);
+    return 0;
+  } catch (const Error& error) {
+    launcher::complain(error.what());
+    return error.status;
+  } catch (const std::exception& error) {  // no memory, or a mistake of ours
+    launcher::complain(error.what());
+    return 125;
+  }
+}

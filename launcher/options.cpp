@@ -1,0 +1,209 @@
+#include "launcher/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "formats/error.h"
+
+namespace torchprof::launcher {
+namespace {
+
+std::string see_help(const std::string& subcommand) { return "; see `torchprof help " + subcommand + "`"; }
+
+// CLI11's help, with our own first lines.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(36); }
+  std::string make_description(const CLI::App*) const override { return {}; }
+  std::string make_usage(const CLI::App* app, std::string) const override {
+    return "Usage: " + usage_ + "\n\n" + app->get_description() + "\n";
+  }
+
+ private:
+  std::string usage_;
+};
+
+// One CLI11 application a subcommand, with our messages.
+class Parser {
+ public:
+  // `usage`: what follows "torchprof NAME".
+  Parser(const std::string& name, const std::string& usage, const std::string& meaning) : name_(name) {
+    app_.description(meaning);
+    app_.formatter(std::make_shared<HelpFormatter>("torchprof " + name + " " + usage));
+    app_.set_help_flag("-h,--help", "this text");
+    app_.option_defaults()->take_last();
+  }
+  CLI::App& app() { return app_; }
+
+  void parse(const Arguments& arguments) {
+    try {
+      app_.parse(Arguments(arguments.rbegin(), arguments.rend()));
+    } catch (const CLI::CallForHelp&) {
+      throw HelpWanted{app_.help()};
+    } catch (const CLI::ExtrasError&) {
+      fail_unknown(app_.remaining().front());
+    } catch (const CLI::ArgumentMismatch&) {  // the arguments ended where a value should be
+      const CLI::Option* option = app_.get_option_no_throw(arguments.back());
+      throw Error(name_ + ": " + arguments.back() + ": the value is missing" +
+                  (option ? ": " + option->get_type_name() : std::string{}) + see_help(name_));
+    } catch (const CLI::ParseError& error) {
+      throw Error(name_ + ": " + error.what() + see_help(name_));
+    }
+    // CLI11 takes `--option= next` for `--option next`: the value would be the command.
+    const size_t used = arguments.size() - std::min(arguments.size(), app_.remaining_size());
+    for (size_t i = 0; i < used; ++i)
+      if (arguments[i].starts_with("--") && arguments[i].ends_with('='))
+        throw Error(name_ + ": " + arguments[i] + ": the value is missing" + see_help(name_));
+  }
+
+  [[noreturn]] void fail_unknown(const std::string& argument) const {
+    const bool is_option = argument.starts_with('-');
+    throw Error(name_ + ": " + argument + (is_option ? ": no such option" : ": one argument too many") +
+                see_help(name_));
+  }
+
+  // With prefix_command(): what follows the options, from the first argument that is none or from after `--`.
+  Arguments command() const {
+    Arguments rest = app_.remaining();
+    if (rest.empty()) return rest;
+    if (rest.front() == "--")
+      rest.erase(rest.begin());
+    else if (rest.front().size() > 1 && rest.front().starts_with('-'))
+      fail_unknown(rest.front());
+    return rest;
+  }
+
+ private:
+  CLI::App app_;
+  std::string name_;
+};
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    out.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return out;
+}
+
+void add_settings(CLI::App& app, RunOptions& options) {
+  for (const Setting& setting : settings()) {
+    std::string names = setting.option;
+    if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
+    const auto set = [&options, &setting](const std::string& value) {
+      ErrorText error;
+      if (!assign(options.config, setting, value.c_str(), setting.option, error)) throw Error(error.text);
+      if (std::string_view(setting.option) == "--output") options.output_named = true;
+    };
+    if (setting.is_flag)
+      app.add_flag_callback(
+          names, [set] { set("1"); }, setting.meaning);
+    else
+      app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
+  }
+}
+
+const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
+  if (const formats::Format* format = formats::find_format(name)) return *format;
+  std::vector<std::string> names;
+  for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
+  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(names));
+}
+
+// A CLI11 check: the complaint, or nothing.
+std::string whole_number(const std::string& value) {
+  const bool is_one = !value.empty() && value.size() < 10 &&
+                      value.find_first_not_of("0123456789") == std::string::npos &&
+                      value.find_first_not_of('0') != std::string::npos;
+  return is_one ? "" : "'" + value + "' is not a whole number from 1";
+}
+
+}  // namespace
+
+RunOptions parse_run(const Arguments& arguments) {
+  RunOptions options;
+  Parser parser("run", "[OPTIONS] [--] COMMAND [ARG...]", "Profiles a command and everything that it starts.");
+  CLI::App& app = parser.app();
+  app.prefix_command();
+  add_settings(app, options);
+  app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
+  app.footer(
+      "\nEvery option has a variable, --max-size TORCHPROF_MAX_SIZE and so on; the option wins. A flag's variable is 1 "
+      "or 0.\n"
+      "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
+      "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
+      "could\n"
+      "not be started, 127: there is no such command.");
+  ErrorText error;
+  const bool wants_help =
+      std::ranges::any_of(arguments, [](const std::string& a) { return a == "--help" || a == "-h"; });
+  if (!from_environment(options.config, error) && !wants_help) throw Error(error.text);
+  parser.parse(arguments);
+  options.command = parser.command();
+  if (options.command.empty() && !options.dry_run)
+    throw Error("run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]");
+  return options;
+}
+
+ReportOptions parse_report(const Arguments& arguments) {
+  ReportOptions options;
+  Parser parser("report", "RUN|TRACE [OPTIONS]",
+                "Prints tables of a run directory, a spool, or a trace of torchprof's or torch.profiler's.");
+  CLI::App& app = parser.app();
+  std::string tables;
+  app.add_option("RUN|TRACE", options.input, "a run directory, a .spool, a .json or a .json.gz")
+      ->required()
+      ->type_name("");
+  app.add_option("-t,--tables", tables, "which tables: " + joined(formats::table_names()))->type_name("T[,T]");
+  app.add_option("-n,--top", options.tables.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
+  parser.parse(arguments);
+  if (!tables.empty()) options.tables.tables = split(tables);
+  for (const std::string& table : options.tables.tables)
+    if (std::ranges::count(formats::table_names(), table) == 0)
+      throw Error("report: --tables: '" + table + "' is not a table: " + joined(formats::table_names()));
+  return options;
+}
+
+ExportOptions parse_export(const Arguments& arguments) {
+  ExportOptions options;
+  Parser parser(
+      "export", "RUN|TRACE [--format F] [-o FILE]",
+      "Writes a format again. Without -o: what the run would have written at its end, into the run directory.");
+  CLI::App& app = parser.app();
+  std::string format;
+  app.add_option("RUN|TRACE", options.input, "a run directory, a .spool, a .json or a .json.gz")
+      ->required()
+      ->type_name("");
+  app.add_option("-f,--format", format, "kineto or table")->type_name("F");
+  app.add_option("-o,--output", options.output, "the file to write; compressed if its name ends in .gz")
+      ->type_name("FILE");
+  parser.parse(arguments);
+  if (!format.empty()) options.format = &named_format(format, "export: --format");
+  if (!options.output.empty() && !options.format) throw Error("export: -o needs --format" + see_help("export"));
+  return options;
+}
+
+Arguments parse_doctor(const Arguments& arguments) {
+  Parser parser("doctor", "[--] [COMMAND [ARG...]]",
+                "Says what would be captured here, what would not, and why. The exit status is 1 if nothing would.");
+  parser.app().prefix_command();
+  parser.parse(arguments);
+  return parser.command();
+}
+
+std::vector<const formats::Format*> formats_named(const char* list) {
+  std::vector<const formats::Format*> out;
+  for (const std::string& name : split(list))
+    if (name != "none") out.push_back(&named_format(name, "format"));
+  return out;
+}
+
+}  // namespace torchprof::launcher

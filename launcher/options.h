@@ -1,0 +1,49 @@
+// Command lines of the subcommands.
+//
+// The options of `run` are made from tracer/config.h's settings(): there is one list. All parsers throw Error (one line
+// that names the option, the value and what is allowed) and HelpWanted for --help.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "formats/format.h"
+#include "formats/table.h"
+#include "tracer/config.h"
+
+namespace torchprof::launcher {
+
+using Arguments = std::vector<std::string>;  // without the program and the subcommand
+
+struct HelpWanted {
+  std::string text;
+};
+
+struct RunOptions {
+  Config config;              // the environment, then the options over it
+  bool output_named = false;  // the run directory was named on the command line
+  bool dry_run = false;
+  Arguments command;  // not empty but for --dry-run
+};
+RunOptions parse_run(const Arguments& arguments);
+
+struct ReportOptions {
+  std::filesystem::path input;
+  formats::TableOptions tables;
+};
+ReportOptions parse_report(const Arguments& arguments);
+
+struct ExportOptions {
+  std::filesystem::path input;
+  const formats::Format* format = nullptr;  // none named: what the run was to write
+  std::filesystem::path output;             // empty: into the run directory, as `run` would have
+};
+ExportOptions parse_export(const Arguments& arguments);
+
+Arguments parse_doctor(const Arguments& arguments);  // the command, maybe none
+
+// The formats of a --format list that are to be written: "none" is none of them.
+std::vector<const formats::Format*> formats_named(const char* list);
+
+}  // namespace torchprof::launcher

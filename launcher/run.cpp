@@ -1,0 +1,119 @@
+// torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
+#include <cstdio>
+
+#include "formats/error.h"
+#include "launcher/child.h"
+#include "launcher/environment.h"
+#include "launcher/run_dir.h"
+#include "launcher/run_info.h"
+#include "launcher/say.h"
+#include "launcher/subcommands.h"
+#include "launcher/target.h"
+#include "launcher/write_run.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 3s;  // with descendants that outlive the command
+
+int print_variables(const std::vector<std::string>& variables) {
+  for (const std::string& variable : variables) {
+    printf("%s\n", variable.c_str());
+    if (variable.find_first_of(" \t\n*?[") != std::string::npos)
+      complain(variable + ": `env $(torchprof run --dry-run)` would split this value");
+  }
+  return 0;
+}
+
+void look_before(const std::string& command, const std::string& path_list) {
+  const Target target = look_at(command, path_list);
+  if (!target.refusal.empty()) throw Error(target.refusal);
+  if (!target.warning.empty()) say(target.warning);
+}
+
+// A torchprof run around this one writes into the very directory that we were given through the environment: it will
+// export what our command leaves there.
+bool is_inside(const RunOptions& options, const std::vector<std::string>& environment, const Library& library,
+               const fs::path& output) {
+  return !options.output_named && preloads(environment, library) && is_locked(output);
+}
+
+// Processes that still write, by the names of their spools: HOST.PID.START.spool.
+bool any_still_writes(const RunDir& dir, const std::vector<pid_t>& running) {
+  for (const fs::path& spool : dir.spools())
+    for (const pid_t pid : running)
+      if (spool.filename().string().find("." + std::to_string(pid) + ".") != std::string::npos) return true;
+  return false;
+}
+
+// Nothing here may change how the command's end is reported: no exception leaves.
+void finish(const RunDir& dir, Info info, const RunOptions& options, const std::vector<pid_t>& running,
+            const Signals& signals) try {
+  dir.write_info(info);
+  const auto formats = formats_named(options.config.format);
+  if (formats.empty()) {
+    say("not exported: `torchprof export " + dir.path().string() + " --format kineto -o FILE` writes a trace");
+    return;
+  }
+  const bool is_complete = write_run_apart(dir, info, formats, signals);
+  if (!running.empty())
+    say(std::to_string(running.size()) + (running.size() == 1 ? " process" : " processes") +
+        " of the command still running");
+  const bool keeps = options.config.keep_spool || any_still_writes(dir, running);
+  if (is_complete && !keeps && running.empty()) dir.remove_spools();
+  if (!is_complete || any_still_writes(dir, running))
+    complain("the spool stays in " + dir.spool().string() + ": `torchprof report " + dir.path().string() +
+             "` reads it");
+} catch (const std::exception& error) {
+  complain(error.what());
+  complain("the spool stays in " + dir.spool().string());
+}
+
+int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment) {
+  const Signals signals;
+  const RunDir dir = RunDir::create(output);
+  if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
+  Info info = begin_info(options.command, environment);
+  int status = 0;
+  std::vector<pid_t> running;
+  try {
+    dir.write_info(info);
+    Child child(options.command, environment, signals);
+    status = child.wait();
+    running = child.wait_for_descendants(kPatience);
+  } catch (const Error&) {
+    dir.remove_if_unused();
+    throw;
+  }
+  add_end(info, status, running);
+  finish(dir, std::move(info), options, running, signals);
+  end_like(status);
+}
+
+}  // namespace
+
+int run(const Arguments& arguments) {
+  const RunOptions options = parse_run(arguments);
+  set_quiet(options.config.quiet);
+  const Library library = find_library();
+  const std::vector<std::string> before = current_environment();
+  const fs::path output = output_path(options.config);
+  const std::vector<std::string> set = variables(before, library, options.config, output);
+  if (options.dry_run) return print_variables(set);
+  look_before(options.command.front(), value_in(before, "PATH"));
+  const std::vector<std::string> environment = with_variables(before, set);
+  if (disabled_by_environment()) {
+    say("TORCHPROF_DISABLE is set: nothing is captured");
+    become(options.command, before);
+  }
+  if (is_inside(options, before, library, output)) {
+    say("already inside a torchprof run, which writes into " + output.string());
+    become(options.command, environment);
+  }
+  return run_and_finish(options, output, environment);
+}
+
+}  // namespace torchprof::launcher

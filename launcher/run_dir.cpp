@@ -1,0 +1,155 @@
+#include "launcher/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "formats/error.h"
+#include "formats/output.h"
+#include "formats/trace.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+Json read_json(const fs::path& file) {
+  std::ifstream in(file);
+  Json info = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  return info.is_object() ? info : Json::object();
+}
+
+bool is_ours(const fs::path& path) { return read_json(path / "run.json").contains("torchprof"); }
+
+// Takes away what an earlier run wrote, by the names that its run.json lists: nothing that somebody else put beside it.
+void remove_earlier_run(const fs::path& path) {
+  const Json info = read_json(path / "run.json");
+  std::error_code error;
+  if (const auto files = info.find("files"); files != info.end() && files->is_array())
+    for (const Json& file : *files)
+      if (file.is_string()) fs::remove(path / fs::path(file.get<std::string>()).filename(), error);
+  fs::remove_all(path / "spool", error);
+  fs::remove(path / "run.json", error);
+}
+
+}  // namespace
+
+fs::path output_path(const Config& config) {
+  char expanded[PATH_MAX];
+  ErrorText error;
+  if (!expand_output(config.output, expanded, sizeof(expanded), error)) throw Error(error.text);
+  std::error_code code;
+  fs::path path = fs::absolute(expanded, code).lexically_normal();
+  if (code) throw Error("output '" + std::string(expanded) + "': " + code.message());
+  if (!path.has_filename()) path = path.parent_path();  // "name/"
+  return path;
+}
+
+RunDir::RunDir(RunDir&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      is_live_(other.is_live_),
+      was_replaced_(other.was_replaced_),
+      made_here_(other.made_here_) {}
+
+RunDir::~RunDir() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool RunDir::lock() {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd_ < 0) throw Error(path_.string() + ": " + std::strerror(errno));
+  // A file system without locks: go on without.
+  return flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+RunDir RunDir::create(const fs::path& path) {
+  RunDir dir(path);
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status)) {
+    if (!fs::is_directory(status))
+      throw Error(path.string() + ": exists and is not a directory; choose another with -o");
+    const bool is_empty = fs::is_empty(path, error);
+    if (error) throw Error(path.string() + ": " + error.message());
+    if (!is_empty && !is_ours(path))
+      throw Error(path.string() + ": is not empty and no run directory of torchprof; choose another with -o");
+    if (!dir.lock()) throw Error(path.string() + ": a torchprof run is writing into it; choose another with -o");
+    if (!is_empty) {
+      if (!dir.spools().empty() && !read_json(path / "run.json").value("exported", false))
+        throw Error(path.string() + ": holds an earlier run that was not exported (`torchprof export " + path.string() +
+                    "`); choose another with -o");
+      remove_earlier_run(path);
+      dir.was_replaced_ = true;
+    }
+  } else {
+    fs::create_directories(path, error);
+    if (error) throw Error(path.string() + ": cannot make the run directory: " + error.message());
+    dir.made_here_ = true;
+    if (!dir.lock()) throw Error(path.string() + ": a torchprof run is writing into it; choose another with -o");
+  }
+  fs::create_directory(dir.spool(), error);
+  if (error) {
+    dir.remove_if_unused();
+    throw Error(path.string() + ": cannot write into the run directory: " + error.message());
+  }
+  return dir;
+}
+
+RunDir RunDir::open(const fs::path& path) {
+  if (!is_ours(path)) throw Error(path.string() + ": is no run directory of torchprof: it has no run.json of ours");
+  RunDir dir(path);
+  dir.is_live_ = is_locked(path);
+  return dir;
+}
+
+bool is_locked(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
+}
+
+std::vector<fs::path> RunDir::spools() const {
+  std::error_code error;
+  return fs::is_directory(spool(), error) ? formats::find_spools(spool()) : std::vector<fs::path>{};
+}
+
+Json RunDir::read_info() const { return read_json(path_ / "run.json"); }
+
+void RunDir::write_info(const Json& info) const {
+  formats::Output out(path_ / "run.json");
+  // Commands and paths are bytes, JSON is UTF-8.
+  out.write(info.dump(2, ' ', false, Json::error_handler_t::replace));
+  out.write("\n");
+  out.commit();
+}
+
+void RunDir::remove_spools() const noexcept {
+  std::error_code error;
+  fs::remove_all(spool(), error);
+}
+
+void RunDir::remove_temporaries() const noexcept {
+  std::error_code error;
+  for (fs::directory_iterator at(path_, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->path().extension() == ".tmp") fs::remove(at->path(), ignored);
+  }
+}
+
+void RunDir::remove_if_unused() const noexcept {
+  std::error_code error;
+  fs::remove(path_ / "run.json", error);
+  fs::remove(spool(), error);                // only if empty
+  if (made_here_) fs::remove(path_, error);  // only if empty
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,115 @@
+#include "launcher/run_info.h"
+
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <thread>
+
+#include "tracer/clock.h"
+
+namespace torchprof::launcher {
+namespace {
+
+constexpr double kNsPerSecond = 1e9;
+
+std::string iso_time(UnixNs time) {
+  const time_t seconds = time.value / 1'000'000'000;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char date[32], out[48];
+  strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
+  snprintf(out, sizeof(out), "%s.%06dZ", date, static_cast<int>(time.value % 1'000'000'000 / 1000));
+  return out;
+}
+
+UnixNs now() { return {clock::read_ns(CLOCK_REALTIME)}; }
+
+Info process_info(const formats::Process& process) {
+  Info out;
+  out["pid"] = process.pid;
+  out["parent_pid"] = process.parent_pid;
+  out["host"] = process.host;
+  out["command"] = process.command;
+  out["start"] = iso_time(process.start);
+  out["end"] = iso_time(process.end);
+  out["clean_exit"] = process.clean_exit;
+  out["metadata"] = Info::object();
+  for (const formats::Meta& meta : process.metadata) out["metadata"][std::string(meta.key)] = meta.value;
+  out["sources"] = Info::object();
+  for (const formats::Source& source : process.sources)
+    out["sources"][std::string(source.name)] = {{"state", state_text(source.state)}, {"detail", source.detail}};
+  out["events"] = {
+      {"python", process.counts.python}, {"c_calls", process.counts.c_calls}, {"operators", process.counts.operators}};
+  out["lost"] = Info::object();
+  for (size_t cause = 0; cause < process.lost.size(); ++cause)
+    if (process.lost[cause] != 0) out["lost"][formats::loss_text(static_cast<LossCause>(cause))] = process.lost[cause];
+  if (process.damage) out["dropped_bytes"] = process.damage.bytes;
+  return out;
+}
+
+}  // namespace
+
+const char* state_text(SourceState state) {
+  switch (state) {
+    case SourceState::kOff:
+      return "off";
+    case SourceState::kOn:
+      return "on";
+    case SourceState::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
+  utsname system{};
+  uname(&system);
+  std::error_code error;
+  Info info;
+  info["torchprof"] = TORCHPROF_VERSION;
+  info["command"] = command;
+  info["directory"] = std::filesystem::current_path(error).string();
+  info["environment"] = Info::object();
+  for (const std::string& variable : environment) {
+    const size_t equals = variable.find('=');
+    const std::string name = variable.substr(0, equals);
+    if (name.starts_with("TORCHPROF_") || name == "LD_PRELOAD" || name == "PYTHONPATH")
+      info["environment"][name] = variable.substr(equals + 1);
+  }
+  info["host"] = system.nodename;
+  info["kernel"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
+  info["cpus"] = std::thread::hardware_concurrency();
+  info["launcher"] = getpid();
+  const UnixNs start = now();
+  info["start"] = iso_time(start);
+  info["start_ns"] = start.value;
+  return info;
+}
+
+void add_end(Info& info, int wait_status, const std::vector<int>& still_running) {
+  const UnixNs end = now();
+  info["end"] = iso_time(end);
+  info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;
+  if (WIFSIGNALED(wait_status)) {
+    info["signal"] = WTERMSIG(wait_status);
+    const char* name = sigabbrev_np(WTERMSIG(wait_status));
+    info["signal_name"] = name ? "SIG" + std::string(name) : "real-time signal";
+  } else {
+    info["exit_status"] = WEXITSTATUS(wait_status);
+  }
+  info["still_running"] = still_running;
+}
+
+void add_processes(Info& info, const formats::Trace& trace) {
+  info["processes"] = Info::array();
+  for (const formats::Process& process : trace.processes) info["processes"].push_back(process_info(process));
+  info["unreadable"] = Info::array();
+  for (const formats::Unreadable& bad : trace.unreadable)
+    info["unreadable"].push_back({{"file", bad.file.filename().string()}, {"reason", bad.reason}});
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,28 @@
+// What run.json says. It is written when the run begins, so that a directory whose launcher was killed explains itself,
+// and again at the end.
+//
+//   torchprof, command, directory, environment (every TORCHPROF_*, LD_PRELOAD, PYTHONPATH as the command got them),
+//   host, kernel, cpus, launcher (pid), start, start_ns (since 1970) at the end: end, seconds, exit_status or signal
+//   and signal_name, still_running (pids) after an export: exported (complete), files, unreadable (file, reason),
+//   processes (pid, parent_pid, host, command, start, end, clean_exit, metadata, sources (state, detail), events, lost,
+//   dropped_bytes, trace)
+// Times are UTC, ISO 8601.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "formats/trace.h"
+
+namespace torchprof::launcher {
+
+using Info = nlohmann::ordered_json;
+
+Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment);
+void add_end(Info& info, int wait_status, const std::vector<int>& still_running);
+void add_processes(Info& info, const formats::Trace& trace);
+
+const char* state_text(SourceState state);  // "on", "off", "failed"
+
+}  // namespace torchprof::launcher

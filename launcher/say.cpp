@@ -1,0 +1,48 @@
+#include "launcher/say.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace torchprof::launcher {
+namespace {
+
+bool is_quiet = false;
+
+}  // namespace
+
+std::string as_lines(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    out += "torchprof: ";
+    for (const char c : text.substr(0, end)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    out += '\n';
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  }
+  return out;
+}
+
+void complain(std::string_view text) {
+  const std::string lines = as_lines(text);
+  // Nobody reads stderr: nothing is left to be done about it.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, lines.data(), lines.size());
+}
+
+void say(std::string_view text) {
+  if (!is_quiet) complain(text);
+}
+
+void set_quiet(bool quiet) { is_quiet = quiet; }
+
+std::string bytes_text(unsigned long long bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+  char text[32];
+  snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+}  // namespace torchprof::launcher

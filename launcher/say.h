@@ -1,0 +1,23 @@
+// Lines for people: on stderr, each beginning "torchprof: ", one write() a call, so that the lines of several processes
+// do not mix. Control characters but the newline become '?': names and paths come from anywhere.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace torchprof::launcher {
+
+// `text` may hold several lines; a newline at its end adds none. Nothing if quiet().
+void say(std::string_view text);
+// The same, whether quiet or not: errors, and what was lost.
+void complain(std::string_view text);
+
+void set_quiet(bool quiet);
+
+// The bytes that say() would write.
+std::string as_lines(std::string_view text);
+
+// "3.2 GiB"
+std::string bytes_text(unsigned long long bytes);
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,66 @@
+#include "launcher/subcommands.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "formats/error.h"
+
+namespace torchprof::launcher {
+namespace {
+
+int not_there_yet(const Arguments&) { return 125; }
+
+constexpr Subcommand kSubcommands[] = {
+    {"run", "profile a command and everything it starts", run},
+    {"report", "tables of a run or a trace: operators, modules, Python, steps", report},
+    {"export", "write a format again", export_},
+    {"merge", "several runs or nodes into one", not_there_yet},
+    {"diff", "what got slower", not_there_yet},
+    {"ctl", "open and close the window of a running program", not_there_yet},
+    {"where", "what every thread is doing now, or was doing when it died", not_there_yet},
+    {"doctor", "what would be captured here, what would not, and why", doctor},
+    {"help", "this text, or that of a subcommand", help},
+    {"--version", "the version", version},
+};
+
+void print_overview() {
+  printf(
+      "Usage: torchprof SUBCOMMAND ...\n\nProfiles PyTorch programs without a change to their code: torchprof run "
+      "python train.py\n\n");
+  for (const Subcommand& subcommand : kSubcommands)
+    printf("  %-12s%s%s\n", subcommand.name, subcommand.meaning,
+           subcommand.main == not_there_yet ? " (not there yet in this version)" : "");
+  printf("\n`torchprof help SUBCOMMAND` says more.\n");
+}
+
+}  // namespace
+
+std::span<const Subcommand> subcommands() { return kSubcommands; }
+
+const Subcommand& subcommand_named(const char* name) {
+  std::string_view wanted = name ? name : "";
+  if (wanted.empty()) throw Error("the subcommand is missing: torchprof run COMMAND; see `torchprof help`");
+  if (wanted == "-h" || wanted == "--help") wanted = "help";
+  for (const Subcommand& subcommand : kSubcommands) {
+    if (wanted != subcommand.name) continue;
+    if (subcommand.main == not_there_yet) throw Error(std::string(wanted) + " is not there yet in this version");
+    return subcommand;
+  }
+  throw Error("'" + std::string(wanted) + "' is no subcommand; to profile it: torchprof run " + std::string(wanted) +
+              " ...; see `torchprof help`");
+}
+
+int help(const Arguments& arguments) {
+  if (arguments.empty() || arguments.front() == "help")
+    print_overview();
+  else
+    return subcommand_named(arguments.front().c_str()).main({"--help"});
+  return 0;
+}
+
+int version(const Arguments&) {
+  printf("torchprof %s\n", TORCHPROF_VERSION);
+  return 0;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,198 @@
+#include "launcher/write_run.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "formats/error.h"
+#include "formats/table.h"
+#include "launcher/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr size_t kSummaryRows = 5;
+
+constexpr std::string_view kNothingTraced =
+    "no process of the command was traced. Likely causes: no Python and no libtorch ran in it, the program is "
+    "statically\n"
+    "linked or setuid, or the environment was dropped on the way (env -i, sudo, ssh, a container).\n"
+    "`torchprof doctor -- COMMAND` says more.\n";
+
+// Writes the files of one format; their names go to `files`, and of single processes to `traces` (by index).
+void write_format(const formats::Format& format, const formats::Trace& trace, const fs::path& directory,
+                  std::vector<std::string>& files, std::vector<std::string>& traces) {
+  const formats::Processes all = trace.processes;
+  const auto write = [&](formats::Processes processes, const std::string& name) {
+    formats::write_file(format, trace, processes, directory / name);
+    files.push_back(name);
+  };
+  if (format.per_process)
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::string name = formats::file_name(format, all[i]);
+      write(all.subspan(i, 1), name);
+      traces[i] = name;
+    }
+  if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
+}
+
+// The one that a reader wants to open: the merged one, or the only one.
+std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
+  for (const std::string& file : files)
+    if (file.starts_with("merged.")) return file;
+  return traces.empty() ? std::string{} : traces.front();
+}
+
+}  // namespace
+
+Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats) {
+  Written out;
+  const formats::Trace trace = formats::load(dir.spools());
+  std::vector<std::string> files, traces(trace.processes.size());
+  std::string first_error;
+  if (!trace.processes.empty())
+    for (const formats::Format* format : formats) try {
+        write_format(*format, trace, dir.path(), files, traces);
+      } catch (const Error& error) {
+        if (first_error.empty()) first_error = error.what();
+      }
+  add_processes(info, trace);
+  for (size_t i = 0; i < traces.size(); ++i)
+    if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
+
+  out.is_complete = first_error.empty() && trace.unreadable.empty();
+  if (trace.processes.empty() && trace.unreadable.empty()) out.text += kNothingTraced;
+  if (!trace.processes.empty()) out.text += formats::summary_text(trace, {{}, kSummaryRows});
+  for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
+  if (!first_error.empty()) out.trouble += first_error + "\n";
+  if (const std::string name = main_trace(files, traces); !name.empty())
+    out.text += "trace: " + (dir.path() / name).string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
+
+  for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
+  info["exported"] = out.is_complete;
+  info["files"] = files;
+  try {
+    dir.write_info(info);
+  } catch (const Error& error) {
+    if (first_error.empty()) out.trouble += std::string(error.what()) + "\n";
+    out.is_complete = false;
+  }
+  return out;
+}
+
+namespace {
+
+// A file in memory that a child fills and the parent reads.
+class Note {
+ public:
+  Note() : fd_(memfd_create("torchprof", MFD_CLOEXEC)) {
+    if (fd_ < 0) throw Error(std::string("memfd_create: ") + std::strerror(errno));
+  }
+  ~Note() { close(fd_); }
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
+
+  void write(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t n = ::write(fd_, text.data(), text.size());
+      if (n <= 0) return;
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  std::string read() const {
+    std::string out;
+    std::array<char, 4096> part;
+    for (ssize_t n; (n = pread(fd_, part.data(), part.size(), static_cast<off_t>(out.size()))) > 0;)
+      out.append(part.data(), static_cast<size_t>(n));
+    return out;
+  }
+
+ private:
+  int fd_;
+};
+
+// A line on a terminal that is overwritten by the next and wiped at the end. It never appears if all is done in a
+// second.
+class Progress {
+ public:
+  explicit Progress(const RunDir& dir) : dir_(dir), is_shown_(isatty(STDERR_FILENO) == 1) {}
+  ~Progress() {
+    if (was_shown_) put("\r\033[K");
+  }
+  void update() {
+    if (!is_shown_ || std::chrono::steady_clock::now() - start_ < 1s) return;
+    uintmax_t written = 0;
+    std::error_code error;
+    for (fs::directory_iterator at(dir_.path(), error), end; !error && at != end; at.increment(error)) {
+      std::error_code ignored;
+      if (at->is_regular_file(ignored)) written += at->file_size(ignored);
+    }
+    put("\r\033[Ktorchprof: writing the trace, " + bytes_text(written) + " so far");
+    was_shown_ = true;
+  }
+
+ private:
+  static void put(std::string_view text) {
+    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
+  }
+  const RunDir& dir_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool is_shown_;
+  bool was_shown_ = false;
+};
+
+}  // namespace
+
+bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
+                     const Signals& signals) {
+  const Note text, trouble;
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw Error(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    try {
+      const Written written = write_run(dir, info, formats);
+      text.write(written.text);
+      trouble.write(written.trouble);
+      _exit(written.is_complete ? 0 : 1);
+    } catch (const std::exception& error) {
+      trouble.write(std::string("the trace could not be written: ") + error.what());
+      _exit(1);
+    }
+  }
+  int status = 0, interrupts = 0;
+  {
+    Progress progress(dir);
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+      progress.update();
+      const std::optional<Signal> signal = signals.next(500ms);
+      if (!signal || (signal->number != SIGINT && signal->number != SIGTERM)) continue;
+      if (++interrupts == 1)
+        complain("still writing the trace; once more to leave it unwritten and keep the spool");
+      else
+        kill(pid, SIGKILL);
+    }
+  }
+  say(text.read());
+  complain(trouble.read());
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == 0;
+  dir.remove_temporaries();
+  complain(interrupts > 1 ? "interrupted: the trace was not written"
+                          : "writing the trace was ended by signal " + std::to_string(WTERMSIG(status)) +
+                                (WTERMSIG(status) == SIGKILL ? " (out of memory?)" : ""));
+  return false;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,29 @@
+// From the spools of a run directory to its traces, its summary and the rest of run.json.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/format.h"
+#include "launcher/run_dir.h"
+#include "launcher/run_info.h"
+#include "launcher/signals.h"
+
+namespace torchprof::launcher {
+
+struct Written {
+  std::string text;         // lines for people: the summary, where the traces are
+  std::string trouble;      // lines for people: what could not be read or written
+  bool is_complete = true;  // all that is in the spools was written
+};
+
+// Writes each format as `run` does at its end, and `info` with what was found to run.json. One format that fails does
+// not keep the others back. Throws Error if nothing can be done at all.
+Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats);
+
+// In a process of its own, which the user can interrupt (the second SIGINT or SIGTERM), whose crash harms nobody and
+// which shows its progress on a terminal. Prints what there is to say. True: it is complete.
+bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
+                     const Signals& signals);
+
+}  // namespace torchprof::launcher
