@@ -214,6 +214,17 @@ def pytest_report_header(config):
     return "torchprof: build %s, pythons: %s" % (BUILD, ", ".join(map(str, find_pythons())))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--run-slow", action="store_true", help="run the tests that take minutes as well")
+
+
+def pytest_collection_modifyitems(config, items):
+    slow = [] if config.getoption("--run-slow") else [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
 def pytest_configure(config):
     if not shutil.which("meson"):
         raise pytest.UsageError("meson is not on PATH: the tests install the tree that it built")

@@ -1,0 +1,57 @@
+# Read by examples/try, tests/run and .ci/run: what they need from the system, and how it gets here.
+# Debian 12 and later; elsewhere the packages are named and the rest is up to you.
+
+build_packages="g++ meson ninja-build pkg-config nlohmann-json3-dev libcli11-dev zlib1g-dev doctest-dev"
+test_packages="gcc git binutils strace libtorch-test clang-format-14 clang-tidy-14"
+
+say() { echo "== $*" >&2; }
+
+# install_missing PACKAGE...: those that are not there, with apt-get.
+install_missing() {
+    missing=""
+    for package in "$@"; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+    done
+    [ -z "$missing" ] && return
+    say "installing$missing"
+    as_root=""
+    [ "$(id -u)" = 0 ] || as_root=sudo
+    $as_root apt-get -qq update >&2
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2
+}
+
+# python_with MODULE...: the first python3 that can import them all. The first on PATH often cannot.
+python_with() {
+    modules=$(echo "$*" | tr ' ' ,)
+    for python in python3 /usr/bin/python3 /usr/local/bin/python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
+        if "$python" -c "import $modules" 2>/dev/null; then
+            "$python" -c "import sys; print(sys.executable)"
+            return
+        fi
+    done
+    return 1
+}
+
+# need_python MODULE=PACKAGE...: as python_with; where there is none, Debian's python3 with Debian's packages.
+need_python() {
+    modules="" packages="python3"
+    for pair in "$@"; do
+        modules="$modules ${pair%%=*}" packages="$packages ${pair#*=}"
+    done
+    python_with $modules && return
+    install_missing $packages
+    python_with $modules
+}
+
+# build DIRECTORY [MESON OPTION...]
+build() {
+    directory=$1
+    shift
+    say "building in $directory"
+    if [ -f "$directory/build.ninja" ]; then
+        meson configure "$directory" "$@" >&2
+    else
+        meson setup "$directory" "$@" >&2
+    fi
+    meson compile -C "$directory" >&2
+}

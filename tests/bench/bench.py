@@ -1,0 +1,184 @@
+"""What torchprof costs, beside the bare program and beside the other ways to learn the same.
+
+    meson compile -C build bench            # or: tests/bench/bench.py [--rounds N] [--build DIR]
+
+Each figure is the median over rounds; in a round every way runs once, one after another, so that a machine that is slower for a
+while is slower for all of them. Ratios are taken within a round and then the median of the ratios. The table at the end says it all.
+"""
+import argparse
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+median = statistics.median
+
+
+class Bench:
+    def __init__(self, launcher, directory, rounds, environment):
+        self.launcher, self.directory, self.rounds, self.environment = str(launcher), directory, rounds, environment
+        self.rows = []
+
+    def row(self, what, *cells):
+        self.rows.append([what, *map(str, cells)])
+        print("  ".join([what, *map(str, cells)]), file=sys.stderr, flush=True)
+
+    def run(self, command):
+        """(stdout, seconds, time on the wall at the end)"""
+        begin = time.perf_counter()
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=self.environment, cwd=self.directory)
+        seconds = time.perf_counter() - begin
+        if done.returncode != 0:
+            sys.exit("%s\nended with %d\n%s" % (" ".join(map(str, command)), done.returncode, done.stderr))
+        return done.stdout, seconds, time.time()
+
+    def profiled(self, command, *options):
+        """The command under `torchprof run`, and where its run directory is."""
+        output = self.directory / "run"
+        shutil.rmtree(output, ignore_errors=True)
+        return [self.launcher, "run", "--quiet", "-o", output, *options, "--", *command]
+
+    def interleaved(self, ways):
+        """ways: {name: command}. For each way the list of numbers that its runs printed first, round by round."""
+        numbers = {name: [] for name in ways}
+        for _ in range(self.rounds):
+            for name, command in ways.items():
+                numbers[name].append(float(self.run(command)[0].split()[0]))
+        return numbers
+
+    def compare(self, what, unit, ways, ours, theirs, limit):
+        """A row: bare, added by us, added by them, the ratio of the two and whether it keeps the limit."""
+        numbers = self.interleaved(ways)
+        bare = numbers["bare"]
+        added = {name: [n - b for n, b in zip(numbers[name], bare)] for name in ways}
+        ratio = median(o / t for o, t in zip(added[ours], added[theirs]))
+        verdict = "" if limit is None else "<= %.2f: %s" % (limit, "kept" if ratio <= limit else "MISSED")
+        self.row(what, "%.0f %s" % (median(bare), unit), "+%.0f" % median(added[ours]), "+%.0f (%s)" % (median(added[theirs]), theirs),
+                 "%.2f" % ratio, verdict)
+
+
+def operators(bench, python):
+    loop = [python, HERE / "op_loop.py"]
+    off = ["--python", "off", "--shapes", "off", "--memory", "off", "--format", "none"]
+    functions = ["--python", "calls", "--shapes", "off", "--memory", "off", "--format", "none"]
+    bench.compare("torch.add, operators alone", "ns", {
+        "bare": [*loop, "bare", 20],
+        "torchprof": bench.profiled([*loop, "bare", 20], *off),
+        "torch.profiler": [*loop, "torch.profiler", 20]}, "torchprof", "torch.profiler", 0.6)
+    bench.compare("torch.add, with Python and C calls", "ns", {
+        "bare": [*loop, "bare", 10],
+        "torchprof": bench.profiled([*loop, "bare", 10], *functions),
+        "torch.profiler": [*loop, "stack", 10]}, "torchprof", "torch.profiler", None)
+
+
+def build_empty_profile(python, directory):
+    """None if this Python's headers are not here."""
+    paths = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"], capture_output=True, text=True,
+                           check=True).stdout.strip()
+    if not os.path.exists(os.path.join(paths, "Python.h")):
+        return None
+    directory.mkdir()
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-I", paths, "-o", directory / "empty_profile.so", HERE / "empty_profile.c"], check=True)
+    return directory
+
+
+def python_calls(bench, pythons):
+    for python in pythons:
+        name = "fib, Python %s" % python
+        built = build_empty_profile(python.path, bench.directory / ("empty-%s" % python))
+        if not built:
+            bench.row(name, "SKIPPED: no Python.h for", python.path)
+            continue
+        loop = [python.path, HERE / "call_loop.py", 15]
+        bench.compare(name, "ns", {
+            "bare": loop,
+            "torchprof": bench.profiled(loop, "--python", "functions", "--format", "none"),
+            "PyEval_SetProfile": [*loop, built]}, "torchprof", "PyEval_SetProfile", 0.6 if python.version >= (3, 12) else 1.25)
+
+
+def from_end_to_trace(bench, python):
+    """A million events (two records each) of the cheapest kind, and the same number of operators as torch.profiler can hold."""
+    run = bench.directory / "run"
+    seconds, bare_seconds, sizes = [], [], None
+    command = [python, HERE / "call_loop.py", 45]
+    for _ in range(max(3, bench.rounds // 3)):
+        stdout, _, ended = bench.run(command)
+        bare_seconds.append(ended - float(stdout.split()[1]))
+        stdout, _, ended = bench.run(bench.profiled(command, "--python", "functions", "--keep-spool", "--format", "kineto"))
+        seconds.append(ended - float(stdout.split()[1]))
+        trace, = run.glob("*.pt.trace.json.gz")
+        spool = sum(f.stat().st_size for f in run.rglob("*.spool"))
+        with gzip.open(trace, "rb") as text:
+            events = sum(line.count(b'"ph":') for line in text)
+        sizes = events, spool / events, trace.stat().st_size / events
+    bench.row("end of program to trace, %.2f million events" % (sizes[0] / 1e6), "%.2f s" % median(bare_seconds), "+%.2f s" %
+              (median(seconds) - median(bare_seconds)), "%.2f s a million" % ((median(seconds) - median(bare_seconds)) / sizes[0] * 1e6))
+    bench.row("bytes an event", "", "spool %.1f" % sizes[1], "trace.json.gz %.1f" % sizes[2])
+
+    loop = [python, HERE / "op_loop.py"]
+    ours, theirs = [], []
+    for _ in range(max(3, bench.rounds // 3)):
+        stdout, _, ended = bench.run(bench.profiled([*loop, "bare", 19], "--python", "off", "--format", "kineto"))
+        ours.append(ended - float(stdout.split()[1]))
+        stdout, _, ended = bench.run([*loop, "torch.profiler", 19, bench.directory / "theirs.json.gz"])
+        theirs.append(ended - float(stdout.split()[1]))
+    bench.row("end of program to trace, 100,000 operators", "", "%.2f s" % median(ours), "%.2f s (torch.profiler)" % median(theirs),
+              "%.2f" % median(o / t for o, t in zip(ours, theirs)))
+
+
+def start_up(bench, python):
+    for name, command in (("true", ["true"]), ("python3 -c pass", [python, "-c", "pass"])):
+        bare, ours = [], []
+        for _ in range(3 * bench.rounds):
+            bare.append(bench.run(command)[1] * 1e3)
+            ours.append(bench.run(bench.profiled(command))[1] * 1e3)
+        bench.row("start and end of %s" % name, "%.1f ms" % median(bare), "+%.1f ms" % median(o - b for o, b in zip(ours, bare)))
+
+
+def print_table(rows):
+    head = ["", "bare", "torchprof adds", "the other adds", "ratio", "target"]
+    rows = [head] + [row + [""] * (len(head) - len(row)) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def machine():
+    model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return "%s, %d cores, Linux %s" % (model[1] if model else "?", len(os.sched_getaffinity(0)), os.uname().release)
+
+
+def main():
+    from conftest import BUILD, clean_environment, find_pythons  # fixes TORCHPROF_BUILD
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD)
+    parser.add_argument("--only", choices=["operators", "calls", "trace", "start"])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        subprocess.run(["meson", "install", "-C", args.build, "--no-rebuild", "--quiet", "--destdir", scratch / "tree"], check=True)
+        launcher, = (scratch / "tree").rglob("bin/torchprof")
+        bench = Bench(launcher, scratch, args.rounds, clean_environment())
+        parts = {"operators": lambda: operators(bench, sys.executable), "calls": lambda: python_calls(bench, find_pythons()),
+                 "trace": lambda: from_end_to_trace(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
+        for name, part in parts.items():
+            if args.only in (None, name):
+                part()
+    import torch
+    print("%s; torch %s%s; %d rounds" % (machine(), torch.__version__, "" if torch.profiler.kineto_available() else " without Kineto", args.rounds))
+    print_table(bench.rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""usage: call_loop.py BATCHES [DIRECTORY]: prints the median nanoseconds of one Python call (recursive Fibonacci) and the time on the wall
+at which the work was done. With a directory: under the empty callback that was built there.
+"""
+import statistics
+import sys
+import time
+
+N, CALLS = 20, 21891
+
+
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+
+def batch():
+    begin = time.perf_counter_ns()
+    fib(N)
+    return (time.perf_counter_ns() - begin) / CALLS
+
+
+def main():
+    if len(sys.argv) > 2:
+        sys.path.insert(0, sys.argv[2])
+        import empty_profile
+        empty_profile.start()
+    batch()
+    print(statistics.median(batch() for _ in range(int(sys.argv[1]))), time.time())
+
+
+main()
