@@ -195,7 +195,9 @@ def find_pythons():
 
 def pytest_generate_tests(metafunc):
     if "python" in metafunc.fixturenames:
-        metafunc.parametrize("python", find_pythons(), ids=str)
+        least = metafunc.definition.get_closest_marker("since")
+        pythons = [p for p in find_pythons() if not least or p.version >= least.args]
+        metafunc.parametrize("python", pythons, ids=str)
 
 
 @pytest.fixture(scope="session")

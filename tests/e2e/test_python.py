@@ -532,13 +532,8 @@ def test_other_tools_in_the_program_work_as_without_us(python, run_torchprof, ru
     check_trace(run.trace())
 
 
-def needs_monitoring(python):
-    if python.version < (3, 12):
-        pytest.skip("sys.monitoring came with 3.12")
-
-
+@pytest.mark.since(3, 12)
 def test_monitoring_tools_of_the_program_keep_their_ids_and_events(python, profiled):
-    needs_monitoring(python)
     trace = profiled(python, """
         import sys
         monitoring = sys.monitoring
@@ -565,8 +560,8 @@ def test_monitoring_tools_of_the_program_keep_their_ids_and_events(python, profi
     assert calls(trace)["work"] == 11
 
 
+@pytest.mark.since(3, 12)
 def test_monitoring_ids_3_and_4_held_before_us_are_left_alone(python, run_torchprof, check_trace, program, tmp_path):
-    needs_monitoring(python)
     program("import sys\nheld = []\nfor n in (3, 4):\n    if sys.monitoring.get_tool(n) is None:\n"
             "        sys.monitoring.use_tool_id(n, 'held by the user'); held.append(n)\n", "mine/sitecustomize.py")
     path = program("import sys, sitecustomize\ndef work(): pass\nwork()\n"
