@@ -38,6 +38,7 @@ class Output {
   void write(std::string_view text);
 
   void commit();
+  const std::filesystem::path& file() const { return file_; }  // empty for memory
   // Bytes given to write() so far, before compression; and on the disk (complete after commit()).
   uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - buffer_.data()); }
   uint64_t bytes_out() const { return written_; }

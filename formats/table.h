@@ -5,10 +5,10 @@
 //   operators, for Python other Python frames.
 //           So the self times of one kind add up to the time in which any of that kind ran
 //   calls   how often it began
-//   step    from the end of the step before (the first: from the first event) to its own end. A step is a
-//   `ProfilerStep#N` annotation if there are
-//           any (then its own begin and end count); otherwise it ends where an `Optimizer.step#...` annotation ends,
-//           counted by optimizer, those of the optimizer with the most
+//   step    a `ProfilerStep#N` annotation if there are any, and then its own duration counts; otherwise what ends where
+//   an
+//           optimizer's step ends, timed from the end of the step before (so the first one counts and has no time).
+//           Steps are counted by optimizer, those of the optimizer with the most
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
 

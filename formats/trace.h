@@ -37,9 +37,9 @@ struct Meta {  // MetaDef
 struct Track {  // a thread of the process
   TrackId id;
   uint32_t tid = 0;
-  std::string_view name;                // as the kernel knew it last
-  std::vector<uint64_t> torch_threads;  // the numbers that torch gave it, mostly one or none
-  std::vector<uint32_t> chunks;         // indices into SpoolReader::chunks(), in time order
+  std::string_view name{};                // as the kernel knew it last
+  std::vector<uint64_t> torch_threads{};  // the numbers that torch gave it, mostly one or none
+  std::vector<uint32_t> chunks{};         // indices into SpoolReader::chunks(), in time order
 };
 
 struct EventCounts {       // records, before they are paired
@@ -64,6 +64,7 @@ struct Process {
   bool clean_exit = false;                // false: killed, _exit, exec, or still running
   UnixNs start;                           // the spool was opened
   UnixNs end;                             // the clean exit, otherwise the last that is known; never before start
+  UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit stopped the capture
   std::vector<Source> sources;
   std::vector<Meta> metadata;
   Losses lost{};

@@ -1,0 +1,48 @@
+#include "formats/format.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "formats/kineto_json.h"
+#include "formats/table.h"
+
+namespace torchprof::formats {
+namespace {
+
+void write_table(const Trace& trace, Processes, Output& out) { out.write(summary_text(trace)); }
+
+constexpr std::array kFormats = {
+    Format{"kineto", ".pt.trace.json.gz", true, write_kineto},
+    Format{"table", ".txt", false, write_table},
+};
+
+}  // namespace
+
+std::span<const Format> all_formats() { return kFormats; }
+
+const Format* find_format(std::string_view name) {
+  const auto it = std::ranges::find(kFormats, name, &Format::name);
+  return it == kFormats.end() ? nullptr : &*it;
+}
+
+void write_file(const Format& format, const Trace& trace, Processes processes, const std::filesystem::path& file) {
+  Output out(file);
+  format.write(trace, processes, out);
+  out.commit();
+}
+
+std::string file_name(const Format& format, const Process& process) {
+  std::string name(process.host.empty() ? std::string_view("host") : process.host);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
+  if (name.front() == '.') name.front() = '_';
+  return name + "_" + std::to_string(process.pid) + "." + std::to_string(process.start.value) +
+         std::string(format.extension);
+}
+
+std::string merged_name(const Format& format) {
+  return std::string(format.per_process ? "merged" : "summary") + std::string(format.extension);
+}
+
+}  // namespace torchprof::formats

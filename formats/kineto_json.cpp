@@ -1,0 +1,322 @@
+#include "formats/kineto_json.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "formats/replay.h"
+#include "formats/text.h"
+
+namespace torchprof::formats {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Times count from the last multiple of three months, as Kineto's: processes that started at different moments share
+// it, and microseconds with three decimals stay exact in a double.
+constexpr int64_t kBaseStep = int64_t{7'889'238} * 1'000'000'000;
+
+// ---- printing into a buffer
+// ---------------------------------------------------------------------------------------------
+
+char* put(char* at, std::string_view text) {
+  std::memcpy(at, text.data(), text.size());
+  return at + text.size();
+}
+
+char* put(char* at, uint64_t value) {
+  char digits[20];
+  char* first = std::end(digits);
+  do {
+    *--first = static_cast<char>('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  return put(at, {first, static_cast<size_t>(std::end(digits) - first)});
+}
+
+char* put_signed(char* at, int64_t value) {
+  if (value >= 0) return put(at, static_cast<uint64_t>(value));
+  *at++ = '-';
+  return put(at, uint64_t{0} - static_cast<uint64_t>(value));
+}
+
+// Nanoseconds as microseconds with three decimals.
+char* put_us(char* at, int64_t ns) {
+  const auto value = static_cast<uint64_t>(std::max<int64_t>(0, ns));
+  at = put(at, value / 1000);
+  const uint64_t rest = value % 1000;
+  *at++ = '.';
+  *at++ = static_cast<char>('0' + rest / 100);
+  *at++ = static_cast<char>('0' + rest / 10 % 10);
+  *at++ = static_cast<char>('0' + rest % 10);
+  return at;
+}
+
+// ---- one process
+// ------------------------------------------------------------------------------------------------------
+
+struct Ids {  // how many were given so far in this file
+  uint64_t external = 0;
+  uint64_t python = 0;
+  uint64_t flow = 0;
+  uint64_t event = 0;
+};
+
+constexpr size_t kMaxNameBytes = 32 * 1024;  // of a name in JSON, so that a slice always fits into one reservation
+constexpr size_t kMaxSliceBytes = 1024;      // without its name
+static_assert(kMaxNameBytes + kMaxSliceBytes <= Output::kMaxReserve);
+
+std::string json_name(std::string_view name) {
+  std::string json = json_string(name);
+  if (json.size() > kMaxNameBytes) json = json_string(name.substr(0, kMaxNameBytes / 6 - 2));  // \u0000 takes the most
+  return json;
+}
+
+class ProcessWriter final : public Sink {
+ public:
+  ProcessWriter(const Process& process, uint64_t pid, int64_t base, Ids& ids, Output& out)
+      : process_(process), replay_(process), pid_(std::to_string(pid)), base_(base), ids_(ids), out_(out) {}
+
+  void run() {
+    write_process_rows();
+    const ReplayStats stats = replay_.run(*this);
+    write_thread_rows();
+    ids_.external += stats.external_ids;
+    ids_.python += stats.python_ids;
+    ids_.flow += stats.flows;
+  }
+
+  void slice(const Slice& s) override {
+    const std::string& head = head_of(s);
+    char* at = out_.reserve(head.size() + kMaxSliceBytes);
+    at = put(at, head);
+    at = put(at, uint64_t{replay_.rows()[s.row].tid});
+    at = put(at, R"(,"ts":)");
+    at = put_us(at, s.begin.value - base_);
+    at = put(at, R"(,"dur":)");
+    at = put_us(at, s.end - s.begin);
+    at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
+    if (!s.finished) at = put(at, R"(,"finished":false)");
+    at = put(at, "}},\n");
+    out_.advance(at);
+  }
+
+  void flow(const Flow& f) override {
+    put_flow_end(f, "s", f.from_row, f.from, "");
+    put_flow_end(f, "f", f.to_row, f.to, R"(,"bp":"e")");
+  }
+
+ private:
+  // {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":      made once for each name and category
+  const std::string& head_of(const Slice& s) {
+    const bool is_op = s.kind == SliceKind::kOperator;
+    const bool is_annotation = is_op && s.scope == OpScope::kUserScope;
+    auto& heads = heads_[is_annotation ? 2 : is_op ? 1 : 0];
+    if (s.name.value >= heads.size()) heads.resize(std::max<size_t>(replay_.names().size() + 1, heads.size() * 2));
+    std::string& head = heads[s.name.value];
+    if (head.empty()) {
+      head = R"({"ph":"X","cat":")";
+      head.append(is_annotation ? "user_annotation" : is_op ? "cpu_op" : "python_function");
+      head.append(R"(","name":)").append(json_name(replay_.names().text(s.name)));
+      head.append(R"(,"pid":)").append(pid_).append(R"(,"tid":)");
+    }
+    return head;
+  }
+
+  char* put_op_args(char* at, const Slice& s) {
+    at = put(at, R"(,"args":{"External id":)");
+    at = put(at, ids_.external + s.external_id);
+    at = put(at, R"(,"Record function id":)");
+    at = put(at, s.handle);
+    if (s.sequence >= 0) {
+      at = put(at, R"(,"Sequence number":)");
+      at = put_signed(at, s.sequence);
+      at = put(at, R"(,"Fwd thread id":)");
+      at = put(at, s.fwd_thread);
+    }
+    at = put(at, R"(,"Ev Idx":)");
+    return put(at, ids_.event++);
+  }
+
+  char* put_python_args(char* at, const Slice& s) {
+    at = put(at, R"(,"args":{"Ev Idx":)");
+    at = put(at, ids_.event++);
+    at = put(at, R"(,"Python id":)");
+    at = put(at, ids_.python + s.python_id);
+    at = put(at, R"(,"Python parent id":)");
+    at = s.python_parent != 0 ? put(at, ids_.python + s.python_parent) : put(at, "null");
+    if (const ObjectDef* object = s.object ? replay_.names().object(s.object) : nullptr;
+        object != nullptr && object->kind == ObjectKind::kModule) {
+      at = put(at, R"(,"Python module id":)");
+      at = put(at, uint64_t{replay_.names().number(s.object)});
+    }
+    return s.preexisting ? put(at, R"(,"preexisting":true)") : at;
+  }
+
+  void put_flow_end(const Flow& f, std::string_view phase, uint32_t row, UnixNs ts, std::string_view more) {
+    char* at = out_.reserve(kMaxSliceBytes);
+    at = put(at, R"({"ph":")");
+    at = put(at, phase);
+    at = put(at, R"(","id":)");
+    at = put(at, ids_.flow + f.id);
+    at = put(at, R"(,"pid":)");
+    at = put(at, pid_);
+    at = put(at, R"(,"tid":)");
+    at = put(at, uint64_t{replay_.rows()[row].tid});
+    at = put(at, R"(,"ts":)");
+    at = put_us(at, ts.value - base_);
+    at = put(at, R"(,"cat":"fwdbwd","name":"fwdbwd")");
+    at = put(at, more);
+    at = put(at, "},\n");
+    out_.advance(at);
+  }
+
+  void put_metadata(std::string_view name, std::string_view tid, std::string_view key, std::string_view json_value) {
+    char ts[32];
+    const std::string_view time(ts, static_cast<size_t>(put_us(ts, process_.start.value - base_) - ts));
+    std::string line;
+    line.append(R"({"name":")").append(name).append(R"(","ph":"M","ts":)").append(time);
+    line.append(R"(,"pid":)").append(pid_).append(R"(,"tid":)").append(tid);
+    line.append(R"(,"args":{")").append(key).append("\":").append(json_value).append("}},\n");
+    out_.write(line);
+  }
+
+  void write_process_rows() {
+    std::string_view program = process_.command.empty() ? "unknown" : process_.command.front();
+    program.remove_prefix(program.rfind('/') + 1);  // npos + 1 is 0
+    put_metadata("process_name", "0", "name", json_name(program));
+    put_metadata("process_labels", "0", "labels", "\"CPU\"");
+    put_metadata("process_sort_index", "0", "sort_index", pid_);
+  }
+
+  void write_thread_rows() {
+    std::unordered_set<uint32_t> written;
+    const auto& rows = replay_.rows();
+    for (size_t i = rows.size();
+         i-- > 0;) {  // of two threads that had the same id one after the other the later gives the name
+      const Row& row = rows[i];
+      if (!written.insert(row.tid).second) continue;
+      std::string name = "thread " + std::to_string(row.sort_tid) + " (";
+      name.append(row.thread_name).append(row.is_overflow ? "), what crosses other annotations" : ")");
+      put_metadata("thread_name", std::to_string(row.tid), "name", json_name(name));
+      put_metadata("thread_sort_index", std::to_string(row.tid), "sort_index", std::to_string(row.sort_tid));
+    }
+  }
+
+  const Process& process_;
+  Replay replay_;
+  const std::string pid_;
+  const int64_t base_;
+  Ids& ids_;
+  Output& out_;
+  std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
+};
+
+// ---- the file
+// ---------------------------------------------------------------------------------------------------------
+
+ordered_json describe(const Process& p) {
+  auto text = [](std::string_view s) { return std::string(s); };
+  ordered_json j{{"pid", p.pid}, {"ppid", p.parent_pid}, {"host", text(p.host)}};
+  j["command"] = ordered_json::array();
+  for (const auto argument : p.command) j["command"].push_back(text(argument));
+  j["clean_exit"] = p.clean_exit;
+  j["events"] = p.counts.records;
+  constexpr const char* kStates[] = {"off", "on", "failed"};
+  for (const Source& s : p.sources) {
+    j["sources"][text(s.name)] = {{"state", kStates[static_cast<size_t>(s.state)]}, {"detail", text(s.detail)}};
+  }
+  for (const Meta& m : p.metadata) j["metadata"][text(m.key)] = text(m.value);
+  for (size_t i = 0; i < p.lost.size(); ++i) {
+    if (p.lost[i] != 0) j["lost"][loss_text(static_cast<LossCause>(i))] = p.lost[i];
+  }
+  if (p.damage) {
+    j["damage"] = {{"chunks", p.damage.chunks}, {"bytes", p.damage.bytes}, {"records", p.damage.records}};
+  }
+  return j;
+}
+
+std::string trace_id(Processes processes) {
+  uint64_t a = 0xcbf29ce484222325u, b = 0x84222325cbf29ce4u;  // FNV-1a
+  auto mix = [&a, &b](uint64_t value) {
+    a = (a ^ value) * 0x100000001b3u;
+    b = (b ^ a) * 0x100000001b3u;
+  };
+  for (const Process& p : processes) {
+    for (const char c : p.host) mix(static_cast<unsigned char>(c));
+    mix(p.pid);
+    mix(static_cast<uint64_t>(p.start.value));
+  }
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016llX%016llX", static_cast<unsigned long long>(a),
+                static_cast<unsigned long long>(b));
+  return text;
+}
+
+std::string header(Processes processes, int64_t base) {
+  ordered_json about{{"version", TORCHPROF_VERSION}, {"processes", ordered_json::array()}};
+  bool python = false;
+  for (const Process& p : processes) {
+    about["processes"].push_back(describe(p));
+    python = python || p.counts.python != 0;
+  }
+  ordered_json top{{"schemaVersion", 1}, {"deviceProperties", ordered_json::array()}};
+  top["host_name"] = std::string(processes.empty() ? std::string_view{} : processes.front().host);
+  if (python) top["with_stack"] = 1;
+  top["trace_id"] = trace_id(processes);
+  top["torchprof"] = std::move(about);
+  top["displayTimeUnit"] = "ms";
+  top["baseTimeNanoseconds"] = base;
+  std::string text = top.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  text.pop_back();
+  return text + ",\n\"traceEvents\":[\n";
+}
+
+// The four events that torch's own tests look for at the end.
+void write_tail(UnixNs start, UnixNs end, int64_t base, Output& out) {
+  auto us = [](int64_t ns) {
+    char text[32];
+    return std::string(text, put_us(text, ns));
+  };
+  const std::string begin = us(start.value - base);
+  std::string text = R"({"ph":"X","cat":"Trace","ts":)" + begin + R"(,"dur":)" + us(end - start);
+  text += R"json(,"pid":"Spans","tid":"PyTorch Profiler","name":"PyTorch Profiler (0)","args":{"Op count":0}},)json";
+  text += "\n";
+  text += R"({"name":"process_sort_index","ph":"M","ts":)" + begin;
+  text += R"(,"pid":"Spans","tid":0,"args":{"sort_index":536870912}},)";
+  text += "\n";
+  text += R"({"name":"Iteration Start: PyTorch Profiler","ph":"i","s":"g","pid":"Traces",)";
+  text += R"("tid":"Trace PyTorch Profiler","ts":)" + begin + "},\n";
+  text += R"({"name":"Record Window End","ph":"i","s":"g","pid":"","tid":"","ts":)" + us(end.value - base) + "}\n],\n";
+  out.write(text);
+}
+
+}  // namespace
+
+void write_kineto(const Trace& trace, Processes processes, Output& out) {
+  const bool merged = processes.size() > 1;
+  UnixNs start = processes.empty() ? trace.start : processes.front().start;
+  UnixNs end = processes.empty() ? trace.end : processes.front().end;
+  for (const Process& p : processes) {
+    start = std::min(start, p.start);
+    end = std::max(end, p.end);
+  }
+  const int64_t base = std::max<int64_t>(0, trace.start.value) / kBaseStep * kBaseStep;
+  out.write(header(processes, base));
+  Ids ids;
+  // A process id comes back after exec, and on another host.
+  std::unordered_set<uint64_t> pids;
+  uint64_t next_pid = 0;
+  for (const Process& p : processes) next_pid = std::max<uint64_t>(next_pid, p.pid);
+  for (const Process& p : processes) {
+    const uint64_t pid = pids.insert(p.pid).second || !merged ? p.pid : ++next_pid;
+    ProcessWriter(p, pid, base, ids, out).run();
+  }
+  write_tail(start, end, base, out);
+  out.write("\"traceName\":" + json_name(out.file().string()) + "\n}\n");
+}
+
+}  // namespace torchprof::formats

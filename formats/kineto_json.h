@@ -1,0 +1,16 @@
+// Kineto's trace format, exactly: what its readers need of it is kept (key order, rows, tail, ids, three decimals of a
+// microsecond).
+//
+// Sources: pytorch/kineto libkineto/src/output_json.cpp, pytorch torch/csrc/profiler/{kineto_metadata,collection}.cpp.
+// Beyond Kineto: the top-level key "torchprof" (what was captured and lost, per process), args "preexisting" of frames
+// that were on the stack when capture began, "finished": false also for Python, and rows for annotations that cross.
+#pragma once
+
+#include "formats/format.h"
+
+namespace torchprof::formats {
+
+// Several processes: their pids are made unique, ids and flows are numbered on.
+void write_kineto(const Trace& trace, Processes processes, Output& out);
+
+}  // namespace torchprof::formats

@@ -1,0 +1,48 @@
+// What people see a function, a module or an operator called, formatted once each.
+//
+//   Python function   path(line): name         as torch.profiler writes it; an import prefix is cut from the path
+//   module call       nn.Module: Linear_0      the number runs within the class name, in the order in which objects
+//   were first seen optimizer step    Optimizer: AdamW_0       likewise C call, operator  the name that was recorded
+// Equal texts have equal ids: they are what tables are keyed by. Not thread-safe.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/trace.h"
+
+namespace torchprof::formats {
+
+using NameId = Id<struct NameTag>;  // dense from 1; 0 is none
+
+inline constexpr std::string_view kModulePrefix = "nn.Module: ";
+inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
+
+class Names {
+ public:
+  explicit Names(const Process& process);
+
+  NameId function(FunctionId function, ObjectId object);
+  NameId string(StringId string);
+  std::string_view text(NameId id) const { return texts_[id.value - 1]; }
+  size_t size() const { return texts_.size(); }
+
+  uint32_t number(ObjectId object) const { return object.value < numbers_.size() ? numbers_[object.value] : 0; }
+  const ObjectDef* object(ObjectId id) const;  // null: none, or never defined
+
+ private:
+  NameId intern(std::string text);
+  std::string format_function(FunctionId id) const;
+
+  const Process& process_;
+  std::deque<std::string> texts_;
+  std::unordered_map<std::string_view, NameId> by_text_;
+  std::vector<uint32_t> numbers_;
+  std::vector<NameId> functions_, objects_, strings_;  // caches, by id; none: not formatted yet
+  NameId unknown_function_, unknown_string_;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,128 @@
+#include "formats/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "formats/error.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kBufferSize = 256 * 1024;
+static_assert(kBufferSize >= Output::kMaxReserve);
+
+}  // namespace
+
+Output::Output(const std::filesystem::path& file)
+    : file_(file), temporary_(file.string() + ".tmp"), buffer_(kBufferSize) {
+  at_ = buffer_.data();
+  end_ = at_ + buffer_.size();
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail("cannot create", errno);
+  if (file.extension() != ".gz") return;
+  compressed_.resize(kBufferSize);
+  gzip_ = std::make_unique<z_stream_s>();
+  constexpr int kGzip = 16;  // added to the window bits: one gzip member around the data
+  if (deflateInit2(gzip_.get(), 1, Z_DEFLATED, MAX_WBITS + kGzip, MAX_MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK) {
+    gzip_.reset();
+    fail("cannot compress", ENOMEM);
+  }
+}
+
+Output::Output(std::string& memory) : memory_(&memory), buffer_(kBufferSize) {
+  at_ = buffer_.data();
+  end_ = at_ + buffer_.size();
+}
+
+Output::~Output() { discard(); }
+
+void Output::discard() noexcept {
+  if (gzip_) deflateEnd(gzip_.get());
+  gzip_.reset();
+  if (fd_ >= 0) {
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+  }
+  fd_ = -1;
+}
+
+void Output::fail(const std::string& what, int error) {
+  discard();
+  throw Error(what + " " + file_.string() + ": " + std::strerror(error));
+}
+
+void Output::write(std::string_view text) {
+  while (!text.empty()) {
+    if (at_ == end_) flush();
+    const size_t n = std::min(text.size(), static_cast<size_t>(end_ - at_));
+    std::memcpy(at_, text.data(), n);
+    at_ += n;
+    text.remove_prefix(n);
+  }
+}
+
+void Output::flush() {
+  const auto size = static_cast<size_t>(at_ - buffer_.data());
+  at_ = buffer_.data();
+  flushed_ += size;
+  sink(buffer_.data(), size);
+}
+
+void Output::sink(const char* data, size_t size) {
+  if (memory_ != nullptr) {
+    memory_->append(data, size);
+    written_ += size;
+  } else if (gzip_) {
+    deflate_some(data, size, false);
+  } else {
+    write_all(data, size);
+  }
+}
+
+void Output::deflate_some(const char* data, size_t size, bool last) {
+  gzip_->next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));
+  gzip_->avail_in = static_cast<uInt>(size);
+  int result = Z_OK;
+  do {
+    gzip_->next_out = reinterpret_cast<Bytef*>(compressed_.data());
+    gzip_->avail_out = static_cast<uInt>(compressed_.size());
+    result = deflate(gzip_.get(), last ? Z_FINISH : Z_NO_FLUSH);
+    write_all(compressed_.data(), compressed_.size() - gzip_->avail_out);
+  } while (gzip_->avail_out == 0 || (last && result != Z_STREAM_END));
+}
+
+void Output::write_all(const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t n = ::write(fd_, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("cannot write", errno);
+    data += n;
+    size -= static_cast<size_t>(n);
+    written_ += static_cast<uint64_t>(n);
+  }
+}
+
+void Output::commit() {
+  flush();
+  if (memory_ != nullptr) return;
+  if (gzip_) {
+    deflate_some(nullptr, 0, true);
+    deflateEnd(gzip_.get());
+    gzip_.reset();
+  }
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) != 0 || std::rename(temporary_.c_str(), file_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    fail("cannot write", error);
+  }
+}
+
+}  // namespace torchprof::formats

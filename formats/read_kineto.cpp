@@ -1,0 +1,306 @@
+#include "formats/read_kineto.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <unordered_map>
+
+#include "formats/error.h"
+
+namespace torchprof::formats {
+namespace {
+
+// The bytes of a file, decompressed if need be, as the input iterator that the JSON parser takes.
+class ByteStream {
+ public:
+  explicit ByteStream(const std::filesystem::path& path) : path_(path) {
+    errno = 0;
+    file_.reset(gzopen(path.c_str(), "rb"));
+    if (!file_) fail(errno != 0 ? std::strerror(errno) : "out of memory");
+    gzbuffer(file_.get(), 256 * 1024);
+  }
+
+  int get() {
+    if (at_ == size_ && !fill()) return -1;
+    return static_cast<unsigned char>(buffer_[at_++]);
+  }
+  // All that follows the document, which the parser leaves unread: a gzip file that is cut off there is cut off as
+  // well.
+  void drain() {
+    while (fill()) {
+    }
+  }
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error("cannot read the trace " + path_.string() + ": " + why);
+  }
+
+ private:
+  bool fill() {
+    const int n = gzread(file_.get(), buffer_.data(), static_cast<unsigned>(buffer_.size()));
+    int code = Z_OK;
+    const char* message = gzerror(file_.get(), &code);
+    if (n < 0 || code == Z_BUF_ERROR) {
+      fail(code == Z_ERRNO ? std::strerror(errno) : code == Z_BUF_ERROR ? "the compressed file is cut off" : message);
+    }
+    at_ = 0;
+    size_ = static_cast<size_t>(n);
+    return n > 0;
+  }
+
+  struct Close {
+    void operator()(gzFile f) const { gzclose(f); }
+  };
+  std::filesystem::path path_;
+  std::unique_ptr<gzFile_s, Close> file_;
+  std::array<char, 64 * 1024> buffer_;
+  size_t at_ = 0;
+  size_t size_ = 0;
+};
+
+class ByteIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = char;
+
+  ByteIterator() = default;
+  explicit ByteIterator(ByteStream& stream) : stream_(&stream) { ++*this; }
+  char operator*() const { return static_cast<char>(byte_); }
+  ByteIterator& operator++() {
+    byte_ = stream_->get();
+    return *this;
+  }
+  friend bool operator==(const ByteIterator& a, const ByteIterator& b) { return a.byte_ == b.byte_; }
+
+ private:
+  ByteStream* stream_ = nullptr;
+  int byte_ = -1;  // -1: the end
+};
+
+struct Interned {
+  uint32_t operator()(const std::string& text) {
+    const auto [it, is_new] = ids.try_emplace(text, static_cast<uint32_t>(texts.size()));
+    if (is_new) texts.push_back(&it->first);
+    return it->second;
+  }
+  std::unordered_map<std::string, uint32_t> ids;
+  std::vector<const std::string*> texts;
+};
+
+struct Event {
+  int64_t begin;  // ns
+  int64_t duration;
+  uint32_t name;
+  uint32_t row : 31;
+  uint32_t is_operator : 1;
+};
+static_assert(sizeof(Event) == 24);
+
+struct RowKey {
+  uint32_t pid;  // interned
+  std::string tid;
+};
+
+// Takes slices and process names out of the stream of JSON tokens.
+class Handler final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::string error;
+  bool found_events = false;
+  Interned names, pids;
+  std::vector<Event> events;
+  std::vector<RowKey> rows;
+  std::unordered_map<uint32_t, std::string> process_names;  // by pid
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
+  bool number_unsigned(number_unsigned_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
+  bool number_float(number_float_t v, const string_t& text) override { return number(v, text); }
+  bool binary(binary_t&) override { return true; }
+
+  bool string(string_t& v) override {
+    if (depth_ == event_depth_) {
+      if (key_ == "name") event_.name = v;
+      if (key_ == "ph") event_.phase = v;
+      if (key_ == "cat") event_.category = v, event_.has_category = true;
+      if (key_ == "pid") event_.pid = v;
+      if (key_ == "tid") event_.tid = v;
+      if (key_ == "ts" || key_ == "dur") number(std::strtod(v.c_str(), nullptr), v);
+    } else if (depth_ == event_depth_ + 1 && key_ == "name") {
+      event_.argument_name = v;
+    }
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    ++depth_;
+    if (event_depth_ == depth_) event_ = {};
+    return true;
+  }
+  bool end_object() override {
+    if (depth_ == event_depth_) finish_event();
+    --depth_;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    ++depth_;
+    // An object inside this list is an event: the list of "traceEvents", or the file as a whole.
+    if ((depth_ == 2 && key_ == "traceEvents") || depth_ == 1) {
+      event_depth_ = depth_ + 1;
+      found_events = true;
+    }
+    return true;
+  }
+  bool end_array() override {
+    if (depth_ + 1 == event_depth_) event_depth_ = kNever;
+    --depth_;
+    return true;
+  }
+  bool key(string_t& v) override {
+    if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = v;
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    error = "at byte " + std::to_string(position) + ": " + e.what();
+    return false;
+  }
+
+ private:
+  static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
+
+  bool number(double value, const std::string& text) {
+    if (depth_ != event_depth_) return true;
+    if (key_ == "ts") event_.begin = value, event_.has_begin = true;
+    if (key_ == "dur") event_.duration = value, event_.has_duration = true;
+    if (key_ == "pid") event_.pid = text;
+    if (key_ == "tid") event_.tid = text;
+    return true;
+  }
+
+  void finish_event() {
+    if (event_.phase == "M" && event_.name == "process_name") process_names[pids(event_.pid)] = event_.argument_name;
+    if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
+    const std::string& c = event_.category;
+    const bool is_python = c == "python_function";
+    // Files of old profilers have "Operator", those without Kineto no category at all.
+    const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
+    if (!is_python && !is_operator) return;
+    constexpr double kLongest = 4e15;  // microseconds: a century
+    if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
+    events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), names(event_.name), row(),
+                      is_operator});
+  }
+
+  uint32_t row() {
+    if (last_row_ < rows.size() && last_pid_ == event_.pid && rows[last_row_].tid == event_.tid) return last_row_;
+    const auto [it, is_new] = row_ids_.try_emplace(event_.pid + '\0' + event_.tid, static_cast<uint32_t>(rows.size()));
+    if (is_new) rows.push_back({pids(event_.pid), event_.tid});
+    last_pid_ = event_.pid;
+    return last_row_ = it->second;
+  }
+
+  struct Current {
+    std::string name, phase, category, pid, tid, argument_name;
+    double begin = 0, duration = 0;
+    bool has_begin = false, has_duration = false, has_category = false;
+  };
+  Current event_;
+  std::string key_;
+  size_t depth_ = 0;
+  size_t event_depth_ = kNever;
+  std::unordered_map<std::string, uint32_t> row_ids_;
+  std::string last_pid_;
+  uint32_t last_row_ = std::numeric_limits<uint32_t>::max();
+};
+
+// Slices of one row, by begin and the longer first -> nesting, self times, recursion.
+class RowSweep {
+ public:
+  RowSweep(Collector& collector, const Interned& names) : collector_(collector), names_(names) {}
+
+  void run(std::span<const Event> events) {
+    for (const Event& e : events) {
+      while (!open_.empty() && open_.back().end <= e.begin) close();
+      auto& count = counts_[{e.name, e.is_operator}];
+      open_.push_back({&e, e.begin + e.duration, 0, count++ == 0});
+    }
+    while (!open_.empty()) close();
+  }
+
+ private:
+  struct Open {
+    const Event* event;
+    int64_t end;
+    int64_t child_ns;
+    bool outermost;
+  };
+  struct KeyHash {
+    size_t operator()(const std::pair<uint32_t, bool>& k) const { return k.first * 2 + k.second; }
+  };
+
+  void close() {
+    const Open o = open_.back();
+    open_.pop_back();
+    --counts_[{o.event->name, o.event->is_operator}];
+    const auto parent = std::find_if(open_.rbegin(), open_.rend(),
+                                     [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; });
+    if (parent != open_.rend()) parent->child_ns += o.event->duration;
+    collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
+                   std::max<int64_t>(0, o.event->duration - o.child_ns), o.outermost);
+  }
+
+  Collector& collector_;
+  const Interned& names_;
+  std::vector<Open> open_;
+  std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
+};
+
+}  // namespace
+
+TraceFile read_kineto(const std::filesystem::path& file) {
+  ByteStream stream(file);
+  Handler handler;
+  if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler)) {
+    stream.fail(handler.error.empty() ? "it is not JSON" : handler.error);
+  }
+  stream.drain();
+  if (!handler.found_events) stream.fail("it has no traceEvents");
+
+  TraceFile result;
+  auto& events = handler.events;
+  std::ranges::sort(events, {}, [](const Event& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
+  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
+  std::vector<uint32_t> order;  // interned pids, as they come
+  std::vector<Collector> collectors(handler.pids.texts.size());
+  for (size_t i = 0; i < events.size();) {
+    size_t end = i;
+    for (; end < events.size() && events[end].row == events[i].row; ++end) {
+      first = std::min(first, events[end].begin);
+      last = std::max(last, events[end].begin + events[end].duration);
+    }
+    const uint32_t pid = handler.rows[events[i].row].pid;
+    if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
+    RowSweep(collectors[pid], handler.names).run({events.data() + i, end - i});
+    i = end;
+  }
+  for (const uint32_t pid : order) {
+    const auto name = handler.process_names.find(pid);
+    result.processes.push_back(
+        {*handler.pids.texts[pid], name == handler.process_names.end() ? "" : name->second, collectors[pid].finish()});
+  }
+  if (first <= last) result.wall_ns = last - first;
+  return result;
+}
+
+}  // namespace torchprof::formats

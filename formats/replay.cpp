@@ -1,0 +1,461 @@
+#include "formats/replay.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/thread_stack.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr std::string_view kEvaluateFunction = "autograd::engine::evaluate_function: ";
+constexpr uint32_t kFirstSyntheticTid = 1u << 30;  // above every thread id of Linux (at most 2^22)
+
+// The records of one track, chunk by chunk.
+class TrackCursor {
+ public:
+  TrackCursor(const SpoolReader& spool, const Track& track) : spool_(&spool), track_(&track) { advance(); }
+
+  bool done() const { return done_; }
+  Ticks time() const { return time_; }
+  const RecordView& record() const { return record_; }
+
+  void advance() {
+    while (!cursor_ || !cursor_->next(record_)) {
+      if (cursor_) spool_->release(spool_->chunks()[track_->chunks[next_ - 1]]);
+      if (next_ == track_->chunks.size()) {
+        done_ = true;
+        return;
+      }
+      const ChunkView& chunk = spool_->chunks()[track_->chunks[next_++]];
+      base_ = chunk.base;
+      cursor_.emplace(chunk.records);
+    }
+    // A track is in time order; where damage or a clock that stepped says otherwise, time stands still.
+    time_ = std::max(time_, record_.time(base_));
+  }
+
+ private:
+  const SpoolReader* spool_;
+  const Track* track_;
+  size_t next_ = 0;
+  std::optional<RecordCursor> cursor_;
+  ClockSample base_{};
+  RecordView record_;
+  Ticks time_{};
+  bool done_ = false;
+};
+
+struct Thread {
+  Thread(const SpoolReader& spool, const Track& t, uint32_t r) : track(&t), row(r), cursor(spool, t) {}
+  const Track* track;
+  uint32_t row;
+  TrackCursor cursor;
+  ThreadStack stack;
+  std::vector<Span> detached;                          // operators that are shown in a row of their own, still open
+  std::vector<std::pair<uint32_t, int64_t>> overflow;  // rows of its own, and until when each is taken
+  uint64_t last_op_key = 0;                            // of the last OpBegin
+  int64_t last = 0;                                    // time of the last record
+  bool begun = false;
+};
+
+struct ForwardKey {
+  uint64_t thread;
+  int64_t sequence;
+  friend bool operator==(const ForwardKey&, const ForwardKey&) = default;
+};
+struct ForwardKeyHash {
+  size_t operator()(const ForwardKey& k) const noexcept {
+    return std::hash<uint64_t>()(k.thread * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(k.sequence));
+  }
+};
+struct Forward {
+  int64_t begin;
+  uint32_t row;
+};
+
+}  // namespace
+
+class Replay::Impl {
+ public:
+  explicit Impl(const Process& process) : process_(process), names_(process) {
+    for (const Track& track : process.tracks) {
+      const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
+      rows_.push_back({tid, tid, track.name, false});
+    }
+  }
+
+  ReplayStats run(Sink& sink);
+
+  Names& names() { return names_; }
+  const std::vector<Row>& rows() const { return rows_; }
+
+ private:
+  void handle(Thread& thread, const RecordView& record, int64_t t);
+  void begin_thread(Thread& thread, int64_t t);
+  void begin_python(Thread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
+  void end_python(Thread& thread, FunctionId function, int64_t t);
+  void begin_c_call(Thread& thread, StringId name, int64_t t);
+  void end_c_call(Thread& thread, int64_t t);
+  void sync_python(Thread& thread, int64_t t);
+  void begin_op(Thread& thread, const OpBegin& begin, int64_t t);
+  void end_op(Thread& thread, uint64_t key, int64_t t);
+  bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
+  void end_thread(Thread& thread, int64_t t);
+  void finish(Thread& thread, int64_t t);
+
+  void close_frame(Thread& thread, int32_t i, int64_t t, bool finished);
+  void close_op(Thread& thread, int32_t i, int64_t t);
+  void detach(Thread& thread, int32_t i);
+  void end_detached(Thread& thread, size_t i, int64_t t, bool finished);
+  uint32_t overflow_row(Thread& thread, int64_t begin, int64_t end);
+  void emit(const Thread& thread, uint32_t row, const Span& span, int64_t end, bool finished);
+  void link(const Thread& thread, uint32_t row, const Span& span);
+  bool is_evaluate_function(NameId name);
+  int64_t to_ns(Ticks t) const {
+    return std::clamp(process_.clock.to_unix(t).value, process_.start.value, process_.end.value);
+  }
+
+  const Process& process_;
+  Names names_;
+  std::vector<Row> rows_;
+  std::vector<Thread> threads_;
+  std::unordered_map<ForwardKey, Forward, ForwardKeyHash> forward_;
+  std::vector<int8_t> is_evaluate_;  // by name: 1 yes, -1 no, 0 not looked at
+  uint32_t next_tid_ = kFirstSyntheticTid;
+  ReplayStats stats_;
+  Sink* sink_ = nullptr;
+};
+
+ReplayStats Replay::Impl::run(Sink& sink) {
+  sink_ = &sink;
+  threads_.reserve(process_.tracks.size());
+  using Next = std::pair<Ticks, size_t>;  // time of the next record, thread
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
+  for (const Track& track : process_.tracks) {
+    const size_t i = threads_.size();
+    const Thread& thread = threads_.emplace_back(*process_.spool, track, static_cast<uint32_t>(i));
+    if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), i);
+  }
+  while (!queue.empty()) {
+    Thread& thread = threads_[queue.top().second];
+    queue.pop();
+    // Most threads run for long stretches alone: the queue is asked again only when another one is due.
+    const Ticks until = queue.empty() ? Ticks{~uint64_t{0}} : queue.top().first;
+    do {
+      handle(thread, thread.cursor.record(), to_ns(thread.cursor.time()));
+      thread.cursor.advance();
+    } while (!thread.cursor.done() && thread.cursor.time() <= until);
+    if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
+  }
+  for (Thread& thread : threads_) finish(thread, std::max(thread.last, process_.capture_end.value));
+  return stats_;
+}
+
+void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
+  if (!thread.begun) [[unlikely]]
+    begin_thread(thread, t);
+  thread.last = t;
+  switch (record.kind()) {
+    case Kind::PythonBegin: {
+      const auto& r = record.as<PythonBegin>();
+      return begin_python(thread, r.function, r.object, false, t);
+    }
+    case Kind::PythonFrame: {
+      const auto& r = record.as<PythonFrame>();
+      return begin_python(thread, r.function, r.object, true, t);
+    }
+    case Kind::PythonEnd:
+      return end_python(thread, record.as<PythonEnd>().function, t);
+    case Kind::PythonSync:
+      return sync_python(thread, t);
+    case Kind::CCallBegin:
+      return begin_c_call(thread, record.as<CCallBegin>().name, t);
+    case Kind::CCallEnd:
+      return end_c_call(thread, t);
+    case Kind::OpBegin:
+      return begin_op(thread, record.as<OpBegin>(), t);
+    case Kind::OpEnd:
+      return end_op(thread, record.as<OpEnd>().key, t);
+    case Kind::ThreadEnd:
+      return end_thread(thread, t);
+    default:
+      return;  // definitions: load() has them
+  }
+}
+
+// The kernel gives the id of a dead thread to a new one: on one row the first must have ended before the second begins.
+void Replay::Impl::begin_thread(Thread& thread, int64_t t) {
+  thread.begun = true;
+  Row& row = rows_[thread.row];
+  for (Thread& other : threads_) {
+    if (&other == &thread || !other.begun || rows_[other.row].tid != row.tid) continue;
+    if (other.cursor.done()) {
+      end_thread(other, t);
+    } else {
+      row.tid = next_tid_++;
+    }
+  }
+}
+
+// ---- Python
+// -----------------------------------------------------------------------------------------------------------
+
+void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t) {
+  Span span{.kind = SliceKind::kPython};
+  span.preexisting = preexisting;
+  span.name = names_.function(function, object);
+  span.function = function;
+  span.object = object;
+  span.begin = t;
+  span.id = ++stats_.python_ids;
+  thread.stack.push(span);
+}
+
+void Replay::Impl::begin_c_call(Thread& thread, StringId name, int64_t t) {
+  Span span{.kind = SliceKind::kCCall};
+  span.name = names_.string(name);
+  span.begin = t;
+  span.id = ++stats_.python_ids;
+  thread.stack.push(span);
+}
+
+void Replay::Impl::end_python(Thread& thread, FunctionId function, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  int32_t i = stack.top_python();
+  while (i >= 0 && (stack[i].kind != SliceKind::kPython || stack[i].function != function)) i = stack[i].below_python;
+  if (i < 0) {
+    ++stats_.unmatched_ends;
+    return;
+  }
+  while (stack.top_python() > i) {
+    ++stats_.lost_ends;
+    close_frame(thread, stack.top_python(), t, true);
+  }
+  close_frame(thread, i, t, true);
+}
+
+void Replay::Impl::end_c_call(Thread& thread, int64_t t) {
+  const int32_t i = thread.stack.top_python();
+  if (i >= 0 && thread.stack[i].kind == SliceKind::kCCall) {
+    close_frame(thread, i, t, true);
+  } else {
+    ++stats_.unmatched_ends;
+  }
+}
+
+void Replay::Impl::sync_python(Thread& thread, int64_t t) {
+  while (thread.stack.top_python() >= 0) close_frame(thread, thread.stack.top_python(), t, true);
+}
+
+// Closes the innermost frame or C call. What is above it are operators: they begin where it ends.
+void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finished) {
+  ThreadStack& stack = thread.stack;
+  for (int32_t k = stack.size() - 1; k > i; --k) {
+    Span& op = stack[k];
+    if (op.is_async) {
+      detach(thread, k);
+      continue;
+    }
+    // What ran inside it so far lies before its new begin.
+    stack.add_child(op, op.child_ns);
+    op.child_ns = 0;
+    op.begin = t;
+  }
+  const Span span = stack.take(i);
+  stack.add_child(span, t - span.begin);
+  emit(thread, thread.row, span, t, finished);
+}
+
+// ---- operators
+// --------------------------------------------------------------------------------------------------------
+
+bool Replay::Impl::is_evaluate_function(NameId name) {
+  if (name.value >= is_evaluate_.size()) is_evaluate_.resize(names_.size() + 1);
+  int8_t& known = is_evaluate_[name.value];
+  if (known == 0) known = names_.text(name).starts_with(kEvaluateFunction) ? 1 : -1;
+  return known > 0;
+}
+
+void Replay::Impl::begin_op(Thread& thread, const OpBegin& begin, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  if (begin.scope == OpScope::kBackwardFunction && stack.top_op() >= 0) {
+    Span& before = stack[stack.top_op()];
+    if (before.key == thread.last_op_key && before.scope == OpScope::kFunction && is_evaluate_function(before.name)) {
+      before.sequence = begin.sequence;
+      before.fwd_thread = begin.fwd_thread;
+    }
+  }
+  Span span{.kind = SliceKind::kOperator};
+  span.is_async = begin.is_async != 0;
+  span.scope = begin.scope;
+  span.name = names_.string(begin.name);
+  span.begin = t;
+  span.id = ++stats_.external_ids;
+  span.key = begin.key;
+  span.handle = begin.handle;
+  span.sequence = begin.sequence;
+  span.fwd_thread = begin.fwd_thread;
+  stack.push(span);
+  thread.last_op_key = begin.key;
+}
+
+void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
+  if (const int32_t i = thread.stack.find_op(key); i >= 0) return close_op(thread, i, t);
+  for (size_t i = 0; i < thread.detached.size(); ++i) {
+    if (thread.detached[i].key == key) return end_detached(thread, i, t, true);
+  }
+  if (!end_op_elsewhere(thread, key, t)) ++stats_.unmatched_ends;
+}
+
+bool Replay::Impl::end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t) {
+  for (Thread& other : threads_) {
+    if (&other == &ended_on) continue;
+    if (const int32_t i = other.stack.find_op(key); i >= 0) {
+      if (i == other.stack.size() - 1) {
+        close_op(other, i, t);
+      } else {
+        detach(other, i);
+        end_detached(other, other.detached.size() - 1, t, true);
+      }
+      return true;
+    }
+    for (size_t i = 0; i < other.detached.size(); ++i) {
+      if (other.detached[i].key != key) continue;
+      end_detached(other, i, t, true);
+      return true;
+    }
+  }
+  return false;
+}
+
+void Replay::Impl::close_op(Thread& thread, int32_t i, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  int64_t end = t;
+  if (i != stack.size() - 1) {
+    int32_t frame = i + 1;
+    while (frame < stack.size() && stack[frame].is_op()) ++frame;
+    if (frame < stack.size()) {
+      end = std::max(stack[i].begin, stack[frame].begin);
+      if (stack[frame].below_op == i) {
+        // Operators that ran inside that frame are no longer inside this one.
+        const int64_t beyond = stack[i].child_ns - stack[frame].op_child_ns;
+        stack[i].child_ns -= beyond;
+        stack.add_child(stack[i], beyond);
+      }
+    }
+    for (int32_t k = frame - 1; k > i; --k) detach(thread, k);
+  }
+  const Span span = stack.take(i);
+  stack.add_child(span, end - span.begin);
+  emit(thread, thread.row, span, end, true);
+  link(thread, thread.row, span);
+}
+
+void Replay::Impl::detach(Thread& thread, int32_t i) { thread.detached.push_back(thread.stack.take(i)); }
+
+void Replay::Impl::end_detached(Thread& thread, size_t i, int64_t t, bool finished) {
+  const Span span = thread.detached[i];
+  thread.detached.erase(thread.detached.begin() + static_cast<ptrdiff_t>(i));
+  const int64_t end = std::max(span.begin, t);
+  const uint32_t row = overflow_row(thread, span.begin, end);
+  emit(thread, row, span, end, finished);
+  if (finished) link(thread, row, span);
+}
+
+uint32_t Replay::Impl::overflow_row(Thread& thread, int64_t begin, int64_t end) {
+  for (auto& [row, taken_until] : thread.overflow) {
+    if (begin < taken_until) continue;
+    taken_until = end;
+    return row;
+  }
+  const auto row = static_cast<uint32_t>(rows_.size());
+  const Row& own = rows_[thread.row];
+  rows_.push_back({next_tid_++, own.tid, own.thread_name, true});
+  thread.overflow.emplace_back(row, end);
+  return row;
+}
+
+void Replay::Impl::link(const Thread& thread, uint32_t row, const Span& span) {
+  if (span.sequence < 0) return;
+  if (span.fwd_thread > 0) {
+    const auto it = forward_.find({span.fwd_thread, span.sequence});
+    if (it == forward_.end()) return;
+    sink_->flow({.id = ++stats_.flows,
+                 .from_row = it->second.row,
+                 .to_row = row,
+                 .from = {it->second.begin},
+                 .to = {span.begin}});
+    forward_.erase(it);
+  } else if (!thread.track->torch_threads.empty()) {
+    const auto [it, is_new] =
+        forward_.try_emplace({thread.track->torch_threads.back(), span.sequence}, Forward{span.begin, row});
+    if (!is_new && span.begin >= it->second.begin) it->second = {span.begin, row};
+  }
+}
+
+// ---- ends
+// -------------------------------------------------------------------------------------------------------------
+
+void Replay::Impl::end_thread(Thread& thread, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  while (stack.size() > 0) {
+    const int32_t i = stack.size() - 1;
+    if (!stack[i].is_op()) {
+      close_frame(thread, i, t, true);
+    } else if (stack[i].is_async) {
+      detach(thread, i);  // may still end on another thread
+    } else {
+      close_op(thread, i, t);
+    }
+  }
+}
+
+void Replay::Impl::finish(Thread& thread, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  while (stack.size() > 0) {
+    ++stats_.unfinished;
+    const Span span = stack.take(stack.size() - 1);
+    const int64_t end = std::max(span.begin, t);
+    stack.add_child(span, end - span.begin);
+    emit(thread, thread.row, span, end, false);
+  }
+  while (!thread.detached.empty()) {
+    ++stats_.unfinished;
+    end_detached(thread, thread.detached.size() - 1, t, false);
+  }
+}
+
+void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, int64_t end, bool finished) {
+  uint64_t parent = 0;
+  if (!span.is_op() && span.below_python >= 0) parent = thread.stack[span.below_python].id;
+  sink_->slice({.kind = span.kind,
+                .finished = finished,
+                .preexisting = span.preexisting,
+                .outermost = span.outermost,
+                .row = row,
+                .name = span.name,
+                .begin = {span.begin},
+                .end = {end},
+                .self_ns = std::max<int64_t>(0, end - span.begin - span.child_ns),
+                .python_id = span.is_op() ? 0 : span.id,
+                .python_parent = parent,
+                .object = span.object,
+                .scope = span.scope,
+                .external_id = span.is_op() ? span.id : 0,
+                .handle = span.handle,
+                .sequence = span.sequence,
+                .fwd_thread = span.fwd_thread});
+}
+
+Replay::Replay(const Process& process) : impl_(std::make_unique<Impl>(process)) {}
+Replay::~Replay() = default;
+ReplayStats Replay::run(Sink& sink) { return impl_->run(sink); }
+Names& Replay::names() { return impl_->names(); }
+const std::vector<Row>& Replay::rows() const { return impl_->rows(); }
+
+}  // namespace torchprof::formats

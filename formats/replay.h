@@ -1,0 +1,112 @@
+// Walks the events of one process in time order and hands out finished slices: begins paired with ends, balanced
+// whatever was lost.
+//
+// Memory is bounded by open spans, threads, names and forward operators that wait for their backward, never by events.
+//
+// One stack per thread holds Python frames, C calls and operators together, so that every row of a trace nests exactly:
+//   * A Python frame ends: frames and C calls above it lost their end and end with it. Operators above it stay, and
+//   begin where it ends:
+//     `with record_function(...)` begins inside the frame of `__enter__`, and what is shown is the body of the block.
+//   * An operator ends below frames that are still open (it ends inside the frame of `__exit__`): its end is the begin
+//   of the lowest of them.
+//   * An operator ends below operators that are still open (crossed annotations): the later ones move to a row of their
+//   own with
+//     their exact times, as do operators that end on another thread across what is open there.
+//   * An end whose begin was never seen is counted and otherwise ignored.
+//   * What is open at the end of a thread ends there; what is open at the end of the process too, marked unfinished.
+// No slice has a negative duration, none lies outside of [Process::start, Process::end].
+//
+// Forward-backward flows follow Kineto (generateForwardBackwardLinks in pytorch/torch/csrc/profiler/collection.cpp):
+// operators with a sequence number in the order in which they end; of the forward operators of one (thread, number) the
+// latest-starting stands; the first backward operator takes it. `autograd::engine::evaluate_function: X` has the number
+// and forward thread of the backward operator that follows in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/names.h"
+#include "formats/trace.h"
+
+namespace torchprof::formats {
+
+enum class SliceKind : uint8_t { kPython, kCCall, kOperator };
+
+struct Slice {
+  SliceKind kind;
+  bool finished;     // false: still open when the recording ended
+  bool preexisting;  // Python: was on the stack when capture began
+  bool outermost;    // no slice of this kind and name is open below it on its thread
+  uint32_t row;      // index into Replay::rows()
+  NameId name;
+  UnixNs begin;
+  UnixNs end;
+  int64_t self_ns;  // without slices of the same kind directly inside (C calls count as Python); never negative
+
+  // Python and C calls
+  uint64_t python_id;      // from 1, in the order of begins
+  uint64_t python_parent;  // 0: none
+  ObjectId object;
+
+  // operators
+  OpScope scope;
+  uint64_t external_id;  // from 1, in the order of begins
+  uint64_t handle;
+  int64_t sequence;
+  uint64_t fwd_thread;
+};
+
+struct Flow {   // from a forward operator to its backward; both slices have been handed out
+  uint64_t id;  // from 1
+  uint32_t from_row;
+  uint32_t to_row;
+  UnixNs from;  // begins of the slices
+  UnixNs to;
+};
+
+struct Row {  // a line of the trace: a thread, or what would not nest on its line
+  uint32_t tid;
+  uint32_t sort_tid;  // the thread that it belongs to
+  std::string_view thread_name;
+  bool is_overflow;
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void slice(const Slice& slice) = 0;
+  virtual void flow(const Flow& flow) { (void)flow; }
+};
+
+struct ReplayStats {
+  uint64_t unmatched_ends = 0;  // their begin was never recorded
+  uint64_t lost_ends = 0;       // begins that ended because something below them did
+  uint64_t unfinished = 0;      // open when the recording ended
+  uint64_t python_ids = 0;      // how many were given
+  uint64_t external_ids = 0;
+  uint64_t flows = 0;
+};
+
+class Replay {
+ public:
+  explicit Replay(const Process& process);
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  // Once. The sink may ask for names() and rows() meanwhile.
+  ReplayStats run(Sink& sink);
+
+  Names& names();
+  // The threads first, in the order of Process::tracks; overflow rows are added during run().
+  const std::vector<Row>& rows() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,102 @@
+#include "formats/statistics.h"
+
+#include <algorithm>
+
+#include "formats/replay.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr std::string_view kProfilerStep = "ProfilerStep#";
+constexpr std::string_view kOptimizerStep = "Optimizer.step#";
+
+class CollectingSink final : public Sink {
+ public:
+  explicit CollectingSink(Replay& replay) : replay_(replay) {}
+  void slice(const Slice& s) override {
+    collector.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
+                  s.end.value, s.self_ns, s.outermost);
+  }
+  Collector collector;
+
+ private:
+  Replay& replay_;
+};
+
+}  // namespace
+
+Tally& Tally::operator+=(const Tally& other) {
+  self_ns += other.self_ns;
+  total_ns += other.total_ns;
+  calls += other.calls;
+  return *this;
+}
+
+Statistics& Statistics::operator+=(const Statistics& other) {
+  for (const auto& [name, tally] : other.operators) operators[name] += tally;
+  for (const auto& [name, tally] : other.python) python[name] += tally;
+  if (other.steps.count > steps.count) {
+    steps.count = other.steps.count;
+    steps.ended_by = other.steps.ended_by;
+  }
+  steps.ns.insert(steps.ns.end(), other.steps.ns.begin(), other.steps.ns.end());
+  slices += other.slices;
+  unfinished += other.unfinished;
+  operator_ns += other.operator_ns;
+  python_ns += other.python_ns;
+  return *this;
+}
+
+void Collector::add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
+                    bool outermost) {
+  auto& list = named_[is_operator];
+  if (name >= list.size()) list.resize(std::max<size_t>(name + 1, list.size() * 2));
+  Named& n = list[name];
+  if (n.role == Role::kUnseen) {
+    n.text = text;
+    n.role = Role::kPlain;
+    if (is_operator && text.starts_with(kProfilerStep)) n.role = Role::kProfilerStep;
+    if (text.starts_with(is_operator ? kOptimizerStep : kOptimizerPrefix)) n.role = Role::kStepEnd;
+  }
+  ++slices_;
+  n.tally += {self_ns, outermost ? end - begin : 0, 1};
+  if (n.role == Role::kProfilerStep) profiler_steps_.push_back(end - begin);
+  if (n.role == Role::kStepEnd && outermost) n.ends.push_back(end);
+}
+
+Statistics Collector::finish() {
+  Statistics result;
+  result.slices = slices_;
+  const Named* most[2] = {};  // the optimizer with the most steps: as Python shows it, as annotations show it
+  for (const bool is_operator : {false, true}) {
+    Tallies& tallies = is_operator ? result.operators : result.python;
+    for (Named& n : named_[is_operator]) {
+      if (n.role == Role::kUnseen) continue;
+      tallies[n.role == Role::kProfilerStep ? "ProfilerStep*" : n.text] += n.tally;
+      (is_operator ? result.operator_ns : result.python_ns) += n.tally.self_ns;
+      if (n.role == Role::kStepEnd && (most[is_operator] == nullptr || n.ends.size() > most[is_operator]->ends.size()))
+        most[is_operator] = &n;
+    }
+  }
+  if (!profiler_steps_.empty()) {
+    result.steps = {profiler_steps_.size(), std::move(profiler_steps_), "ProfilerStep"};
+  } else if (const Named* by = most[0] != nullptr ? most[0] : most[1]; by != nullptr) {
+    // Python tells two optimizers of one class apart, annotations do not.
+    std::vector<int64_t> ends = by->ends;
+    std::ranges::sort(ends);
+    result.steps = {ends.size(), {}, by->text};
+    for (size_t i = 1; i < ends.size(); ++i) result.steps.ns.push_back(ends[i] - ends[i - 1]);
+  }
+  return result;
+}
+
+Statistics statistics_of(const Process& process) {
+  Replay replay(process);
+  CollectingSink sink(replay);
+  const ReplayStats stats = replay.run(sink);
+  Statistics result = sink.collector.finish();
+  result.unfinished = stats.unfinished;
+  return result;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,63 @@
+// Slices -> totals by name and steps. Definitions of self, total, calls and step: formats/table.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/trace.h"
+
+namespace torchprof::formats {
+
+struct Tally {
+  int64_t self_ns = 0;
+  int64_t total_ns = 0;
+  uint64_t calls = 0;
+  Tally& operator+=(const Tally& other);
+};
+using Tallies = std::unordered_map<std::string, Tally>;  // by name
+
+struct Steps {
+  uint64_t count = 0;
+  std::vector<int64_t> ns;  // of those whose begin is known
+  std::string ended_by;     // "ProfilerStep", "Optimizer: AdamW_0"; empty if there are none
+};
+
+struct Statistics {
+  Tallies operators;  // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
+  Tallies python;     // functions, module and optimizer calls, C calls
+  Steps steps;
+  uint64_t slices = 0;
+  uint64_t unfinished = 0;
+  int64_t operator_ns = 0;  // sum of self times
+  int64_t python_ns = 0;
+  // For a sum over processes. Steps: all times; the count is that of the process with the most.
+  Statistics& operator+=(const Statistics& other);
+};
+
+Statistics statistics_of(const Process& process);
+
+// Collects slices whose names have small dense numbers of the caller's choice.
+class Collector {
+ public:
+  // `text` is looked at the first time that `name` comes. Slices of one thread in the order in which they end.
+  void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
+           bool outermost);
+  Statistics finish();
+
+ private:
+  enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd };
+  struct Named {
+    Role role = Role::kUnseen;
+    Tally tally;
+    std::string text;
+    std::vector<int64_t> ends;  // of steps
+  };
+  std::vector<Named> named_[2];  // Python, operators; by name
+  std::vector<int64_t> profiler_steps_;
+  uint64_t slices_ = 0;
+};
+
+}  // namespace torchprof::formats

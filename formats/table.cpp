@@ -1,0 +1,328 @@
+#include "formats/table.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <span>
+
+#include "formats/error.h"
+#include "formats/names.h"
+#include "formats/read_kineto.h"
+#include "formats/statistics.h"
+#include "formats/text.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kWidth = 120;
+
+// ---- cells
+// ------------------------------------------------------------------------------------------------------------
+
+std::string print(const char* format, double value) {
+  char text[64];
+  return {text, static_cast<size_t>(std::snprintf(text, sizeof(text), format, value))};
+}
+
+std::string time_text(double ns) {
+  if (ns < 1e6) return print("%.3f us", ns / 1e3);
+  if (ns < 1e9) return print("%.3f ms", ns / 1e6);
+  return print("%.3f s ", ns / 1e9);
+}
+
+std::string count_text(uint64_t n) {
+  std::string text = std::to_string(n);
+  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
+  return text;
+}
+
+std::string percent_text(int64_t part, int64_t whole) {
+  return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
+std::string plural(uint64_t n, const std::string& one) { return count_text(n) + " " + one + (n == 1 ? "" : "s"); }
+
+// ---- a table: right-aligned columns, then one of text that takes what is left of the line
+// ---------------------------------
+
+using Cells = std::vector<std::string>;
+
+std::string aligned(const Cells& head, const std::vector<Cells>& rows) {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c + 1 < head.size(); ++c) {
+    widths.push_back(columns(head[c]));
+    for (const Cells& row : rows) widths.back() = std::max(widths.back(), columns(row[c]));
+  }
+  std::string text;
+  auto line = [&](const Cells& cells) {
+    size_t used = 0;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      text.append(2 + widths[c] - columns(cells[c]), ' ').append(cells[c]);
+      used += 2 + widths[c];
+    }
+    text.append("  ").append(shorten(cells.back(), kWidth - used - 2)).append("\n");
+  };
+  line(head);
+  for (const Cells& row : rows) line(row);
+  return text;
+}
+
+void section(std::string& out, const std::string& title, const std::string& body) {
+  if (!body.empty()) out.append(out.empty() ? "" : "\n").append(title).append("\n").append(body);
+}
+
+using Named = std::pair<std::string, Tally>;
+
+std::vector<Named> top(const Tallies& tallies, int64_t Tally::*by, size_t rows,
+                       const std::function<bool(const Named&)>& wanted) {
+  std::vector<Named> sorted;
+  for (const auto& entry : tallies) {
+    if (wanted(entry)) sorted.emplace_back(entry);
+  }
+  std::ranges::sort(sorted, [by](const Named& a, const Named& b) {
+    return std::pair(-(a.second.*by), a.first) < std::pair(-(b.second.*by), b.first);
+  });
+  if (sorted.size() > rows) sorted.resize(rows);
+  return sorted;
+}
+
+bool any(const Named&) { return true; }
+
+std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
+  if (list.empty()) return {};
+  std::vector<Cells> rows;
+  for (const auto& [name, t] : list) {
+    rows.push_back({time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
+                    time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
+                    time_text(static_cast<double>(t.total_ns) / static_cast<double>(std::max<uint64_t>(1, t.calls))),
+                    printable(name)});
+  }
+  return aligned({"self", "self %", "total", "calls", "average", "name"}, rows);
+}
+
+std::string modules_table(const std::vector<Named>& list) {
+  if (list.empty()) return {};
+  std::vector<Cells> rows;
+  for (const auto& [name, t] : list) {
+    rows.push_back({time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
+                    time_text(static_cast<double>(t.total_ns) / static_cast<double>(std::max<uint64_t>(1, t.calls))),
+                    printable(name)});
+  }
+  return aligned({"total", "calls", "average", "name"}, rows);
+}
+
+// ---- what is shown, whether it comes from spools or from a trace file
+// ------------------------------------------------------
+
+struct Part {  // one process
+  std::string pid;
+  std::string command;
+  std::string ended;   // empty: not known
+  std::string events;  // empty: not known
+  Statistics statistics;
+};
+
+struct Report {
+  std::string headline;
+  std::vector<Part> parts;
+  std::vector<std::string> notes;  // what was not captured, lost or damaged: lines for people
+};
+
+std::string steps_table(const std::vector<Part>& parts) {
+  std::vector<Cells> rows;
+  for (const Part& part : parts) {
+    const Steps& steps = part.statistics.steps;
+    if (steps.count == 0) continue;
+    std::vector<int64_t> ns = steps.ns;
+    std::ranges::sort(ns);
+    Cells row{part.pid, count_text(steps.count)};
+    if (ns.empty()) {
+      row.insert(row.end(), {"-", "-", "-", "-"});
+    } else {
+      const double sum = std::accumulate(ns.begin(), ns.end(), 0.0);
+      const size_t half = ns.size() / 2;
+      const auto median = ns.size() % 2 != 0 ? static_cast<double>(ns[half])
+                                             : (static_cast<double>(ns[half - 1]) + static_cast<double>(ns[half])) / 2;
+      row.insert(row.end(), {time_text(sum / static_cast<double>(ns.size())), time_text(median),
+                             time_text(static_cast<double>(ns.front())), time_text(static_cast<double>(ns.back()))});
+    }
+    row.push_back(printable(steps.ended_by));
+    rows.push_back(std::move(row));
+  }
+  return rows.empty() ? std::string()
+                      : aligned({"pid", "steps", "mean", "median", "min", "max", "a step ends with"}, rows);
+}
+
+std::string processes_table(const std::vector<Part>& parts) {
+  std::vector<Cells> rows;
+  for (const Part& part : parts) {
+    const Statistics& s = part.statistics;
+    rows.push_back({part.pid, part.events.empty() ? count_text(s.slices) : part.events,
+                    time_text(static_cast<double>(s.operator_ns)), count_text(s.steps.count),
+                    part.ended.empty() ? "-" : part.ended, printable(part.command)});
+  }
+  return aligned({"pid", "events", "operators", "steps", "ended", "command"}, rows);
+}
+
+bool is_module(const Named& entry) { return entry.first.starts_with(kModulePrefix); }
+
+std::string render(const Report& report, const TableOptions& options) {
+  for (const std::string& name : options.tables) {
+    if (std::ranges::find(table_names(), name) == table_names().end()) {
+      std::string allowed;
+      for (const auto& each : table_names()) allowed.append(allowed.empty() ? "" : ", ").append(each);
+      throw Error("there is no table '" + name + "': " + allowed);
+    }
+  }
+  auto wanted = [&options](const char* name) {
+    return options.tables.empty() || std::ranges::find(options.tables, name) != options.tables.end();
+  };
+  Statistics all;
+  for (const Part& part : report.parts) all += part.statistics;
+
+  std::string out = shorten(report.headline, kWidth) + "\n";
+  if (wanted("ops")) {
+    section(out, "Operators by self time",
+            tallies_table(top(all.operators, &Tally::self_ns, options.rows, any), all.operator_ns));
+    section(out, "Operators by total time",
+            tallies_table(top(all.operators, &Tally::total_ns, options.rows, any), all.operator_ns));
+  }
+  if (wanted("modules"))
+    section(out, "Modules by total time", modules_table(top(all.python, &Tally::total_ns, options.rows, is_module)));
+  if (wanted("python"))
+    section(out, "Python functions by self time",
+            tallies_table(top(all.python, &Tally::self_ns, options.rows, any), all.python_ns));
+  if (wanted("steps")) section(out, "Steps", steps_table(report.parts));
+  if (wanted("processes")) {
+    if (report.parts.size() > 1) {
+      section(out, "Processes", processes_table(report.parts));
+      constexpr size_t kMostProcesses = 16, kRows = 5;
+      for (size_t i = 0; i < std::min(report.parts.size(), kMostProcesses); ++i) {
+        const Part& part = report.parts[i];
+        section(
+            out, shorten("Operators by self time in process " + part.pid + ": " + printable(part.command), kWidth),
+            tallies_table(top(part.statistics.operators, &Tally::self_ns, kRows, any), part.statistics.operator_ns));
+      }
+    }
+  }
+  std::string notes;
+  for (const std::string& note : report.notes) notes.append("  ").append(shorten(note, kWidth - 2)).append("\n");
+  section(out, "Not in the trace", notes);
+  return out;
+}
+
+// ---- from spools
+// ------------------------------------------------------------------------------------------------------
+
+std::string command_text(const Process& p) {
+  std::string text;
+  for (const std::string_view argument : p.command) text.append(text.empty() ? "" : " ").append(argument);
+  return text.empty() ? "(unknown command)" : text;
+}
+
+std::string join_pids(const std::vector<uint32_t>& pids, size_t all) {
+  if (pids.size() == all) return all == 1 ? "" : " (all processes)";
+  std::string text;
+  constexpr size_t kMost = 4;
+  for (size_t i = 0; i < std::min(pids.size(), kMost); ++i)
+    text.append(i == 0 ? " (pid " : ", ").append(std::to_string(pids[i]));
+  return text + (pids.size() > kMost ? " and " + std::to_string(pids.size() - kMost) + " more)" : ")");
+}
+
+std::vector<std::string> notes_of(const Trace& trace) {
+  // The same line for several processes comes once, with their pids, in the order in which it was first met.
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> lines;
+  auto add = [&lines](const std::string& line, uint32_t pid) {
+    const auto it = std::ranges::find(lines, line, &std::pair<std::string, std::vector<uint32_t>>::first);
+    if (it == lines.end()) {
+      lines.push_back({line, {pid}});
+    } else {
+      it->second.push_back(pid);
+    }
+  };
+  for (const Process& p : trace.processes) {
+    for (const Source& s : p.sources) {
+      if (s.state == SourceState::kOn) continue;
+      add(printable(s.name) + (s.state == SourceState::kFailed ? " failed: " : " off: ") + printable(s.detail), p.pid);
+    }
+    for (size_t i = 0; i < p.lost.size(); ++i) {
+      if (p.lost[i] != 0) add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
+    }
+    if (p.damage) {
+      add("spool damaged: " + plural(p.damage.chunks, "chunk") + ", " + plural(p.damage.bytes, "byte") + " and " +
+              plural(p.damage.records, "record") + " could not be read; all else was recovered",
+          p.pid);
+    }
+  }
+  std::vector<std::string> notes;
+  for (const auto& [line, pids] : lines) {
+    const std::string who = join_pids(pids, trace.processes.size());
+    notes.push_back(shorten(line, kWidth - 2 - columns(who)) + who);
+  }
+  for (const Unreadable& u : trace.unreadable) {
+    notes.push_back("spool " + printable(u.file.filename().string()) + " cannot be read: " + printable(u.reason));
+  }
+  return notes;
+}
+
+Report report_of(const Trace& trace) {
+  Report report;
+  EventCounts counts;
+  for (const Process& p : trace.processes) {
+    counts += p.counts;
+    report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
+                            count_text(p.counts.records), statistics_of(p)});
+  }
+  uint64_t unfinished = 0;
+  for (const Part& part : report.parts) unfinished += part.statistics.unfinished;
+  report.headline = plural(trace.processes.size(), "process") + ", " +
+                    time_text(static_cast<double>(trace.end - trace.start)) + ": " +
+                    plural(counts.operators, "operator") + ", " + plural(counts.python, "Python call");
+  if (counts.c_calls != 0) report.headline += ", " + plural(counts.c_calls, "C call");
+  if (unfinished != 0) report.headline += "; " + count_text(unfinished) + " still open at the end";
+  report.notes = notes_of(trace);
+  return report;
+}
+
+}  // namespace
+
+const char* loss_text(LossCause cause) {
+  switch (cause) {
+    case LossCause::kSizeLimit:
+      return "the size limit was reached (--max-size)";
+    case LossCause::kDiskFull:
+      return "the spool could not grow: the disk is full";
+    case LossCause::kNoMemory:
+      return "memory could not be mapped";
+    case LossCause::kReentry:
+      return "they came from inside the profiler's own callbacks";
+    case LossCause::kCount:
+      break;
+  }
+  return "cause unknown";
+}
+
+const std::vector<std::string>& table_names() {
+  static const std::vector<std::string> names{"ops", "modules", "python", "steps", "processes"};
+  return names;
+}
+
+std::string summary_text(const Trace& trace, const TableOptions& options) { return render(report_of(trace), options); }
+
+std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
+  TraceFile file = read_kineto(trace_file);
+  Report report;
+  uint64_t slices = 0;
+  for (auto& part : file.processes) {
+    slices += part.statistics.slices;
+    report.parts.push_back({printable(part.pid), part.name, "", "", std::move(part.statistics)});
+  }
+  report.headline = plural(report.parts.size(), "process") + ", " + time_text(static_cast<double>(file.wall_ns)) +
+                    ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+  return render(report, options);
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,21 @@
+// Bytes of a program -> text that readers accept.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace torchprof::formats {
+
+// A JSON string with its quotes: valid UTF-8 (U+FFFD where the bytes are not), no control character.
+std::string json_string(std::string_view bytes);
+
+// One line of valid UTF-8 for people: control characters become '?', invalid bytes U+FFFD.
+std::string printable(std::string_view bytes);
+
+// Characters (code points), which is how many columns a terminal takes but for a few scripts.
+size_t columns(std::string_view utf8);
+
+// At most `width` columns; a text that is longer loses its middle: "torch/nn/mod...py(12): forward".
+std::string shorten(std::string_view utf8, size_t width);
+
+}  // namespace torchprof::formats

@@ -1,0 +1,62 @@
+#include "formats/thread_stack.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torchprof::formats {
+
+uint32_t& ThreadStack::open_count(const Span& span) {
+  auto& counts = open_[span.is_op()];
+  if (span.name.value >= counts.size()) counts.resize(std::max<size_t>(span.name.value + 1, counts.size() * 2));
+  return counts[span.name.value];
+}
+
+void ThreadStack::push(Span span) {
+  span.outermost = open_count(span)++ == 0;
+  span.below_python = top_python_;
+  span.below_op = top_op_;
+  span.op_child_ns = top_op_ >= 0 ? (*this)[top_op_].child_ns : 0;
+  (span.is_op() ? top_op_ : top_python_) = size();
+  spans_.push_back(span);
+}
+
+Span ThreadStack::take(int32_t i) {
+  const Span span = (*this)[i];
+  --open_count(span);
+  spans_.erase(spans_.begin() + i);
+  if (i == size()) {
+    top_python_ = span.below_python;
+    top_op_ = span.below_op;
+  } else {
+    relink(i);
+  }
+  return span;
+}
+
+void ThreadStack::relink(int32_t from) {
+  top_python_ = top_op_ = -1;
+  if (from > 0) {
+    const Span& below = (*this)[from - 1];
+    top_python_ = below.is_op() ? below.below_python : from - 1;
+    top_op_ = below.is_op() ? from - 1 : below.below_op;
+  }
+  for (int32_t i = from; i < size(); ++i) {
+    Span& span = (*this)[i];
+    span.below_python = top_python_;
+    span.below_op = top_op_;
+    (span.is_op() ? top_op_ : top_python_) = i;
+  }
+}
+
+int32_t ThreadStack::find_op(uint64_t key) const {
+  int32_t i = top_op_;
+  while (i >= 0 && (*this)[i].key != key) i = (*this)[i].below_op;
+  return i;
+}
+
+void ThreadStack::add_child(const Span& span, int64_t ns) {
+  const int32_t below = span.is_op() ? span.below_op : span.below_python;
+  if (below >= 0) (*this)[below].child_ns += ns;
+}
+
+}  // namespace torchprof::formats

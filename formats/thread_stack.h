@@ -1,0 +1,63 @@
+// The spans that are open on one thread: a stack from which also the middle can be taken.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats/names.h"
+#include "formats/replay.h"
+
+namespace torchprof::formats {
+
+struct Span {
+  SliceKind kind;
+  bool preexisting = false;
+  bool is_async = false;
+  bool outermost = false;
+  OpScope scope{};
+  NameId name{};
+  FunctionId function{};
+  ObjectId object{};
+  int64_t begin = 0;     // ns, UnixNs
+  int64_t child_ns = 0;  // in spans of the same kind directly inside that have ended
+  uint64_t id = 0;       // python_id or external_id
+  // operators
+  uint64_t key = 0;
+  uint64_t handle = 0;
+  int64_t sequence = -1;
+  uint64_t fwd_thread = 0;
+  // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.
+  int32_t below_python = -1;
+  int32_t below_op = -1;
+  int64_t op_child_ns = 0;  // child_ns of the nearest operator below when this span began
+
+  bool is_op() const { return kind == SliceKind::kOperator; }
+};
+
+class ThreadStack {
+ public:
+  int32_t size() const { return static_cast<int32_t>(spans_.size()); }
+  Span& operator[](int32_t i) { return spans_[static_cast<size_t>(i)]; }
+  const Span& operator[](int32_t i) const { return spans_[static_cast<size_t>(i)]; }
+  int32_t top_python() const { return top_python_; }
+  int32_t top_op() const { return top_op_; }
+
+  void push(Span span);
+  // Takes span `i` out; indices above it move down by one. The caller tells the spans below what it cost (add_child).
+  Span take(int32_t i);
+  // Index of the open operator with this key, or -1.
+  int32_t find_op(uint64_t key) const;
+  // Counts `ns` as spent inside the span of the same kind directly below `span`.
+  void add_child(const Span& span, int64_t ns);
+
+ private:
+  void relink(int32_t from);
+  uint32_t& open_count(const Span& span);
+
+  std::vector<Span> spans_;
+  int32_t top_python_ = -1;
+  int32_t top_op_ = -1;
+  std::vector<uint32_t> open_[2];  // spans that are open by name: Python and C, operators
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,280 @@
+#include "formats/trace.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "formats/error.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr int64_t kLatest = 4'000'000'000'000'000'000;  // the year 2096: keeps sums of times from overflowing
+
+// The two samples furthest apart, and how they relate.
+struct Baseline {
+  ClockSample first;
+  ClockSample last;
+  uint64_t width() const { return last.ticks.value - first.ticks.value; }
+};
+
+Baseline baseline_of(const SpoolReader& spool) {
+  const FileHeader& h = spool.header();
+  Baseline b{h.start, h.start};
+  auto widen = [&b, &spool](const ClockSample& s) {
+    if (!spool.plausible(s)) return;
+    if (s.ticks < b.first.ticks) b.first = s;
+    if (s.ticks > b.last.ticks) b.last = s;
+  };
+  for (const ChunkView& chunk : spool.chunks()) widen(chunk.base);
+  if (const uint64_t ticks = h.last_ticks.load(std::memory_order_relaxed); ticks != 0) {
+    widen(
+        {{ticks}, h.last_monotonic.load(std::memory_order_relaxed), {h.last_realtime.load(std::memory_order_relaxed)}});
+  }
+  return b;
+}
+
+clock::Converter converter(ClockSource source, Baseline b) {
+  b.first.realtime.value = std::clamp<int64_t>(b.first.realtime.value, 0, kLatest);
+  // A rate that no machine has comes from damaged samples. Over a short span it also comes from chance.
+  const auto ns = static_cast<double>(b.last.monotonic) - static_cast<double>(b.first.monotonic);
+  const auto ticks = static_cast<double>(b.width());
+  if (ns * kMaxTicksPerNs < ticks || ns > ticks * kMaxTicksPerNs) b.last = b.first;
+  return {source, b.first, b.last};
+}
+
+// Whether a process whose spool has the baseline `b` counts the very clocks of `common`: the same boot of the same
+// machine.
+bool same_clocks(const Baseline& common, const Baseline& b) {
+  const auto ticks = static_cast<double>(common.width());
+  const auto ns = static_cast<double>(common.last.monotonic - common.first.monotonic);
+  const double ns_per_tick = ticks > 0 ? ns / ticks : 1;
+  const auto ticks_here = static_cast<double>(static_cast<int64_t>(b.first.ticks.value - common.first.ticks.value));
+  const auto ns_here = static_cast<double>(b.first.monotonic) - static_cast<double>(common.first.monotonic);
+  return std::abs(ticks_here * ns_per_tick - ns_here) <= 1e6 + 1e-3 * std::abs(ns_here);
+}
+
+void choose_clocks(std::vector<Process>& processes) {
+  std::map<std::pair<std::string_view, ClockSource>, Baseline> common;
+  std::vector<Baseline> own;
+  for (const Process& p : processes) {
+    own.push_back(baseline_of(*p.spool));
+    const auto [it, is_new] = common.try_emplace({p.host, p.spool->clock()}, own.back());
+    if (!is_new && own.back().width() > it->second.width()) it->second = own.back();
+  }
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const ClockSource source = processes[i].spool->clock();
+    const Baseline& shared = common.at({processes[i].host, source});
+    processes[i].clock = converter(source, same_clocks(shared, own[i]) ? shared : own[i]);
+  }
+}
+
+// Builds what load() keeps of one spool.
+class Loader {
+ public:
+  explicit Loader(Process& process) : p_(process), spool_(*process.spool) {}
+
+  void run() {
+    const FileHeader& h = spool_.header();
+    p_.pid = h.pid;
+    p_.parent_pid = h.parent_pid;
+    p_.host = spool_.host();
+    p_.command = spool_.command();
+    p_.forked_from = spool_.forked_from();
+    p_.clean_exit = h.clean_exit.load(std::memory_order_relaxed) == 1;
+    for (size_t i = 0; i < p_.lost.size(); ++i) p_.lost[i] = h.lost[i].load(std::memory_order_relaxed);
+    p_.damage = spool_.damage();
+    for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
+  }
+
+  Ticks last_event() const { return last_event_; }
+
+ private:
+  void walk(uint32_t index) {
+    const ChunkView& chunk = spool_.chunks()[index];
+    if (chunk.kind == ChunkKind::kEvents) track(chunk.track).chunks.push_back(index);
+    RecordCursor cursor(chunk.records);
+    RecordView record;
+    uint64_t last = 0;
+    while (cursor.next(record)) {
+      last = std::max(last, record.header().time());
+      if (is_definition(record.kind())) {
+        define(record);
+      } else {
+        count(record.kind());
+      }
+    }
+    p_.damage.bytes += cursor.dropped_bytes();
+    p_.counts.unknown += cursor.unknown_records();
+    if (chunk.kind == ChunkKind::kEvents) {
+      last_event_ = std::max(last_event_, Ticks{chunk.base.ticks.value + last});
+      spool_.release(chunk);
+    }
+  }
+
+  void count(Kind kind) {
+    ++p_.counts.records;
+    if (kind == Kind::PythonBegin || kind == Kind::PythonFrame) ++p_.counts.python;
+    if (kind == Kind::CCallBegin) ++p_.counts.c_calls;
+    if (kind == Kind::OpBegin) ++p_.counts.operators;
+  }
+
+  void define(const RecordView& record) {
+    switch (record.kind()) {
+      case Kind::StringDef:
+        return define_string(record);
+      case Kind::ThreadDef: {
+        const auto& def = record.as<ThreadDef>();
+        if (!def.track) return bad();
+        Track& t = track(def.track);
+        t.tid = def.tid;
+        t.name = p_.string(def.name);
+        return;
+      }
+      case Kind::TorchThreadDef: {
+        const auto& def = record.as<TorchThreadDef>();
+        if (!def.track) return bad();
+        track(def.track).torch_threads.push_back(def.torch_thread);
+        return;
+      }
+      case Kind::FunctionDef:
+        return define_in(p_.functions, record.as<FunctionDef>());
+      case Kind::ObjectDef:
+        return define_in(p_.objects, record.as<ObjectDef>());
+      case Kind::MetaDef: {
+        const auto& def = record.as<MetaDef>();
+        set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
+        return;
+      }
+      case Kind::SourceDef: {
+        const auto& def = record.as<SourceDef>();
+        const SourceState state = std::min(def.state, SourceState::kFailed);
+        set(p_.sources, &Source::name, {p_.string(def.source), state, p_.string(def.detail)});
+        return;
+      }
+      default:
+        return bad();  // a definition that this build lists and does not know how to keep
+    }
+  }
+
+  void define_string(const RecordView& record) {
+    const StringId id = record.as<StringDef>().id;
+    bool whole = false;
+    const std::string_view text = record.text(whole);
+    if (!whole) bad();
+    if (room_for(p_.strings, id.value)) p_.strings[id.value] = text;
+  }
+
+  template <class Def>
+  void define_in(std::vector<Def>& table, const Def& def) {
+    if (room_for(table, def.id.value)) table[def.id.value] = def;
+  }
+
+  // Ids are dense, so one past all that the file has room for comes from damage.
+  template <class T>
+  bool room_for(std::vector<T>& table, uint32_t id) {
+    if (id == 0 || id > spool_.definition_bytes() / sizeof(StringDef)) {
+      bad();
+      return false;
+    }
+    if (id >= table.size()) table.resize(std::max<size_t>(id + 1, table.size() + table.size() / 2));
+    return true;
+  }
+
+  template <class T>
+  void set(std::vector<T>& list, std::string_view T::*key, T value) {
+    const auto it = std::ranges::find(list, value.*key, key);
+    if (it != list.end()) {
+      *it = value;
+    } else {
+      list.push_back(value);
+    }
+  }
+
+  Track& track(TrackId id) {
+    const auto [it, is_new] = tracks_.try_emplace(id, p_.tracks.size());
+    if (is_new) p_.tracks.push_back({.id = id});
+    return p_.tracks[it->second];
+  }
+
+  void bad() { ++p_.damage.records; }
+
+  Process& p_;
+  const SpoolReader& spool_;
+  std::unordered_map<TrackId, size_t> tracks_;
+  Ticks last_event_{};
+};
+
+}  // namespace
+
+EventCounts& EventCounts::operator+=(const EventCounts& other) {
+  python += other.python;
+  c_calls += other.c_calls;
+  operators += other.operators;
+  records += other.records;
+  unknown += other.unknown;
+  return *this;
+}
+
+std::string_view Process::meta(std::string_view key) const {
+  const auto it = std::ranges::find(metadata, key, &Meta::key);
+  return it == metadata.end() ? std::string_view{} : it->value;
+}
+
+uint64_t Process::total_lost() const {
+  uint64_t total = 0;
+  for (const uint64_t n : lost) total += n;
+  return total;
+}
+
+Trace load(const std::vector<std::filesystem::path>& spools) {
+  Trace trace;
+  std::vector<Ticks> last_events;
+  for (const auto& file : spools) {
+    std::string reason;
+    std::shared_ptr<const SpoolReader> spool = SpoolReader::open(file, reason);
+    if (!spool) {
+      trace.unreadable.push_back({file, reason});
+      continue;
+    }
+    Process& p = trace.processes.emplace_back();
+    p.file = file;
+    p.spool = std::move(spool);
+    Loader loader(p);
+    loader.run();
+    last_events.push_back(loader.last_event());
+  }
+  choose_clocks(trace.processes);
+  for (size_t i = 0; i < trace.processes.size(); ++i) {
+    Process& p = trace.processes[i];
+    const Baseline b = baseline_of(*p.spool);
+    p.start = p.clock.to_unix(p.spool->header().start.ticks);
+    p.end = std::max(p.start, p.clock.to_unix(b.last.ticks));
+    if (last_events[i] != Ticks{}) p.end = std::max(p.end, p.clock.to_unix(last_events[i]));
+    const Ticks stop{p.spool->header().stop_ticks.load(std::memory_order_relaxed)};
+    const bool stopped = stop != Ticks{} && stop > b.first.ticks && stop <= std::max(b.last.ticks, last_events[i]);
+    p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
+  }
+  std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
+  for (const Process& p : trace.processes) {
+    trace.start = &p == trace.processes.data() ? p.start : std::min(trace.start, p.start);
+    trace.end = std::max(trace.end, p.end);
+  }
+  return trace;
+}
+
+std::vector<std::filesystem::path> find_spools(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  std::filesystem::directory_iterator it(directory, error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    if (it->path().extension() == ".spool") found.push_back(it->path());
+  }
+  if (error) throw Error("cannot list " + directory.string() + ": " + error.message());
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace torchprof::formats
