@@ -1,5 +1,5 @@
-// The library's constructor and destructor. In a process that is not ours to trace (a shell, git, a compiler) the constructor looks up one variable and a
-// handful of symbols, and leaves nothing behind.
+// The library's constructor and destructor. In a process that is not ours to trace (a shell, git, a compiler) the
+// constructor looks up one variable and a handful of symbols, and leaves nothing behind.
 #include <unistd.h>
 
 #include <climits>
@@ -43,7 +43,9 @@ __attribute__((constructor)) void start() noexcept {
   }
   session::arm(config, output);
   if (has_python && !inject::hook_start())
-    warn_once(Cause::kPython, "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
+    warn_once(
+        Cause::kPython,
+        "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
   torch::attach_if_loaded();
 }
 

@@ -45,7 +45,8 @@ Object* init_posix() {
   return g_posix_init();
 }
 
-// ---- steps behind built-in functions ---------------------------------------------------------------------------------------
+// ---- steps behind built-in functions
+// ---------------------------------------------------------------------------------------
 
 using FastFunction = Object* (*)(Object* self, Object* const* args, python::Size count);
 using Function = Object* (*)(Object* self, Object* args);
@@ -61,7 +62,8 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   return module;
 }
 
-// _thread.start_new_thread(function, args[, kwargs]): the new thread's state exists, and waits for the GIL that we hold.
+// _thread.start_new_thread(function, args[, kwargs]): the new thread's state exists, and waits for the GIL that we
+// hold.
 Object* start_new_thread(Object* self, Object* args) {
   Object* id = g_start_new_thread(self, args);
   if (id) python::cover_threads();
@@ -100,10 +102,12 @@ int on_audit(const char* event, Object*, void*) {
 
 void watch_imports_by_audit() noexcept {
   using AddAuditHook = int (*)(int (*)(const char*, Object*, void*), void*);
-  if (const auto add = reinterpret_cast<AddAuditHook>(dlsym(RTLD_DEFAULT, "PySys_AddAuditHook"))) add(on_audit, nullptr);
+  if (const auto add = reinterpret_cast<AddAuditHook>(dlsym(RTLD_DEFAULT, "PySys_AddAuditHook")))
+    add(on_audit, nullptr);
 }
 
-// Where sitecustomize.py lies: a program started with -S would keep this entry in sys.path, and nobody needs it once we are in.
+// Where sitecustomize.py lies: a program started with -S would keep this entry in sys.path, and nobody needs it once we
+// are in.
 void leave_sys_path() noexcept {
   Dl_info self;
   if (!dladdr(reinterpret_cast<void*>(&init_posix), &self) || !self.dli_fname) return;
@@ -172,7 +176,8 @@ void enter() noexcept {
 
 extern "C" torchprof::python::Object* PyInit__torchprof() {
   using torchprof::python::Object;
-  // PyModuleDef, stable ABI: {PyModuleDef_Base {PyObject, m_init, m_index, m_copy}, m_name, m_doc, m_size, m_methods, m_slots, m_traverse, m_clear, m_free}
+  // PyModuleDef, stable ABI: {PyModuleDef_Base {PyObject, m_init, m_index, m_copy}, m_name, m_doc, m_size, m_methods,
+  // m_slots, m_traverse, m_clear, m_free}
   static struct {
     uintptr_t references = 1;
     uintptr_t rest[4] = {};

@@ -21,17 +21,38 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
     {"TORCHPROF_GPU", "--gpu", 0, false, "on|off", "GPU activity through CUPTI [on]"},
-    {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit", "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
-    {"TORCHPROF_NATIVE", "--native", 0, false, "on|off", "native frames with operators, launches and allocations [off]"},
+    {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
+     "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
+    {"TORCHPROF_NATIVE", "--native", 0, false, "on|off",
+     "native frames with operators, launches and allocations [off]"},
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of matmul and convolution [on]"},
-    {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE", "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
-    {"TORCHPROF_KEEP", "--keep", 0, false, "first|last", "at the size limit: stop, or recycle the oldest; this version: first [first]"},
-    {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]", "what is written at the end: kineto, table, none [kineto,table]"},
+    {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
+     "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
+    {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
+     "at the size limit: stop, or recycle the oldest; this version: first [first]"},
+    {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
+     "what is written at the end: kineto, table, none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
     {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
 };
 
-enum Index { kOutput, kWindow, kPython, kOps, kShapes, kMemory, kGpu, kNvtx, kNative, kFlops, kMaxSize, kKeep, kFormat, kQuiet, kKeepSpool };
+enum Index {
+  kOutput,
+  kWindow,
+  kPython,
+  kOps,
+  kShapes,
+  kMemory,
+  kGpu,
+  kNvtx,
+  kNative,
+  kFlops,
+  kMaxSize,
+  kKeep,
+  kFormat,
+  kQuiet,
+  kKeepSpool
+};
 static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
 
 constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
@@ -76,11 +97,24 @@ bool parse_size(const char* value, uint64_t& out) noexcept {
   const uint64_t number = strtoull(value, &end, 10);
   int shift = 0;
   switch (*end) {
-    case 'K': case 'k': shift = 10; break;
-    case 'M': case 'm': shift = 20; break;
-    case 'G': case 'g': shift = 30; break;
-    case 'T': case 't': shift = 40; break;
-    default: break;
+    case 'K':
+    case 'k':
+      shift = 10;
+      break;
+    case 'M':
+    case 'm':
+      shift = 20;
+      break;
+    case 'G':
+    case 'g':
+      shift = 30;
+      break;
+    case 'T':
+    case 't':
+      shift = 40;
+      break;
+    default:
+      break;
   }
   if (shift) ++end;
   if (*end == 'i' && shift) ++end;
@@ -94,7 +128,8 @@ bool check_formats(const char* value, const char* shown_as, ErrorText& error) no
   for (const char* p = value;;) {
     const size_t n = strcspn(p, ",");
     if (index_of(kFormats, p, n) < 0)
-      return fail(error, "%s: '%.*s' is not a format of this version: kineto, table or none", shown_as, static_cast<int>(n), p);
+      return fail(error, "%s: '%.*s' is not a format of this version: kineto, table or none", shown_as,
+                  static_cast<int>(n), p);
     if (!p[n]) return true;
     p += n + 1;
   }
@@ -111,15 +146,24 @@ size_t index_of(const Setting& setting) noexcept { return static_cast<size_t>(&s
 
 bool* switch_of(Config& config, size_t index) noexcept {
   switch (index) {
-    case kOps: return &config.ops;
-    case kShapes: return &config.shapes;
-    case kMemory: return &config.memory;
-    case kGpu: return &config.gpu;
-    case kNative: return &config.native;
-    case kFlops: return &config.flops;
-    case kQuiet: return &config.quiet;
-    case kKeepSpool: return &config.keep_spool;
-    default: return nullptr;
+    case kOps:
+      return &config.ops;
+    case kShapes:
+      return &config.shapes;
+    case kMemory:
+      return &config.memory;
+    case kGpu:
+      return &config.gpu;
+    case kNative:
+      return &config.native;
+    case kFlops:
+      return &config.flops;
+    case kQuiet:
+      return &config.quiet;
+    case kKeepSpool:
+      return &config.keep_spool;
+    default:
+      return nullptr;
   }
 }
 
@@ -127,7 +171,8 @@ bool* switch_of(Config& config, size_t index) noexcept {
 
 std::span<const Setting> settings() noexcept { return kSettings; }
 
-bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as, ErrorText& error) noexcept {
+bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as,
+            ErrorText& error) noexcept {
   const size_t index = index_of(setting);
   switch (index) {
     case kOutput:
@@ -137,8 +182,10 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       if (strcmp(value, "all") != 0)
         return fail(error, "%s: '%s' is not a window of this version: all", shown_as, value);
       return copy(config.window, value, shown_as, error);
-    case kPython: return choose(kPythonLevels, value, shown_as, config.python, error);
-    case kNvtx: return choose(kNvtxModes, value, shown_as, config.nvtx, error);
+    case kPython:
+      return choose(kPythonLevels, value, shown_as, config.python, error);
+    case kNvtx:
+      return choose(kNvtxModes, value, shown_as, config.nvtx, error);
     case kKeep: {
       Keep keep = config.keep;
       if (!choose(kKeeps, value, shown_as, keep, error)) return false;
@@ -153,8 +200,10 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       config.max_size = size;
       return true;
     }
-    case kFormat: return check_formats(value, shown_as, error) && copy(config.format, value, shown_as, error);
-    default: break;
+    case kFormat:
+      return check_formats(value, shown_as, error) && copy(config.format, value, shown_as, error);
+    default:
+      break;
   }
   bool& target = *switch_of(config, index);
   if (setting.is_flag) {
@@ -169,14 +218,29 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
 void value_of(const Config& config, const Setting& setting, char* out, size_t size) noexcept {
   const size_t index = index_of(setting);
   switch (index) {
-    case kOutput: snprintf(out, size, "%s", config.output); return;
-    case kWindow: snprintf(out, size, "%s", config.window); return;
-    case kFormat: snprintf(out, size, "%s", config.format); return;
-    case kPython: snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]); return;
-    case kNvtx: snprintf(out, size, "%s", kNvtxModes[static_cast<int>(config.nvtx)]); return;
-    case kKeep: snprintf(out, size, "%s", kKeeps[static_cast<int>(config.keep)]); return;
-    case kMaxSize: snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size)); return;
-    default: break;
+    case kOutput:
+      snprintf(out, size, "%s", config.output);
+      return;
+    case kWindow:
+      snprintf(out, size, "%s", config.window);
+      return;
+    case kFormat:
+      snprintf(out, size, "%s", config.format);
+      return;
+    case kPython:
+      snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]);
+      return;
+    case kNvtx:
+      snprintf(out, size, "%s", kNvtxModes[static_cast<int>(config.nvtx)]);
+      return;
+    case kKeep:
+      snprintf(out, size, "%s", kKeeps[static_cast<int>(config.keep)]);
+      return;
+    case kMaxSize:
+      snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));
+      return;
+    default:
+      break;
   }
   const bool on = *switch_of(const_cast<Config&>(config), index);
   snprintf(out, size, "%s", setting.is_flag ? (on ? "1" : "0") : (on ? "on" : "off"));
@@ -225,8 +289,12 @@ bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error
       text[1] = 0;
     } else {
       switch (*++p) {
-        case '%': strcpy(text, "%"); break;
-        case 'p': snprintf(text, sizeof(text), "%d", static_cast<int>(getpid())); break;
+        case '%':
+          strcpy(text, "%");
+          break;
+        case 'p':
+          snprintf(text, sizeof(text), "%d", static_cast<int>(getpid()));
+          break;
         case 'h':
           if (gethostname(text, sizeof(text) - 1) != 0) strcpy(text, "localhost");
           break;
@@ -250,8 +318,10 @@ bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error
           p = close;
           break;
         }
-        case 0: return fail(error, "output '%s': a lone %% at its end: %%%% is a percent sign", pattern);
-        default: return fail(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);
+        case 0:
+          return fail(error, "output '%s': a lone %% at its end: %%%% is a percent sign", pattern);
+        default:
+          return fail(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);
       }
     }
     if (!append(piece, strlen(piece))) return fail(error, "output '%s': the name is too long", pattern);

@@ -1,7 +1,7 @@
 // What is captured and where it goes: TORCHPROF_* <-> Config, both ways, from one list.
 //
-// This is the only place that reads the environment. Used by the library in somebody else's process (so: no exceptions, no allocation,
-// no static constructors) and by the launcher, whose options are made from the same list.
+// This is the only place that reads the environment. Used by the library in somebody else's process (so: no exceptions,
+// no allocation, no static constructors) and by the launcher, whose options are made from the same list.
 #pragma once
 
 #include <climits>
@@ -51,15 +51,16 @@ struct Setting {
 
 std::span<const Setting> settings() noexcept;
 
-// Sets one value. False leaves the config as it was and fills `error` with a line that names `shown_as` (the option or the variable), the
-// value and what is allowed.
+// Sets one value. False leaves the config as it was and fills `error` with a line that names `shown_as` (the option or
+// the variable), the value and what is allowed.
 bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as, ErrorText& error) noexcept;
 
 // The value as `assign` takes it, NUL-terminated, cut to `size`.
 void value_of(const Config& config, const Setting& setting, char* out, size_t size) noexcept;
 
-// Fills the config from TORCHPROF_*; a variable that is unset or empty leaves the default. False at the first bad value.
-// A variable TORCHPROF_xyz that is not in the list is a bad value as well: a typing error must not pass for a setting.
+// Fills the config from TORCHPROF_*; a variable that is unset or empty leaves the default. False at the first bad
+// value. A variable TORCHPROF_xyz that is not in the list is a bad value as well: a typing error must not pass for a
+// setting.
 bool from_environment(Config& config, ErrorText& error) noexcept;
 
 // TORCHPROF_DISABLE=1 (anything but empty and 0): the preloaded library does nothing at all.
@@ -67,8 +68,8 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
-// Replaces %h host, %p process id, %t time (YYYYmmdd-HHMMSS), %q{NAME} variable, %% percent. False: unknown placeholder, unset
-// variable or too long, `error` says which.
+// Replaces %h host, %p process id, %t time (YYYYmmdd-HHMMSS), %q{NAME} variable, %% percent. False: unknown
+// placeholder, unset variable or too long, `error` says which.
 bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept;
 
 }  // namespace torchprof

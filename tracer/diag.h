@@ -1,4 +1,5 @@
-// What the library says in somebody else's process: at most one line a cause, to stderr, never to stdout, never through stdio.
+// What the library says in somebody else's process: at most one line a cause, to stderr, never to stdout, never through
+// stdio.
 //
 // Any thread; no allocation, no lock; errno is kept.
 #pragma once

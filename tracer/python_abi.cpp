@@ -6,29 +6,34 @@
 #include <cstring>
 
 namespace torchprof::python {
-namespace {
-
+namespace detail {
 Api g_api;
 const Layout* g_layout = nullptr;
+}  // namespace detail
+
+namespace {
+
+using detail::g_api;
+using detail::g_layout;
 
 // value, version range, source; test: check_layout() at start-up, tests/e2e/test_python.py for every version found.
-constexpr Layout kLayout310 = {56, 0, 32, 352};   // 3.10, Include/cpython/{pystate,frameobject}.h
-constexpr Layout kLayout311 = {64, 24, 32, 72};   // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
+constexpr Layout kLayout310 = {56, 0, 32, 352};  // 3.10, Include/cpython/{pystate,frameobject}.h
+constexpr Layout kLayout311 = {64, 24, 32, 72};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
 
 void* find(const char* symbol) noexcept { return *symbol ? dlsym(RTLD_DEFAULT, symbol) : nullptr; }
 
 bool find_all(const char** missing) noexcept {
   Api& a = g_api;
-#define X(result, name, symbol, args)                                          \
-  a.name = reinterpret_cast<result(*) args>(find(#symbol));                     \
-  if (!a.name) {                                                               \
-    *missing = #symbol;                                                        \
-    return false;                                                              \
+#define X(result, name, symbol, args)                       \
+  a.name = reinterpret_cast<result(*) args>(find(#symbol)); \
+  if (!a.name) {                                            \
+    *missing = #symbol;                                     \
+    return false;                                           \
   }
   TORCHPROF_PYTHON_REQUIRED(X)
 #undef X
-#define X(result, name, symbol, other, args)                                         \
-  a.name = reinterpret_cast<result(*) args>(find(symbol));                            \
+#define X(result, name, symbol, other, args)               \
+  a.name = reinterpret_cast<result(*) args>(find(symbol)); \
   if (!a.name) a.name = reinterpret_cast<result(*) args>(find(other));
   TORCHPROF_PYTHON_OPTIONAL(X)
 #undef X
@@ -44,8 +49,6 @@ bool find_all(const char** missing) noexcept {
 
 }  // namespace
 
-const Api& api() noexcept { return g_api; }
-const Layout* layout() noexcept { return g_layout; }
 bool present() noexcept { return find("PyImport_Inittab") != nullptr; }
 
 bool load(const char** why) noexcept {
@@ -59,7 +62,8 @@ bool load(const char** why) noexcept {
   // "3.12.1 (main, ...) [GCC ...]"; a free-threaded build says so in it.
   const char* version = g_api.version();
   int major = 0;
-  if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < 10 || g_api.minor > 14) {
+  if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < 10 ||
+      g_api.minor > 14) {
     snprintf(text, sizeof(text), "Python %.40s is not one that this version knows (3.10 to 3.14)", version);
     return false;
   }
@@ -106,7 +110,8 @@ void check_layout() noexcept {
   g_api.dict_set(globals.get(), "compare", function.get());
   g_api.dict_set(globals.get(), "marker", marker.get());
   constexpr int kEvalInput = 258;  // Py_eval_input, Include/compile.h
-  const Ref result(g_api.run_string("(lambda known: compare(known))(marker)", kEvalInput, globals.get(), globals.get()));
+  const Ref result(
+      g_api.run_string("(lambda known: compare(known))(marker)", kEvalInput, globals.get(), globals.get()));
   if (!result) g_api.error_clear();
 
   const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;

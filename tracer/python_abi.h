@@ -1,8 +1,9 @@
 // CPython without Python.h: what differs between 3.10 and 3.14 stands here and in python_abi.cpp, nowhere else.
 //
-// Functions are public C API (or exported, as marked) and found at run time in whatever executable or libpython is in the process. Raw offsets
-// are used only on release builds with a GIL, and only after check_layout() has compared them with what the API says.
-// Sources: CPython's headers of the versions named; shared facts were measured on 3.10.13, 3.11.7, 3.12.1, 3.13.0 and 3.14.
+// Functions are public C API (or exported, as marked) and found at run time in whatever executable or libpython is in
+// the process. Raw offsets are used only on release builds with a GIL, and only after check_layout() has compared them
+// with what the API says. Sources: CPython's headers of the versions named; shared facts were measured
+// on 3.10.13, 3.11.7, 3.12.1, 3.13.0 and 3.14.
 #pragma once
 
 #include <cstddef>
@@ -30,63 +31,63 @@ using TraceFunction = int (*)(Object* self, Frame* frame, int what, Object* arg)
 enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCException = 5, kTraceCReturn = 6 };
 
 // X(result, name in this table, symbol, arguments)
-#define TORCHPROF_PYTHON_REQUIRED(X)                                                            \
-  X(const char*, version, Py_GetVersion, (void))                                                \
-  X(int, add_pending_call, Py_AddPendingCall, (int (*)(void*), void*))                           \
-  X(void, incref, Py_IncRef, (Object*))                                                         \
-  X(void, decref, Py_DecRef, (Object*))                                                         \
-  X(Object*, get_attr, PyObject_GetAttrString, (Object*, const char*))                           \
-  X(Object*, call, PyObject_CallObject, (Object*, Object*))                                     \
-  X(Object*, call_method, PyObject_CallMethod, (Object*, const char*, const char*, ...))         \
-  X(Object*, sys_object, PySys_GetObject, (const char*))                                        \
-  X(Object*, modules, PyImport_GetModuleDict, (void))                                           \
-  X(Object*, dict_get, PyDict_GetItemString, (Object*, const char*))                             \
-  X(Size, list_size, PyList_Size, (Object*))                                                    \
-  X(Object*, list_get, PyList_GetItem, (Object*, Size))                                         \
-  X(Object*, tuple_get, PyTuple_GetItem, (Object*, Size))                                       \
-  X(Object*, tuple_new, PyTuple_New, (Size))                                                    \
-  X(const char*, utf8, PyUnicode_AsUTF8AndSize, (Object*, Size*))                               \
-  X(Object*, encode, PyUnicode_AsEncodedString, (Object*, const char*, const char*))             \
-  X(Object*, string, PyUnicode_FromString, (const char*))                                       \
-  X(char*, bytes_data, PyBytes_AsString, (Object*))                                             \
-  X(Size, bytes_size, PyBytes_Size, (Object*))                                                  \
-  X(Object*, from_long, PyLong_FromLong, (long))                                                \
-  X(long, as_long, PyLong_AsLong, (Object*))                                                    \
-  X(Object*, from_pointer, PyLong_FromVoidPtr, (void*))                                         \
-  X(void*, as_pointer, PyLong_AsVoidPtr, (Object*))                                             \
-  X(Object*, error_occurred, PyErr_Occurred, (void))                                            \
-  X(void, error_clear, PyErr_Clear, (void))                                                     \
-  X(void, error_fetch, PyErr_Fetch, (Object**, Object**, Object**))                             \
-  X(void, error_restore, PyErr_Restore, (Object*, Object*, Object*))                            \
-  X(Object*, function_new, PyCFunction_NewEx, (MethodDef*, Object*, Object*))                    \
-  X(void*, function_pointer, PyCFunction_GetFunction, (Object*))                                \
-  X(Object*, function_self, PyCFunction_GetSelf, (Object*))                                     \
-  X(Object*, weakref_new, PyWeakref_NewRef, (Object*, Object*))                                 \
-  X(Object*, type_from_spec, PyType_FromSpec, (void*))                                          \
-  X(Object*, vectorcall_call, PyVectorcall_Call, (Object*, Object*, Object*))                    \
-  X(int, is_subtype, PyType_IsSubtype, (Object*, Object*))                                      \
-  X(Object*, module_def_init, PyModuleDef_Init, (void*))                                        \
-  X(int, gil_check, PyGILState_Check, (void))                                                   \
-  X(Interpreter*, main_interpreter, PyInterpreterState_Main, (void))                            \
-  X(ThreadState*, first_thread, PyInterpreterState_ThreadHead, (Interpreter*))                   \
-  X(ThreadState*, next_thread, PyThreadState_Next, (ThreadState*))                              \
-  X(ThreadState*, this_thread, PyGILState_GetThisThreadState, (void))                           \
-  X(Frame*, thread_frame, PyThreadState_GetFrame, (ThreadState*))                               \
-  X(Frame*, current_frame, PyEval_GetFrame, (void))                                             \
-  X(Frame*, frame_back, PyFrame_GetBack, (Frame*))                                              \
-  X(Object*, frame_code, PyFrame_GetCode, (Frame*))                                             \
-  X(Object*, run_string, PyRun_String, (const char*, int, Object*, Object*))                     \
-  X(Object*, dict_new, PyDict_New, (void))                                                      \
-  X(int, dict_set, PyDict_SetItemString, (Object*, const char*, Object*))                        \
+#define TORCHPROF_PYTHON_REQUIRED(X)                                                     \
+  X(const char*, version, Py_GetVersion, (void))                                         \
+  X(int, add_pending_call, Py_AddPendingCall, (int (*)(void*), void*))                   \
+  X(void, incref, Py_IncRef, (Object*))                                                  \
+  X(void, decref, Py_DecRef, (Object*))                                                  \
+  X(Object*, get_attr, PyObject_GetAttrString, (Object*, const char*))                   \
+  X(Object*, call, PyObject_CallObject, (Object*, Object*))                              \
+  X(Object*, call_method, PyObject_CallMethod, (Object*, const char*, const char*, ...)) \
+  X(Object*, sys_object, PySys_GetObject, (const char*))                                 \
+  X(Object*, modules, PyImport_GetModuleDict, (void))                                    \
+  X(Object*, dict_get, PyDict_GetItemString, (Object*, const char*))                     \
+  X(Size, list_size, PyList_Size, (Object*))                                             \
+  X(Object*, list_get, PyList_GetItem, (Object*, Size))                                  \
+  X(Object*, tuple_get, PyTuple_GetItem, (Object*, Size))                                \
+  X(Object*, tuple_new, PyTuple_New, (Size))                                             \
+  X(const char*, utf8, PyUnicode_AsUTF8AndSize, (Object*, Size*))                        \
+  X(Object*, encode, PyUnicode_AsEncodedString, (Object*, const char*, const char*))     \
+  X(Object*, string, PyUnicode_FromString, (const char*))                                \
+  X(char*, bytes_data, PyBytes_AsString, (Object*))                                      \
+  X(Size, bytes_size, PyBytes_Size, (Object*))                                           \
+  X(Object*, from_long, PyLong_FromLong, (long))                                         \
+  X(long, as_long, PyLong_AsLong, (Object*))                                             \
+  X(Object*, from_pointer, PyLong_FromVoidPtr, (void*))                                  \
+  X(void*, as_pointer, PyLong_AsVoidPtr, (Object*))                                      \
+  X(Object*, error_occurred, PyErr_Occurred, (void))                                     \
+  X(void, error_clear, PyErr_Clear, (void))                                              \
+  X(void, error_fetch, PyErr_Fetch, (Object**, Object**, Object**))                      \
+  X(void, error_restore, PyErr_Restore, (Object*, Object*, Object*))                     \
+  X(Object*, function_new, PyCFunction_NewEx, (MethodDef*, Object*, Object*))            \
+  X(void*, function_pointer, PyCFunction_GetFunction, (Object*))                         \
+  X(Object*, function_self, PyCFunction_GetSelf, (Object*))                              \
+  X(Object*, weakref_new, PyWeakref_NewRef, (Object*, Object*))                          \
+  X(Object*, type_from_spec, PyType_FromSpec, (void*))                                   \
+  X(Object*, vectorcall_call, PyVectorcall_Call, (Object*, Object*, Object*))            \
+  X(int, is_subtype, PyType_IsSubtype, (Object*, Object*))                               \
+  X(Object*, module_def_init, PyModuleDef_Init, (void*))                                 \
+  X(int, gil_check, PyGILState_Check, (void))                                            \
+  X(Interpreter*, main_interpreter, PyInterpreterState_Main, (void))                     \
+  X(ThreadState*, first_thread, PyInterpreterState_ThreadHead, (Interpreter*))           \
+  X(ThreadState*, next_thread, PyThreadState_Next, (ThreadState*))                       \
+  X(ThreadState*, this_thread, PyGILState_GetThisThreadState, (void))                    \
+  X(Frame*, thread_frame, PyThreadState_GetFrame, (ThreadState*))                        \
+  X(Frame*, current_frame, PyEval_GetFrame, (void))                                      \
+  X(Frame*, frame_back, PyFrame_GetBack, (Frame*))                                       \
+  X(Object*, frame_code, PyFrame_GetCode, (Frame*))                                      \
+  X(Object*, run_string, PyRun_String, (const char*, int, Object*, Object*))             \
+  X(Object*, dict_new, PyDict_New, (void))                                               \
+  X(int, dict_set, PyDict_SetItemString, (Object*, const char*, Object*))                \
   X(int, list_set_slice, PyList_SetSlice, (Object*, Size, Size, Object*))
 
 // Not in every version; the first name that is there is taken.
-#define TORCHPROF_PYTHON_OPTIONAL(X)                                                                                       \
-  X(Size, request_extra, "_PyEval_RequestCodeExtraIndex", "PyUnstable_Eval_RequestCodeExtraIndex", (void (*)(void*)))         \
-  X(int, get_extra, "_PyCode_GetExtra", "PyUnstable_Code_GetExtra", (Object*, Size, void**))                                 \
-  X(int, set_extra, "_PyCode_SetExtra", "PyUnstable_Code_SetExtra", (Object*, Size, void*))                                  \
-  X(int, set_profile, "_PyEval_SetProfile", "", (ThreadState*, TraceFunction, Object*))   /* exported, 3.10 to 3.14 */         \
-  X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))                /* 3.12 */
+#define TORCHPROF_PYTHON_OPTIONAL(X)                                                                                  \
+  X(Size, request_extra, "_PyEval_RequestCodeExtraIndex", "PyUnstable_Eval_RequestCodeExtraIndex", (void (*)(void*))) \
+  X(int, get_extra, "_PyCode_GetExtra", "PyUnstable_Code_GetExtra", (Object*, Size, void**))                          \
+  X(int, set_extra, "_PyCode_SetExtra", "PyUnstable_Code_SetExtra", (Object*, Size, void*))                           \
+  X(int, set_profile, "_PyEval_SetProfile", "", (ThreadState*, TraceFunction, Object*)) /* exported, 3.10 to 3.14 */  \
+  X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))              /* 3.12 */
 
 struct Api {
 #define X(result, name, symbol, args) result(*name) args = nullptr;
@@ -106,20 +107,28 @@ struct Api {
   bool plain_build = false;  // release build with a GIL: object headers are what the offsets below say
 };
 
+struct Layout;
+namespace detail {
+extern Api g_api;
+extern const Layout* g_layout;
+}  // namespace detail
+
 // The table, filled once by load(). Valid for the life of the process.
-const Api& api() noexcept;
+inline const Api& api() noexcept { return detail::g_api; }
 // False, and `why` says so in one line: no interpreter here, or not one that we know (3.10 to 3.14).
 bool load(const char** why) noexcept;
 // An interpreter's symbols are in this process. Microseconds; before the interpreter has started, too.
 bool present() noexcept;
 
-// ---- layout, plain builds only --------------------------------------------------------------------------------------------
+// ---- layout, plain builds only
+// --------------------------------------------------------------------------------------------
 
 // PyObject.ob_type: {ob_refcnt, ob_type} since 2.x; every plain build, 3.10 to 3.14.
 inline Object* type_of(Object* object) noexcept { return reinterpret_cast<Object**>(object)[1]; }
 
-// PyCFunctionObject {PyObject, m_ml, m_self, ...} and PyMethodDescrObject {PyDescr_COMMON {PyObject, d_type, d_name, d_qualname}, d_method}:
-// 3.10 to 3.14. PyMethodObject {PyObject, im_func, im_self}. PyTypeObject {PyVarObject, tp_name}. PyCellObject {PyObject, ob_ref}.
+// PyCFunctionObject {PyObject, m_ml, m_self, ...} and PyMethodDescrObject {PyDescr_COMMON {PyObject, d_type, d_name,
+// d_qualname}, d_method}: 3.10 to 3.14. PyMethodObject {PyObject, im_func, im_self}. PyTypeObject {PyVarObject,
+// tp_name}. PyCellObject {PyObject, ob_ref}.
 inline MethodDef* function_def(Object* function) noexcept { return reinterpret_cast<MethodDef**>(function)[2]; }
 inline MethodDef* descriptor_def(Object* descriptor) noexcept { return reinterpret_cast<MethodDef**>(descriptor)[5]; }
 inline Object* descriptor_owner(Object* descriptor) noexcept { return reinterpret_cast<Object**>(descriptor)[2]; }
@@ -131,12 +140,14 @@ inline Object* cell_value(Object* cell) noexcept { return reinterpret_cast<Objec
 struct Layout {
   size_t profile_function;  // PyThreadState.c_profilefunc: 56 (3.10), 64 (3.11)
   size_t frame_data;        // PyFrameObject.f_frame: 24 (3.11); 0 (3.10): the frame object itself
-  size_t code;              // of the frame's code object: 32 (PyFrameObject.f_code, 3.10; _PyInterpreterFrame.f_code, 3.11)
-  size_t locals;            // of the first local: 352 (3.10, PyFrameObject.f_localsplus), 72 (3.11, _PyInterpreterFrame.localsplus)
+  size_t code;  // of the frame's code object: 32 (PyFrameObject.f_code, 3.10; _PyInterpreterFrame.f_code, 3.11)
+  size_t
+      locals;  // of the first local: 352 (3.10, PyFrameObject.f_localsplus), 72 (3.11, _PyInterpreterFrame.localsplus)
 };
 // nullptr on other versions, and where check_layout() found that the numbers do not hold.
-const Layout* layout() noexcept;
-// Compares the table with the interpreter, with the GIL held: runs one line of Python whose frame holds a known object. Call once.
+inline const Layout* layout() noexcept { return detail::g_layout; }
+// Compares the table with the interpreter, with the GIL held: runs one line of Python whose frame holds a known object.
+// Call once.
 void check_layout() noexcept;
 
 inline void* read_pointer(const void* base, size_t offset) noexcept {

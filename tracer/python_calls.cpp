@@ -16,14 +16,15 @@ using session::current_buffer;
 using session::now;
 
 PythonLevel g_level = PythonLevel::kOff;
-uint32_t g_epoch = 0;        // grows with each capture: threads state their stacks once in each
+uint32_t g_epoch = 0;               // grows with each capture: threads state their stacks once in each
 constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
-bool g_uses_profile = false;  // PyEval_SetProfile, not sys.monitoring
+bool g_uses_profile = false;        // PyEval_SetProfile, not sys.monitoring
 
-// ---- records ------------------------------------------------------------------------------------------------------------
+// ---- records
+// ------------------------------------------------------------------------------------------------------------
 
 // What the thread's stack holds from `frame` (borrowed) outwards. Its Python spans, if any, are restated.
-void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
+[[gnu::noinline, gnu::cold]] void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
   const bool again = buffer.python_epoch != 0;
   buffer.python_epoch = g_epoch;
   if (again) {
@@ -42,8 +43,8 @@ void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
     if (count == kMaxFrames) break;
     const Ref code(api().frame_code(frame));
     const Function function = function_of(code.get());
-    if (g_level != PythonLevel::kModules || function.kind != FunctionKind::kFunction)
-      open[count++] = {function.id, object_of(frame, function.kind)};
+    if (g_level != PythonLevel::kModules || !function.is_plain())
+      open[count++] = {function.id(), object_of(frame, function.kind())};
     frame = api().frame_back(frame);
   }
   const Ticks time = now();
@@ -56,25 +57,54 @@ void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
   }
 }
 
-void begin_call(ThreadBuffer& buffer, Function function, ObjectId object) noexcept {
-  if (auto* record = buffer.append<PythonBegin>(now())) {
-    record->function = function.id;
+// The current frame, or `frame` if it is known, has just begun.
+[[gnu::noinline, gnu::cold]] void state_callers(ThreadBuffer& buffer, Frame* frame) noexcept {
+  if (!frame) frame = api().current_frame();
+  const Ref back(frame ? api().frame_back(frame) : nullptr);
+  state_stack(buffer, reinterpret_cast<Frame*>(back.get()));
+}
+
+[[gnu::noinline]] void begin_call_long(ThreadBuffer& buffer, Function function, ObjectId object, Ticks time) noexcept {
+  if (auto* record = buffer.append<PythonBegin>(time)) {
+    record->function = function.id();
     record->object = object;
     buffer.commit();
   }
 }
 
-void end_call(ThreadBuffer& buffer, Function function, Ticks time) noexcept {
+[[gnu::noinline]] void end_call_long(ThreadBuffer& buffer, Function function, Ticks time) noexcept {
   if (auto* record = buffer.append<PythonEnd>(time)) {
-    record->function = function.id;
+    record->function = function.id();
     record->pad = 0;
     buffer.commit();
   }
 }
 
-// ---- C calls ------------------------------------------------------------------------------------------------------------
+// A module's or an optimizer's call; `frame` as above.
+[[gnu::noinline]] void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
+  const ObjectId object = object_of(frame ? frame : api().current_frame(), function.kind());
+  begin_call_long(buffer, function, object, now());
+}
 
-bool is_c_function(Object* type) noexcept { return type == api().function_type || api().is_subtype(type, api().function_type); }
+inline void begin_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
+  if (!function.is_plain()) [[unlikely]]
+    return begin_object_call(buffer, function, frame);
+  const Ticks time = now();
+  if (!buffer.put_short<PythonBegin>(function.id().value, time)) [[unlikely]]
+    begin_call_long(buffer, function, {}, time);
+}
+
+inline void end_call(ThreadBuffer& buffer, Function function, Ticks time) noexcept {
+  if (!buffer.put_short<PythonEnd>(function.id().value, time)) [[unlikely]]
+    end_call_long(buffer, function, time);
+}
+
+// ---- C calls
+// ------------------------------------------------------------------------------------------------------------
+
+bool is_c_function(Object* type) noexcept {
+  return type == api().function_type || api().is_subtype(type, api().function_type);
+}
 
 // What a C call is called on: the builtin itself, a method descriptor, or nothing of ours.
 struct Callee {
@@ -88,7 +118,8 @@ Callee callee_of(Object* callable) noexcept {
     callable = method_function(callable);
     type = type_of(callable);
   }
-  if (type == api().method_descriptor_type) return {descriptor_def(callable)->name, type_name(descriptor_owner(callable))};
+  if (type == api().method_descriptor_type)
+    return {descriptor_def(callable)->name, type_name(descriptor_owner(callable))};
   if (!is_c_function(type)) return {};
   Object* self = api().function_self(callable);
   const char* owner = self ? type_name(type_of(self)) : nullptr;
@@ -96,18 +127,23 @@ Callee callee_of(Object* callable) noexcept {
   return {function_def(callable)->name, is_function ? nullptr : owner};
 }
 
-// As repr() has it, without the address: calls of one method on many objects are one name, and the same in every process.
+// As repr() has it, without the address: calls of one method on many objects are one name, and the same in every
+// process.
 StringId name_of(const Callee& callee) noexcept {
   char text[512];
-  const int length = callee.type ? snprintf(text, sizeof(text), "<built-in method %s of %s object>", callee.name, callee.type)
-                                 : snprintf(text, sizeof(text), "<built-in function %s>", callee.name);
+  const int length = callee.type
+                         ? snprintf(text, sizeof(text), "<built-in method %s of %s object>", callee.name, callee.type)
+                         : snprintf(text, sizeof(text), "<built-in function %s>", callee.name);
   if (length <= 0) return {};
   return session::intern({text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
 }
 
 void begin_c_call(ThreadBuffer& buffer, const Callee& callee) noexcept {
   const StringId name = name_of(callee);
-  if (auto* record = buffer.append<CCallBegin>(now())) {
+  const Ticks time = now();
+  if (buffer.put_short<CCallBegin>(name.value, time)) [[likely]]
+    return;
+  if (auto* record = buffer.append<CCallBegin>(time)) {
     record->name = name;
     record->pad = 0;
     buffer.commit();
@@ -118,7 +154,8 @@ void end_c_call(ThreadBuffer& buffer, Ticks time) noexcept {
   if (buffer.append<CCallEnd>(time)) buffer.commit();
 }
 
-// ---- sys.monitoring -----------------------------------------------------------------------------------------------------
+// ---- sys.monitoring
+// -----------------------------------------------------------------------------------------------------
 
 Object* g_disable = nullptr;  // sys.monitoring.DISABLE
 
@@ -132,43 +169,40 @@ Object* disable_here() noexcept {
 // (code, offset): a frame begins or goes on. It is the current frame already.
 Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return go_on();
-  const Function function = function_of(args[0]);
-  const bool is_plain = function.kind == FunctionKind::kFunction;
-  if (is_plain && g_level == PythonLevel::kModules) return disable_here();
-  Frame* frame = nullptr;
-  if (!is_plain || buffer->python_epoch != g_epoch) [[unlikely]] {
-    frame = api().current_frame();
-    if (buffer->python_epoch != g_epoch) {
-      const Ref back(frame ? api().frame_back(frame) : nullptr);
-      state_stack(*buffer, reinterpret_cast<Frame*>(back.get()));
-    }
-  }
-  begin_call(*buffer, function, is_plain ? ObjectId{} : object_of(frame, function.kind));
+  if (!buffer) [[unlikely]]
+    return go_on();
+  if (buffer->python_epoch != g_epoch) [[unlikely]]
+    state_callers(*buffer, nullptr);
+  begin_call(*buffer, function_of(args[0]), nullptr);
   return go_on();
 }
 
-// A throw into a generator is its frame going on, too; this event cannot be disabled.
-Object* on_throw(Object* self, Object* const* args, size_t count, Object* names) noexcept {
-  if (g_level != PythonLevel::kModules) on_start(self, args, count, names);
-  return go_on();
-}
-
-Object* end_frame(Object* code, Object* (*skip)() noexcept) noexcept {
+// (code, offset, value or exception)
+Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return go_on();
-  const Function function = function_of(code);
-  if (function.kind == FunctionKind::kFunction && g_level == PythonLevel::kModules) return skip();
-  if (buffer->python_epoch != g_epoch) [[unlikely]] state_stack(*buffer, api().current_frame());
-  end_call(*buffer, function, time);
+  if (!buffer) [[unlikely]]
+    return go_on();
+  if (buffer->python_epoch != g_epoch) [[unlikely]]
+    state_stack(*buffer, api().current_frame());
+  end_call(*buffer, function_of(args[0]), time);
   return go_on();
 }
 
-// (code, offset, value)
-Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept { return end_frame(args[0], disable_here); }
-// (code, offset, exception); cannot be disabled.
-Object* on_unwind(Object*, Object* const* args, size_t, Object*) noexcept { return end_frame(args[0], go_on); }
+// The level `modules`: a place that is not a module's or an optimizer's is switched off at its first event and costs
+// nothing from then on.
+Object* on_module_start(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  return function_of(args[0]).is_plain() ? disable_here() : on_start(self, args, count, names);
+}
+
+Object* on_module_end(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  return function_of(args[0]).is_plain() ? disable_here() : on_end(self, args, count, names);
+}
+
+// PY_UNWIND cannot be switched off in one place; it is rare.
+Object* on_module_unwind(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  return function_of(args[0]).is_plain() ? go_on() : on_end(self, args, count, names);
+}
 
 // (code, offset, callable, first argument)
 Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
@@ -186,7 +220,8 @@ Object* on_c_return(Object*, Object* const* args, size_t, Object*) noexcept {
   return go_on();
 }
 
-// A callable of our own type is called straight through its vectorcall pointer: 20 % less per event than a built-in function.
+// A callable of our own type is called straight through its vectorcall pointer: 20 % less per event than a built-in
+// function.
 struct Hook {
   uintptr_t header[2];  // PyObject of a plain build
   Vectorcall function;
@@ -211,11 +246,14 @@ struct Spec {  // PyType_Spec
 };
 
 Object* hook_type() noexcept {
-  static constexpr int kSizeMember = 19, kReadOnly = 1;       // T_PYSSIZET, READONLY: structmember.h
-  static constexpr int kTpCall = 50, kTpMembers = 72;         // typeslots.h, stable ABI
-  static constexpr unsigned kHasVectorcall = 1u << 11;        // Py_TPFLAGS_HAVE_VECTORCALL, object.h; Py_TPFLAGS_DEFAULT is 0 here
-  static const Member members[] = {{"__vectorcalloffset__", kSizeMember, offsetof(Hook, function), kReadOnly, nullptr}, {}};
-  static const Slot slots[] = {{kTpMembers, members}, {kTpCall, reinterpret_cast<const void*>(api().vectorcall_call)}, {}};
+  static constexpr int kSizeMember = 19, kReadOnly = 1;  // T_PYSSIZET, READONLY: structmember.h
+  static constexpr int kTpCall = 50, kTpMembers = 72;    // typeslots.h, stable ABI
+  static constexpr unsigned kHasVectorcall =
+      1u << 11;  // Py_TPFLAGS_HAVE_VECTORCALL, object.h; Py_TPFLAGS_DEFAULT is 0 here
+  static const Member members[] = {{"__vectorcalloffset__", kSizeMember, offsetof(Hook, function), kReadOnly, nullptr},
+                                   {}};
+  static const Slot slots[] = {
+      {kTpMembers, members}, {kTpCall, reinterpret_cast<const void*>(api().vectorcall_call)}, {}};
   static Spec spec = {"torchprof.hook", sizeof(Hook), 0, kHasVectorcall, slots};
   return api().type_from_spec(&spec);
 }
@@ -243,7 +281,8 @@ int take_tool(Object* monitoring) noexcept {
   return -1;
 }
 
-bool register_hook(Object* monitoring, int tool, Object* events, Object* type, const char* name, Vectorcall function, long& mask) noexcept {
+bool register_hook(Object* monitoring, int tool, Object* events, Object* type, const char* name, Vectorcall function,
+                   long& mask) noexcept {
   long bit = 0;
   if (!event_mask(events, name, bit)) return false;
   const Ref hook(new_hook(type, function));
@@ -274,8 +313,12 @@ void start_monitoring() noexcept {
   const auto add = [&](const char* name, Vectorcall function) {
     return register_hook(monitoring, tool, events.get(), type.get(), name, function, mask);
   };
-  bool good = add("PY_START", on_start) && add("PY_RESUME", on_start) && add("PY_THROW", on_throw) && add("PY_RETURN", on_end) &&
-              add("PY_YIELD", on_end) && add("PY_UNWIND", on_unwind);
+  bool good = false;
+  if (g_level == PythonLevel::kModules)  // these are never generators
+    good = add("PY_START", on_module_start) && add("PY_RETURN", on_module_end) && add("PY_UNWIND", on_module_unwind);
+  else
+    good = add("PY_START", on_start) && add("PY_RESUME", on_start) && add("PY_THROW", on_start) &&
+           add("PY_RETURN", on_end) && add("PY_YIELD", on_end) && add("PY_UNWIND", on_end);
   if (g_level == PythonLevel::kCalls) {
     good = good && add("CALL", on_call);
     // These two come with CALL and cannot be asked for by themselves.
@@ -293,52 +336,70 @@ void start_monitoring() noexcept {
   session::note_source("python", SourceState::kOn, how);
 }
 
-// ---- PyEval_SetProfile --------------------------------------------------------------------------------------------------
+// ---- PyEval_SetProfile
+// --------------------------------------------------------------------------------------------------
 
 Object* code_of(Frame* frame) noexcept {  // borrowed: the frame holds it
   const Layout* at = layout();
   return static_cast<Object*>(read_pointer(at->frame_data ? read_pointer(frame, at->frame_data) : frame, at->code));
 }
 
-int on_profile(Object*, Frame* frame, int what, Object* arg) noexcept {
-  ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return 0;
+int on_profile(Object*, Frame* frame, int what, Object*) noexcept {
   if (what == kTraceCall) {
-    const Function function = function_of(code_of(frame));
-    const bool is_plain = function.kind == FunctionKind::kFunction;
-    if (buffer->python_epoch != g_epoch) [[unlikely]] {
-      const Ref back(api().frame_back(frame));
-      state_stack(*buffer, reinterpret_cast<Frame*>(back.get()));
-    }
-    if (is_plain && g_level == PythonLevel::kModules) return 0;
-    begin_call(*buffer, function, is_plain ? ObjectId{} : object_of(frame, function.kind));
+    ThreadBuffer* buffer = current_buffer();
+    if (!buffer) [[unlikely]]
+      return 0;
+    if (buffer->python_epoch != g_epoch) [[unlikely]]
+      state_callers(*buffer, frame);
+    begin_call(*buffer, function_of(code_of(frame)), frame);
   } else if (what == kTraceReturn) {
     const Ticks time = now();
-    const Function function = function_of(code_of(frame));
-    if (buffer->python_epoch != g_epoch) [[unlikely]] state_stack(*buffer, frame);
-    if (function.kind == FunctionKind::kFunction && g_level == PythonLevel::kModules) return 0;
-    end_call(*buffer, function, time);
-  } else if (g_level == PythonLevel::kCalls) {
-    if (what == kTraceCCall) {
-      if (const Callee callee = callee_of(arg); callee.name) begin_c_call(*buffer, callee);
-    } else if (what == kTraceCReturn || what == kTraceCException) {
-      const Ticks time = now();
-      if (callee_of(arg).name) end_c_call(*buffer, time);
-    }
+    ThreadBuffer* buffer = current_buffer();
+    if (!buffer) [[unlikely]]
+      return 0;
+    if (buffer->python_epoch != g_epoch) [[unlikely]]
+      state_stack(*buffer, frame);
+    end_call(*buffer, function_of(code_of(frame)), time);
   }
   return 0;
+}
+
+int on_profile_modules(Object* self, Frame* frame, int what, Object* arg) noexcept {
+  if ((what == kTraceCall || what == kTraceReturn) && !function_of(code_of(frame)).is_plain())
+    return on_profile(self, frame, what, arg);
+  return 0;
+}
+
+int on_profile_calls(Object* self, Frame* frame, int what, Object* arg) noexcept {
+  if (what == kTraceCall || what == kTraceReturn) return on_profile(self, frame, what, arg);
+  const Ticks time = now();
+  ThreadBuffer* buffer = current_buffer();
+  const Callee callee = callee_of(arg);
+  if (!buffer || !callee.name) return 0;
+  if (what == kTraceCCall)
+    begin_c_call(*buffer, callee);
+  else
+    end_c_call(*buffer, time);
+  return 0;
+}
+
+TraceFunction profile_function() noexcept {
+  return g_level == PythonLevel::kModules ? on_profile_modules
+         : g_level == PythonLevel::kCalls ? on_profile_calls
+                                          : on_profile;
 }
 
 // Takes a thread that nobody profiles. The audit hooks of the program may say no: then the thread is not ours.
 void cover(ThreadState* thread) noexcept {
   if (read_pointer(thread, layout()->profile_function)) return;
-  if (api().set_profile(thread, on_profile, nullptr) != 0) api().error_clear();
+  if (api().set_profile(thread, profile_function(), nullptr) != 0) api().error_clear();
 }
 
 void start_profile() noexcept {
   check_layout();
   if (!layout() || !api().set_profile) {
-    session::note_source("python", SourceState::kFailed, "the interpreter's layout is not the one that this version knows");
+    session::note_source("python", SourceState::kFailed,
+                         "the interpreter's layout is not the one that this version knows");
     return;
   }
   g_uses_profile = true;

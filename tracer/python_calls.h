@@ -1,9 +1,9 @@
 // Python calls -> records, on every thread of the main interpreter.
 //
-// 3.12 and later: sys.monitoring under a tool id that nobody holds (3, 4, then 5: 0 to 2 are spoken for by debuggers, coverage and
-// profilers that may come later). C calls are instrumented at the level `calls` only.
-// 3.10 and 3.11: PyEval_SetProfile on every thread state. A thread that the program itself profiles is left to it; when it lets go, the next
-// occasion (a new thread, an operator, sys.setprofile) takes the thread back and restates its stack.
+// 3.12 and later: sys.monitoring under a tool id that nobody holds (3, 4, then 5: 0 to 2 are spoken for by debuggers,
+// coverage and profilers that may come later). C calls are instrumented at the level `calls` only. 3.10 and 3.11:
+// PyEval_SetProfile on every thread state. A thread that the program itself profiles is left to it; when it lets go,
+// the next occasion (a new thread, an operator, sys.setprofile) takes the thread back and restates its stack.
 //
 // A thread's first event states the frames that are already on its stack, at most kMaxFrames of the innermost.
 #pragma once

@@ -1,7 +1,9 @@
-// Identity of what Python calls are made of: code objects, and the nn.Modules and optimizers whose calls are told apart.
+// Identity of what Python calls are made of: code objects, and the nn.Modules and optimizers whose calls are told
+// apart.
 //
-// An id lives exactly as long as its object. A code object carries its id in its own co_extra slot, which dies with it; a module or
-// optimizer is watched by a weak reference. So an address that is used again never gets a dead object's name.
+// An id lives exactly as long as its object. A code object carries its id in its own co_extra slot, which dies with it;
+// a module or optimizer is watched by a weak reference. So an address that is used again never gets a dead object's
+// name.
 //
 // Threads: all with the GIL held. No Python code runs in here; a pending exception is kept.
 #pragma once
@@ -13,26 +15,39 @@
 
 namespace torchprof::python {
 
+// What a code object carries in its co_extra slot: the id and the kind. Zero: nothing yet.
 struct Function {
-  FunctionId id;
-  FunctionKind kind = FunctionKind::kFunction;
+  uintptr_t bits = 0;
+
+  static Function make(FunctionId id, FunctionKind kind) noexcept {
+    return {uintptr_t{id.value} << 2 | static_cast<uintptr_t>(kind)};
+  }
+  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 2)}; }
+  FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 3); }
+  bool is_plain() const noexcept { return (bits & 3) == 0; }
 };
 
 namespace detail {
-extern Size g_extra;  // our index among the co_extra slots
-Function define_function(Object* code) noexcept;
+extern Size g_extra;           // our index among the co_extra slots
+extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not what we know, the API is asked
+Function function_slow(Object* code) noexcept;
 }  // namespace detail
 
 // Once, before the rest. False: no co_extra slot is free.
 bool prepare_objects() noexcept;
 
-// Hot: one call into the interpreter and a compare.
+// Hot: a few loads where the layout is the one that prepare_objects() checked.
 inline Function function_of(Object* code) noexcept {
-  void* extra = nullptr;
-  api().get_extra(code, detail::g_extra, &extra);
-  const auto bits = reinterpret_cast<uintptr_t>(extra);
-  if (bits) [[likely]] return {FunctionId{static_cast<uint32_t>(bits >> 2)}, static_cast<FunctionKind>(bits & 3)};
-  return detail::define_function(code);
+  struct Extra {  // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
+    Size size;
+    uintptr_t slots[1];
+  };
+  if (detail::g_extra_offset) [[likely]] {
+    const auto* extra = static_cast<const Extra*>(read_pointer(code, detail::g_extra_offset));
+    if (extra && detail::g_extra < extra->size && extra->slots[detail::g_extra]) [[likely]]
+      return {extra->slots[detail::g_extra]};
+  }
+  return detail::function_slow(code);
 }
 
 // The module or optimizer whose call `frame` is, by the kind of its function; none if it cannot be told.

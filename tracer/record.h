@@ -4,17 +4,20 @@
 //     chunk      := ChunkHeader record*
 //     record     := header payload, little-endian, 8-byte aligned, its length a multiple of 8
 //     header     := 8 bits kind | 12 bits length in words of 8 bytes, header included | 44 bits time
+//     record     := also 8 bits kind (128 and up) | 20 bits value | 36 bits time: a short record, one word in all
 // Time is in ticks since `ChunkHeader::base`, so a chunk spans at most 2^44 ticks (97 minutes of a 3 GHz TSC); a writer
 // that comes later than that begins a new chunk. Definitions carry time 0.
+// Short records stand for the three that come by the million: half the bytes is half the page faults, the largest part
+// of what they cost. The value is the record's first field, the rest is zero; what does not fit goes the long way.
 //
 // A definition is committed before any record that uses its id. Definitions lie in chunks of their own, in the order in
 // which they were made, so that event chunks can be recycled without losing a name.
 //
-// Events of one thread (track) are in time order. Begin and end are separate records: what was open when the process died
-// is known. They pair by a stack per track; formats/replay.h says how it is kept balanced whatever was lost.
+// Events of one thread (track) are in time order. Begin and end are separate records: what was open when the process
+// died is known. They pair by a stack per track; formats/replay.h says how it is kept balanced whatever was lost.
 //
-// Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it does
-// not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
+// Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
+// does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
 // Version history: 1, the first.
 #pragma once
 
@@ -28,28 +31,28 @@ namespace torchprof {
 
 inline constexpr uint32_t kSpoolVersion = 1;
 
-// X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names and the
-// reader's bounds checks are made from it.
+// X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names
+// and the reader's bounds checks are made from it.
 //   1..31    definitions
 //   32..63   Python
 //   64..95   torch
 //   96..127  threads and the recorder itself
-#define TORCHPROF_RECORDS(X)  \
-  X(1, StringDef, 16)         \
-  X(2, ThreadDef, 24)         \
-  X(3, TorchThreadDef, 24)    \
-  X(4, FunctionDef, 40)       \
-  X(5, ObjectDef, 32)         \
-  X(6, MetaDef, 16)           \
-  X(7, SourceDef, 24)         \
-  X(32, PythonBegin, 16)      \
-  X(33, PythonEnd, 16)        \
-  X(34, PythonFrame, 16)      \
-  X(35, PythonSync, 8)        \
-  X(36, CCallBegin, 16)       \
-  X(37, CCallEnd, 8)          \
-  X(64, OpBegin, 48)          \
-  X(65, OpEnd, 16)            \
+#define TORCHPROF_RECORDS(X) \
+  X(1, StringDef, 16)        \
+  X(2, ThreadDef, 24)        \
+  X(3, TorchThreadDef, 24)   \
+  X(4, FunctionDef, 40)      \
+  X(5, ObjectDef, 32)        \
+  X(6, MetaDef, 16)          \
+  X(7, SourceDef, 24)        \
+  X(32, PythonBegin, 16)     \
+  X(33, PythonEnd, 16)       \
+  X(34, PythonFrame, 16)     \
+  X(35, PythonSync, 8)       \
+  X(36, CCallBegin, 16)      \
+  X(37, CCallEnd, 8)         \
+  X(64, OpBegin, 48)         \
+  X(65, OpEnd, 16)           \
   X(96, ThreadEnd, 8)
 
 enum class Kind : uint8_t {
@@ -72,20 +75,58 @@ struct RecordHeader {
   constexpr uint64_t time() const { return bits >> 20; }
 };
 
-// ---- definitions ------------------------------------------------------------------------------------------------------
+// A short record says the same as its long form. X(number, long form)
+#define TORCHPROF_SHORT_RECORDS(X) \
+  X(128, PythonBegin)              \
+  X(129, PythonEnd)                \
+  X(130, CCallBegin)
+
+struct ShortRecord {
+  uint64_t bits;
+
+  static constexpr uint64_t kMaxValue = (1u << 20) - 1;
+  static constexpr uint64_t kMaxTime = (uint64_t{1} << 36) - 1;
+  static constexpr ShortRecord make(uint8_t kind, uint64_t value, uint64_t time) {
+    return {kind | value << 8 | time << 28};
+  }
+  // Of any word that begins a record.
+  static constexpr bool is_short(uint64_t word) { return (word & 0x80) != 0; }
+  constexpr uint8_t kind() const { return static_cast<uint8_t>(bits & 0xff); }
+  constexpr uint32_t value() const { return static_cast<uint32_t>(bits >> 8 & kMaxValue); }
+  constexpr uint64_t time() const { return bits >> 28; }
+  // The long form; Kind{} for a short kind that this build does not know.
+  constexpr Kind long_kind() const {
+    switch (kind()) {
+#define X(number, name) \
+  case number:          \
+    return Kind::name;
+      TORCHPROF_SHORT_RECORDS(X)
+#undef X
+      default:
+        return Kind{};
+    }
+  }
+};
+
+template <class R>
+inline constexpr uint8_t kShortKindOf = 0;
+
+// ---- definitions
+// ------------------------------------------------------------------------------------------------------
 
 struct StringDef {
   RecordHeader header;
   StringId id;
-  uint32_t length;  // bytes of text that follow; any bytes, not checked to be UTF-8; at most kMaxString, longer ones are cut
+  uint32_t
+      length;  // bytes of text that follow; any bytes, not checked to be UTF-8; at most kMaxString, longer ones are cut
 };
 inline constexpr uint32_t kMaxString = 32000;
 
 struct ThreadDef {  // may come again for the same track: the later one holds (a thread that changed its name)
   RecordHeader header;
   TrackId track;
-  uint32_t tid;  // gettid()
-  StringId name; // as the kernel knows it (at most 15 bytes)
+  uint32_t tid;   // gettid()
+  StringId name;  // as the kernel knows it (at most 15 bytes)
   uint32_t pad;
 };
 
@@ -101,11 +142,11 @@ enum class FunctionKind : uint8_t { kFunction = 0, kModuleCall = 1, kOptimizerSt
 struct FunctionDef {  // a Python code object
   RecordHeader header;
   FunctionId id;
-  StringId name;       // co_name
-  StringId qualname;   // co_qualname; none before 3.11
-  StringId file;       // co_filename, whole
-  uint32_t line;       // co_firstlineno
-  uint16_t trim;       // bytes at the front of `file` that are an import prefix (an entry of sys.path and the slash)
+  StringId name;      // co_name
+  StringId qualname;  // co_qualname; none before 3.11
+  StringId file;      // co_filename, whole
+  uint32_t line;      // co_firstlineno
+  uint16_t trim;      // bytes at the front of `file` that are an import prefix (an entry of sys.path and the slash)
   FunctionKind kind;
   uint8_t pad;
   uint64_t pad2;
@@ -138,7 +179,8 @@ struct SourceDef {  // what is captured, what is not and why; the later one hold
   uint8_t pad[7];
 };
 
-// ---- Python -----------------------------------------------------------------------------------------------------------
+// ---- Python
+// -----------------------------------------------------------------------------------------------------------
 
 struct PythonBegin {  // a Python function is entered or resumed
   RecordHeader header;
@@ -158,7 +200,8 @@ struct PythonFrame {  // was on the stack already when capture began on this thr
   ObjectId object;
 };
 
-struct PythonSync {  // the thread's Python stack is about to be restated by PythonFrame records: all that was open is closed
+struct PythonSync {  // the thread's Python stack is about to be restated by PythonFrame records: all that was open is
+                     // closed
   RecordHeader header;
 };
 
@@ -172,7 +215,8 @@ struct CCallEnd {  // ends the innermost span if that is a C call
   RecordHeader header;
 };
 
-// ---- torch ------------------------------------------------------------------------------------------------------------
+// ---- torch
+// ------------------------------------------------------------------------------------------------------------
 
 // at::RecordScope, the same numbers in every torch from 1.13 to 2.14 (torch_abi.h).
 enum class OpScope : uint8_t {
@@ -192,12 +236,12 @@ struct OpBegin {
   RecordHeader header;
   StringId name;
   OpScope scope;
-  uint8_t is_async;       // may end on another thread
+  uint8_t is_async;  // may end on another thread
   uint8_t pad[2];
-  int64_t sequence;       // autograd's number, -1 if none
-  uint64_t handle;        // at::RecordFunction::handle(), 0 if the layout is unknown
-  uint64_t fwd_thread;    // torch's number of the thread that ran the forward operator; 0 if this is none of a backward
-  uint64_t key;           // pairs with OpEnd::key: unique among the operators that are open in this process
+  int64_t sequence;     // autograd's number, -1 if none
+  uint64_t handle;      // at::RecordFunction::handle(), 0 if the layout is unknown
+  uint64_t fwd_thread;  // torch's number of the thread that ran the forward operator; 0 if this is none of a backward
+  uint64_t key;         // pairs with OpEnd::key: unique among the operators that are open in this process
 };
 
 struct OpEnd {
@@ -205,13 +249,14 @@ struct OpEnd {
   uint64_t key;
 };
 
-// ---- the recorder -----------------------------------------------------------------------------------------------------
+// ---- the recorder
+// -----------------------------------------------------------------------------------------------------
 
 struct ThreadEnd {  // the thread is ending: nothing of it stays open
   RecordHeader header;
 };
 
-#define X(number, name, size)                                                     \
+#define X(number, name, size)                                                       \
   static_assert(sizeof(name) == (size), #name " and the list of records disagree"); \
   static_assert(std::is_trivially_copyable_v<name> && alignof(name) == 8);
 TORCHPROF_RECORDS(X)
@@ -221,7 +266,8 @@ TORCHPROF_RECORDS(X)
 constexpr uint64_t fixed_size(Kind kind) {
   switch (kind) {
 #define X(number, name, size) \
-  case Kind::name: return size;
+  case Kind::name:            \
+    return size;
     TORCHPROF_RECORDS(X)
 #undef X
   }
@@ -236,6 +282,13 @@ inline constexpr Kind kKindOf = Kind{};
   template <>                 \
   inline constexpr Kind kKindOf<name> = Kind::name;
 TORCHPROF_RECORDS(X)
+#undef X
+
+#define X(number, name)                                 \
+  template <>                                           \
+  inline constexpr uint8_t kShortKindOf<name> = number; \
+  static_assert(number >= 128 && sizeof(name) == 16, "a short record expands to two words");
+TORCHPROF_SHORT_RECORDS(X)
 #undef X
 
 }  // namespace torchprof

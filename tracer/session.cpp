@@ -60,7 +60,8 @@ struct Recorder {
   char forked_from[256] = "";
 };
 
-// In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still record.
+// In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still
+// record.
 alignas(Recorder) std::byte g_storage[sizeof(Recorder)];
 Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_storage); }
 
@@ -72,7 +73,8 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-// False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not write to it.
+// False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not
+// write to it.
 bool is_our_process() noexcept {
   if (getpid() == recorder().pid) return true;
   detail::g_live.store(false, std::memory_order_relaxed);
@@ -86,7 +88,8 @@ void stop(State state) noexcept {
   if (r.spool.is_open()) r.spool.stop(now());
 }
 
-// ---- definitions, all under the lock --------------------------------------------------------------------------------------
+// ---- definitions, all under the lock
+// --------------------------------------------------------------------------------------
 
 bool next_definition_chunk() noexcept {
   Recorder& r = recorder();
@@ -170,10 +173,11 @@ void keep_note(const char* key, bool is_source, SourceState state, const char* t
   if (r.spool.is_open()) write_note(*note);
 }
 
-// ---- opening ----------------------------------------------------------------------------------------------------------
+// ---- opening
+// ----------------------------------------------------------------------------------------------------------
 
-// The child's definitions begin as a copy of the parent's, so that ids which live in the program (a code object's, an nn.Module's)
-// and in the table of names still mean the same.
+// The child's definitions begin as a copy of the parent's, so that ids which live in the program (a code object's, an
+// nn.Module's) and in the table of names still mean the same.
 bool copy_inherited(int parent_file) noexcept {
   Recorder& r = recorder();
   const Definitions from = r.inherited;
@@ -181,14 +185,16 @@ bool copy_inherited(int parent_file) noexcept {
   uint64_t offset = from.offset;
   for (uint32_t sequence = from.sequence; sequence-- > 0;) {
     ChunkHeader header;
-    if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header)) return false;
+    if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header))
+      return false;
     ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr);
     if (!copy) return false;
     const bool is_newest = sequence + 1 == from.sequence;
     // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
     const uint32_t bytes = is_newest ? from.used : std::min(header.committed.load(), kChunkCapacity);
     auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
-    if (pread(parent_file, records, bytes, static_cast<off_t>(offset + sizeof(header))) != static_cast<ssize_t>(bytes)) return false;
+    if (pread(parent_file, records, bytes, static_cast<off_t>(offset + sizeof(header))) != static_cast<ssize_t>(bytes))
+      return false;
     copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
     if (is_newest)
       r.definitions = {copy, from.sequence, bytes, copy->offset};
@@ -212,7 +218,8 @@ bool open_spool_locked() noexcept {
   r.definitions = Definitions{};
   r.state.store(State::kCapturing, std::memory_order_relaxed);
   if (r.inherits && !copy_inherited(parent_file)) {
-    warn_once(Cause::kOutput, "process %d cannot read its parent's spool after fork: nothing of it is recorded", static_cast<int>(getpid()));
+    warn_once(Cause::kOutput, "process %d cannot read its parent's spool after fork: nothing of it is recorded",
+              static_cast<int>(getpid()));
     stop(State::kFailed);
   }
   if (parent_file >= 0) close(parent_file);
@@ -266,7 +273,8 @@ void after_fork_in_child() noexcept {
 void* new_buffer_memory() noexcept {
   void* memory = mmap(nullptr, sizeof(ThreadBuffer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  // In a child that comes to life without our fork handler the buffer is empty, so that it cannot go on writing into the parent's chunk.
+  // In a child that comes to life without our fork handler the buffer is empty, so that it cannot go on writing into
+  // the parent's chunk.
   madvise(memory, sizeof(ThreadBuffer), MADV_WIPEONFORK);
   return memory;
 }
@@ -315,7 +323,8 @@ void arm(const Config& config, const char* output) noexcept {
   snprintf(r.directory, sizeof(r.directory), "%s/spool", output);
   detail::g_clock = clock::choose();
   detail::g_strings = &r.strings;
-  if (pthread_key_create(&r.thread_end, on_thread_end) != 0 || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+  if (pthread_key_create(&r.thread_end, on_thread_end) != 0 ||
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
     warn_once(Cause::kThread, "no thread key left: nothing is recorded, the program goes on");
     r.state.store(State::kFailed, std::memory_order_relaxed);
     return;
@@ -332,7 +341,8 @@ void finish() noexcept {
   if (r.spool.is_open()) r.spool.finish();
 }
 
-FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim, FunctionKind kind) noexcept {
+FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
+                           FunctionKind kind) noexcept {
   const KeepErrno keep;
   const Lock lock;
   FunctionDef definition{};

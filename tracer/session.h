@@ -1,12 +1,13 @@
 // The session: whether and where this process records. One per process.
 //
-//     off -> armed -> capturing -> stopped        armed: we shall record, nothing is open yet; the first event opens the spool
+//     off -> armed -> capturing -> stopped        armed: we shall record, nothing is open yet; the first event opens
+//     the spool
 //                  \-> failed                     stopped, failed: for good, the program goes on
 //
-// Threads: everything may be called from any thread unless it says otherwise. What is not hot takes the recorder's lock, and holds it across
-// nothing that could call back into the program.
-// Fork: the child is armed again, with the parent's definitions: its next event opens a spool of its own. vfork and posix_spawn children
-// are about to exec and record nothing. A child made by a bare clone system call is not seen by us: it must exec or record nothing.
+// Threads: everything may be called from any thread unless it says otherwise. What is not hot takes the recorder's
+// lock, and holds it across nothing that could call back into the program. Fork: the child is armed again, with the
+// parent's definitions: its next event opens a spool of its own. vfork and posix_spawn children are about to exec and
+// record nothing. A child made by a bare clone system call is not seen by us: it must exec or record nothing.
 #pragma once
 
 #include <atomic>
@@ -35,33 +36,39 @@ State state() noexcept;
 // The last orderly moment of the process.
 void finish() noexcept;
 
-// ---- hot --------------------------------------------------------------------------------------------------------------
+// ---- hot
+// --------------------------------------------------------------------------------------------------------------
 
 inline Ticks now() noexcept { return clock::now(detail::g_clock); }
 
 // The calling thread's buffer; nullptr where nothing is recorded.
 inline ThreadBuffer* current_buffer() noexcept {
-  if (!detail::g_live.load(std::memory_order_relaxed)) [[unlikely]] return nullptr;
-  if (t_buffer) [[likely]] return t_buffer;
+  if (!detail::g_live.load(std::memory_order_relaxed)) [[unlikely]]
+    return nullptr;
+  if (t_buffer) [[likely]]
+    return t_buffer;
   return detail::attach();
 }
 
 // The id of a name, any bytes; cut at kMaxString. None only when nothing can be recorded any more.
 inline StringId intern(std::string_view text) noexcept {
-  if (text.size() > kMaxString) [[unlikely]] text = text.substr(0, kMaxString);
+  if (text.size() > kMaxString) [[unlikely]]
+    text = text.substr(0, kMaxString);
   const uint64_t hash = StringTable::hash(text);
   const StringId id = detail::g_strings->find(text, hash);
   return id ? id : detail::intern_slow(text, hash);
 }
 
-// ---- definitions: rare, under the recorder's lock ---------------------------------------------------------------------------
+// ---- definitions: rare, under the recorder's lock
+// ---------------------------------------------------------------------------
 
-FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim, FunctionKind kind) noexcept;
+FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
+                           FunctionKind kind) noexcept;
 ObjectId define_object(StringId class_name, uint64_t address, ObjectKind kind) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 
-// Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key` are literals.
-// At most kNotes of each; text is cut at kNoteSize.
+// Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`
+// are literals. At most kNotes of each; text is cut at kNoteSize.
 inline constexpr size_t kNotes = 16;
 inline constexpr size_t kNoteSize = 240;
 void note_fact(const char* key, const char* value) noexcept;

@@ -1,22 +1,25 @@
 // Layout of a spool: the file into which one process writes while it runs.
 //
-//     spool := FileHeader (one page) chunk*        each chunk `FileHeader::chunk_size` bytes, aligned to it after the first page
-//     chunk := ChunkHeader record* zeros
+//     spool := FileHeader (one page) chunk*        each chunk `FileHeader::chunk_size` bytes, aligned to it after the
+//     first page chunk := ChunkHeader record* zeros
 //
-// Chunk n lies at kFileHeaderSize + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold chunks that
-// nobody claimed: all zeros. Every process has a spool of its own; a forked child opens its own at its next event, and begins
-// it with a copy of its parent's definitions.
+// Chunk n lies at kFileHeaderSize + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold
+// chunks that nobody claimed: all zeros. Every process has a spool of its own; a forked child opens its own at its next
+// event, and begins it with a copy of its parent's definitions.
 //
 // Who writes what, and when:
-//   FileHeader    the process, once, before the first chunk; `lost` and `last` later, by any thread (relaxed: counters), `clean_exit`
+//   FileHeader    the process, once, before the first chunk; `lost` and `last` later, by any thread (relaxed:
+//   counters), `clean_exit`
 //                 from the library's destructor.
-//   ChunkHeader   the thread that claimed the chunk, before its first record; `magic` last (release), so a chunk without it
-//                 was claimed and never used. `committed` (release) after each whole record: pairs with the reader's acquire,
-//                 and with nothing at all once the process is dead, since the page cache holds the bytes in any case.
+//   ChunkHeader   the thread that claimed the chunk, before its first record; `magic` last (release), so a chunk
+//   without it
+//                 was claimed and never used. `committed` (release) after each whole record: pairs with the reader's
+//                 acquire, and with nothing at all once the process is dead, since the page cache holds the bytes in
+//                 any case.
 //   records       the owner of the chunk alone.
 //
-// Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up to
-// `committed` in every chunk. Only the machine's own death can lose pages.
+// Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up
+// to `committed` in every chunk. Only the machine's own death can lose pages.
 #pragma once
 
 #include <atomic>
@@ -43,10 +46,10 @@ struct ClockSample {
 enum class ClockSource : uint8_t { kMonotonic = 1, kTsc = 2 };  // ticks are nanoseconds, or of the processor's counter
 
 enum class LossCause : uint8_t {
-  kSizeLimit,    // --max-size was reached
-  kDiskFull,     // the file could not grow
-  kNoMemory,     // a mapping was refused
-  kReentry,      // an event inside our own callback
+  kSizeLimit,  // --max-size was reached
+  kDiskFull,   // the file could not grow
+  kNoMemory,   // a mapping was refused
+  kReentry,    // an event inside our own callback
   kCount
 };
 
@@ -60,16 +63,17 @@ struct FileHeader {
   ClockSource clock;
   std::atomic<uint8_t> clean_exit;  // 1: exit handlers ran to our destructor; 0: still running, _exit, exec or killed
   uint8_t pad[6];
-  std::atomic<uint64_t> lost[8];    // events not recorded, by LossCause
+  std::atomic<uint64_t> lost[8];     // events not recorded, by LossCause
   std::atomic<uint64_t> last_ticks;  // time of the clean exit, 0 otherwise
   std::atomic<int64_t> last_monotonic;
   std::atomic<int64_t> last_realtime;
-  char host[64];          // NUL-terminated, cut if longer
-  char command[1024];     // argv joined by NUL, cut if longer; length below
+  char host[64];       // NUL-terminated, cut if longer
+  char command[1024];  // argv joined by NUL, cut if longer; length below
   uint32_t command_size;
   uint32_t pad2;
   char forked_from[256];  // file name of the parent's spool, empty if this process was not forked from a traced one
-  std::atomic<uint64_t> stop_ticks;  // capture stopped for good here (size limit, full disk): what was open ends here; 0: it did not
+  std::atomic<uint64_t>
+      stop_ticks;  // capture stopped for good here (size limit, full disk): what was open ends here; 0: it did not
 };
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
 static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
@@ -86,7 +90,7 @@ struct ChunkHeader {
   uint32_t generation;              // times that these bytes were recycled; 0 until there is a flight recorder
   ClockSample base;                 // record times count from base.ticks
   uint64_t offset;                  // of this chunk in the file
-  uint64_t previous;                // offset of the chunk of this track (or of the definitions) before this one; 0: none
+  uint64_t previous;  // offset of the chunk of this track (or of the definitions) before this one; 0: none
 };
 static_assert(sizeof(ChunkHeader) == 64);
 static_assert(std::is_standard_layout_v<FileHeader> && std::is_standard_layout_v<ChunkHeader>);

@@ -49,6 +49,21 @@ bool RecordCursor::next(RecordView& record) {
   while (at_ != end_) {
     RecordHeader header;
     std::memcpy(&header, at_, sizeof(header));
+    if (ShortRecord::is_short(header.bits)) [[likely]] {
+      const ShortRecord compact{header.bits};
+      at_ += sizeof(compact);
+      if (compact.long_kind() == Kind{}) [[unlikely]] {
+        ++unknown_;
+        continue;
+      }
+      record.data_ = nullptr;
+      const auto expanded = RecordHeader::make(compact.long_kind(), sizeof(record.expanded_) / 8, compact.time());
+      const uint64_t value = compact.value();
+      // Bytes, not words: the record is read through its struct.
+      std::memcpy(record.expanded_, &expanded, sizeof(expanded));
+      std::memcpy(record.expanded_ + sizeof(expanded), &value, sizeof(value));
+      return true;
+    }
     const uint64_t left = static_cast<uint64_t>(end_ - at_);
     const uint64_t bytes = header.bytes();
     const auto kind = static_cast<uint8_t>(header.kind());
@@ -162,7 +177,8 @@ bool SpoolReader::parse(std::string& error) {
     error = "its header is damaged: a chunk size of " + std::to_string(h.chunk_size) + " bytes";
     return false;
   }
-  // Event chunks before definitions: in a process that still runs, what an event names was then committed before we look for it.
+  // Event chunks before definitions: in a process that still runs, what an event names was then committed before we
+  // look for it.
   collect_chunks(ChunkKind::kEvents);
   collect_chunks(ChunkKind::kDefinitions);
   std::ranges::stable_sort(chunks_, {}, [](const ChunkView& c) {
@@ -182,7 +198,7 @@ void SpoolReader::collect_chunks(ChunkKind wanted) {
     }
     const auto& chunk = *reinterpret_cast<const ChunkHeader*>(all.data());
     const uint32_t magic = chunk.magic.load(std::memory_order_acquire);  // pairs with the release of the writer
-    if (magic == 0) continue;  // never claimed, or claimed and never used
+    if (magic == 0) continue;                                            // never claimed, or claimed and never used
     const bool known = chunk.kind == ChunkKind::kEvents || chunk.kind == ChunkKind::kDefinitions;
     const bool usable = magic == kChunkMagic && known && plausible(chunk.base) &&
                         (chunk.kind == ChunkKind::kDefinitions || chunk.track);

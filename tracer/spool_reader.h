@@ -40,22 +40,24 @@ struct ChunkView {
   std::span<const std::byte> records;  // 8-byte aligned; cut down to what the file really holds
 };
 
-// One whole record: `fixed_size(kind)` bytes at least are there.
+// One whole record: `fixed_size(kind)` bytes at least are there. Short records are seen in their long form.
 class RecordView {
  public:
-  RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data_); }
+  RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data()); }
   Kind kind() const { return header().kind(); }
   Ticks time(const ClockSample& base) const { return {base.ticks.value + header().time()}; }
   template <class R>
   const R& as() const {  // only if kind() is that of R
-    return *reinterpret_cast<const R*>(data_);
+    return *reinterpret_cast<const R*>(data());
   }
   // The text of a StringDef; cut to the record if `length` says more (then `whole` is false).
   std::string_view text(bool& whole) const;
 
  private:
   friend class RecordCursor;
-  const std::byte* data_ = nullptr;
+  const std::byte* data() const { return data_ != nullptr ? data_ : expanded_; }
+  const std::byte* data_ = nullptr;  // in the mapping; nullptr: a short record, expanded here
+  alignas(8) std::byte expanded_[16] = {};
 };
 
 // Walks the whole records of one chunk.

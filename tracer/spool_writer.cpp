@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,8 +23,9 @@
 namespace torchprof {
 namespace {
 
-// Grows in steps, so that fallocate is rare and little is left over at the end.
-constexpr uint64_t kGrowth = uint64_t{4} << 20;
+// Grows by a half, within these bounds, so that fallocate is rare and little is left over at the end.
+constexpr uint64_t kMinGrowth = uint64_t{256} << 10;
+constexpr uint64_t kMaxGrowth = uint64_t{16} << 20;
 
 bool make_directories(const char* path) noexcept {
   char partial[PATH_MAX];
@@ -54,11 +56,22 @@ uint32_t read_command(char* out, size_t size) noexcept {
 // File systems without fallocate (NFS before 4.2, some FUSE) get their blocks by writing zeros.
 bool reserve_blocks(int fd, uint64_t begin, uint64_t end) noexcept {
   if (fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0) return true;
-  if (errno != EOPNOTSUPP && errno != ENOSYS) return false;
-  static const char zeros[kFileHeaderSize] = {};
-  for (uint64_t at = begin; at < end; at += sizeof(zeros))
-    if (pwrite(fd, zeros, std::min<uint64_t>(sizeof(zeros), end - at), static_cast<off_t>(at)) < 0) return false;
-  return true;
+  // claim() writes zeros over every chunk before it maps it, which reserves its blocks as well.
+  return errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
+// Brings zeros into the page cache in one go. A page fault on reserved but unwritten blocks costs about 7 us for every
+// 4 KiB (ext4, Linux 6.18), this and the mapping together 1.4 us. Where fallocate is not to be had it is what finds the
+// full disk.
+bool write_zeros(int fd, uint64_t offset, size_t size) noexcept {
+  static const char page[4096] = {};
+  iovec pieces[kChunkSize / sizeof(page)];
+  const size_t count = size / sizeof(page);
+  for (size_t i = 0; i < count; ++i) pieces[i] = {const_cast<char*>(page), sizeof(page)};
+  const ssize_t written = pwritev(fd, pieces, static_cast<int>(count), static_cast<off_t>(offset));
+  if (written == static_cast<ssize_t>(size)) return true;
+  if (written >= 0) errno = ENOSPC;
+  return false;
 }
 
 // A descriptor far above those that the program gets, so that its own numbers are what they are without us.
@@ -72,7 +85,9 @@ int move_away(int fd) noexcept {
   return fd;
 }
 
+// The caller owns these bytes of the file alone, and nothing has been recorded in them.
 void* map(int fd, uint64_t offset, size_t size) noexcept {
+  if (!write_zeros(fd, offset, size)) return nullptr;
   void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (p == MAP_FAILED) return nullptr;
   // One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever.
@@ -86,13 +101,15 @@ bool SpoolWriter::open(const char* directory, uint64_t max_size, ClockSource clo
   char host[64] = "";
   if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
   const ClockSample start = clock::sample(clock);
-  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()), static_cast<long long>(start.realtime.value));
+  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()),
+           static_cast<long long>(start.realtime.value));
   if (snprintf(path_, sizeof(path_), "%s/%s", directory, name_) >= static_cast<int>(sizeof(path_))) {
     warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
     return false;
   }
   const auto fail = [this] {
-    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path_, strerror(errno));
+    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path_,
+              strerror(errno));
     return false;
   };
   if (!make_directories(directory)) return fail();
@@ -124,7 +141,8 @@ bool SpoolWriter::open(const char* directory, uint64_t max_size, ClockSource clo
   memcpy(header_->host, host, sizeof(host));
   header_->command_size = read_command(header_->command, sizeof(header_->command));
   snprintf(header_->forked_from, sizeof(header_->forked_from), "%s", forked_from);
-  __atomic_store_n(&header_->magic, kSpoolMagic, __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
+  __atomic_store_n(&header_->magic, kSpoolMagic,
+                   __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
   return true;
 }
 
@@ -149,7 +167,8 @@ int SpoolWriter::file() noexcept {
 bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
   uint64_t have = reserved_.load(std::memory_order_acquire);
   while (have < end) {
-    const uint64_t want = std::min(std::max(end, have + kGrowth), std::max(max_size_, end));
+    const uint64_t want =
+        std::min(std::max(end, have + std::clamp(have / 2, kMinGrowth, kMaxGrowth)), std::max(max_size_, end));
     if (!reserve_blocks(fd, have, want)) {
       // The last few blocks of a nearly full disk are still good for what is needed now.
       if (errno != ENOSPC || want == end || !reserve_blocks(fd, have, end)) return false;
@@ -162,26 +181,30 @@ bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
   return true;
 }
 
-ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous) noexcept {
+ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now,
+                                ChunkHeader* previous) noexcept {
   const uint64_t offset = next_.fetch_add(kChunkSize, std::memory_order_relaxed);
   if (offset + kChunkSize > max_size_) {
     next_.fetch_sub(kChunkSize, std::memory_order_relaxed);
     lost(LossCause::kSizeLimit);
-    warn_once(Cause::kSizeLimit, "process %d reached --max-size (%llu MiB): capture stops here, what was recorded is kept",
+    warn_once(Cause::kSizeLimit,
+              "process %d reached --max-size (%llu MiB): capture stops here, what was recorded is kept",
               static_cast<int>(getpid()), static_cast<unsigned long long>(max_size_ >> 20));
     return nullptr;
   }
   const int fd = file();
   if (fd < 0 || !reserve(fd, offset + kChunkSize)) {
     lost(LossCause::kDiskFull);
-    warn_once(Cause::kDiskFull, "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
+    warn_once(Cause::kDiskFull,
+              "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
               strerror(errno));
     return nullptr;
   }
   void* memory = map(fd, offset, kChunkSize);
   if (!memory) {
-    lost(LossCause::kNoMemory);
-    warn_once(Cause::kMapping, "cannot map the spool: %s; capture stops here, what was recorded is kept", strerror(errno));
+    lost(errno == ENOSPC ? LossCause::kDiskFull : LossCause::kNoMemory);
+    warn_once(Cause::kMapping, "cannot write to the spool: %s; capture stops here, what was recorded is kept",
+              strerror(errno));
     return nullptr;
   }
   auto* chunk = new (memory) ChunkHeader{};
@@ -191,7 +214,8 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   chunk->offset = offset;
   chunk->base = clock::sample(clock_);
   if (now.value < chunk->base.ticks.value) {
-    // The record that made us claim is older than the sample. Move the sample back onto it, by the rate since the spool's start.
+    // The record that made us claim is older than the sample. Move the sample back onto it, by the rate since the
+    // spool's start.
     const ClockSample& start = header_->start;
     const auto behind = static_cast<double>(chunk->base.ticks.value - now.value);
     const auto ticks = static_cast<double>(chunk->base.ticks.value - start.ticks.value);

@@ -1,10 +1,10 @@
-// The spool of this process while it is written: maps and grows the file, hands out chunks. The only place with mmap and fallocate
-// of the spool.
+// The spool of this process while it is written: maps and grows the file, hands out chunks. The only place with mmap
+// and fallocate of the spool.
 //
-// Threads: claim(), release() and lost() from any thread at any time, without a lock: a chunk costs one atomic add and, now and then,
-// one fallocate. open() and finish() from one.
-// Errors: a result says so and the loss is counted in the file; nothing is thrown, errno is kept by the callers.
-// Blocks are reserved before they are mapped, so that a full disk is an error here and never a SIGBUS in the program.
+// Threads: claim(), release() and lost() from any thread at any time, without a lock: a chunk costs one atomic add and,
+// now and then, one fallocate. open() and finish() from one. Errors: a result says so and the loss is counted in the
+// file; nothing is thrown, errno is kept by the callers. Blocks are reserved before they are mapped, so that a full
+// disk is an error here and never a SIGBUS in the program.
 #pragma once
 
 #include <atomic>
@@ -17,23 +17,27 @@ namespace torchprof {
 
 class SpoolWriter {
  public:
-  // Creates `directory` and its parents if need be and the file in it. `forked_from`: the parent's spool file name, or "".
+  // Creates `directory` and its parents if need be and the file in it. `forked_from`: the parent's spool file name, or
+  // "".
   bool open(const char* directory, uint64_t max_size, ClockSource clock, const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
 
-  // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line say why.
-  // `previous`: the owner's chunk before this one, or nullptr; it is released.
+  // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line
+  // say why. `previous`: the owner's chunk before this one, or nullptr; it is released.
   ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous) noexcept;
   // Unmaps a chunk that its owner is done with. The bytes stay in the file.
   static void release(ChunkHeader* chunk) noexcept;
 
-  void lost(LossCause cause) noexcept { header_->lost[static_cast<size_t>(cause)].fetch_add(1, std::memory_order_relaxed); }
+  void lost(LossCause cause) noexcept {
+    header_->lost[static_cast<size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
+  }
   // Capture stops for good now: the reader ends here whatever is open. The first call holds.
   void stop(Ticks now) noexcept;
   // The process ends in an orderly way.
   void finish() noexcept;
 
-  // In a forked child: forgets the parent's mappings without touching them. file() stays the parent's until the next open().
+  // In a forked child: forgets the parent's mappings without touching them. file() stays the parent's until the next
+  // open().
   void abandon() noexcept { header_ = nullptr; }
 
   // The file, wherever it is open; -1 if it cannot be had any more.
@@ -44,7 +48,8 @@ class SpoolWriter {
  private:
   bool reserve(int fd, uint64_t end) noexcept;
 
-  // Programs close descriptors that they did not open (daemons, closefrom): before each use file() checks that this one is still ours.
+  // Programs close descriptors that they did not open (daemons, closefrom): before each use file() checks that this one
+  // is still ours.
   std::atomic<int> fd_{-1};
   uint64_t device_ = 0;
   uint64_t inode_ = 0;

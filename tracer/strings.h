@@ -1,8 +1,9 @@
-// Interning of names by content: the same bytes have the same StringId for the life of the process, and the definition is committed to the
-// spool before the id is given out.
+// Interning of names by content: the same bytes have the same StringId for the life of the process, and the definition
+// is committed to the spool before the id is given out.
 //
-// find() is for the hot path: no lock, no allocation; 10 to 25 ns for a name of an operator. intern() takes the recorder's lock at the
-// first sight of a name only. Names are kept for ever (they are the definitions), bounded by the size of the spool.
+// find() is for the hot path: no lock, no allocation; 10 to 25 ns for a name of an operator. intern() takes the
+// recorder's lock at the first sight of a name only. Names are kept for ever (they are the definitions), bounded by the
+// size of the spool.
 #pragma once
 
 #include <atomic>
@@ -22,9 +23,11 @@ class StringTable {
     const Table* table = table_.load(std::memory_order_acquire);  // pairs with the release in grow()
     if (!table) return {};
     for (uint64_t i = hash;; ++i) {
-      const Entry* entry = table->slots[i & table->mask].load(std::memory_order_acquire);  // pairs with the release in add()
+      const Entry* entry =
+          table->slots[i & table->mask].load(std::memory_order_acquire);  // pairs with the release in add()
       if (!entry) return {};
-      if (entry->hash == hash && entry->length == text.size() && memcmp(entry->text, text.data(), text.size()) == 0) return entry->id;
+      if (entry->hash == hash && entry->length == text.size() && memcmp(entry->text, text.data(), text.size()) == 0)
+        return entry->id;
     }
   }
 

@@ -3,8 +3,8 @@
 //     if (ThreadBuffer* buffer = current_buffer())
 //       if (auto* r = buffer->append<OpEnd>(clock::now(...))) { r->key = key; buffer->commit(); }
 //
-// No lock, no allocation, no formatting. A chunk that is full costs one slow call (session.cpp). A buffer belongs to its thread; no
-// other thread reads it, the file's reader sees what `committed` covers.
+// No lock, no allocation, no formatting. A chunk that is full costs one slow call (session.cpp). A buffer belongs to
+// its thread; no other thread reads it, the file's reader sees what `committed` covers.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ namespace torchprof {
 struct ThreadBuffer {
   std::byte* next = nullptr;  // where the next record goes; equal to `end` when there is no chunk
   std::byte* end = nullptr;
-  uint64_t base = 0;          // ticks that record times count from
+  uint64_t base = 0;  // ticks that record times count from
   ChunkHeader* chunk = nullptr;
   TrackId track;
-  uint32_t sequence = 0;      // of the next chunk
+  uint32_t sequence = 0;  // of the next chunk
   uint32_t tid = 0;
   uint32_t python_epoch = 0;  // the capture whose Python stack this thread has stated (python_calls)
   uint32_t pending = 0;       // bytes of the record that append() began
@@ -46,10 +46,23 @@ struct ThreadBuffer {
     return record;
   }
 
+  // The whole record in one word, committed. False where it does not fit: then append() has to do it.
+  template <class R>
+  bool put_short(uint32_t value, Ticks now) noexcept {
+    const uint64_t time = now.value - base;
+    if (next == end || value > ShortRecord::kMaxValue || time > ShortRecord::kMaxTime) [[unlikely]]
+      return false;
+    *reinterpret_cast<ShortRecord*>(next) = ShortRecord::make(kShortKindOf<R>, value, time);
+    pending = sizeof(ShortRecord);
+    commit();
+    return true;
+  }
+
   void commit() noexcept {
     next += pending;
-    // Pairs with the reader's load; on this machine's own death alone could a page be older than the count.
-    chunk->committed.store(static_cast<uint32_t>(next - reinterpret_cast<std::byte*>(chunk) - sizeof(ChunkHeader)), std::memory_order_release);
+    // Pairs with the reader's load.
+    chunk->committed.store(static_cast<uint32_t>(next - reinterpret_cast<std::byte*>(chunk) - sizeof(ChunkHeader)),
+                           std::memory_order_release);
   }
 
  private:

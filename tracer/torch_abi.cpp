@@ -9,12 +9,13 @@
 namespace torchprof::torch {
 namespace {
 
-// Range in which the row holds; [M] measured, [S] read in the header. Test: the probe below in every process, tests/e2e on 1.13.1.
+// Range in which the row holds; [M] measured, [S] read in the header. Test: the probe below in every process, tests/e2e
+// on 1.13.1.
 constexpr Row kRows[] = {
-    {200, 248, 256, 264, "1.13 to 2.3, C++11 strings"},      // 1.13.1 [M]
-    {176, 224, 232, 240, "1.13 to 2.3, old strings"},        // 1.13.1 [M]
-    {200, 304, 312, 320, "2.4 and later, C++11 strings"},    // 2.6.0, 2.14.1 [M]
-    {176, 280, 288, 296, "2.4 to 2.6, old strings"},         // 2.6.0 [M]
+    {200, 248, 256, 264, "1.13 to 2.3, C++11 strings"},    // 1.13.1 [M]
+    {176, 224, 232, 240, "1.13 to 2.3, old strings"},      // 1.13.1 [M]
+    {200, 304, 312, 320, "2.4 and later, C++11 strings"},  // 2.6.0, 2.14.1 [M]
+    {176, 280, 288, 296, "2.4 to 2.6, old strings"},       // 2.6.0 [M]
 };
 
 constexpr char kAddCallback[] = "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
@@ -22,7 +23,8 @@ constexpr char kName[] = "_ZNK2at14RecordFunction4nameEv";
 constexpr char kCurrentThread[] = "_ZN2at14RecordFunction15currentThreadIdEv";
 constexpr char kSetAsync[] = "_ZN2at14RecordFunction9_setAsyncEv";
 
-// torch's libraries are loaded with RTLD_LOCAL: only a walk over the objects finds them. Debian adds a version: libtorch_cpu.so.1.13.
+// torch's libraries are loaded with RTLD_LOCAL: only a walk over the objects finds them. Debian adds a version:
+// libtorch_cpu.so.1.13.
 int is_torch(dl_phdr_info* info, size_t, void* out) noexcept {
   const char* path = info->dlpi_name;
   if (!path || !*path) return 0;

@@ -1,13 +1,16 @@
 // torch's layouts and symbols: one table, and the probe that verifies it in the process. No header of torch is used.
 //
-// Source: aten/src/ATen/record_function.{h,cpp} of torch 1.13, 2.2, 2.6, 2.14 and main, and measurements on 1.13.1, 2.6.0 (both string ABIs) and
-// 2.14.1. What is the same in all of them:
+// Source: aten/src/ATen/record_function.{h,cpp} of torch 1.13, 2.2, 2.6, 2.14 and main, and measurements
+// on 1.13.1, 2.6.0 (both string ABIs) and 2.14.1. What is the same in all of them:
 //     RecordFunctionCallback   40 bytes, trivially copyable, passed by value:
-//                              +0 start, +8 end, +16 double sampling probability, +24 bool scopes[10], +34 needs_inputs, +35 needs_outputs, +36 needs_ids
-//     RecordFunction           +88 torch's number of the thread, +96 scope; then a part whose length depends on the string ABI and on
+//                              +0 start, +8 end, +16 double sampling probability, +24 bool scopes[10], +34
+//                              needs_inputs, +35 needs_outputs, +36 needs_ids
+//     RecordFunction           +88 torch's number of the thread, +96 scope; then a part whose length depends on the
+//     string ABI and on
 //                              kwinputs_ (2.4): the four rows of kRows in torch_abi.cpp
-// The row is chosen by what at::RecordFunction::_setAsync() does to a buffer of ours: it stores one byte, at row.is_async. Any other place is a
-// layout that we do not know: then names, scopes and threads are recorded, sequence numbers and handles are not.
+// The row is chosen by what at::RecordFunction::_setAsync() does to a buffer of ours: it stores one byte, at
+// row.is_async. Any other place is a layout that we do not know: then names, scopes and threads are recorded, sequence
+// numbers and handles are not.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +20,8 @@ namespace torchprof::torch {
 
 struct RecordFunction;  // at::RecordFunction
 
-// unique_ptr<at::ObserverContext>, always empty here. A destructor that is not trivial makes the C++ ABI return it in memory, as torch expects.
+// unique_ptr<at::ObserverContext>, always empty here. A destructor that is not trivial makes the C++ ABI return it in
+// memory, as torch expects.
 struct Context {
   void* pointer = nullptr;
   Context() = default;
@@ -49,18 +53,19 @@ inline constexpr size_t kThreadOffset = 88;  // uint64, torch's number of the th
 inline constexpr size_t kScopeOffset = 96;   // uint8
 
 struct Api {
-  uint64_t (*add_callback)(Callback) = nullptr;           // at::addGlobalCallback
-  const char* (*name)(const RecordFunction*) = nullptr;   // at::RecordFunction::name() const
-  uint64_t (*current_thread)() = nullptr;                 // at::RecordFunction::currentThreadId()
-  const Row* row = nullptr;                               // nullptr: layout unknown
-  char library[256] = "";                                 // path of libtorch_cpu
+  uint64_t (*add_callback)(Callback) = nullptr;          // at::addGlobalCallback
+  const char* (*name)(const RecordFunction*) = nullptr;  // at::RecordFunction::name() const
+  uint64_t (*current_thread)() = nullptr;                // at::RecordFunction::currentThreadId()
+  const Row* row = nullptr;                              // nullptr: layout unknown
+  char library[256] = "";                                // path of libtorch_cpu
 };
 
 // libtorch_cpu, or what holds its symbols, is in the process. Microseconds.
 bool loaded() noexcept;
 
-// True once libtorch_cpu (or what holds its symbols) is in the process. Fills the table on the first such call; `why` is set when something
-// that should be there is not. Walks the loaded objects; microseconds. Not for the hot path; one thread at a time.
+// True once libtorch_cpu (or what holds its symbols) is in the process. Fills the table on the first such call; `why`
+// is set when something that should be there is not. Walks the loaded objects; microseconds. Not for the hot path; one
+// thread at a time.
 bool find(Api& api, const char** why) noexcept;
 
 }  // namespace torchprof::torch

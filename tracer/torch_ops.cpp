@@ -39,7 +39,8 @@ Context on_start(const RecordFunction& function) {
   const KeepErrno keep;
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return {};
-  if (!buffer->torch_known) [[unlikely]] define_thread(*buffer, function);
+  if (!buffer->torch_known) [[unlikely]]
+    define_thread(*buffer, function);
   python::cover_this_thread();
   const char* name = g_api.name(&function);
   // By content: a name may belong to the operator's schema or to a string that dies with this call.
@@ -109,7 +110,8 @@ void attach_if_loaded() noexcept {
   snprintf(how, sizeof(how), "at::RecordFunction, layout of torch %s",
            g_api.row ? g_api.row->name : "unknown: no sequence numbers, no handles, no links from forward to backward");
   note(SourceState::kOn, how);
-  if (!g_api.row) warn_once(Cause::kTorch, "this torch's RecordFunction is not one that this version knows: names and times only");
+  if (!g_api.row)
+    warn_once(Cause::kTorch, "this torch's RecordFunction is not one that this version knows: names and times only");
 }
 
 }  // namespace torchprof::torch
