@@ -44,7 +44,7 @@ Input find_input(const fs::path& path) {
       throw Error(path.string() + ": is no trace (.json, .json.gz), no spool (.spool) and no run directory");
     return input;
   }
-  if (fs::exists(path / "run.json", error)) {
+  if (fs::exists(path / "run.json", error) || fs::is_directory(path / "spool", error)) {
     input.run.emplace(RunDir::open(path));
     input.spools = input.run->spools();
   } else {

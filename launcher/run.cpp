@@ -34,18 +34,17 @@ void look_before(const std::string& command, const std::string& path_list) {
   if (!target.warning.empty()) say(target.warning);
 }
 
-// A torchprof run around this one writes into the very directory that we were given through the environment: it will
-// export what our command leaves there.
-bool is_inside(const RunOptions& options, const std::vector<std::string>& environment, const Library& library,
-               const fs::path& output) {
-  return !options.output_named && preloads(environment, library) && is_locked(output);
+// The environment already sends captures somewhere: a torchprof run around this one, or `run --dry-run`. They are
+// exported from there.
+bool is_inside(const RunOptions& options, const std::vector<std::string>& environment, const Library& library) {
+  return !options.output_named && wanted_by_environment() && preloads(environment, library);
 }
 
 // Processes that still write, by the names of their spools: HOST.PID.START.spool.
 bool any_still_writes(const RunDir& dir, const std::vector<pid_t>& running) {
   for (const fs::path& spool : dir.spools())
     for (const pid_t pid : running)
-      if (spool.filename().string().find("." + std::to_string(pid) + ".") != std::string::npos) return true;
+      if (spool.filename().string().find('.' + std::to_string(pid) + '.') != std::string::npos) return true;
   return false;
 }
 
@@ -59,14 +58,16 @@ void finish(const RunDir& dir, Info info, const RunOptions& options, const std::
     return;
   }
   const bool is_complete = write_run_apart(dir, info, formats, signals);
+  const bool writes_on = any_still_writes(dir, running);
   if (!running.empty())
-    say(std::to_string(running.size()) + (running.size() == 1 ? " process" : " processes") +
-        " of the command still running");
-  const bool keeps = options.config.keep_spool || any_still_writes(dir, running);
-  if (is_complete && !keeps && running.empty()) dir.remove_spools();
-  if (!is_complete || any_still_writes(dir, running))
-    complain("the spool stays in " + dir.spool().string() + ": `torchprof report " + dir.path().string() +
-             "` reads it");
+    say((running.size() == 1 ? "1 process" : std::to_string(running.size()) + " processes") +
+        " of the command still running" +
+        (writes_on ? "; the trace holds what they did until now" : ", none of them traced"));
+  if (!is_complete || writes_on)
+    complain("the spool stays in " + dir.spool().string() + "; `torchprof export " + dir.path().string() +
+             "` writes the trace again");
+  else if (!options.config.keep_spool)
+    dir.remove_spools();
 } catch (const std::exception& error) {
   complain(error.what());
   complain("the spool stays in " + dir.spool().string());
@@ -109,8 +110,8 @@ int run(const Arguments& arguments) {
     say("TORCHPROF_DISABLE is set: nothing is captured");
     become(options.command, before);
   }
-  if (is_inside(options, before, library, output)) {
-    say("already inside a torchprof run, which writes into " + output.string());
+  if (is_inside(options, before, library)) {
+    say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
     become(options.command, environment);
   }
   return run_and_finish(options, output, environment);

@@ -25,7 +25,12 @@ Json read_json(const fs::path& file) {
   return info.is_object() ? info : Json::object();
 }
 
-bool is_ours(const fs::path& path) { return read_json(path / "run.json").contains("torchprof"); }
+// Without a launcher (`run --dry-run`) the library makes the directory alone: spools and no run.json.
+bool is_ours(const fs::path& path) {
+  std::error_code error;
+  return read_json(path / "run.json").contains("torchprof") ||
+         (!fs::exists(path / "run.json", error) && fs::is_directory(path / "spool", error));
+}
 
 // Takes away what an earlier run wrote, by the names that its run.json lists: nothing that somebody else put beside it.
 void remove_earlier_run(const fs::path& path) {
@@ -103,7 +108,7 @@ RunDir RunDir::create(const fs::path& path) {
 }
 
 RunDir RunDir::open(const fs::path& path) {
-  if (!is_ours(path)) throw Error(path.string() + ": is no run directory of torchprof: it has no run.json of ours");
+  if (!is_ours(path)) throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours");
   RunDir dir(path);
   dir.is_live_ = is_locked(path);
   return dir;

@@ -1,8 +1,9 @@
 // The run directory: its place, its lock, and what lies in it.
 //
-// A directory is ours if its run.json says so. The launcher that fills one holds a lock on it (flock on the directory
-// itself), which ends with the launcher in whatever way it ends: so a run that still goes on, one that was finished and
-// one whose launcher died can be told apart.
+// A directory is ours if its run.json says so, or if it has a spool directory and no run.json: then the library made
+// it, without a launcher. The launcher that fills one holds a lock on it (flock on the directory itself), which ends
+// with the launcher in whatever way it ends: so a run that still goes on, one that was finished and one whose launcher
+// died can be told apart.
 #pragma once
 
 #include <filesystem>

@@ -66,6 +66,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
       } catch (const Error& error) {
         if (first_error.empty()) first_error = error.what();
       }
+  info["torchprof"] = TORCHPROF_VERSION;
   add_processes(info, trace);
   for (size_t i = 0; i < traces.size(); ++i)
     if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];

@@ -1,0 +1,352 @@
+"""The command under `torchprof run` lives and ends as it would alone: status, signals, terminal, descriptors, children."""
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from conftest import clean_environment
+
+PYTHON = sys.executable
+
+
+def wait_for(condition, what, timeout=30):
+    """The first true value of condition()."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, what + " did not come"
+        time.sleep(0.01)
+    return value
+
+
+def text_of(path):
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def start(launcher, tmp_path):
+    """start(COMMAND, option...) starts `torchprof run -o DIR` in a session of its own; whatever is left is killed."""
+    started = []
+
+    def run(command, *options, **more):
+        process = subprocess.Popen([launcher, "run", "-o", tmp_path / "run", *options, "--", *map(str, command)], cwd=tmp_path,
+                                   env=clean_environment(more.pop("env", None)), start_new_session=True,
+                                   **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more})
+        started.append(process)
+        return process
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+ENDINGS = {
+    "status 0": ("pass", 0),
+    "status 3": ("raise SystemExit(3)", 3),
+    "status 255": ("raise SystemExit(255)", 255),
+    "an exception": ("1 / 0", 1),
+    "os._exit": ("os._exit(7)", 7),
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    "SIGKILL": ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+    "a real-time signal": ("os.kill(os.getpid(), signal.SIGRTMIN + 2)", -(signal.SIGRTMIN + 2)),
+    "abort": ("os.abort()", -signal.SIGABRT),
+    "a segmentation fault": ("ctypes.string_at(0)", -signal.SIGSEGV),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_end_is_the_commands_own(run_torchprof, run_bare, program, ending):
+    statement, status = ENDINGS[ending]
+    command = [PYTHON, program("import ctypes, os, signal, sys\nprint('before', flush=True)\n" + statement)]
+    bare, run = run_bare(command), run_torchprof(command)
+    assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout) == (status, b"before\n")
+    info = json.loads((run.directory / "run.json").read_text())
+    assert (info.get("exit_status"), info.get("signal")) == ((status, None) if status >= 0 else (None, -status))
+    assert [process["command"] for process in info["processes"]] == [list(map(str, command))]
+
+
+def test_no_core_is_dumped_for_the_launcher(run_torchprof, tmp_path, program):
+    limit = "ulimit -c unlimited; exec \"$@\""
+    run = run_torchprof(["sh", "-c", limit, "-", "sh", "-c", "kill -ABRT $$"], cwd=tmp_path)
+    assert run.status == -signal.SIGABRT
+    assert len(list(tmp_path.glob("core*"))) <= 1, "one is the command's, if the kernel writes any here"
+
+
+def test_stdout_and_stdin_are_the_same_byte_for_byte(run_torchprof, run_bare, program):
+    everything = bytes(range(256)) * 1000
+    command = [PYTHON, program("import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])")]
+    bare, run = run_bare(command, stdin=everything), run_torchprof(command, stdin=everything)
+    assert run.stdout_bytes == bare.stdout == everything[::-1]
+
+
+SURROUNDINGS = {
+    "signal mask and dispositions": ["grep", "^Sig", "/proc/self/status"],
+    "open files": ["sh", "-c", "ls /proc/self/fd"],
+    "process group and session": [PYTHON, "-c", "import os; print(os.getpgrp(), os.getsid(0))"],
+    "limits": ["cat", "/proc/self/limits"],
+    "nice, dumpable and working directory": [PYTHON, "-c", "import os; print(os.nice(0), os.getcwd(), os.stat('/proc/self').st_uid)"],
+}
+
+
+@pytest.mark.parametrize("what", SURROUNDINGS)
+def test_what_the_command_finds_around_it_is_the_same(launcher, tmp_path, what):
+    def output_of(command):
+        """As started by somebody who ignores SIGHUP and SIGCHLD, blocks SIGUSR2 and leaves a file open."""
+        def prepare():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+        with open("/dev/null") as open_file:
+            done = subprocess.run(command, stdout=subprocess.PIPE, env=clean_environment(), cwd=tmp_path, preexec_fn=prepare,
+                                  pass_fds=[open_file.fileno()], timeout=60)
+        return done.returncode, done.stdout
+    command = SURROUNDINGS[what]
+    assert output_of([launcher, "run", "-o", tmp_path / "run", "--", *command]) == output_of(command)
+
+
+COUNTS_SIGNALS = """
+    import signal, sys, time
+    seen = []
+    for number in map(int, sys.argv[1].split(",")):
+        signal.signal(number, lambda number, frame: seen.append(number))
+    print("ready", flush=True)
+    while not seen:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    print(*seen, flush=True)
+    """
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+def test_a_signal_to_the_launcher_reaches_the_command_once(start, program, name):
+    number = int(getattr(signal, name))
+    process = start([PYTHON, program(textwrap.dedent(COUNTS_SIGNALS)), number])
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[0] == "%d\n" % number
+    assert process.returncode == 0
+
+
+def test_a_signal_that_the_command_does_not_expect_ends_both(start):
+    process = start(["sh", "-c", "echo ready; exec sleep 60"])
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    process.wait(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_a_signal_of_the_command_to_its_own_group_is_not_sent_back(start, program):
+    script = COUNTS_SIGNALS.replace("while not seen:", "import os; os.killpg(0, signal.SIGUSR1)\n    while not seen:")
+    process = start([PYTHON, program(textwrap.dedent(script)), int(signal.SIGUSR1)])
+    assert process.communicate(timeout=60)[0] == "ready\n%d\n" % signal.SIGUSR1
+
+
+class Terminal:
+    """A program on a terminal of its own, of which it is the foreground group."""
+
+    def __init__(self, command, cwd, env=None):
+        self.pid, self.end = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execvpe(command[0], list(map(str, command)), clean_environment(env))
+        self.seen = ""
+
+    def type(self, text):
+        os.write(self.end, text.encode())
+
+    def read_until(self, pattern, timeout=30):
+        """What came up to and with the pattern; later calls go on behind it."""
+        deadline = time.monotonic() + timeout
+        os.set_blocking(self.end, False)
+        while not (match := re.search(pattern, self.seen)):
+            assert time.monotonic() < deadline, "%r is not in %r" % (pattern, self.seen)
+            try:
+                self.seen += os.read(self.end, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # all that held it are gone
+                assert re.search(pattern, self.seen), "%r is not in %r" % (pattern, self.seen)
+        before, self.seen = self.seen[:match.end()], self.seen[match.end():]
+        return before
+
+    def wait(self):
+        try:
+            self.read_until("(?!x)x", timeout=30)
+        except AssertionError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    terminals = []
+
+    def start(*command, **more):
+        terminals.append(Terminal(command, tmp_path, **more))
+        return terminals[-1]
+    yield start
+    for one in terminals:
+        os.close(one.end)  # hangs up
+        try:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+def test_ctrl_c_is_delivered_once(terminal, launcher, program, tmp_path):
+    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program(textwrap.dedent(COUNTS_SIGNALS)), "2")
+    screen.read_until("ready")
+    screen.type("\x03")
+    assert screen.read_until(r"\n2[ 2]*\n").split()[-1:] == ["2"] and screen.wait() == 0
+    assert (tmp_path / "run" / "summary.txt").exists()
+
+
+def test_ctrl_c_at_a_program_that_does_not_expect_it_ends_both_and_the_trace_is_there(terminal, launcher, program, tmp_path):
+    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program("import time\nprint('ready', flush=True)\ntime.sleep(60)"))
+    screen.read_until("ready")
+    screen.type("\x03")
+    screen.read_until("KeyboardInterrupt")
+    assert screen.wait() == -signal.SIGINT
+    assert list((tmp_path / "run").glob("*.pt.trace.json.gz"))
+
+
+STOPS = """
+    import os, signal, sys, time
+    if sys.argv[1] == "by itself":  # as an editor does, which restores the screen first
+        def stop(number, frame):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        signal.signal(signal.SIGTSTP, stop)
+    print("ready", flush=True)
+    line = sys.stdin.readline()
+    print("got " + line.upper(), flush=True)
+    """
+
+
+@pytest.mark.parametrize("way", ["by the kernel", "by itself"])
+def test_ctrl_z_stops_both_and_fg_continues_both(terminal, launcher, program, tmp_path, way):
+    shell = terminal("bash", "--norc", "--noprofile", "-i", env={"PS1": "prompt> "})
+    shell.read_until("prompt> ")
+    shell.type("%s run -o %s %s %s '%s'\n" % (launcher, tmp_path / "run", PYTHON, program(textwrap.dedent(STOPS)), way))
+    shell.read_until("ready\n")
+    shell.type("\x1a")
+    shell.read_until("Stopped")
+    shell.read_until("prompt> ")
+    shell.type("fg\n")
+    shell.read_until("torchprof run|%s run" % launcher)
+    shell.type("words\n")
+    shell.read_until("got WORDS")
+    shell.read_until("prompt> ")
+    shell.type("echo status $?\n")
+    shell.read_until("status 0\n")
+
+
+def state_of(pid):
+    return pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
+
+
+def test_kill_cont_of_the_stopped_launcher_continues_the_command(start, program):
+    process = start([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(1); print('done')"])
+    child = int(process.stdout.readline())
+    # The group is orphaned (nobody of its session watches it), so only SIGSTOP stops it, and the launcher takes no part in that.
+    os.kill(child, signal.SIGSTOP)
+    wait_for(lambda: state_of(child) == "T", "the stop")
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
+
+
+def test_an_orphan_is_waited_for_and_traced(run_torchprof, program, tmp_path):
+    script = program(textwrap.dedent("""
+        import os, time
+        if os.fork() == 0:
+            launcher = os.getppid()
+            if os.fork() == 0:
+                time.sleep(0.5)
+                def orphan_works(): pass
+                orphan_works()
+                open("orphan", "w").write(str(os.getpid()))
+        """))
+    run = run_torchprof([PYTHON, script])
+    assert run.status == 0
+    trace = run.trace_of((tmp_path / "orphan").read_text())
+    assert any(name.endswith("): orphan_works") for name in trace.names("python_function"))
+    assert not (run.directory / "spool").exists()
+
+
+def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchprof, program, tmp_path):
+    script = program(textwrap.dedent("""
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            for fd in (0, 1, 2):
+                os.close(fd)
+            def daemon_works(): pass
+            daemon_works()
+            open("daemon", "w").write(str(os.getpid()))
+            while not os.path.exists("stop"):
+                time.sleep(0.05)
+            def daemon_ends(): pass
+            daemon_ends()
+            open("stopped", "w").close()
+            os._exit(0)
+        """))
+    started = time.monotonic()
+    run = run_torchprof([PYTHON, script])
+    assert run.status == 0 and 3 < time.monotonic() - started < 20
+    pid = int(text_of(tmp_path / "daemon"))
+    assert "torchprof: 1 process of the command still running; the trace holds what they did until now\n" in run.stderr
+    assert any(name.endswith("): daemon_works") for name in run.trace_of(pid).names("python_function"))
+    (tmp_path / "stop").touch()
+    wait_for((tmp_path / "stopped").exists, "the daemon's end")
+    report = torchprof("report", run.directory, "--tables", "python", "--top", "1000")
+    assert "daemon_ends" in report.stdout, report.stdout + report.stderr
+
+
+def test_a_torchprof_run_inside_another_is_part_of_it(run_torchprof, launcher, program, tmp_path):
+    script = program("import os\nprint(os.environ['LD_PRELOAD'], os.environ['PYTHONPATH'], os.environ['TORCHPROF_PYTHON'])")
+    run = run_torchprof([launcher, "run", "--python", "calls", PYTHON, script])
+    library = launcher.parents[1] / "lib" / "torchprof"
+    assert run.stdout == "%s %s calls\n" % (library / "libtorchprof.so", library / "python")
+    assert len(run.trace_paths) == 1 and run.status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["program.py", "run1"]
+
+
+def test_a_torchprof_run_inside_another_may_have_a_directory_of_its_own(run_torchprof, launcher, program, tmp_path):
+    inner = program("def inner(): pass\ninner()", "inner.py")
+    run = run_torchprof([launcher, "run", "-o", tmp_path / "own", PYTHON, inner])
+    assert run.status == 0 and run.trace_paths == []
+    assert len(list((tmp_path / "own").glob("*.pt.trace.json.gz"))) == 1
+
+
+LONG = "def f(): pass\nfor _ in range(3000000): f()\nprint('over', flush=True)"
+
+
+def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, program, tmp_path):
+    process = start([PYTHON, program(LONG)])
+    run = tmp_path / "run"
+    wait_for(lambda: '"end"' in text_of(run / "run.json"), "the end of the command", timeout=120)
+    process.send_signal(signal.SIGINT)
+    assert "once more" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    stderr = process.communicate(timeout=10)[1]
+    assert process.returncode == 0
+    assert stderr.splitlines()[0] == "torchprof: interrupted: the trace was not written"
+    assert [path.name for path in run.iterdir() if path.suffix != ".json"] == ["spool"]
+    assert "f" in torchprof("report", run, "--tables", "python").stdout
+    completed = torchprof("export", run)
+    assert completed.returncode == 0 and len(list(run.glob("*.pt.trace.json.gz"))) == 1, completed.stderr
+
+
+def test_long_work_after_the_end_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
+    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program(LONG))
+    screen.read_until("over", timeout=120)
+    screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
+    assert screen.wait() == 0
