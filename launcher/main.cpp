@@ -1,10 +1,22 @@
 // torchprof: starts a command under the library, and turns what it left into traces and tables.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "formats/error.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
+
+namespace {
+
+// One line, whatever the user's values hold.
+void complain_of(std::string what) {
+  std::ranges::replace(what, '\n', '?');
+  torchprof::launcher::complain(what);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace torchprof;
@@ -15,10 +27,10 @@ int main(int argc, char** argv) {
     fputs(help.text.c_str(), stdout);
     return 0;
   } catch (const Error& error) {
-    launcher::complain(error.what());
+    complain_of(error.what());
     return error.status;
   } catch (const std::exception& error) {  // no memory, or a mistake of ours
-    launcher::complain(error.what());
+    complain_of(error.what());
     return 125;
   }
 }
