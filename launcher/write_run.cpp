@@ -46,6 +46,14 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
   if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
 }
 
+// The few lines that are printed; summary.txt has all of it.
+std::string short_summary(const formats::Trace& trace) {
+  formats::EventCounts counts;
+  for (const formats::Process& process : trace.processes) counts += process.counts;
+  if (counts.operators == 0) return formats::summary_text(trace, {{"modules", "python", "steps"}, kSummaryRows});
+  return formats::summary_text(trace, {{"ops", "modules", "steps"}, kSummaryRows});
+}
+
 // The one that a reader wants to open: the merged one, or the only one.
 std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
   for (const std::string& file : files)
@@ -73,11 +81,12 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
 
   out.is_complete = first_error.empty() && trace.unreadable.empty();
   if (trace.processes.empty() && trace.unreadable.empty()) out.text += kNothingTraced;
-  if (!trace.processes.empty()) out.text += formats::summary_text(trace, {{}, kSummaryRows});
+  if (!trace.processes.empty()) out.text += short_summary(trace);
   for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
   if (!first_error.empty()) out.trouble += first_error + "\n";
   if (const std::string name = main_trace(files, traces); !name.empty())
-    out.text += "trace: " + (dir.path() / name).string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
+    out.text +=
+        "\ntrace: " + (dir.path() / name).string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
 
   for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
   info["exported"] = out.is_complete;
