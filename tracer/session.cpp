@@ -36,6 +36,7 @@ struct Definitions {
   uint32_t sequence = 0;
   uint32_t used = 0;    // bytes of records in `chunk`
   uint64_t offset = 0;  // of `chunk` in the file
+  ChunkRun run;         // always one chunk
 };
 
 struct Recorder {
@@ -57,7 +58,7 @@ struct Recorder {
   // Set in a forked child until its spool is open: what of the parent's definitions to copy.
   bool inherits = false;
   Definitions inherited;
-  char forked_from[256] = "";
+  char forked_from[SpoolWriter::kNameSize] = "";
 };
 
 // In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still
@@ -94,9 +95,9 @@ void stop(State state) noexcept {
 bool next_definition_chunk() noexcept {
   Recorder& r = recorder();
   Definitions& d = r.definitions;
-  ChunkHeader* fresh = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, d.sequence, now(), d.chunk);
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, d.sequence, now(), d.chunk, d.run);
   if (!fresh) return false;
-  d = {fresh, d.sequence + 1, 0, fresh->offset};
+  d = {fresh, d.sequence + 1, 0, fresh->offset, {}};
   return true;
 }
 
@@ -187,7 +188,7 @@ bool copy_inherited(int parent_file) noexcept {
     ChunkHeader header;
     if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header))
       return false;
-    ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr);
+    ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr, r.definitions.run);
     if (!copy) return false;
     const bool is_newest = sequence + 1 == from.sequence;
     // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
@@ -197,7 +198,7 @@ bool copy_inherited(int parent_file) noexcept {
       return false;
     copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
     if (is_newest)
-      r.definitions = {copy, from.sequence, bytes, copy->offset};
+      r.definitions = {copy, from.sequence, bytes, copy->offset, {}};
     else
       SpoolWriter::release(copy);
     offset = header.previous;
@@ -247,6 +248,7 @@ void on_thread_end(void* value) noexcept {
   if (detail::g_live.load(std::memory_order_relaxed) && buffer->append<ThreadEnd>(now())) buffer->commit();
   t_buffer = nullptr;  // an event in a later destructor begins a new track
   if (buffer->chunk) SpoolWriter::release(buffer->chunk);
+  SpoolWriter::release(buffer->run);
   munmap(buffer, sizeof(ThreadBuffer));
 }
 
@@ -264,7 +266,8 @@ void after_fork_in_child() noexcept {
   r.inherits = true;
   r.inherited = r.definitions;
   r.definitions = Definitions{};
-  snprintf(r.forked_from, sizeof(r.forked_from), "%s", r.spool.name());
+  static_assert(sizeof(r.forked_from) == SpoolWriter::kNameSize);
+  memcpy(r.forked_from, r.spool.name(), sizeof(r.forked_from));
   r.spool.abandon();
   r.next_track.store(0, std::memory_order_relaxed);
   r.state.store(State::kArmed, std::memory_order_relaxed);
@@ -379,7 +382,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   const KeepErrno keep;
   session::Recorder& r = session::recorder();
   if (!r.spool.is_open() || !session::is_our_process()) return false;
-  ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk);
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run);
   if (!fresh) {
     session::stop(session::State::kStopped);
     return false;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@ namespace {
 // Grows by a half, within these bounds, so that fallocate is rare and little is left over at the end.
 constexpr uint64_t kMinGrowth = uint64_t{256} << 10;
 constexpr uint64_t kMaxGrowth = uint64_t{16} << 20;
+// Chunks that a thread takes at a time once it has filled its first.
+constexpr uint32_t kRunChunks = 4;
 
 bool make_directories(const char* path) noexcept {
   char partial[PATH_MAX];
@@ -65,7 +68,7 @@ bool reserve_blocks(int fd, uint64_t begin, uint64_t end) noexcept {
 // full disk.
 bool write_zeros(int fd, uint64_t offset, size_t size) noexcept {
   static const char page[4096] = {};
-  iovec pieces[kChunkSize / sizeof(page)];
+  iovec pieces[kRunChunks * kChunkSize / sizeof(page)];
   const size_t count = size / sizeof(page);
   for (size_t i = 0; i < count; ++i) pieces[i] = {const_cast<char*>(page), sizeof(page)};
   const ssize_t written = pwritev(fd, pieces, static_cast<int>(count), static_cast<off_t>(offset));
@@ -168,7 +171,7 @@ bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
   uint64_t have = reserved_.load(std::memory_order_acquire);
   while (have < end) {
     const uint64_t want =
-        std::min(std::max(end, have + std::clamp(have / 2, kMinGrowth, kMaxGrowth)), std::max(max_size_, end));
+        std::min(std::max(end, have + std::clamp(have / 2, kMinGrowth, kMaxGrowth)), std::max(limit(), end));
     if (!reserve_blocks(fd, have, want)) {
       // The last few blocks of a nearly full disk are still good for what is needed now.
       if (errno != ENOSPC || want == end || !reserve_blocks(fd, have, end)) return false;
@@ -181,32 +184,51 @@ bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
   return true;
 }
 
-ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now,
-                                ChunkHeader* previous) noexcept {
-  const uint64_t offset = next_.fetch_add(kChunkSize, std::memory_order_relaxed);
-  if (offset + kChunkSize > max_size_) {
-    next_.fetch_sub(kChunkSize, std::memory_order_relaxed);
+// Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
+uint64_t SpoolWriter::limit() const noexcept {
+  rlimit size{};
+  if (getrlimit(RLIMIT_FSIZE, &size) != 0 || size.rlim_cur == RLIM_INFINITY) return max_size_;
+  return std::min<uint64_t>(max_size_, size.rlim_cur);
+}
+
+bool SpoolWriter::map_run(ChunkRun& run, uint32_t chunks) noexcept {
+  const uint64_t size = uint64_t{chunks} * kChunkSize;
+  const uint64_t offset = next_.fetch_add(size, std::memory_order_relaxed);
+  if (offset + size > limit()) {
+    next_.fetch_sub(size, std::memory_order_relaxed);
+    if (chunks > 1) return map_run(run, 1);
     lost(LossCause::kSizeLimit);
-    warn_once(Cause::kSizeLimit,
-              "process %d reached --max-size (%llu MiB): capture stops here, what was recorded is kept",
-              static_cast<int>(getpid()), static_cast<unsigned long long>(max_size_ >> 20));
-    return nullptr;
+    warn_once(Cause::kSizeLimit, "process %d reached %s (%llu MiB): capture stops here, what was recorded is kept",
+              static_cast<int>(getpid()), limit() < max_size_ ? "the limit of file sizes, ulimit -f" : "--max-size",
+              static_cast<unsigned long long>(limit() >> 20));
+    return false;
   }
   const int fd = file();
-  if (fd < 0 || !reserve(fd, offset + kChunkSize)) {
+  if (fd < 0 || !reserve(fd, offset + size)) {
     lost(LossCause::kDiskFull);
     warn_once(Cause::kDiskFull,
               "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
               strerror(errno));
-    return nullptr;
+    return false;
   }
-  void* memory = map(fd, offset, kChunkSize);
+  void* memory = map(fd, offset, size);
   if (!memory) {
     lost(errno == ENOSPC ? LossCause::kDiskFull : LossCause::kNoMemory);
     warn_once(Cause::kMapping, "cannot write to the spool: %s; capture stops here, what was recorded is kept",
               strerror(errno));
-    return nullptr;
+    return false;
   }
+  run = {static_cast<std::byte*>(memory), offset, chunks};
+  return true;
+}
+
+ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
+                                ChunkRun& run) noexcept {
+  const bool is_busy = kind == ChunkKind::kEvents && sequence > 0;
+  if (run.left == 0 && !map_run(run, is_busy ? kRunChunks : 1)) return nullptr;
+  std::byte* memory = run.at;
+  const uint64_t offset = run.offset;
+  run = {run.at + kChunkSize, run.offset + kChunkSize, run.left - 1};
   auto* chunk = new (memory) ChunkHeader{};
   chunk->kind = kind;
   chunk->track = track;
@@ -232,6 +254,11 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
 }
 
 void SpoolWriter::release(ChunkHeader* chunk) noexcept { munmap(chunk, kChunkSize); }
+
+void SpoolWriter::release(ChunkRun& run) noexcept {
+  if (run.left > 0) munmap(run.at, uint64_t{run.left} * kChunkSize);
+  run = {};
+}
 
 void SpoolWriter::stop(Ticks now) noexcept {
   uint64_t none = 0;

@@ -15,18 +15,31 @@
 
 namespace torchprof {
 
+// Chunks that were mapped together and wait for their owner: a busy thread pays for the system calls once in several
+// chunks.
+struct ChunkRun {
+  std::byte* at = nullptr;
+  uint64_t offset = 0;  // in the file
+  uint32_t left = 0;    // chunks
+};
+
 class SpoolWriter {
  public:
+  static constexpr size_t kNameSize = 256;
+
   // Creates `directory` and its parents if need be and the file in it. `forked_from`: the parent's spool file name, or
   // "".
   bool open(const char* directory, uint64_t max_size, ClockSource clock, const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
 
   // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line
-  // say why. `previous`: the owner's chunk before this one, or nullptr; it is released.
-  ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous) noexcept;
+  // say why. `previous`: the owner's chunk before this one, or nullptr; it is released. `run`: the owner's.
+  ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
+                     ChunkRun& run) noexcept;
   // Unmaps a chunk that its owner is done with. The bytes stay in the file.
   static void release(ChunkHeader* chunk) noexcept;
+  // Unmaps what a run has left. The reader passes over chunks that nobody used.
+  static void release(ChunkRun& run) noexcept;
 
   void lost(LossCause cause) noexcept {
     header_->lost[static_cast<size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
@@ -46,7 +59,9 @@ class SpoolWriter {
   ClockSource clock() const noexcept { return clock_; }
 
  private:
+  uint64_t limit() const noexcept;
   bool reserve(int fd, uint64_t end) noexcept;
+  bool map_run(ChunkRun& run, uint32_t chunks) noexcept;
 
   // Programs close descriptors that they did not open (daemons, closefrom): before each use file() checks that this one
   // is still ours.
@@ -59,7 +74,7 @@ class SpoolWriter {
   uint64_t max_size_ = 0;
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
   std::atomic<uint64_t> reserved_{0};            // bytes of the file that have blocks
-  char name_[256] = "";
+  char name_[kNameSize] = "";
 };
 
 }  // namespace torchprof

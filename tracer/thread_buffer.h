@@ -15,6 +15,7 @@
 #include "tracer/ids.h"
 #include "tracer/record.h"
 #include "tracer/spool.h"
+#include "tracer/spool_writer.h"
 
 namespace torchprof {
 
@@ -30,6 +31,7 @@ struct ThreadBuffer {
   uint32_t pending = 0;       // bytes of the record that append() began
   bool torch_known = false;   // torch's number of this thread is defined (torch_ops)
   char name[16] = "";
+  ChunkRun run;  // mapped ahead
 
   // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
   template <class R>

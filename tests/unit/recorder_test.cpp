@@ -1,0 +1,268 @@
+// The recorder without preloading: real threads, real forks, a real spool. One session is one process, so each scenario
+// runs in a child of its own and the test reads what it left. Under ThreadSanitizer this is the test of the recorder's
+// ordering.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tracer/session.h"
+#include "tracer/spool_reader.h"
+
+namespace fs = std::filesystem;
+using namespace torchprof;
+
+namespace {
+
+class Directory {
+ public:
+  Directory() {
+    char name[] = "/tmp/torchprof-recorder-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Directory() { fs::remove_all(path_); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  fs::path path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Runs `body` in a child with an armed session; the wait status.
+int in_session(const fs::path& output, const std::function<void()>& body, const Config& config = {}) {
+  const pid_t child = fork();
+  if (child == 0) {
+    session::arm(config, output.c_str());
+    body();
+    session::finish();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+struct Spool {
+  std::unique_ptr<const SpoolReader> reader;
+  std::map<uint32_t, std::string> strings;
+  std::map<uint32_t, uint64_t> begun;  // per track
+  std::map<uint32_t, uint64_t> ended;
+  std::map<std::string, uint64_t> names;  // of OpBegin
+  uint64_t undefined = 0;                 // events that use a name which is not defined
+  uint64_t backwards = 0;                 // events older than the one before on the track
+
+  explicit Spool(const fs::path& file) {
+    std::string error;
+    reader = SpoolReader::open(file, error);
+    REQUIRE_MESSAGE(reader, error);
+    for (const ChunkView& chunk : reader->chunks()) read(chunk);
+  }
+
+  void read(const ChunkView& chunk) {
+    RecordCursor cursor(chunk.records);
+    RecordView record;
+    Ticks last{};
+    while (cursor.next(record)) {
+      if (record.kind() == Kind::StringDef) {
+        bool whole = false;
+        strings[record.as<StringDef>().id.value] = record.text(whole);
+        CHECK(whole);
+      } else if (record.kind() == Kind::OpBegin) {
+        const auto name = strings.find(record.as<OpBegin>().name.value);
+        if (name == strings.end())
+          ++undefined;
+        else
+          ++names[name->second];
+        ++begun[chunk.track.value];
+      } else if (record.kind() == Kind::OpEnd) {
+        ++ended[chunk.track.value];
+      }
+      if (is_definition(record.kind())) continue;
+      if (record.time(chunk.base) < last) ++backwards;
+      last = record.time(chunk.base);
+    }
+    CHECK(cursor.dropped_bytes() == 0);
+  }
+};
+
+std::vector<fs::path> spools(const fs::path& output) {
+  std::vector<fs::path> files;
+  if (!fs::exists(output / "spool")) return files;
+  for (const auto& entry : fs::directory_iterator(output / "spool")) files.push_back(entry.path());
+  return files;
+}
+
+void record_op(const std::string& name, uint64_t key) {
+  const StringId id = session::intern(name);
+  ThreadBuffer* buffer = session::current_buffer();
+  if (!buffer) return;
+  OpBegin* begin = buffer->append<OpBegin>(session::now());
+  if (!begin) return;
+  const RecordHeader header = begin->header;
+  *begin = OpBegin{};
+  begin->header = header;
+  begin->name = id;
+  begin->key = key;
+  buffer->commit();
+  OpEnd* end = buffer->append<OpEnd>(session::now());
+  if (!end) return;
+  end->key = key;
+  buffer->commit();
+}
+
+}  // namespace
+
+TEST_CASE("eight threads record what they record, in order, with every name defined") {
+  const Directory directory;
+  constexpr int kThreads = 8, kOps = 20000;
+  const int status = in_session(directory.path(), [] {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([t] {
+        session::current_buffer();
+        for (int i = 0; i < kOps; ++i) record_op("op " + std::to_string((t * 7 + i) % 500), static_cast<uint64_t>(i));
+      });
+    for (std::thread& thread : threads) thread.join();
+  });
+  REQUIRE(status == 0);
+  REQUIRE(spools(directory.path()).size() == 1);
+  const Spool spool(spools(directory.path())[0]);
+  CHECK(spool.begun.size() == kThreads);
+  for (const auto& [track, count] : spool.begun) CHECK(count == kOps);
+  CHECK(spool.ended == spool.begun);
+  CHECK(spool.names.size() == 500);
+  CHECK(spool.undefined == 0);
+  CHECK(spool.backwards == 0);
+  CHECK_FALSE(spool.reader->damage());
+  CHECK(spool.reader->header().clean_exit == 1);
+}
+
+TEST_CASE("a process that is killed leaves every record that it committed") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    session::current_buffer();
+    for (uint64_t i = 0; i < 5000; ++i) record_op("before the end", i);
+    raise(SIGKILL);
+  });
+  REQUIRE(WIFSIGNALED(status));
+  const Spool spool(spools(directory.path())[0]);
+  CHECK(spool.names.at("before the end") == 5000);
+  CHECK(spool.reader->header().clean_exit == 0);
+}
+
+TEST_CASE("a forked child has a spool of its own and keeps its parent's names") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    session::current_buffer();
+    // Several chunks of definitions, so that the child copies more than the newest.
+    for (uint64_t i = 0; i < 4000; ++i)
+      record_op("a name that fills the definitions of the parent, number " + std::to_string(i), i);
+    const StringId before = session::intern("known before the fork");
+    const pid_t child = fork();
+    if (child == 0) {
+      session::current_buffer();
+      if (session::intern("known before the fork") != before) _exit(1);
+      record_op("known before the fork", 1);
+      record_op("the child's own", 2);
+      session::finish();
+      _exit(0);
+    }
+    record_op("the parent's own", 3);
+    int child_status = 0;
+    waitpid(child, &child_status, 0);
+    if (child_status != 0) _exit(1);
+  });
+  REQUIRE(status == 0);
+  const auto files = spools(directory.path());
+  REQUIRE(files.size() == 2);
+  Spool a(files[0]), b(files[1]);
+  Spool& child = a.reader->forked_from().empty() ? b : a;
+  Spool& parent = &child == &a ? b : a;
+  CHECK(child.reader->forked_from() == (files[&parent == &a ? 0 : 1]).filename().string());
+  CHECK(child.names == std::map<std::string, uint64_t>{{"known before the fork", 1}, {"the child's own", 1}});
+  CHECK(child.undefined == 0);
+  CHECK(parent.names.at("the parent's own") == 1);
+  CHECK(parent.names.size() == 4001);
+}
+
+TEST_CASE("a thousand short threads are a thousand tracks") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    for (int i = 0; i < 250; ++i) {
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) threads.emplace_back([] { session::current_buffer(), record_op("short", 1); });
+      for (std::thread& thread : threads) thread.join();
+    }
+  });
+  REQUIRE(status == 0);
+  const Spool spool(spools(directory.path())[0]);
+  CHECK(spool.begun.size() == 1000);
+  CHECK(spool.names.at("short") == 1000);
+}
+
+TEST_CASE("at the size limit capture stops, and what was recorded stays") {
+  const Directory directory;
+  Config config;
+  config.max_size = kMinMaxSize;
+  const int status = in_session(
+      directory.path(),
+      [] {
+        session::current_buffer();
+        for (uint64_t i = 0; i < 100000; ++i) record_op("many", i);
+        if (session::state() != session::State::kStopped || session::current_buffer()) _exit(1);
+      },
+      config);
+  REQUIRE(status == 0);
+  const fs::path file = spools(directory.path())[0];
+  const Spool spool(file);
+  CHECK(fs::file_size(file) <= kMinMaxSize);
+  CHECK(spool.names.at("many") > 10000);
+  CHECK(spool.reader->header().lost[static_cast<size_t>(LossCause::kSizeLimit)] > 0);
+  CHECK(spool.reader->header().stop_ticks > 0);
+}
+
+TEST_CASE("a program that closes every descriptor loses nothing") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    session::current_buffer();
+    record_op("before", 1);
+    for (int fd = 3; fd < 4096; ++fd) close(fd);
+    for (uint64_t i = 0; i < 20000; ++i) record_op("after", i);
+  });
+  REQUIRE(status == 0);
+  const Spool spool(spools(directory.path())[0]);
+  CHECK(spool.names == std::map<std::string, uint64_t>{{"before", 1}, {"after", 20000}});
+}
+
+TEST_CASE("an unwritable output is one line, and the program goes on") {
+  const int status = in_session("/proc/nowhere", [] {
+    if (session::current_buffer() || session::state() != session::State::kFailed) _exit(1);
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("notes reach the spool whether they come before or after it is open") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    session::note_source("early", SourceState::kOff, "said before the first event");
+    session::current_buffer();
+    session::note_source("late", SourceState::kOn, "said after it");
+    session::note_fact("fact", "value");
+  });
+  REQUIRE(status == 0);
+  const Spool spool(spools(directory.path())[0]);
+  std::vector<std::string> found;
+  for (const auto& [id, text] : spool.strings) found.push_back(text);
+  for (const char* want : {"early", "said before the first event", "late", "said after it", "fact", "value"})
+    CHECK(std::find(found.begin(), found.end(), want) != found.end());
+}
