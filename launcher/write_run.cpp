@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -22,6 +23,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr size_t kSummaryRows = 5;
+constexpr size_t kMostProcesses = 8;
+constexpr size_t kLongestArgument = 40;
 
 constexpr std::string_view kNothingTraced =
     "no process of the command was traced. Likely causes: no Python and no libtorch ran in it, the program is "
@@ -54,6 +57,21 @@ std::string short_summary(const formats::Trace& trace) {
   return formats::summary_text(trace, {{"ops", "modules", "steps"}, kSummaryRows});
 }
 
+std::string process_lines(const formats::Trace& trace) {
+  std::string out;
+  const size_t count = trace.processes.size(), shown = std::min<size_t>(count, kMostProcesses);
+  if (count > 1) out += "\n";
+  for (size_t i = 0; count > 1 && i < shown; ++i) {
+    const formats::Process& process = trace.processes[i];
+    out += "process " + std::to_string(process.pid) + ":";
+    for (const std::string_view argument : process.command)
+      out.append(" ").append(argument.substr(0, kLongestArgument));
+    out += "\n";
+  }
+  if (count > shown) out += "and " + std::to_string(count - shown) + " processes more: see run.json\n";
+  return out;
+}
+
 // The one that a reader wants to open: the merged one, or the only one.
 std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
   for (const std::string& file : files)
@@ -81,7 +99,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
 
   out.is_complete = first_error.empty() && trace.unreadable.empty();
   if (trace.processes.empty() && trace.unreadable.empty()) out.text += kNothingTraced;
-  if (!trace.processes.empty()) out.text += short_summary(trace);
+  if (!trace.processes.empty()) out.text += short_summary(trace) + process_lines(trace);
   for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
   if (!first_error.empty()) out.trouble += first_error + "\n";
   if (const std::string name = main_trace(files, traces); !name.empty())
