@@ -6,8 +6,10 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "inject/entry.h"
+#include "inject/imports.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
 #include "tracer/session.h"
@@ -55,9 +57,34 @@ FastFunction g_create_dynamic = nullptr;
 Function g_start_new_thread = nullptr;
 Function g_setprofile = nullptr;
 
+// 3.10 and 3.11: a thread that was not made by Python takes the GIL in one of these two ways (autograd's threads,
+// ctypes callbacks, pybind11). sys.monitoring needs none of this.
+using Ensure = int (*)();
+using AcquireThread = void (*)(python::ThreadState*);
+Ensure g_ensure = nullptr;
+AcquireThread g_acquire_thread = nullptr;
+
+int ensure() {
+  const int state = g_ensure();
+  python::cover_this_thread();
+  return state;
+}
+
+void acquire_thread(python::ThreadState* thread) {
+  g_acquire_thread(thread);
+  python::cover_this_thread();
+}
+
+void redirect_thread_entries() noexcept {
+  const Redirect redirects[] = {{"PyGILState_Ensure", reinterpret_cast<void*>(ensure)},
+                                {"PyEval_AcquireThread", reinterpret_cast<void*>(acquire_thread)}};
+  if (g_ensure && g_acquire_thread) redirect_imports(redirects, std::size(redirects));
+}
+
 // _imp.create_dynamic(spec, file=None): an extension module has been loaded, perhaps torch's.
 Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   Object* module = g_create_dynamic(self, args, count);
+  redirect_thread_entries();
   torch::attach_if_loaded();
   return module;
 }
@@ -167,6 +194,9 @@ void enter() noexcept {
     put_behind("_thread", "start_new_thread", &start_new_thread, g_start_new_thread);
     put_behind("_thread", "start_new", &start_new_thread, same);  // the old name of the same function
     put_behind("sys", "setprofile", &setprofile, g_setprofile);
+    g_ensure = reinterpret_cast<Ensure>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
+    g_acquire_thread = reinterpret_cast<AcquireThread>(dlsym(RTLD_DEFAULT, "PyEval_AcquireThread"));
+    redirect_thread_entries();
   }
   python::start_calls(session::config().python);
   torch::attach_if_loaded();

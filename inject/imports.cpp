@@ -1,0 +1,142 @@
+#include "inject/imports.h"
+
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace torchprof::inject {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint32_t kJumpSlot = R_X86_64_JUMP_SLOT, kGlobData = R_X86_64_GLOB_DAT;
+#elif defined(__aarch64__)
+constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT, kGlobData = R_AARCH64_GLOB_DAT;
+#else
+#error "inject/imports.cpp knows the relocations of x86-64 and AArch64"
+#endif
+
+struct Object {
+  ElfW(Addr) base = 0;
+  const ElfW(Sym) * symbols = nullptr;
+  const char* strings = nullptr;
+  struct Table {
+    const ElfW(Rela) * entries = nullptr;
+    size_t bytes = 0;
+  };
+  Table plt, data;
+  ElfW(Addr) relro_begin = 0;
+  ElfW(Addr) relro_end = 0;
+};
+
+// glibc relocates the addresses in a writable dynamic section; in a read-only one (the vDSO) they are offsets.
+template <class T>
+const T* at(ElfW(Addr) base, ElfW(Addr) value) noexcept {
+  return reinterpret_cast<const T*>(value < base ? base + value : value);
+}
+
+bool read_object(const dl_phdr_info& info, Object& object) noexcept {
+  object.base = info.dlpi_addr;
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+    if (segment.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.base + segment.p_vaddr);
+    if (segment.p_type == PT_GNU_RELRO) {
+      object.relro_begin = object.base + segment.p_vaddr;
+      object.relro_end = object.relro_begin + segment.p_memsz;
+    }
+  }
+  if (!dynamic) return false;
+  bool is_rela = true;
+  for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+    const ElfW(Addr) value = dynamic->d_un.d_ptr;
+    switch (dynamic->d_tag) {
+      case DT_SYMTAB:
+        object.symbols = at<ElfW(Sym)>(object.base, value);
+        break;
+      case DT_STRTAB:
+        object.strings = at<char>(object.base, value);
+        break;
+      case DT_JMPREL:
+        object.plt.entries = at<ElfW(Rela)>(object.base, value);
+        break;
+      case DT_PLTRELSZ:
+        object.plt.bytes = value;
+        break;
+      case DT_RELA:
+        object.data.entries = at<ElfW(Rela)>(object.base, value);
+        break;
+      case DT_RELASZ:
+        object.data.bytes = value;
+        break;
+      case DT_PLTREL:
+        is_rela = value == DT_RELA;
+        break;
+      default:
+        break;
+    }
+  }
+  return is_rela && object.symbols && object.strings;
+}
+
+void store(const Object& object, void** slot, void* value) noexcept {
+  const auto address = reinterpret_cast<ElfW(Addr)>(slot);
+  const auto page = static_cast<ElfW(Addr)>(sysconf(_SC_PAGESIZE));
+  auto* begin = reinterpret_cast<void*>(address & ~(page - 1));
+  // RELRO is applied to whole pages below its end.
+  const bool is_read_only = address >= object.relro_begin && address < (object.relro_end & ~(page - 1));
+  if (is_read_only && mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) return;
+  __atomic_store_n(slot, value, __ATOMIC_RELEASE);
+  if (is_read_only) mprotect(begin, page, PROT_READ);
+}
+
+struct Request {
+  const Redirect* redirects;
+  size_t count;
+};
+
+void redirect(const Object& object, const Object::Table& table, const Request& request) noexcept {
+  for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)); ++i) {
+    const ElfW(Rela)& entry = table.entries[i];
+    const auto type = static_cast<uint32_t>(ELF64_R_TYPE(entry.r_info));
+    if (type != kJumpSlot && type != kGlobData) continue;
+    const char* name = object.strings + object.symbols[ELF64_R_SYM(entry.r_info)].st_name;
+    for (size_t k = 0; k < request.count; ++k)
+      if (strcmp(name, request.redirects[k].symbol) == 0)
+        store(object, reinterpret_cast<void**>(object.base + entry.r_offset), request.redirects[k].replacement);
+  }
+}
+
+uint64_t g_seen = 0;  // dlpi_adds at the last visit
+
+int visit(dl_phdr_info* info, size_t, void* data) noexcept {
+  const auto& request = *static_cast<const Request*>(data);
+  // The executable has no name; the vDSO no file; we are the ones who must reach the real thing.
+  if (!info->dlpi_name || info->dlpi_name[0] != '/' || strstr(info->dlpi_name, "/libtorchprof.so")) return 0;
+  Object object;
+  if (!read_object(*info, object)) return 0;
+  redirect(object, object.plt, request);
+  redirect(object, object.data, request);
+  return 0;
+}
+
+int read_adds(dl_phdr_info* info, size_t, void* out) noexcept {
+  *static_cast<uint64_t*>(out) = info->dlpi_adds;
+  return 1;
+}
+
+}  // namespace
+
+void redirect_imports(const Redirect* redirects, size_t count) noexcept {
+  uint64_t adds = 0;
+  dl_iterate_phdr(read_adds, &adds);
+  if (adds == g_seen) return;
+  g_seen = adds;
+  Request request{redirects, count};
+  dl_iterate_phdr(visit, &request);
+}
+
+}  // namespace torchprof::inject

@@ -1,0 +1,23 @@
+// Redirects what loaded objects import, by their relocation entries (GOT and PLT slots).
+//
+// For symbols that a preloaded library cannot interpose because the executable itself defines them (a static libpython)
+// and for the case where there is no preloading at all. Source: the ELF specification and its x86-64 and AArch64
+// supplements; <link.h>, glibc.
+#pragma once
+
+#include <cstddef>
+
+namespace torchprof::inject {
+
+struct Redirect {
+  const char* symbol;
+  void* replacement;
+};
+
+// Visits the objects that have been loaded since the last call (all at the first) but the executable, the loader and
+// ourselves, and points their imports of these symbols to the replacements. A slot in a read-only (RELRO) page is made
+// writable for the moment of the store. One thread at a time; no lock is held while the program runs. Cheap where
+// nothing was loaded.
+void redirect_imports(const Redirect* redirects, size_t count) noexcept;
+
+}  // namespace torchprof::inject
