@@ -1,12 +1,13 @@
 """usage: under_torch_profiler.py OUT.json SCRIPT [ARG...]: runs a script as `python3 SCRIPT ARG...` would, under torch.profiler.
 
-OUT.json holds what it recorded, before any export:
+With - for OUT.json it runs in the same way, but without torch.profiler. OUT.json holds what was recorded, before any export:
     operators   [[name, scope, torch thread, forward thread, sequence number, start, end], ...]
-    tree        [[kind, name, [child, ...]], ...], kind "op", "annotation", "python" or "c"
+    tree        [[kind, name, torch thread, [child, ...]], ...], kind "op", "annotation", "python" or "c"
 
 A Python function's line in the tree is the one at which the frame stood, so a generator that is resumed has the line of its yield.
 Threads that Python starts are not there: torch.profiler sees its own thread and those of autograd.
 """
+import contextlib
 import json
 import os
 import sys
@@ -18,12 +19,21 @@ KINDS = {"TorchOp": "op", "PyCall": "python", "PyCCall": "c"}
 USER_SCOPE = 7
 
 
+def all_of(events):
+    for e in events:
+        yield e
+        yield from all_of(e.children)
+
+
 def operators(results):
+    # events() knows the forward thread but times in microseconds only; the tree has nanoseconds. Both are in order of time.
+    precise = sorted((e for e in all_of(results.experimental_event_tree()) if KINDS.get(str(e.tag).rpartition(".")[2]) == "op"),
+                     key=lambda e: e.start_time_ns)
     rows = []
-    for e in results.events():
-        start = e.start_ns() if hasattr(e, "start_ns") else e.start_us()
-        duration = e.duration_ns() if hasattr(e, "duration_ns") else e.duration_us()
-        rows.append([e.name(), int(e.scope()), e.start_thread_id(), e.fwd_thread_id(), e.sequence_nr(), start, start + duration])
+    for e, p in zip(results.events(), precise):
+        assert e.name() == p.name
+        rows.append([e.name(), int(e.scope()), e.start_thread_id(), e.fwd_thread_id(), e.sequence_nr(), p.start_time_ns, p.end_time_ns])
+    assert len(rows) == len(precise)
     return rows
 
 
@@ -41,11 +51,11 @@ def tree(events):
         if kind == "op" and str(e.extra_fields.scope).endswith("USER_SCOPE"):
             kind = "annotation"
         children = tree(e.children)
-        rows.extend([[kind, name_of(e), children]] if kind else children)
+        rows.extend([[kind, name_of(e), e.start_tid, children]] if kind else children)
     return rows
 
 
-def main():
+def record():
     out, script = sys.argv[1:3]
     sys.argv = sys.argv[2:]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
@@ -55,11 +65,16 @@ def main():
     with open(script) as text:
         code = compile(text.read(), script, "exec")
     status = 0
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler:
+    profiler = None
+    if out != "-":
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True)
+    with profiler or contextlib.nullcontext():
         try:
             exec(code, program.__dict__)
         except SystemExit as end:
             status = end.code
+    if not profiler:
+        return status
     sys.setrecursionlimit(10000)
     results = profiler.profiler.kineto_results
     with open(out, "w") as file:
@@ -68,4 +83,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(record())

@@ -59,9 +59,17 @@ def test_the_library_is_never_unloaded(library):
     assert re.search(r"\(FLAGS_1\).*NODELETE", read("readelf", "-d", library))
 
 
-def test_the_installed_tree_runs_where_it_is_moved(prefix, tmp_path):
-    moved = tmp_path / "somewhere else"
+def dry_run_of_a_copy(prefix, moved):
     subprocess.run(["cp", "-r", prefix, moved], check=True)
-    run = subprocess.run([moved / "bin" / "torchprof", "run", "--dry-run", "--", "true"], capture_output=True, text=True)
+    return subprocess.run([moved / "bin" / "torchprof", "run", "--dry-run", "--", "true"], capture_output=True, text=True)
+
+
+def test_the_installed_tree_runs_where_it_is_moved(prefix, tmp_path):
+    run = dry_run_of_a_copy(prefix, tmp_path / "elsewhere")
     assert run.returncode == 0, run.stderr
-    assert str(moved / "lib" / "torchprof" / "libtorchprof.so") in run.stdout
+    assert str(tmp_path / "elsewhere" / "lib" / "torchprof" / "libtorchprof.so") in run.stdout
+
+
+def test_a_place_that_ld_preload_cannot_name_is_refused(prefix, tmp_path):
+    run = dry_run_of_a_copy(prefix, tmp_path / "some where")
+    assert run.returncode == 125 and "LD_PRELOAD cannot hold a path with a space" in run.stderr
