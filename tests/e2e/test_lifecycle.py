@@ -1,9 +1,11 @@
 """The command under `torchprof run` lives and ends as it would alone: status, signals, terminal, descriptors, children."""
+import contextlib
 import json
 import os
 import pathlib
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -28,6 +30,10 @@ def wait_for(condition, what, timeout=30):
 
 def text_of(path):
     return path.read_text() if path.exists() else ""
+
+
+def state_of(pid):
+    return pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.fixture
@@ -73,11 +79,13 @@ def test_the_end_is_the_commands_own(run_torchprof, run_bare, program, ending):
     assert [process["command"] for process in info["processes"]] == [list(map(str, command))]
 
 
-def test_no_core_is_dumped_for_the_launcher(run_torchprof, tmp_path, program):
-    limit = "ulimit -c unlimited; exec \"$@\""
-    run = run_torchprof(["sh", "-c", limit, "-", "sh", "-c", "kill -ABRT $$"], cwd=tmp_path)
-    assert run.status == -signal.SIGABRT
-    assert len(list(tmp_path.glob("core*"))) <= 1, "one is the command's, if the kernel writes any here"
+def test_the_launcher_dumps_no_core_of_its_own(launcher, tmp_path):
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    process = subprocess.Popen([launcher, "run", "-o", "run", "sh", "-c", "kill -ABRT $$"], cwd=tmp_path, env=clean_environment(),
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, unlimited))
+    _, status = os.waitpid(process.pid, 0)
+    process.returncode = status
+    assert os.WTERMSIG(status) == signal.SIGABRT and not os.WCOREDUMP(status)
 
 
 def test_stdout_and_stdin_are_the_same_byte_for_byte(run_torchprof, run_bare, program):
@@ -120,7 +128,8 @@ COUNTS_SIGNALS = """
     print("ready", flush=True)
     while not seen:
         time.sleep(0.01)
-    time.sleep(0.3)
+    print("first", flush=True)
+    time.sleep(0.5)
     print(*seen, flush=True)
     """
 
@@ -131,7 +140,7 @@ def test_a_signal_to_the_launcher_reaches_the_command_once(start, program, name)
     process = start([PYTHON, program(textwrap.dedent(COUNTS_SIGNALS)), number])
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.communicate(timeout=60)[0] == "%d\n" % number
+    assert process.communicate(timeout=60)[0] == "first\n%d\n" % number
     assert process.returncode == 0
 
 
@@ -143,10 +152,24 @@ def test_a_signal_that_the_command_does_not_expect_ends_both(start):
     assert process.returncode == -signal.SIGTERM
 
 
+@contextlib.contextmanager
+def held_back(launcher_pid):
+    """The launcher gets to do what it will do only after the block: a second signal cannot melt into the first."""
+    os.kill(launcher_pid, signal.SIGSTOP)
+    wait_for(lambda: state_of(launcher_pid) == "T", "the stop")
+    yield
+    os.kill(launcher_pid, signal.SIGCONT)
+
+
 def test_a_signal_of_the_command_to_its_own_group_is_not_sent_back(start, program):
-    script = COUNTS_SIGNALS.replace("while not seen:", "import os; os.killpg(0, signal.SIGUSR1)\n    while not seen:")
-    process = start([PYTHON, program(textwrap.dedent(script)), int(signal.SIGUSR1)])
-    assert process.communicate(timeout=60)[0] == "ready\n%d\n" % signal.SIGUSR1
+    script = COUNTS_SIGNALS.replace("while not seen:", "sys.stdin.readline(); import os; os.killpg(0, signal.SIGUSR1)\n    while not seen:")
+    process = start([PYTHON, program(textwrap.dedent(script)), int(signal.SIGUSR1)], stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    with held_back(process.pid):
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "first\n"
+    assert process.communicate(timeout=60)[0] == "%d\n" % signal.SIGUSR1
 
 
 class Terminal:
@@ -204,9 +227,11 @@ def terminal(tmp_path):
 
 def test_ctrl_c_is_delivered_once(terminal, launcher, program, tmp_path):
     screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program(textwrap.dedent(COUNTS_SIGNALS)), "2")
-    screen.read_until("ready")
-    screen.type("\x03")
-    assert screen.read_until(r"\^C[2 ]+\n") == "\n^C2\n" and screen.wait() == 0
+    screen.read_until("ready\n")
+    with held_back(screen.pid):
+        screen.type("\x03")
+        assert screen.read_until("first\n") == "^Cfirst\n"
+    assert screen.read_until(r"[2 ]+\n") == "2\n" and screen.wait() == 0
     assert (tmp_path / "run" / "summary.txt").exists()
 
 
@@ -247,10 +272,6 @@ def test_ctrl_z_stops_both_and_fg_continues_both(terminal, launcher, program, tm
     shell.read_until("prompt> ")
     shell.type("echo status $?\n")
     shell.read_until("status 0\n")
-
-
-def state_of(pid):
-    return pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
 
 
 def test_sigcont_to_the_launcher_continues_a_stopped_command(start, program):
