@@ -107,7 +107,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
         "\ntrace: " + (dir.path() / name).string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
 
   for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
-  info["exported"] = out.is_complete;
+  info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();
   info["files"] = files;
   try {
     dir.write_info(info);

@@ -81,6 +81,11 @@ TEST_CASE("help is asked for only before the command") {
   CHECK_THROWS_AS(parse_report({"--help"}), HelpWanted);
 }
 
+TEST_CASE("--format takes every format that there is") {
+  for (const formats::Format& format : formats::all_formats())
+    CHECK(std::string(parse_run({"--format", std::string(format.name), "a"}).config.format) == format.name);
+}
+
 TEST_CASE("the formats of a list, without none") {
   CHECK(formats_named("kineto,table").size() == 2);
   CHECK(formats_named("table").front()->name == "table");
