@@ -51,6 +51,7 @@ bool read_object(const dl_phdr_info& info, Object& object) noexcept {
   }
   if (!dynamic) return false;
   bool is_rela = true;
+  size_t relative = 0;  // entries at the front that name no symbol: hundreds of thousands in libtorch
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
     const ElfW(Addr) value = dynamic->d_un.d_ptr;
     switch (dynamic->d_tag) {
@@ -72,6 +73,9 @@ bool read_object(const dl_phdr_info& info, Object& object) noexcept {
       case DT_RELASZ:
         object.data.bytes = value;
         break;
+      case DT_RELACOUNT:
+        relative = value;
+        break;
       case DT_PLTREL:
         is_rela = value == DT_RELA;
         break;
@@ -79,6 +83,9 @@ bool read_object(const dl_phdr_info& info, Object& object) noexcept {
         break;
     }
   }
+  if (relative * sizeof(ElfW(Rela)) > object.data.bytes) return false;
+  object.data.entries += relative;
+  object.data.bytes -= relative * sizeof(ElfW(Rela));
   return is_rela && object.symbols && object.strings;
 }
 
@@ -110,33 +117,50 @@ void redirect(const Object& object, const Object::Table& table, const Request& r
   }
 }
 
-uint64_t g_seen = 0;  // dlpi_adds at the last visit
+// Objects come in the order in which they were loaded. While none has been unloaded, those up to here have been
+// visited.
+struct Progress {
+  uint64_t adds = 0;
+  uint64_t subs = 0;
+  size_t visited = 0;
+};
+
+struct Walk {
+  Request request;
+  size_t index;
+  size_t skip;
+};
 
 int visit(dl_phdr_info* info, size_t, void* data) noexcept {
-  const auto& request = *static_cast<const Request*>(data);
+  auto& walk = *static_cast<Walk*>(data);
+  if (walk.index++ < walk.skip) return 0;
   // The executable has no name; the vDSO no file; we are the ones who must reach the real thing.
   if (!info->dlpi_name || info->dlpi_name[0] != '/' || strstr(info->dlpi_name, "/libtorchprof.so")) return 0;
   Object object;
   if (!read_object(*info, object)) return 0;
-  redirect(object, object.plt, request);
-  redirect(object, object.data, request);
+  redirect(object, object.plt, walk.request);
+  redirect(object, object.data, walk.request);
   return 0;
 }
 
-int read_adds(dl_phdr_info* info, size_t, void* out) noexcept {
-  *static_cast<uint64_t*>(out) = info->dlpi_adds;
+int read_counters(dl_phdr_info* info, size_t, void* out) noexcept {
+  auto& progress = *static_cast<Progress*>(out);
+  progress.adds = info->dlpi_adds;
+  progress.subs = info->dlpi_subs;
   return 1;
 }
 
 }  // namespace
 
 void redirect_imports(const Redirect* redirects, size_t count) noexcept {
-  uint64_t adds = 0;
-  dl_iterate_phdr(read_adds, &adds);
-  if (adds == g_seen) return;
-  g_seen = adds;
-  Request request{redirects, count};
-  dl_iterate_phdr(visit, &request);
+  static Progress last;
+  Progress now;
+  dl_iterate_phdr(read_counters, &now);
+  if (now.adds == last.adds && now.subs == last.subs) return;
+  Walk walk{{redirects, count}, 0, now.subs == last.subs ? last.visited : 0};
+  dl_iterate_phdr(visit, &walk);
+  now.visited = walk.index;
+  last = now;
 }
 
 }  // namespace torchprof::inject

@@ -189,7 +189,7 @@ void enter() noexcept {
   session::note_fact("python.version", api().version());
   leave_sys_path();
   if (!put_behind("_imp", "create_dynamic", &create_dynamic, g_create_dynamic)) watch_imports_by_audit();
-  if (api().minor <= 11) {
+  if (api().minor <= 11 && session::config().python != PythonLevel::kOff) {
     Function same = nullptr;
     put_behind("_thread", "start_new_thread", &start_new_thread, g_start_new_thread);
     put_behind("_thread", "start_new", &start_new_thread, same);  // the old name of the same function
