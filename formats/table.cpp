@@ -27,11 +27,14 @@ std::string print(const char* format, double value) {
   return {text, static_cast<size_t>(std::snprintf(text, sizeof(text), format, value))};
 }
 
-std::string time_text(double ns) {
+std::string duration_text(double ns) {
   if (ns < 1e6) return print("%.3f us", ns / 1e3);
   if (ns < 1e9) return print("%.3f ms", ns / 1e6);
-  return print("%.3f s ", ns / 1e9);
+  return print("%.3f s", ns / 1e9);
 }
+
+// In a column: all units are two wide.
+std::string time_text(double ns) { return duration_text(ns) + (ns < 1e9 ? "" : " "); }
 
 std::string count_text(uint64_t n) {
   std::string text = std::to_string(n);
@@ -43,7 +46,10 @@ std::string percent_text(int64_t part, int64_t whole) {
   return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-std::string plural(uint64_t n, const std::string& one) { return count_text(n) + " " + one + (n == 1 ? "" : "s"); }
+std::string plural(uint64_t n, const std::string& one) {
+  const char* ending = n == 1 ? "" : one.ends_with('s') ? "es" : "s";
+  return count_text(n) + " " + one + ending;
+}
 
 // ---- a table: right-aligned columns, then one of text that takes what is left of the line
 // ---------------------------------
@@ -320,7 +326,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
     slices += part.statistics.slices;
     report.parts.push_back({printable(part.pid), part.name, "", "", std::move(part.statistics)});
   }
-  report.headline = plural(report.parts.size(), "process") + ", " + time_text(static_cast<double>(file.wall_ns)) +
+  report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
   return render(report, options);
 }

@@ -1,0 +1,113 @@
+#include "formats/kineto_json.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "tests/unit/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using nlohmann::json;
+using test::SpoolBuilder;
+
+namespace {
+
+std::string kineto(const Trace& trace, Processes processes) {
+  std::string text;
+  Output out(text);
+  write_kineto(trace, processes, out);
+  out.commit();
+  return text;
+}
+
+// One step of training: a module, an annotation, a forward operator and its backward on another thread.
+void train(SpoolBuilder& b, uint32_t pid) {
+  const TrackId main = b.thread(pid, "pt_main_thread", 1), engine = b.thread(pid + 1, "pt_autograd_0", 2);
+  b.meta("python.version", "3.11.2");
+  b.source("python", SourceState::kOn, "PyEval_SetProfile on every thread");
+  b.source("operators", SourceState::kFailed, "no row for torch 9.9");
+  const FunctionId module = b.function("<module>"), call = b.function("/usr/lib/torch/nn/modules/module.py", 1190,
+                                                                      "_call_impl", 9, FunctionKind::kModuleCall);
+  const ObjectId linear = b.object("Linear");
+  b.on(main).at(1'000).frame(module).at(2'000).annotation(1, "ProfilerStep#0");
+  b.at(3'000).begin(call, linear).at(4'000).op(2, "aten::linear", {.sequence = 7, .handle = 31}).at(5'500).op_end(2);
+  b.c_begin("<built-in function len>").at(5'750).c_end().at(6'001).end(call);
+  b.on(engine).at(7'000).op(3, "autograd::engine::evaluate_function: AddmmBackward0", {.handle = 32});
+  b.at(7'100)
+      .op(4, "AddmmBackward0", {OpScope::kBackwardFunction, 7, 1, false, 33})
+      .at(8'000)
+      .op_end(4)
+      .at(8'100)
+      .op_end(3);
+  b.on(main).at(9'000).op_end(1).at(9'500).op(5, "aten::add");
+  b.clean_exit(10'000);
+}
+
+}  // namespace
+
+TEST_CASE("the trace of one process") {
+  SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});
+  train(b, 100);
+  const test::LoadedTrace trace(b);
+  const std::string text = kineto(*trace, trace->processes);
+  CHECK(json::parse(text).at("traceEvents").size() > 10);
+  // The version changes without the format.
+  test::check_golden("kineto.json", std::regex_replace(text, std::regex(R"("version":"[^"]*")"), R"("version":"*")"));
+}
+
+TEST_CASE("the merged trace of two processes that share a pid") {
+  SpoolBuilder first(100, {"sh"}), second(100, {"/usr/bin/python3", "train.py"});
+  train(first, 100);
+  train(second, 100);
+  second.header().start.realtime.value += 1;  // after exec
+  const SpoolBuilder* both[] = {&first, &second};
+  const test::LoadedTrace trace(both);
+  const std::string text = kineto(*trace, trace->processes);
+  std::set<uint64_t> pids, flows, external_ids, indices, python_ids;
+  const json parsed = json::parse(text);
+  for (const json& e : parsed.at("traceEvents")) {
+    if (e["ph"] == "s") CHECK(flows.insert(e["id"].get<uint64_t>()).second);
+    if (e["ph"] != "X" || e["cat"] == "Trace") continue;
+    pids.insert(e["pid"].get<uint64_t>());
+    const json& args = e["args"];
+    CHECK(indices.insert(args["Ev Idx"].get<uint64_t>()).second);
+    if (args.contains("External id")) CHECK(external_ids.insert(args["External id"].get<uint64_t>()).second);
+    if (args.contains("Python id")) CHECK(python_ids.insert(args["Python id"].get<uint64_t>()).second);
+  }
+  CHECK(pids == std::set<uint64_t>{100, 101});
+  CHECK(flows == std::set<uint64_t>{1, 2});
+  CHECK(external_ids.size() == 10);
+  CHECK(python_ids.size() == 6);
+  CHECK(parsed["torchprof"]["processes"].size() == 2);
+}
+
+TEST_CASE("hostile names come out as valid JSON, whole lines, no control characters") {
+  SpoolBuilder b(100, {"/bin/\"py\\thon\"\n"});
+  b.use_chunks_of(64 * 1024);
+  const TrackId track = b.thread(100, "\x01\xff");
+  const FunctionId f = b.function("C:\\x\"y\".py\n", 1, "\xc3(", 0);
+  b.source("so\nurce\xf0", SourceState::kFailed, "why\tnot\x80");
+  b.meta("\xff", "\xfe");
+  const std::string endless(kMaxString, '\x02');
+  b.on(track).at(10).begin(f).op(1, "<\x7f\x1b[31m>").op_end(1).op(2, endless).op_end(2).op(3, "").op_end(3).end(f);
+  const test::LoadedTrace trace(b);
+  const std::string text = kineto(*trace, trace->processes);
+  const json parsed = json::parse(text);  // also throws for bytes that are no UTF-8
+  for (const char c : text) REQUIRE((static_cast<unsigned char>(c) >= 0x20 || c == '\n'));
+  const json& events = parsed["traceEvents"];
+  CHECK(events[3]["name"] == "<\x7f\x1b[31m>");
+  CHECK(events[4]["name"].get<std::string>().size() > 5000);
+  CHECK(events[5]["name"] == "<unknown>");
+  CHECK(events[6]["name"] == "C:\\x\"y\".py\n(1): \xef\xbf\xbd(");
+}
+
+TEST_CASE("a trace of nothing has its frame and its tail") {
+  SpoolBuilder b;
+  const test::LoadedTrace trace(b);
+  const json parsed = json::parse(kineto(*trace, trace->processes));
+  CHECK(parsed["traceEvents"].size() == 3 + 4);
+  CHECK(json::parse(kineto(*trace, {}))["traceEvents"].size() == 4);
+}

@@ -1,0 +1,115 @@
+#include "formats/output.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "formats/error.h"
+#include "tests/unit/spool_builder.h"
+
+using namespace torchprof;
+using formats::Output;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string gunzip(const fs::path& file) {
+  std::string text;
+  gzFile in = gzopen(file.c_str(), "rb");
+  char buffer[4096];
+  for (int n = 0; (n = gzread(in, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+  gzclose(in);
+  return text;
+}
+
+std::string noise(size_t size) {
+  std::string text;
+  for (uint64_t x = 88172645463325252; text.size() < size;) {
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    text += static_cast<char>(x);
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a file appears under its name when it is complete") {
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.txt";
+  Output out(file);
+  out.write("hello ");
+  char* at = out.reserve(5);
+  std::copy_n("world", 5, at);
+  out.advance(at + 5);
+  CHECK(out.bytes_in() == 11);
+  CHECK_FALSE(fs::exists(file));
+  out.commit();
+  CHECK(test::read_file(file) == "hello world");
+  CHECK(out.bytes_out() == 11);
+  CHECK_FALSE(fs::exists(directory / "x.txt.tmp"));
+}
+
+TEST_CASE("a name that ends in .gz makes one gzip member of all that was written") {
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.json.gz";
+  const std::string text = noise(1'000'000) + std::string(3'000'000, 'a');
+  Output out(file);
+  out.write(text);
+  out.commit();
+  CHECK(gunzip(file) == text);
+  CHECK(out.bytes_in() == text.size());
+  CHECK(out.bytes_out() == fs::file_size(file));
+  const std::string raw = test::read_file(file);
+  CHECK(raw.substr(0, 3) == "\x1f\x8b\x08");
+  uint32_t size = 0;  // of the last member: all of it, so there is one
+  std::copy_n(raw.data() + raw.size() - 4, 4, reinterpret_cast<char*>(&size));
+  CHECK(size == text.size());
+}
+
+TEST_CASE("what was there before stays when a writer gives up") {
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.txt";
+  std::ofstream(file) << "before";
+  { Output(file).write("after"); }
+  CHECK(test::read_file(file) == "before");
+  CHECK_FALSE(fs::exists(directory / "x.txt.tmp"));
+}
+
+TEST_CASE("memory takes what a file would") {
+  std::string text = "> ";
+  Output out(text);
+  out.write(std::string(600'000, 'x'));
+  out.commit();
+  CHECK(text.size() == 600'002);
+}
+
+TEST_CASE("a directory that is not there is one clear error") {
+  CHECK_THROWS_WITH_AS(Output("/nonexistent/x.txt"), "cannot create /nonexistent/x.txt: No such file or directory",
+                       Error);
+}
+
+TEST_CASE("a file that cannot grow is one clear error and leaves nothing behind") {
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.json.gz";
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{100'000, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string message;
+  try {
+    Output out(file);
+    out.write(noise(2'000'000));
+    out.commit();
+  } catch (const Error& error) {
+    message = error.what();
+    CHECK(error.status == 125);
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(message == "cannot write " + file.string() + ": File too large");
+  CHECK(fs::is_empty(directory.path()));
+}

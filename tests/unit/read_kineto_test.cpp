@@ -1,0 +1,147 @@
+#include "formats/read_kineto.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "formats/error.h"
+#include "formats/format.h"
+#include "formats/table.h"
+#include "tests/unit/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path write(const fs::path& file, std::string_view text) {
+  std::ofstream(file, std::ios::binary) << text;
+  return file;
+}
+
+std::string error_of(const fs::path& file) {
+  try {
+    read_kineto(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("our own trace file gives the totals of the spool that it was made from") {
+  test::SpoolBuilder b(100);
+  b.thread(100, "python3", 1);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  for (uint64_t i = 0; i < 50; ++i) {
+    const uint64_t t = i * 1'000'000;
+    b.at(t)
+        .begin(f)
+        .at(t + 100)
+        .begin(f)
+        .at(t + 200)
+        .op(1, "aten::add")
+        .at(t + 250)
+        .op(2, "aten::empty")
+        .at(t + 300)
+        .op_end(2);
+    b.at(t + 400).op_end(1).begin(g).at(t + 450).end(g).at(t + 500).end(f).at(t + 1000).end(f);
+    b.annotation(3, "Optimizer.step#SGD.step").at(t + 1500 + i * 10).op_end(3);
+  }
+  const test::LoadedTrace trace(b);
+  const Statistics expected = statistics_of(trace->processes[0]);
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.pt.trace.json.gz";
+  write_file(*find_format("kineto"), *trace, trace->processes, file);
+  const TraceFile read = read_kineto(file);
+  REQUIRE(read.processes.size() == 1);
+  CHECK(read.processes[0].pid == "100");
+  CHECK(read.processes[0].name == "python3");
+  const Statistics& got = read.processes[0].statistics;
+  CHECK(got.operators.size() == 3);
+  for (const auto& [name, tally] : expected.operators) {
+    CAPTURE(name);
+    CHECK(got.operators.at(name).self_ns == tally.self_ns);
+    CHECK(got.operators.at(name).total_ns == tally.total_ns);
+    CHECK(got.operators.at(name).calls == tally.calls);
+  }
+  CHECK(got.python.at("test.py(1): f").total_ns == 50'000);
+  CHECK(got.python.at("test.py(1): f").self_ns == 50'000 - 2'500);
+  CHECK(got.steps.count == 50);
+  CHECK(got.steps.ns == expected.steps.ns);
+  CHECK(got.steps.ended_by == "Optimizer.step#SGD.step");
+}
+
+TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
+  test::TemporaryDirectory directory;
+  const TraceFile read = read_kineto(write(directory / "x.json", R"json({
+    "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "distributedInfo": {"rank": 0, "pg_config": [[1]]},
+    "traceEvents": [
+      {"ph":"M","name":"process_name","pid":7,"tid":0,"ts":1.0,"args":{"name":"python"}},
+      {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":20,"dur":30,"args":{"Input Dims":[[2,3],[]],"name":"x","ts":5}},
+      {"ph":"X","cat":"cpu_op","name":"aten::matmul","pid":7,"tid":7,"ts":10.5,"dur":50.25},
+      {"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":7,"tid":7,"ts":0,"dur":100},
+      {"ph":"X","cat":"user_annotation","name":"ProfilerStep#4","pid":7,"tid":7,"ts":100,"dur":200},
+      {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":20,"dur":30},
+      {"ph":"X","cat":"Trace","name":"PyTorch Profiler (0)","pid":"Spans","tid":"PyTorch Profiler","ts":0,"dur":500},
+      {"ph":"i","name":"Record Window End","pid":"","tid":"","ts":500}],
+    "traceName": "x"})json"));
+  REQUIRE(read.processes.size() == 1);
+  const Statistics& s = read.processes[0].statistics;
+  CHECK(read.processes[0].name == "python");
+  CHECK(s.operators.at("aten::matmul").self_ns == 20'250);
+  CHECK(s.operators.at("aten::mm").total_ns == 30'000);
+  CHECK(s.operators.at("ProfilerStep*").calls == 2);
+  CHECK(s.steps.ns == std::vector<int64_t>{100'000, 200'000});
+  CHECK(read.wall_ns == 300'000);
+}
+
+TEST_CASE("the bare list that torch writes without Kineto") {
+  test::TemporaryDirectory directory;
+  const TraceFile read = read_kineto(write(
+      directory / "x.json",
+      R"([{"name": "aten::add", "ph": "X", "ts": 573, "dur": 49, "tid": 1, "pid": "CPU functions", "args": {}}])"));
+  REQUIRE(read.processes.size() == 1);
+  CHECK(read.processes[0].pid == "CPU functions");
+  CHECK(read.processes[0].statistics.operators.at("aten::add").self_ns == 49'000);
+}
+
+TEST_CASE("what cannot be read is one clear error") {
+  test::TemporaryDirectory directory;
+  const auto prefix = [&](const char* name) { return "cannot read the trace " + (directory / name).string() + ": "; };
+  CHECK(error_of(directory / "none.json") == prefix("none.json") + "No such file or directory");
+  CHECK(error_of(write(directory / "empty.json", "")).find(prefix("empty.json") + "at byte 1: ") == 0);
+  CHECK(error_of(write(directory / "text.json", "hello")).find(prefix("text.json") + "at byte 1: ") == 0);
+  CHECK(error_of(write(directory / "cut.json", R"({"traceEvents":[{"ph":"X","na)"))
+            .find(prefix("cut.json") + "at byte ") == 0);
+  CHECK(error_of(write(directory / "other.json", R"({"a":1})")) == prefix("other.json") + "it has no traceEvents");
+  CHECK(error_of(write(directory / "more.json", R"({"traceEvents":[]} x)")).find(prefix("more.json") + "at byte ") ==
+        0);
+  CHECK(error_of(write(directory / "utf.json", "[{\"name\":\"\xff\"}]")).find(prefix("utf.json") + "at byte ") == 0);
+  const fs::path whole = directory / "whole.json.gz";
+  {
+    Output out(whole);
+    out.write("{\"traceEvents\":[" + std::string(100'000, ' ') + "]}");
+    out.commit();
+  }
+  const std::string bytes = test::read_file(whole);
+  CHECK(error_of(whole) == "no error");
+  for (const size_t size : {bytes.size() - 4, bytes.size() / 2, size_t{12}}) {
+    CHECK(error_of(write(directory / "cut.gz", bytes.substr(0, size))) ==
+          prefix("cut.gz") + "the compressed file is cut off");
+  }
+}
+
+TEST_CASE("hostile JSON ends in an error or in totals, never in a crash") {
+  test::TemporaryDirectory directory;
+  for (const char* text :
+       {R"([{"ph":"X","name":"a","ts":1e300,"dur":1},{"ph":"X","name":"a","ts":1,"dur":-5},{"ph":"X","ts":0,"dur":0}])",
+        R"({"traceEvents":{"ph":"X"}})", R"([[[[[{"ph":"X","ts":1,"dur":2}]]]]])",
+        R"({"a":{"traceEvents":[{"ph":"X"}]}})", R"([{"ph":"X","cat":[],"ts":"5","dur":"7","pid":{},"tid":null}])",
+        R"([{"name":{"name":1}}])", "[]", "{}", "1"}) {
+    CAPTURE(text);
+    CHECK(error_of(write(directory / "x.json", text)).size() > 0);
+  }
+}

@@ -1,0 +1,35 @@
+#include "tracer/record.h"
+
+#include <doctest/doctest.h>
+
+using namespace torchprof;
+
+TEST_CASE("a record header keeps kind, length and time apart at their largest") {
+  const auto h = RecordHeader::make(Kind::ThreadEnd, RecordHeader::kMaxWords, RecordHeader::kMaxTime);
+  CHECK(h.kind() == Kind::ThreadEnd);
+  CHECK(h.words() == 4095);
+  CHECK(h.bytes() == 4095 * 8);
+  CHECK(h.time() == (uint64_t{1} << 44) - 1);
+  CHECK(!ShortRecord::is_short(h.bits));
+}
+
+TEST_CASE("a short record keeps kind, value and time apart at their largest") {
+  const auto r = ShortRecord::make(kShortKindOf<CCallBegin>, ShortRecord::kMaxValue, ShortRecord::kMaxTime);
+  CHECK(ShortRecord::is_short(r.bits));
+  CHECK(r.long_kind() == Kind::CCallBegin);
+  CHECK(r.value() == (1u << 20) - 1);
+  CHECK(r.time() == (uint64_t{1} << 36) - 1);
+  CHECK(ShortRecord::make(255, 1, 1).long_kind() == Kind{});
+}
+
+TEST_CASE("kinds and sizes on disk never change") {
+  CHECK(fixed_size(static_cast<Kind>(1)) == sizeof(StringDef));
+  CHECK(fixed_size(static_cast<Kind>(4)) == 40);
+  CHECK(fixed_size(static_cast<Kind>(32)) == sizeof(PythonBegin));
+  CHECK(fixed_size(static_cast<Kind>(64)) == 48);
+  CHECK(fixed_size(static_cast<Kind>(65)) == sizeof(OpEnd));
+  CHECK(fixed_size(static_cast<Kind>(96)) == 8);
+  CHECK(fixed_size(static_cast<Kind>(31)) == 0);
+  CHECK(is_definition(Kind::SourceDef));
+  CHECK(!is_definition(Kind::PythonBegin));
+}

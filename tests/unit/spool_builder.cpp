@@ -1,0 +1,237 @@
+#include "tests/unit/spool_builder.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace torchprof::test {
+namespace fs = std::filesystem;
+
+SpoolBuilder::SpoolBuilder(uint32_t pid, std::vector<std::string> command) {
+  header_.magic = kSpoolMagic;
+  header_.version = kSpoolVersion;
+  header_.chunk_size = kTestChunkSize;
+  header_.pid = pid;
+  header_.parent_pid = 1;
+  header_.start = {{kStartTicks}, static_cast<int64_t>(kStartTicks), {kStartNs}};
+  header_.clock = ClockSource::kMonotonic;
+  std::strcpy(header_.host, "box");
+  for (const std::string& argument : command) {
+    std::memcpy(header_.command + header_.command_size, argument.c_str(), argument.size() + 1);
+    header_.command_size += static_cast<uint32_t>(argument.size()) + 1;
+  }
+}
+
+void SpoolBuilder::clean_exit(uint64_t at) {
+  header_.clean_exit = 1;
+  header_.last_ticks = ticks(at);
+  header_.last_monotonic = header_.start.monotonic + static_cast<int64_t>(at);
+  header_.last_realtime = header_.start.realtime.value + static_cast<int64_t>(at);
+}
+
+void SpoolBuilder::use_tsc(uint64_t ticks_per_ns) {
+  header_.clock = ClockSource::kTsc;
+  ticks_per_ns_ = ticks_per_ns;
+}
+
+void SpoolBuilder::use_chunks_of(uint32_t bytes) { header_.chunk_size = bytes; }
+
+void SpoolBuilder::append(bool definition, Kind kind, std::vector<std::byte> record) {
+  const TrackId track = definition ? TrackId{} : track_;
+  record.resize((record.size() + 7) / 8 * 8);
+  const size_t capacity = header_.chunk_size - sizeof(ChunkHeader);
+  REQUIRE(record.size() <= capacity);
+  const auto open = open_chunk_.find(track.value);
+  if (open == open_chunk_.end() || chunks_[open->second].records.size() + record.size() > capacity) {
+    const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
+    open_chunk_[track.value] = chunks_.size();
+    const auto chunk_kind = definition ? ChunkKind::kDefinitions : ChunkKind::kEvents;
+    chunks_.push_back({chunk_kind, track, sequence, now_, {}});
+  }
+  Chunk& chunk = chunks_[open_chunk_[track.value]];
+  const auto header =
+      RecordHeader::make(kind, record.size() / 8, definition ? 0 : (now_ - chunk.base_ns) * ticks_per_ns_);
+  std::memcpy(record.data(), &header, sizeof(header));
+  chunk.records.insert(chunk.records.end(), record.begin(), record.end());
+}
+
+template <class R>
+void SpoolBuilder::define(R record, std::string_view text) {
+  std::vector<std::byte> bytes(sizeof(R) + text.size());
+  std::memcpy(bytes.data(), &record, sizeof(R));
+  if (!text.empty()) std::memcpy(bytes.data() + sizeof(R), text.data(), text.size());
+  append(true, kKindOf<R>, std::move(bytes));
+}
+
+template <class R>
+SpoolBuilder& SpoolBuilder::event(R record) {
+  std::vector<std::byte> bytes(sizeof(R));
+  std::memcpy(bytes.data(), &record, sizeof(R));
+  append(false, kKindOf<R>, std::move(bytes));
+  return *this;
+}
+
+SpoolBuilder& SpoolBuilder::raw(uint8_t kind, const std::vector<uint64_t>& payload) {
+  std::vector<std::byte> bytes(8 + 8 * payload.size());
+  if (!payload.empty()) std::memcpy(bytes.data() + 8, payload.data(), 8 * payload.size());
+  append(false, static_cast<Kind>(kind), std::move(bytes));
+  return *this;
+}
+
+StringId SpoolBuilder::string(std::string_view text) {
+  if (const auto it = strings_.find(text); it != strings_.end()) return it->second;
+  const StringId id{static_cast<uint32_t>(strings_.size()) + 1};
+  strings_.emplace(text, id);
+  define(StringDef{.header = {}, .id = id, .length = static_cast<uint32_t>(text.size())}, text);
+  return id;
+}
+
+TrackId SpoolBuilder::thread(uint32_t tid, std::string_view name, uint64_t torch_thread) {
+  const TrackId track{++threads_};
+  define(ThreadDef{.header = {}, .track = track, .tid = tid, .name = string(name), .pad = 0});
+  if (torch_thread != 0) define(TorchThreadDef{.header = {}, .track = track, .pad = 0, .torch_thread = torch_thread});
+  return track_ = track;
+}
+
+FunctionId SpoolBuilder::function(std::string_view file, uint32_t line, std::string_view name, uint16_t trim,
+                                  FunctionKind kind) {
+  FunctionDef def{};
+  def.id = {++functions_};
+  def.name = string(name);
+  def.file = string(file);
+  def.line = line;
+  def.trim = trim;
+  def.kind = kind;
+  define(def);
+  return def.id;
+}
+
+FunctionId SpoolBuilder::function(std::string_view name) { return function("test.py", 1, name); }
+
+ObjectId SpoolBuilder::object(std::string_view class_name, ObjectKind kind) {
+  ObjectDef def{};
+  def.id = {++objects_};
+  def.class_name = string(class_name);
+  def.kind = kind;
+  define(def);
+  return def.id;
+}
+
+void SpoolBuilder::meta(std::string_view key, std::string_view value) {
+  define(MetaDef{.header = {}, .key = string(key), .value = string(value)});
+}
+
+void SpoolBuilder::source(std::string_view name, SourceState state, std::string_view detail) {
+  define(SourceDef{.header = {}, .source = string(name), .detail = string(detail), .state = state, .pad = {}});
+}
+
+SpoolBuilder& SpoolBuilder::on(TrackId track) {
+  track_ = track;
+  return *this;
+}
+
+SpoolBuilder& SpoolBuilder::at(uint64_t ns) {
+  now_ = ns;
+  return *this;
+}
+
+SpoolBuilder& SpoolBuilder::begin(FunctionId function, ObjectId object) {
+  return event(PythonBegin{.header = {}, .function = function, .object = object});
+}
+SpoolBuilder& SpoolBuilder::end(FunctionId function) {
+  return event(PythonEnd{.header = {}, .function = function, .pad = 0});
+}
+SpoolBuilder& SpoolBuilder::frame(FunctionId function, ObjectId object) {
+  return event(PythonFrame{.header = {}, .function = function, .object = object});
+}
+SpoolBuilder& SpoolBuilder::sync() { return event(PythonSync{}); }
+SpoolBuilder& SpoolBuilder::c_begin(std::string_view name) {
+  return event(CCallBegin{.header = {}, .name = string(name), .pad = 0});
+}
+SpoolBuilder& SpoolBuilder::c_end() { return event(CCallEnd{}); }
+
+SpoolBuilder& SpoolBuilder::op(uint64_t key, std::string_view name, Op op) {
+  OpBegin record{};
+  record.name = string(name);
+  record.scope = op.scope;
+  record.is_async = op.is_async;
+  record.sequence = op.sequence;
+  record.handle = op.handle;
+  record.fwd_thread = op.fwd_thread;
+  record.key = key;
+  return event(record);
+}
+SpoolBuilder& SpoolBuilder::annotation(uint64_t key, std::string_view name) {
+  return op(key, name, {.scope = OpScope::kUserScope});
+}
+SpoolBuilder& SpoolBuilder::op_end(uint64_t key) { return event(OpEnd{.header = {}, .key = key}); }
+SpoolBuilder& SpoolBuilder::thread_end() { return event(ThreadEnd{}); }
+
+std::vector<std::byte> SpoolBuilder::bytes() const {
+  std::vector<std::byte> file(kFileHeaderSize + chunks_.size() * header_.chunk_size);
+  std::memcpy(file.data(), static_cast<const void*>(&header_), sizeof(header_));
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    const Chunk& chunk = chunks_[i];
+    ChunkHeader header{};
+    header.magic = kChunkMagic;
+    header.kind = chunk.kind;
+    header.track = chunk.track;
+    header.sequence = chunk.sequence;
+    header.committed = static_cast<uint32_t>(chunk.records.size());
+    const auto base_ns = static_cast<int64_t>(chunk.base_ns);
+    header.base = {{ticks(chunk.base_ns)}, header_.start.monotonic + base_ns, {header_.start.realtime.value + base_ns}};
+    std::byte* at = file.data() + kFileHeaderSize + i * header_.chunk_size;
+    std::memcpy(at, static_cast<const void*>(&header), sizeof(header));
+    if (!chunk.records.empty()) std::memcpy(at + sizeof(header), chunk.records.data(), chunk.records.size());
+  }
+  return file;
+}
+
+void SpoolBuilder::write(const fs::path& file) const {
+  const auto content = bytes();
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (fs::temp_directory_path() / "torchprof-test-XXXXXX").string();
+  REQUIRE(mkdtemp(name.data()) != nullptr);
+  path_ = name;
+}
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+LoadedTrace::LoadedTrace(std::span<const SpoolBuilder* const> spools) {
+  std::vector<fs::path> files;
+  for (const SpoolBuilder* spool : spools) {
+    files.push_back(directory_ / (std::to_string(files.size()) + ".spool"));
+    spool->write(files.back());
+  }
+  trace_ = formats::load(files);
+}
+LoadedTrace::LoadedTrace(const SpoolBuilder& spool) : LoadedTrace(std::vector<const SpoolBuilder*>{&spool}) {}
+
+std::string read_file(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  REQUIRE_MESSAGE(in, "cannot read ", file.string());
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void check_golden(const std::string& name, const std::string& text) {
+  const fs::path file = fs::path(GOLDEN_DIRECTORY) / name;
+  if (std::getenv("TORCHPROF_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(file, std::ios::binary) << text;
+    return;
+  }
+  CHECK_MESSAGE(text == read_file(file), name, " differs; TORCHPROF_UPDATE_GOLDEN=1 writes it anew");
+}
+
+}  // namespace torchprof::test

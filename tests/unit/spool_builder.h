@@ -1,0 +1,129 @@
+// Writes spools for tests of the reader's half: what the recorder would write, and what it never would.
+//
+// Time is in nanoseconds since the spool was opened; the recording clock is CLOCK_MONOTONIC unless a test says
+// otherwise. Chunks are small, so that a handful of records takes several.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/trace.h"
+#include "tracer/record.h"
+#include "tracer/spool.h"
+
+namespace torchprof::test {
+
+inline constexpr int64_t kStartNs = 1'750'000'000'000'000'000;  // when a test's process starts: Unix, in ns
+inline constexpr uint64_t kStartTicks = 5'000'000'000;
+inline constexpr uint32_t kTestChunkSize = 4096;
+
+class SpoolBuilder {
+ public:
+  explicit SpoolBuilder(uint32_t pid = 100, std::vector<std::string> command = {"/usr/bin/python3", "train.py"});
+
+  FileHeader& header() { return header_; }
+  void use_tsc(uint64_t ticks_per_ns);  // before the first record
+  void use_chunks_of(uint32_t bytes);   // likewise; a record must fit into one
+  void clean_exit(uint64_t at);
+
+  StringId string(std::string_view text);
+  TrackId thread(uint32_t tid, std::string_view name = "python3", uint64_t torch_thread = 0);
+  FunctionId function(std::string_view file, uint32_t line, std::string_view name, uint16_t trim = 0,
+                      FunctionKind kind = FunctionKind::kFunction);
+  FunctionId function(std::string_view name);  // in "test.py", line 1
+  ObjectId object(std::string_view class_name, ObjectKind kind = ObjectKind::kModule);
+  void meta(std::string_view key, std::string_view value);
+  void source(std::string_view name, SourceState state, std::string_view detail);
+
+  // Events of the thread that on() named last, at the time that at() named last.
+  SpoolBuilder& on(TrackId track);
+  SpoolBuilder& at(uint64_t ns);
+  SpoolBuilder& begin(FunctionId function, ObjectId object = {});
+  SpoolBuilder& end(FunctionId function);
+  SpoolBuilder& frame(FunctionId function, ObjectId object = {});
+  SpoolBuilder& sync();
+  SpoolBuilder& c_begin(std::string_view name);
+  SpoolBuilder& c_end();
+  struct Op {
+    OpScope scope = OpScope::kFunction;
+    int64_t sequence = -1;
+    uint64_t fwd_thread = 0;
+    bool is_async = false;
+    uint64_t handle = 0;
+  };
+  SpoolBuilder& op(uint64_t key, std::string_view name, Op op);
+  SpoolBuilder& op(uint64_t key, std::string_view name) { return this->op(key, name, Op{}); }
+  SpoolBuilder& annotation(uint64_t key, std::string_view name);
+  SpoolBuilder& op_end(uint64_t key);
+  SpoolBuilder& thread_end();
+  // Any words as one record of the current track: the header is made of `kind`, the length and the current time.
+  SpoolBuilder& raw(uint8_t kind, const std::vector<uint64_t>& payload);
+
+  // The file so far, 8-byte aligned.
+  std::vector<std::byte> bytes() const;
+  void write(const std::filesystem::path& file) const;
+
+ private:
+  struct Chunk {
+    ChunkKind kind;
+    TrackId track;
+    uint32_t sequence;
+    uint64_t base_ns;
+    std::vector<std::byte> records;
+  };
+  uint64_t ticks(uint64_t ns) const { return header_.start.ticks.value + ns * ticks_per_ns_; }
+  void append(bool definition, Kind kind, std::vector<std::byte> record);
+  template <class R>
+  SpoolBuilder& event(R record);
+  template <class R>
+  void define(R record, std::string_view text = {});
+
+  FileHeader header_{};
+  std::vector<Chunk> chunks_;
+  std::map<uint32_t, size_t> open_chunk_;  // by track, 0 for definitions
+  std::map<std::string, StringId, std::less<>> strings_;
+  uint32_t threads_ = 0, functions_ = 0, objects_ = 0;
+  TrackId track_;
+  uint64_t now_ = 0;
+  uint64_t ticks_per_ns_ = 1;
+};
+
+// A directory that goes away with the test.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The spools, each written to a file of its own, and loaded.
+class LoadedTrace {
+ public:
+  explicit LoadedTrace(std::span<const SpoolBuilder* const> spools);
+  explicit LoadedTrace(const SpoolBuilder& spool);
+  const formats::Trace& operator*() const { return trace_; }
+  const formats::Trace* operator->() const { return &trace_; }
+
+ private:
+  TemporaryDirectory directory_;
+  formats::Trace trace_;
+};
+
+std::string read_file(const std::filesystem::path& file);
+
+// Compares with a golden file; TORCHPROF_UPDATE_GOLDEN=1 writes it instead, for people to look at the difference.
+void check_golden(const std::string& name, const std::string& text);
+
+}  // namespace torchprof::test
