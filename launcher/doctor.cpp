@@ -108,7 +108,7 @@ Trial try_out(const fs::path& python, const Library& library, const Config& conf
 
 void line(const char* name, const std::string& text) { printf("%-12s%s\n", name, text.c_str()); }
 
-void describe_machine(const Config& config, const Library& library) {
+void describe_machine(const Library& library) {
   utsname system{};
   uname(&system);
   line("machine", std::string(system.nodename) + ", " + system.sysname + " " + system.release + " " + system.machine +
@@ -118,18 +118,28 @@ void describe_machine(const Config& config, const Library& library) {
   std::error_code error;
   if (!fs::is_directory(library.python, error)) line("", "the second way in is missing: " + library.python.string());
   line("rights", "none needed: no ptrace, no root, no capability");
-  line("clock", clock::choose() == ClockSource::kTsc ? "the processor's own counter (TSC), which this kernel trusts"
-                                                     : "CLOCK_MONOTONIC, some 15 ns an event slower than the "
-                                                       "processor's counter, which this kernel does not trust");
-  const fs::path output = output_path(config);
-  fs::path existing = output;
-  while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  line("clock", clock::choose() == ClockSource::kTsc
+                    ? "the processor's own counter (TSC), which this kernel trusts"
+                    : "CLOCK_MONOTONIC, some 15 ns an event slower than the processor's counter, which this kernel "
+                      "does not trust");
+}
+
+// Whether a run directory can be made where it is to be.
+bool describe_output(const Config& config) {
+  std::error_code error;
+  fs::path place = output_path(config);
+  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
   struct statvfs room {};
-  if (access(existing.c_str(), W_OK) != 0)
-    line("output", existing.string() + ": " + std::strerror(errno) + "; name a place with -o or TORCHPROF_OUTPUT");
-  else if (statvfs(existing.c_str(), &room) == 0)
-    line("output", existing.string() + ", " + bytes_text(room.f_bavail * room.f_frsize) +
-                       " free; each process may write " + bytes_text(config.max_size) + " (--max-size)");
+  const bool is_writable = access(place.c_str(), W_OK | X_OK) == 0 && statvfs(place.c_str(), &room) == 0;
+  const unsigned long long free = room.f_bavail * room.f_frsize;
+  if (is_writable && free > 0) {
+    line("output", place.string() + ", " + bytes_text(free) + " free; each process may write " +
+                       bytes_text(config.max_size) + " (--max-size)");
+    return true;
+  }
+  line("output", place.string() + ": " + (is_writable ? "nothing can be stored there" : std::strerror(errno)) +
+                     "; name another place with -o or TORCHPROF_OUTPUT");
+  return false;
 }
 
 std::string how_it_ended(const Trial& trial) {
@@ -198,7 +208,8 @@ int doctor(const Arguments& arguments) {
   ErrorText error;
   if (!from_environment(config, error)) throw Error(error.text);
   const Library library = find_library();
-  describe_machine(config, library);
+  describe_machine(library);
+  const bool has_place = describe_output(config);
   if (disabled_by_environment()) line("off", "TORCHPROF_DISABLE is set: nothing is captured");
   bool has_torch = false;
   bool works = examine(command.empty() ? "python3" : command.front(), library, config, has_torch);
@@ -206,7 +217,7 @@ int doctor(const Arguments& arguments) {
     printf("\nThe first python3 on PATH has no torch; the system's:\n");
     works = examine("/usr/bin/python3", library, config, has_torch) || works;
   }
-  works = works && !disabled_by_environment();
+  works = works && has_place && !disabled_by_environment();
   printf("\n%s\n", works ? "A capture would work." : "A capture would not work.");
   return works ? 0 : 1;
 }

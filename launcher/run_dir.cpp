@@ -51,7 +51,7 @@ fs::path output_path(const Config& config) {
   if (!expand_output(config.output, expanded, sizeof(expanded), error)) throw Error(error.text);
   std::error_code code;
   fs::path path = fs::absolute(expanded, code).lexically_normal();
-  if (code) throw Error("output '" + std::string(expanded) + "': " + code.message());
+  if (code) throw Error("output '" + std::string(expanded) + "': the working directory: " + code.message());
   if (!path.has_filename()) path = path.parent_path();  // "name/"
   return path;
 }

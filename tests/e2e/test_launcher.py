@@ -433,16 +433,19 @@ def test_doctor_of_every_python(torchprof, python):
 
 
 DOCTOR_SAYS_NO = {
-    "no such command": (["nowhere-to-be-found"], "there is no such command"),
-    "a broken python": (["./python3"], "ended with status 9"),
+    "no such command": (["nowhere-to-be-found"], {}, "there is no such command"),
+    "a broken python": (["./python3"], {}, "ended with status 9: broken"),
+    "nowhere to write": ([PYTHON], {"TORCHPROF_OUTPUT": "/proc/x"}, "/proc: nothing can be stored there; name another place"),
+    "all switched off": ([PYTHON], {"TORCHPROF_PYTHON": "off", "TORCHPROF_OPS": "off"}, "the library recorded nothing in it"),
+    "disabled": ([PYTHON], {"TORCHPROF_DISABLE": "1"}, "TORCHPROF_DISABLE is set: nothing is captured"),
 }
 
 
 @pytest.mark.parametrize("case", DOCTOR_SAYS_NO)
 def test_doctor_says_why_not(torchprof, program, case):
-    command, part = DOCTOR_SAYS_NO[case]
+    command, variables, part = DOCTOR_SAYS_NO[case]
     program("#!/bin/sh\necho broken\nexit 9\n", "python3").chmod(0o755)
-    done = torchprof("doctor", "--", *command)
+    done = torchprof("doctor", "--", *command, env=variables)
     assert done.returncode == 1 and part in done.stdout and done.stdout.endswith("A capture would not work.\n"), done.stdout
 
 
