@@ -82,14 +82,31 @@ void section(std::string& out, const std::string& title, const std::string& body
 
 using Named = std::pair<std::string, Tally>;
 
-std::vector<Named> top(const Tallies& tallies, int64_t Tally::*by, size_t rows,
+double average_ns(const Tally& t) {
+  return static_cast<double>(t.total_ns) / static_cast<double>(std::max<uint64_t>(1, t.calls));
+}
+
+struct Order {
+  std::string name;
+  const char* title;
+  double (*of)(const Tally&);
+};
+const std::array<Order, 4> kOrders{{
+    {"self", "self time", [](const Tally& t) { return static_cast<double>(t.self_ns); }},
+    {"total", "total time", [](const Tally& t) { return static_cast<double>(t.total_ns); }},
+    {"calls", "calls", [](const Tally& t) { return static_cast<double>(t.calls); }},
+    {"average", "average time", average_ns},
+}};
+constexpr size_t kBySelf = 0, kByTotal = 1;
+
+std::vector<Named> top(const Tallies& tallies, const Order& order, size_t rows,
                        const std::function<bool(const Named&)>& wanted) {
   std::vector<Named> sorted;
   for (const auto& entry : tallies) {
     if (wanted(entry)) sorted.emplace_back(entry);
   }
-  std::ranges::sort(sorted, [by](const Named& a, const Named& b) {
-    return std::pair(-(a.second.*by), a.first) < std::pair(-(b.second.*by), b.first);
+  std::ranges::sort(sorted, [&order](const Named& a, const Named& b) {
+    return std::pair(-order.of(a.second), a.first) < std::pair(-order.of(b.second), b.first);
   });
   if (sorted.size() > rows) sorted.resize(rows);
   return sorted;
@@ -102,8 +119,7 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
   std::vector<Cells> rows;
   for (const auto& [name, t] : list) {
     rows.push_back({time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
-                    time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
-                    time_text(static_cast<double>(t.total_ns) / static_cast<double>(std::max<uint64_t>(1, t.calls))),
+                    time_text(static_cast<double>(t.total_ns)), count_text(t.calls), time_text(average_ns(t)),
                     printable(name)});
   }
   return aligned({"self", "self %", "total", "calls", "average", "name"}, rows);
@@ -113,9 +129,8 @@ std::string modules_table(const std::vector<Named>& list) {
   if (list.empty()) return {};
   std::vector<Cells> rows;
   for (const auto& [name, t] : list) {
-    rows.push_back({time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
-                    time_text(static_cast<double>(t.total_ns) / static_cast<double>(std::max<uint64_t>(1, t.calls))),
-                    printable(name)});
+    rows.push_back(
+        {time_text(static_cast<double>(t.total_ns)), count_text(t.calls), time_text(average_ns(t)), printable(name)});
   }
   return aligned({"total", "calls", "average", "name"}, rows);
 }
@@ -175,14 +190,19 @@ std::string processes_table(const std::vector<Part>& parts) {
 
 bool is_module(const Named& entry) { return entry.first.starts_with(kModulePrefix); }
 
+void check_name(const std::string& what, const std::string& name, const std::vector<std::string>& known) {
+  if (std::ranges::find(known, name) != known.end()) return;
+  std::string allowed;
+  for (const std::string& each : known) allowed.append(allowed.empty() ? "" : ", ").append(each);
+  throw Error("there is no " + what + " '" + name + "': " + allowed);
+}
+
 std::string render(const Report& report, const TableOptions& options) {
-  for (const std::string& name : options.tables) {
-    if (std::ranges::find(table_names(), name) == table_names().end()) {
-      std::string allowed;
-      for (const auto& each : table_names()) allowed.append(allowed.empty() ? "" : ", ").append(each);
-      throw Error("there is no table '" + name + "': " + allowed);
-    }
-  }
+  for (const std::string& name : options.tables) check_name("table", name, table_names());
+  if (!options.sort.empty()) check_name("order", options.sort, sort_names());
+  const Order* chosen = nullptr;
+  for (const Order& order : kOrders)
+    if (order.name == options.sort) chosen = &order;
   auto wanted = [&options](const char* name) {
     return options.tables.empty() || std::ranges::find(options.tables, name) != options.tables.end();
   };
@@ -190,17 +210,24 @@ std::string render(const Report& report, const TableOptions& options) {
   for (const Part& part : report.parts) all += part.statistics;
 
   std::string out = shorten(report.headline, kWidth) + "\n";
+  auto add_ops = [&](const Order& order) {
+    section(out, std::string("Operators by ") + order.title,
+            tallies_table(top(all.operators, order, options.rows, any), all.operator_ns));
+  };
   if (wanted("ops")) {
-    section(out, "Operators by self time",
-            tallies_table(top(all.operators, &Tally::self_ns, options.rows, any), all.operator_ns));
-    section(out, "Operators by total time",
-            tallies_table(top(all.operators, &Tally::total_ns, options.rows, any), all.operator_ns));
+    add_ops(chosen ? *chosen : kOrders[kBySelf]);
+    if (!chosen) add_ops(kOrders[kByTotal]);
   }
-  if (wanted("modules"))
-    section(out, "Modules by total time", modules_table(top(all.python, &Tally::total_ns, options.rows, is_module)));
-  if (wanted("python"))
-    section(out, "Python functions by self time",
-            tallies_table(top(all.python, &Tally::self_ns, options.rows, any), all.python_ns));
+  if (wanted("modules")) {
+    const Order& order = chosen ? *chosen : kOrders[kByTotal];
+    section(out, std::string("Modules by ") + order.title,
+            modules_table(top(all.python, order, options.rows, is_module)));
+  }
+  if (wanted("python")) {
+    const Order& order = chosen ? *chosen : kOrders[kBySelf];
+    section(out, std::string("Python functions by ") + order.title,
+            tallies_table(top(all.python, order, options.rows, any), all.python_ns));
+  }
   if (wanted("steps")) section(out, "Steps", steps_table(report.parts));
   if (wanted("processes")) {
     if (report.parts.size() > 1) {
@@ -210,7 +237,7 @@ std::string render(const Report& report, const TableOptions& options) {
         const Part& part = report.parts[i];
         section(
             out, shorten("Operators by self time in process " + part.pid + ": " + printable(part.command), kWidth),
-            tallies_table(top(part.statistics.operators, &Tally::self_ns, kRows, any), part.statistics.operator_ns));
+            tallies_table(top(part.statistics.operators, kOrders[kBySelf], kRows, any), part.statistics.operator_ns));
       }
     }
   }
@@ -313,6 +340,15 @@ const char* loss_text(LossCause cause) {
 
 const std::vector<std::string>& table_names() {
   static const std::vector<std::string> names{"ops", "modules", "python", "steps", "processes"};
+  return names;
+}
+
+const std::vector<std::string>& sort_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Order& order : kOrders) all.push_back(order.name);
+    return all;
+  }();
   return names;
 }
 

@@ -24,10 +24,15 @@ namespace torchprof::formats {
 struct TableOptions {
   std::vector<std::string> tables;  // of table_names(); empty: those that a summary shows
   size_t rows = 15;                 // of each table
+  // One of sort_names(), largest first. Empty: operators by self and by total time, modules by total, Python by self.
+  std::string sort{};
 };
 
 // What `report` may be asked for: "ops", "modules", "python", "steps", "processes".
 const std::vector<std::string>& table_names();
+
+// "self", "total", "calls", "average".
+const std::vector<std::string>& sort_names();
 
 // What `torchprof run` prints at its end and writes to summary.txt. Lines of at most 120 columns, a newline at the end.
 // Always valid UTF-8.

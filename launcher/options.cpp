@@ -163,12 +163,16 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->required()
       ->type_name("");
   app.add_option("-t,--tables", tables, "which tables: " + joined(formats::table_names()))->type_name("T[,T]");
+  app.add_option("-s,--sort", options.tables.sort, "by what, largest first: " + joined(formats::sort_names()))
+      ->type_name("KEY");
   app.add_option("-n,--top", options.tables.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
   parser.parse(arguments);
   if (!tables.empty()) options.tables.tables = split(tables);
   for (const std::string& table : options.tables.tables)
     if (std::ranges::count(formats::table_names(), table) == 0)
       throw Error("report: --tables: '" + table + "' is not a table: " + joined(formats::table_names()));
+  if (const std::string& key = options.tables.sort; !key.empty() && std::ranges::count(formats::sort_names(), key) == 0)
+    throw Error("report: --sort: '" + key + "' is not an order: " + joined(formats::sort_names()));
   return options;
 }
 

@@ -52,6 +52,8 @@ REFUSED = {
     "a subcommand to come": (["where", "1"], {}, "where is not there yet in this version"),
     "a table that is none": (["report", ".", "--tables", "ops,colours"], {},
                              "report: --tables: 'colours' is not a table: ops, modules, python, steps, processes"),
+    "an order that is none": (["report", ".", "--sort", "age"], {},
+                              "report: --sort: 'age' is not an order: self, total, calls, average"),
     "rows that are no number": (["report", ".", "--top", "-3"], {},
                                 "report: --top: '-3' is not a whole number from 1; see `torchprof help report`"),
     "one argument too many": (["report", "a", "b"], {}, "report: b: one argument too many; see `torchprof help report`"),
@@ -374,6 +376,18 @@ def test_report_reads_a_run_its_spools_its_traces_and_each_of_them(torchprof, fi
         assert re.search(r"\b7\b.*unmistakable|unmistakable.*\b7\b", done.stdout), what
     shutil.rmtree(finished.directory / "spool")
     assert "unmistakable" in torchprof("report", finished.directory, "--tables", "python", "--top", "1000").stdout
+
+
+@pytest.mark.parametrize("key", ["self", "total", "calls", "average"])
+def test_report_sorts_by_any_column(torchprof, finished, key):
+    lines = torchprof("report", finished.directory, "--tables", "python", "--top", "1000", "--sort", key).stdout.splitlines()
+    unit = {"us": 1e3, "ms": 1e6, "s": 1e9}
+    title = lines.index("Python functions by " + {"calls": "calls"}.get(key, key + " time"))
+    rows = [re.match(r" *([\d.]+) (\w+) +([\d.]+) % +([\d.]+) (\w+) +([\d,]+) +([\d.]+) (\w+)", line) for line in lines[title + 2:]]
+    assert len(rows) > 20 and all(rows)
+    self_ns, total_ns, average_ns = ([float(row[i]) * unit[row[i + 1]] for row in rows] for i in (1, 4, 7))
+    values = {"self": self_ns, "total": total_ns, "average": average_ns, "calls": [int(row[6].replace(",", "")) for row in rows]}[key]
+    assert values == sorted(values, reverse=True)
 
 
 def test_export_writes_the_same_trace_from_spools_and_from_traces(torchprof, check_trace, finished, tmp_path):
