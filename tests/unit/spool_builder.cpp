@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 namespace torchprof::test {
 namespace fs = std::filesystem;
@@ -44,7 +45,7 @@ void SpoolBuilder::append(bool definition, Kind kind, std::vector<std::byte> rec
   const TrackId track = definition ? TrackId{} : track_;
   record.resize((record.size() + 7) / 8 * 8);
   const size_t capacity = header_.chunk_size - sizeof(ChunkHeader);
-  REQUIRE(record.size() <= capacity);
+  if (record.size() > capacity) throw std::length_error("a record must fit into a chunk");
   const auto open = open_chunk_.find(track.value);
   if (open == open_chunk_.end() || chunks_[open->second].records.size() + record.size() > capacity) {
     const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
