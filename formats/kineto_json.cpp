@@ -19,8 +19,7 @@ using nlohmann::ordered_json;
 // it, and microseconds with three decimals stay exact in a double.
 constexpr int64_t kBaseStep = int64_t{7'889'238} * 1'000'000'000;
 
-// ---- printing into a buffer
-// ---------------------------------------------------------------------------------------------
+// ---- printing into a buffer ------------------------------------------------------------------------------
 
 char* put(char* at, std::string_view text) {
   std::memcpy(at, text.data(), text.size());
@@ -55,8 +54,7 @@ char* put_us(char* at, int64_t ns) {
   return at;
 }
 
-// ---- one process
-// ------------------------------------------------------------------------------------------------------
+// ---- one process -----------------------------------------------------------------------------------------
 
 struct Ids {  // how many were given so far in this file
   uint64_t external = 0;
@@ -215,8 +213,7 @@ class ProcessWriter final : public Sink {
   std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
 };
 
-// ---- the file
-// ---------------------------------------------------------------------------------------------------------
+// ---- the file --------------------------------------------------------------------------------------------
 
 ordered_json describe(const Process& p) {
   auto text = [](std::string_view s) { return std::string(s); };

@@ -1,8 +1,9 @@
 // What people see a function, a module or an operator called, formatted once each.
 //
-//   Python function   path(line): name         as torch.profiler writes it; an import prefix is cut from the path
-//   module call       nn.Module: Linear_0      the number runs within the class name, in the order in which objects
-//   were first seen optimizer step    Optimizer: AdamW_0       likewise C call, operator  the name that was recorded
+//   Python function   path(line): name      as torch.profiler writes it; an import prefix is cut from the path
+//   module call       nn.Module: Linear_0   the number runs within the class name, in the order in which objects were
+//   seen optimizer step    Optimizer: AdamW_0    likewise C call, operator  the name that was recorded
+//
 // Equal texts have equal ids: they are what tables are keyed by. Not thread-safe.
 #pragma once
 

@@ -5,21 +5,19 @@
 //
 // One stack per thread holds Python frames, C calls and operators together, so that every row of a trace nests exactly:
 //   * A Python frame ends: frames and C calls above it lost their end and end with it. Operators above it stay, and
-//   begin where it ends:
-//     `with record_function(...)` begins inside the frame of `__enter__`, and what is shown is the body of the block.
+//   begin
+//     where it ends: `with record_function(...)` begins inside the frame of `__enter__`, and what is shown is the body
+//     of the block.
 //   * An operator ends below frames that are still open (it ends inside the frame of `__exit__`): its end is the begin
-//   of the lowest of them.
+//   of
+//     the lowest of them.
 //   * An operator ends below operators that are still open (crossed annotations): the later ones move to a row of their
-//   own with
-//     their exact times, as do operators that end on another thread across what is open there.
+//     own with their exact times, as do operators that end on another thread across what is open there.
 //   * An end whose begin was never seen is counted and otherwise ignored.
 //   * What is open at the end of a thread ends there; what is open at the end of the process too, marked unfinished.
 // No slice has a negative duration, none lies outside of [Process::start, Process::end].
 //
-// Forward-backward flows follow Kineto (generateForwardBackwardLinks in pytorch/torch/csrc/profiler/collection.cpp):
-// operators with a sequence number in the order in which they end; of the forward operators of one (thread, number) the
-// latest-starting stands; the first backward operator takes it. `autograd::engine::evaluate_function: X` has the number
-// and forward thread of the backward operator that follows in it.
+// Forward-backward flows: formats/forward_backward.h.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,7 @@ namespace {
 
 constexpr size_t kWidth = 120;
 
-// ---- cells
-// ------------------------------------------------------------------------------------------------------------
+// ---- cells -----------------------------------------------------------------------------------------------
 
 std::string print(const char* format, double value) {
   char text[64];
@@ -51,8 +50,7 @@ std::string plural(uint64_t n, const std::string& one) {
   return count_text(n) + " " + one + ending;
 }
 
-// ---- a table: right-aligned columns, then one of text that takes what is left of the line
-// ---------------------------------
+// ---- a table: right-aligned columns, then one of text that takes what is left of the line ----------------
 
 using Cells = std::vector<std::string>;
 
@@ -135,8 +133,7 @@ std::string modules_table(const std::vector<Named>& list) {
   return aligned({"total", "calls", "average", "name"}, rows);
 }
 
-// ---- what is shown, whether it comes from spools or from a trace file
-// ------------------------------------------------------
+// ---- what is shown, whether it comes from spools or from a trace file ------------------------------------
 
 struct Part {  // one process
   std::string pid;
@@ -247,8 +244,7 @@ std::string render(const Report& report, const TableOptions& options) {
   return out;
 }
 
-// ---- from spools
-// ------------------------------------------------------------------------------------------------------
+// ---- from spools -----------------------------------------------------------------------------------------
 
 std::string command_text(const Process& p) {
   std::string text;
@@ -321,22 +317,6 @@ Report report_of(const Trace& trace) {
 }
 
 }  // namespace
-
-const char* loss_text(LossCause cause) {
-  switch (cause) {
-    case LossCause::kSizeLimit:
-      return "the size limit was reached (--max-size)";
-    case LossCause::kDiskFull:
-      return "the spool could not grow: the disk is full";
-    case LossCause::kNoMemory:
-      return "memory could not be mapped";
-    case LossCause::kReentry:
-      return "they came from inside the profiler's own callbacks";
-    case LossCause::kCount:
-      break;
-  }
-  return "cause unknown";
-}
 
 const std::vector<std::string>& table_names() {
   static const std::vector<std::string> names{"ops", "modules", "python", "steps", "processes"};

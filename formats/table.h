@@ -1,14 +1,17 @@
 // Tables for people: operators, modules, Python functions, steps, and what was captured and lost.
 //
 //   total   time in which a call of this name was open on its thread; a call inside another of the same name
-//   (recursion) adds nothing self    time in calls of this name less the time in what they called: for operators other
-//   operators, for Python other Python frames.
-//           So the self times of one kind add up to the time in which any of that kind ran
+//   (recursion)
+//           adds nothing
+//   self    time in calls of this name less the time in what they called: for operators other operators, for Python
+//   other
+//           Python frames. So the self times of one kind add up to the time in which any of that kind ran
 //   calls   how often it began
 //   step    a `ProfilerStep#N` annotation if there are any, and then its own duration counts; otherwise what ends where
 //   an
 //           optimizer's step ends, timed from the end of the step before (so the first one counts and has no time).
 //           Steps are counted by optimizer, those of the optimizer with the most
+//
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
 

@@ -209,6 +209,22 @@ class Loader {
 
 }  // namespace
 
+const char* loss_text(LossCause cause) {
+  switch (cause) {
+    case LossCause::kSizeLimit:
+      return "the size limit was reached (--max-size)";
+    case LossCause::kDiskFull:
+      return "the spool could not grow: the disk is full";
+    case LossCause::kNoMemory:
+      return "memory could not be mapped";
+    case LossCause::kReentry:
+      return "they came from inside the profiler's own callbacks";
+    case LossCause::kCount:
+      break;
+  }
+  return "cause unknown";
+}
+
 EventCounts& EventCounts::operator+=(const EventCounts& other) {
   python += other.python;
   c_calls += other.c_calls;

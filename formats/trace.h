@@ -1,10 +1,9 @@
-// The trace model: all spools of a run on one clock -> processes -> tracks. Events stay in the mapped files;
-// formats/replay.h walks them.
+// The trace model: all spools of a run on one clock -> processes -> tracks. Events stay in the mapped files; replay.h
+// walks them.
 //
 //  * load() never throws for one bad spool: it is listed in Trace::unreadable and the others still load.
 //  * Every string_view points into a mapped file and lives as long as the Trace. The bytes are as the program had them:
-//  not
-//    checked to be UTF-8, control characters and all.
+//    not checked to be UTF-8, control characters and all.
 //  * A Trace is immutable: processes may be written from several threads at once.
 #pragma once
 
