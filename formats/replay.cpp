@@ -2,53 +2,18 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 
+#include "formats/forward_backward.h"
 #include "formats/thread_stack.h"
+#include "formats/track_cursor.h"
 
 namespace torchprof::formats {
 namespace {
 
-constexpr std::string_view kEvaluateFunction = "autograd::engine::evaluate_function: ";
 constexpr uint32_t kFirstSyntheticTid = 1u << 30;  // above every thread id of Linux (at most 2^22)
-
-// The records of one track, chunk by chunk.
-class TrackCursor {
- public:
-  TrackCursor(const SpoolReader& spool, const Track& track) : spool_(&spool), track_(&track) { advance(); }
-
-  bool done() const { return done_; }
-  Ticks time() const { return time_; }
-  const RecordView& record() const { return record_; }
-
-  void advance() {
-    while (!cursor_ || !cursor_->next(record_)) {
-      if (cursor_) spool_->release(spool_->chunks()[track_->chunks[next_ - 1]]);
-      if (next_ == track_->chunks.size()) {
-        done_ = true;
-        return;
-      }
-      const ChunkView& chunk = spool_->chunks()[track_->chunks[next_++]];
-      base_ = chunk.base;
-      cursor_.emplace(chunk.records);
-    }
-    // A track is in time order; where damage or a clock that stepped says otherwise, time stands still.
-    time_ = std::max(time_, record_.time(base_));
-  }
-
- private:
-  const SpoolReader* spool_;
-  const Track* track_;
-  size_t next_ = 0;
-  std::optional<RecordCursor> cursor_;
-  ClockSample base_{};
-  RecordView record_;
-  Ticks time_{};
-  bool done_ = false;
-};
 
 struct Thread {
   Thread(const SpoolReader& spool, const Track& t, uint32_t r) : track(&t), row(r), cursor(spool, t) {}
@@ -61,21 +26,6 @@ struct Thread {
   uint64_t last_op_key = 0;                            // of the last OpBegin
   int64_t last = 0;                                    // time of the last record
   bool begun = false;
-};
-
-struct ForwardKey {
-  uint64_t thread;
-  int64_t sequence;
-  friend bool operator==(const ForwardKey&, const ForwardKey&) = default;
-};
-struct ForwardKeyHash {
-  size_t operator()(const ForwardKey& k) const noexcept {
-    return std::hash<uint64_t>()(k.thread * 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(k.sequence));
-  }
-};
-struct Forward {
-  int64_t begin;
-  uint32_t row;
 };
 
 }  // namespace
@@ -104,6 +54,7 @@ class Replay::Impl {
   void sync_python(Thread& thread, int64_t t);
   void begin_op(Thread& thread, const OpBegin& begin, int64_t t);
   void end_op(Thread& thread, uint64_t key, int64_t t);
+  void end_op_here(Thread& thread, uint32_t low_key, int64_t t);
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
   void end_thread(Thread& thread, int64_t t);
   void finish(Thread& thread, int64_t t);
@@ -124,8 +75,9 @@ class Replay::Impl {
   Names names_;
   std::vector<Row> rows_;
   std::vector<Thread> threads_;
-  std::unordered_map<ForwardKey, Forward, ForwardKeyHash> forward_;
-  std::vector<int8_t> is_evaluate_;  // by name: 1 yes, -1 no, 0 not looked at
+  ForwardBackward forward_backward_;
+  std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
+  std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
   uint32_t next_tid_ = kFirstSyntheticTid;
   ReplayStats stats_;
   Sink* sink_ = nullptr;
@@ -181,6 +133,8 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
       return begin_op(thread, record.as<OpBegin>(), t);
     case Kind::OpEnd:
       return end_op(thread, record.as<OpEnd>().key, t);
+    case Kind::OpEndHere:
+      return end_op_here(thread, record.as<OpEndHere>().key, t);
     case Kind::ThreadEnd:
       return end_thread(thread, t);
     default:
@@ -192,18 +146,18 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
 void Replay::Impl::begin_thread(Thread& thread, int64_t t) {
   thread.begun = true;
   Row& row = rows_[thread.row];
-  for (Thread& other : threads_) {
-    if (&other == &thread || !other.begun || rows_[other.row].tid != row.tid) continue;
-    if (other.cursor.done()) {
-      end_thread(other, t);
-    } else {
-      row.tid = next_tid_++;
-    }
+  const auto [it, is_first] = last_of_tid_.try_emplace(row.tid, thread.row);
+  if (is_first) return;
+  Thread& before = threads_[it->second];
+  if (before.cursor.done()) {
+    end_thread(before, t);
+    it->second = thread.row;
+  } else {
+    row.tid = next_tid_++;
   }
 }
 
-// ---- Python
-// -----------------------------------------------------------------------------------------------------------
+// ---- Python ----------------------------------------------------------------------------------------------
 
 void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t) {
   Span span{.kind = SliceKind::kPython};
@@ -271,8 +225,7 @@ void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finish
   emit(thread, thread.row, span, t, finished);
 }
 
-// ---- operators
-// --------------------------------------------------------------------------------------------------------
+// ---- operators -------------------------------------------------------------------------------------------
 
 bool Replay::Impl::is_evaluate_function(NameId name) {
   if (name.value >= is_evaluate_.size()) is_evaluate_.resize(names_.size() + 1);
@@ -310,6 +263,18 @@ void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
     if (thread.detached[i].key == key) return end_detached(thread, i, t, true);
   }
   if (!end_op_elsewhere(thread, key, t)) ++stats_.unmatched_ends;
+}
+
+void Replay::Impl::end_op_here(Thread& thread, uint32_t low_key, int64_t t) {
+  const auto is_it = [low_key](const Span& span) { return (span.key & ShortRecord::kMaxValue) == low_key; };
+  int32_t i = thread.stack.top_op();
+  while (i >= 0 && !is_it(thread.stack[i])) i = thread.stack[i].below_op;
+  if (i >= 0) return close_op(thread, i, t);
+  // The latest of those that were moved to a row of their own.
+  for (size_t k = thread.detached.size(); k-- > 0;) {
+    if (is_it(thread.detached[k])) return end_detached(thread, k, t, true);
+  }
+  ++stats_.unmatched_ends;
 }
 
 bool Replay::Impl::end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t) {
@@ -383,23 +348,16 @@ uint32_t Replay::Impl::overflow_row(Thread& thread, int64_t begin, int64_t end) 
 void Replay::Impl::link(const Thread& thread, uint32_t row, const Span& span) {
   if (span.sequence < 0) return;
   if (span.fwd_thread > 0) {
-    const auto it = forward_.find({span.fwd_thread, span.sequence});
-    if (it == forward_.end()) return;
-    sink_->flow({.id = ++stats_.flows,
-                 .from_row = it->second.row,
-                 .to_row = row,
-                 .from = {it->second.begin},
-                 .to = {span.begin}});
-    forward_.erase(it);
+    const auto forward = forward_backward_.backward_ended(span.fwd_thread, span.sequence);
+    if (!forward) return;
+    sink_->flow(
+        {.id = ++stats_.flows, .from_row = forward->row, .to_row = row, .from = {forward->begin}, .to = {span.begin}});
   } else if (!thread.track->torch_threads.empty()) {
-    const auto [it, is_new] =
-        forward_.try_emplace({thread.track->torch_threads.back(), span.sequence}, Forward{span.begin, row});
-    if (!is_new && span.begin >= it->second.begin) it->second = {span.begin, row};
+    forward_backward_.forward_ended(thread.track->torch_threads.back(), span.sequence, {span.begin, row});
   }
 }
 
-// ---- ends
-// -------------------------------------------------------------------------------------------------------------
+// ---- ends ------------------------------------------------------------------------------------------------
 
 void Replay::Impl::end_thread(Thread& thread, int64_t t) {
   ThreadStack& stack = thread.stack;

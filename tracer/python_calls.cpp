@@ -90,12 +90,12 @@ inline void begin_call(ThreadBuffer& buffer, Function function, Frame* frame) no
   if (!function.is_plain()) [[unlikely]]
     return begin_object_call(buffer, function, frame);
   const Ticks time = now();
-  if (!buffer.put_short<PythonBegin>(function.id().value, time)) [[unlikely]]
+  if (!buffer.put_short(kShortKindOf<PythonBegin>, function.id().value, time)) [[unlikely]]
     begin_call_long(buffer, function, {}, time);
 }
 
 inline void end_call(ThreadBuffer& buffer, Function function, Ticks time) noexcept {
-  if (!buffer.put_short<PythonEnd>(function.id().value, time)) [[unlikely]]
+  if (!buffer.put_short(kShortKindOf<PythonEnd>, function.id().value, time)) [[unlikely]]
     end_call_long(buffer, function, time);
 }
 
@@ -141,7 +141,7 @@ StringId name_of(const Callee& callee) noexcept {
 void begin_c_call(ThreadBuffer& buffer, const Callee& callee) noexcept {
   const StringId name = name_of(callee);
   const Ticks time = now();
-  if (buffer.put_short<CCallBegin>(name.value, time)) [[likely]]
+  if (buffer.put_short(kShortKindOf<CCallBegin>, name.value, time)) [[likely]]
     return;
   if (auto* record = buffer.append<CCallBegin>(time)) {
     record->name = name;

@@ -4,11 +4,12 @@
 //     chunk      := ChunkHeader record*
 //     record     := header payload, little-endian, 8-byte aligned, its length a multiple of 8
 //     header     := 8 bits kind | 12 bits length in words of 8 bytes, header included | 44 bits time
-//     record     := also 8 bits kind (128 and up) | 20 bits value | 36 bits time: a short record, one word in all
+//     record     := also 8 bits kind (128 and up) | 20 bits value | 36 bits time, and by the kind no, one or two more
+//                   words: a short record
 // Time is in ticks since `ChunkHeader::base`, so a chunk spans at most 2^44 ticks (97 minutes of a 3 GHz TSC); a writer
 // that comes later than that begins a new chunk. Definitions carry time 0.
-// Short records stand for the three that come by the million: half the bytes is half the page faults, the largest part
-// of what they cost. The value is the record's first field, the rest is zero; what does not fit goes the long way.
+// Short records stand for the few that come by the million: half the bytes is half the page faults, the largest part
+// of what they cost. What does not fit goes the long way.
 //
 // A definition is committed before any record that uses its id. Definitions lie in chunks of their own, in the order in
 // which they were made, so that event chunks can be recycled without losing a name.
@@ -23,6 +24,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "tracer/ids.h"
@@ -53,6 +55,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(37, CCallEnd, 8)         \
   X(64, OpBegin, 48)         \
   X(65, OpEnd, 16)           \
+  X(66, OpEndHere, 16)       \
   X(96, ThreadEnd, 8)
 
 enum class Kind : uint8_t {
@@ -75,23 +78,31 @@ struct RecordHeader {
   constexpr uint64_t time() const { return bits >> 20; }
 };
 
-// A short record says the same as its long form. X(number, long form)
+// A short record says the same as its long form. X(number, long form): 128..191 are one word, of which the value is the
+// long form's first field and the rest is zero; 192..223 are two words, 224..255 three.
 #define TORCHPROF_SHORT_RECORDS(X) \
   X(128, PythonBegin)              \
   X(129, PythonEnd)                \
-  X(130, CCallBegin)
+  X(130, CCallBegin)               \
+  X(131, OpEndHere)
+// OpBegin whose value is the name: 56 bits key, which is the handle, | 8 bits scope; with or without a word of
+// sequence.
+inline constexpr uint8_t kShortOp = 192;
+inline constexpr uint8_t kShortOpWithSequence = 224;
 
 struct ShortRecord {
   uint64_t bits;
 
   static constexpr uint64_t kMaxValue = (1u << 20) - 1;
   static constexpr uint64_t kMaxTime = (uint64_t{1} << 36) - 1;
+  static constexpr uint64_t kMaxKey = (uint64_t{1} << 56) - 1;
   static constexpr ShortRecord make(uint8_t kind, uint64_t value, uint64_t time) {
     return {kind | value << 8 | time << 28};
   }
   // Of any word that begins a record.
   static constexpr bool is_short(uint64_t word) { return (word & 0x80) != 0; }
   constexpr uint8_t kind() const { return static_cast<uint8_t>(bits & 0xff); }
+  constexpr uint64_t words() const { return kind() >= 224 ? 3 : kind() >= 192 ? 2 : 1; }
   constexpr uint32_t value() const { return static_cast<uint32_t>(bits >> 8 & kMaxValue); }
   constexpr uint64_t time() const { return bits >> 28; }
   // The long form; Kind{} for a short kind that this build does not know.
@@ -102,6 +113,9 @@ struct ShortRecord {
     return Kind::name;
       TORCHPROF_SHORT_RECORDS(X)
 #undef X
+      case kShortOp:
+      case kShortOpWithSequence:
+        return Kind::OpBegin;
       default:
         return Kind{};
     }
@@ -249,6 +263,12 @@ struct OpEnd {
   uint64_t key;
 };
 
+struct OpEndHere {  // ends the innermost open operator of this thread whose key has these lowest bits
+  RecordHeader header;
+  uint32_t key;  // modulo ShortRecord::kMaxValue + 1
+  uint32_t pad;
+};
+
 // ---- the recorder
 // -----------------------------------------------------------------------------------------------------
 
@@ -290,5 +310,27 @@ TORCHPROF_RECORDS(X)
   static_assert(number >= 128 && sizeof(name) == 16, "a short record expands to two words");
 TORCHPROF_SHORT_RECORDS(X)
 #undef X
+
+inline constexpr size_t kMaxExpanded = sizeof(OpBegin);
+
+// Writes the long form of a whole short record of a known kind to `out`, which holds kMaxExpanded bytes.
+inline void expand(const std::byte* record, std::byte* out) {
+  uint64_t words[3] = {};
+  std::memcpy(words, record, sizeof(uint64_t));
+  const ShortRecord head{words[0]};
+  std::memcpy(words, record, head.words() * sizeof(uint64_t));
+  const auto put = [out](const auto& expanded) { std::memcpy(out, &expanded, sizeof(expanded)); };
+  if (head.long_kind() != Kind::OpBegin) {
+    put(CCallBegin{RecordHeader::make(head.long_kind(), 2, head.time()), {head.value()}, 0});  // all are alike
+    return;
+  }
+  OpBegin op{};
+  op.header = RecordHeader::make(Kind::OpBegin, sizeof(OpBegin) / 8, head.time());
+  op.name = {head.value()};
+  op.scope = static_cast<OpScope>(words[1] & 0xff);
+  op.key = op.handle = words[1] >> 8;
+  op.sequence = head.kind() == kShortOpWithSequence ? static_cast<int64_t>(words[2]) : -1;
+  put(op);
+}
 
 }  // namespace torchprof

@@ -49,22 +49,25 @@ bool RecordCursor::next(RecordView& record) {
   while (at_ != end_) {
     RecordHeader header;
     std::memcpy(&header, at_, sizeof(header));
+    const auto left = static_cast<uint64_t>(end_ - at_);
     if (ShortRecord::is_short(header.bits)) [[likely]] {
       const ShortRecord compact{header.bits};
-      at_ += sizeof(compact);
+      const uint64_t bytes = compact.words() * 8;
+      if (bytes > left) [[unlikely]] {
+        dropped_ += left;
+        at_ = end_;
+        return false;
+      }
+      const std::byte* data = at_;
+      at_ += bytes;
       if (compact.long_kind() == Kind{}) [[unlikely]] {
         ++unknown_;
         continue;
       }
       record.data_ = nullptr;
-      const auto expanded = RecordHeader::make(compact.long_kind(), sizeof(record.expanded_) / 8, compact.time());
-      const uint64_t value = compact.value();
-      // Bytes, not words: the record is read through its struct.
-      std::memcpy(record.expanded_, &expanded, sizeof(expanded));
-      std::memcpy(record.expanded_ + sizeof(expanded), &value, sizeof(value));
+      expand(data, record.expanded_);
       return true;
     }
-    const uint64_t left = static_cast<uint64_t>(end_ - at_);
     const uint64_t bytes = header.bytes();
     const auto kind = static_cast<uint8_t>(header.kind());
     const uint64_t fixed = kFixedSize[kind];

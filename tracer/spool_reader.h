@@ -2,8 +2,10 @@
 //
 //  * Every whole record before damage is kept, chunk by chunk; what had to be dropped is counted.
 //  * Records of unknown kinds are skipped; words past the struct that this build knows are ignored.
-//  * A reader is immutable after open: any number of threads may iterate. All views point into the mapping and live as
-//  long as it.
+//  * A reader is immutable after open: any number of threads may iterate. Views point into the mapping and live with
+//  it.
+//  * A process that still writes may be read: what it had committed when the reader was opened is seen. A file that is
+//    truncated meanwhile is not survived (nothing here does that).
 //  * Nothing here throws.
 #pragma once
 
@@ -57,7 +59,7 @@ class RecordView {
   friend class RecordCursor;
   const std::byte* data() const { return data_ != nullptr ? data_ : expanded_; }
   const std::byte* data_ = nullptr;  // in the mapping; nullptr: a short record, expanded here
-  alignas(8) std::byte expanded_[16] = {};
+  alignas(8) std::byte expanded_[kMaxExpanded] = {};
 };
 
 // Walks the whole records of one chunk.

@@ -29,7 +29,7 @@ struct ThreadBuffer {
   uint32_t tid = 0;
   uint32_t python_epoch = 0;  // the capture whose Python stack this thread has stated (python_calls)
   uint32_t pending = 0;       // bytes of the record that append() began
-  bool torch_known = false;   // torch's number of this thread is defined (torch_ops)
+  uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch_ops)
   char name[16] = "";
   ChunkRun run;  // mapped ahead
 
@@ -48,14 +48,19 @@ struct ThreadBuffer {
     return record;
   }
 
-  // The whole record in one word, committed. False where it does not fit: then append() has to do it.
-  template <class R>
-  bool put_short(uint32_t value, Ticks now) noexcept {
+  // A whole short record, committed; `more` are its words after the first. False where it does not fit: then append()
+  // has to do it.
+  template <class... Words>
+  bool put_short(uint8_t kind, uint64_t value, Ticks now, Words... more) noexcept {
+    constexpr size_t kBytes = (1 + sizeof...(Words)) * sizeof(uint64_t);
     const uint64_t time = now.value - base;
-    if (next == end || value > ShortRecord::kMaxValue || time > ShortRecord::kMaxTime) [[unlikely]]
+    if (static_cast<size_t>(end - next) < kBytes || value > ShortRecord::kMaxValue || time > ShortRecord::kMaxTime)
+        [[unlikely]]
       return false;
-    *reinterpret_cast<ShortRecord*>(next) = ShortRecord::make(kShortKindOf<R>, value, time);
-    pending = sizeof(ShortRecord);
+    auto* at = reinterpret_cast<uint64_t*>(next);
+    *at = ShortRecord::make(kind, value, time).bits;
+    ((*++at = more), ...);
+    pending = kBytes;
     commit();
     return true;
   }

@@ -33,3 +33,24 @@ TEST_CASE("kinds and sizes on disk never change") {
   CHECK(is_definition(Kind::SourceDef));
   CHECK(!is_definition(Kind::PythonBegin));
 }
+
+TEST_CASE("a short operator expands to its long form, with or without a sequence number") {
+  for (const int64_t sequence : {int64_t{-1}, int64_t{41}}) {
+    const uint64_t words[] = {ShortRecord::make(sequence < 0 ? kShortOp : kShortOpWithSequence, 77, 1234).bits,
+                              uint64_t{99} << 8 | static_cast<uint8_t>(OpScope::kUserScope),
+                              static_cast<uint64_t>(sequence)};
+    alignas(8) std::byte bytes[kMaxExpanded];
+    expand(reinterpret_cast<const std::byte*>(words), bytes);
+    OpBegin op;
+    std::memcpy(&op, bytes, sizeof(op));
+    CHECK(op.header.kind() == Kind::OpBegin);
+    CHECK(op.header.bytes() == sizeof(OpBegin));
+    CHECK(op.header.time() == 1234);
+    CHECK(op.name == StringId{77});
+    CHECK(op.scope == OpScope::kUserScope);
+    CHECK(op.key == 99);
+    CHECK(op.handle == 99);
+    CHECK(op.sequence == sequence);
+    CHECK(op.fwd_thread == 0);
+  }
+}
