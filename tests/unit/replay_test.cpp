@@ -263,6 +263,18 @@ TEST_CASE("an operator may end on another thread") {
   }
 }
 
+TEST_CASE("a short end closes the innermost operator with its lowest bits, on its own thread only") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100), other = b.thread(101);
+  constexpr uint64_t kHigh = uint64_t{1} << 20;
+  b.on(main).at(10).op(5, "outer").at(20).op(kHigh + 5, "inner").at(30).short_record(kShortKindOf<OpEndHere>, 5);
+  b.on(other).at(35).short_record(kShortKindOf<OpEndHere>, 5);
+  b.on(main).at(40).short_record(kShortKindOf<OpEndHere>, 5).at(50).short_record(kShortKindOf<OpEndHere>, 5);
+  const Replayed r(b);
+  CHECK(r.sink.text == "100 20-30 inner\n100 10-40 outer\n");
+  CHECK(r.stats.unmatched_ends == 2);
+}
+
 TEST_CASE("a thread id that comes again ends what its last owner left open") {
   SpoolBuilder b;
   const TrackId first = b.thread(100), second = b.thread(100);

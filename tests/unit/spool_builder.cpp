@@ -41,23 +41,37 @@ void SpoolBuilder::use_tsc(uint64_t ticks_per_ns) {
 
 void SpoolBuilder::use_chunks_of(uint32_t bytes) { header_.chunk_size = bytes; }
 
-void SpoolBuilder::append(bool definition, Kind kind, std::vector<std::byte> record) {
+SpoolBuilder::Chunk& SpoolBuilder::chunk_for(bool definition, size_t bytes) {
   const TrackId track = definition ? TrackId{} : track_;
-  record.resize((record.size() + 7) / 8 * 8);
   const size_t capacity = header_.chunk_size - sizeof(ChunkHeader);
-  if (record.size() > capacity) throw std::length_error("a record must fit into a chunk");
+  if (bytes > capacity) throw std::length_error("a record must fit into a chunk");
   const auto open = open_chunk_.find(track.value);
-  if (open == open_chunk_.end() || chunks_[open->second].records.size() + record.size() > capacity) {
+  if (open == open_chunk_.end() || chunks_[open->second].records.size() + bytes > capacity) {
     const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
     open_chunk_[track.value] = chunks_.size();
-    const auto chunk_kind = definition ? ChunkKind::kDefinitions : ChunkKind::kEvents;
-    chunks_.push_back({chunk_kind, track, sequence, now_, {}});
+    const auto kind = definition ? ChunkKind::kDefinitions : ChunkKind::kEvents;
+    chunks_.push_back({kind, track, sequence, now_, {}});
   }
-  Chunk& chunk = chunks_[open_chunk_[track.value]];
-  const auto header =
-      RecordHeader::make(kind, record.size() / 8, definition ? 0 : (now_ - chunk.base_ns) * ticks_per_ns_);
+  return chunks_[open_chunk_[track.value]];
+}
+
+void SpoolBuilder::append(bool definition, Kind kind, std::vector<std::byte> record) {
+  record.resize((record.size() + 7) / 8 * 8);
+  Chunk& chunk = chunk_for(definition, record.size());
+  const uint64_t time = definition ? 0 : (now_ - chunk.base_ns) * ticks_per_ns_;
+  const auto header = RecordHeader::make(kind, record.size() / 8, time);
   std::memcpy(record.data(), &header, sizeof(header));
   chunk.records.insert(chunk.records.end(), record.begin(), record.end());
+}
+
+SpoolBuilder& SpoolBuilder::short_record(uint8_t kind, uint64_t value, const std::vector<uint64_t>& more) {
+  std::vector<uint64_t> words{0};
+  words.insert(words.end(), more.begin(), more.end());
+  Chunk& chunk = chunk_for(false, words.size() * 8);
+  words[0] = ShortRecord::make(kind, value, (now_ - chunk.base_ns) * ticks_per_ns_).bits;
+  const auto* bytes = reinterpret_cast<const std::byte*>(words.data());
+  chunk.records.insert(chunk.records.end(), bytes, bytes + words.size() * 8);
+  return *this;
 }
 
 template <class R>

@@ -65,6 +65,9 @@ class SpoolBuilder {
   // Any words as one record of the current track: the header is made of `kind`, the length and the current time.
   SpoolBuilder& raw(uint8_t kind, const std::vector<uint64_t>& payload);
 
+  // The same event as a short record (record.h); `more` are its words after the first.
+  SpoolBuilder& short_record(uint8_t kind, uint64_t value, const std::vector<uint64_t>& more = {});
+
   // The file so far, 8-byte aligned.
   std::vector<std::byte> bytes() const;
   void write(const std::filesystem::path& file) const;
@@ -79,6 +82,7 @@ class SpoolBuilder {
   };
   uint64_t ticks(uint64_t ns) const { return header_.start.ticks.value + ns * ticks_per_ns_; }
   void append(bool definition, Kind kind, std::vector<std::byte> record);
+  Chunk& chunk_for(bool definition, size_t bytes);
   template <class R>
   SpoolBuilder& event(R record);
   template <class R>

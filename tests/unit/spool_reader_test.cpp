@@ -40,6 +40,8 @@ void fill(SpoolBuilder& b) {
   for (uint64_t i = 0; i < 80; ++i) {
     b.on(main).at(i * 1000).begin(f).begin(g, linear).c_begin("<built-in len>").c_end();
     b.op(i, "aten::add", {.sequence = static_cast<int64_t>(i)}).op_end(i).end(g).end(f);
+    b.short_record(kShortKindOf<PythonBegin>, f.value).short_record(kShortOp, 1, {i << 8 | 7});
+    b.short_record(kShortKindOf<OpEndHere>, i).short_record(kShortKindOf<PythonEnd>, f.value);
     b.on(other).at(i * 1000 + 500).annotation(1000 + i, "step").frame(f).sync().op_end(1000 + i);
   }
   b.thread_end();
@@ -78,7 +80,7 @@ TEST_CASE("a whole spool is read whole, chunks in order") {
     CHECK(std::pair(a.track, a.sequence) < std::pair(c.track, c.sequence));
   }
   const Counted n = count(*spool);
-  CHECK(n.events == 80 * 12 + 1);
+  CHECK(n.events == 80 * 16 + 1);
   CHECK(n.definitions == 14 + 2 + 2 + 2 + 1 + 1 + 1);  // strings, threads and their numbers, functions ...
   CHECK(n.unknown == 0);
   CHECK(n.dropped == 0);
@@ -88,7 +90,9 @@ TEST_CASE("records of unknown kinds are skipped, longer ones than ours are read"
   SpoolBuilder b;
   b.thread(100);
   const FunctionId f = b.function("f");
-  b.at(10).raw(50, {1, 2, 3}).raw(127, {}).raw(static_cast<uint8_t>(Kind::PythonEnd), {f.value, 99, 99}).end(f);
+  b.at(10).raw(50, {1, 2, 3}).raw(127, {});
+  b.short_record(190, 1).short_record(200, 1, {2}).short_record(250, 1, {2, 3});
+  b.raw(static_cast<uint8_t>(Kind::PythonEnd), {f.value, 99, 99}).end(f);
   const auto bytes = b.bytes();
   std::string error;
   const auto spool = SpoolReader::from_bytes(bytes, error);
@@ -101,18 +105,16 @@ TEST_CASE("records of unknown kinds are skipped, longer ones than ours are read"
     CHECK(record.as<PythonEnd>().function == f);
   }
   CHECK_FALSE(cursor.next(record));
-  CHECK(cursor.unknown_records() == 2);
+  CHECK(cursor.unknown_records() == 5);
   CHECK(cursor.dropped_bytes() == 0);
 }
 
 TEST_CASE("short records read as their long forms") {
   SpoolBuilder b;
   b.thread(100);
-  b.at(10).raw(50, {ShortRecord::make(kShortKindOf<PythonBegin>, 7, 123).bits});
-  auto bytes = b.bytes();
-  const size_t records = kFileHeaderSize + test::kTestChunkSize + sizeof(ChunkHeader);
-  const auto skip = ShortRecord::make(191, 0, 0).bits;  // of a kind that is not known yet
-  std::memcpy(bytes.data() + records, &skip, sizeof(skip));
+  b.at(100).short_record(kShortKindOf<PythonBegin>, 7).at(223).short_record(kShortKindOf<PythonEnd>, 8);
+  b.short_record(kShortOp, 9, {uint64_t{0x123456} << 8 | 7}).short_record(kShortOpWithSequence, 10, {5 << 8, 77});
+  const auto bytes = b.bytes();
   std::string error;
   const auto spool = SpoolReader::from_bytes(bytes, error);
   REQUIRE(spool);
@@ -120,11 +122,22 @@ TEST_CASE("short records read as their long forms") {
   RecordView record;
   REQUIRE(cursor.next(record));
   CHECK(record.kind() == Kind::PythonBegin);
-  CHECK(record.header().time() == 123);
   CHECK(record.as<PythonBegin>().function == FunctionId{7});
   CHECK(record.as<PythonBegin>().object == ObjectId{});
+  REQUIRE(cursor.next(record));
+  CHECK(record.kind() == Kind::PythonEnd);
+  CHECK(record.header().time() == 123);
+  REQUIRE(cursor.next(record));
+  CHECK(record.kind() == Kind::OpBegin);
+  CHECK(record.as<OpBegin>().name == StringId{9});
+  CHECK(record.as<OpBegin>().scope == OpScope::kUserScope);
+  CHECK(record.as<OpBegin>().key == 0x123456);
+  CHECK(record.as<OpBegin>().sequence == -1);
+  REQUIRE(cursor.next(record));
+  CHECK(record.as<OpBegin>().sequence == 77);
+  CHECK(record.as<OpBegin>().fwd_thread == 0);
   CHECK_FALSE(cursor.next(record));
-  CHECK(cursor.unknown_records() == 1);
+  CHECK(cursor.dropped_bytes() == 0);
 }
 
 TEST_CASE("what precedes damage is kept and what follows is counted") {
@@ -135,10 +148,12 @@ TEST_CASE("what precedes damage is kept and what follows is counted") {
   auto bytes = b.bytes();
   const size_t records = kFileHeaderSize + test::kTestChunkSize + sizeof(ChunkHeader);
   uint64_t word = 0;
+  size_t at = 32;
   SUBCASE("a record of no words") {}
   SUBCASE("a record that passes the end") { word = RecordHeader::make(Kind::OpEnd, 100, 0).bits; }
   SUBCASE("a record too short for its kind") { word = RecordHeader::make(Kind::OpBegin, 2, 0).bits; }
-  std::memcpy(bytes.data() + records + 32, &word, sizeof(word));
+  SUBCASE("a short record that passes the end") { word = ShortRecord::make(kShortOpWithSequence, 1, 0).bits, at = 48; }
+  std::memcpy(bytes.data() + records + at, &word, sizeof(word));
   std::string error;
   const auto spool = SpoolReader::from_bytes(bytes, error);
   REQUIRE(spool);
@@ -146,8 +161,8 @@ TEST_CASE("what precedes damage is kept and what follows is counted") {
   RecordView record;
   int whole = 0;
   while (cursor.next(record)) ++whole;
-  CHECK(whole == 2);
-  CHECK(cursor.dropped_bytes() == 32);
+  CHECK(whole == static_cast<int>(at / 16));
+  CHECK(cursor.dropped_bytes() == 64 - at);
 }
 
 TEST_CASE("chunks that are damaged are dropped and counted, unclaimed ones are not") {
