@@ -4,12 +4,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
 #include "formats/error.h"
+#include "formats/format.h"
 #include "formats/output.h"
 #include "formats/trace.h"
 
@@ -143,10 +145,15 @@ void RunDir::remove_spools() const noexcept {
 }
 
 void RunDir::remove_temporaries() const noexcept {
+  const auto is_ours_to_remove = [](const std::string& name) {
+    return std::ranges::any_of(formats::all_formats(), [&](const formats::Format& format) {
+      return name.ends_with(std::string(format.extension) + ".tmp");
+    });
+  };
   std::error_code error;
   for (fs::directory_iterator at(path_, error), end; !error && at != end; at.increment(error)) {
     std::error_code ignored;
-    if (at->path().extension() == ".tmp") fs::remove(at->path(), ignored);
+    if (is_ours_to_remove(at->path().filename())) fs::remove(at->path(), ignored);
   }
 }
 

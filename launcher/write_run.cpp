@@ -11,9 +11,11 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "formats/error.h"
 #include "formats/table.h"
+#include "formats/text.h"
 #include "launcher/say.h"
 
 namespace torchprof::launcher {
@@ -24,7 +26,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSummaryRows = 5;
 constexpr size_t kMostProcesses = 8;
-constexpr size_t kLongestArgument = 40;
+constexpr size_t kWidestCommand = 80;  // columns
 
 constexpr std::string_view kNothingTraced =
     "no process of the command was traced. Likely causes: no Python and no libtorch ran in it, the program is "
@@ -58,15 +60,14 @@ std::string short_summary(const formats::Trace& trace) {
 }
 
 std::string process_lines(const formats::Trace& trace) {
-  std::string out;
   const size_t count = trace.processes.size(), shown = std::min<size_t>(count, kMostProcesses);
-  if (count > 1) out += "\n";
-  for (size_t i = 0; count > 1 && i < shown; ++i) {
-    const formats::Process& process = trace.processes[i];
-    out += "process " + std::to_string(process.pid) + ":";
-    for (const std::string_view argument : process.command)
-      out.append(" ").append(argument.substr(0, kLongestArgument));
-    out += "\n";
+  if (count < 2) return {};
+  std::string out = "\n";
+  for (const formats::Process& process : std::span(trace.processes).first(shown)) {
+    std::string command;
+    for (const std::string_view argument : process.command) command.append(" ").append(argument);
+    out += "process " + std::to_string(process.pid) + (process.forked_from.empty() ? ":" : ", forked:") +
+           formats::shorten(formats::printable(command), kWidestCommand) + "\n";
   }
   if (count > shown) out += "and " + std::to_string(count - shown) + " processes more: see run.json\n";
   return out;
