@@ -129,23 +129,25 @@ bool define(R definition) noexcept {
   return true;
 }
 
-StringId intern_locked(std::string_view text, uint64_t hash) noexcept {
+const StringTable::Entry* intern_locked(std::string_view text, uint64_t hash) noexcept {
   Recorder& r = recorder();
-  if (const StringId id = r.strings.find(text, hash)) return id;
+  if (const StringTable::Entry* known = r.strings.find(text, hash)) return known;
   const uint64_t bytes = (sizeof(StringDef) + text.size() + 7) & ~uint64_t{7};
   std::byte* at = begin_definition(bytes);
-  if (!at) return {};
+  if (!at) return nullptr;
   const StringId id{r.next_string + 1};
   const StringDef definition{RecordHeader::make(Kind::StringDef, bytes / 8, 0), id, static_cast<uint32_t>(text.size())};
   memcpy(at, &definition, sizeof(definition));
   memcpy(at + sizeof(definition), text.data(), text.size());
   commit_definition(bytes);
   r.next_string = id.value;
-  r.strings.add(text, hash, id);  // no memory for it: the next sight of this name defines it again under a new id
-  return id;
+  return r.strings.add(text, hash, id);
 }
 
-StringId intern_locked(std::string_view text) noexcept { return intern_locked(text, StringTable::hash(text)); }
+StringId intern_locked(std::string_view text) noexcept {
+  const StringTable::Entry* entry = intern_locked(text, StringTable::hash(text));
+  return entry ? entry->id : StringId{};
+}
 
 void write_note(const Note& note) noexcept {
   const StringId key = intern_locked(note.key);
@@ -311,7 +313,7 @@ ThreadBuffer* attach() noexcept {
   return buffer;
 }
 
-StringId intern_slow(std::string_view text, uint64_t hash) noexcept {
+const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept {
   const KeepErrno keep;
   const Lock lock;
   return intern_locked(text, hash);

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "tracer/config.h"
@@ -26,7 +28,7 @@ extern std::atomic<bool> g_live;  // armed or capturing
 extern ClockSource g_clock;
 extern StringTable* g_strings;
 ThreadBuffer* attach() noexcept;
-StringId intern_slow(std::string_view text, uint64_t hash) noexcept;
+const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept;
 }  // namespace detail
 
 // off -> armed. `output` is the run directory, absolute. Once, from one thread. Opens nothing.
@@ -50,13 +52,33 @@ inline ThreadBuffer* current_buffer() noexcept {
   return detail::attach();
 }
 
-// The id of a name, any bytes; cut at kMaxString. None only when nothing can be recorded any more.
-inline StringId intern(std::string_view text) noexcept {
+namespace detail {
+inline const StringTable::Entry* intern_entry(std::string_view text) noexcept {
   if (text.size() > kMaxString) [[unlikely]]
     text = text.substr(0, kMaxString);
   const uint64_t hash = StringTable::hash(text);
-  const StringId id = detail::g_strings->find(text, hash);
-  return id ? id : detail::intern_slow(text, hash);
+  const StringTable::Entry* entry = g_strings->find(text, hash);
+  return entry ? entry : intern_slow(text, hash);
+}
+}  // namespace detail
+
+// The id of a name, any bytes; cut at kMaxString. None only when nothing can be recorded any more.
+inline StringId intern(std::string_view text) noexcept {
+  const StringTable::Entry* entry = detail::intern_entry(text);
+  return entry ? entry->id : StringId{};
+}
+
+// The same for a NUL-terminated name that is likely to come again from the same place, in half the time: the thread
+// remembers what it found there, and looks whether it still is.
+inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
+  const auto place = reinterpret_cast<uintptr_t>(name);
+  ThreadBuffer::Name& known = buffer.names[(place >> 3 ^ place >> 11) % std::size(buffer.names)];
+  if (known.place == name && strcmp(known.text, name) == 0) [[likely]]
+    return known.id;
+  const StringTable::Entry* entry = detail::intern_entry(name);
+  if (!entry) return {};
+  known = {name, entry->text, entry->id};
+  return entry->id;
 }
 
 // ---- definitions: rare, under the recorder's lock

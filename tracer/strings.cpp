@@ -56,11 +56,11 @@ bool StringTable::grow() noexcept {
   return true;
 }
 
-bool StringTable::add(std::string_view text, uint64_t hash, StringId id) noexcept {
+const StringTable::Entry* StringTable::add(std::string_view text, uint64_t hash, StringId id) noexcept {
   const Table* current = table_.load(std::memory_order_relaxed);
-  if ((!current || count_ * 2 > current->mask) && !grow()) return false;
-  void* memory = allocate(offsetof(Entry, text) + text.size());
-  if (!memory) return false;
+  if ((!current || count_ * 2 > current->mask) && !grow()) return nullptr;
+  void* memory = allocate(offsetof(Entry, text) + text.size() + 1);  // zeroed by the kernel: the NUL is there
+  if (!memory) return nullptr;
   auto* entry = static_cast<Entry*>(memory);
   entry->hash = hash;
   entry->id = id;
@@ -71,7 +71,7 @@ bool StringTable::add(std::string_view text, uint64_t hash, StringId id) noexcep
   while (table->slots[i & table->mask].load(std::memory_order_relaxed)) ++i;
   table->slots[i & table->mask].store(entry, std::memory_order_release);  // pairs with find()
   ++count_;
-  return true;
+  return entry;
 }
 
 }  // namespace torchprof

@@ -18,21 +18,28 @@ namespace torchprof {
 
 class StringTable {
  public:
-  // Any thread.
-  StringId find(std::string_view text, uint64_t hash) const noexcept {
+  struct Entry {
+    uint64_t hash;
+    StringId id;
+    uint32_t length;
+    char text[1];  // `length` bytes and a NUL
+  };
+
+  // nullptr: not there. Any thread; an entry lives as long as the process.
+  const Entry* find(std::string_view text, uint64_t hash) const noexcept {
     const Table* table = table_.load(std::memory_order_acquire);  // pairs with the release in grow()
-    if (!table) return {};
+    if (!table) return nullptr;
     for (uint64_t i = hash;; ++i) {
       const Entry* entry =
           table->slots[i & table->mask].load(std::memory_order_acquire);  // pairs with the release in add()
-      if (!entry) return {};
+      if (!entry) return nullptr;
       if (entry->hash == hash && entry->length == text.size() && memcmp(entry->text, text.data(), text.size()) == 0)
-        return entry->id;
+        return entry;
     }
   }
 
-  // Under the recorder's lock. False: out of memory. The text must not be in the table yet.
-  bool add(std::string_view text, uint64_t hash, StringId id) noexcept;
+  // Under the recorder's lock. nullptr: out of memory. The text must not be in the table yet.
+  const Entry* add(std::string_view text, uint64_t hash, StringId id) noexcept;
 
   static uint64_t hash(std::string_view text) noexcept {
     // Multiply and fold, eight bytes at a time: names are short, and the table compares contents anyway.
@@ -55,12 +62,6 @@ class StringTable {
   }
 
  private:
-  struct Entry {
-    uint64_t hash;
-    StringId id;
-    uint32_t length;
-    char text[1];  // `length` bytes
-  };
   struct Table {
     uint64_t mask;
     std::atomic<Entry*> slots[1];  // mask + 1 of them

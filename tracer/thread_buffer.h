@@ -33,6 +33,13 @@ struct ThreadBuffer {
   char name[16] = "";
   ChunkRun run;  // mapped ahead
 
+  struct Name {  // session::intern_from
+    const char* place = nullptr;
+    const char* text = nullptr;
+    StringId id;
+  };
+  Name names[256];
+
   // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
   template <class R>
   R* append(Ticks now) noexcept {

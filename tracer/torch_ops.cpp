@@ -77,7 +77,7 @@ Context on_start(const RecordFunction& function) {
   python::cover_this_thread();
   const char* name = g_api.name(&function);
   // By content: a name may belong to the operator's schema or to a string that dies with this call.
-  const StringId id = session::intern(name ? name : "");
+  const StringId id = session::intern_from(*buffer, name ? name : "");
   const uint64_t key = key_of(function);
   if (!begin_short(*buffer, function, id, key)) [[unlikely]]
     begin_long(*buffer, function, id, key);
