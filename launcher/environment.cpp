@@ -45,13 +45,15 @@ std::string preload_list(const std::string& before, const fs::path& ours) {
   return out + ours.string();
 }
 
+// In front, unlike the preload: the first sitecustomize on the path is the one that is run, and ours hands over to the
+// user's.
 std::string python_path(const std::string& before, const fs::path& ours) {
   if (before.empty()) return ours;
   // An empty entry is the current directory: it is kept.
-  std::string out;
+  std::string out = ours;
   for (const std::string& entry : split(before, ":"))
-    if (entry.empty() || !same_file(entry, ours)) out += entry + ":";
-  return out + ours.string();
+    if (entry.empty() || !same_file(entry, ours)) out += ":" + entry;
+  return out;
 }
 
 std::string doubled_percent(const std::string& text) {

@@ -20,7 +20,8 @@ Library find_library();
 
 // The variables that `run` sets, as "NAME=VALUE", given the `environment` that it was started with ("NAME=VALUE" too).
 //
-//  * LD_PRELOAD and PYTHONPATH: the user's entries in their order, ours last, once.
+//  * LD_PRELOAD: the user's entries in their order, ours last (sanitizer runtimes must come first), once.
+//  * PYTHONPATH: ours first (its sitecustomize hands over to the user's), once, then the user's entries in their order.
 //  * TORCHPROF_OUTPUT always, with % doubled: the library expands placeholders.
 //  * TORCHPROF_* that differ from their default or were set before.
 std::vector<std::string> variables(const std::vector<std::string>& environment, const Library& library,

@@ -148,7 +148,7 @@ def preloadable(program, tmp_path):
     return tmp_path / "own.so"
 
 
-def test_ld_preload_and_pythonpath_keep_the_users_entries_first(run_torchprof, library, preloadable, tmp_path, program):
+def test_ld_preload_and_pythonpath_keep_the_users_entries_in_their_order(run_torchprof, library, preloadable, tmp_path, program):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sitecustomize.py").write_text("print('customized')")
     script = program("import os, sys\nprint(os.environ['LD_PRELOAD'])\nprint(os.environ['PYTHONPATH'])")
@@ -156,7 +156,7 @@ def test_ld_preload_and_pythonpath_keep_the_users_entries_first(run_torchprof, l
     assert run.stdout.splitlines() == [
         "loaded loaded customized",  # into the launcher and into the command
         "%s:%s" % (preloadable, library / "libtorchprof.so"),
-        ":%s:mine:%s" % (tmp_path / "mine", library / "python"),
+        "%s::%s:mine" % (library / "python", tmp_path / "mine"),
     ]
 
 
@@ -166,7 +166,7 @@ def test_dry_run_prints_an_environment_for_plain_env(torchprof, launcher, librar
     assert dry.stdout.splitlines() == [
         "TORCHPROF_OUTPUT=%s/by_env" % tmp_path,
         "TORCHPROF_OPS=off",
-        "PYTHONPATH=a:b:%s/python" % library,
+        "PYTHONPATH=%s/python:a:b" % library,
         "LD_PRELOAD=%s/libtorchprof.so" % library,
     ]
     assert not (tmp_path / "by_env").exists()
