@@ -63,8 +63,9 @@ struct Ids {  // how many were given so far in this file
   uint64_t event = 0;
 };
 
-constexpr size_t kMaxNameBytes = 32 * 1024;  // of a name in JSON, so that a slice always fits into one reservation
-constexpr size_t kMaxSliceBytes = 1024;      // without its name
+constexpr size_t kMaxNameBytes =
+    size_t{32} * 1024;                   // of a name in JSON, so that a slice always fits into one reservation
+constexpr size_t kMaxSliceBytes = 1024;  // without its name
 static_assert(kMaxNameBytes + kMaxSliceBytes <= Output::kMaxReserve);
 
 std::string json_name(std::string_view name) {

@@ -14,13 +14,14 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kBufferSize = 256 * 1024;
+constexpr size_t kBufferSize = size_t{256} * 1024;
 static_assert(kBufferSize >= Output::kMaxReserve);
 
 }  // namespace
 
-Output::Output(const std::filesystem::path& file)
-    : file_(file), temporary_(file.string() + ".tmp"), buffer_(kBufferSize) {
+Output::Output(const std::filesystem::path& file) : file_(file), temporary_(file), buffer_(kBufferSize) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored) || std::filesystem::is_regular_file(file, ignored)) temporary_ += ".tmp";
   at_ = buffer_.data();
   end_ = at_ + buffer_.size();
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -47,9 +48,13 @@ void Output::discard() noexcept {
   gzip_.reset();
   if (fd_ >= 0) {
     ::close(fd_);
-    ::unlink(temporary_.c_str());
+    remove_temporary();
   }
   fd_ = -1;
+}
+
+void Output::remove_temporary() noexcept {
+  if (temporary_ != file_) ::unlink(temporary_.c_str());
 }
 
 void Output::fail(const std::string& what, int error) {
@@ -118,9 +123,9 @@ void Output::commit() {
   }
   const int fd = fd_;
   fd_ = -1;
-  if (::close(fd) != 0 || std::rename(temporary_.c_str(), file_.c_str()) != 0) {
+  if (::close(fd) != 0 || (temporary_ != file_ && std::rename(temporary_.c_str(), file_.c_str()) != 0)) {
     const int error = errno;
-    ::unlink(temporary_.c_str());
+    remove_temporary();
     fail("cannot write", error);
   }
 }

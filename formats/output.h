@@ -2,7 +2,8 @@
 //
 // Bytes go to NAME.tmp in the same directory, which commit() renames to NAME. A writer that fails (full disk, no
 // permission) or is destroyed before commit() removes the temporary and leaves NAME as it was. Names that end in ".gz"
-// are compressed: one gzip member. Errors are thrown as Error with the name and the cause. One thread at a time.
+// are compressed: one gzip member. What exists and is no file (/dev/stdout, a pipe) is written to as it is.
+// Errors are thrown as Error with the name and the cause. One thread at a time.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ class Output {
 
   // Room for `bytes` (at most kMaxReserve) at the returned place; advance() says how many were used. The way of the hot
   // loops.
-  static constexpr size_t kMaxReserve = 64 * 1024;
+  static constexpr size_t kMaxReserve = size_t{64} * 1024;
   char* reserve(size_t bytes) {
     if (static_cast<size_t>(end_ - at_) < bytes) [[unlikely]]
       flush();
@@ -50,6 +51,7 @@ class Output {
   void write_all(const char* data, size_t size);
   [[noreturn]] void fail(const std::string& what, int error);
   void discard() noexcept;
+  void remove_temporary() noexcept;
 
   std::filesystem::path file_;
   std::filesystem::path temporary_;

@@ -61,7 +61,7 @@ class ByteStream {
   };
   std::filesystem::path path_;
   std::unique_ptr<gzFile_s, Close> file_;
-  std::array<char, 64 * 1024> buffer_;
+  std::array<char, size_t{64} * 1024> buffer_;
   size_t at_ = 0;
   size_t size_ = 0;
 };

@@ -115,6 +115,7 @@ bool any(const Named&) { return true; }
 std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
   if (list.empty()) return {};
   std::vector<Cells> rows;
+  rows.reserve(list.size());
   for (const auto& [name, t] : list) {
     rows.push_back({time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
                     time_text(static_cast<double>(t.total_ns)), count_text(t.calls), time_text(average_ns(t)),
@@ -126,6 +127,7 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
 std::string modules_table(const std::vector<Named>& list) {
   if (list.empty()) return {};
   std::vector<Cells> rows;
+  rows.reserve(list.size());
   for (const auto& [name, t] : list) {
     rows.push_back(
         {time_text(static_cast<double>(t.total_ns)), count_text(t.calls), time_text(average_ns(t)), printable(name)});
@@ -326,6 +328,7 @@ const std::vector<std::string>& table_names() {
 const std::vector<std::string>& sort_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
+    all.reserve(kOrders.size());
     for (const Order& order : kOrders) all.push_back(order.name);
     return all;
   }();

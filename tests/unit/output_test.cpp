@@ -86,6 +86,17 @@ TEST_CASE("memory takes what a file would") {
   CHECK(text.size() == 600'002);
 }
 
+TEST_CASE("what is no file is written to as it is") {
+  test::TemporaryDirectory directory;
+  const fs::path link = directory / "null.gz";
+  fs::create_symlink("/dev/null", link);
+  Output out(link);
+  out.write("gone");
+  out.commit();
+  CHECK(fs::is_symlink(link));
+  CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == 1);
+}
+
 TEST_CASE("a directory that is not there is one clear error") {
   CHECK_THROWS_WITH_AS(Output("/nonexistent/x.txt"), "cannot create /nonexistent/x.txt: No such file or directory",
                        Error);
