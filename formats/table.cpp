@@ -310,7 +310,7 @@ Report report_of(const Trace& trace) {
   uint64_t unfinished = 0;
   for (const Part& part : report.parts) unfinished += part.statistics.unfinished;
   report.headline = plural(trace.processes.size(), "process") + ", " +
-                    time_text(static_cast<double>(trace.end - trace.start)) + ": " +
+                    duration_text(static_cast<double>(trace.end - trace.start)) + ": " +
                     plural(counts.operators, "operator") + ", " + plural(counts.python, "Python call");
   if (counts.c_calls != 0) report.headline += ", " + plural(counts.c_calls, "C call");
   if (unfinished != 0) report.headline += "; " + count_text(unfinished) + " still open at the end";

@@ -114,6 +114,13 @@ TEST_CASE("a table that there is none of names those that there are") {
                        "there is no table 'kernels': ops, modules, python, steps, processes", Error);
 }
 
+TEST_CASE("a run of seconds says seconds") {
+  SpoolBuilder b;
+  b.clean_exit(2'500'000'000);
+  const test::LoadedTrace trace(b);
+  CHECK(summary_text(*trace) == "1 process, 2.500 s: 0 operators, 0 Python calls\n");
+}
+
 TEST_CASE("a summary of nothing is a line") {
   CHECK(summary_text(Trace{}) == "0 processes, 0.000 us: 0 operators, 0 Python calls\n");
 }
