@@ -21,7 +21,18 @@ class KeepErrno {
   int saved_;
 };
 
-enum class Cause : uint8_t { kConfig, kOutput, kDiskFull, kSizeLimit, kMapping, kPython, kTorch, kThread, kCount };
+enum class Cause : uint8_t {
+  kConfig,
+  kOutput,
+  kDiskFull,
+  kSizeLimit,
+  kMapping,
+  kPython,
+  kTorch,
+  kInputs,
+  kThread,
+  kCount
+};
 
 // Writes "torchprof: <line>\n" the first time in this process that `cause` occurs.
 __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;

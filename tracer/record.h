@@ -56,6 +56,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(64, OpBegin, 48)         \
   X(65, OpEnd, 16)           \
   X(66, OpEndHere, 16)       \
+  X(67, OpInputs, 16)        \
   X(96, ThreadEnd, 8)
 
 enum class Kind : uint8_t {
@@ -84,7 +85,8 @@ struct RecordHeader {
   X(128, PythonBegin)              \
   X(129, PythonEnd)                \
   X(130, CCallBegin)               \
-  X(131, OpEndHere)
+  X(131, OpEndHere)                \
+  X(132, OpInputs)
 // OpBegin whose value is the name: 56 bits key, which is the handle, | 8 bits scope; with or without a word of
 // sequence.
 inline constexpr uint8_t kShortOp = 192;
@@ -256,6 +258,12 @@ struct OpBegin {
   uint64_t handle;      // at::RecordFunction::handle(), 0 if the layout is unknown
   uint64_t fwd_thread;  // torch's number of the thread that ran the forward operator; 0 if this is none of a backward
   uint64_t key;         // pairs with OpEnd::key: unique among the operators that are open in this process
+};
+
+struct OpInputs {  // of the operator that has just begun on this thread
+  RecordHeader header;
+  StringId inputs;  // encoded: torch_values.h
+  uint32_t pad;
 };
 
 struct OpEnd {

@@ -46,6 +46,7 @@ struct Row {
   size_t fwd_thread;  // uint64
   size_t handle;      // uint64
   size_t is_async;    // bool
+  size_t inputs;      // c10::ArrayRef<const c10::IValue> {pointer, length}; valid inside the start callback only
   const char* name;   // for people
 };
 
@@ -53,11 +54,13 @@ inline constexpr size_t kThreadOffset = 88;  // uint64, torch's number of the th
 inline constexpr size_t kScopeOffset = 96;   // uint8
 
 struct Api {
-  uint64_t (*add_callback)(Callback) = nullptr;          // at::addGlobalCallback
-  const char* (*name)(const RecordFunction*) = nullptr;  // at::RecordFunction::name() const
-  uint64_t (*current_thread)() = nullptr;                // at::RecordFunction::currentThreadId()
-  const Row* row = nullptr;                              // nullptr: layout unknown
-  char library[256] = "";                                // path of libtorch_cpu
+  uint64_t (*add_callback)(Callback) = nullptr;           // at::addGlobalCallback
+  const char* (*name)(const RecordFunction*) = nullptr;   // at::RecordFunction::name() const
+  uint64_t (*current_thread)() = nullptr;                 // at::RecordFunction::currentThreadId()
+  size_t (*num_inputs)(const RecordFunction*) = nullptr;  // at::RecordFunction::num_inputs() const
+  const Row* row = nullptr;                               // nullptr: layout unknown
+  unsigned version = 0;                                   // major * 100 + minor, 0: unknown
+  char library[256] = "";                                 // path of libtorch_cpu
 };
 
 // libtorch_cpu, or what holds its symbols, is in the process. Microseconds.

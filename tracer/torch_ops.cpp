@@ -1,5 +1,7 @@
 #include "tracer/torch_ops.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -7,6 +9,7 @@
 #include "tracer/python_calls.h"
 #include "tracer/session.h"
 #include "tracer/torch_abi.h"
+#include "tracer/torch_values.h"
 
 namespace torchprof::torch {
 namespace {
@@ -15,6 +18,7 @@ using session::current_buffer;
 using session::now;
 
 Api g_api;
+std::atomic<const ValueRow*> g_values{nullptr};  // nullptr: inputs are not read
 
 template <class T>
 T field(const RecordFunction& function, size_t offset) noexcept {
@@ -68,6 +72,35 @@ bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, StringId 
   return buffer.put_short(kShortOpWithSequence, name.value, now(), key_and_scope, static_cast<uint64_t>(sequence));
 }
 
+// The row did not hold for a tensor: whatever it has given so far was checked, tensor by tensor; nothing more is read.
+[[gnu::noinline, gnu::cold]] void stop_inputs(const ValueRow& row) noexcept {
+  g_values.store(nullptr, std::memory_order_relaxed);
+  char why[session::kNoteSize];
+  snprintf(why, sizeof(why), "a tensor did not look as the layout of torch %s says", name_of(row));
+  session::note_source("inputs", SourceState::kFailed, why);
+  warn_once(Cause::kInputs, "inputs of operators are no longer recorded: %s", why);
+}
+
+void record_inputs(ThreadBuffer& buffer, const RecordFunction& function, const ValueRow& values) noexcept {
+  const auto* inputs = field<const char*>(function, g_api.row->inputs);
+  const auto length = field<size_t>(function, g_api.row->inputs + 8);
+  // A boxed call passes the interpreter's whole stack: its own inputs are the last ones.
+  const size_t count = std::min(length, g_api.num_inputs(&function));
+  if (count == 0) return;
+  unsigned char encoded[kMaxInputs];
+  const size_t size = encode_inputs(values, inputs + (length - count) * 16, count, encoded);
+  if (size == 0) return stop_inputs(values);
+  const StringId id = session::intern({reinterpret_cast<const char*>(encoded), size});
+  const Ticks time = now();
+  if (buffer.put_short(kShortKindOf<OpInputs>, id.value, time)) [[likely]]
+    return;
+  if (auto* record = buffer.append<OpInputs>(time)) {
+    record->inputs = id;
+    record->pad = 0;
+    buffer.commit();
+  }
+}
+
 // Both run in the program's operators: nothing is thrown, torch would swallow it with a warning.
 Context on_start(const RecordFunction& function) {
   ThreadBuffer* buffer = current_buffer();
@@ -81,6 +114,7 @@ Context on_start(const RecordFunction& function) {
   const uint64_t key = key_of(function);
   if (!begin_short(*buffer, function, id, key)) [[unlikely]]
     begin_long(*buffer, function, id, key);
+  if (const ValueRow* values = g_values.load(std::memory_order_relaxed)) record_inputs(*buffer, function, *values);
   return {};
 }
 
@@ -100,6 +134,22 @@ void on_end(const RecordFunction& function, void*) {
 }
 
 void note(SourceState state, const char* text) noexcept { session::note_source("operators", state, text); }
+
+bool choose_inputs() noexcept {
+  if (!session::config().shapes) {
+    session::note_source("inputs", SourceState::kOff, "switched off (--shapes off)");
+    return false;
+  }
+  const ValueRow* values = g_api.row && g_api.num_inputs ? find_values(g_api.version) : nullptr;
+  char how[session::kNoteSize];
+  if (values)
+    snprintf(how, sizeof(how), "layout of torch %s", name_of(*values));
+  else
+    snprintf(how, sizeof(how), "no layout for this torch (%u.%u) is known", g_api.version / 100, g_api.version % 100);
+  session::note_source("inputs", values ? SourceState::kOn : SourceState::kFailed, how);
+  g_values.store(values, std::memory_order_relaxed);
+  return values != nullptr;
+}
 
 }  // namespace
 
@@ -124,6 +174,7 @@ void attach_if_loaded() noexcept {
   callback.sampling = 1.0;
   memset(callback.scopes, 1, sizeof(callback.scopes));
   callback.needs_ids = true;
+  callback.needs_inputs = choose_inputs();
   if (g_api.add_callback(callback) == 0) {
     note(SourceState::kFailed, "at::addGlobalCallback refused");
     return;

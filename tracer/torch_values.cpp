@@ -1,0 +1,195 @@
+#include "tracer/torch_values.h"
+
+#include <cstring>
+
+namespace torchprof::torch {
+
+struct ValueRow {
+  unsigned first, last;           // versions, inclusive
+  size_t refcounted;              // sizeof(c10::intrusive_ptr_target): what every counted object begins with
+  size_t sizes;                   // of TensorImpl::sizes_and_strides_
+  uint8_t boolean, string, list;  // tags of c10::IValue
+  bool device_flag_first;         // c10::optional<Device> {has, type, index}; std::optional {type, index, has}
+  const char* name;
+};
+
+namespace {
+
+// [M] measured, [S] read in the source. Tensor 1, None 0, Double 3 and Int 5 are the same in all.
+constexpr ValueRow kValueRows[] = {
+    {113, 113, 24, 72, 8, 10, 12, true, "1.13"},            // [M] 1.13.1
+    {200, 202, 24, 72, 9, 11, 13, false, "2.0 to 2.2"},     // [S]; the order of the device's bytes is found out
+    {203, 208, 16, 64, 9, 11, 13, false, "2.3 to 2.8"},     // [M] 2.6.0
+    {209, 209, 16, 64, 10, 12, 14, false, "2.9"},           // [S]
+    {210, 214, 16, 56, 10, 12, 14, false, "2.10 to 2.14"},  // [M] 2.14.1
+};
+
+constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kInt = 5;
+constexpr size_t kValueSize = 16;  // sizeof(c10::IValue): payload, u32 tag
+
+// Relative to ValueRow::sizes.
+constexpr size_t kDims = 0, kInline = 8, kNumel = 96, kType = 104, kDevice = 106, kFlags = 109, kPolicy = 110;
+constexpr uint64_t kMaxInlineDims = 5;
+constexpr uint64_t kMaxDims = 64;
+constexpr uint8_t kContiguous = 0x01;         // of the byte at kFlags
+constexpr uint8_t kSizesAreElsewhere = 0x1c;  // of kPolicy: a sizes policy of its own, or symbolic sizes
+
+template <class T>
+T at(const void* base, size_t offset) noexcept {
+  T value;
+  memcpy(&value, static_cast<const char*>(base) + offset, sizeof(T));
+  return value;
+}
+
+class Encoder {
+ public:
+  Encoder(const ValueRow& row, unsigned char* out) noexcept
+      : row_(row), begin_(out), at_(out), end_(out + kMaxInputs - kReserve) {}
+
+  // False: the row is wrong.
+  bool inputs(const void* values, size_t count) noexcept {
+    for (size_t i = 0; i < count; ++i) {
+      if (full()) {
+        *at_++ = '+';
+        return true;
+      }
+      if (!value(static_cast<const char*>(values) + i * kValueSize, true)) return false;
+    }
+    return true;
+  }
+  size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
+
+ private:
+  // The longest single argument that is written without asking for room: a tensor of 64 dimensions is cut before that.
+  static constexpr size_t kReserve = 64;
+
+  bool full() const noexcept { return at_ >= end_; }
+  void byte(uint8_t value) noexcept { *at_++ = value; }
+  void varint(uint64_t value) noexcept {
+    for (; value >= 0x80; value >>= 7) byte(static_cast<uint8_t>(value | 0x80));
+    byte(static_cast<uint8_t>(value));
+  }
+  void zigzag(int64_t value) noexcept {
+    varint(static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63));
+  }
+
+  bool value(const void* value, bool may_nest) noexcept {
+    const auto tag = at<uint32_t>(value, 8);
+    if (tag == kTensor) return tensor(at<const void*>(value, 0));
+    if (tag == kInt) {
+      byte('I');
+      zigzag(at<int64_t>(value, 0));
+    } else if (tag == kDouble) {
+      byte('D');
+      memcpy(at_, value, 8);
+      at_ += 8;
+    } else if (tag == kNone) {
+      byte('N');
+    } else if (tag == row_.boolean) {
+      byte('B');
+      byte(at<uint8_t>(value, 0));
+    } else if (tag == row_.list && may_nest) {
+      return list(at<const void*>(value, 0));
+    } else if (tag == row_.string) {
+      string(at<const void*>(value, 0));
+    } else {
+      byte('?');
+    }
+    return true;
+  }
+
+  bool list(const void* list) noexcept {
+    const auto begin = at<const char*>(list, row_.refcounted);
+    const auto end = at<const char*>(list, row_.refcounted + 8);
+    const auto count = static_cast<size_t>(end - begin) / kValueSize;
+    const bool is_tensors = count > 0 && at<uint32_t>(begin, 8) == kTensor;
+    byte(is_tensors ? '(' : '[');
+    varint(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (full()) {
+        byte('+');  // instead of the element: the reader stops here
+        return true;
+      }
+      if (!value(begin + i * kValueSize, false)) return false;
+    }
+    return true;
+  }
+
+  // ivalue::ConstantString {counted, std::string}: the first word is the text in both string ABIs, the length is found
+  // by the NUL.
+  void string(const void* string) noexcept {
+    const auto* text = at<const char*>(string, row_.refcounted);
+    const size_t length = strnlen(text, kReserve / 2);
+    byte('S');
+    varint(length);
+    memcpy(at_, text, length);
+    at_ += length;
+  }
+
+  bool tensor(const void* impl) noexcept {
+    const char* sizes = static_cast<const char*>(impl) + row_.sizes;
+    const auto type = at<uint16_t>(sizes, kType);
+    const auto first = at<int8_t>(sizes, kDevice), second = at<int8_t>(sizes, kDevice + 1),
+               third = at<int8_t>(sizes, kDevice + 2);
+    // Either order holds a flag of 0 or 1 at its end; an undefined tensor has no device.
+    const bool has = row_.device_flag_first ? first != 0 : third != 0;
+    if (!has) {
+      byte('U');
+      return true;
+    }
+    const auto device = static_cast<uint8_t>(row_.device_flag_first ? second : first);
+    const auto index = static_cast<uint8_t>(row_.device_flag_first ? third : second);
+    if (at<uint8_t>(sizes, kPolicy) & kSizesAreElsewhere) {
+      byte('X');
+      byte(static_cast<uint8_t>(type));
+      byte(device);
+      byte(index);
+      return true;
+    }
+    const auto dims = at<uint64_t>(sizes, kDims);
+    if (dims > kMaxDims || type > 255) return false;
+    const char* data = dims <= kMaxInlineDims ? sizes + kInline : at<const char*>(sizes, kInline);
+    const size_t strides = dims <= kMaxInlineDims ? kMaxInlineDims * 8 : dims * 8;
+    int64_t numel = 1;
+    for (size_t i = 0; i < dims; ++i) numel *= at<int64_t>(data, i * 8);
+    if (numel != at<int64_t>(sizes, kNumel)) return false;
+    if (at_ + dims * 20 > end_ + kReserve - 16) {
+      byte('+');
+      at_ = end_;  // nothing more
+      return true;
+    }
+    const bool is_contiguous = at<uint8_t>(sizes, kFlags) & kContiguous;
+    byte('T');
+    byte(static_cast<uint8_t>(type));
+    byte(device);
+    byte(index);
+    byte(is_contiguous);
+    varint(dims);
+    for (size_t i = 0; i < dims; ++i) varint(static_cast<uint64_t>(at<int64_t>(data, i * 8)));
+    if (!is_contiguous)
+      for (size_t i = 0; i < dims; ++i) zigzag(at<int64_t>(data, strides + i * 8));
+    return true;
+  }
+
+  const ValueRow& row_;
+  unsigned char* begin_;
+  unsigned char* at_;
+  unsigned char* end_;
+};
+
+}  // namespace
+
+const ValueRow* find_values(unsigned version) noexcept {
+  for (const ValueRow& row : kValueRows)
+    if (row.first <= version && version <= row.last) return &row;
+  return nullptr;
+}
+
+const char* name_of(const ValueRow& row) noexcept { return row.name; }
+
+size_t encode_inputs(const ValueRow& row, const void* values, size_t count, unsigned char* out) noexcept {
+  Encoder encoder(row, out);
+  return encoder.inputs(values, count) ? encoder.size() : 0;
+}
+
+}  // namespace torchprof::torch

@@ -1,0 +1,41 @@
+// Reads what at::RecordFunction holds of an operator's inputs: c10::IValue and at::TensorImpl, without a header of
+// torch.
+//
+// One table (kValueRows in torch_values.cpp) of the numbers that differ, by version of torch; everything relative to
+// them is the same from 1.13 to 2.14. Source: c10/core/TensorImpl.h, aten/src/ATen/core/ivalue.h of those versions, and
+// measurements on 1.13.1, 2.6.0 and 2.14.1. Each tensor that is read proves the row: its number of elements must be the
+// product of its sizes. One that is not turns inputs off for good, with a note. Nothing is kept alive: sizes are
+// copied, no reference is taken.
+//
+// Encoding of inputs, a string of bytes that is interned (operators with equal inputs share it), read by
+// formats/inputs.*:
+//     inputs  := arg*
+//     arg     := 'T' tensor | 'U' (undefined tensor) | 'X' type device (a tensor whose sizes must not be read:
+//     symbolic, nested, sparse ...)
+//              | '(' list | '[' list | 'I' zigzag | 'B' byte | 'D' 8 bytes | 'S' n bytes* | 'N' (None) | '?' (anything
+//              else) | '+' (more follow that were not kept)
+//     tensor  := type device flags n sizes* [strides*]           type: c10::ScalarType; device: c10::DeviceType, signed
+//     index list    := n arg*                                          '(' of tensors, '[' of anything else n, sizes,
+//     strides := varint, strides zigzag                flags: 1 = contiguous, strides left out
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tracer/torch_abi.h"
+
+namespace torchprof::torch {
+
+struct ValueRow;
+
+// Chooses the row for this torch; `version` is major * 100 + minor, 0 if unknown. nullptr: no row, inputs are not read.
+const ValueRow* find_values(unsigned version) noexcept;
+const char* name_of(const ValueRow& row) noexcept;
+
+inline constexpr size_t kMaxInputs = 2048;  // bytes of an encoding; what does not fit is cut, with '+'
+
+// Encodes `count` inputs at `values` (c10::IValue[]). The bytes written; 0 if one of them disproved the row: then it
+// must not be used again. Hot: no allocation, no lock, nothing of torch is called.
+size_t encode_inputs(const ValueRow& row, const void* values, size_t count, unsigned char* out) noexcept;
+
+}  // namespace torchprof::torch
