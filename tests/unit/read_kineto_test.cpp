@@ -80,7 +80,7 @@ TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
     "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "distributedInfo": {"rank": 0, "pg_config": [[1]]},
     "traceEvents": [
       {"ph":"M","name":"process_name","pid":7,"tid":0,"ts":1.0,"args":{"name":"python"}},
-      {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":20,"dur":30,"args":{"Input Dims":[[2,3],[]],"name":"x","ts":5}},
+      {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":10.5,"dur":30,"args":{"Input Dims":[[2,3],[]],"name":"x","ts":5}},
       {"ph":"X","cat":"cpu_op","name":"aten::matmul","pid":7,"tid":7,"ts":10.5,"dur":50.25},
       {"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":7,"tid":7,"ts":0,"dur":100},
       {"ph":"X","cat":"user_annotation","name":"ProfilerStep#4","pid":7,"tid":7,"ts":100,"dur":200},

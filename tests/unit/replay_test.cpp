@@ -175,14 +175,16 @@ TEST_CASE("recursion ends the innermost frame of the function") {
   SpoolBuilder b;
   b.thread(100);
   const FunctionId f = b.function("f");
-  b.at(10).begin(f).at(20).begin(f).at(30).end(f).at(40).end(f);
+  b.at(10).begin(f).at(20).begin(f).at(30).end(f).at(40).end(f).at(50).begin(f).at(60).end(f);
   const Replayed r(b);
   CHECK(std::string("\n").append(r.sink.text) == R"(
 100 20-30 test.py(1): f
 100 10-40 test.py(1): f
+100 50-60 test.py(1): f
 )");
   CHECK_FALSE(r.sink.slices[0].outermost);
   CHECK(r.sink.slices[1].outermost);
+  CHECK(r.sink.slices[2].outermost);
   CHECK(r.sink.slices[1].self_ns == 20);
 }
 

@@ -260,6 +260,8 @@ TEST_CASE("cut at every byte, all whole records before the cut are read") {
     }
     const uint64_t present = size < events ? 0 : std::min<uint64_t>((size - events) / 16, 40);
     REQUIRE(read == present);
+    if (size >= events)
+      REQUIRE(spool->damage().bytes == 40 * 16 - std::min<uint64_t>((size - events) / 8 * 8, 40 * 16));
   }
 }
 

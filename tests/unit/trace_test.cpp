@@ -96,7 +96,7 @@ TEST_CASE("processes that count one TSC are put on one clock, that of the widest
   child.thread(2);
   const FunctionId g = child.function("g");
   child.at(1000).begin(g).at(2000).end(g);
-  const SpoolBuilder* both[] = {&parent, &child};
+  const SpoolBuilder* both[] = {&child, &parent};
   const test::LoadedTrace trace(both);
   REQUIRE(trace->processes.size() == 2);
   CHECK(trace->processes[1].pid == 2);
