@@ -213,7 +213,7 @@ def flows(trace):
             yield "a flow that ends wants bp e: %s" % e
         spans = slice_starts[e["pid"], e["tid"]]
         before = bisect.bisect_right(spans, (e["ts"] + ROUNDING_US, float("inf")))
-        if not any(end >= e["ts"] - ROUNDING_US for _, end in reversed(spans[:before])):
+        if not any(spans[n][1] >= e["ts"] - ROUNDING_US for n in range(before - 1, -1, -1)):
             yield "a flow lies in no slice: %s" % e
     for (cat, flow_id), pair in ends.items():
         if len(pair["s"]) != 1 or len(pair["f"]) != 1:

@@ -26,6 +26,7 @@ median = statistics.median
 class Bench:
     def __init__(self, launcher, directory, rounds, environment):
         self.launcher, self.directory, self.rounds, self.environment = str(launcher), directory, rounds, environment
+        self.output = directory / "run"
         self.rows = []
 
     def row(self, what, *cells):
@@ -34,6 +35,7 @@ class Bench:
 
     def run(self, command):
         """(stdout, seconds, time on the wall at the end)"""
+        shutil.rmtree(self.output, ignore_errors=True)
         begin = time.perf_counter()
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=self.environment, cwd=self.directory)
         seconds = time.perf_counter() - begin
@@ -42,10 +44,8 @@ class Bench:
         return done.stdout, seconds, time.time()
 
     def profiled(self, command, *options):
-        """The command under `torchprof run`, and where its run directory is."""
-        output = self.directory / "run"
-        shutil.rmtree(output, ignore_errors=True)
-        return [self.launcher, "run", "--quiet", "-o", output, *options, "--", *command]
+        """The command under `torchprof run`."""
+        return [self.launcher, "run", "--quiet", "-o", self.output, *options, "--", *command]
 
     def interleaved(self, ways):
         """ways: {name: command}. For each way the list of numbers that its runs printed first, round by round."""
@@ -98,7 +98,7 @@ def python_calls(bench, pythons):
         if not built:
             bench.row(name, "SKIPPED: no Python.h for", python.path)
             continue
-        loop = [python.path, HERE / "call_loop.py", 15]
+        loop = [python.path, HERE / "call_loop.py", 100]
         bench.compare(name, "ns", {
             "bare": loop,
             "torchprof": bench.profiled(loop, "--python", "functions", "--format", "none"),
@@ -107,7 +107,6 @@ def python_calls(bench, pythons):
 
 def from_end_to_trace(bench, python):
     """A million events (two records each) of the cheapest kind, and the same number of operators as torch.profiler can hold."""
-    run = bench.directory / "run"
     seconds, bare_seconds, sizes = [], [], None
     command = [python, HERE / "call_loop.py", 45]
     for _ in range(max(3, bench.rounds // 3)):
@@ -115,8 +114,8 @@ def from_end_to_trace(bench, python):
         bare_seconds.append(ended - float(stdout.split()[1]))
         stdout, _, ended = bench.run(bench.profiled(command, "--python", "functions", "--keep-spool", "--format", "kineto"))
         seconds.append(ended - float(stdout.split()[1]))
-        trace, = run.glob("*.pt.trace.json.gz")
-        spool = sum(f.stat().st_size for f in run.rglob("*.spool"))
+        trace, = bench.output.glob("*.pt.trace.json.gz")
+        spool = sum(f.stat().st_size for f in bench.output.rglob("*.spool"))
         with gzip.open(trace, "rb") as text:
             events = sum(line.count(b'"ph":') for line in text)
         sizes = events, spool / events, trace.stat().st_size / events
