@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "formats/inputs.h"
 #include "formats/replay.h"
 #include "formats/text.h"
 
@@ -66,7 +67,8 @@ struct Ids {  // how many were given so far in this file
 constexpr size_t kMaxNameBytes =
     size_t{32} * 1024;                   // of a name in JSON, so that a slice always fits into one reservation
 constexpr size_t kMaxSliceBytes = 1024;  // without its name
-static_assert(kMaxNameBytes + kMaxSliceBytes <= Output::kMaxReserve);
+constexpr size_t kMaxInputsBytes = size_t{24} * 1024;
+static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes <= Output::kMaxReserve);
 
 std::string json_name(std::string_view name) {
   std::string json = json_string(name);
@@ -90,7 +92,8 @@ class ProcessWriter final : public Sink {
 
   void slice(const Slice& s) override {
     const std::string& head = head_of(s);
-    char* at = out_.reserve(head.size() + kMaxSliceBytes);
+    const std::string_view inputs = inputs_of(s);
+    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size());
     at = put(at, head);
     at = put(at, uint64_t{replay_.rows()[s.row].tid});
     at = put(at, R"(,"ts":)");
@@ -98,6 +101,7 @@ class ProcessWriter final : public Sink {
     at = put(at, R"(,"dur":)");
     at = put_us(at, s.end - s.begin);
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
+    at = put(at, inputs);
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
     out_.advance(at);
@@ -123,6 +127,18 @@ class ProcessWriter final : public Sink {
       head.append(R"(,"pid":)").append(pid_).append(R"(,"tid":)");
     }
     return head;
+  }
+
+  // Made once for each encoding.
+  std::string_view inputs_of(const Slice& s) {
+    if (!s.inputs || s.inputs.value >= process_.strings.size()) return {};
+    if (s.inputs.value >= inputs_.size()) inputs_.resize(process_.strings.size());
+    std::string& text = inputs_[s.inputs.value];
+    if (text.empty()) {
+      text = inputs_json(decode_inputs(process_.string(s.inputs)));
+      if (text.size() > kMaxInputsBytes) text = inputs_json({});
+    }
+    return text;
   }
 
   char* put_op_args(char* at, const Slice& s) {
@@ -212,6 +228,7 @@ class ProcessWriter final : public Sink {
   Ids& ids_;
   Output& out_;
   std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> inputs_;    // by their encoding
 };
 
 // ---- the file --------------------------------------------------------------------------------------------

@@ -131,6 +131,10 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
       return end_c_call(thread, t);
     case Kind::OpBegin:
       return begin_op(thread, record.as<OpBegin>(), t);
+    case Kind::OpInputs:
+      if (const int32_t top = thread.stack.top_op(); top >= 0 && thread.stack[top].key == thread.last_op_key)
+        thread.stack[top].inputs = record.as<OpInputs>().inputs;
+      return;
     case Kind::OpEnd:
       return end_op(thread, record.as<OpEnd>().key, t);
     case Kind::OpEndHere:
@@ -407,7 +411,8 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .external_id = span.is_op() ? span.id : 0,
                 .handle = span.handle,
                 .sequence = span.sequence,
-                .fwd_thread = span.fwd_thread});
+                .fwd_thread = span.fwd_thread,
+                .inputs = span.inputs});
 }
 
 Replay::Replay(const Process& process) : impl_(std::make_unique<Impl>(process)) {}

@@ -55,6 +55,7 @@ struct Slice {
   uint64_t handle;
   int64_t sequence;
   uint64_t fwd_thread;
+  StringId inputs;  // encoded (formats/inputs.h); none: they were not recorded
 };
 
 struct Flow {   // from a forward operator to its backward; both slices have been handed out

@@ -26,6 +26,7 @@ struct Span {
   uint64_t handle = 0;
   int64_t sequence = -1;
   uint64_t fwd_thread = 0;
+  StringId inputs{};
   // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.
   int32_t below_python = -1;
   int32_t below_op = -1;

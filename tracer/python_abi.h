@@ -61,7 +61,6 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(void, error_restore, PyErr_Restore, (Object*, Object*, Object*))                     \
   X(Object*, function_new, PyCFunction_NewEx, (MethodDef*, Object*, Object*))            \
   X(void*, function_pointer, PyCFunction_GetFunction, (Object*))                         \
-  X(Object*, function_self, PyCFunction_GetSelf, (Object*))                              \
   X(Object*, weakref_new, PyWeakref_NewRef, (Object*, Object*))                          \
   X(Object*, type_from_spec, PyType_FromSpec, (void*))                                   \
   X(Object*, vectorcall_call, PyVectorcall_Call, (Object*, Object*, Object*))            \
@@ -130,6 +129,8 @@ inline Object* type_of(Object* object) noexcept { return reinterpret_cast<Object
 // d_qualname}, d_method}: 3.10 to 3.14. PyMethodObject {PyObject, im_func, im_self}. PyTypeObject {PyVarObject,
 // tp_name}. PyCellObject {PyObject, ob_ref}.
 inline MethodDef* function_def(Object* function) noexcept { return reinterpret_cast<MethodDef**>(function)[2]; }
+// m_self, which repr() shows; PyCFunction_GetSelf hides it from static methods (all of torch.*).
+inline Object* function_owner(Object* function) noexcept { return reinterpret_cast<Object**>(function)[3]; }
 inline MethodDef* descriptor_def(Object* descriptor) noexcept { return reinterpret_cast<MethodDef**>(descriptor)[5]; }
 inline Object* descriptor_owner(Object* descriptor) noexcept { return reinterpret_cast<Object**>(descriptor)[2]; }
 inline Object* method_function(Object* method) noexcept { return reinterpret_cast<Object**>(method)[2]; }

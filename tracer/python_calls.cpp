@@ -121,7 +121,7 @@ Callee callee_of(Object* callable) noexcept {
   if (type == api().method_descriptor_type)
     return {descriptor_def(callable)->name, type_name(descriptor_owner(callable))};
   if (!is_c_function(type)) return {};
-  Object* self = api().function_self(callable);
+  Object* self = function_owner(callable);
   const char* owner = self ? type_name(type_of(self)) : nullptr;
   const bool is_function = !owner || strcmp(owner, "module") == 0;
   return {function_def(callable)->name, is_function ? nullptr : owner};

@@ -28,11 +28,13 @@ constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kInt = 5;
 constexpr size_t kValueSize = 16;  // sizeof(c10::IValue): payload, u32 tag
 
 // Relative to ValueRow::sizes.
-constexpr size_t kDims = 0, kInline = 8, kNumel = 96, kType = 104, kDevice = 106, kFlags = 109, kPolicy = 110;
+constexpr size_t kDims = 0, kInline = 8, kNumel = 96, kType = 104, kDevice = 106, kPolicy = 110;
 constexpr uint64_t kMaxInlineDims = 5;
 constexpr uint64_t kMaxDims = 64;
-constexpr uint8_t kContiguous = 0x01;         // of the byte at kFlags
-constexpr uint8_t kSizesAreElsewhere = 0x1c;  // of kPolicy: a sizes policy of its own, or symbolic sizes
+// Bits of kPolicy: SizesStridesPolicy (1: strides are elsewhere, as of sparse tensors; 2: sizes too), then symbolic
+// sizes.
+constexpr uint8_t kPolicyBits = 0x0c, kStridesElsewhere = 0x04, kSymbolic = 0x10;
+enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
 
 template <class T>
 T at(const void* base, size_t offset) noexcept {
@@ -139,7 +141,8 @@ class Encoder {
     }
     const auto device = static_cast<uint8_t>(row_.device_flag_first ? second : first);
     const auto index = static_cast<uint8_t>(row_.device_flag_first ? third : second);
-    if (at<uint8_t>(sizes, kPolicy) & kSizesAreElsewhere) {
+    const auto policy = at<uint8_t>(sizes, kPolicy);
+    if ((policy & kPolicyBits) > kStridesElsewhere || (policy & kSymbolic)) {
       byte('X');
       byte(static_cast<uint8_t>(type));
       byte(device);
@@ -149,25 +152,34 @@ class Encoder {
     const auto dims = at<uint64_t>(sizes, kDims);
     if (dims > kMaxDims || type > 255) return false;
     const char* data = dims <= kMaxInlineDims ? sizes + kInline : at<const char*>(sizes, kInline);
-    const size_t strides = dims <= kMaxInlineDims ? kMaxInlineDims * 8 : dims * 8;
+    const size_t stride_offset = dims <= kMaxInlineDims ? kMaxInlineDims * 8 : dims * 8;
     int64_t numel = 1;
-    for (size_t i = 0; i < dims; ++i) numel *= at<int64_t>(data, i * 8);
+    // The strides of a tensor that torch calls contiguous may be anything where a size is 1: only exact ones are left
+    // out.
+    Strides strides = (policy & kPolicyBits) == kStridesElsewhere ? kStridesNone : kStridesContiguous;
+    int64_t expected = 1;
+    for (size_t i = dims; i-- > 0;) {
+      const auto size = at<int64_t>(data, i * 8);
+      if (strides == kStridesContiguous && at<int64_t>(data, stride_offset + i * 8) != expected)
+        strides = kStridesFollow;
+      numel *= size;
+      expected *= size > 1 ? size : 1;
+    }
     if (numel != at<int64_t>(sizes, kNumel)) return false;
     if (at_ + dims * 20 > end_ + kReserve - 16) {
       byte('+');
       at_ = end_;  // nothing more
       return true;
     }
-    const bool is_contiguous = at<uint8_t>(sizes, kFlags) & kContiguous;
     byte('T');
     byte(static_cast<uint8_t>(type));
     byte(device);
     byte(index);
-    byte(is_contiguous);
+    byte(strides);
     varint(dims);
     for (size_t i = 0; i < dims; ++i) varint(static_cast<uint64_t>(at<int64_t>(data, i * 8)));
-    if (!is_contiguous)
-      for (size_t i = 0; i < dims; ++i) zigzag(at<int64_t>(data, strides + i * 8));
+    if (strides == kStridesFollow)
+      for (size_t i = 0; i < dims; ++i) zigzag(at<int64_t>(data, stride_offset + i * 8));
     return true;
   }
 

@@ -16,7 +16,8 @@
 //              else) | '+' (more follow that were not kept)
 //     tensor  := type device flags n sizes* [strides*]           type: c10::ScalarType; device: c10::DeviceType, signed
 //     index list    := n arg*                                          '(' of tensors, '[' of anything else n, sizes,
-//     strides := varint, strides zigzag                flags: 1 = contiguous, strides left out
+//     strides := varint, strides zigzag                flags: 0 strides follow, 1 left out as exactly contiguous, 2
+//     none (sparse)
 #pragma once
 
 #include <cstddef>

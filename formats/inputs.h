@@ -1,0 +1,39 @@
+// The inputs of operators, from the recorder's encoding (tracer/torch_values.h) to what Kineto writes of them.
+//
+// Text as torch 2.14 writes it: types by their C++ names, a scalar as "Scalar", lists as "ScalarList" and "TensorList",
+// anything else as ""; concrete values of scalars and of lists of at most 30 scalars
+// (torch/csrc/profiler/collection.cpp, InputOutputEncoder). A hostile encoding gives less, never a read outside of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace torchprof::formats {
+
+struct Tensor {
+  bool is_readable = false;  // false: sizes are symbolic, nested or otherwise not plain
+  uint8_t type = 0;          // c10::ScalarType
+  uint8_t device = 0;        // c10::DeviceType
+  int8_t device_index = -1;
+  std::vector<int64_t> sizes{};
+  std::vector<int64_t> strides{};
+};
+
+struct Input {
+  enum class Kind : uint8_t { kTensor, kTensorList, kScalar, kScalarList, kOther };
+  Kind kind = Kind::kOther;
+  std::vector<Tensor> tensors{};  // one, or those of the list; none for an undefined tensor
+  std::string text{};             // of a scalar or a list of scalars
+};
+
+std::vector<Input> decode_inputs(std::string_view encoded);
+
+// `,"Input Dims":[...],"Input Strides":[...],"Input type":[...],"Concrete Inputs":[...]`
+std::string inputs_json(const std::vector<Input>& inputs);
+
+// "float", "c10::BFloat16" ...; "" for a type that this build does not know.
+std::string_view type_name(uint8_t scalar_type);
+
+}  // namespace torchprof::formats
