@@ -12,6 +12,7 @@
 #include "tracer/python_abi.h"
 #include "tracer/session.h"
 #include "tracer/torch_abi.h"
+#include "tracer/torch_memory.h"
 #include "tracer/torch_ops.h"
 
 namespace torchprof {
@@ -42,6 +43,7 @@ __attribute__((constructor)) void start() noexcept {
     return;
   }
   session::arm(config, output);
+  torch::start_memory();
   if (has_python && !inject::hook_start())
     warn_once(
         Cause::kPython,

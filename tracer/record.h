@@ -57,6 +57,8 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(65, OpEnd, 16)           \
   X(66, OpEndHere, 16)       \
   X(67, OpInputs, 16)        \
+  X(68, Memory, 48)          \
+  X(69, OutOfMemory, 48)     \
   X(96, ThreadEnd, 8)
 
 enum class Kind : uint8_t {
@@ -91,6 +93,8 @@ struct RecordHeader {
 // sequence.
 inline constexpr uint8_t kShortOp = 192;
 inline constexpr uint8_t kShortOpWithSequence = 224;
+// Memory of the CPU: address, bytes; the value is 0.
+inline constexpr uint8_t kShortMemory = 225;
 
 struct ShortRecord {
   uint64_t bits;
@@ -118,6 +122,8 @@ struct ShortRecord {
       case kShortOp:
       case kShortOpWithSequence:
         return Kind::OpBegin;
+      case kShortMemory:
+        return Kind::Memory;
       default:
         return Kind{};
     }
@@ -266,6 +272,28 @@ struct OpInputs {  // of the operator that has just begun on this thread
   uint32_t pad;
 };
 
+struct Memory {  // a block is allocated or freed
+  RecordHeader header;
+  uint64_t address;
+  int64_t bytes;       // negative: freed
+  uint64_t allocated;  // totals of the device after it; 0 and 0 in the short form: sums to be made
+  uint64_t reserved;
+  int8_t device_type;   // c10::DeviceType: 0 CPU, 1 CUDA
+  int8_t device_index;  // -1 for the CPU
+  uint8_t pad[6];
+};
+
+struct OutOfMemory {  // an allocation of this many bytes failed; `address` is 0
+  RecordHeader header;
+  uint64_t address;
+  int64_t bytes;
+  uint64_t allocated;
+  uint64_t reserved;
+  int8_t device_type;
+  int8_t device_index;
+  uint8_t pad[6];
+};
+
 struct OpEnd {
   RecordHeader header;
   uint64_t key;
@@ -328,6 +356,15 @@ inline void expand(const std::byte* record, std::byte* out) {
   const ShortRecord head{words[0]};
   std::memcpy(words, record, head.words() * sizeof(uint64_t));
   const auto put = [out](const auto& expanded) { std::memcpy(out, &expanded, sizeof(expanded)); };
+  if (head.long_kind() == Kind::Memory) {
+    Memory memory{};
+    memory.header = RecordHeader::make(Kind::Memory, sizeof(Memory) / 8, head.time());
+    memory.address = words[1];
+    memory.bytes = static_cast<int64_t>(words[2]);
+    memory.device_index = -1;
+    put(memory);
+    return;
+  }
   if (head.long_kind() != Kind::OpBegin) {
     put(CCallBegin{RecordHeader::make(head.long_kind(), 2, head.time()), {head.value()}, 0});  // all are alike
     return;

@@ -1,0 +1,106 @@
+// The interposed symbols, each with the reason it is there. exports.map lists the same names.
+//
+//   c10::reportMemoryUsageToProfiler, c10::reportOutOfMemoryToProfiler   what torch's allocators say of every block, on
+//   every thread; the totals were
+//                                                                        int64 up to 1.13 and are size_t since: two
+//                                                                        manglings each
+//   c10::memoryProfilingEnabled                                          asked by the CPU allocator before it says
+//   anything
+//
+// Source: c10/core/Allocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls them through its own PLT was
+// measured on all three. The real ones are found in libc10 itself: it is loaded with RTLD_LOCAL, RTLD_NEXT does not
+// reach it.
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "tracer/diag.h"
+#include "tracer/torch_memory.h"
+
+namespace torchprof::inject {
+namespace {
+
+using torch::Device;
+
+using Enabled = bool (*)();
+using Report = void (*)(void*, int64_t, uint64_t, uint64_t, Device);
+using ReportOutOfMemory = void (*)(int64_t, uint64_t, uint64_t, Device);
+
+struct Real {
+  Enabled enabled = nullptr;
+  Report report = nullptr;
+  ReportOutOfMemory out_of_memory = nullptr;
+};
+
+int find_c10(dl_phdr_info* info, size_t, void* out) noexcept {
+  const char* path = info->dlpi_name;
+  const char* slash = path ? strrchr(path, '/') : nullptr;
+  if (!slash || strncmp(slash + 1, "libc10.so", 9) != 0) return 0;
+  *static_cast<const char**>(out) = path;
+  return 1;
+}
+
+// Found at the first call, which comes from libc10 itself: it is there. Two threads may both look: they find the same.
+const Real& real() noexcept {
+  static Real found;
+  static std::atomic<bool> is_found{false};
+  if (is_found.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below
+    return found;
+  const KeepErrno keep;
+  const char* path = nullptr;
+  dl_iterate_phdr(find_c10, &path);
+  void* library = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : RTLD_NEXT;
+  const auto either = [library](const char* name, const char* other) {
+    void* symbol = dlsym(library, name);
+    return symbol ? symbol : dlsym(library, other);
+  };
+  Real r;
+  r.enabled = reinterpret_cast<Enabled>(dlsym(library, "_ZN3c1022memoryProfilingEnabledEv"));
+  r.report = reinterpret_cast<Report>(either("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+                                             "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE"));
+  r.out_of_memory = reinterpret_cast<ReportOutOfMemory>(either("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+                                                               "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE"));
+  found = r;
+  is_found.store(true, std::memory_order_release);
+  return found;
+}
+
+void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
+  torch::record_memory(address, bytes, allocated, reserved, device);
+  if (const Report theirs = real().report) theirs(address, bytes, allocated, reserved, device);
+}
+
+void report_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
+  torch::record_out_of_memory(bytes, allocated, reserved, device);
+  if (const ReportOutOfMemory theirs = real().out_of_memory) theirs(bytes, allocated, reserved, device);
+}
+
+}  // namespace
+}  // namespace torchprof::inject
+
+using torchprof::inject::Device;
+
+#define TORCHPROF_EXPORT extern "C" __attribute__((visibility("default")))
+
+TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
+  if (torchprof::torch::wants_memory()) return true;
+  const auto theirs = torchprof::inject::real().enabled;
+  return theirs && theirs();
+}
+TORCHPROF_EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(void* p, int64_t n, int64_t a, int64_t r,
+                                                                            Device d) {
+  torchprof::inject::report(p, n, static_cast<uint64_t>(a), static_cast<uint64_t>(r), d);
+}
+TORCHPROF_EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void* p, int64_t n, uint64_t a, uint64_t r,
+                                                                            Device d) {
+  torchprof::inject::report(p, n, a, r, d);
+}
+TORCHPROF_EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE(int64_t n, int64_t a, int64_t r, Device d) {
+  torchprof::inject::report_out_of_memory(n, static_cast<uint64_t>(a), static_cast<uint64_t>(r), d);
+}
+TORCHPROF_EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t n, uint64_t a, uint64_t r, Device d) {
+  torchprof::inject::report_out_of_memory(n, a, r, d);
+}

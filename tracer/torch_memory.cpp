@@ -1,0 +1,51 @@
+#include "tracer/torch_memory.h"
+
+#include "tracer/diag.h"
+#include "tracer/session.h"
+
+namespace torchprof::torch {
+namespace {
+
+bool g_wants_memory = false;
+
+void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
+  ThreadBuffer* buffer = session::current_buffer();
+  if (!buffer) return;
+  const Ticks now = session::now();
+  const auto place = reinterpret_cast<uint64_t>(address);
+  // The CPU's totals are sums that the reader makes itself.
+  if (kind == Kind::Memory && device.type == 0 && reserved == 0 &&
+      buffer->put_short(kShortMemory, 0, now, place, static_cast<uint64_t>(bytes)))
+    return;
+  auto* record = buffer->append<Memory>(now);
+  if (!record) return;
+  // append() has written the header for Memory; running out of it has the same shape.
+  record->header.bits = (record->header.bits & ~uint64_t{0xff}) | static_cast<uint64_t>(kind);
+  record->address = place;
+  record->bytes = bytes;
+  record->allocated = allocated;
+  record->reserved = reserved;
+  record->device_type = device.type;
+  record->device_index = device.index;
+  buffer->commit();
+}
+
+}  // namespace
+
+void start_memory() noexcept {
+  g_wants_memory = session::config().memory;
+  session::note_source("memory", g_wants_memory ? SourceState::kOn : SourceState::kOff,
+                       g_wants_memory ? "torch's allocator reports" : "switched off (--memory off)");
+}
+
+bool wants_memory() noexcept { return g_wants_memory; }
+
+void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
+  if (g_wants_memory) put(Kind::Memory, address, bytes, allocated, reserved, device);
+}
+
+void record_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
+  if (g_wants_memory) put(Kind::OutOfMemory, nullptr, bytes, allocated, reserved, device);
+}
+
+}  // namespace torchprof::torch

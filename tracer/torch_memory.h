@@ -1,0 +1,27 @@
+// Reports of torch's allocators -> records: every allocation and free of every device, on every thread.
+//
+// torch calls c10::reportMemoryUsageToProfiler through its PLT; a preloaded library that defines it is called instead
+// (inject/interpose.cpp) and hands the call on, so that the program's own profile_memory sees what it would see. The
+// CPU allocator reports only while c10::memoryProfilingEnabled() says so, and remembers the sizes of what it reported:
+// the answer must not change during the life of the process, or it warns about blocks that it does not know. Any
+// thread, under the allocator's locks: no allocation, no lock, nothing of torch or Python is called.
+#pragma once
+
+#include <cstdint>
+
+namespace torchprof::torch {
+
+struct Device {  // c10::Device
+  int8_t type;
+  int8_t index;
+};
+
+// Once, when the session is armed. After that the answer of wants_memory() stands.
+void start_memory() noexcept;
+bool wants_memory() noexcept;
+
+// `bytes` > 0: allocated, < 0: freed. `allocated`, `reserved`: the device's totals as its allocator says.
+void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;
+void record_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;
+
+}  // namespace torchprof::torch
