@@ -107,6 +107,36 @@ class ProcessWriter final : public Sink {
     out_.advance(at);
   }
 
+  void memory(const MemoryEvent& m) override {
+    char* at = out_.reserve(kMaxSliceBytes);
+    at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
+    at = put(at, m.is_out_of_memory ? R"("[OutOfMemory]")" : R"("[memory]")");
+    at = put(at, R"(,"pid":)");
+    at = put(at, pid_);
+    at = put(at, R"(,"tid":)");
+    at = put(at, uint64_t{replay_.rows()[m.row].tid});
+    at = put(at, R"(,"ts":)");
+    at = put_us(at, m.time.value - base_);
+    at = put(at, R"(,"args":{"Ev Idx":)");
+    at = put(at, ids_.event++);
+    at = put(at, R"(,"Device Type":)");
+    at = put_signed(at, m.device_type);
+    at = put(at, R"(,"Device Id":)");
+    at = put_signed(at, m.device_index);
+    if (!m.is_out_of_memory) {
+      at = put(at, R"(,"Addr":)");
+      at = put(at, m.address);
+    }
+    at = put(at, R"(,"Bytes":)");
+    at = put_signed(at, m.bytes);
+    at = put(at, R"(,"Total Allocated":)");
+    at = put(at, m.allocated);
+    at = put(at, R"(,"Total Reserved":)");
+    at = put(at, m.reserved);
+    at = put(at, "}},\n");
+    out_.advance(at);
+  }
+
   void flow(const Flow& f) override {
     put_flow_end(f, "s", f.from_row, f.from, "");
     put_flow_end(f, "f", f.to_row, f.to, R"(,"bp":"e")");

@@ -55,6 +55,7 @@ class Replay::Impl {
   void begin_op(Thread& thread, const OpBegin& begin, int64_t t);
   void end_op(Thread& thread, uint64_t key, int64_t t);
   void end_op_here(Thread& thread, uint32_t low_key, int64_t t);
+  void memory(const Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t);
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
   void end_thread(Thread& thread, int64_t t);
   void finish(Thread& thread, int64_t t);
@@ -79,6 +80,7 @@ class Replay::Impl {
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
   uint32_t next_tid_ = kFirstSyntheticTid;
+  int64_t cpu_allocated_ = 0;
   ReplayStats stats_;
   Sink* sink_ = nullptr;
 };
@@ -135,6 +137,11 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
       if (const int32_t top = thread.stack.top_op(); top >= 0 && thread.stack[top].key == thread.last_op_key)
         thread.stack[top].inputs = record.as<OpInputs>().inputs;
       return;
+    case Kind::Memory:
+      return memory(thread, record.as<Memory>(), false, t);
+    case Kind::OutOfMemory:
+      static_assert(sizeof(OutOfMemory) == sizeof(Memory));
+      return memory(thread, record.as<Memory>(), true, t);
     case Kind::OpEnd:
       return end_op(thread, record.as<OpEnd>().key, t);
     case Kind::OpEndHere:
@@ -267,6 +274,24 @@ void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
     if (thread.detached[i].key == key) return end_detached(thread, i, t, true);
   }
   if (!end_op_elsewhere(thread, key, t)) ++stats_.unmatched_ends;
+}
+
+void Replay::Impl::memory(const Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t) {
+  uint64_t allocated = memory.allocated;
+  if (memory.device_type == 0 && !is_out_of_memory) {
+    // A block that was there before capture began may be freed in it: the sum of what we saw is never negative.
+    cpu_allocated_ = std::max<int64_t>(0, cpu_allocated_ + memory.bytes);
+    if (allocated == 0) allocated = static_cast<uint64_t>(cpu_allocated_);
+  }
+  sink_->memory({.is_out_of_memory = is_out_of_memory,
+                 .row = thread.row,
+                 .time = {t},
+                 .address = memory.address,
+                 .bytes = memory.bytes,
+                 .allocated = allocated,
+                 .reserved = memory.reserved,
+                 .device_type = memory.device_type,
+                 .device_index = memory.device_index});
 }
 
 void Replay::Impl::end_op_here(Thread& thread, uint32_t low_key, int64_t t) {

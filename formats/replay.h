@@ -66,6 +66,18 @@ struct Flow {   // from a forward operator to its backward; both slices have bee
   UnixNs to;
 };
 
+struct MemoryEvent {  // an allocation or a free, or one that failed
+  bool is_out_of_memory;
+  uint32_t row;
+  UnixNs time;
+  uint64_t address;
+  int64_t bytes;       // negative: freed
+  uint64_t allocated;  // of the device, after it
+  uint64_t reserved;
+  int8_t device_type;  // c10::DeviceType
+  int8_t device_index;
+};
+
 struct Row {  // a line of the trace: a thread, or what would not nest on its line
   uint32_t tid;
   uint32_t sort_tid;  // the thread that it belongs to
@@ -78,6 +90,7 @@ class Sink {
   virtual ~Sink() = default;
   virtual void slice(const Slice& slice) = 0;
   virtual void flow(const Flow& flow) { (void)flow; }
+  virtual void memory(const MemoryEvent& event) { (void)event; }
 };
 
 struct ReplayStats {
