@@ -16,8 +16,8 @@ install_missing() {
     say "installing$missing"
     as_root=""
     [ "$(id -u)" = 0 ] || as_root=sudo
-    $as_root apt-get -qq update >&2
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2
+    $as_root apt-get -qq update >/dev/null
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends install $missing >/dev/null
 }
 
 # python_with MODULE...: the first python3 that can import them all. The first on PATH often cannot.
