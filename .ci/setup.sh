@@ -16,8 +16,8 @@ install_missing() {
     say "installing$missing"
     as_root=""
     [ "$(id -u)" = 0 ] || as_root=sudo
-    $as_root apt-get -qq update >&2
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $missing >&2
+    $as_root apt-get -qq update >/dev/null
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends install $missing >/dev/null
 }
 
 # python_with MODULE...: the first python3 that can import them all. The first on PATH often cannot.
@@ -43,15 +43,18 @@ need_python() {
     python_with $modules
 }
 
-# build DIRECTORY [MESON OPTION...]
-build() {
+# configure DIRECTORY [MESON OPTION...]: a new build directory, or other options for an old one.
+configure() {
     directory=$1
     shift
-    say "building in $directory"
-    if [ -f "$directory/build.ninja" ]; then
-        meson configure "$directory" "$@" >&2
-    else
-        meson setup "$directory" "$@" >&2
-    fi
-    meson compile -C "$directory" >&2
+    what=setup
+    [ ! -f "$directory/build.ninja" ] || what=configure
+    meson $what "$directory" "$@" >/tmp/torchprof-meson.$$ || { cat /tmp/torchprof-meson.$$ >&2; return 1; }
+    rm -f /tmp/torchprof-meson.$$
+}
+
+# compile DIRECTORY [TARGET...]: without targets, everything. On a terminal it takes one line.
+compile() {
+    say "building in $1"
+    ninja -C "$@" >&2
 }

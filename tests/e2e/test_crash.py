@@ -8,7 +8,7 @@ import time
 import pytest
 
 import trace_rules
-from conftest import clean_environment
+from conftest import ROOT, clean_environment
 
 
 @pytest.fixture
@@ -118,12 +118,18 @@ def test_at_max_size_capture_stops_and_says_so(python, run_torchprof, check_trac
     assert sum(f.stat().st_size for f in run.directory.rglob("*.spool")) <= 2 << 20
 
 
-def test_a_full_disk_is_a_message_and_not_the_end_of_the_program(python, launcher, torchprof, check_trace, program, tmp_path):
-    """In a mount namespace of its own: the run directory is a disk of 3 MiB, which dies with the namespace."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
+def counted(trace):
+    return sum(n for name, n in trace.names("python_function").items() if name.endswith("): counts"))
+
+
+def told_of_the_disk(stderr):
+    return [line for line in stderr.splitlines() if line.startswith("torchprof: ") and "disk" in line]
+
+
+def test_a_full_disk_is_a_message_and_not_the_end_of_the_program(python, launcher, torchprof, check_trace, mount_namespace, program, tmp_path):
+    """The run directory is a disk of 3 MiB, which nobody else sees and which goes with the command."""
+    (tmp_path / "disk").mkdir()
     in_namespace = program(textwrap.dedent("""
-        set -u
         mount -t tmpfs -o size=3m none "$1" || exit 99
         "$2" run -o "$1/run" -- "$3" "$4"
         echo "status $?"
@@ -131,9 +137,19 @@ def test_a_full_disk_is_a_message_and_not_the_end_of_the_program(python, launche
         "$2" export "$1/run" --format kineto -o "$5" || exit 97
         """), "in_namespace.sh")
     script = program(textwrap.dedent(MANY_CALLS % 300000))
-    done = subprocess.run(["unshare", "--map-root-user", "--mount", "bash", in_namespace, disk, launcher, python.path, script,
+    done = subprocess.run([*mount_namespace, "bash", in_namespace, tmp_path / "disk", launcher, python.path, script,
                            tmp_path / "exported.json.gz"], capture_output=True, text=True, env=clean_environment(), timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("300000\nstatus 0\n"), done.stdout + done.stderr
-    assert [line for line in done.stderr.splitlines() if line.startswith("torchprof: ") and "disk" in line], done.stderr
-    assert sum(n for name, n in check_trace(tmp_path / "exported.json.gz").names("python_function").items() if name.endswith("): counts")) > 1000
+    assert told_of_the_disk(done.stderr), done.stderr
+    assert counted(check_trace(tmp_path / "exported.json.gz")) > 1000
+
+
+def test_a_disk_that_fills_up_later_keeps_what_was_recorded_until_then(python, run_torchprof, check_trace, program, tmp_path):
+    """No rights needed: the third time that the spool grows it is told that there is no space."""
+    library = tmp_path / "no_space.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests" / "e2e" / "no_space.c"], check=True)
+    run = run_torchprof([python.path, program(textwrap.dedent(MANY_CALLS % 300000))], env={"LD_PRELOAD": library})
+    assert (run.status, run.stdout) == (0, "300000\n"), run.stderr
+    assert told_of_the_disk(run.stderr), run.stderr
+    assert 1000 < counted(check_trace(run.trace())) < 300000

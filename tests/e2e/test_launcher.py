@@ -329,20 +329,20 @@ def test_nothing_traced_is_said_with_the_likely_causes(run_torchprof):
     assert "torchprof: no process of the command was traced." in run.stderr and "torchprof doctor" in run.stderr
 
 
-def test_a_disk_without_room_for_run_json_stops_before_the_command(launcher, program, tmp_path):
+def test_a_disk_without_room_for_run_json_stops_before_the_command(launcher, mount_namespace, program, tmp_path):
     (tmp_path / "disk").mkdir()
     script = program(textwrap.dedent("""
         mount -t tmpfs -o size=4k,nr_inodes=8 none disk || exit 99
         head -c 4096 /dev/zero > disk/full
         exec "$1" run -o disk/run -- touch started
         """), "script.sh")
-    done = subprocess.run(["unshare", "--map-root-user", "--mount", "bash", script, launcher], cwd=tmp_path, capture_output=True, text=True,
+    done = subprocess.run([*mount_namespace, "bash", script, launcher], cwd=tmp_path, capture_output=True, text=True,
                           env=clean_environment(), timeout=60)
     assert done.returncode == 125 and "No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "started").exists()
 
 
-def test_a_disk_without_room_for_the_trace_keeps_the_spool_and_the_status(launcher, program, tmp_path):
+def test_a_disk_without_room_for_the_trace_keeps_the_spool_and_the_status(launcher, mount_namespace, program, tmp_path):
     (tmp_path / "disk").mkdir()
     calls = program("import random\nfor _ in range(30000): random.random(), random.choice('ab')\nprint('over')\nraise SystemExit(6)")
     script = program(textwrap.dedent("""
@@ -353,7 +353,7 @@ def test_a_disk_without_room_for_the_trace_keeps_the_spool_and_the_status(launch
         """), "script.sh")
     fill = "\nimport os\nos.system('head -c 100m /dev/zero > disk/full 2>/dev/null')\nraise SystemExit(6)"
     calls.write_text(calls.read_text().replace("\nraise SystemExit(6)", fill))
-    done = subprocess.run(["unshare", "--map-root-user", "--mount", "bash", script, launcher, PYTHON, calls], cwd=tmp_path,
+    done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON, calls], cwd=tmp_path,
                           capture_output=True, text=True, env=clean_environment(), timeout=60)
     assert done.stdout.startswith("over\nstatus 6\n") and ".spool\n" in done.stdout, done.stdout + done.stderr
     assert "No space left on device" in done.stderr and "torchprof: the spool stays in " in done.stderr
