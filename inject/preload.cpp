@@ -30,6 +30,15 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
   return false;
 }
 
+// Asked for, or on by default, and not to be had: run.json says so.
+void note_what_is_missing(const Config& config) noexcept {
+  constexpr char kMissing[] = "not in this version";
+  if (config.gpu) session::note_source("gpu", SourceState::kOff, kMissing);
+  if (config.nvtx != NvtxMode::kOff) session::note_source("nvtx", SourceState::kOff, kMissing);
+  if (config.native) session::note_source("native", SourceState::kOff, kMissing);
+  if (config.flops) session::note_source("flops", SourceState::kOff, kMissing);
+}
+
 __attribute__((constructor)) void start() noexcept {
   if (!wanted_by_environment()) return;
   const KeepErrno keep;
@@ -43,6 +52,7 @@ __attribute__((constructor)) void start() noexcept {
     return;
   }
   session::arm(config, output);
+  note_what_is_missing(config);
   torch::start_memory();
   if (has_python && !inject::hook_start())
     warn_once(

@@ -129,17 +129,42 @@ Callee callee_of(Object* callable) noexcept {
 
 // As repr() has it, without the address: calls of one method on many objects are one name, and the same in every
 // process.
-StringId name_of(const Callee& callee) noexcept {
+constexpr std::string_view kFunctionHead = "<built-in function ", kMethodHead = "<built-in method ", kOf = " of ";
+
+// Compares piece by piece, so that a name that was seen before is found without being put together.
+bool is_name(const char* text, const Callee& callee) noexcept {
+  const std::string_view head = callee.type ? kMethodHead : kFunctionHead;
+  if (strncmp(text, head.data(), head.size()) != 0) return false;
+  text += head.size();
+  const size_t length = strlen(callee.name);
+  if (strncmp(text, callee.name, length) != 0) return false;
+  text += length;
+  if (!callee.type) return strcmp(text, ">") == 0;
+  if (strncmp(text, kOf.data(), kOf.size()) != 0) return false;
+  text += kOf.size();
+  const size_t type_length = strlen(callee.type);
+  return strncmp(text, callee.type, type_length) == 0 && strcmp(text + type_length, " object>") == 0;
+}
+
+[[gnu::noinline]] StringId make_name(const Callee& callee, ThreadBuffer::Name& slot) noexcept {
   char text[512];
-  const int length = callee.type
-                         ? snprintf(text, sizeof(text), "<built-in method %s of %s object>", callee.name, callee.type)
-                         : snprintf(text, sizeof(text), "<built-in function %s>", callee.name);
+  const int length = callee.type ? snprintf(text, sizeof(text), "%s%s%s%s object>", kMethodHead.data(), callee.name,
+                                            kOf.data(), callee.type)
+                                 : snprintf(text, sizeof(text), "%s%s>", kFunctionHead.data(), callee.name);
   if (length <= 0) return {};
-  return session::intern({text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
+  return session::intern_into(slot, callee.name, {text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
+}
+
+StringId name_of(ThreadBuffer& buffer, const Callee& callee) noexcept {
+  const auto place = reinterpret_cast<uintptr_t>(callee.name) ^ reinterpret_cast<uintptr_t>(callee.type);
+  ThreadBuffer::Name& known = session::slot_of(buffer, place);
+  if (known.place == callee.name && is_name(known.text, callee)) [[likely]]
+    return known.id;
+  return make_name(callee, known);
 }
 
 void begin_c_call(ThreadBuffer& buffer, const Callee& callee) noexcept {
-  const StringId name = name_of(callee);
+  const StringId name = name_of(buffer, callee);
   const Ticks time = now();
   if (buffer.put_short(kShortKindOf<CCallBegin>, name.value, time)) [[likely]]
     return;

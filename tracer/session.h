@@ -68,17 +68,23 @@ inline StringId intern(std::string_view text) noexcept {
   return entry ? entry->id : StringId{};
 }
 
-// The same for a NUL-terminated name that is likely to come again from the same place, in half the time: the thread
-// remembers what it found there, and looks whether it still is.
+// Where a thread remembers a name by the place that it came from. The caller looks whether it still stands there.
+inline ThreadBuffer::Name& slot_of(ThreadBuffer& buffer, uintptr_t place) noexcept {
+  return buffer.names[(place >> 3 ^ place >> 11) % std::size(buffer.names)];
+}
+inline StringId intern_into(ThreadBuffer::Name& slot, const char* place, std::string_view text) noexcept {
+  const StringTable::Entry* entry = detail::intern_entry(text);
+  if (!entry) return {};
+  slot = {place, entry->text, entry->id};
+  return entry->id;
+}
+
+// The same as intern() for a NUL-terminated name that is likely to come again from the same place, in half the time.
 inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
-  const auto place = reinterpret_cast<uintptr_t>(name);
-  ThreadBuffer::Name& known = buffer.names[(place >> 3 ^ place >> 11) % std::size(buffer.names)];
+  ThreadBuffer::Name& known = slot_of(buffer, reinterpret_cast<uintptr_t>(name));
   if (known.place == name && strcmp(known.text, name) == 0) [[likely]]
     return known.id;
-  const StringTable::Entry* entry = detail::intern_entry(name);
-  if (!entry) return {};
-  known = {name, entry->text, entry->id};
-  return entry->id;
+  return intern_into(known, name, name);
 }
 
 // ---- definitions: rare, under the recorder's lock
