@@ -93,6 +93,10 @@ struct RecordHeader {
 // sequence.
 inline constexpr uint8_t kShortOp = 192;
 inline constexpr uint8_t kShortOpWithSequence = 224;
+// One word: scope FUNCTION, the handle after that of the OpBegin before it in this chunk, whose sequence number (-1 if
+// it had none) it shares, or the one after. A chunk's first OpBegin is never of this form.
+inline constexpr uint8_t kShortNextOp = 160;
+inline constexpr uint8_t kShortNextOpNextSequence = 161;
 // Memory of the CPU: address, bytes; the value is 0.
 inline constexpr uint8_t kShortMemory = 225;
 
@@ -121,6 +125,8 @@ struct ShortRecord {
 #undef X
       case kShortOp:
       case kShortOpWithSequence:
+      case kShortNextOp:
+      case kShortNextOpNextSequence:
         return Kind::OpBegin;
       case kShortMemory:
         return Kind::Memory;
@@ -349,8 +355,14 @@ TORCHPROF_SHORT_RECORDS(X)
 
 inline constexpr size_t kMaxExpanded = sizeof(OpBegin);
 
+// What short operators refer to: the last OpBegin of the chunk, whatever its form.
+struct LastOp {
+  uint64_t handle = 0;  // 0: there is none, or it has no handle
+  int64_t sequence = -1;
+};
+
 // Writes the long form of a whole short record of a known kind to `out`, which holds kMaxExpanded bytes.
-inline void expand(const std::byte* record, std::byte* out) {
+inline void expand(const std::byte* record, const LastOp& last, std::byte* out) {
   uint64_t words[3] = {};
   std::memcpy(words, record, sizeof(uint64_t));
   const ShortRecord head{words[0]};
@@ -372,9 +384,15 @@ inline void expand(const std::byte* record, std::byte* out) {
   OpBegin op{};
   op.header = RecordHeader::make(Kind::OpBegin, sizeof(OpBegin) / 8, head.time());
   op.name = {head.value()};
-  op.scope = static_cast<OpScope>(words[1] & 0xff);
-  op.key = op.handle = words[1] >> 8;
-  op.sequence = head.kind() == kShortOpWithSequence ? static_cast<int64_t>(words[2]) : -1;
+  if (head.kind() == kShortNextOp || head.kind() == kShortNextOpNextSequence) {
+    op.scope = OpScope::kFunction;
+    op.key = op.handle = last.handle + 1;
+    op.sequence = last.sequence + (head.kind() == kShortNextOpNextSequence ? 1 : 0);
+  } else {
+    op.scope = static_cast<OpScope>(words[1] & 0xff);
+    op.key = op.handle = words[1] >> 8;
+    op.sequence = head.kind() == kShortOpWithSequence ? static_cast<int64_t>(words[2]) : -1;
+  }
   put(op);
 }
 

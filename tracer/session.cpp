@@ -392,6 +392,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   chunk = fresh;
   ++sequence;
   base = fresh->base.ticks.value;
+  last_op = {};
   next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
   end = reinterpret_cast<std::byte*>(fresh) + kChunkSize;
   char current[16];

@@ -65,7 +65,8 @@ bool RecordCursor::next(RecordView& record) {
         continue;
       }
       record.data_ = nullptr;
-      expand(data, record.expanded_);
+      expand(data, last_op_, record.expanded_);
+      if (compact.long_kind() == Kind::OpBegin) remember(record);
       return true;
     }
     const uint64_t bytes = header.bytes();
@@ -84,9 +85,15 @@ bool RecordCursor::next(RecordView& record) {
       continue;
     }
     record.data_ = data;
+    if (header.kind() == Kind::OpBegin) remember(record);
     return true;
   }
   return false;
+}
+
+void RecordCursor::remember(const RecordView& record) {
+  const auto& op = record.as<OpBegin>();
+  last_op_ = {op.handle, op.sequence};
 }
 
 std::unique_ptr<const SpoolReader> SpoolReader::open(const std::filesystem::path& file, std::string& error) {

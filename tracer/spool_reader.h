@@ -72,6 +72,9 @@ class RecordCursor {
   uint64_t unknown_records() const { return unknown_; }
 
  private:
+  void remember(const RecordView& record);
+
+  LastOp last_op_;
   const std::byte* at_;
   const std::byte* end_;
   uint64_t dropped_ = 0;

@@ -31,7 +31,8 @@ struct ThreadBuffer {
   uint32_t pending = 0;       // bytes of the record that append() began
   uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch_ops)
   char name[16] = "";
-  ChunkRun run;  // mapped ahead
+  LastOp last_op;  // of this chunk (torch_ops)
+  ChunkRun run;    // mapped ahead
 
   struct Name {  // session::intern_from
     const char* place = nullptr;

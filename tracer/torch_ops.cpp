@@ -56,6 +56,7 @@ uint64_t key_of(const RecordFunction& function) noexcept {
     event.header = record->header;
     *record = event;
     buffer.commit();
+    buffer.last_op = {event.handle, event.sequence};
   }
 }
 
@@ -66,10 +67,25 @@ bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, StringId 
       field<uint8_t>(function, row->is_async) != 0)
     return false;
   const auto sequence = field<int64_t>(function, row->sequence);
-  const uint64_t key_and_scope = key << 8 | field<uint8_t>(function, kScopeOffset);
+  const auto scope = field<uint8_t>(function, kScopeOffset);
+  const LastOp last = buffer.last_op;
   // The clock is read last, so that our own work is not part of the operator.
-  if (sequence < 0) return buffer.put_short(kShortOp, name.value, now(), key_and_scope);
-  return buffer.put_short(kShortOpWithSequence, name.value, now(), key_and_scope, static_cast<uint64_t>(sequence));
+  if (last.handle + 1 == key && last.handle != 0 && scope == static_cast<uint8_t>(OpScope::kFunction)) {
+    const auto step = static_cast<uint64_t>(sequence - last.sequence);
+    if (step <= 1) {
+      buffer.last_op = {key, sequence};
+      const auto kind = static_cast<uint8_t>(kShortNextOp + step);
+      if (buffer.put_short(kind, name.value, now())) [[likely]]
+        return true;
+      buffer.last_op = last;
+    }
+  }
+  const uint64_t key_and_scope = key << 8 | scope;
+  const bool done = sequence < 0 ? buffer.put_short(kShortOp, name.value, now(), key_and_scope)
+                                 : buffer.put_short(kShortOpWithSequence, name.value, now(), key_and_scope,
+                                                    static_cast<uint64_t>(sequence));
+  if (done) buffer.last_op = {key, sequence};
+  return done;
 }
 
 // The row did not hold for a tensor: whatever it has given so far was checked, tensor by tensor; nothing more is read.

@@ -40,7 +40,7 @@ TEST_CASE("a short operator expands to its long form, with or without a sequence
                               uint64_t{99} << 8 | static_cast<uint8_t>(OpScope::kUserScope),
                               static_cast<uint64_t>(sequence)};
     alignas(8) std::byte bytes[kMaxExpanded];
-    expand(reinterpret_cast<const std::byte*>(words), bytes);
+    expand(reinterpret_cast<const std::byte*>(words), LastOp{}, bytes);
     OpBegin op;
     std::memcpy(&op, bytes, sizeof(op));
     CHECK(op.header.kind() == Kind::OpBegin);
@@ -52,5 +52,21 @@ TEST_CASE("a short operator expands to its long form, with or without a sequence
     CHECK(op.handle == 99);
     CHECK(op.sequence == sequence);
     CHECK(op.fwd_thread == 0);
+  }
+}
+
+TEST_CASE("an operator of one word follows the one before it") {
+  for (const uint8_t kind : {kShortNextOp, kShortNextOpNextSequence}) {
+    const uint64_t words[3] = {ShortRecord::make(kind, 5, 9).bits};
+    alignas(8) std::byte bytes[kMaxExpanded];
+    expand(reinterpret_cast<const std::byte*>(words), LastOp{.handle = 7, .sequence = 3}, bytes);
+    OpBegin op;
+    std::memcpy(&op, bytes, sizeof(op));
+    CHECK(op.name == StringId{5});
+    CHECK(op.header.time() == 9);
+    CHECK(op.scope == OpScope::kFunction);
+    CHECK(op.handle == 8);
+    CHECK(op.key == 8);
+    CHECK(op.sequence == (kind == kShortNextOp ? 3 : 4));
   }
 }
