@@ -30,13 +30,13 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
   return false;
 }
 
-// Asked for, or on by default, and not to be had: run.json says so.
+// What somebody would look for in the trace and not find: a GPU of this machine, and what was asked for by name.
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "not in this version";
-  if (config.gpu) session::note_source("gpu", SourceState::kOff, kMissing);
-  if (config.nvtx != NvtxMode::kOff) session::note_source("nvtx", SourceState::kOff, kMissing);
+  const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0;
+  if (config.gpu && has_gpu) session::note_source("gpu", SourceState::kOff, kMissing);
+  if (config.nvtx == NvtxMode::kEmit) session::note_source("nvtx", SourceState::kOff, kMissing);
   if (config.native) session::note_source("native", SourceState::kOff, kMissing);
-  if (config.flops) session::note_source("flops", SourceState::kOff, kMissing);
 }
 
 __attribute__((constructor)) void start() noexcept {

@@ -450,7 +450,7 @@ DOCTOR_SAYS_NO = {
     "no such command": (["nowhere-to-be-found"], {}, "there is no such command"),
     "a broken python": (["./python3"], {}, "ended with status 9: broken"),
     "nowhere to write": ([PYTHON], {"TORCHPROF_OUTPUT": "/proc/x"}, "/proc: nothing can be stored there; name another place"),
-    "all switched off": ([PYTHON], {"TORCHPROF_PYTHON": "off", "TORCHPROF_OPS": "off"}, "the library recorded nothing in it"),
+    "all switched off": ([PYTHON], {"TORCHPROF_PYTHON": "off", "TORCHPROF_OPS": "off", "TORCHPROF_MEMORY": "off"}, "the library recorded nothing in it"),
     "disabled": ([PYTHON], {"TORCHPROF_DISABLE": "1"}, "TORCHPROF_DISABLE is set: nothing is captured"),
 }
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 
