@@ -76,7 +76,7 @@ Library find_library() {
   if (error) throw Error("cannot read /proc/self/exe: " + error.message());
   const fs::path above = self.parent_path().parent_path();
   for (const fs::path& place : {above / "lib" / "torchprof", above / "inject"}) {
-    const Library library{place / "libtorchprof.so", place / "python"};
+    Library library{place / "libtorchprof.so", place / "python"};
     if (!fs::exists(library.preload, error)) continue;
     if (access(library.preload.c_str(), R_OK) != 0)
       throw Error(library.preload.string() + ": " + std::strerror(errno) + ": the command could not load it");

@@ -49,7 +49,7 @@ bool any_still_writes(const RunDir& dir, const std::vector<pid_t>& running) {
 }
 
 // Nothing here may change how the command's end is reported: no exception leaves.
-void finish(const RunDir& dir, Info info, const RunOptions& options, const std::vector<pid_t>& running,
+void finish(const RunDir& dir, const Info& info, const RunOptions& options, const std::vector<pid_t>& running,
             const Signals& signals) try {
   dir.write_info(info);
   const auto formats = formats_named(options.config.format);
@@ -90,7 +90,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
     throw;
   }
   add_end(info, status, running);
-  finish(dir, std::move(info), options, running, signals);
+  finish(dir, info, options, running, signals);
   end_like(status);
 }
 

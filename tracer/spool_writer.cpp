@@ -68,7 +68,7 @@ bool reserve_blocks(int fd, uint64_t begin, uint64_t end) noexcept {
 // full disk.
 bool write_zeros(int fd, uint64_t offset, size_t size) noexcept {
   static const char page[4096] = {};
-  iovec pieces[kRunChunks * kChunkSize / sizeof(page)];
+  iovec pieces[size_t{kRunChunks} * kChunkSize / sizeof(page)];
   const size_t count = size / sizeof(page);
   for (size_t i = 0; i < count; ++i) pieces[i] = {const_cast<char*>(page), sizeof(page)};
   const ssize_t written = pwritev(fd, pieces, static_cast<int>(count), static_cast<off_t>(offset));

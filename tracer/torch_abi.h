@@ -27,7 +27,7 @@ struct Context {
   Context() = default;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
-  ~Context() {}  // NOLINT(modernize-use-equals-default): "= default" would be trivial
+  ~Context() {}  // "= default" would be trivial
 };
 
 struct Callback {
