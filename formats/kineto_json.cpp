@@ -101,7 +101,7 @@ class ProcessWriter final : public Sink {
     at = put(at, R"(,"dur":)");
     at = put_us(at, s.end - s.begin);
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
-    at = put(at, inputs);
+    if (!inputs.empty()) at = put(at, inputs);
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
     out_.advance(at);
