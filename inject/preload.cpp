@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "inject/exec.h"
 #include "inject/python_entry.h"
 #include "tracer/config.h"
 #include "tracer/diag.h"
@@ -42,6 +43,7 @@ void note_what_is_missing(const Config& config) noexcept {
 __attribute__((constructor)) void start() noexcept {
   if (!wanted_by_environment()) return;
   const KeepErrno keep;
+  inject::prepare_exec();
   const bool has_python = python::present();
   if (!has_python && !torch::loaded()) return;
   static Config config;

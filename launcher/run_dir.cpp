@@ -139,6 +139,23 @@ void RunDir::write_info(const Json& info) const {
   out.commit();
 }
 
+std::vector<RunDir::Untraced> RunDir::untraced() const {
+  std::vector<Untraced> out;
+  std::ifstream in(spool() / "untraced");
+  for (std::string line; std::getline(in, line);) {
+    // "PID PATH: REASON"; a path may hold what separates, a reason does not.
+    const size_t path = line.find(' ') + 1, end = line.rfind(": ");
+    if (path == 0 || end == std::string::npos || end < path) continue;
+    const std::string program = line.substr(path, end - path);
+    const auto known = std::ranges::find(out, program, &Untraced::program);
+    if (known != out.end())
+      ++known->times;
+    else
+      out.push_back({program, line.substr(end + 2), 1});
+  }
+  return out;
+}
+
 void RunDir::remove_spools() const noexcept {
   std::error_code error;
   fs::remove_all(spool(), error);

@@ -37,7 +37,15 @@ class RunDir {
   bool was_replaced() const { return was_replaced_; }  // create() took an earlier run's files away
 
   std::vector<std::filesystem::path> spools() const;  // empty if there is no spool directory
-  nlohmann::ordered_json read_info() const;           // run.json; an empty object if it cannot be read
+  // Programs that the command started and the library could not get into, with the reason; each once, in the order in
+  // which they were met.
+  struct Untraced {
+    std::string program;
+    std::string reason;
+    size_t times;
+  };
+  std::vector<Untraced> untraced() const;
+  nlohmann::ordered_json read_info() const;  // run.json; an empty object if it cannot be read
   void write_info(const nlohmann::ordered_json& info) const;
 
   void remove_spools() const noexcept;

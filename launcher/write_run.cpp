@@ -73,6 +73,17 @@ std::string process_lines(const formats::Trace& trace) {
   return out;
 }
 
+std::string untraced_lines(std::span<const RunDir::Untraced> untraced) {
+  std::string out;
+  const size_t shown = std::min(untraced.size(), kMostProcesses);
+  for (const auto& [program, reason, times] : untraced.first(shown))
+    out += "\nuntraced: " + formats::printable(program) +
+           (times > 1 ? " (" + std::to_string(times) + " times) " : " ") + reason;
+  if (untraced.size() > shown)
+    out += "\nand " + std::to_string(untraced.size() - shown) + " programs more: see run.json";
+  return out.empty() ? out : out + "\n";
+}
+
 // The one that a reader wants to open: the merged one, or the only one.
 std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
   for (const std::string& file : files)
@@ -95,12 +106,17 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
       }
   info["torchprof"] = TORCHPROF_VERSION;
   add_processes(info, trace);
+  const std::vector<RunDir::Untraced> untraced = dir.untraced();
+  info["untraced"] = Info::array();
+  for (const auto& [program, reason, times] : untraced)
+    info["untraced"].push_back({{"program", program}, {"reason", reason}, {"times", times}});
   for (size_t i = 0; i < traces.size(); ++i)
     if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
 
   out.is_complete = first_error.empty() && trace.unreadable.empty();
   if (trace.processes.empty() && trace.unreadable.empty()) out.text += kNothingTraced;
   if (!trace.processes.empty()) out.text += short_summary(trace) + process_lines(trace);
+  out.text += untraced_lines(untraced);
   for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
   if (!first_error.empty()) out.trouble += first_error + "\n";
   if (const std::string name = main_trace(files, traces); !name.empty())

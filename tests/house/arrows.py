@@ -16,7 +16,7 @@ ALLOWED = {
     "inject": {"inject", "cupti", "tracer"},
     "cupti": {"cupti", "tracer"},
     "formats": {"formats"} | FILE_LAYOUT,
-    "launcher": {"launcher", "formats", "tracer/config.h"} | FILE_LAYOUT,
+    "launcher": {"launcher", "formats", "tracer/config.h", "tracer/program_file.h"} | FILE_LAYOUT,
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

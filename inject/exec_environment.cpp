@@ -1,0 +1,157 @@
+#include "inject/exec_environment.h"
+
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+namespace torchprof::inject {
+namespace {
+
+constexpr std::string_view kPreload = "LD_PRELOAD";
+constexpr std::string_view kOutput = "TORCHPROF_OUTPUT";
+
+struct Saved {
+  std::string_view library;  // in `text`; empty: nothing is put back
+  size_t count = 0;
+  const char* settings[32];  // "TORCHPROF_...=", in `text`
+  char text[8192];
+  uid_t user;
+};
+Saved g_saved;
+
+std::string_view name_of(std::string_view entry) noexcept { return entry.substr(0, entry.find('=')); }
+
+const char* find(char* const* environment, std::string_view name) noexcept {
+  for (; environment && *environment; ++environment)
+    if (name_of(*environment) == name && (*environment)[name.size()] == '=') return *environment;
+  return nullptr;
+}
+
+// The next entry of a list that ld.so takes: colons or spaces. False at its end.
+bool next_entry(std::string_view& list, std::string_view& entry) noexcept {
+  const size_t begin = list.find_first_not_of(": ");
+  if (begin == std::string_view::npos) return false;
+  list.remove_prefix(begin);
+  entry = list.substr(0, list.find_first_of(": "));
+  list.remove_prefix(entry.size());
+  return true;
+}
+
+bool has_library(std::string_view list) noexcept {
+  for (std::string_view entry; next_entry(list, entry);)
+    if (entry == g_saved.library) return true;
+  return false;
+}
+
+std::string_view preload_of(char* const* environment) noexcept {
+  const char* entry = find(environment, kPreload);
+  return entry ? entry + kPreload.size() + 1 : std::string_view{};
+}
+
+bool is_disabled(char* const* environment) noexcept {
+  const char* entry = find(environment, "TORCHPROF_DISABLE");
+  const char* value = entry ? entry + strlen("TORCHPROF_DISABLE=") : "";
+  return *value && strcmp(value, "0") != 0;
+}
+
+size_t length_of(char* const* environment) noexcept {
+  size_t n = 0;
+  while (environment && environment[n]) ++n;
+  return n;
+}
+
+}  // namespace
+
+void save_environment(const char* library) noexcept {
+  Saved& saved = g_saved;
+  if (getauxval(AT_SECURE) || !library || *library != '/') return;
+  const size_t size = strlen(library) + 1;
+  if (size > sizeof(saved.text)) return;
+  memcpy(saved.text, library, size);
+  size_t used = size;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (strncmp(*entry, "TORCHPROF_", 10) != 0) continue;
+    const size_t n = strlen(*entry) + 1;
+    if (used + n > sizeof(saved.text) || saved.count == sizeof(saved.settings) / sizeof(saved.settings[0])) return;
+    memcpy(saved.text + used, *entry, n);
+    saved.settings[saved.count++] = saved.text + used;
+    used += n;
+  }
+  saved.user = geteuid();
+  saved.library = {saved.text, size - 1};
+  // Started without LD_PRELOAD (through sitecustomize): there is nothing that a child could lose.
+  if (!has_library(preload_of(environ))) saved.library = {};
+}
+
+bool keeps_environment() noexcept { return !g_saved.library.empty(); }
+
+bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
+  const Saved& saved = g_saved;
+  for (size_t i = 0; i < saved.count; ++i) {
+    if (name_of(saved.settings[i]) != kOutput) continue;
+    size_t used = 0;
+    for (const char* c = saved.settings[i] + kOutput.size() + 1; *c; ++c) {
+      if (*c == '%' && *++c != '%') return false;
+      if (used + 1 == sizeof(out)) return false;
+      out[used++] = *c;
+    }
+    const int n = snprintf(out + used, sizeof(out) - used, "/%s", name);
+    return *out == '/' && n > 0 && used + static_cast<size_t>(n) < sizeof(out);
+  }
+  return false;
+}
+
+size_t room_for(char* const* environment, Preload preload) noexcept {
+  const Saved& saved = g_saved;
+  if (saved.library.empty()) return 0;
+  const std::string_view list = preload_of(environment);
+  if (preload == Preload::kTakeOut) {
+    if (!has_library(list)) return 0;
+  } else {
+    if (geteuid() != saved.user || is_disabled(environment)) return 0;
+    if (has_library(list) && find(environment, kOutput)) return 0;
+  }
+  return (length_of(environment) + saved.count + 2) * sizeof(char*) + kPreload.size() + list.size() +
+         saved.library.size() + 3;
+}
+
+char** with_library(char* const* environment, Preload preload, void* room) noexcept {
+  const Saved& saved = g_saved;
+  const size_t most = length_of(environment) + saved.count + 2;
+  char** out = static_cast<char**>(room);
+  char* text = reinterpret_cast<char*>(out + most);
+  size_t n = 0;
+  for (char* const* entry = environment; entry && *entry; ++entry)
+    if (name_of(*entry) != kPreload) out[n++] = *entry;
+  // The program's own entries first, ours last, as the launcher does it.
+  char* const line = text;
+  const auto put = [&text](std::string_view piece) {
+    memcpy(text, piece.data(), piece.size());
+    text += piece.size();
+  };
+  put(kPreload);
+  const char* separator = "=";
+  std::string_view list = preload_of(environment);
+  for (std::string_view entry; next_entry(list, entry);) {
+    if (entry == saved.library) continue;
+    put(separator);
+    put(entry);
+    separator = ":";
+  }
+  if (preload == Preload::kPutBack) {
+    put(separator);
+    put(saved.library);
+    // With a run directory of its own the child has been given settings of its own.
+    for (size_t i = 0; i < saved.count && !find(environment, kOutput); ++i)
+      out[n++] = const_cast<char*>(saved.settings[i]);
+  }
+  *text = 0;
+  if (static_cast<size_t>(text - line) > kPreload.size()) out[n++] = line;
+  out[n] = nullptr;
+  return out;
+}
+
+}  // namespace torchprof::inject

@@ -1,0 +1,34 @@
+// The environment of a program that is about to start: what the launcher set is put back where the caller leaves it
+// out (`env -i`, subprocess with an environment of its own), and our library is taken out for a program that could not
+// start with it (musl).
+//
+// What is put back is what this process was started with, saved before the program can change it. Nothing is put back
+// if the child's environment says TORCHPROF_DISABLE, or once the process has changed its user.
+//
+// Any thread, also in a child between vfork and exec: no allocation, no lock; the caller gives the memory.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+namespace torchprof::inject {
+
+// Once, from the constructor. Without an absolute path of the library in LD_PRELOAD nothing is ever put back.
+void save_environment(const char* library) noexcept;
+
+// Something is saved: the functions below have something to do.
+bool keeps_environment() noexcept;
+
+// "RUN/NAME"; false where the run directory's name is not known here (it has placeholders).
+bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept;
+
+enum class Preload { kPutBack, kTakeOut };
+
+// Bytes that with_library() needs for `environment`; 0: it is fine as it is.
+size_t room_for(char* const* environment, Preload preload) noexcept;
+
+// Writes the new environment into `room`; its strings are those of `environment`, saved ones, and at most one in
+// `room`.
+char** with_library(char* const* environment, Preload preload, void* room) noexcept;
+
+}  // namespace torchprof::inject

@@ -1,0 +1,87 @@
+"""Everything that the command starts is traced, however it is started; what cannot be reached is named."""
+import json
+import subprocess
+import sys
+
+import pytest
+
+PYTHON = "/usr/bin/python3" if sys.executable.startswith("/usr/bin") else sys.executable
+CHILD = "def child(): pass\nchild()"
+# How a program starts another one so that the child would not have our environment.
+LOSING = {
+    "env -i": "subprocess.run(['env', '-i', PYTHON, '-c', CHILD], check=True)",
+    "subprocess with an empty environment": "subprocess.run([PYTHON, '-c', CHILD], env={}, check=True)",
+    "bash and env -i": "subprocess.run(['bash', '-c', 'env -i \"$0\" -c \"$1\"; true', PYTHON, CHILD], check=True)",
+    "subprocess without vfork": "subprocess.run([PYTHON, '-c', CHILD], env={}, preexec_fn=int, check=True)",
+    "posix_spawn": "os.waitpid(os.posix_spawn(PYTHON, [PYTHON, '-c', CHILD], {}), 0)",
+    "posix_spawnp": "os.waitpid(os.posix_spawnp('python3', [PYTHON, '-c', CHILD], {'PATH': os.path.dirname(PYTHON)}), 0)",
+    "execve": "os.fork() or os.execve(PYTHON, [PYTHON, '-c', CHILD], {}); os.wait()",
+    "execvpe": "os.fork() or os.execvpe('python3', [PYTHON, '-c', CHILD], {'PATH': os.path.dirname(PYTHON)}); os.wait()",
+    "fexecve": "os.fork() or os.execve(os.open(PYTHON, os.O_RDONLY), [PYTHON, '-c', CHILD], {}); os.wait()",
+    "system after clearing the environment": "os.environ.clear(); os.system(PYTHON + ' -c \"def child(): pass\nchild()\"')",
+    "popen of libc after clearing the environment": "os.environ.clear(); libc.pclose(libc.popen((PYTHON + ' -c \"def child(): pass\nchild()\"').encode(), b'w'))",
+    "execl of libc": "os.fork() or (os.environ.clear(), libc.execl(PYTHON.encode(), PYTHON.encode(), b'-c', CHILD.encode(), None)); os.wait()",
+    "execlp of libc": "os.fork() or (os.environ.clear(), libc.execlp(PYTHON.encode(), PYTHON.encode(), b'-c', CHILD.encode(), None)); os.wait()",
+    "execle of libc": "os.fork() or libc.execle(PYTHON.encode(), PYTHON.encode(), b'-c', CHILD.encode(), None, (ctypes.c_char_p * 1)(None)); os.wait()",
+}
+HEAD = "import ctypes, os, subprocess\nPYTHON, CHILD = %r, %r\nlibc = ctypes.CDLL(None); libc.popen.restype = ctypes.c_void_p; libc.pclose.argtypes = [ctypes.c_void_p]\n"
+
+
+@pytest.mark.parametrize("way", LOSING)
+def test_a_child_that_loses_its_environment_is_traced(run_torchprof, program, check_trace, way):
+    run = run_torchprof([PYTHON, program(HEAD % (PYTHON, CHILD) + LOSING[way].replace("\n", "\\n"))])
+    assert run.status == 0, run.stderr
+    assert [True for trace in run.traces() if "<string>(1): child" in trace.names("python_function")] == [True], run.stderr
+    check_trace(run.merged_path, merged=True)
+
+
+def test_a_child_sees_its_own_variables_and_ours_only(run_torchprof, program):
+    text = "import subprocess; print(subprocess.run(['env'], env={'MINE': 'a b', 'LD_PRELOAD': ''}, capture_output=True, text=True).stdout)"
+    run = run_torchprof([PYTHON, program(text)])
+    seen = dict(line.split("=", 1) for line in run.stdout.split("\n") if line)
+    assert seen.pop("MINE") == "a b" and seen.pop("LD_PRELOAD").endswith("libtorchprof.so")
+    assert all(name.startswith("TORCHPROF_") for name in seen), seen
+
+
+def test_torchprof_disable_in_a_childs_environment_keeps_us_out(run_torchprof, program):
+    text = "import subprocess; print(subprocess.run(['env'], env={'TORCHPROF_DISABLE': '1'}, capture_output=True, text=True).stdout, end='')"
+    assert run_torchprof([PYTHON, program(text)]).stdout == "TORCHPROF_DISABLE=1\n"
+
+
+def test_errors_of_starting_a_program_are_libcs_own(run_torchprof, run_bare, program, tmp_path):
+    (tmp_path / "text").write_text("no program")
+    text = """
+import ctypes, os, subprocess
+def tried(f, *args):
+    try: return f(*args)
+    except OSError as e: return e.errno, e.filename
+print(tried(os.execve, '/no/such', ['x'], {}), tried(os.execve, 'text', ['x'], {}), tried(os.execvp, 'no-such-program', ['x']))
+print(tried(os.posix_spawn, '/no/such', ['x'], {}), tried(os.posix_spawnp, 'no-such-program', ['x'], {}))
+print(tried(subprocess.run, ['/no/such']), os.system('exit 3'), os.system('kill -9 $$'), ctypes.CDLL(None).system(None))
+"""
+    command = [PYTHON, program(text)]
+    bare, run = run_bare(command), run_torchprof(command)
+    assert bare.returncode == 0 and (run.status, run.stdout_bytes) == (0, bare.stdout), run.stderr
+
+
+def test_what_cannot_be_reached_is_named(run_torchprof, program, tmp_path):
+    (tmp_path / "x.c").write_text("int main(void) { return 0; }\n")
+    subprocess.run(["cc", "-static", "-o", tmp_path / "static", tmp_path / "x.c"], check=True)
+    (tmp_path / "script").write_text("#! %s -x\n" % (tmp_path / "static"))
+    (tmp_path / "script").chmod(0o755)
+    text = "import subprocess\nfor name in 'static', 'static', 'script': subprocess.run(['./' + name], env={}, check=True)"
+    run = run_torchprof([PYTHON, program(text)], cwd=tmp_path)
+    reason = "is statically linked, so nothing can be preloaded into it"
+    listed = json.loads((run.directory / "run.json").read_text())["untraced"]
+    assert listed == [{"program": "./static", "reason": reason, "times": 2}, {"program": str(tmp_path / "static"), "reason": reason, "times": 1}]
+    assert "untraced: ./static (2 times) " + reason in run.stderr
+
+
+def test_a_program_for_musl_starts_without_us(run_torchprof, program, tmp_path):
+    """A program whose dynamic linker says ld-musl: a link to glibc's, which shows what is preloaded."""
+    (tmp_path / "x.c").write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts(getenv("LD_PRELOAD") ? "preloaded" : "clean"); }\n')
+    linker = tmp_path / "ld-musl-x86_64.so.1"
+    linker.symlink_to("/lib64/ld-linux-x86-64.so.2")
+    subprocess.run(["cc", "-o", tmp_path / "musl", tmp_path / "x.c", "-Wl,--dynamic-linker=%s" % linker], check=True)
+    run = run_torchprof([PYTHON, program("import subprocess; subprocess.run(['./musl'], check=True)")], cwd=tmp_path)
+    assert run.stdout == "clean\n" and "is built for musl" in run.stderr

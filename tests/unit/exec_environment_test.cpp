@@ -1,0 +1,88 @@
+#include "inject/exec_environment.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+using namespace torchprof::inject;
+
+namespace {
+
+constexpr const char* kLibrary = "/opt/lib/libtorchprof.so";
+
+// What the process was started with; save_environment() is called once, as in the constructor.
+void start_process() {
+  static const bool done = [] {
+    static std::string set[] = {"LD_PRELOAD=/usr/lib/mine.so:/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/runs/a%%b",
+                                "TORCHPROF_PYTHON=calls", "HOME=/root"};
+    static char* pointers[] = {set[0].data(), set[1].data(), set[2].data(), set[3].data(), nullptr};
+    char** before = environ;
+    environ = pointers;
+    save_environment(kLibrary);
+    environ = before;
+    // The program may overwrite what it was started with.
+    for (std::string& entry : set) std::ranges::fill(entry, 'x');
+    return true;
+  }();
+  REQUIRE(done);
+  REQUIRE(keeps_environment());
+}
+
+// What a child that is given `environment` gets, sorted.
+std::vector<std::string> child_of(std::vector<std::string> environment, Preload preload = Preload::kPutBack) {
+  start_process();
+  std::vector<char*> pointers;
+  for (std::string& entry : environment) pointers.push_back(entry.data());
+  pointers.push_back(nullptr);
+  const size_t room = room_for(pointers.data(), preload);
+  if (room == 0) return environment;
+  std::vector<std::byte> memory(room + 8, std::byte{0x5a});
+  std::vector<std::string> out;
+  for (char** entry = with_library(pointers.data(), preload, memory.data()); *entry; ++entry) out.emplace_back(*entry);
+  for (size_t i = room; i < memory.size(); ++i) CHECK(memory[i] == std::byte{0x5a});
+  std::ranges::sort(out);
+  return out;
+}
+
+using Strings = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("an empty environment gets the library and every setting back, and nothing else") {
+  CHECK(child_of({}) ==
+        Strings{"LD_PRELOAD=/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
+}
+
+TEST_CASE("an environment of the caller's own keeps what it says, and its preloads stay in front") {
+  CHECK(child_of({"A=1", "LD_PRELOAD=x.so y.so"}) == Strings{"A=1", "LD_PRELOAD=x.so:y.so:/opt/lib/libtorchprof.so",
+                                                             "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
+}
+
+TEST_CASE("a child with a run directory of its own is given no settings of ours") {
+  CHECK(child_of({"TORCHPROF_OUTPUT=/other"}) ==
+        Strings{"LD_PRELOAD=/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/other"});
+}
+
+TEST_CASE("what is complete, or says TORCHPROF_DISABLE, stays as it is") {
+  const Strings complete{"LD_PRELOAD=/opt/lib/libtorchprof.so:z.so", "TORCHPROF_OUTPUT=/runs/a%%b"};
+  CHECK(child_of(complete) == complete);
+  CHECK(child_of({"TORCHPROF_DISABLE=1"}) == Strings{"TORCHPROF_DISABLE=1"});
+  CHECK(child_of({"TORCHPROF_DISABLE=0"}).size() == 4);
+}
+
+TEST_CASE("the library is taken out for a program that cannot have it, the other preloads stay") {
+  CHECK(child_of({"A=1", "LD_PRELOAD=x.so:/opt/lib/libtorchprof.so"}, Preload::kTakeOut) ==
+        Strings{"A=1", "LD_PRELOAD=x.so"});
+  CHECK(child_of({"LD_PRELOAD=/opt/lib/libtorchprof.so"}, Preload::kTakeOut) == Strings{});
+  CHECK(child_of({"A=1"}, Preload::kTakeOut) == Strings{"A=1"});
+}
+
+TEST_CASE("a file of the run is known by the directory that the process was started with") {
+  start_process();
+  char name[PATH_MAX];
+  REQUIRE(file_of_run("spool/untraced", name));
+  CHECK(std::string(name) == "/runs/a%b/spool/untraced");
+}

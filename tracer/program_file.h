@@ -1,0 +1,30 @@
+// Whether ld.so would load a preloaded library into a program, read from its file. Runs nothing.
+//
+// Any thread, also in a child between vfork and exec: no allocation, no lock, a few KiB of stack, errno is kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace torchprof {
+
+enum class Barrier : uint8_t {
+  kNone,           // it would, or it is none of our business: no ELF file, not there, not readable
+  kMusl,           // its dynamic linker is musl's: with a library for glibc preloaded it would not even start
+  kForeign,        // of another processor or word size
+  kChangesRights,  // setuid, setgid or with capabilities: ld.so ignores LD_PRELOAD (secure execution)
+  kStatic,         // nobody reads LD_PRELOAD in it
+};
+
+// "is statically linked, so nothing can be preloaded into it"; for kNone the empty string.
+const char* text_of(Barrier barrier) noexcept;
+
+// `file`: open for reading, -1 if it is not; `path`: its name, for what ld.so is by itself.
+Barrier barrier_of(int file, const char* path) noexcept;
+
+// What a script's first line says after "#!": the interpreter, its argument. As much of it as Linux reads. False:
+// `file` is no script.
+inline constexpr size_t kScriptLine = 256;
+bool script_line_of(int file, char (&out)[kScriptLine]) noexcept;
+
+}  // namespace torchprof
