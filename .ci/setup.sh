@@ -3,6 +3,7 @@
 
 build_packages="g++ meson ninja-build pkg-config nlohmann-json3-dev libcli11-dev zlib1g-dev doctest-dev"
 test_packages="gcc git binutils strace libtorch-test clang-format-14 clang-tidy-14"
+roots_packages="debootstrap"
 
 say() { echo "== $*" >&2; }
 

@@ -1,7 +1,8 @@
 """What every end-to-end test starts from: the installed tree, a way to run it, and the traces that come out.
 
 TORCHPROF_BUILD names the build directory (default: build/ in the root of the checkout). The tests use what `meson install`
-makes of it, in a directory of their own, so that the tree is used where it was not configured to lie.
+makes of it, in a directory of their own, so that the tree is used where it was not configured to lie. TORCHPROF_INSTALLED names such a
+tree that is there already: so runs tests/roots/roots.py the tests where nothing was built.
 
 Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
 /usr/local/bin and ~/.pyenv. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
@@ -23,6 +24,7 @@ import trace_rules
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Taken out of the environment at once: torchprof refuses TORCHPROF_ variables that it does not know.
 BUILD = pathlib.Path(os.environ.pop("TORCHPROF_BUILD", ROOT / "build")).resolve()
+INSTALLED = os.environ.pop("TORCHPROF_INSTALLED", None)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
 
 
@@ -79,6 +81,8 @@ def clean_environment(changes=None):
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory):
     """The installed tree: bin/torchprof and lib/torchprof/."""
+    if INSTALLED:
+        return pathlib.Path(INSTALLED)
     destination = tmp_path_factory.mktemp("installed")
     subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", destination], check=True,
                    stdout=subprocess.DEVNULL)
@@ -222,7 +226,7 @@ def examples():
 
 
 def pytest_report_header(config):
-    return "torchprof: build %s, pythons: %s" % (BUILD, ", ".join(map(str, find_pythons())))
+    return "torchprof: %s, pythons: %s" % (INSTALLED or "build %s" % BUILD, ", ".join(map(str, find_pythons())))
 
 
 def pytest_addoption(parser):
@@ -237,5 +241,5 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
-    if not shutil.which("meson"):
+    if not INSTALLED and not shutil.which("meson"):
         raise pytest.UsageError("meson is not on PATH: the tests install the tree that it built")

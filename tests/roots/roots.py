@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""usage: roots.py SUITE BUILD [PYTEST ARG...]: runs tests in a Debian of another release, with what was built here.
+
+SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14). Where its root is
+not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
+torchprof-roots in $XDG_CACHE_HOME or /var/cache). It stays there; delete it to have a newer one. A root without its stamp was
+interrupted and is made anew.
+
+The tests see this checkout, read-only, and the tree that `meson install` makes of BUILD. They run in namespaces of their own:
+nothing stays mounted and nothing stays running. BUILD/roots/SUITE/ has what they wrote: pytest.xml, and tmp/ for the data of those that failed.
+
+Wants root. The exit status is pytest's, or 75 where the root cannot be made; stderr then says why.
+"""
+import fcntl
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+FALLBACK_MIRROR = "http://deb.debian.org/debian"
+PACKAGES = "python3-torch python3-numpy python3-pytest libtorch-test gcc libc6-dev binutils strace mount"
+NOT_MADE = 75
+# A mirror may be a snapshot, whose Release file has outlived its date.
+APT = "apt-get -qq -y -o Acquire::Check-Valid-Until=false -o Dpkg::Use-Pty=0"
+
+# As process 1 of its own PID namespace: what a test leaves running ends with it, and so do the mounts.
+IN_NAMESPACE = """
+set -e
+root=$1 checkout=$2 results=$3
+shift 3
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+if [ -n "$results" ]; then
+    mkdir -p "$root/srv/checkout" "$root/srv/results"
+    mount --bind "$checkout" "$root/srv/checkout"
+    mount -o remount,bind,ro "$root/srv/checkout"
+    mount --bind "$results" "$root/srv/results"
+    mount --bind "$results/tmp" "$root/tmp"
+fi
+set +e
+chroot "$root" "$@"
+exit $?
+"""
+
+
+class NotMade(Exception):
+    """The root cannot be made here; the text says why."""
+
+
+def entries(text):
+    """(types, URIs, suites) of each entry of a file of apt's sources, in either form."""
+    if re.search(r"(?mi)^Types:", text):
+        for stanza in re.split(r"\n\s*\n", re.sub(r"(?m)^#.*\n?", "", text)):
+            fields = {name.lower(): value.split() for name, value in re.findall(r"(?m)^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza)}
+            if fields.get("enabled", ["yes"]) != ["no"]:
+                yield fields.get("types", []), fields.get("uris", []), fields.get("suites", [])
+    else:
+        for kind, uri, suite in re.findall(r"(?m)^\s*(deb|deb-src)\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)", text):
+            yield [kind], [uri], [suite]
+
+
+def find_mirror(etc=pathlib.Path("/etc")):
+    """Where this machine's apt has its own release from."""
+    release = re.search(r"(?m)^VERSION_CODENAME=\"?(\w+)", (etc / "os-release").read_text())
+    lists = etc / "apt" / "sources.list.d"
+    for path in [etc / "apt" / "sources.list", *sorted(lists.glob("*.list")), *sorted(lists.glob("*.sources"))]:
+        for types, uris, suites in entries(path.read_text()) if path.exists() else ():
+            for uri in uris:
+                if release and release[1] in suites and "deb" in types and re.match("https?://", uri):
+                    return uri
+    return FALLBACK_MIRROR
+
+
+def environment(**more):
+    """What a root inherits of the environment: the way to the network."""
+    kept = {name: value for name, value in os.environ.items() if name.lower() in ("http_proxy", "https_proxy", "no_proxy")}
+    if "http_proxy" not in kept and shutil.which("apt-config"):
+        asked = subprocess.run(["apt-config", "shell", "proxy", "Acquire::http::Proxy"], capture_output=True, text=True).stdout
+        if proxy := re.search(r"proxy='(.+)'", asked):
+            kept["http_proxy"] = proxy[1]
+    return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **kept, **more}
+
+
+def enter(root, command, results="", **more):
+    """Runs a command in a root; gives its status and, with stdout=subprocess.PIPE, its output."""
+    return subprocess.run(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "sh", "-c", IN_NAMESPACE, "sh",
+                           root, CHECKOUT, results, *command], **more)
+
+
+def make(cache, suite):
+    """The root of a suite, which is there and complete afterwards."""
+    if os.geteuid() != 0:
+        raise NotMade("only root may make one and enter it")
+    root, stamp, log = cache / suite, cache / suite / "etc" / "torchprof-root", cache / (suite + ".log")
+    if stamp.exists() and stamp.read_text() == PACKAGES:
+        return root
+    if not shutil.which("debootstrap"):
+        raise NotMade("debootstrap is missing: apt-get install debootstrap")
+    mirror = find_mirror()
+    print("== %s: making its root in %s from %s; this takes minutes and 2 GB" % (suite, root, mirror), file=sys.stderr)
+    with open(log, "wb") as output:
+        def step(command, run=subprocess.run, **more):
+            if run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, **more).returncode:
+                raise NotMade("%s failed, %s ends with\n%s" % (command[0], log, "".join(
+                    "    " + line for line in open(log, errors="replace").readlines()[-5:])))
+        if not stamp.exists():
+            step(["rm", "-rf", "--one-file-system", "--", root])
+            step(["debootstrap", "--variant=minbase", "--include=ca-certificates", suite, root, mirror], env=environment())
+        stamp.unlink(missing_ok=True)
+        step(["sh", "-ec", "%s update; %s --no-install-recommends install %s; apt-get clean" % (APT, APT, PACKAGES)],
+             run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
+    stamp.write_text(PACKAGES)
+    return root
+
+
+def run_tests(root, suite, build, arguments):
+    results = build / "roots" / suite
+    shutil.rmtree(results, ignore_errors=True)
+    (results / "tmp").mkdir(parents=True)
+    (results / "tmp").chmod(0o1777)
+    subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", results / "installed"], check=True,
+                   stdout=subprocess.DEVNULL)
+    launcher, = (results / "installed").rglob("bin/torchprof")
+    installed = pathlib.Path("/srv/results") / launcher.parents[1].relative_to(results)
+    command = ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", "python3", "-B", "-m", "pytest", "-q", "--junitxml", "/srv/results/pytest.xml",
+               "-o", "junit_suite_name=%s" % suite, *arguments]
+    return enter(root, command, results, env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed))).returncode
+
+
+def main():
+    suite, build, arguments = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
+    cache = pathlib.Path(os.environ.get("TORCHPROF_ROOTS") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "/var/cache", "torchprof-roots"))
+    try:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            lock = open(cache / (".%s.lock" % suite), "w")
+        except OSError as error:
+            raise NotMade(error) from None
+        # One makes it, the others wait; then all may use it at once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        root = make(cache, suite)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    except NotMade as why:
+        print("\n*** NOT TESTED on Debian %s: its root cannot be made: %s\n" % (suite, why), file=sys.stderr)
+        return NOT_MADE
+    return run_tests(root, suite, build, arguments or ["tests/e2e"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
