@@ -50,15 +50,27 @@ NameId Names::function(FunctionId function, ObjectId object_id) {
   }
   if (function.value >= functions_.size() || !process_.functions[function.value].id) return unknown_function_;
   NameId& cached = functions_[function.value];
-  if (!cached) cached = intern(format_function(function));
+  if (!cached) cached = intern(format_place(function, 0));
   return cached;
 }
 
-std::string Names::format_function(FunctionId id) const {
+std::string Names::format_place(FunctionId id, uint32_t line) const {
   const FunctionDef& def = process_.functions[id.value];
   std::string_view file = process_.string(def.file);
   file.remove_prefix(std::min<size_t>(def.trim, file.size()));
-  return std::string(file).append("(").append(std::to_string(def.line)).append("): ").append(process_.string(def.name));
+  return std::string(file)
+      .append("(")
+      .append(std::to_string(line != 0 ? line : def.line))
+      .append("): ")
+      .append(process_.string(def.name));
+}
+
+NameId Names::place(FunctionId function, uint32_t line) {
+  if (line == 0 || function.value >= functions_.size() || !process_.functions[function.value].id)
+    return this->function(function, {});
+  NameId& cached = places_[uint64_t{function.value} << 32 | line];
+  if (!cached) cached = intern(format_place(function, line));
+  return cached;
 }
 
 NameId Names::string(StringId id) {

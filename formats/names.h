@@ -28,6 +28,8 @@ class Names {
 
   NameId function(FunctionId function, ObjectId object);
   NameId string(StringId string);
+  // "path(line): name", as a function is called, with this line; 0: its first.
+  NameId place(FunctionId function, uint32_t line);
   std::string_view text(NameId id) const { return texts_[id.value - 1]; }
   size_t size() const { return texts_.size(); }
 
@@ -36,13 +38,14 @@ class Names {
 
  private:
   NameId intern(std::string text);
-  std::string format_function(FunctionId id) const;
+  std::string format_place(FunctionId id, uint32_t line) const;
 
   const Process& process_;
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, NameId> by_text_;
   std::vector<uint32_t> numbers_;
   std::vector<NameId> functions_, objects_, strings_;  // caches, by id; none: not formatted yet
+  std::unordered_map<uint64_t, NameId> places_;        // a cache, by function and line
   NameId unknown_function_, unknown_string_;
 };
 

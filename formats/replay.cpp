@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "formats/forward_backward.h"
@@ -25,8 +27,16 @@ struct Thread {
   std::vector<std::pair<uint32_t, int64_t>> overflow;  // rows of its own, and until when each is taken
   uint64_t last_op_key = 0;                            // of the last OpBegin
   int64_t last = 0;                                    // time of the last record
+  AllocationSite site{};                               // of the memory event at `site_time`
+  int64_t site_time = -1;
   bool begun = false;
 };
+
+// Of byte counts, which may be any.
+int64_t add(int64_t total, int64_t bytes) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(total, bytes, &sum) ? 0 : std::max<int64_t>(0, sum);
+}
 
 }  // namespace
 
@@ -56,6 +66,8 @@ class Replay::Impl {
   void end_op(Thread& thread, uint64_t key, int64_t t);
   void end_op_here(Thread& thread, uint32_t low_key, int64_t t);
   void memory(const Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t);
+  bool is_mapping(const Memory& memory);
+  uint64_t cpu_total(const Memory& memory);
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
   void end_thread(Thread& thread, int64_t t);
   void finish(Thread& thread, int64_t t);
@@ -80,7 +92,8 @@ class Replay::Impl {
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
   uint32_t next_tid_ = kFirstSyntheticTid;
-  int64_t cpu_allocated_ = 0;
+  std::optional<int64_t> cpu_allocated_;  // none until an event says it
+  std::unordered_set<uint64_t> mapped_;   // addresses of what is_mapped
   ReplayStats stats_;
   Sink* sink_ = nullptr;
 };
@@ -142,6 +155,10 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
     case Kind::OutOfMemory:
       static_assert(sizeof(OutOfMemory) == sizeof(Memory));
       return memory(thread, record.as<Memory>(), true, t);
+    case Kind::AllocationSite:
+      thread.site = record.as<AllocationSite>();
+      thread.site_time = t;
+      return;
     case Kind::OpEnd:
       return end_op(thread, record.as<OpEnd>().key, t);
     case Kind::OpEndHere:
@@ -176,6 +193,9 @@ void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId ob
   span.name = names_.function(function, object);
   span.function = function;
   span.object = object;
+  if (const ObjectDef* def = object ? names_.object(object) : nullptr;
+      def != nullptr && def->kind == ObjectKind::kModule)
+    span.module = object;
   span.begin = t;
   span.id = ++stats_.python_ids;
   thread.stack.push(span);
@@ -277,21 +297,54 @@ void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
 }
 
 void Replay::Impl::memory(const Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t) {
-  uint64_t allocated = memory.allocated;
+  MemoryEvent event{.is_out_of_memory = is_out_of_memory,
+                    .row = thread.row,
+                    .time = {t},
+                    .address = memory.address,
+                    .bytes = memory.bytes,
+                    .allocated = memory.allocated,
+                    .reserved = memory.reserved,
+                    .device_type = memory.device_type,
+                    .device_index = memory.device_index};
   if (memory.device_type == 0 && !is_out_of_memory) {
-    // A block that was there before capture began may be freed in it: the sum of what we saw is never negative.
-    cpu_allocated_ = std::max<int64_t>(0, cpu_allocated_ + memory.bytes);
-    if (allocated == 0) allocated = static_cast<uint64_t>(cpu_allocated_);
+    event.is_mapped = is_mapping(memory);
+    event.allocated = event.is_mapped ? 0 : cpu_total(memory);
   }
-  sink_->memory({.is_out_of_memory = is_out_of_memory,
-                 .row = thread.row,
-                 .time = {t},
-                 .address = memory.address,
-                 .bytes = memory.bytes,
-                 .allocated = allocated,
-                 .reserved = memory.reserved,
-                 .device_type = memory.device_type,
-                 .device_index = memory.device_index});
+  const ThreadStack& stack = thread.stack;
+  if (const int32_t op = stack.top_op(); op >= 0) {
+    event.op = stack[op].name;
+    event.outer_op = stack[op].outer_op;
+  }
+  int32_t python = stack.top_python();
+  if (python >= 0) event.module = stack[python].module;
+  while (python >= 0 && stack[python].kind != SliceKind::kPython) python = stack[python].below_python;
+  if (thread.site_time == t) {
+    event.function = thread.site.function;
+    event.line = thread.site.line;
+  } else if (python >= 0) {
+    event.function = stack[python].function;
+  }
+  sink_->memory(event);
+}
+
+// at::MapAllocator names the size of the mapping as reserved, and when it goes no total at all (1.13 to 2.14).
+bool Replay::Impl::is_mapping(const Memory& memory) {
+  if (memory.reserved != 0 && memory.bytes > 0) {
+    mapped_.insert(memory.address);
+    return true;
+  }
+  if (memory.bytes > 0 || mapped_.erase(memory.address) != 0) return memory.bytes <= 0;
+  return memory.allocated == 0 && cpu_allocated_ && memory.bytes != -*cpu_allocated_;  // from before the capture
+}
+
+// The CPU allocator's total after the event. It is summed up in the order of time over all threads: what the allocator
+// itself says in each event is in the order in which threads took its lock. A block that was there before capture began
+// may be freed in it: the sum is never negative.
+uint64_t Replay::Impl::cpu_total(const Memory& memory) {
+  const bool is_told = memory.allocated != kNoTotal;
+  cpu_allocated_ = !cpu_allocated_ && is_told ? static_cast<int64_t>(memory.allocated)
+                                              : add(cpu_allocated_.value_or(0), memory.bytes);
+  return static_cast<uint64_t>(*cpu_allocated_);
 }
 
 void Replay::Impl::end_op_here(Thread& thread, uint32_t low_key, int64_t t) {

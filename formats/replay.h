@@ -76,6 +76,13 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
   uint64_t reserved;
   int8_t device_type;  // c10::DeviceType
   int8_t device_index;
+  bool is_mapped = false;  // memory of a file or shared between processes, which torch does not count into `allocated`
+  // What ran on the thread then; none where there is none.
+  NameId op{};            // innermost open operator or annotation
+  NameId outer_op{};      // outermost operator below it, annotations apart
+  ObjectId module{};      // of the innermost call of an nn.Module
+  FunctionId function{};  // innermost Python function
+  uint32_t line = 0;      // that it was executing; 0: not recorded
 };
 
 struct Row {  // a line of the trace: a thread, or what would not nest on its line

@@ -14,12 +14,35 @@ class CollectingSink final : public Sink {
  public:
   explicit CollectingSink(Replay& replay) : replay_(replay) {}
   void slice(const Slice& s) override {
-    collector.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
-                  s.end.value, s.self_ns, s.outermost);
+    collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
+                   s.end.value, s.self_ns, s.outermost);
+  }
+  void memory(const MemoryEvent& e) override {
+    Names& names = replay_.names();
+    memory_.add({.is_out_of_memory = e.is_out_of_memory,
+                 .is_mapped = e.is_mapped,
+                 .device_type = e.device_type,
+                 .device_index = e.device_index,
+                 .time = e.time,
+                 .address = e.address,
+                 .bytes = e.bytes,
+                 .allocated = e.allocated,
+                 .owner = {.module = e.module ? names.function({}, e.module).value : 0,
+                           .op = e.op.value,
+                           .outer_op = e.outer_op.value,
+                           .place = e.function ? names.place(e.function, e.line).value : 0}});
+    if (e.op && !e.is_out_of_memory) collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
+  }
+  Statistics finish() {
+    Statistics result = collector_.finish();
+    result.memory = memory_.finish([this](uint32_t id) { return std::string(replay_.names().text({id})); });
+    return result;
   }
   Collector collector;
 
  private:
+  Collector collector_;
+  MemoryCollector memory_;
   Replay& replay_;
 };
 
@@ -29,6 +52,8 @@ Tally& Tally::operator+=(const Tally& other) {
   self_ns += other.self_ns;
   total_ns += other.total_ns;
   calls += other.calls;
+  cpu_bytes += other.cpu_bytes;
+  device_bytes += other.device_bytes;
   return *this;
 }
 
@@ -47,11 +72,21 @@ Statistics& Statistics::operator+=(const Statistics& other) {
   return *this;
 }
 
-void Collector::add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
-                    bool outermost) {
+Collector::Named& Collector::named(bool is_operator, uint32_t name) {
   auto& list = named_[is_operator];
   if (name >= list.size()) list.resize(std::max<size_t>(name + 1, list.size() * 2));
-  Named& n = list[name];
+  return list[name];
+}
+
+void Collector::add_memory(uint32_t name, int64_t bytes, bool is_cpu) {
+  Tally& tally = named(true, name).tally;
+  int64_t& sum = is_cpu ? tally.cpu_bytes : tally.device_bytes;
+  __builtin_add_overflow(sum, bytes, &sum);  // a damaged record may say any number
+}
+
+void Collector::add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
+                    bool outermost) {
+  Named& n = named(is_operator, name);
   if (n.role == Role::kUnseen) {
     n.text = text;
     n.role = Role::kPlain;
@@ -59,7 +94,7 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
     if (text.starts_with(is_operator ? kOptimizerStep : kOptimizerPrefix)) n.role = Role::kStepEnd;
   }
   ++slices_;
-  n.tally += {self_ns, outermost ? end - begin : 0, 1};
+  n.tally += {.self_ns = self_ns, .total_ns = outermost ? end - begin : 0, .calls = 1};
   if (n.role == Role::kProfilerStep) profiler_steps_.push_back(end - begin);
   if (n.role == Role::kStepEnd && outermost) n.ends.push_back(end);
 }
@@ -94,7 +129,7 @@ Statistics statistics_of(const Process& process) {
   Replay replay(process);
   CollectingSink sink(replay);
   const ReplayStats stats = replay.run(sink);
-  Statistics result = sink.collector.finish();
+  Statistics result = sink.finish();
   result.unfinished = stats.unfinished;
   return result;
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/memory.h"
 #include "formats/trace.h"
 
 namespace torchprof::formats {
@@ -15,6 +16,8 @@ struct Tally {
   int64_t self_ns = 0;
   int64_t total_ns = 0;
   uint64_t calls = 0;
+  int64_t cpu_bytes = 0;     // operators: allocated less freed while no other was open inside
+  int64_t device_bytes = 0;  // the same of all devices but the CPU
   Tally& operator+=(const Tally& other);
 };
 using Tallies = std::unordered_map<std::string, Tally>;  // by name
@@ -33,6 +36,7 @@ struct Statistics {
   uint64_t unfinished = 0;
   int64_t operator_ns = 0;  // sum of self times
   int64_t python_ns = 0;
+  std::vector<DeviceMemory> memory;  // of one process; sums over processes have none
   // For a sum over processes. Steps: all times; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
 };
@@ -45,6 +49,8 @@ class Collector {
   // `text` is looked at the first time that `name` comes. Slices of one thread in the order in which they end.
   void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
            bool outermost);
+  // Memory that operator `name` allocated or (negative) freed itself.
+  void add_memory(uint32_t name, int64_t bytes, bool is_cpu);
   Statistics finish();
 
  private:
@@ -55,6 +61,8 @@ class Collector {
     std::string text;
     std::vector<int64_t> ends;  // of steps
   };
+  Named& named(bool is_operator, uint32_t name);
+
   std::vector<Named> named_[2];  // Python, operators; by name
   std::vector<int64_t> profiler_steps_;
   uint64_t slices_ = 0;

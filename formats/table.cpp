@@ -45,6 +45,14 @@ std::string percent_text(int64_t part, int64_t whole) {
   return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
+std::string bytes_text(int64_t bytes) {
+  constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; std::abs(value) >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return print(unit == 0 ? "%.0f " : "%.2f ", value) + kUnits[unit];
+}
+
 std::string plural(uint64_t n, const std::string& one) {
   const char* ending = n == 1 ? "" : one.ends_with('s') ? "es" : "s";
   return count_text(n) + " " + one + ending;
@@ -114,14 +122,24 @@ bool any(const Named&) { return true; }
 
 std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
   if (list.empty()) return {};
+  // Memory only where there is some.
+  const bool has_cpu = std::ranges::any_of(list, [](const Named& n) { return n.second.cpu_bytes != 0; });
+  const bool has_device = std::ranges::any_of(list, [](const Named& n) { return n.second.device_bytes != 0; });
+  Cells head{"self", "self %", "total", "calls", "average"};
+  if (has_cpu) head.emplace_back("self CPU mem");
+  if (has_device) head.emplace_back("self GPU mem");
+  head.emplace_back("name");
   std::vector<Cells> rows;
   rows.reserve(list.size());
   for (const auto& [name, t] : list) {
-    rows.push_back({time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
-                    time_text(static_cast<double>(t.total_ns)), count_text(t.calls), time_text(average_ns(t)),
-                    printable(name)});
+    Cells& row = rows.emplace_back(Cells{time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
+                                         time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
+                                         time_text(average_ns(t))});
+    if (has_cpu) row.push_back(bytes_text(t.cpu_bytes));
+    if (has_device) row.push_back(bytes_text(t.device_bytes));
+    row.push_back(printable(name));
   }
-  return aligned({"self", "self %", "total", "calls", "average", "name"}, rows);
+  return aligned(head, rows);
 }
 
 std::string modules_table(const std::vector<Named>& list) {
@@ -147,6 +165,7 @@ struct Part {  // one process
 
 struct Report {
   std::string headline;
+  UnixNs start{};  // times in tables count from here
   std::vector<Part> parts;
   std::vector<std::string> notes;  // what was not captured, lost or damaged: lines for people
 };
@@ -185,6 +204,60 @@ std::string processes_table(const std::vector<Part>& parts) {
                     part.ended.empty() ? "-" : part.ended, printable(part.command)});
   }
   return aligned({"pid", "events", "operators", "steps", "ended", "command"}, rows);
+}
+
+std::string owner_text(const OwnerText& owner) {
+  std::string text = owner.op.empty() ? "(no operator)" : owner.op;
+  if (!owner.outer_op.empty() && owner.outer_op != owner.op) text += " in " + owner.outer_op;
+  for (const std::string* more : {&owner.module, &owner.place})
+    if (!more->empty()) text += ", " + *more;
+  return printable(text);
+}
+
+std::string memory_table(const DeviceMemory& device, size_t rows) {
+  std::vector<Cells> lines;
+  const auto line = [&](int64_t bytes, const std::string& blocks, const std::string& text) {
+    lines.push_back({bytes_text(bytes), percent_text(bytes, device.peak_bytes), blocks, text});
+  };
+  PeakShare rest = device.rest;
+  for (size_t i = 0; i < device.shares.size(); ++i) {
+    const PeakShare& share = device.shares[i];
+    if (i < rows) {
+      line(share.bytes, count_text(share.blocks), owner_text(share.owner));
+    } else {
+      rest.bytes += share.bytes;
+      rest.blocks += share.blocks;
+    }
+  }
+  if (rest.blocks != 0) line(rest.bytes, count_text(rest.blocks), "(others)");
+  if (device.unknown_bytes != 0) line(device.unknown_bytes, "-", "(allocated before the capture)");
+  return lines.empty() ? std::string() : aligned({"bytes", "peak %", "blocks", "allocated by"}, lines);
+}
+
+// The devices of all processes, the fullest first.
+void add_memory(std::string& out, const std::vector<Part>& parts, UnixNs start, size_t rows) {
+  constexpr size_t kMostDevices = 16;
+  std::vector<std::pair<const Part*, const DeviceMemory*>> devices;
+  for (const Part& part : parts)
+    for (const DeviceMemory& device : part.statistics.memory) devices.emplace_back(&part, &device);
+  std::ranges::stable_sort(devices, std::greater<>{}, [](const auto& d) { return d.second->peak_bytes; });
+  if (devices.size() > kMostDevices) devices.resize(kMostDevices);
+  for (const auto& [part, device] : devices) {
+    std::string title = "Memory of the " + device_text(device->type, device->index);
+    if (parts.size() > 1) title += " in process " + part->pid;
+    title += ": at most " + bytes_text(device->peak_bytes) + " after " +
+             duration_text(static_cast<double>(std::max<int64_t>(0, device->peak - start))) + "; " +
+             plural(device->allocations, "allocation") + ", " + plural(device->frees, "free");
+    std::string table = memory_table(*device, rows);
+    if (device->failures != 0) {
+      table += "  " +
+               shorten("out of memory: " + plural(device->failures, "time") + ", at most " +
+                           bytes_text(device->largest_failure) + " for " + owner_text(device->failed_in),
+                       kWidth - 2) +
+               "\n";
+    }
+    section(out, shorten(title, kWidth), table);
+  }
 }
 
 bool is_module(const Named& entry) { return entry.first.starts_with(kModulePrefix); }
@@ -227,6 +300,7 @@ std::string render(const Report& report, const TableOptions& options) {
     section(out, std::string("Python functions by ") + order.title,
             tallies_table(top(all.python, order, options.rows, any), all.python_ns));
   }
+  if (wanted("memory")) add_memory(out, report.parts, report.start, options.rows);
   if (wanted("steps")) section(out, "Steps", steps_table(report.parts));
   if (wanted("processes")) {
     if (report.parts.size() > 1) {
@@ -301,6 +375,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
 
 Report report_of(const Trace& trace) {
   Report report;
+  report.start = trace.start;
   EventCounts counts;
   for (const Process& p : trace.processes) {
     counts += p.counts;
@@ -321,7 +396,7 @@ Report report_of(const Trace& trace) {
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops", "modules", "python", "steps", "processes"};
+  static const std::vector<std::string> names{"ops", "modules", "memory", "python", "steps", "processes"};
   return names;
 }
 

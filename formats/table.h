@@ -12,6 +12,10 @@
 //           optimizer's step ends, timed from the end of the step before (so the first one counts and has no time).
 //           Steps are counted by optimizer, those of the optimizer with the most
 //
+//   memory  self: bytes that an operator allocated less those that it freed, itself. At the peak of a device: what
+//   lived
+//           then, by who had allocated it (formats/memory.h)
+//
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
 
@@ -31,7 +35,7 @@ struct TableOptions {
   std::string sort{};
 };
 
-// What `report` may be asked for: "ops", "modules", "python", "steps", "processes".
+// What `report` may be asked for: "ops", "modules", "memory", "python", "steps", "processes".
 const std::vector<std::string>& table_names();
 
 // "self", "total", "calls", "average".

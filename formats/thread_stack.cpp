@@ -15,6 +15,12 @@ void ThreadStack::push(Span span) {
   span.outermost = open_count(span)++ == 0;
   span.below_python = top_python_;
   span.below_op = top_op_;
+  if (span.is_op()) {
+    if (top_op_ >= 0) span.outer_op = (*this)[top_op_].outer_op;
+    if (!span.outer_op && span.scope != OpScope::kUserScope) span.outer_op = span.name;
+  } else if (!span.module && top_python_ >= 0) {
+    span.module = (*this)[top_python_].module;
+  }
   span.op_child_ns = top_op_ >= 0 ? (*this)[top_op_].child_ns : 0;
   (span.is_op() ? top_op_ : top_python_) = size();
   spans_.push_back(span);

@@ -18,6 +18,7 @@ struct Span {
   NameId name{};
   FunctionId function{};
   ObjectId object{};
+  ObjectId module{};     // Python: of the innermost call of an nn.Module, this one included
   int64_t begin = 0;     // ns, UnixNs
   int64_t child_ns = 0;  // in spans of the same kind directly inside that have ended
   uint64_t id = 0;       // python_id or external_id
@@ -27,6 +28,7 @@ struct Span {
   int64_t sequence = -1;
   uint64_t fwd_thread = 0;
   StringId inputs{};
+  NameId outer_op{};  // name of the outermost operator, this one included, annotations apart
   // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.
   int32_t below_python = -1;
   int32_t below_op = -1;

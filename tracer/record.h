@@ -59,6 +59,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(67, OpInputs, 16)        \
   X(68, Memory, 48)          \
   X(69, OutOfMemory, 48)     \
+  X(71, AllocationSite, 16)  \
   X(96, ThreadEnd, 8)
 
 enum class Kind : uint8_t {
@@ -97,7 +98,7 @@ inline constexpr uint8_t kShortOpWithSequence = 224;
 // it had none) it shares, or the one after. A chunk's first OpBegin is never of this form.
 inline constexpr uint8_t kShortNextOp = 160;
 inline constexpr uint8_t kShortNextOpNextSequence = 161;
-// Memory of the CPU: address, bytes; the value is 0.
+// Memory of the CPU: address, bytes; the value is 0. It has no totals.
 inline constexpr uint8_t kShortMemory = 225;
 
 struct ShortRecord {
@@ -282,11 +283,22 @@ struct Memory {  // a block is allocated or freed
   RecordHeader header;
   uint64_t address;
   int64_t bytes;       // negative: freed
-  uint64_t allocated;  // totals of the device after it; 0 and 0 in the short form: sums to be made
+  uint64_t allocated;  // totals of the device after it, as its allocator says; kNoTotal: a sum to be made
   uint64_t reserved;
   int8_t device_type;   // c10::DeviceType: 0 CPU, 1 CUDA
   int8_t device_index;  // -1 for the CPU
   uint8_t pad[6];
+};
+
+// What Memory::allocated of a short record expands to. The first of a thread's chunk is never short: sums begin there.
+inline constexpr uint64_t kNoTotal = ~uint64_t{0};
+
+// The line that Python was executing, of the Memory or OutOfMemory record of the same time that comes next on this
+// thread.
+struct AllocationSite {
+  RecordHeader header;
+  FunctionId function;
+  uint32_t line;
 };
 
 struct OutOfMemory {  // an allocation of this many bytes failed; `address` is 0
@@ -373,6 +385,7 @@ inline void expand(const std::byte* record, const LastOp& last, std::byte* out) 
     memory.header = RecordHeader::make(Kind::Memory, sizeof(Memory) / 8, head.time());
     memory.address = words[1];
     memory.bytes = static_cast<int64_t>(words[2]);
+    memory.allocated = kNoTotal;
     memory.device_index = -1;
     put(memory);
     return;

@@ -393,6 +393,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   ++sequence;
   base = fresh->base.ticks.value;
   last_op = {};
+  has_total = false;
   next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
   end = reinterpret_cast<std::byte*>(fresh) + kChunkSize;
   char current[16];

@@ -31,8 +31,9 @@ struct ThreadBuffer {
   uint32_t pending = 0;       // bytes of the record that append() began
   uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch_ops)
   char name[16] = "";
-  LastOp last_op;  // of this chunk (torch_ops)
-  ChunkRun run;    // mapped ahead
+  LastOp last_op;          // of this chunk (torch_ops)
+  bool has_total = false;  // this chunk has a Memory record with totals (torch_memory)
+  ChunkRun run;            // mapped ahead
 
   struct Name {  // session::intern_from
     const char* place = nullptr;

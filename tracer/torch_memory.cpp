@@ -13,8 +13,9 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
   if (!buffer) return;
   const Ticks now = session::now();
   const auto place = reinterpret_cast<uint64_t>(address);
-  // The CPU's totals are sums that the reader makes itself.
-  if (kind == Kind::Memory && device.type == 0 && reserved == 0 &&
+  // The CPU's totals are sums that the reader makes itself, from the first that it finds. A total of 0 when something
+  // is freed is how at::MapAllocator's blocks are told apart.
+  if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&
       buffer->put_short(kShortMemory, 0, now, place, static_cast<uint64_t>(bytes)))
     return;
   auto* record = buffer->append<Memory>(now);
@@ -28,6 +29,7 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
   record->device_type = device.type;
   record->device_index = device.index;
   buffer->commit();
+  if (device.type == 0 && allocated != 0) buffer->has_total = true;
 }
 
 }  // namespace
