@@ -68,7 +68,8 @@ constexpr size_t kMaxNameBytes =
     size_t{32} * 1024;                   // of a name in JSON, so that a slice always fits into one reservation
 constexpr size_t kMaxSliceBytes = 1024;  // without its name
 constexpr size_t kMaxInputsBytes = size_t{24} * 1024;
-static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes <= Output::kMaxReserve);
+constexpr size_t kMaxCallerBytes = 1000;  // of a file's name; \u0000 takes six bytes
+static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes + 6 * kMaxCallerBytes + 40 <= Output::kMaxReserve);
 
 std::string json_name(std::string_view name) {
   std::string json = json_string(name);
@@ -93,7 +94,8 @@ class ProcessWriter final : public Sink {
   void slice(const Slice& s) override {
     const std::string& head = head_of(s);
     const std::string_view inputs = inputs_of(s);
-    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size());
+    const std::string_view caller = caller_of(s);
+    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + caller.size());
     at = put(at, head);
     at = put(at, uint64_t{replay_.rows()[s.row].tid});
     at = put(at, R"(,"ts":)");
@@ -102,6 +104,7 @@ class ProcessWriter final : public Sink {
     at = put_us(at, s.end - s.begin);
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
     if (!inputs.empty()) at = put(at, inputs);
+    at = put(at, caller);
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
     out_.advance(at);
@@ -171,6 +174,22 @@ class ProcessWriter final : public Sink {
     return text;
   }
 
+  // ,"CallFrom":"train.py:12"      made once for each place
+  std::string_view caller_of(const Slice& s) {
+    if (!s.site || s.site.value >= process_.call_sites.size()) return {};
+    if (s.site.value >= callers_.size()) callers_.resize(process_.call_sites.size());
+    std::string& text = callers_[s.site.value];
+    const CallSiteDef& site = process_.call_sites[s.site.value];
+    if (text.empty() && site.function.value < process_.functions.size()) {
+      const FunctionDef& def = process_.functions[site.function.value];
+      std::string_view file = process_.string(def.file);
+      file.remove_prefix(std::min<size_t>(def.trim, file.size()));
+      file = file.substr(0, kMaxCallerBytes);
+      text.append(R"(,"CallFrom":)").append(json_string(std::string(file) + ":" + std::to_string(site.line)));
+    }
+    return text;
+  }
+
   char* put_op_args(char* at, const Slice& s) {
     at = put(at, R"(,"args":{"External id":)");
     at = put(at, ids_.external + s.external_id);
@@ -197,6 +216,16 @@ class ProcessWriter final : public Sink {
         object != nullptr && object->kind == ObjectKind::kModule) {
       at = put(at, R"(,"Python module id":)");
       at = put(at, uint64_t{replay_.names().number(s.object)});
+    }
+    if (s.kind == SliceKind::kGc) {
+      at = put(at, R"(,"generation":)");
+      at = put(at, uint64_t{s.generation});
+      if (s.finished) {
+        at = put(at, R"(,"collected":)");
+        at = put_signed(at, s.collected);
+        at = put(at, R"(,"uncollectable":)");
+        at = put_signed(at, s.uncollectable);
+      }
     }
     return s.preexisting ? put(at, R"(,"preexisting":true)") : at;
   }
@@ -237,6 +266,13 @@ class ProcessWriter final : public Sink {
     put_metadata("process_sort_index", "0", "sort_index", pid_);
   }
 
+  // Python's name and the kernel's, unless that is Python's cut off (3.14 sets it so).
+  static std::string thread_name(const Row& row) {
+    if (row.python_name.empty()) return std::string(row.thread_name);
+    if (row.thread_name.empty() || row.python_name.starts_with(row.thread_name)) return std::string(row.python_name);
+    return std::string(row.python_name).append(", ").append(row.thread_name);
+  }
+
   void write_thread_rows() {
     std::unordered_set<uint32_t> written;
     const auto& rows = replay_.rows();
@@ -245,7 +281,7 @@ class ProcessWriter final : public Sink {
       const Row& row = rows[i];
       if (!written.insert(row.tid).second) continue;
       std::string name = "thread " + std::to_string(row.sort_tid) + " (";
-      name.append(row.thread_name).append(row.is_overflow ? "), what crosses other annotations" : ")");
+      name.append(thread_name(row)).append(row.is_overflow ? "), what crosses other annotations" : ")");
       put_metadata("thread_name", std::to_string(row.tid), "name", json_name(name));
       put_metadata("thread_sort_index", std::to_string(row.tid), "sort_index", std::to_string(row.sort_tid));
     }
@@ -259,6 +295,7 @@ class ProcessWriter final : public Sink {
   Output& out_;
   std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
   std::vector<std::string> inputs_;    // by their encoding
+  std::vector<std::string> callers_;   // by call site
 };
 
 // ---- the file --------------------------------------------------------------------------------------------
@@ -277,6 +314,10 @@ ordered_json describe(const Process& p) {
   for (const Meta& m : p.metadata) j["metadata"][text(m.key)] = text(m.value);
   for (size_t i = 0; i < p.lost.size(); ++i) {
     if (p.lost[i] != 0) j["lost"][loss_text(static_cast<LossCause>(i))] = p.lost[i];
+  }
+  for (const Blind& blind : p.blind) {
+    j["blind"].push_back(
+        {{"by", text(blind.by)}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / 1e9}});
   }
   if (p.damage) {
     j["damage"] = {{"chunks", p.damage.chunks}, {"bytes", p.damage.bytes}, {"records", p.damage.records}};

@@ -30,6 +30,7 @@ class Names {
   NameId string(StringId string);
   // "path(line): name", as a function is called, with this line; 0: its first.
   NameId place(FunctionId function, uint32_t line);
+  NameId intern(std::string text);
   std::string_view text(NameId id) const { return texts_[id.value - 1]; }
   size_t size() const { return texts_.size(); }
 
@@ -37,7 +38,6 @@ class Names {
   const ObjectDef* object(ObjectId id) const;  // null: none, or never defined
 
  private:
-  NameId intern(std::string text);
   std::string format_place(FunctionId id, uint32_t line) const;
 
   const Process& process_;

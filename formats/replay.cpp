@@ -30,6 +30,15 @@ struct Thread {
   AllocationSite site{};                               // of the memory event at `site_time`
   int64_t site_time = -1;
   bool begun = false;
+  bool restating = false;  // between a PythonSync and the first record that is no PythonFrame
+  size_t restated = 0;     // frames of `open_frames` that were found again
+  int64_t restated_at = 0;
+  struct OpenFrame {
+    uint64_t id;  // of the span
+    FunctionId function;
+    ObjectId object;
+  };
+  std::vector<OpenFrame> open_frames;  // when the PythonSync came; outermost first
 };
 
 // Of byte counts, which may be any.
@@ -45,7 +54,7 @@ class Replay::Impl {
   explicit Impl(const Process& process) : process_(process), names_(process) {
     for (const Track& track : process.tracks) {
       const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
-      rows_.push_back({tid, tid, track.name, false});
+      rows_.push_back({tid, tid, track.name, track.python_name, false});
     }
   }
 
@@ -59,9 +68,17 @@ class Replay::Impl {
   void begin_thread(Thread& thread, int64_t t);
   void begin_python(Thread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
   void end_python(Thread& thread, FunctionId function, int64_t t);
-  void begin_c_call(Thread& thread, StringId name, int64_t t);
+  void begin_c_call(Thread& thread, StringId name, CallSiteId site, int64_t t);
   void end_c_call(Thread& thread, int64_t t);
   void sync_python(Thread& thread, int64_t t);
+  bool is_still_open(Thread& thread, const PythonFrame& frame);
+  void end_restating(Thread& thread);
+  void begin_gc(Thread& thread, uint32_t generation, int64_t t);
+  void end_gc(Thread& thread, const GcEnd& end, int64_t t);
+  void begin_blind(const BlindBegin& begin, int64_t t);
+  void end_blind(const BlindEnd& end, int64_t t);
+  bool close_innermost(Thread& thread, SliceKind kind, int64_t t);
+  Thread* thread_of(TrackId track, int64_t t);
   void begin_op(Thread& thread, const OpBegin& begin, int64_t t);
   void end_op(Thread& thread, uint64_t key, int64_t t);
   void end_op_here(Thread& thread, uint32_t low_key, int64_t t);
@@ -91,6 +108,7 @@ class Replay::Impl {
   ForwardBackward forward_backward_;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
+  std::unordered_map<TrackId, size_t> index_of_track_;
   uint32_t next_tid_ = kFirstSyntheticTid;
   std::optional<int64_t> cpu_allocated_;  // none until an event says it
   std::unordered_set<uint64_t> mapped_;   // addresses of what is_mapped
@@ -127,6 +145,8 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
   if (!thread.begun) [[unlikely]]
     begin_thread(thread, t);
   thread.last = t;
+  if (thread.restating && record.kind() != Kind::PythonFrame) [[unlikely]]
+    end_restating(thread);
   switch (record.kind()) {
     case Kind::PythonBegin: {
       const auto& r = record.as<PythonBegin>();
@@ -134,6 +154,7 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
     }
     case Kind::PythonFrame: {
       const auto& r = record.as<PythonFrame>();
+      if (thread.restating && is_still_open(thread, r)) return;
       return begin_python(thread, r.function, r.object, true, t);
     }
     case Kind::PythonEnd:
@@ -141,7 +162,20 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
     case Kind::PythonSync:
       return sync_python(thread, t);
     case Kind::CCallBegin:
-      return begin_c_call(thread, record.as<CCallBegin>().name, t);
+      return begin_c_call(thread, record.as<CCallBegin>().name, {}, t);
+    case Kind::CCallBeginAt: {
+      const CallSiteId site = record.as<CCallBeginAt>().site;
+      const auto& sites = process_.call_sites;
+      return begin_c_call(thread, site.value < sites.size() ? sites[site.value].name : StringId{}, site, t);
+    }
+    case Kind::GcBegin:
+      return begin_gc(thread, record.as<GcBegin>().generation, t);
+    case Kind::GcEnd:
+      return end_gc(thread, record.as<GcEnd>(), t);
+    case Kind::BlindBegin:
+      return begin_blind(record.as<BlindBegin>(), t);
+    case Kind::BlindEnd:
+      return end_blind(record.as<BlindEnd>(), t);
     case Kind::CCallEnd:
       return end_c_call(thread, t);
     case Kind::OpBegin:
@@ -201,9 +235,10 @@ void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId ob
   thread.stack.push(span);
 }
 
-void Replay::Impl::begin_c_call(Thread& thread, StringId name, int64_t t) {
+void Replay::Impl::begin_c_call(Thread& thread, StringId name, CallSiteId site, int64_t t) {
   Span span{.kind = SliceKind::kCCall};
   span.name = names_.string(name);
+  span.site = site;
   span.begin = t;
   span.id = ++stats_.python_ids;
   thread.stack.push(span);
@@ -234,7 +269,96 @@ void Replay::Impl::end_c_call(Thread& thread, int64_t t) {
 }
 
 void Replay::Impl::sync_python(Thread& thread, int64_t t) {
-  while (thread.stack.top_python() >= 0) close_frame(thread, thread.stack.top_python(), t, true);
+  thread.restating = true;
+  thread.restated = 0;
+  thread.restated_at = t;
+  thread.open_frames.clear();
+  for (int32_t i = thread.stack.top_python(); i >= 0; i = thread.stack[i].below_python) {
+    if (thread.stack[i].kind == SliceKind::kPython)
+      thread.open_frames.push_back({thread.stack[i].id, thread.stack[i].function, thread.stack[i].object});
+  }
+  std::ranges::reverse(thread.open_frames);
+}
+
+bool Replay::Impl::is_still_open(Thread& thread, const PythonFrame& frame) {
+  if (thread.restated < thread.open_frames.size()) {
+    const auto& open = thread.open_frames[thread.restated];
+    if (open.function == frame.function && open.object == frame.object) {
+      ++thread.restated;
+      return true;
+    }
+  }
+  end_restating(thread);
+  return false;
+}
+
+// What was open above the frames that were found again has ended at an unknown time; here at the latest.
+void Replay::Impl::end_restating(Thread& thread) {
+  thread.restating = false;
+  const uint64_t kept = thread.restated == 0 ? 0 : thread.open_frames[thread.restated - 1].id;
+  for (int32_t i = thread.stack.top_python(); i >= 0 && thread.stack[i].id != kept; i = thread.stack.top_python())
+    close_frame(thread, i, thread.restated_at, true);
+}
+
+// ---- the garbage collector, and other profilers ------------------------------------------------------------
+
+bool Replay::Impl::close_innermost(Thread& thread, SliceKind kind, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  int32_t i = stack.top_python();
+  while (i >= 0 && stack[i].kind != kind) i = stack[i].below_python;
+  if (i < 0) {
+    ++stats_.unmatched_ends;
+    return false;
+  }
+  while (stack.top_python() >= i) close_frame(thread, stack.top_python(), t, true);
+  return true;
+}
+
+void Replay::Impl::begin_gc(Thread& thread, uint32_t generation, int64_t t) {
+  Span span{.kind = SliceKind::kGc};
+  span.name = names_.intern("Python GC");  // as torch.profiler calls it
+  span.generation = generation;
+  span.begin = t;
+  span.id = ++stats_.python_ids;
+  thread.stack.push(span);
+}
+
+void Replay::Impl::end_gc(Thread& thread, const GcEnd& end, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  for (int32_t i = stack.top_python(); i >= 0; i = stack[i].below_python) {
+    if (stack[i].kind != SliceKind::kGc) continue;
+    stack[i].collected = end.collected;
+    stack[i].uncollectable = end.uncollectable;
+    break;
+  }
+  close_innermost(thread, SliceKind::kGc, t);
+}
+
+Thread* Replay::Impl::thread_of(TrackId track, int64_t t) {
+  if (index_of_track_.empty()) {
+    for (size_t i = 0; i < process_.tracks.size(); ++i) index_of_track_.emplace(process_.tracks[i].id, i);
+  }
+  const auto it = index_of_track_.find(track);
+  if (it == index_of_track_.end()) return nullptr;
+  Thread& thread = threads_[it->second];
+  if (!thread.begun) begin_thread(thread, t);
+  if (thread.restating) end_restating(thread);
+  thread.last = std::max(thread.last, t);
+  return &thread;
+}
+
+void Replay::Impl::begin_blind(const BlindBegin& begin, int64_t t) {
+  Thread* thread = thread_of(begin.track, t);
+  if (!thread) return;
+  Span span{.kind = SliceKind::kBlind};
+  span.name = names_.intern(std::string("Python calls not recorded: ").append(process_.string(begin.by)));
+  span.begin = t;
+  span.id = ++stats_.python_ids;
+  thread->stack.push(span);
+}
+
+void Replay::Impl::end_blind(const BlindEnd& end, int64_t t) {
+  if (Thread* thread = thread_of(end.track, t)) close_innermost(*thread, SliceKind::kBlind, t);
 }
 
 // Closes the innermost frame or C call. What is above it are operators: they begin where it ends.
@@ -362,6 +486,7 @@ void Replay::Impl::end_op_here(Thread& thread, uint32_t low_key, int64_t t) {
 bool Replay::Impl::end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t) {
   for (Thread& other : threads_) {
     if (&other == &ended_on) continue;
+    if (other.restating) end_restating(other);
     if (const int32_t i = other.stack.find_op(key); i >= 0) {
       if (i == other.stack.size() - 1) {
         close_op(other, i, t);
@@ -422,7 +547,7 @@ uint32_t Replay::Impl::overflow_row(Thread& thread, int64_t begin, int64_t end) 
   }
   const auto row = static_cast<uint32_t>(rows_.size());
   const Row& own = rows_[thread.row];
-  rows_.push_back({next_tid_++, own.tid, own.thread_name, true});
+  rows_.push_back({next_tid_++, own.tid, own.thread_name, own.python_name, true});
   thread.overflow.emplace_back(row, end);
   return row;
 }
@@ -442,6 +567,7 @@ void Replay::Impl::link(const Thread& thread, uint32_t row, const Span& span) {
 // ---- ends ------------------------------------------------------------------------------------------------
 
 void Replay::Impl::end_thread(Thread& thread, int64_t t) {
+  if (thread.restating) end_restating(thread);
   ThreadStack& stack = thread.stack;
   while (stack.size() > 0) {
     const int32_t i = stack.size() - 1;
@@ -456,6 +582,7 @@ void Replay::Impl::end_thread(Thread& thread, int64_t t) {
 }
 
 void Replay::Impl::finish(Thread& thread, int64_t t) {
+  if (thread.restating) end_restating(thread);
   ThreadStack& stack = thread.stack;
   while (stack.size() > 0) {
     ++stats_.unfinished;
@@ -485,6 +612,10 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .python_id = span.is_op() ? 0 : span.id,
                 .python_parent = parent,
                 .object = span.object,
+                .site = span.site,
+                .generation = span.generation,
+                .collected = span.collected,
+                .uncollectable = span.uncollectable,
                 .scope = span.scope,
                 .external_id = span.is_op() ? span.id : 0,
                 .handle = span.handle,

@@ -13,6 +13,8 @@
 //     the lowest of them.
 //   * An operator ends below operators that are still open (crossed annotations): the later ones move to a row of their
 //     own with their exact times, as do operators that end on another thread across what is open there.
+//   * A Python stack that is stated anew (PythonSync) keeps the frames that it finds open in their places, from the
+//   outermost on; what differs from there on ends.
 //   * An end whose begin was never seen is counted and otherwise ignored.
 //   * What is open at the end of a thread ends there; what is open at the end of the process too, marked unfinished.
 // No slice has a negative duration, none lies outside of [Process::start, Process::end].
@@ -31,7 +33,8 @@
 
 namespace torchprof::formats {
 
-enum class SliceKind : uint8_t { kPython, kCCall, kOperator };
+// kGc: Python's garbage collector runs. kBlind: the program's own profiler had the thread, its calls were not recorded.
+enum class SliceKind : uint8_t { kPython, kCCall, kOperator, kGc, kBlind };
 
 struct Slice {
   SliceKind kind;
@@ -48,6 +51,10 @@ struct Slice {
   uint64_t python_id;      // from 1, in the order of begins
   uint64_t python_parent;  // 0: none
   ObjectId object;
+  CallSiteId site;      // where a C function was called; none: not known
+  uint32_t generation;  // of the garbage collector
+  int64_t collected;    // objects
+  int64_t uncollectable;
 
   // operators
   OpScope scope;
@@ -87,8 +94,9 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
 
 struct Row {  // a line of the trace: a thread, or what would not nest on its line
   uint32_t tid;
-  uint32_t sort_tid;  // the thread that it belongs to
-  std::string_view thread_name;
+  uint32_t sort_tid;             // the thread that it belongs to
+  std::string_view thread_name;  // as the kernel has it
+  std::string_view python_name;  // as threading has it; empty: none
   bool is_overflow;
 };
 

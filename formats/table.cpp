@@ -356,6 +356,11 @@ std::vector<std::string> notes_of(const Trace& trace) {
     for (size_t i = 0; i < p.lost.size(); ++i) {
       if (p.lost[i] != 0) add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
     }
+    for (const Blind& blind : p.blind) {
+      add("Python calls not recorded for " + duration_text(static_cast<double>(blind.ns)) + ": " + printable(blind.by) +
+              " had the profile function, " + plural(blind.times, "time"),
+          p.pid);
+    }
     if (p.damage) {
       add("spool damaged: " + plural(p.damage.chunks, "chunk") + ", " + plural(p.damage.bytes, "byte") + " and " +
               plural(p.damage.records, "record") + " could not be read; all else was recovered",

@@ -18,7 +18,11 @@ struct Span {
   NameId name{};
   FunctionId function{};
   ObjectId object{};
-  ObjectId module{};     // Python: of the innermost call of an nn.Module, this one included
+  ObjectId module{};  // Python: of the innermost call of an nn.Module, this one included
+  CallSiteId site{};
+  uint32_t generation = 0;
+  int64_t collected = 0;
+  int64_t uncollectable = 0;
   int64_t begin = 0;     // ns, UnixNs
   int64_t child_ns = 0;  // in spans of the same kind directly inside that have ended
   uint64_t id = 0;       // python_id or external_id

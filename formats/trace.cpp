@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "formats/blind.h"
 #include "formats/error.h"
 
 namespace torchprof::formats {
@@ -90,6 +91,7 @@ class Loader {
   }
 
   Ticks last_event() const { return last_event_; }
+  BlindSums& blind() { return blind_; }
 
  private:
   void walk(uint32_t index) {
@@ -103,7 +105,7 @@ class Loader {
       if (is_definition(record.kind())) {
         define(record);
       } else {
-        count(record.kind());
+        count(record, Ticks{chunk.base.ticks.value + record.header().time()}, chunk.track);
       }
     }
     p_.damage.bytes += cursor.dropped_bytes();
@@ -114,11 +116,13 @@ class Loader {
     }
   }
 
-  void count(Kind kind) {
+  void count(const RecordView& record, Ticks time, TrackId track) {
+    const Kind kind = record.kind();
     ++p_.counts.records;
     if (kind == Kind::PythonBegin || kind == Kind::PythonFrame) ++p_.counts.python;
-    if (kind == Kind::CCallBegin) ++p_.counts.c_calls;
+    if (kind == Kind::CCallBegin || kind == Kind::CCallBeginAt) ++p_.counts.c_calls;
     if (kind == Kind::OpBegin) ++p_.counts.operators;
+    blind_.add(record, time, track);
   }
 
   void define(const RecordView& record) {
@@ -130,7 +134,8 @@ class Loader {
         if (!def.track) return bad();
         Track& t = track(def.track);
         t.tid = def.tid;
-        t.name = p_.string(def.name);
+        if (def.name) t.name = p_.string(def.name);
+        if (def.python_name) t.python_name = p_.string(def.python_name);
         return;
       }
       case Kind::TorchThreadDef: {
@@ -143,6 +148,8 @@ class Loader {
         return define_in(p_.functions, record.as<FunctionDef>());
       case Kind::ObjectDef:
         return define_in(p_.objects, record.as<ObjectDef>());
+      case Kind::CallSiteDef:
+        return define_in(p_.call_sites, record.as<CallSiteDef>());
       case Kind::MetaDef: {
         const auto& def = record.as<MetaDef>();
         set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
@@ -204,6 +211,7 @@ class Loader {
   Process& p_;
   const SpoolReader& spool_;
   std::unordered_map<TrackId, size_t> tracks_;
+  BlindSums blind_;
   Ticks last_event_{};
 };
 
@@ -248,6 +256,7 @@ uint64_t Process::total_lost() const {
 Trace load(const std::vector<std::filesystem::path>& spools) {
   Trace trace;
   std::vector<Ticks> last_events;
+  std::vector<BlindSums> blind;
   for (const auto& file : spools) {
     std::string reason;
     std::shared_ptr<const SpoolReader> spool = SpoolReader::open(file, reason);
@@ -261,6 +270,7 @@ Trace load(const std::vector<std::filesystem::path>& spools) {
     Loader loader(p);
     loader.run();
     last_events.push_back(loader.last_event());
+    blind.push_back(std::move(loader.blind()));
   }
   choose_clocks(trace.processes);
   for (size_t i = 0; i < trace.processes.size(); ++i) {
@@ -272,6 +282,7 @@ Trace load(const std::vector<std::filesystem::path>& spools) {
     const Ticks stop{p.spool->header().stop_ticks.load(std::memory_order_relaxed)};
     const bool stopped = stop != Ticks{} && stop > b.first.ticks && stop <= std::max(b.last.ticks, last_events[i]);
     p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
+    p.blind = blind[i].total(p);
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   for (const Process& p : trace.processes) {

@@ -37,17 +37,24 @@ struct Track {  // a thread of the process
   TrackId id;
   uint32_t tid = 0;
   std::string_view name{};                // as the kernel knew it last
+  std::string_view python_name{};         // threading.Thread.name; empty: none
   std::vector<uint64_t> torch_threads{};  // the numbers that torch gave it, mostly one or none
   std::vector<uint32_t> chunks{};         // indices into SpoolReader::chunks(), in time order
 };
 
 struct EventCounts {       // records, before they are paired
   uint64_t python = 0;     // PythonBegin and PythonFrame
-  uint64_t c_calls = 0;    // CCallBegin
+  uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
   uint64_t operators = 0;  // OpBegin
   uint64_t records = 0;    // all event records, ends included
   uint64_t unknown = 0;    // of kinds that this build does not know
   EventCounts& operator+=(const EventCounts& other);
+};
+
+struct Blind {  // Python calls were not recorded because the program's own profiler had the thread
+  std::string_view by;
+  uint64_t times = 0;
+  int64_t ns = 0;  // sum over threads
 };
 
 using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // events not recorded, by LossCause
@@ -69,12 +76,14 @@ struct Process {
   Losses lost{};
   Damage damage;
   EventCounts counts;
+  std::vector<Blind> blind;
 
   std::vector<Track> tracks;  // in the order in which they were defined; a track without a ThreadDef has tid 0
   // By id; entry 0 and ids that were never defined are empty (default constructed).
   std::vector<std::string_view> strings;
   std::vector<FunctionDef> functions;
   std::vector<ObjectDef> objects;
+  std::vector<CallSiteDef> call_sites;
   std::shared_ptr<const SpoolReader> spool;
   clock::Converter clock;
 

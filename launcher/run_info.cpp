@@ -47,6 +47,9 @@ Info process_info(const formats::Process& process) {
   out["lost"] = Info::object();
   for (size_t cause = 0; cause < process.lost.size(); ++cause)
     if (process.lost[cause] != 0) out["lost"][formats::loss_text(static_cast<LossCause>(cause))] = process.lost[cause];
+  for (const formats::Blind& blind : process.blind)
+    out["blind"].push_back(
+        {{"by", blind.by}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / kNsPerSecond}});
   if (process.damage) out["dropped_bytes"] = process.damage.bytes;
   return out;
 }

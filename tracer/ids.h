@@ -20,6 +20,7 @@ struct Id {
 using StringId = Id<struct StringTag>;      // a name, by content
 using FunctionId = Id<struct FunctionTag>;  // a Python code object, for as long as it lives
 using ObjectId = Id<struct ObjectTag>;      // an nn.Module or an optimizer, for as long as it lives
+using CallSiteId = Id<struct CallSiteTag>;  // where in which function a C function is called
 using TrackId = Id<struct TrackTag>;        // a thread of one process, for as long as it lives
 
 // Time is never a bare integer: a tick cannot be written where nanoseconds are expected.

@@ -47,12 +47,18 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(5, ObjectDef, 32)        \
   X(6, MetaDef, 16)          \
   X(7, SourceDef, 24)        \
+  X(11, CallSiteDef, 24)     \
   X(32, PythonBegin, 16)     \
   X(33, PythonEnd, 16)       \
   X(34, PythonFrame, 16)     \
   X(35, PythonSync, 8)       \
   X(36, CCallBegin, 16)      \
   X(37, CCallEnd, 8)         \
+  X(38, CCallBeginAt, 16)    \
+  X(39, GcBegin, 16)         \
+  X(40, GcEnd, 24)           \
+  X(41, BlindBegin, 16)      \
+  X(42, BlindEnd, 16)        \
   X(64, OpBegin, 48)         \
   X(65, OpEnd, 16)           \
   X(66, OpEndHere, 16)       \
@@ -89,7 +95,8 @@ struct RecordHeader {
   X(129, PythonEnd)                \
   X(130, CCallBegin)               \
   X(131, OpEndHere)                \
-  X(132, OpInputs)
+  X(132, OpInputs)                 \
+  X(138, CCallBeginAt)
 // OpBegin whose value is the name: 56 bits key, which is the handle, | 8 bits scope; with or without a word of
 // sequence.
 inline constexpr uint8_t kShortOp = 192;
@@ -154,9 +161,9 @@ inline constexpr uint32_t kMaxString = 32000;
 struct ThreadDef {  // may come again for the same track: the later one holds (a thread that changed its name)
   RecordHeader header;
   TrackId track;
-  uint32_t tid;   // gettid()
-  StringId name;  // as the kernel knows it (at most 15 bytes)
-  uint32_t pad;
+  uint32_t tid;          // gettid()
+  StringId name;         // as the kernel knows it (at most 15 bytes); none: as said before
+  StringId python_name;  // threading.Thread.name; none: as said before, or not one of threading's
 };
 
 struct TorchThreadDef {  // the small number that torch itself gives a thread: RecordFunction::currentThreadId()
@@ -196,6 +203,14 @@ struct MetaDef {  // a fact about the process: "python.version", "torch.library"
   RecordHeader header;
   StringId key;
   StringId value;
+};
+
+struct CallSiteDef {  // a place that calls a C function
+  RecordHeader header;
+  CallSiteId id;
+  StringId name;        // of the callee, as in CCallBegin
+  FunctionId function;  // that calls
+  uint32_t line;        // in its file; 0: not known
 };
 
 enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };
@@ -240,8 +255,41 @@ struct CCallBegin {
   uint32_t pad;
 };
 
+struct CCallBeginAt {  // the same, and where it is called
+  RecordHeader header;
+  CallSiteId site;
+  uint32_t pad;
+};
+
 struct CCallEnd {  // ends the innermost span if that is a C call
   RecordHeader header;
+};
+
+struct GcBegin {  // CPython's garbage collector begins; what it runs (finalizers, callbacks of weak references) lies
+                  // inside
+  RecordHeader header;
+  uint32_t generation;
+  uint32_t pad;
+};
+
+struct GcEnd {
+  RecordHeader header;
+  int64_t collected;      // objects
+  int64_t uncollectable;  // likewise
+};
+
+// 3.10 and 3.11: the program gives the one profile function of a thread to somebody else, and back. Written by whoever
+// does it, which may be another thread.
+struct BlindBegin {
+  RecordHeader header;
+  TrackId track;  // the thread that is no longer seen; none: one that has had no event so far
+  StringId by;    // "sys.setprofile", "cProfile", "torch.profiler" ...
+};
+
+struct BlindEnd {
+  RecordHeader header;
+  TrackId track;
+  StringId by;  // as in the begin
 };
 
 // ---- torch

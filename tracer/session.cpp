@@ -52,6 +52,7 @@ struct Recorder {
   uint32_t next_string = 0;
   uint32_t next_function = 0;
   uint32_t next_object = 0;
+  uint32_t next_call_site = 0;
   std::atomic<uint32_t> next_track{0};
   Note notes[kNotes * 2];
   size_t note_count = 0;
@@ -238,7 +239,7 @@ void read_thread_name(char (&name)[16]) noexcept {
 void define_thread_locked(ThreadBuffer& buffer) noexcept {
   read_thread_name(buffer.name);
   const StringId name = intern_locked(buffer.name);
-  define(ThreadDef{{}, buffer.track, buffer.tid, name, 0});
+  define(ThreadDef{{}, buffer.track, buffer.tid, name, {}});
 }
 
 // pthread runs this when a thread ends; not for the main thread that returns from main, nor after _exit.
@@ -367,6 +368,19 @@ ObjectId define_object(StringId class_name, uint64_t address, ObjectKind kind) n
   const Lock lock;
   if (!define(ObjectDef{{}, ObjectId{recorder().next_object + 1}, class_name, address, kind, {}})) return {};
   return ObjectId{++recorder().next_object};
+}
+
+CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  if (!define(CallSiteDef{{}, CallSiteId{recorder().next_call_site + 1}, name, function, line})) return {};
+  return CallSiteId{++recorder().next_call_site};
+}
+
+void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  define(ThreadDef{{}, track, tid, {}, name});
 }
 
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {

@@ -93,6 +93,10 @@ inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
 FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
                            FunctionKind kind) noexcept;
 ObjectId define_object(StringId class_name, uint64_t address, ObjectKind kind) noexcept;
+// `function` calls the C function `name` in this line of its file.
+CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept;
+// Python's own name of a thread.
+void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 
 // Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`

@@ -58,6 +58,29 @@ TEST_CASE("the trace of one process") {
   test::check_golden("kineto.json", std::regex_replace(text, std::regex(R"("version":"[^"]*")"), R"("version":"*")"));
 }
 
+TEST_CASE("threads have Python's name, C calls their caller's place, garbage collections what they found") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100, "worker-0123456");
+  b.python_name(t, 100, "worker-0123456789");
+  const FunctionId f = b.function("/usr/lib/python3/json/decoder.py", 10, "decode", 17);
+  b.at(10).begin(f).at(20).c_begin(b.call_site("<built-in function len>", f, 12)).at(30).c_end();
+  b.at(40).gc_begin(1).at(50).gc_end(7, 2).at(60).gc_begin(0);
+  const test::LoadedTrace trace(b);
+  const json events = json::parse(kineto(*trace, trace->processes)).at("traceEvents");
+  const auto named = [&](std::string_view name) {
+    return *std::ranges::find_if(events, [&](const json& e) { return e.at("name") == name; });
+  };
+  CHECK(named("<built-in function len>").at("args").at("CallFrom") == "json/decoder.py:12");
+  CHECK(named("thread_name").at("args").at("name") == "thread 100 (worker-0123456789)");
+  std::vector<json> collections;
+  for (const json& e : events)
+    if (e.at("name") == "Python GC") collections.push_back(e.at("args"));
+  REQUIRE(collections.size() == 2);
+  CHECK((collections[0].at("generation") == 1 && collections[0].at("collected") == 7));
+  CHECK(collections[0].at("uncollectable") == 2);
+  CHECK_FALSE(collections[1].contains("collected"));  // it never ended
+}
+
 TEST_CASE("the merged trace of two processes that share a pid") {
   SpoolBuilder first(100, {"sh"}), second(100, {"/usr/bin/python3", "train.py"});
   train(first, 100);

@@ -208,9 +208,50 @@ TEST_CASE("a restated stack closes what was open and marks what was there before
       .op_end(1);
   CHECK(replayed(b) == R"(
 100 10-30 test.py(1): g preexisting
-100 10-30 test.py(1): f preexisting
-100 30-40 test.py(1): f preexisting
-100 30-50 block
+100 10-40 test.py(1): f preexisting
+100 40-50 block
+)");
+}
+
+TEST_CASE("frames that are stated anew and were open stay open, the others end") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId main = b.function("main"), f = b.function("f"), g = b.function("g");
+  b.on(t).at(10).begin(main).at(15).annotation(1, "step").at(20).begin(f).at(30).sync().at(31).frame(main).at(31);
+  b.frame(g).at(40).end(g).at(50).op_end(1).at(60).end(main);
+  CHECK(replayed(b) == R"(
+100 20-30 test.py(1): f
+100 31-40 test.py(1): g preexisting
+100 15-50 step
+100 10-60 test.py(1): main
+)");
+}
+
+TEST_CASE("a garbage collection holds what it runs") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId f = b.function("f"), finalizer = b.function("finalizer");
+  b.on(t).at(10).begin(f).at(20).gc_begin(2).at(30).begin(finalizer).at(40).end(finalizer).at(50).gc_end(3, 1);
+  b.at(60).end(f).at(70).gc_end(0, 0);
+  const Replayed r(b);
+  CHECK(r.sink.text == "100 30-40 test.py(1): finalizer\n100 20-50 Python GC\n100 10-60 test.py(1): f\n");
+  CHECK(r.stats.unmatched_ends == 1);
+}
+
+TEST_CASE("a thread that somebody else profiles shows for how long") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100), other = b.thread(101);
+  const FunctionId f = b.function("f"), lost = b.function("lost");
+  b.on(t).at(10).begin(f).at(15).begin(lost);
+  b.on(other).at(20).blind(t, "torch.profiler");
+  b.on(t).at(30).op(1, "aten::add").at(35).op_end(1);
+  b.on(other).at(40).blind_end(t, "torch.profiler");
+  b.on(t).at(50).sync().at(50).frame(f).at(60).end(f);
+  CHECK(replayed(b) == R"(
+100 30-35 aten::add
+100 20-40 Python calls not recorded: torch.profiler
+100 15-50 test.py(1): lost
+100 10-60 test.py(1): f
 )");
 }
 

@@ -107,7 +107,7 @@ StringId SpoolBuilder::string(std::string_view text) {
 
 TrackId SpoolBuilder::thread(uint32_t tid, std::string_view name, uint64_t torch_thread) {
   const TrackId track{++threads_};
-  define(ThreadDef{.header = {}, .track = track, .tid = tid, .name = string(name), .pad = 0});
+  define(ThreadDef{.header = {}, .track = track, .tid = tid, .name = string(name), .python_name = {}});
   if (torch_thread != 0) define(TorchThreadDef{.header = {}, .track = track, .pad = 0, .torch_thread = torch_thread});
   return track_ = track;
 }
@@ -134,6 +134,16 @@ ObjectId SpoolBuilder::object(std::string_view class_name, ObjectKind kind) {
   def.kind = kind;
   define(def);
   return def.id;
+}
+
+CallSiteId SpoolBuilder::call_site(std::string_view name, FunctionId function, uint32_t line) {
+  const CallSiteId id{++call_sites_};
+  define(CallSiteDef{.header = {}, .id = id, .name = string(name), .function = function, .line = line});
+  return id;
+}
+
+void SpoolBuilder::python_name(TrackId track, uint32_t tid, std::string_view name) {
+  define(ThreadDef{.header = {}, .track = track, .tid = tid, .name = {}, .python_name = string(name)});
 }
 
 void SpoolBuilder::meta(std::string_view key, std::string_view value) {
@@ -167,7 +177,22 @@ SpoolBuilder& SpoolBuilder::sync() { return event(PythonSync{}); }
 SpoolBuilder& SpoolBuilder::c_begin(std::string_view name) {
   return event(CCallBegin{.header = {}, .name = string(name), .pad = 0});
 }
+SpoolBuilder& SpoolBuilder::c_begin(CallSiteId site) {
+  return event(CCallBeginAt{.header = {}, .site = site, .pad = 0});
+}
 SpoolBuilder& SpoolBuilder::c_end() { return event(CCallEnd{}); }
+SpoolBuilder& SpoolBuilder::gc_begin(uint32_t generation) {
+  return event(GcBegin{.header = {}, .generation = generation, .pad = 0});
+}
+SpoolBuilder& SpoolBuilder::gc_end(int64_t collected, int64_t uncollectable) {
+  return event(GcEnd{.header = {}, .collected = collected, .uncollectable = uncollectable});
+}
+SpoolBuilder& SpoolBuilder::blind(TrackId track, std::string_view by) {
+  return event(BlindBegin{.header = {}, .track = track, .by = string(by)});
+}
+SpoolBuilder& SpoolBuilder::blind_end(TrackId track, std::string_view by) {
+  return event(BlindEnd{.header = {}, .track = track, .by = string(by)});
+}
 
 SpoolBuilder& SpoolBuilder::op(uint64_t key, std::string_view name, Op op) {
   OpBegin record{};

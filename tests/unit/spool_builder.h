@@ -38,6 +38,8 @@ class SpoolBuilder {
                       FunctionKind kind = FunctionKind::kFunction);
   FunctionId function(std::string_view name);  // in "test.py", line 1
   ObjectId object(std::string_view class_name, ObjectKind kind = ObjectKind::kModule);
+  CallSiteId call_site(std::string_view name, FunctionId function, uint32_t line);
+  void python_name(TrackId track, uint32_t tid, std::string_view name);
   void meta(std::string_view key, std::string_view value);
   void source(std::string_view name, SourceState state, std::string_view detail);
 
@@ -49,7 +51,12 @@ class SpoolBuilder {
   SpoolBuilder& frame(FunctionId function, ObjectId object = {});
   SpoolBuilder& sync();
   SpoolBuilder& c_begin(std::string_view name);
+  SpoolBuilder& c_begin(CallSiteId site);
   SpoolBuilder& c_end();
+  SpoolBuilder& gc_begin(uint32_t generation);
+  SpoolBuilder& gc_end(int64_t collected, int64_t uncollectable);
+  SpoolBuilder& blind(TrackId track, std::string_view by);
+  SpoolBuilder& blind_end(TrackId track, std::string_view by);
   struct Op {
     OpScope scope = OpScope::kFunction;
     int64_t sequence = -1;
@@ -92,7 +99,7 @@ class SpoolBuilder {
   std::vector<Chunk> chunks_;
   std::map<uint32_t, size_t> open_chunk_;  // by track, 0 for definitions
   std::map<std::string, StringId, std::less<>> strings_;
-  uint32_t threads_ = 0, functions_ = 0, objects_ = 0;
+  uint32_t threads_ = 0, functions_ = 0, objects_ = 0, call_sites_ = 0;
   TrackId track_;
   uint64_t now_ = 0;
   uint64_t ticks_per_ns_ = 1;

@@ -64,6 +64,25 @@ TEST_CASE("a process that was killed ends with its last event") {
   CHECK(trace->processes[0].end == UnixNs{test::kStartNs + 2500});
 }
 
+TEST_CASE("time that others had the profile function is summed by who had it") {
+  SpoolBuilder b;
+  const TrackId first = b.thread(100), second = b.thread(101);
+  b.on(first).at(1'000).blind(first, "cProfile").at(3'000).blind_end(first, "cProfile");
+  b.at(5'000)
+      .blind(second, "torch.profiler")
+      .blind(first, "torch.profiler")
+      .at(6'000)
+      .blind_end(first, "torch.profiler");
+  b.on(second).at(7'000).thread_end();
+  b.on(first).at(8'000).blind(first, "cProfile");
+  b.clean_exit(10'000);
+  const test::LoadedTrace trace(b);
+  const std::vector<Blind>& blind = trace->processes.front().blind;
+  REQUIRE(blind.size() == 2);
+  CHECK((blind[0].by == "cProfile" && blind[0].times == 2 && blind[0].ns == 2'000 + 2'000));
+  CHECK((blind[1].by == "torch.profiler" && blind[1].times == 2 && blind[1].ns == 1'000 + 2'000));
+}
+
 TEST_CASE("one bad spool does not keep the others from loading") {
   test::TemporaryDirectory directory;
   SpoolBuilder b;
