@@ -13,148 +13,65 @@ namespace {
 
 constexpr size_t kMaxListText = 30;  // Kineto's SCALAR_LIST_LENGTH_LIMIT
 
-// c10::ScalarType, which only ever grows at its end: c10/core/ScalarType.h, torch 1.13 to 2.14.
-constexpr std::array<std::string_view, 29> kTypeNames = {
-    "unsigned char",
-    "signed char",
-    "short int",
-    "int",
-    "long int",
-    "c10::Half",
-    "float",
-    "double",
-    "c10::complex<c10::Half>",
-    "c10::complex<float>",
-    "c10::complex<double>",
-    "bool",
-    "c10::qint8",
-    "c10::quint8",
-    "c10::qint32",
-    "c10::BFloat16",
-    "c10::quint4x2",
-    "c10::quint2x4",
-    "c10::bits1x8",
-    "c10::bits2x4",
-    "c10::bits4x2",
-    "c10::bits8",
-    "c10::bits16",
-    "c10::Float8_e5m2",
-    "c10::Float8_e4m3fn",
-    "c10::Float8_e5m2fnuz",
-    "c10::Float8_e4m3fnuz",
-    "short unsigned int",
-    "unsigned int",
-};
-
 class Decoder {
  public:
-  explicit Decoder(std::string_view bytes) : bytes_(bytes) {}
+  explicit Decoder(std::string_view bytes) : in_(bytes) {}
 
   bool next(Input& input) {
     input = {};
-    if (at_ >= bytes_.size() || failed_) return false;
-    const char tag = bytes_[at_++];
+    if (in_.done()) return false;
+    const char tag = static_cast<char>(in_.byte());
     if (tag == '+') return false;
     if (tag == '(' || tag == '[') {
       list(input, tag == '(');
     } else {
       single(input, tag);
     }
-    return !failed_;
+    return !in_.failed();
   }
 
  private:
-  uint8_t byte() {
-    if (at_ < bytes_.size()) return static_cast<uint8_t>(bytes_[at_++]);
-    failed_ = true;
-    return 0;
-  }
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const uint8_t b = byte();
-      value |= uint64_t{b & 0x7fu} << shift;
-      if (b < 0x80) return value;
-    }
-    failed_ = true;
-    return 0;
-  }
-  int64_t zigzag() {
-    const uint64_t value = varint();
-    return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
-  }
-
-  Tensor tensor(bool is_readable) {
-    Tensor t{.is_readable = is_readable};
-    t.type = byte();
-    t.device = byte();
-    t.device_index = static_cast<int8_t>(byte());
-    if (!is_readable) return t;
-    const uint8_t strides = byte();
-    const uint64_t dims = varint();
-    if (dims > 64) failed_ = true;
-    if (failed_) return t;
-    for (uint64_t i = 0; i < dims; ++i) t.sizes.push_back(static_cast<int64_t>(varint()));
-    if (strides == 1) {
-      t.strides.resize(dims);
-      int64_t stride = 1;
-      for (uint64_t i = dims; i-- > 0;) {
-        t.strides[i] = stride;
-        stride = static_cast<int64_t>(static_cast<uint64_t>(stride) *
-                                      static_cast<uint64_t>(std::max<int64_t>(t.sizes[i], 1)));
-      }
-    } else if (strides == 0) {
-      for (uint64_t i = 0; i < dims; ++i) t.strides.push_back(zigzag());
-    }
-    return t;
-  }
-
   void single(Input& input, char tag) {
     switch (tag) {
       case 'T':
       case 'X':
         input.kind = Input::Kind::kTensor;
-        input.tensors.push_back(tensor(tag == 'T'));
+        input.tensors.push_back(in_.tensor(tag == 'T'));
         break;
       case 'U':
         input.kind = Input::Kind::kTensor;
         break;
       case 'I':
         input.kind = Input::Kind::kScalar;
-        input.text = std::to_string(zigzag());
+        input.text = std::to_string(in_.zigzag());
         break;
       case 'B':
         input.kind = Input::Kind::kScalar;
-        input.text = byte() != 0 ? "True" : "False";
+        input.text = in_.byte() != 0 ? "True" : "False";
         break;
       case 'D':
         input.kind = Input::Kind::kScalar;
         input.text = number();
         break;
-      case 'S': {
-        const uint64_t length = varint();
-        if (length > bytes_.size() - at_)
-          failed_ = true;
-        else
-          at_ += length;
+      case 'S':
+        in_.text();
         break;
-      }
       case 'N':
       case '?':
         break;
       default:
-        failed_ = true;
+        in_.fail();
     }
   }
 
   void list(Input& input, bool is_tensors) {
-    const uint64_t count = varint();
+    const uint64_t count = in_.varint();
     input.kind = is_tensors ? Input::Kind::kTensorList : Input::Kind::kScalarList;
     input.text.assign(1, '[');
-    for (uint64_t i = 0; i < count && !failed_; ++i) {
-      const char tag = static_cast<char>(byte());
+    for (uint64_t i = 0; i < count && !in_.failed(); ++i) {
+      const char tag = static_cast<char>(in_.byte());
       if (tag == '+') {
-        failed_ = true;
+        in_.fail();
         break;
       }
       Input element;
@@ -175,13 +92,7 @@ class Decoder {
 
   // As c10::IValue prints a double: 17 digits, a whole number with a dot at its end.
   std::string number() {
-    double value = 0;
-    if (bytes_.size() - at_ < sizeof(value)) {
-      failed_ = true;
-      return {};
-    }
-    std::memcpy(&value, bytes_.data() + at_, sizeof(value));
-    at_ += sizeof(value);
+    const double value = in_.number();
     std::array<char, 40> text;
     const bool is_whole = std::isfinite(value) && std::fabs(value) < 1e10 && value == std::trunc(value);
     const int n = is_whole ? std::snprintf(text.data(), text.size(), "%.0f.", value)
@@ -189,9 +100,7 @@ class Decoder {
     return {text.data(), static_cast<size_t>(n)};
   }
 
-  std::string_view bytes_;
-  size_t at_ = 0;
-  bool failed_ = false;
+  EncodedReader in_;
 };
 
 void append_numbers(std::string& out, const std::vector<int64_t>& numbers) {
@@ -236,10 +145,6 @@ std::string_view type_of(const Input& input) {
 }
 
 }  // namespace
-
-std::string_view type_name(uint8_t scalar_type) {
-  return scalar_type < kTypeNames.size() ? kTypeNames[scalar_type] : std::string_view{};
-}
 
 std::vector<Input> decode_inputs(std::string_view encoded) {
   std::vector<Input> inputs;

@@ -10,16 +10,9 @@
 #include <string_view>
 #include <vector>
 
-namespace torchprof::formats {
+#include "formats/tensor.h"
 
-struct Tensor {
-  bool is_readable = false;  // false: sizes are symbolic, nested or otherwise not plain
-  uint8_t type = 0;          // c10::ScalarType
-  uint8_t device = 0;        // c10::DeviceType
-  int8_t device_index = -1;
-  std::vector<int64_t> sizes{};
-  std::vector<int64_t> strides{};
-};
+namespace torchprof::formats {
 
 struct Input {
   enum class Kind : uint8_t { kTensor, kTensorList, kScalar, kScalarList, kOther };
@@ -32,8 +25,5 @@ std::vector<Input> decode_inputs(std::string_view encoded);
 
 // `,"Input Dims":[...],"Input Strides":[...],"Input type":[...],"Concrete Inputs":[...]`
 std::string inputs_json(const std::vector<Input>& inputs);
-
-// "float", "c10::BFloat16" ...; "" for a type that this build does not know.
-std::string_view type_name(uint8_t scalar_type);
 
 }  // namespace torchprof::formats

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/inputs.h"
+#include "formats/object_details.h"
 #include "formats/replay.h"
 #include "formats/text.h"
 
@@ -322,6 +323,9 @@ ordered_json describe(const Process& p) {
   if (p.damage) {
     j["damage"] = {{"chunks", p.damage.chunks}, {"bytes", p.damage.bytes}, {"records", p.damage.records}};
   }
+  Names names(p);
+  const ordered_json objects = objects_json(p, names);
+  if (!objects.empty()) j.update(objects);
   return j;
 }
 

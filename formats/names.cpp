@@ -13,10 +13,15 @@ Names::Names(const Process& process)
       strings_(process.strings.size()),
       unknown_function_(intern("<unknown function>")),
       unknown_string_(intern("<unknown>")) {
-  std::unordered_map<std::string, uint32_t> next[2];
+  std::vector<uint32_t> order;
   for (uint32_t i = 1; i < process.objects.size(); ++i) {
+    if (process.objects[i].id) order.push_back(i);
+  }
+  // What was never called comes last: 0 - 1 is the largest number.
+  std::ranges::stable_sort(order, {}, [&process](uint32_t i) { return process.objects[i].first_call - 1; });
+  std::unordered_map<std::string, uint32_t> next[2];
+  for (const uint32_t i : order) {
     const ObjectDef& def = process.objects[i];
-    if (!def.id) continue;
     numbers_[i] = next[def.kind == ObjectKind::kOptimizer][std::string(process.string(def.class_name))]++;
   }
 }

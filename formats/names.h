@@ -2,7 +2,7 @@
 //
 //   Python function   path(line): name      as torch.profiler writes it; an import prefix is cut from the path
 //   module call       nn.Module: Linear_0   the number runs within the class name, in the order in which objects were
-//   seen optimizer step    Optimizer: AdamW_0    likewise C call, operator  the name that was recorded
+//   called first optimizer step    Optimizer: AdamW_0    likewise C call, operator  the name that was recorded
 //
 // Equal texts have equal ids: they are what tables are keyed by. Not thread-safe.
 #pragma once

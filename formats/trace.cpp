@@ -150,6 +150,8 @@ class Loader {
         return define_in(p_.objects, record.as<ObjectDef>());
       case Kind::CallSiteDef:
         return define_in(p_.call_sites, record.as<CallSiteDef>());
+      case Kind::ObjectDetailDef:
+        return define_detail(record);
       case Kind::MetaDef: {
         const auto& def = record.as<MetaDef>();
         set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
@@ -172,6 +174,18 @@ class Loader {
     const std::string_view text = record.text(whole);
     if (!whole) bad();
     if (room_for(p_.strings, id.value)) p_.strings[id.value] = text;
+  }
+
+  void define_detail(const RecordView& record) {
+    const auto& def = record.as<ObjectDetailDef>();
+    bool whole = false;
+    const std::string_view bytes = record.detail(whole);
+    if (!whole) bad();
+    if (!room_for(p_.details, def.object.value)) return;
+    ObjectDetail& detail = p_.details[def.object.value];
+    if (def.part == 0) detail = {def.root, def.path, {}};
+    if (def.part != detail.parts.size()) return bad();  // a part before it was lost
+    detail.parts.push_back(bytes);
   }
 
   template <class Def>

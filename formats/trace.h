@@ -42,6 +42,12 @@ struct Track {  // a thread of the process
   std::vector<uint32_t> chunks{};         // indices into SpoolReader::chunks(), in time order
 };
 
+struct ObjectDetail {  // ObjectDetailDef
+  ObjectId root{};
+  StringId path{};
+  std::vector<std::string_view> parts{};  // encoded: formats/object_details.h
+};
+
 struct EventCounts {       // records, before they are paired
   uint64_t python = 0;     // PythonBegin and PythonFrame
   uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
@@ -84,11 +90,20 @@ struct Process {
   std::vector<FunctionDef> functions;
   std::vector<ObjectDef> objects;
   std::vector<CallSiteDef> call_sites;
+  std::vector<ObjectDetail> details;  // by the object's id
   std::shared_ptr<const SpoolReader> spool;
   clock::Converter clock;
 
   std::string_view string(StringId id) const {
     return id.value < strings.size() ? strings[id.value] : std::string_view{};
+  }
+  // Of a module in its root, as named_modules() has it; empty also for the root and where it is not known.
+  std::string_view path(ObjectId object) const {
+    return object.value < details.size() ? string(details[object.value].path) : std::string_view{};
+  }
+  // The module that was called from outside any other and holds this one; none: not known.
+  ObjectId root(ObjectId object) const {
+    return object.value < details.size() ? details[object.value].root : ObjectId{};
   }
   std::string_view meta(std::string_view key) const;  // empty if there is none
   uint64_t total_lost() const;

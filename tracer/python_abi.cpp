@@ -37,14 +37,22 @@ bool find_all(const char** missing) noexcept {
   if (!a.name) a.name = reinterpret_cast<result(*) args>(find(other));
   TORCHPROF_PYTHON_OPTIONAL(X)
 #undef X
-  a.none = static_cast<Object*>(find("_Py_NoneStruct"));
-  a.function_type = static_cast<Object*>(find("PyCFunction_Type"));
-  a.method_type = static_cast<Object*>(find("PyMethod_Type"));
-  a.method_descriptor_type = static_cast<Object*>(find("PyMethodDescr_Type"));
-  a.tuple_type = static_cast<Object*>(find("PyTuple_Type"));
-  a.cell_type = static_cast<Object*>(find("PyCell_Type"));
-  *missing = "_Py_NoneStruct and the types";
-  return a.none && a.function_type && a.method_type && a.method_descriptor_type && a.tuple_type && a.cell_type;
+  struct Wanted {
+    Object** place;
+    const char* symbol;
+  };
+  const Wanted objects[] = {{&a.none, "_Py_NoneStruct"},       {&a.function_type, "PyCFunction_Type"},
+                            {&a.method_type, "PyMethod_Type"}, {&a.method_descriptor_type, "PyMethodDescr_Type"},
+                            {&a.tuple_type, "PyTuple_Type"},   {&a.cell_type, "PyCell_Type"},
+                            {&a.dict_type, "PyDict_Type"},     {&a.list_type, "PyList_Type"},
+                            {&a.long_type, "PyLong_Type"},     {&a.bool_type, "PyBool_Type"},
+                            {&a.float_type, "PyFloat_Type"}};
+  for (const Wanted& object : objects) {
+    *object.place = static_cast<Object*>(find(object.symbol));
+    *missing = object.symbol;
+    if (!*object.place) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -78,7 +78,14 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(Object*, run_string, PyRun_String, (const char*, int, Object*, Object*))             \
   X(Object*, dict_new, PyDict_New, (void))                                               \
   X(int, dict_set, PyDict_SetItemString, (Object*, const char*, Object*))                \
-  X(int, list_set_slice, PyList_SetSlice, (Object*, Size, Size, Object*))
+  X(int, list_set_slice, PyList_SetSlice, (Object*, Size, Size, Object*))                \
+  X(Object*, own_dict, PyObject_GenericGetDict, (Object*, void*))                        \
+  X(int, dict_next, PyDict_Next, (Object*, Size*, Object**, Object**))                   \
+  X(Size, tuple_size, PyTuple_Size, (Object*))                                           \
+  X(long long, as_long_long, PyLong_AsLongLong, (Object*))                               \
+  X(double, as_double, PyFloat_AsDouble, (Object*))                                      \
+  X(int, gc_disable, PyGC_Disable, (void))                                               \
+  X(int, gc_enable, PyGC_Enable, (void))
 
 // Not in every version; the first name that is there is taken.
 #define TORCHPROF_PYTHON_OPTIONAL(X)                                                                                  \
@@ -101,6 +108,11 @@ struct Api {
   Object* method_descriptor_type = nullptr;
   Object* tuple_type = nullptr;
   Object* cell_type = nullptr;
+  Object* dict_type = nullptr;
+  Object* list_type = nullptr;
+  Object* long_type = nullptr;
+  Object* bool_type = nullptr;
+  Object* float_type = nullptr;
   int minor = 0;  // 3.minor
   int micro = 0;
   bool plain_build = false;  // release build with a GIL: object headers are what the offsets below say

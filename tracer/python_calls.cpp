@@ -6,7 +6,8 @@
 #include <string_view>
 
 #include "tracer/python_abi.h"
-#include "tracer/python_objects.h"
+#include "tracer/python_code.h"
+#include "tracer/python_modules.h"
 #include "tracer/session.h"
 
 namespace torchprof::python {

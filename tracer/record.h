@@ -47,6 +47,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(5, ObjectDef, 32)        \
   X(6, MetaDef, 16)          \
   X(7, SourceDef, 24)        \
+  X(8, ObjectDetailDef, 32)  \
   X(11, CallSiteDef, 24)     \
   X(32, PythonBegin, 16)     \
   X(33, PythonEnd, 16)       \
@@ -190,14 +191,26 @@ struct FunctionDef {  // a Python code object
 
 enum class ObjectKind : uint8_t { kModule = 1, kOptimizer = 2 };
 
-struct ObjectDef {  // an object whose calls are told apart; ids are given in the order in which objects were first seen
+struct ObjectDef {  // an object whose calls are told apart; may come again for the same id: the later one holds
   RecordHeader header;
   ObjectId id;
   StringId class_name;  // type(self).__name__
   uint64_t address;     // for people only: addresses are reused, ids are not
   ObjectKind kind;
-  uint8_t pad[7];
+  uint8_t pad[3];
+  uint32_t first_call;  // 1, 2 ... in the order in which objects were first called; 0: not called so far
 };
+
+struct ObjectDetailDef {  // where a module or optimizer stands and what it holds; the later one holds
+  RecordHeader header;
+  ObjectId object;
+  ObjectId root;    // the module that was called from outside any other; itself for such a one; none for an optimizer
+  StringId path;    // in the root, as named_modules() has it ("layer1.0.conv1"); an empty text for the root itself
+  uint32_t length;  // bytes of the encoded tensors and numbers that follow (python_details.h)
+  uint32_t part;    // 0 begins anew, 1, 2 ... go on where the part before ended: an item is never split
+  uint32_t pad;
+};
+inline constexpr uint32_t kMaxDetail = 32000;  // bytes of one part
 
 struct MetaDef {  // a fact about the process: "python.version", "torch.library" ...; the later one holds
   RecordHeader header;

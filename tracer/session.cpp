@@ -120,27 +120,29 @@ void commit_definition(uint64_t bytes) noexcept {
   d.chunk->committed.store(d.used, std::memory_order_release);  // pairs with the reader's load
 }
 
+// `length` bytes follow the fixed part.
+template <class R>
+bool define_with(R definition, const void* more, size_t length) noexcept {
+  const uint64_t bytes = (sizeof(R) + length + 7) & ~uint64_t{7};
+  std::byte* at = begin_definition(bytes);
+  if (!at) return false;
+  definition.header = RecordHeader::make(kKindOf<R>, bytes / 8, 0);
+  memcpy(at, &definition, sizeof(R));
+  if (length) memcpy(at + sizeof(R), more, length);
+  commit_definition(bytes);
+  return true;
+}
+
 template <class R>
 bool define(R definition) noexcept {
-  std::byte* at = begin_definition(sizeof(R));
-  if (!at) return false;
-  definition.header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, 0);
-  memcpy(at, &definition, sizeof(R));
-  commit_definition(sizeof(R));
-  return true;
+  return define_with(definition, nullptr, 0);
 }
 
 const StringTable::Entry* intern_locked(std::string_view text, uint64_t hash) noexcept {
   Recorder& r = recorder();
   if (const StringTable::Entry* known = r.strings.find(text, hash)) return known;
-  const uint64_t bytes = (sizeof(StringDef) + text.size() + 7) & ~uint64_t{7};
-  std::byte* at = begin_definition(bytes);
-  if (!at) return nullptr;
   const StringId id{r.next_string + 1};
-  const StringDef definition{RecordHeader::make(Kind::StringDef, bytes / 8, 0), id, static_cast<uint32_t>(text.size())};
-  memcpy(at, &definition, sizeof(definition));
-  memcpy(at + sizeof(definition), text.data(), text.size());
-  commit_definition(bytes);
+  if (!define_with(StringDef{{}, id, static_cast<uint32_t>(text.size())}, text.data(), text.size())) return nullptr;
   r.next_string = id.value;
   return r.strings.add(text, hash, id);
 }
@@ -363,11 +365,20 @@ FunctionId define_function(StringId name, StringId qualname, StringId file, uint
   return FunctionId{++recorder().next_function};
 }
 
-ObjectId define_object(StringId class_name, uint64_t address, ObjectKind kind) noexcept {
+ObjectId define_object(ObjectDef object) noexcept {
   const KeepErrno keep;
   const Lock lock;
-  if (!define(ObjectDef{{}, ObjectId{recorder().next_object + 1}, class_name, address, kind, {}})) return {};
-  return ObjectId{++recorder().next_object};
+  const bool is_new = !object.id;
+  if (is_new) object.id = {recorder().next_object + 1};
+  if (!define(object)) return {};
+  if (is_new) ++recorder().next_object;
+  return object.id;
+}
+
+bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  return define_with(detail, bytes, detail.length);
 }
 
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept {

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "tracer/config.h"
+#include "tracer/record.h"
 #include "tracer/strings.h"
 #include "tracer/thread_buffer.h"
 
@@ -68,6 +69,9 @@ inline StringId intern(std::string_view text) noexcept {
   return entry ? entry->id : StringId{};
 }
 
+// The same with the text, which lives as long as the process.
+inline const StringTable::Entry* intern_text(std::string_view text) noexcept { return detail::intern_entry(text); }
+
 // Where a thread remembers a name by the place that it came from. The caller looks whether it still stands there.
 inline ThreadBuffer::Name& slot_of(ThreadBuffer& buffer, uintptr_t place) noexcept {
   return buffer.names[(place >> 3 ^ place >> 11) % std::size(buffer.names)];
@@ -92,11 +96,14 @@ inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
 
 FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
                            FunctionKind kind) noexcept;
-ObjectId define_object(StringId class_name, uint64_t address, ObjectKind kind) noexcept;
 // `function` calls the C function `name` in this line of its file.
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept;
 // Python's own name of a thread.
 void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept;
+// A new object if it has no id yet, otherwise a known one stated anew. The id; none: nothing can be recorded any more.
+ObjectId define_object(ObjectDef object) noexcept;
+// `bytes` holds detail.length bytes, at most kMaxDetail.
+bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 
 // Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`

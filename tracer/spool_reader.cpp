@@ -38,11 +38,22 @@ Damage& Damage::operator+=(const Damage& other) {
   return *this;
 }
 
+namespace {
+
+std::string_view rest(const std::byte* data, uint64_t bytes, uint64_t fixed, uint32_t length, bool& whole) {
+  const uint64_t room = bytes - fixed;
+  whole = length <= room;
+  return {reinterpret_cast<const char*>(data + fixed), whole ? length : room};
+}
+
+}  // namespace
+
 std::string_view RecordView::text(bool& whole) const {
-  const auto& def = as<StringDef>();
-  const uint64_t room = header().bytes() - sizeof(StringDef);
-  whole = def.length <= room;
-  return {reinterpret_cast<const char*>(data_ + sizeof(StringDef)), whole ? def.length : room};
+  return rest(data_, header().bytes(), sizeof(StringDef), as<StringDef>().length, whole);
+}
+
+std::string_view RecordView::detail(bool& whole) const {
+  return rest(data_, header().bytes(), sizeof(ObjectDetailDef), as<ObjectDetailDef>().length, whole);
 }
 
 bool RecordCursor::next(RecordView& record) {

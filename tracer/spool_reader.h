@@ -52,6 +52,8 @@ class RecordView {
   const R& as() const {  // only if kind() is that of R
     return *reinterpret_cast<const R*>(data());
   }
+  // What follows an ObjectDetailDef, likewise.
+  std::string_view detail(bool& whole) const;
   // The text of a StringDef; cut to the record if `length` says more (then `whole` is false).
   std::string_view text(bool& whole) const;
 

@@ -169,6 +169,8 @@ bool choose_inputs() noexcept {
 
 }  // namespace
 
+unsigned version() noexcept { return g_api.version; }
+
 void attach_if_loaded() noexcept {
   if (g_api.add_callback) return;
   const KeepErrno keep;

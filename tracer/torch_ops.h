@@ -8,4 +8,7 @@ namespace torchprof::torch {
 // thread, one at a time.
 void attach_if_loaded() noexcept;
 
+// Of the torch that attach_if_loaded() found: major * 100 + minor; 0: none yet, or unknown.
+unsigned version() noexcept;
+
 }  // namespace torchprof::torch

@@ -28,7 +28,7 @@ constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kInt = 5;
 constexpr size_t kValueSize = 16;  // sizeof(c10::IValue): payload, u32 tag
 
 // Relative to ValueRow::sizes.
-constexpr size_t kDims = 0, kInline = 8, kNumel = 96, kType = 104, kDevice = 106, kPolicy = 110;
+constexpr size_t kDims = 0, kInline = 8, kStorageOffset = 88, kNumel = 96, kType = 104, kDevice = 106, kPolicy = 110;
 constexpr uint64_t kMaxInlineDims = 5;
 constexpr uint64_t kMaxDims = 64;
 // Bits of kPolicy: SizesStridesPolicy (1: strides are elsewhere, as of sparse tensors; 2: sizes too), then symbolic
@@ -45,8 +45,8 @@ T at(const void* base, size_t offset) noexcept {
 
 class Encoder {
  public:
-  Encoder(const ValueRow& row, unsigned char* out) noexcept
-      : row_(row), begin_(out), at_(out), end_(out + kMaxInputs - kReserve) {}
+  Encoder(const ValueRow& row, unsigned char* out, size_t room = kMaxInputs) noexcept
+      : row_(row), begin_(out), at_(out), end_(out + room - kReserve) {}
 
   // False: the row is wrong.
   bool inputs(const void* values, size_t count) noexcept {
@@ -57,6 +57,14 @@ class Encoder {
       }
       if (!value(static_cast<const char*>(values) + i * kValueSize, true)) return false;
     }
+    return true;
+  }
+  bool tensor_with_storage(const void* impl) noexcept {
+    if (!tensor(impl)) return false;
+    if (*begin_ != 'T') return true;
+    const auto storage = at<const void*>(impl, row_.refcounted);
+    varint(storage ? at<uint64_t>(storage, row_.refcounted) : 0);
+    zigzag(at<int64_t>(impl, row_.sizes + kStorageOffset));
     return true;
   }
   size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
@@ -202,6 +210,30 @@ const char* name_of(const ValueRow& row) noexcept { return row.name; }
 size_t encode_inputs(const ValueRow& row, const void* values, size_t count, unsigned char* out) noexcept {
   Encoder encoder(row, out);
   return encoder.inputs(values, count) ? encoder.size() : 0;
+}
+
+const void* tensor_of(const ValueRow& row, const void* python_object) noexcept {
+  const auto first = at<uintptr_t>(python_object, 16);  // after PyObject: MaybeOwned's flag, or the pointer itself
+  const auto impl = first > 1 ? reinterpret_cast<const void*>(first) : at<const void*>(python_object, 24);
+  if (!impl || reinterpret_cast<uintptr_t>(impl) % alignof(void*) != 0) return nullptr;
+  // The lowest bit says who owns whom (PyObjectSlot, 1.13 to 2.9).
+  const auto back = at<uintptr_t>(impl, row.sizes - sizeof(void*)) & ~uintptr_t{1};
+  return back == reinterpret_cast<uintptr_t>(python_object) ? impl : nullptr;
+}
+
+const void* gradient_of(const ValueRow& row, const void* impl) noexcept {
+  constexpr size_t kName = 8, kEmptyName = kName + 16, kGradient = 40;
+  const auto meta = at<const char*>(impl, row.refcounted + sizeof(void*));
+  if (!meta || at<const char*>(meta, kName) != meta + kEmptyName || at<uint64_t>(meta, kName + 8) != 0) return nullptr;
+  const auto gradient = at<const void*>(meta, kGradient);
+  if (!gradient) return nullptr;
+  unsigned char probe[kMaxTensor];
+  return encode_tensor(row, gradient, probe) != 0 && probe[0] != 'U' ? gradient : nullptr;
+}
+
+size_t encode_tensor(const ValueRow& row, const void* impl, unsigned char* out) noexcept {
+  Encoder encoder(row, out, kMaxTensor);
+  return encoder.tensor_with_storage(impl) ? encoder.size() : 0;
 }
 
 }  // namespace torchprof::torch

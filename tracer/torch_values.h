@@ -39,4 +39,22 @@ inline constexpr size_t kMaxInputs = 2048;  // bytes of an encoding; what does n
 // must not be used again. Hot: no allocation, no lock, nothing of torch is called.
 size_t encode_inputs(const ValueRow& row, const void* values, size_t count, unsigned char* out) noexcept;
 
+// ---- tensors that Python holds; with the GIL held, so that they stay
+//
+// THPVariable {PyObject, MaybeOwned<Tensor> {bool, TensorImpl*} (to 2.9) or Tensor {TensorImpl*} ...}:
+// python_variable.h. Every tensor proves it: TensorImpl's slot for its PyObject, the word before its sizes, leads back
+// to the object. Measured on 1.13.1, 2.6.0, 2.14.1.
+
+// The TensorImpl of a torch.Tensor; nullptr: it does not look as the row says.
+const void* tensor_of(const ValueRow& row, const void* python_object) noexcept;
+
+// The TensorImpl of its `.grad`; nullptr: it has none, or it cannot be told. AutogradMeta {vptr, std::string name,
+// Tensor grad} with an empty name in the C++11 string ABI: the string's pointer into itself proves it.
+const void* gradient_of(const ValueRow& row, const void* impl) noexcept;
+
+// Encodes one tensor as encode_inputs() does. After 'T' tensor come, as a varint, the address of its storage's data (0:
+// none) and, as a zigzag, its offset there in elements. The bytes written, at most kMaxTensor; 0: the row is wrong.
+inline constexpr size_t kMaxTensor = 64 * 20 + 64;
+size_t encode_tensor(const ValueRow& row, const void* impl, unsigned char* out) noexcept;
+
 }  // namespace torchprof::torch

@@ -1,9 +1,5 @@
-// Identity of what Python calls are made of: code objects, and the nn.Modules and optimizers whose calls are told
-// apart.
-//
-// An id lives exactly as long as its object. A code object carries its id in its own co_extra slot, which dies with it;
-// a module or optimizer is watched by a weak reference. So an address that is used again never gets a dead object's
-// name.
+// Identity of code objects. An id lives exactly as long as its object: the code object carries it in its own co_extra
+// slot, which dies with it. Modules and optimizers: python_modules.h.
 //
 // Threads: all with the GIL held. No Python code runs in here; a pending exception is kept.
 #pragma once
@@ -49,8 +45,5 @@ inline Function function_of(Object* code) noexcept {
   }
   return detail::function_slow(code);
 }
-
-// The module or optimizer whose call `frame` is, by the kind of its function; none if it cannot be told.
-ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 
 }  // namespace torchprof::python

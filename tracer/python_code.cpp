@@ -1,6 +1,4 @@
-#include "tracer/python_objects.h"
-
-#include <sys/mman.h>
+#include "tracer/python_code.h"
 
 #include <cstring>
 #include <string_view>
@@ -88,106 +86,6 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   return FunctionKind::kFunction;
 }
 
-// ---- modules and optimizers
-// --------------------------------------------------------------------------------------------------
-
-// address -> id, open addressing; guarded by the GIL. Dead entries keep their place until the table is made anew.
-struct Entry {
-  Object* address;
-  ObjectId id;
-  Object* watch;  // the weak reference, ours; nullptr: dead
-};
-Entry* g_entries = nullptr;
-size_t g_capacity = 0;
-size_t g_used = 0;
-
-size_t slot_of(const Object* address, size_t i) noexcept {
-  return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (g_capacity - 1);
-}
-
-Entry* find(const Object* address) noexcept {
-  if (!g_entries) return nullptr;
-  for (size_t i = 0;; ++i) {
-    Entry& entry = g_entries[slot_of(address, i)];
-    if (!entry.address) return nullptr;
-    if (entry.address == address && entry.watch) return &entry;
-  }
-}
-
-bool grow() noexcept {
-  Entry* old = g_entries;
-  const size_t old_capacity = g_capacity;
-  size_t alive = 0;
-  for (size_t i = 0; i < old_capacity; ++i) alive += old[i].watch != nullptr;
-  size_t capacity = 1024;
-  while (capacity < alive * 4) capacity *= 2;
-  void* memory = mmap(nullptr, capacity * sizeof(Entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  g_entries = static_cast<Entry*>(memory);
-  g_capacity = capacity;
-  g_used = 0;
-  for (size_t k = 0; k < old_capacity; ++k) {
-    if (!old[k].watch) continue;
-    size_t i = 0;
-    while (g_entries[slot_of(old[k].address, i)].address) ++i;
-    g_entries[slot_of(old[k].address, i)] = old[k];
-    ++g_used;
-  }
-  if (old) munmap(old, old_capacity * sizeof(Entry));
-  return true;
-}
-
-// The weak reference's callback; `address` is the object's, as an int.
-Object* on_death(Object* address, Object*) noexcept {
-  if (Entry* entry = find(static_cast<Object*>(api().as_pointer(address)))) {
-    Object* watch = entry->watch;
-    entry->watch = nullptr;
-    api().decref(watch);
-  }
-  api().incref(api().none);
-  return api().none;
-}
-
-ObjectId define_object(Object* self, ObjectKind kind) noexcept {
-  static MethodDef on_death_definition = {"torchprof_on_death", reinterpret_cast<void*>(on_death), kMethO, nullptr};
-  const KeepError keep;
-  if (g_used * 2 >= g_capacity && !grow()) return {};
-  const Ref address(api().from_pointer(self));
-  const Ref callback(address ? api().function_new(&on_death_definition, address.get(), nullptr)
-                             : static_cast<Object*>(nullptr));
-  Ref watch(callback ? api().weakref_new(self, callback.get()) : static_cast<Object*>(nullptr));
-  if (!watch) {
-    api().error_clear();
-    return {};
-  }
-  const Ref name(api().get_attr(type_of(self), "__name__"));
-  const ObjectId id = session::define_object(intern(Text(name.get()).view()), reinterpret_cast<uintptr_t>(self), kind);
-  api().error_clear();
-  if (!id) return {};
-  size_t i = 0;
-  while (g_entries[slot_of(self, i)].address) ++i;
-  g_entries[slot_of(self, i)] = {self, id, watch.release()};
-  ++g_used;
-  return id;
-}
-
-// The callee's first positional argument: `self`, or the first of `*args`. A new reference is not needed: the frame
-// holds it.
-Object* self_of(Frame* frame, FunctionKind kind) noexcept {
-  const bool in_args = kind == FunctionKind::kOptimizerStep;
-  Object* self = nullptr;
-  if (const Layout* at = layout()) {
-    const void* data = at->frame_data ? read_pointer(frame, at->frame_data) : frame;
-    self = static_cast<Object*>(read_pointer(data, at->locals));
-    if (self && type_of(self) == api().cell_type) self = cell_value(self);
-  } else if (api().frame_var) {
-    const Ref value(api().frame_var(frame, in_args ? "args" : "self"));
-    self = value.get();
-  }
-  if (self && in_args) self = type_of(self) == api().tuple_type ? api().tuple_get(self, 0) : nullptr;
-  return self;
-}
-
 }  // namespace
 
 bool prepare_objects() noexcept {
@@ -238,16 +136,6 @@ Function detail::function_slow(Object* code) noexcept {
   if (id) api().set_extra(code, g_extra, reinterpret_cast<void*>(function.bits));
   api().error_clear();
   return function;
-}
-
-ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
-  if (kind == FunctionKind::kFunction || !frame) return {};
-  const KeepError keep;
-  Object* self = self_of(frame, kind);
-  api().error_clear();
-  if (!self) return {};
-  if (const Entry* entry = find(self)) return entry->id;
-  return define_object(self, kind == FunctionKind::kModuleCall ? ObjectKind::kModule : ObjectKind::kOptimizer);
 }
 
 }  // namespace torchprof::python

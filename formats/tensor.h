@@ -1,0 +1,46 @@
+// A tensor as the recorder copied it, and the reader of the recorder's encodings (tracer/torch_values.h): bytes,
+// varints, zigzags, tensors. A hostile encoding makes it fail, never read outside of its bytes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace torchprof::formats {
+
+struct Tensor {
+  bool is_readable = false;  // false: sizes are symbolic, nested or otherwise not plain
+  uint8_t type = 0;          // c10::ScalarType
+  uint8_t device = 0;        // c10::DeviceType
+  int8_t device_index = -1;
+  std::vector<int64_t> sizes{};
+  std::vector<int64_t> strides{};
+};
+
+// "float", "c10::BFloat16" ...; "" for a type that this build does not know.
+std::string_view type_name(uint8_t scalar_type);
+// Bytes of one; 0 for a type that this build does not know.
+unsigned element_size(uint8_t scalar_type);
+
+class EncodedReader {
+ public:
+  explicit EncodedReader(std::string_view bytes) : bytes_(bytes) {}
+
+  bool failed() const { return failed_; }
+  void fail() { failed_ = true; }
+  bool done() const { return failed_ || at_ >= bytes_.size(); }
+
+  uint8_t byte();
+  uint64_t varint();
+  int64_t zigzag();
+  double number();                  // 8 bytes
+  std::string_view text();          // its length and the bytes
+  Tensor tensor(bool is_readable);  // what follows 'T' (readable) or 'X'
+
+ private:
+  std::string_view bytes_;
+  size_t at_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace torchprof::formats
