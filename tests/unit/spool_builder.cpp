@@ -146,6 +146,26 @@ void SpoolBuilder::python_name(TrackId track, uint32_t tid, std::string_view nam
   define(ThreadDef{.header = {}, .track = track, .tid = tid, .name = {}, .python_name = string(name)});
 }
 
+void SpoolBuilder::called(ObjectId object, std::string_view class_name, uint32_t call) {
+  ObjectDef def{};
+  def.id = object;
+  def.class_name = string(class_name);
+  def.kind = ObjectKind::kModule;
+  def.first_call = call;
+  define(def);
+}
+
+void SpoolBuilder::detail(ObjectId object, ObjectId root, std::string_view path, std::string_view encoded,
+                          uint32_t part) {
+  ObjectDetailDef def{};
+  def.object = object;
+  def.root = root;
+  def.path = string(path);
+  def.length = static_cast<uint32_t>(encoded.size());
+  def.part = part;
+  define(def, encoded);
+}
+
 void SpoolBuilder::meta(std::string_view key, std::string_view value) {
   define(MetaDef{.header = {}, .key = string(key), .value = string(value)});
 }

@@ -40,6 +40,9 @@ class SpoolBuilder {
   ObjectId object(std::string_view class_name, ObjectKind kind = ObjectKind::kModule);
   CallSiteId call_site(std::string_view name, FunctionId function, uint32_t line);
   void python_name(TrackId track, uint32_t tid, std::string_view name);
+  // It was called as the `call`th of all.
+  void called(ObjectId object, std::string_view class_name, uint32_t call);
+  void detail(ObjectId object, ObjectId root, std::string_view path, std::string_view encoded = {}, uint32_t part = 0);
   void meta(std::string_view key, std::string_view value);
   void source(std::string_view name, SourceState state, std::string_view detail);
 
