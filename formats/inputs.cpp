@@ -19,9 +19,12 @@ class Decoder {
 
   bool next(Input& input) {
     input = {};
-    if (in_.done()) return false;
+    if (in_.done() || in_.peek() == 'K') return false;
     const char tag = static_cast<char>(in_.byte());
-    if (tag == '+') return false;
+    if (tag == '+') {
+      in_.fail();  // for who asks for keywords
+      return false;
+    }
     if (tag == '(' || tag == '[') {
       list(input, tag == '(');
     } else {
@@ -30,7 +33,42 @@ class Decoder {
     return !in_.failed();
   }
 
+  // After the last of next().
+  bool next_keyword(KeywordInput& keyword) {
+    keyword = {};
+    if (in_.done() || in_.byte() != 'K') return false;
+    keyword.name = in_.text();
+    const char tag = static_cast<char>(in_.byte());
+    if (tag == '[') {
+      const uint64_t count = in_.varint();
+      keyword.json.assign(1, '[');
+      bool is_list_of_strings = true;
+      for (uint64_t i = 0; i < count && !in_.failed(); ++i) {
+        const char element = static_cast<char>(in_.byte());
+        is_list_of_strings = is_list_of_strings && element == 'S';
+        keyword.json.append(i > 0 ? "," : "").append(scalar_json(element));
+      }
+      keyword.json += "]";
+      if (!is_list_of_strings) keyword.json.clear();
+    } else {
+      keyword.json = scalar_json(tag);
+    }
+    return !in_.failed();
+  }
+
  private:
+  std::string scalar_json(char tag) {
+    if (tag == 'S') return json_string(in_.text());
+    Input input;
+    single(input, tag);
+    if (input.kind != Input::Kind::kScalar) return tag == 'N' ? "\"NULL\"" : "";
+    if (tag == 'B') return input.text == "True" ? "true" : "false";
+    if (tag == 'I') return input.text;
+    if (input.text.find_first_of("in") != std::string::npos) return json_string(input.text);  // inf, nan
+    if (input.text.ends_with('.')) input.text.push_back('0');
+    return input.text;
+  }
+
   void single(Input& input, char tag) {
     switch (tag) {
       case 'T':
@@ -153,7 +191,17 @@ std::vector<Input> decode_inputs(std::string_view encoded) {
   return inputs;
 }
 
-std::string inputs_json(const std::vector<Input>& inputs) {
+std::vector<KeywordInput> decode_keywords(std::string_view encoded) {
+  std::vector<KeywordInput> keywords;
+  Decoder decoder(encoded);
+  for (Input input; decoder.next(input);) {
+  }
+  for (KeywordInput keyword; decoder.next_keyword(keyword);) keywords.push_back(std::move(keyword));
+  return keywords;
+}
+
+std::string inputs_json(std::string_view encoded) {
+  const std::vector<Input> inputs = decode_inputs(encoded);
   std::string out;
   const auto list = [&](std::string_view key, const auto& append) {
     out.append(",\"").append(key).append("\":[");
@@ -163,10 +211,15 @@ std::string inputs_json(const std::vector<Input>& inputs) {
     }
     out += ']';
   };
-  list("Input Dims", [&](const Input& input) { append_shape(out, input, &Tensor::sizes); });
-  list("Input Strides", [&](const Input& input) { append_shape(out, input, &Tensor::strides); });
-  list("Input type", [&](const Input& input) { out += json_string(type_of(input)); });
-  list("Concrete Inputs", [&](const Input& input) { out += json_string(input.text); });
+  if (!encoded.starts_with('K')) {
+    list("Input Dims", [&](const Input& input) { append_shape(out, input, &Tensor::sizes); });
+    list("Input Strides", [&](const Input& input) { append_shape(out, input, &Tensor::strides); });
+    list("Input type", [&](const Input& input) { out += json_string(type_of(input)); });
+    list("Concrete Inputs", [&](const Input& input) { out += json_string(input.text); });
+  }
+  for (const auto& [name, json] : decode_keywords(encoded)) {
+    if (!json.empty()) out.append(",").append(json_string(name)).append(":").append(json);
+  }
   return out;
 }
 

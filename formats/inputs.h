@@ -2,7 +2,9 @@
 //
 // Text as torch 2.14 writes it: types by their C++ names, a scalar as "Scalar", lists as "ScalarList" and "TensorList",
 // anything else as ""; concrete values of scalars and of lists of at most 30 scalars
-// (torch/csrc/profiler/collection.cpp, InputOutputEncoder). A hostile encoding gives less, never a read outside of it.
+// (torch/csrc/profiler/collection.cpp, InputOutputEncoder). Keyword inputs become arguments of their own names, as in
+// torch 2.6 and 2.14; numbers that are no JSON ("1.", "inf") are made some. A hostile encoding gives less, never a read
+// outside of it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,15 @@ struct Input {
 
 std::vector<Input> decode_inputs(std::string_view encoded);
 
-// `,"Input Dims":[...],"Input Strides":[...],"Input type":[...],"Concrete Inputs":[...]`
-std::string inputs_json(const std::vector<Input>& inputs);
+struct KeywordInput {
+  std::string name{};
+  std::string json{};  // a number, true, false, a string or a list of them; "" for what Kineto leaves out
+};
+
+std::vector<KeywordInput> decode_keywords(std::string_view encoded);
+
+// `,"Input Dims":[...],"Input Strides":[...],"Input type":[...],"Concrete Inputs":[...]` and one member for each
+// keyword; without the four lists where there are keywords alone.
+std::string inputs_json(std::string_view encoded);
 
 }  // namespace torchprof::formats

@@ -68,6 +68,7 @@ struct Ids {  // how many were given so far in this file
 constexpr size_t kMaxNameBytes =
     size_t{32} * 1024;                   // of a name in JSON, so that a slice always fits into one reservation
 constexpr size_t kMaxSliceBytes = 1024;  // without its name
+constexpr size_t kMaxOverload = 64;      // of kMaxSliceBytes, each byte at most six
 constexpr size_t kMaxInputsBytes = size_t{24} * 1024;
 constexpr size_t kMaxCallerBytes = 1000;  // of a file's name; \u0000 takes six bytes
 static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes + 6 * kMaxCallerBytes + 40 <= Output::kMaxReserve);
@@ -104,7 +105,8 @@ class ProcessWriter final : public Sink {
     at = put(at, R"(,"dur":)");
     at = put_us(at, s.end - s.begin);
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
-    if (!inputs.empty()) at = put(at, inputs);
+    at = put(at, overload_of(s));
+    at = put(at, inputs);
     at = put(at, caller);
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
@@ -169,7 +171,7 @@ class ProcessWriter final : public Sink {
     if (s.inputs.value >= inputs_.size()) inputs_.resize(process_.strings.size());
     std::string& text = inputs_[s.inputs.value];
     if (text.empty()) {
-      text = inputs_json(decode_inputs(process_.string(s.inputs)));
+      text = inputs_json(process_.string(s.inputs));
       if (text.size() > kMaxInputsBytes) text = inputs_json({});
     }
     return text;
@@ -188,6 +190,18 @@ class ProcessWriter final : public Sink {
       file = file.substr(0, kMaxCallerBytes);
       text.append(R"(,"CallFrom":)").append(json_string(std::string(file) + ":" + std::to_string(site.line)));
     }
+    return text;
+  }
+
+  // Made once for each name as it was recorded. Kineto has no argument for it: torch 2.14 writes "aten::add.Tensor" for
+  // a name where it is asked to capture overload names.
+  std::string_view overload_of(const Slice& s) {
+    if (s.kind != SliceKind::kOperator || s.recorded.value >= process_.strings.size()) return {};
+    const std::string_view overload = split_operator_name(process_.string(s.recorded)).overload;
+    if (overload.empty()) return {};
+    if (s.recorded.value >= overloads_.size()) overloads_.resize(process_.strings.size());
+    std::string& text = overloads_[s.recorded.value];
+    if (text.empty()) text = ",\"Overload name\":" + json_string(overload.substr(0, kMaxOverload));
     return text;
   }
 
@@ -294,9 +308,10 @@ class ProcessWriter final : public Sink {
   const int64_t base_;
   Ids& ids_;
   Output& out_;
-  std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
-  std::vector<std::string> inputs_;    // by their encoding
-  std::vector<std::string> callers_;   // by call site
+  std::vector<std::string> heads_[3];   // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> inputs_;     // by their encoding
+  std::vector<std::string> callers_;    // by call site
+  std::vector<std::string> overloads_;  // by OpBegin::name
 };
 
 // ---- the file --------------------------------------------------------------------------------------------

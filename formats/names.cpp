@@ -11,6 +11,7 @@ Names::Names(const Process& process)
       functions_(process.functions.size()),
       objects_(process.objects.size()),
       strings_(process.strings.size()),
+      operators_(process.strings.size()),
       unknown_function_(intern("<unknown function>")),
       unknown_string_(intern("<unknown>")) {
   std::vector<uint32_t> order;
@@ -83,6 +84,16 @@ NameId Names::string(StringId id) {
   NameId& cached = strings_[id.value];
   if (!cached) {
     const std::string_view text = process_.strings[id.value];
+    cached = text.empty() ? unknown_string_ : intern(std::string(text));
+  }
+  return cached;
+}
+
+NameId Names::operator_name(StringId id) {
+  if (id.value >= operators_.size()) return unknown_string_;
+  NameId& cached = operators_[id.value];
+  if (!cached) {
+    const std::string_view text = split_operator_name(process_.strings[id.value]).name;
     cached = text.empty() ? unknown_string_ : intern(std::string(text));
   }
   return cached;

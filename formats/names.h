@@ -19,6 +19,17 @@ namespace torchprof::formats {
 
 using NameId = Id<struct NameTag>;  // dense from 1; 0 is none
 
+// What an operator is called and what its overload, of what OpBegin::name holds.
+struct OperatorName {
+  std::string_view name;
+  std::string_view overload;  // "" if it has none
+};
+inline OperatorName split_operator_name(std::string_view recorded) {
+  const size_t nul = recorded.find('\0');
+  return nul == std::string_view::npos ? OperatorName{recorded, {}}
+                                       : OperatorName{recorded.substr(0, nul), recorded.substr(nul + 1)};
+}
+
 inline constexpr std::string_view kModulePrefix = "nn.Module: ";
 inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
 
@@ -28,6 +39,7 @@ class Names {
 
   NameId function(FunctionId function, ObjectId object);
   NameId string(StringId string);
+  NameId operator_name(StringId recorded);  // without its overload name
   // "path(line): name", as a function is called, with this line; 0: its first.
   NameId place(FunctionId function, uint32_t line);
   NameId intern(std::string text);
@@ -44,8 +56,8 @@ class Names {
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, NameId> by_text_;
   std::vector<uint32_t> numbers_;
-  std::vector<NameId> functions_, objects_, strings_;  // caches, by id; none: not formatted yet
-  std::unordered_map<uint64_t, NameId> places_;        // a cache, by function and line
+  std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; none: not formatted yet
+  std::unordered_map<uint64_t, NameId> places_;                    // a cache, by function and line
   NameId unknown_function_, unknown_string_;
 };
 

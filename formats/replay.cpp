@@ -401,7 +401,8 @@ void Replay::Impl::begin_op(Thread& thread, const OpBegin& begin, int64_t t) {
   Span span{.kind = SliceKind::kOperator};
   span.is_async = begin.is_async != 0;
   span.scope = begin.scope;
-  span.name = names_.string(begin.name);
+  span.name = names_.operator_name(begin.name);
+  span.recorded = begin.name;
   span.begin = t;
   span.id = ++stats_.external_ids;
   span.key = begin.key;
@@ -621,6 +622,7 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .handle = span.handle,
                 .sequence = span.sequence,
                 .fwd_thread = span.fwd_thread,
+                .recorded = span.recorded,
                 .inputs = span.inputs});
 }
 

@@ -62,7 +62,8 @@ struct Slice {
   uint64_t handle;
   int64_t sequence;
   uint64_t fwd_thread;
-  StringId inputs;  // encoded (formats/inputs.h); none: they were not recorded
+  StringId recorded;  // name and overload name (split_operator_name)
+  StringId inputs;    // encoded (formats/inputs.h); none: they were not recorded
 };
 
 struct Flow {   // from a forward operator to its backward; both slices have been handed out

@@ -30,6 +30,7 @@ class EncodedReader {
   void fail() { failed_ = true; }
   bool done() const { return failed_ || at_ >= bytes_.size(); }
 
+  char peek() const { return bytes_[at_]; }  // not at the end
   uint8_t byte();
   uint64_t varint();
   int64_t zigzag();

@@ -31,6 +31,7 @@ struct Span {
   uint64_t handle = 0;
   int64_t sequence = -1;
   uint64_t fwd_thread = 0;
+  StringId recorded{};
   StringId inputs{};
   NameId outer_op{};  // name of the outermost operator, this one included, annotations apart
   // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.

@@ -11,15 +11,18 @@
 #include "tracer/session.h"
 
 namespace torchprof::python {
+
+bool detail::g_uses_profile = false;
+
 namespace {
 
+using detail::g_uses_profile;
 using session::current_buffer;
 using session::now;
 
 PythonLevel g_level = PythonLevel::kOff;
 uint32_t g_epoch = 0;               // grows with each capture: threads state their stacks once in each
 constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
-bool g_uses_profile = false;        // PyEval_SetProfile, not sys.monitoring
 
 // ---- records
 // ------------------------------------------------------------------------------------------------------------
@@ -460,8 +463,8 @@ void cover_threads() noexcept {
   for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t)) cover(t);
 }
 
-void cover_this_thread() noexcept {
-  if (!g_uses_profile || !api().gil_check()) return;
+void detail::cover_this_thread() noexcept {
+  if (!api().gil_check()) return;
   ThreadState* self = api().this_thread();
   if (!self || read_pointer(self, layout()->profile_function)) return;
   // Whatever ran on this thread while it was not ours is unknown: its stack is stated anew at the next event.

@@ -22,6 +22,14 @@ void start_calls(PythonLevel level) noexcept;
 // 3.10 and 3.11: thread states have been added, or one was let go. With the GIL held; cheap where nothing changed.
 void cover_threads() noexcept;
 // The same for the calling thread alone, from an operator's callback: with or without the GIL. A few nanoseconds.
+inline void cover_this_thread() noexcept;
+
+namespace detail {
+extern bool g_uses_profile;  // PyEval_SetProfile, not sys.monitoring
 void cover_this_thread() noexcept;
+}  // namespace detail
+inline void cover_this_thread() noexcept {
+  if (detail::g_uses_profile) detail::cover_this_thread();
+}
 
 }  // namespace torchprof::python

@@ -324,7 +324,7 @@ enum class OpScope : uint8_t {
 
 struct OpBegin {
   RecordHeader header;
-  StringId name;
+  StringId name;  // the name; of an operator with an overload name both, with a NUL between them
   OpScope scope;
   uint8_t is_async;  // may end on another thread
   uint8_t pad[2];

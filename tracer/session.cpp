@@ -349,6 +349,18 @@ void finish() noexcept {
   if (r.spool.is_open()) r.spool.finish();
 }
 
+StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name, const char* overload) noexcept {
+  char text[512];
+  const size_t length = strnlen(name, sizeof(text) / 2 - 1), more = strnlen(overload, sizeof(text) / 2 - 1);
+  memcpy(text, name, length);
+  text[length] = 0;
+  memcpy(text + length + 1, overload, more);
+  const StringTable::Entry* entry = detail::intern_entry({text, more ? length + 1 + more : length});
+  if (!entry) return {};
+  slot = {name, entry->text, more ? entry->text + length + 1 : entry->text + length, entry->id};
+  return entry->id;
+}
+
 FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
                            FunctionKind kind) noexcept {
   const KeepErrno keep;

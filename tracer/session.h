@@ -76,10 +76,21 @@ inline const StringTable::Entry* intern_text(std::string_view text) noexcept { r
 inline ThreadBuffer::Name& slot_of(ThreadBuffer& buffer, uintptr_t place) noexcept {
   return buffer.names[(place >> 3 ^ place >> 11) % std::size(buffer.names)];
 }
+// Where an operator's name and overload are remembered by the name's place. The id's text is both, with a NUL between
+// them; the name alone where `overload` is empty.
+[[gnu::noinline]] StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name,
+                                                const char* overload) noexcept;
+inline StringId intern_overload(ThreadBuffer& buffer, const char* name, const char* overload) noexcept {
+  ThreadBuffer::Name& known = slot_of(buffer, reinterpret_cast<uintptr_t>(name));
+  if (known.place == name && known.more && strcmp(known.text, name) == 0 && strcmp(known.more, overload) == 0)
+      [[likely]]
+    return known.id;
+  return intern_overload_into(known, name, overload);
+}
 inline StringId intern_into(ThreadBuffer::Name& slot, const char* place, std::string_view text) noexcept {
   const StringTable::Entry* entry = detail::intern_entry(text);
   if (!entry) return {};
-  slot = {place, entry->text, entry->id};
+  slot = {place, entry->text, nullptr, entry->id};
   return entry->id;
 }
 

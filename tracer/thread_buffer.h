@@ -35,9 +35,10 @@ struct ThreadBuffer {
   bool has_total = false;  // this chunk has a Memory record with totals (torch_memory)
   ChunkRun run;            // mapped ahead
 
-  struct Name {  // session::intern_from
+  struct Name {  // session::intern_from, intern_overload
     const char* place = nullptr;
     const char* text = nullptr;
+    const char* more = nullptr;  // what follows the NUL of an operator's name; nullptr: it is not an operator's
     StringId id;
   };
   Name names[256];

@@ -12,20 +12,24 @@
 namespace torchprof::torch {
 namespace {
 
-// Range in which the row holds; [M] measured, [S] read in the header. Test: the probe below in every process, tests/e2e
-// on 1.13.1.
+// Range in which the row holds; [M] measured, [S] read in the header. Test: the probe below and torch_check.cpp in
+// every process, tests/e2e on 1.13.1, 2.6.0 and 2.14.1.
 constexpr Row kRows[] = {
-    {200, 248, 256, 264, 208, "1.13 to 2.3, C++11 strings"},    // 1.13.1 [M]
-    {176, 224, 232, 240, 184, "1.13 to 2.3, old strings"},      // 1.13.1 [M]
-    {200, 304, 312, 320, 208, "2.4 and later, C++11 strings"},  // 2.6.0, 2.14.1 [M]
-    {176, 280, 288, 296, 184, "2.4 to 2.6, old strings"},       // 2.6.0 [M]
+    {200, 248, 256, 264, 208, 0, 32, "1.13 to 2.3, C++11 strings"},      // 1.13.1 [M]
+    {176, 224, 232, 240, 184, 0, 8, "1.13 to 2.3, old strings"},         // 1.13.1 [M]
+    {200, 304, 312, 320, 208, 224, 32, "2.4 and later, C++11 strings"},  // 2.6.0, 2.14.1 [M]
+    {176, 280, 288, 296, 184, 200, 8, "2.4 to 2.6, old strings"},        // 2.6.0 [M]
 };
 
-constexpr char kAddCallback[] = "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
-constexpr char kName[] = "_ZNK2at14RecordFunction4nameEv";
-constexpr char kNumInputs[] = "_ZNK2at14RecordFunction10num_inputsEv";
-constexpr char kCurrentThread[] = "_ZN2at14RecordFunction15currentThreadIdEv";
-constexpr char kSetAsync[] = "_ZN2at14RecordFunction9_setAsyncEv";
+struct Symbol {
+  const char* name;
+  const char* for_people;
+};
+constexpr Symbol kAddCallback{"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE", "at::addGlobalCallback"};
+constexpr Symbol kName{"_ZNK2at14RecordFunction4nameEv", "RecordFunction::name"};
+constexpr Symbol kNumInputs{"_ZNK2at14RecordFunction10num_inputsEv", "RecordFunction::num_inputs"};
+constexpr Symbol kCurrentThread{"_ZN2at14RecordFunction15currentThreadIdEv", "RecordFunction::currentThreadId"};
+constexpr Symbol kSetAsync{"_ZN2at14RecordFunction9_setAsyncEv", "RecordFunction::_setAsync"};
 
 // torch's libraries are loaded with RTLD_LOCAL: only a walk over the objects finds them. Debian adds a version:
 // libtorch_cpu.so.1.13.
@@ -46,14 +50,18 @@ unsigned parse_version(const char* text) noexcept {
 
 // Debian has it in the library's name, wheels in torch/version.py beside torch/lib, the C++ distribution in
 // build-version beside lib.
-unsigned find_version(const char* library) noexcept {
-  if (const char* suffix = strstr(library, ".so."); suffix && parse_version(suffix + 4))
-    return parse_version(suffix + 4);
-  const char* slash = strrchr(library, '/');
-  if (!slash) return 0;
+void find_version(Api& api) noexcept {
+  api.version_source = "neither the library's name nor a file beside it says it";
+  if (const char* suffix = strstr(api.library, ".so.")) api.version = parse_version(suffix + 4);
+  if (api.version) {
+    api.version_source = "in the library's name";
+    return;
+  }
+  const char* slash = strrchr(api.library, '/');
+  if (!slash) return;
   for (const char* name : {"../version.py", "../build-version"}) {
     char path[320];
-    snprintf(path, sizeof(path), "%.*s/%s", static_cast<int>(slash - library), library, name);
+    snprintf(path, sizeof(path), "%.*s/%s", static_cast<int>(slash - api.library), api.library, name);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
     char text[4096];
@@ -62,32 +70,34 @@ unsigned find_version(const char* library) noexcept {
     if (n <= 0) continue;
     text[n] = 0;
     const char* at = strstr(text, "__version__ = '");
-    if (const unsigned version = parse_version(at ? at + strlen("__version__ = '") : text)) return version;
+    api.version = parse_version(at ? at + strlen("__version__ = '") : text);
+    if (!api.version) continue;
+    api.version_source = name[3] == 'v' ? "in version.py" : "in build-version";
+    return;
   }
-  return 0;
 }
 
-const Row* probe(void* set_async) noexcept {
-  if (!set_async) return nullptr;
+void probe(Api& api, void* set_async) noexcept {
+  if (!set_async) return;
   alignas(64) static unsigned char object[1024];
   memset(object, 0, sizeof(object));
   reinterpret_cast<void (*)(void*)>(set_async)(object);
-  const Row* found = nullptr;
+  long at = -1;
   for (size_t i = 0; i < sizeof(object); ++i) {
     if (!object[i]) continue;
-    if (found || object[i] != 1) return nullptr;
-    for (const Row& row : kRows)
-      if (row.is_async == i) found = &row;
-    if (!found) return nullptr;
+    if (at >= 0 || object[i] != 1) return;
+    at = static_cast<long>(i);
   }
-  return found;
+  api.async_at = at;
+  for (const Row& row : kRows)
+    if (static_cast<long>(row.is_async) == at) api.row = &row;
 }
 
 }  // namespace
 
 bool loaded() noexcept {
   char path[sizeof(Api::library)];
-  return dl_iterate_phdr(is_torch, path) != 0 || dlsym(RTLD_DEFAULT, kAddCallback) != nullptr;
+  return dl_iterate_phdr(is_torch, path) != 0 || dlsym(RTLD_DEFAULT, kAddCallback.name) != nullptr;
 }
 
 bool find(Api& api, const char** why) noexcept {
@@ -97,19 +107,28 @@ bool find(Api& api, const char** why) noexcept {
   if (dl_iterate_phdr(is_torch, api.library)) {
     library = dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD);  // never given back: torch stays, and so do our callbacks
     if (!library) return false;
-  } else if (!dlsym(RTLD_DEFAULT, kAddCallback)) {
+  } else if (!dlsym(RTLD_DEFAULT, kAddCallback.name)) {
     return false;
   }
-  api.add_callback = reinterpret_cast<uint64_t (*)(Callback)>(dlsym(library, kAddCallback));
-  api.name = reinterpret_cast<const char* (*)(const RecordFunction*)>(dlsym(library, kName));
-  api.current_thread = reinterpret_cast<uint64_t (*)()>(dlsym(library, kCurrentThread));
-  if (!api.add_callback || !api.name) {
+  const auto find_in = [&](const Symbol& symbol) {
+    void* found = dlsym(library, symbol.name);
+    const size_t used = strlen(api.missing);
+    if (!found) snprintf(api.missing + used, sizeof(api.missing) - used, "%s%s", used ? ", " : "", symbol.for_people);
+    return found;
+  };
+  api.add_callback = reinterpret_cast<uint64_t (*)(Callback)>(find_in(kAddCallback));
+  api.name = reinterpret_cast<const char* (*)(const RecordFunction*)>(find_in(kName));
+  api.current_thread = reinterpret_cast<uint64_t (*)()>(find_in(kCurrentThread));
+  api.num_inputs = reinterpret_cast<size_t (*)(const RecordFunction*)>(find_in(kNumInputs));
+  find_version(api);
+  probe(api, find_in(kSetAsync));
+  // torch/csrc/inductor/aoti_torch/c/shim.h: sizes and strides since 2.1 or before, dim and type since 2.3 or so.
+  api.tensor_dim = reinterpret_cast<decltype(api.tensor_dim)>(dlsym(library, "aoti_torch_get_dim"));
+  api.tensor_sizes = reinterpret_cast<decltype(api.tensor_sizes)>(dlsym(library, "aoti_torch_get_sizes"));
+  api.tensor_strides = reinterpret_cast<decltype(api.tensor_strides)>(dlsym(library, "aoti_torch_get_strides"));
+  api.tensor_type = reinterpret_cast<decltype(api.tensor_type)>(dlsym(library, "aoti_torch_get_dtype"));
+  if (!api.add_callback || !api.name)
     *why = "this torch does not export at::addGlobalCallback and at::RecordFunction::name";
-    return true;
-  }
-  api.num_inputs = reinterpret_cast<size_t (*)(const RecordFunction*)>(dlsym(library, kNumInputs));
-  api.version = find_version(api.library);
-  api.row = probe(dlsym(library, kSetAsync));
   return true;
 }
 

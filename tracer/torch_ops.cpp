@@ -9,6 +9,7 @@
 #include "tracer/python_calls.h"
 #include "tracer/session.h"
 #include "tracer/torch_abi.h"
+#include "tracer/torch_check.h"
 #include "tracer/torch_values.h"
 
 namespace torchprof::torch {
@@ -18,41 +19,43 @@ using session::current_buffer;
 using session::now;
 
 Api g_api;
-std::atomic<const ValueRow*> g_values{nullptr};  // nullptr: inputs are not read
 
-template <class T>
-T field(const RecordFunction& function, size_t offset) noexcept {
-  T value;
-  memcpy(&value, reinterpret_cast<const char*>(&function) + offset, sizeof(T));
-  return value;
-}
+// What is read of an operator. Parts go off when they turn out not to hold, never on again. One cache line.
+struct alignas(64) Reading {
+  std::atomic<const Row*> row{nullptr};          // nullptr: names, scopes and threads alone
+  std::atomic<const ValueRow*> values{nullptr};  // nullptr: no inputs
+  std::atomic<bool> function{false};             // fn_ is read, not asked for; gives overload names
+  std::atomic<bool> keywords{false};
+  std::atomic<int> checks_left{0};
+};
+Reading g_reading;
 
 // Unique while the operator is open: torch's handle, or where its layout is unknown the object's address.
-uint64_t key_of(const RecordFunction& function) noexcept {
-  return g_api.row ? field<uint64_t>(function, g_api.row->handle) : reinterpret_cast<uintptr_t>(&function);
+uint64_t key_of(const RecordFunction& function, const Row* row) noexcept {
+  return row ? field_at<uint64_t>(&function, row->handle) : reinterpret_cast<uintptr_t>(&function);
 }
 
 [[gnu::noinline, gnu::cold]] void define_thread(ThreadBuffer& buffer, const RecordFunction& function) noexcept {
-  const auto number = field<uint64_t>(function, kThreadOffset);
+  const auto number = field_at<uint64_t>(&function, kThreadOffset);
   if (!g_api.current_thread || number != g_api.current_thread()) return;
   buffer.torch_thread = number;
   session::define_torch_thread(buffer.track, number);
 }
 
-[[gnu::noinline]] void begin_long(ThreadBuffer& buffer, const RecordFunction& function, StringId name,
-                                  uint64_t key) noexcept {
+[[gnu::noinline]] void begin_long(ThreadBuffer& buffer, const RecordFunction& function, const Row* row, StringId name,
+                                  uint64_t key, Ticks time) noexcept {
   OpBegin event{};
   event.name = name;
-  event.scope = static_cast<OpScope>(field<uint8_t>(function, kScopeOffset));
+  event.scope = static_cast<OpScope>(field_at<uint8_t>(&function, kScopeOffset));
   event.sequence = -1;
   event.key = key;
-  if (const Row* row = g_api.row) {
-    event.is_async = field<uint8_t>(function, row->is_async) != 0;
-    event.sequence = field<int64_t>(function, row->sequence);
+  if (row) {
+    event.is_async = field_at<uint8_t>(&function, row->is_async) != 0;
+    event.sequence = field_at<int64_t>(&function, row->sequence);
     event.handle = key;
-    event.fwd_thread = field<uint64_t>(function, row->fwd_thread);
+    event.fwd_thread = field_at<uint64_t>(&function, row->fwd_thread);
   }
-  if (auto* record = buffer.append<OpBegin>(now())) {
+  if (auto* record = buffer.append<OpBegin>(time)) {
     event.header = record->header;
     *record = event;
     buffer.commit();
@@ -61,76 +64,135 @@ uint64_t key_of(const RecordFunction& function) noexcept {
 }
 
 // What nearly all operators are: not asynchronous, not part of a backward.
-bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, StringId name, uint64_t key) noexcept {
-  const Row* row = g_api.row;
-  if (!row || key > ShortRecord::kMaxKey || field<uint64_t>(function, row->fwd_thread) != 0 ||
-      field<uint8_t>(function, row->is_async) != 0)
+bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, const Row* row, StringId name, uint64_t key,
+                 Ticks time) noexcept {
+  if (!row || key > ShortRecord::kMaxKey || field_at<uint64_t>(&function, row->fwd_thread) != 0 ||
+      field_at<uint8_t>(&function, row->is_async) != 0)
     return false;
-  const auto sequence = field<int64_t>(function, row->sequence);
-  const auto scope = field<uint8_t>(function, kScopeOffset);
+  const auto sequence = field_at<int64_t>(&function, row->sequence);
+  const auto scope = field_at<uint8_t>(&function, kScopeOffset);
   const LastOp last = buffer.last_op;
-  // The clock is read last, so that our own work is not part of the operator.
   if (last.handle + 1 == key && last.handle != 0 && scope == static_cast<uint8_t>(OpScope::kFunction)) {
     const auto step = static_cast<uint64_t>(sequence - last.sequence);
     if (step <= 1) {
       buffer.last_op = {key, sequence};
       const auto kind = static_cast<uint8_t>(kShortNextOp + step);
-      if (buffer.put_short(kind, name.value, now())) [[likely]]
+      if (buffer.put_short(kind, name.value, time)) [[likely]]
         return true;
       buffer.last_op = last;
     }
   }
   const uint64_t key_and_scope = key << 8 | scope;
-  const bool done = sequence < 0 ? buffer.put_short(kShortOp, name.value, now(), key_and_scope)
-                                 : buffer.put_short(kShortOpWithSequence, name.value, now(), key_and_scope,
+  const bool done = sequence < 0 ? buffer.put_short(kShortOp, name.value, time, key_and_scope)
+                                 : buffer.put_short(kShortOpWithSequence, name.value, time, key_and_scope,
                                                     static_cast<uint64_t>(sequence));
   if (done) buffer.last_op = {key, sequence};
   return done;
 }
 
-// The row did not hold for a tensor: whatever it has given so far was checked, tensor by tensor; nothing more is read.
-[[gnu::noinline, gnu::cold]] void stop_inputs(const ValueRow& row) noexcept {
-  g_values.store(nullptr, std::memory_order_relaxed);
+// ---- what turned out not to hold -----------------------------------------------------------------------
+
+[[gnu::noinline, gnu::cold]] void stop_inputs(const char* found) noexcept {
+  const ValueRow* values = g_reading.values.exchange(nullptr, std::memory_order_relaxed);
+  if (!values) return;
   char why[session::kNoteSize];
-  snprintf(why, sizeof(why), "a tensor did not look as the layout of torch %s says", name_of(row));
+  snprintf(why, sizeof(why), "%s than the layout of torch %s says", found, name_of(*values));
   session::note_source("inputs", SourceState::kFailed, why);
   warn_once(Cause::kInputs, "inputs of operators are no longer recorded: %s", why);
 }
 
-void record_inputs(ThreadBuffer& buffer, const RecordFunction& function, const ValueRow& values) noexcept {
-  const auto* inputs = field<const char*>(function, g_api.row->inputs);
-  const auto length = field<size_t>(function, g_api.row->inputs + 8);
-  // A boxed call passes the interpreter's whole stack: its own inputs are the last ones.
-  const size_t count = std::min(length, g_api.num_inputs(&function));
-  if (count == 0) return;
-  unsigned char encoded[kMaxInputs];
-  const size_t size = encode_inputs(values, inputs + (length - count) * 16, count, encoded);
-  if (size == 0) return stop_inputs(values);
-  const StringId id = session::intern({reinterpret_cast<const char*>(encoded), size});
-  const Ticks time = now();
-  if (buffer.put_short(kShortKindOf<OpInputs>, id.value, time)) [[likely]]
-    return;
-  if (auto* record = buffer.append<OpInputs>(time)) {
-    record->inputs = id;
-    record->pad = 0;
-    buffer.commit();
-  }
+void stop_part(std::atomic<bool>& part, const char* source, const char* found) noexcept {
+  if (!part.exchange(false, std::memory_order_relaxed)) return;
+  session::note_source(source, SourceState::kFailed, found);
+  warn_once(Cause::kTorch, "%s are not recorded: %s", source, found);
 }
 
+void stop_fields(const char* found) noexcept {
+  if (!g_reading.row.exchange(nullptr, std::memory_order_relaxed)) return;
+  g_reading.values.store(nullptr, std::memory_order_relaxed);
+  g_reading.function.store(false, std::memory_order_relaxed);
+  g_reading.keywords.store(false, std::memory_order_relaxed);
+  char why[session::kNoteSize];
+  snprintf(why, sizeof(why), "names and times only: %s", found);
+  session::note_source("operators", SourceState::kOn, why);
+  session::note_source("inputs", SourceState::kFailed, found);
+  warn_once(Cause::kTorch, "of operators %s", why);
+}
+
+[[gnu::noinline, gnu::cold]] void check_reading(const RecordFunction& function) noexcept {
+  const KeepErrno keep;
+  const Row* row = g_reading.row.load(std::memory_order_relaxed);
+  const int left = g_reading.checks_left.fetch_sub(1, std::memory_order_relaxed);
+  if (!row || left <= 0) return;
+  const Findings found = check(g_api, *row, g_reading.values.load(std::memory_order_relaxed), function);
+  if (found.fields) return stop_fields(found.fields);
+  if (found.function) stop_part(g_reading.function, "overload names", found.function);
+  if (found.keywords) stop_part(g_reading.keywords, "keyword inputs", found.keywords);
+  if (found.inputs) stop_inputs(found.inputs);
+  if (left > 1) return;
+  char text[session::kNoteSize];
+  snprintf(text, sizeof(text), "%d operators read as torch's own functions say%s", kChecks,
+           g_api.tensor_sizes ? "" : " (this torch has none for sizes of tensors: each is checked by itself)");
+  session::note_fact("torch.check", text);
+}
+
+// ---- callbacks -------------------------------------------------------------------------------------------
 // Both run in the program's operators: nothing is thrown, torch would swallow it with a warning.
+
+// By content: a name may belong to the operator's schema or to a string that dies with this call.
+StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, const Row* row) noexcept {
+  if (row && g_reading.function.load(std::memory_order_relaxed)) [[likely]] {
+    const FunctionName read = read_name(function, *row);
+    return read.overload ? session::intern_overload(buffer, read.name, read.overload)
+                         : session::intern_from(buffer, read.name);
+  }
+  const char* name = g_api.name(&function);
+  return session::intern_from(buffer, name ? name : "");
+}
+
+// None: there are none, or they cannot be read.
+StringId inputs_of(const RecordFunction& function, const Row& row, const ValueRow& values) noexcept {
+  const auto* inputs = field_at<const char*>(&function, row.inputs);
+  const auto length = field_at<size_t>(&function, row.inputs + 8);
+  const void* keywords = row.keywords ? reinterpret_cast<const char*>(&function) + row.keywords : nullptr;
+  if (keywords && (!has_keywords(keywords) || !g_reading.keywords.load(std::memory_order_relaxed))) keywords = nullptr;
+  // A boxed call passes the interpreter's whole stack: its own inputs are the last ones.
+  const size_t count = length ? std::min(length, g_api.num_inputs(&function)) : 0;
+  if (count == 0 && !keywords) return {};
+  unsigned char encoded[kMaxInputs];
+  const size_t size =
+      encode_inputs(values, inputs + (length - count) * kValueSize, count, keywords, row.string, encoded);
+  if (size == 0) {
+    stop_inputs("a tensor looks otherwise");
+    return {};
+  }
+  return session::intern({reinterpret_cast<const char*>(encoded), size});
+}
+
 Context on_start(const RecordFunction& function) {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return {};
   if (!buffer->torch_thread) [[unlikely]]
     define_thread(*buffer, function);
+  if (g_reading.checks_left.load(std::memory_order_relaxed) > 0) [[unlikely]]
+    check_reading(function);
   python::cover_this_thread();
-  const char* name = g_api.name(&function);
-  // By content: a name may belong to the operator's schema or to a string that dies with this call.
-  const StringId id = session::intern_from(*buffer, name ? name : "");
-  const uint64_t key = key_of(function);
-  if (!begin_short(*buffer, function, id, key)) [[unlikely]]
-    begin_long(*buffer, function, id, key);
-  if (const ValueRow* values = g_values.load(std::memory_order_relaxed)) record_inputs(*buffer, function, *values);
+  const Row* row = g_reading.row.load(std::memory_order_relaxed);
+  const StringId name = name_of_operator(*buffer, function, row);
+  const uint64_t key = key_of(function, row);
+  const ValueRow* values = g_reading.values.load(std::memory_order_relaxed);
+  const StringId inputs = row && values ? inputs_of(function, *row, *values) : StringId{};
+  // The clock is read last, so that our own work is not part of the operator.
+  const Ticks time = now();
+  if (!begin_short(*buffer, function, row, name, key, time)) [[unlikely]]
+    begin_long(*buffer, function, row, name, key, time);
+  if (!inputs || buffer->put_short(kShortKindOf<OpInputs>, inputs.value, time)) [[likely]]
+    return {};
+  if (auto* record = buffer->append<OpInputs>(time)) {
+    record->inputs = inputs;
+    record->pad = 0;
+    buffer->commit();
+  }
   return {};
 }
 
@@ -138,9 +200,9 @@ void on_end(const RecordFunction& function, void*) {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return;
-  const uint64_t key = key_of(function);
+  const uint64_t key = key_of(function, g_reading.row.load(std::memory_order_relaxed));
   // It may end on another thread than it began on: then it has to be found by its whole key.
-  const bool is_here = buffer->torch_thread && field<uint64_t>(function, kThreadOffset) == buffer->torch_thread;
+  const bool is_here = buffer->torch_thread && field_at<uint64_t>(&function, kThreadOffset) == buffer->torch_thread;
   if (is_here && buffer->put_short(kShortKindOf<OpEndHere>, key & ShortRecord::kMaxValue, time)) [[likely]]
     return;
   if (auto* record = buffer->append<OpEnd>(time)) {
@@ -163,8 +225,27 @@ bool choose_inputs() noexcept {
   else
     snprintf(how, sizeof(how), "no layout for this torch (%u.%u) is known", g_api.version / 100, g_api.version % 100);
   session::note_source("inputs", values ? SourceState::kOn : SourceState::kFailed, how);
-  g_values.store(values, std::memory_order_relaxed);
+  g_reading.values.store(values, std::memory_order_relaxed);
   return values != nullptr;
+}
+
+// What `torchprof doctor` shows of the choice.
+void note_choice() noexcept {
+  char text[session::kNoteSize];
+  session::note_fact("torch.library", g_api.library);
+  snprintf(text, sizeof(text), "%u.%u, %s", g_api.version / 100, g_api.version % 100, g_api.version_source);
+  session::note_fact("torch.version", g_api.version ? text : g_api.version_source);
+  if (g_api.row)
+    snprintf(text, sizeof(text), "%s: _setAsync() stores byte %ld", g_api.row->name, g_api.async_at);
+  else
+    snprintf(text, sizeof(text), "no row: _setAsync() stores byte %ld, which none has", g_api.async_at);
+  session::note_fact("torch.RecordFunction", text);
+  const ValueRow* values = find_values(g_api.version);
+  session::note_fact("torch.IValue", values ? name_of(*values) : "no row for this version");
+  session::note_fact("torch.strings", !g_api.row               ? "unknown"
+                                      : g_api.row->string == 8 ? "old ABI, 8 bytes"
+                                                               : "C++11 ABI, 32 bytes");
+  session::note_fact("torch.symbols missing", *g_api.missing ? g_api.missing : "none");
 }
 
 }  // namespace
@@ -176,7 +257,7 @@ void attach_if_loaded() noexcept {
   const KeepErrno keep;
   const char* why = nullptr;
   if (!find(g_api, &why)) return;
-  session::note_fact("torch.library", g_api.library);
+  note_choice();
   if (why) {
     note(SourceState::kFailed, why);
     warn_once(Cause::kTorch, "operators are not recorded: %s", why);
@@ -193,6 +274,10 @@ void attach_if_loaded() noexcept {
   memset(callback.scopes, 1, sizeof(callback.scopes));
   callback.needs_ids = true;
   callback.needs_inputs = choose_inputs();
+  g_reading.row.store(g_api.row, std::memory_order_relaxed);
+  g_reading.function.store(g_api.row != nullptr, std::memory_order_relaxed);
+  g_reading.keywords.store(g_api.row && g_api.row->keywords, std::memory_order_relaxed);
+  g_reading.checks_left.store(kChecks, std::memory_order_relaxed);
   if (g_api.add_callback(callback) == 0) {
     note(SourceState::kFailed, "at::addGlobalCallback refused");
     return;

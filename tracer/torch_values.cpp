@@ -4,12 +4,16 @@
 
 namespace torchprof::torch {
 
+// TensorImpl::device_opt_, three bytes. c10::optional has its flag first, std::optional last; which of them torch 2.0
+// to 2.2 has was not measured, a tensor tells (an index of -1, as the CPU's, is no flag).
+enum class DeviceOrder : uint8_t { kFlagFirst, kFlagLast, kEither };
+
 struct ValueRow {
   unsigned first, last;           // versions, inclusive
   size_t refcounted;              // sizeof(c10::intrusive_ptr_target): what every counted object begins with
   size_t sizes;                   // of TensorImpl::sizes_and_strides_
   uint8_t boolean, string, list;  // tags of c10::IValue
-  bool device_flag_first;         // c10::optional<Device> {has, type, index}; std::optional {type, index, has}
+  DeviceOrder device;
   const char* name;
 };
 
@@ -17,16 +21,14 @@ namespace {
 
 // [M] measured, [S] read in the source. Tensor 1, None 0, Double 3 and Int 5 are the same in all.
 constexpr ValueRow kValueRows[] = {
-    {113, 113, 24, 72, 8, 10, 12, true, "1.13"},            // [M] 1.13.1
-    {200, 202, 24, 72, 9, 11, 13, false, "2.0 to 2.2"},     // [S]; the order of the device's bytes is found out
-    {203, 208, 16, 64, 9, 11, 13, false, "2.3 to 2.8"},     // [M] 2.6.0
-    {209, 209, 16, 64, 10, 12, 14, false, "2.9"},           // [S]
-    {210, 214, 16, 56, 10, 12, 14, false, "2.10 to 2.14"},  // [M] 2.14.1
+    {113, 113, 24, 72, 8, 10, 12, DeviceOrder::kFlagFirst, "1.13"},          // [M] 1.13.1
+    {200, 202, 24, 72, 9, 11, 13, DeviceOrder::kEither, "2.0 to 2.2"},       // [S]
+    {203, 208, 16, 64, 9, 11, 13, DeviceOrder::kFlagLast, "2.3 to 2.8"},     // [M] 2.6.0
+    {209, 209, 16, 64, 10, 12, 14, DeviceOrder::kFlagLast, "2.9"},           // [S]
+    {210, 214, 16, 56, 10, 12, 14, DeviceOrder::kFlagLast, "2.10 to 2.14"},  // [M] 2.14.1
 };
 
 constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kInt = 5;
-constexpr size_t kValueSize = 16;  // sizeof(c10::IValue): payload, u32 tag
-
 // Relative to ValueRow::sizes.
 constexpr size_t kDims = 0, kInline = 8, kStorageOffset = 88, kNumel = 96, kType = 104, kDevice = 106, kPolicy = 110;
 constexpr uint64_t kMaxInlineDims = 5;
@@ -34,14 +36,28 @@ constexpr uint64_t kMaxDims = 64;
 // Bits of kPolicy: SizesStridesPolicy (1: strides are elsewhere, as of sparse tensors; 2: sizes too), then symbolic
 // sizes.
 constexpr uint8_t kPolicyBits = 0x0c, kStridesElsewhere = 0x04, kSymbolic = 0x10;
+bool has_plain_sizes(uint8_t policy) noexcept {
+  return (policy & kPolicyBits) <= kStridesElsewhere && !(policy & kSymbolic);
+}
+
+struct DeviceBytes {
+  bool has;  // an undefined tensor has none
+  uint8_t type, index;
+};
+DeviceBytes read_device(const ValueRow& row, const char* sizes) noexcept {
+  uint8_t b[3];
+  memcpy(b, sizes + kDevice, sizeof(b));
+  const bool flag_first = row.device == DeviceOrder::kFlagFirst ||
+                          (row.device == DeviceOrder::kEither && (b[2] == 0xff || (b[1] != 0xff && b[2] != 1)));
+  if (flag_first) return {b[0] != 0, b[1], b[2]};
+  return {b[2] != 0, b[0], b[1]};
+}
+
 enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
 
-template <class T>
-T at(const void* base, size_t offset) noexcept {
-  T value;
-  memcpy(&value, static_cast<const char*>(base) + offset, sizeof(T));
-  return value;
-}
+// std::unordered_map of libstdc++: its first node; in a node the next one, the key, the value.
+constexpr size_t kMapFirst = 16, kNodeNext = 0, kNodeKey = 8;
+constexpr size_t kMaxKey = 64, kMaxText = 256;  // bytes of a keyword's name, and of a string that it holds
 
 class Encoder {
  public:
@@ -62,9 +78,31 @@ class Encoder {
   bool tensor_with_storage(const void* impl) noexcept {
     if (!tensor(impl)) return false;
     if (*begin_ != 'T') return true;
-    const auto storage = at<const void*>(impl, row_.refcounted);
-    varint(storage ? at<uint64_t>(storage, row_.refcounted) : 0);
-    zigzag(at<int64_t>(impl, row_.sizes + kStorageOffset));
+    const auto storage = field_at<const void*>(impl, row_.refcounted);
+    varint(storage ? field_at<uint64_t>(storage, row_.refcounted) : 0);
+    zigzag(field_at<int64_t>(impl, row_.sizes + kStorageOffset));
+    return true;
+  }
+
+  bool keywords(const void* map, size_t string_size) noexcept {
+    size_t left = field_at<size_t>(map, kMapSize);
+    for (const void* node = field_at<const void*>(map, kMapFirst); node && left > 0; --left) {
+      if (at_ + kMaxKey + kMaxText + 16 > end_) {
+        *at_++ = '+';
+        return true;
+      }
+      byte('K');
+      text(field_at<const char*>(node, kNodeKey), kMaxKey);
+      const char* held = static_cast<const char*>(node) + kNodeKey + string_size;
+      const auto tag = field_at<uint32_t>(held, 8);
+      if (tag == kTensor)
+        byte('?');  // its sizes are not shown
+      else if (tag == row_.string)
+        string(field_at<const void*>(held, 0), kMaxText);
+      else if (!value(held, true))
+        return false;
+      node = field_at<const void*>(node, kNodeNext);
+    }
     return true;
   }
   size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
@@ -84,11 +122,11 @@ class Encoder {
   }
 
   bool value(const void* value, bool may_nest) noexcept {
-    const auto tag = at<uint32_t>(value, 8);
-    if (tag == kTensor) return tensor(at<const void*>(value, 0));
+    const auto tag = field_at<uint32_t>(value, 8);
+    if (tag == kTensor) return tensor(field_at<const void*>(value, 0));
     if (tag == kInt) {
       byte('I');
-      zigzag(at<int64_t>(value, 0));
+      zigzag(field_at<int64_t>(value, 0));
     } else if (tag == kDouble) {
       byte('D');
       memcpy(at_, value, 8);
@@ -97,11 +135,11 @@ class Encoder {
       byte('N');
     } else if (tag == row_.boolean) {
       byte('B');
-      byte(at<uint8_t>(value, 0));
+      byte(field_at<uint8_t>(value, 0));
     } else if (tag == row_.list && may_nest) {
-      return list(at<const void*>(value, 0));
+      return list(field_at<const void*>(value, 0));
     } else if (tag == row_.string) {
-      string(at<const void*>(value, 0));
+      string(field_at<const void*>(value, 0), kReserve / 2);
     } else {
       byte('?');
     }
@@ -109,10 +147,10 @@ class Encoder {
   }
 
   bool list(const void* list) noexcept {
-    const auto begin = at<const char*>(list, row_.refcounted);
-    const auto end = at<const char*>(list, row_.refcounted + 8);
+    const auto begin = field_at<const char*>(list, row_.refcounted);
+    const auto end = field_at<const char*>(list, row_.refcounted + 8);
     const auto count = static_cast<size_t>(end - begin) / kValueSize;
-    const bool is_tensors = count > 0 && at<uint32_t>(begin, 8) == kTensor;
+    const bool is_tensors = count > 0 && field_at<uint32_t>(begin, 8) == kTensor;
     byte(is_tensors ? '(' : '[');
     varint(count);
     for (size_t i = 0; i < count; ++i) {
@@ -127,10 +165,12 @@ class Encoder {
 
   // ivalue::ConstantString {counted, std::string}: the first word is the text in both string ABIs, the length is found
   // by the NUL.
-  void string(const void* string) noexcept {
-    const auto* text = at<const char*>(string, row_.refcounted);
-    const size_t length = strnlen(text, kReserve / 2);
+  void string(const void* string, size_t most) noexcept {
     byte('S');
+    text(field_at<const char*>(string, row_.refcounted), most);
+  }
+  void text(const char* text, size_t most) noexcept {
+    const size_t length = strnlen(text, most);
     varint(length);
     memcpy(at_, text, length);
     at_ += length;
@@ -138,42 +178,38 @@ class Encoder {
 
   bool tensor(const void* impl) noexcept {
     const char* sizes = static_cast<const char*>(impl) + row_.sizes;
-    const auto type = at<uint16_t>(sizes, kType);
-    const auto first = at<int8_t>(sizes, kDevice), second = at<int8_t>(sizes, kDevice + 1),
-               third = at<int8_t>(sizes, kDevice + 2);
-    // Either order holds a flag of 0 or 1 at its end; an undefined tensor has no device.
-    const bool has = row_.device_flag_first ? first != 0 : third != 0;
-    if (!has) {
+    const auto type = field_at<uint16_t>(sizes, kType);
+    const DeviceBytes device = read_device(row_, sizes);
+    const auto dims = field_at<uint64_t>(sizes, kDims);
+    if (!device.has) {  // c10::UndefinedTensorImpl: one dimension of size 0
+      if (dims > 1 || field_at<uint64_t>(sizes, kNumel) != 0) return false;
       byte('U');
       return true;
     }
-    const auto device = static_cast<uint8_t>(row_.device_flag_first ? second : first);
-    const auto index = static_cast<uint8_t>(row_.device_flag_first ? third : second);
-    const auto policy = at<uint8_t>(sizes, kPolicy);
-    if ((policy & kPolicyBits) > kStridesElsewhere || (policy & kSymbolic)) {
+    const auto policy = field_at<uint8_t>(sizes, kPolicy);
+    if (!has_plain_sizes(policy)) {
       byte('X');
       byte(static_cast<uint8_t>(type));
-      byte(device);
-      byte(index);
+      byte(device.type);
+      byte(device.index);
       return true;
     }
-    const auto dims = at<uint64_t>(sizes, kDims);
     if (dims > kMaxDims || type > 255) return false;
-    const char* data = dims <= kMaxInlineDims ? sizes + kInline : at<const char*>(sizes, kInline);
+    const char* data = dims <= kMaxInlineDims ? sizes + kInline : field_at<const char*>(sizes, kInline);
     const size_t stride_offset = dims <= kMaxInlineDims ? kMaxInlineDims * 8 : dims * 8;
-    int64_t numel = 1;
+    uint64_t numel = 1;
     // The strides of a tensor that torch calls contiguous may be anything where a size is 1: only exact ones are left
     // out.
     Strides strides = (policy & kPolicyBits) == kStridesElsewhere ? kStridesNone : kStridesContiguous;
-    int64_t expected = 1;
+    uint64_t expected = 1;
     for (size_t i = dims; i-- > 0;) {
-      const auto size = at<int64_t>(data, i * 8);
-      if (strides == kStridesContiguous && at<int64_t>(data, stride_offset + i * 8) != expected)
+      const auto size = field_at<int64_t>(data, i * 8);
+      if (strides == kStridesContiguous && field_at<uint64_t>(data, stride_offset + i * 8) != expected)
         strides = kStridesFollow;
-      numel *= size;
-      expected *= size > 1 ? size : 1;
+      numel *= static_cast<uint64_t>(size);
+      expected *= size > 1 ? static_cast<uint64_t>(size) : 1;
     }
-    if (numel != at<int64_t>(sizes, kNumel)) return false;
+    if (numel != field_at<uint64_t>(sizes, kNumel)) return false;
     if (at_ + dims * 20 > end_ + kReserve - 16) {
       byte('+');
       at_ = end_;  // nothing more
@@ -181,13 +217,13 @@ class Encoder {
     }
     byte('T');
     byte(static_cast<uint8_t>(type));
-    byte(device);
-    byte(index);
+    byte(device.type);
+    byte(device.index);
     byte(strides);
     varint(dims);
-    for (size_t i = 0; i < dims; ++i) varint(static_cast<uint64_t>(at<int64_t>(data, i * 8)));
+    for (size_t i = 0; i < dims; ++i) varint(static_cast<uint64_t>(field_at<int64_t>(data, i * 8)));
     if (strides == kStridesFollow)
-      for (size_t i = 0; i < dims; ++i) zigzag(at<int64_t>(data, stride_offset + i * 8));
+      for (size_t i = 0; i < dims; ++i) zigzag(field_at<int64_t>(data, stride_offset + i * 8));
     return true;
   }
 
@@ -207,25 +243,43 @@ const ValueRow* find_values(unsigned version) noexcept {
 
 const char* name_of(const ValueRow& row) noexcept { return row.name; }
 
-size_t encode_inputs(const ValueRow& row, const void* values, size_t count, unsigned char* out) noexcept {
+size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,
+                     unsigned char* out) noexcept {
   Encoder encoder(row, out);
-  return encoder.inputs(values, count) ? encoder.size() : 0;
+  if (!encoder.inputs(values, count)) return 0;
+  if (keywords && !encoder.keywords(keywords, string_size)) return 0;
+  return encoder.size();
+}
+
+PlainTensor read_tensor(const ValueRow& row, const void* value) noexcept {
+  if (field_at<uint32_t>(value, 8) != kTensor) return {};
+  const char* sizes = field_at<const char*>(value, 0) + row.sizes;
+  const auto policy = field_at<uint8_t>(sizes, kPolicy);
+  if (!read_device(row, sizes).has || !has_plain_sizes(policy)) return {};
+  const auto dims = field_at<uint64_t>(sizes, kDims);
+  const char* data = dims <= kMaxInlineDims ? sizes + kInline : field_at<const char*>(sizes, kInline);
+  const auto* numbers = reinterpret_cast<const int64_t*>(data);
+  const bool has_strides = (policy & kPolicyBits) != kStridesElsewhere;
+  return {dims, numbers, has_strides ? numbers + (dims <= kMaxInlineDims ? kMaxInlineDims : dims) : nullptr,
+          field_at<uint16_t>(sizes, kType)};
 }
 
 const void* tensor_of(const ValueRow& row, const void* python_object) noexcept {
-  const auto first = at<uintptr_t>(python_object, 16);  // after PyObject: MaybeOwned's flag, or the pointer itself
-  const auto impl = first > 1 ? reinterpret_cast<const void*>(first) : at<const void*>(python_object, 24);
+  const auto first =
+      field_at<uintptr_t>(python_object, 16);  // after PyObject: MaybeOwned's flag, or the pointer itself
+  const auto impl = first > 1 ? reinterpret_cast<const void*>(first) : field_at<const void*>(python_object, 24);
   if (!impl || reinterpret_cast<uintptr_t>(impl) % alignof(void*) != 0) return nullptr;
   // The lowest bit says who owns whom (PyObjectSlot, 1.13 to 2.9).
-  const auto back = at<uintptr_t>(impl, row.sizes - sizeof(void*)) & ~uintptr_t{1};
+  const auto back = field_at<uintptr_t>(impl, row.sizes - sizeof(void*)) & ~uintptr_t{1};
   return back == reinterpret_cast<uintptr_t>(python_object) ? impl : nullptr;
 }
 
 const void* gradient_of(const ValueRow& row, const void* impl) noexcept {
   constexpr size_t kName = 8, kEmptyName = kName + 16, kGradient = 40;
-  const auto meta = at<const char*>(impl, row.refcounted + sizeof(void*));
-  if (!meta || at<const char*>(meta, kName) != meta + kEmptyName || at<uint64_t>(meta, kName + 8) != 0) return nullptr;
-  const auto gradient = at<const void*>(meta, kGradient);
+  const auto meta = field_at<const char*>(impl, row.refcounted + sizeof(void*));
+  if (!meta || field_at<const char*>(meta, kName) != meta + kEmptyName || field_at<uint64_t>(meta, kName + 8) != 0)
+    return nullptr;
+  const auto gradient = field_at<const void*>(meta, kGradient);
   if (!gradient) return nullptr;
   unsigned char probe[kMaxTensor];
   return encode_tensor(row, gradient, probe) != 0 && probe[0] != 'U' ? gradient : nullptr;

@@ -9,15 +9,21 @@
 //
 // Encoding of inputs, a string of bytes that is interned (operators with equal inputs share it), read by
 // formats/inputs.*:
-//     inputs  := arg*
-//     arg     := 'T' tensor | 'U' (undefined tensor) | 'X' type device (a tensor whose sizes must not be read:
-//     symbolic, nested, sparse ...)
-//              | '(' list | '[' list | 'I' zigzag | 'B' byte | 'D' 8 bytes | 'S' n bytes* | 'N' (None) | '?' (anything
-//              else) | '+' (more follow that were not kept)
-//     tensor  := type device flags n sizes* [strides*]           type: c10::ScalarType; device: c10::DeviceType, signed
-//     index list    := n arg*                                          '(' of tensors, '[' of anything else n, sizes,
-//     strides := varint, strides zigzag                flags: 0 strides follow, 1 left out as exactly contiguous, 2
-//     none (sparse)
+//
+//     inputs  := arg* keyword* ['+']              '+': more follow that were not kept
+//     arg     := 'T' tensor
+//              | 'U'                              undefined tensor
+//              | 'X' type device                  a tensor whose sizes must not be read: symbolic, nested ...
+//              | '(' n arg* | '[' n arg*          a list: '(' of tensors, '[' of anything else; ends early at '+'
+//              | 'I' zigzag | 'B' byte | 'D' 8 bytes | 'S' n bytes* | 'N' (None)
+//              | '?'                              anything else
+//     tensor  := type device strides n size* [stride*]
+//     device  := type index                       c10::DeviceType; index is signed
+//     type    := byte                             c10::ScalarType
+//     strides := byte                             0 they follow, 1 exactly contiguous, 2 none (sparse)
+//     keyword := 'K' n bytes* arg                 name and value; of values that are scalars, strings or lists of them
+//
+// n and size are varints, stride is a zigzag varint.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +39,26 @@ struct ValueRow;
 const ValueRow* find_values(unsigned version) noexcept;
 const char* name_of(const ValueRow& row) noexcept;
 
+inline constexpr size_t kValueSize = 16;    // sizeof(c10::IValue): payload, u32 tag
 inline constexpr size_t kMaxInputs = 2048;  // bytes of an encoding; what does not fit is cut, with '+'
 
-// Encodes `count` inputs at `values` (c10::IValue[]). The bytes written; 0 if one of them disproved the row: then it
-// must not be used again. Hot: no allocation, no lock, nothing of torch is called.
-size_t encode_inputs(const ValueRow& row, const void* values, size_t count, unsigned char* out) noexcept;
+// Encodes `count` inputs at `values` (c10::IValue[]), then what `keywords` (a std::unordered_map<std::string,
+// c10::IValue> whose strings have `string_size` bytes, or nullptr) holds. The bytes written; 0 if one of them disproved
+// the row: then it must not be used again. Hot: no allocation, no lock, nothing of torch is called.
+size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,
+                     unsigned char* out) noexcept;
+
+inline constexpr size_t kMapSize = 24;  // offset in the map of the number of its elements
+inline bool has_keywords(const void* map) noexcept { return field_at<size_t>(map, kMapSize) != 0; }
+
+// What the row says of a value, for torch_check.cpp.
+struct PlainTensor {
+  uint64_t dims = 0;
+  const int64_t* sizes = nullptr;    // nullptr: not a tensor, or one whose sizes must not be read
+  const int64_t* strides = nullptr;  // nullptr: it has none
+  int type = 0;                      // c10::ScalarType
+};
+PlainTensor read_tensor(const ValueRow& row, const void* value) noexcept;
 
 // ---- tensors that Python holds; with the GIL held, so that they stay
 //

@@ -1,0 +1,220 @@
+// From c10::IValue to the arguments of a trace: what torch_values.cpp encodes, formats/inputs.cpp reads.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/inputs.h"
+#include "tracer/torch_values.h"
+
+using namespace torchprof;
+using torch::find_values;
+
+namespace {
+
+struct Value {  // c10::IValue
+  uint64_t payload = 0;
+  uint32_t tag = 0;
+};
+static_assert(sizeof(Value) == torch::kValueSize);
+
+// What a version of torch makes of its values: numbers as in tracer/torch_values.cpp, typed a second time.
+struct Layout {
+  unsigned version;
+  size_t counted, sizes;
+  uint32_t boolean, string, list;
+  bool flag_first;
+};
+constexpr Layout k1_13{113, 24, 72, 8, 10, 12, true};
+constexpr Layout k2_1_a{201, 24, 72, 9, 11, 13, true};
+constexpr Layout k2_1_b{201, 24, 72, 9, 11, 13, false};
+constexpr Layout k2_6{206, 16, 64, 9, 11, 13, false};
+constexpr Layout k2_14{214, 16, 56, 10, 12, 14, false};
+
+class Maker {
+ public:
+  explicit Maker(const Layout& layout) : layout_(layout) {}
+
+  Value none() { return {0, 0}; }
+  Value integer(int64_t value) { return {static_cast<uint64_t>(value), 5}; }
+  Value boolean(bool value) { return {value, layout_.boolean}; }
+  Value real(double value) {
+    Value v{0, 3};
+    std::memcpy(&v.payload, &value, sizeof(value));
+    return v;
+  }
+  Value other() { return {0, 200}; }
+  Value string(const char* text) {
+    std::byte* object = room();
+    std::memcpy(object + layout_.counted, static_cast<const void*>(&text), sizeof(text));
+    return {pointer(object), layout_.string};
+  }
+  Value list(const std::vector<Value>& elements) {
+    std::byte* object = room();
+    const auto& kept = lists_.emplace_back(elements);
+    const Value* ends[] = {kept.data(), kept.data() + kept.size()};
+    std::memcpy(object + layout_.counted, static_cast<const void*>(ends), sizeof(ends));
+    return {pointer(object), layout_.list};
+  }
+  Value undefined() { return {pointer(room()), 1}; }
+  Value tensor(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, uint8_t policy = 0,
+               int64_t numel = -1) {
+    std::byte* object = room();
+    std::byte* at = object + layout_.sizes;
+    const uint64_t dims = sizes.size();
+    put(at, 0, dims);
+    auto& numbers = numbers_.emplace_back(sizes);
+    numbers.insert(numbers.end(), strides.begin(), strides.end());
+    if (dims <= 5) {
+      for (size_t i = 0; i < dims; ++i) {
+        put(at, 8 + i * 8, sizes[i]);
+        put(at, 48 + i * 8, strides[i]);
+      }
+    } else {
+      put(at, 8, numbers.data());
+    }
+    int64_t product = 1;
+    for (const int64_t size : sizes) product *= size;
+    put(at, 96, numel < 0 ? product : numel);
+    put(at, 104, uint16_t{6});  // float
+    const uint8_t device[2][3] = {{0, 255, 1}, {1, 0, 255}};
+    std::memcpy(at + 106, device[layout_.flag_first], 3);
+    put(at, 110, policy);
+    return {pointer(object), 1};
+  }
+
+ private:
+  template <class T>
+  void put(std::byte* at, size_t offset, T value) {
+    std::memcpy(at + offset, &value, sizeof(value));
+  }
+  static uint64_t pointer(std::byte* object) { return reinterpret_cast<uint64_t>(object); }
+  std::byte* room() { return objects_.emplace_back(256).data(); }
+
+  const Layout& layout_;
+  std::deque<std::vector<std::byte>> objects_;
+  std::deque<std::vector<Value>> lists_;
+  std::deque<std::vector<int64_t>> numbers_;
+};
+
+std::string encode(const Layout& layout, const std::vector<Value>& values, const void* keywords = nullptr) {
+  unsigned char out[torch::kMaxInputs];
+  const size_t size = torch::encode_inputs(*find_values(layout.version), values.data(), values.size(), keywords,
+                                           sizeof(std::string), out);
+  return {reinterpret_cast<char*>(out), size};
+}
+
+std::string json(const std::string& encoded) { return formats::inputs_json(encoded); }
+
+}  // namespace
+
+TEST_CASE("inputs read the same in the layout of every torch") {
+  for (const Layout& layout : {k1_13, k2_1_a, k2_1_b, k2_6, k2_14}) {
+    CAPTURE(layout.version);
+    Maker make(layout);
+    const auto t = make.tensor({2, 3}, {3, 1});
+    CHECK(json(encode(layout, {t, make.tensor({4, 5}, {1, 4}), make.undefined(), make.integer(-7), make.real(2.5),
+                               make.boolean(true), make.none(), make.string("sum"), make.other(),
+                               make.list({make.integer(1), make.integer(2)}), make.list({t, t})})) ==
+          R"(,"Input Dims":[[2,3],[4,5],[],[],[],[],[],[],[],[],[[2,3],[2,3]]])"
+          R"(,"Input Strides":[[3,1],[1,4],[],[],[],[],[],[],[],[],[[3,1],[3,1]]])"
+          R"(,"Input type":["float","float","","Scalar","Scalar","Scalar","","","","ScalarList","TensorList"])"
+          R"(,"Concrete Inputs":["","","","-7","2.5","True","","","","[1, 2]",""])");
+  }
+}
+
+TEST_CASE("a tensor of more than five dimensions keeps its sizes elsewhere") {
+  Maker make(k2_14);
+  const std::string text = json(encode(k2_14, {make.tensor({1, 2, 3, 4, 5, 6}, {720, 360, 120, 30, 6, 1})}));
+  CHECK(text.find(R"("Input Dims":[[1,2,3,4,5,6]],"Input Strides":[[720,360,120,30,6,1]])") != std::string::npos);
+}
+
+TEST_CASE("sizes that a tensor does not have itself are not read") {
+  Maker make(k2_6);
+  constexpr uint8_t kSparse = 0x04, kNested = 0x08, kSymbolic = 0x10;
+  CHECK(encode(k2_6, {make.tensor({2}, {1}, kNested, 99)})[0] == 'X');
+  CHECK(encode(k2_6, {make.tensor({2}, {1}, kSymbolic, 99)})[0] == 'X');
+  const std::string sparse = json(encode(k2_6, {make.tensor({2, 3}, {9, 9}, kSparse)}));
+  CHECK(sparse.find(R"("Input Dims":[[2,3]],"Input Strides":[[]])") != std::string::npos);
+}
+
+TEST_CASE("a tensor whose elements are not the product of its sizes disproves the row") {
+  Maker make(k2_6);
+  CHECK(encode(k2_6, {make.tensor({2, 3}, {3, 1}, 0, 7)}) == "");
+  CHECK(encode(k2_6, {make.integer(1), make.list({make.tensor({2, 3}, {3, 1}, 0, 5)})}) == "");
+  CHECK(encode(k1_13, {make.tensor({2, 3}, {3, 1})}) == "");  // laid out as in 2.6
+}
+
+TEST_CASE("a torch that is in no row has no values") {
+  for (const unsigned version : {0u, 112u, 114u, 215u, 300u}) CHECK(find_values(version) == nullptr);
+}
+
+TEST_CASE("keyword inputs become arguments of their own names") {
+  Maker make(k2_14);
+  const std::unordered_map<std::string, Value> map{
+      {"whole", make.real(1)},
+      {"stream", make.integer(7)},
+      {"text", make.string("a\"b")},
+      {"flag", make.boolean(false)},
+      {"endless", make.real(std::numeric_limits<double>::infinity())},
+      {"tensor", make.tensor({2}, {1})},
+      {"numbers", make.list({make.integer(1)})},
+      {"a name that is longer than what a string holds in itself", make.integer(1)},
+      {"texts", make.list({make.string("x"), make.string("y")})}};
+  const std::string text = json(encode(k2_14, {make.integer(3)}, &map));
+  CHECK(text.starts_with(R"(,"Input Dims":[[]],)"));
+  for (const char* member :
+       {R"(,"whole":1.0)", R"(,"stream":7)", R"(,"text":"a\"b")", R"(,"flag":false)", R"(,"endless":"inf")",
+        R"(,"a name that is longer than what a string holds in itself":1)", R"(,"texts":["x","y"])"})
+    CHECK_MESSAGE(text.find(member) != std::string::npos, text);
+  CHECK(text.find("tensor") == std::string::npos);
+  CHECK(text.find("numbers") == std::string::npos);
+}
+
+TEST_CASE("keyword inputs alone bring no lists of inputs, and an empty map none at all") {
+  Maker make(k2_14);
+  std::unordered_map<std::string, Value> map;
+  CHECK_FALSE(torch::has_keywords(&map));
+  map["grid"] = make.integer(3);
+  CHECK(torch::has_keywords(&map));
+  CHECK(json(encode(k2_14, {}, &map)) == R"(,"grid":3)");
+}
+
+TEST_CASE("what does not fit is cut, not spilled") {
+  Maker make(k2_14);
+  std::vector<Value> many(3000, make.integer(int64_t{1} << 60));
+  std::unordered_map<std::string, Value> map;
+  for (const auto& values :
+       {many, std::vector<Value>{make.list(many)}, std::vector<Value>(500, make.tensor({7, 8}, {8, 1}))}) {
+    const std::string encoded = encode(k2_14, values, &map);
+    CHECK(encoded.size() > 1900);
+    CHECK(encoded.size() <= torch::kMaxInputs);
+    CHECK(encoded.back() == '+');
+    CHECK(formats::decode_inputs(encoded).size() < values.size());
+  }
+  static const std::string long_text(5000, 'x');
+  for (int i = 0; i < 100; ++i) map["key " + std::to_string(i)] = make.string(long_text.c_str());
+  const std::string encoded = encode(k2_14, {}, &map);
+  CHECK(encoded.size() <= torch::kMaxInputs);
+  CHECK(formats::decode_keywords(encoded).size() >= 5);
+}
+
+TEST_CASE("hostile encodings give less, never more than they hold") {
+  Maker make(k2_14);
+  const std::unordered_map<std::string, Value> map{{"texts", make.list({make.string("x"), make.integer(2)})}};
+  const std::string whole = encode(k2_14, {make.tensor({2, 3}, {3, 1}), make.list({make.integer(4)})}, &map);
+  for (size_t n = 0; n <= whole.size(); ++n) {
+    const std::string cut = whole.substr(0, n);  // on the heap: a read past it is seen by the sanitizers
+    CHECK(formats::decode_inputs(cut).size() <= 2);
+    CHECK(formats::decode_keywords(cut).size() <= 1);
+    for (const char c : {'\xff', '(', '[', 'K', 'S'}) {
+      std::string spoilt = whole;
+      if (n < spoilt.size()) spoilt[n] = c;
+      CHECK(json(spoilt).size() < 100000);
+    }
+  }
+}
