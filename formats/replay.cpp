@@ -39,6 +39,9 @@ struct Thread {
     ObjectId object;
   };
   std::vector<OpenFrame> open_frames;  // when the PythonSync came; outermost first
+  // Spans that the next records state again (Restate), and the moments at which they began.
+  uint32_t stated_left = 0;
+  const uint64_t* stated_begins = nullptr;
 };
 
 // Of byte counts, which may be any.
@@ -86,6 +89,7 @@ class Replay::Impl {
   bool is_mapping(const Memory& memory);
   uint64_t cpu_total(const Memory& memory);
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
+  void restate(Thread& thread, const Restate& restate, RecordHeader header);
   void end_thread(Thread& thread, int64_t t);
   void finish(Thread& thread, int64_t t);
 
@@ -144,7 +148,17 @@ ReplayStats Replay::Impl::run(Sink& sink) {
 void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
   if (!thread.begun) [[unlikely]]
     begin_thread(thread, t);
-  thread.last = t;
+  if (record.kind() == Kind::Restate) return restate(thread, record.as<Restate>(), record.header());
+  const bool is_stated = thread.stated_left > 0;
+  if (is_stated) {
+    --thread.stated_left;
+    // What the chunk before this one says is known from there.
+    const Ticks begin{*thread.stated_begins++};
+    if (thread.cursor.is_next()) return;
+    t = std::max(thread.last, to_ns(begin));
+  } else {
+    thread.last = t;
+  }
   if (thread.restating && record.kind() != Kind::PythonFrame) [[unlikely]]
     end_restating(thread);
   switch (record.kind()) {
@@ -155,7 +169,7 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
     case Kind::PythonFrame: {
       const auto& r = record.as<PythonFrame>();
       if (thread.restating && is_still_open(thread, r)) return;
-      return begin_python(thread, r.function, r.object, true, t);
+      return begin_python(thread, r.function, r.object, !is_stated, t);
     }
     case Kind::PythonEnd:
       return end_python(thread, record.as<PythonEnd>().function, t);
@@ -563,6 +577,16 @@ void Replay::Impl::link(const Thread& thread, uint32_t row, const Span& span) {
   } else if (!thread.track->torch_threads.empty()) {
     forward_backward_.forward_ended(thread.track->torch_threads.back(), span.sequence, {span.begin, row});
   }
+}
+
+// After a gap all that is known of the thread is what its chunk says at its beginning; what was open before the gap
+// ends with the last that was seen of it.
+void Replay::Impl::restate(Thread& thread, const Restate& restate, RecordHeader header) {
+  thread.stated_left = restate.count_of(header);
+  thread.stated_begins = restate.begins();
+  if (thread.cursor.is_next()) return;
+  stats_.lost_ends += static_cast<uint64_t>(thread.stack.size());
+  end_thread(thread, thread.last);
 }
 
 // ---- ends ------------------------------------------------------------------------------------------------

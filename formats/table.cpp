@@ -353,6 +353,9 @@ std::vector<std::string> notes_of(const Trace& trace) {
       if (s.state == SourceState::kOn) continue;
       add(printable(s.name) + (s.state == SourceState::kFailed ? " failed: " : " off: ") + printable(s.detail), p.pid);
     }
+    if (p.recycled_bytes != 0)
+      add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were let go (--keep last)",
+          p.pid);
     for (size_t i = 0; i < p.lost.size(); ++i) {
       if (p.lost[i] != 0) add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
     }

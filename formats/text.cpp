@@ -1,6 +1,8 @@
 #include "formats/text.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace torchprof::formats {
@@ -48,6 +50,16 @@ std::string shorten(std::string_view utf8, size_t width) {
   return std::string(utf8.substr(0, offset_of(utf8, head)))
       .append(kDots)
       .append(utf8.substr(offset_of(utf8, all - (kept - head))));
+}
+
+std::string bytes_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+  char text[32];
+  snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
 }
 
 }  // namespace torchprof::formats

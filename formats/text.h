@@ -1,6 +1,7 @@
 // Bytes of a program -> text that readers accept.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,5 +18,8 @@ size_t columns(std::string_view utf8);
 
 // At most `width` columns; a text that is longer loses its middle: "torch/nn/mod...py(12): forward".
 std::string shorten(std::string_view utf8, size_t width);
+
+// "3.2 GiB"
+std::string bytes_text(uint64_t bytes);
 
 }  // namespace torchprof::formats

@@ -87,6 +87,7 @@ class Loader {
     p_.clean_exit = h.clean_exit.load(std::memory_order_relaxed) == 1;
     for (size_t i = 0; i < p_.lost.size(); ++i) p_.lost[i] = h.lost[i].load(std::memory_order_relaxed);
     p_.damage = spool_.damage();
+    p_.recycled_bytes = h.recycled.load(std::memory_order_relaxed) * h.chunk_size;
     for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
   }
 
@@ -100,7 +101,16 @@ class Loader {
     RecordCursor cursor(chunk.records);
     RecordView record;
     uint64_t last = 0;
+    uint32_t restated = 0;  // records of other chunks that come again
     while (cursor.next(record)) {
+      if (record.kind() == Kind::Restate) {
+        restated = record.as<Restate>().count_of(record.header());
+        continue;
+      }
+      if (restated > 0) {
+        --restated;
+        continue;
+      }
       last = std::max(last, record.header().time());
       if (is_definition(record.kind())) {
         define(record);

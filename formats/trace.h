@@ -81,6 +81,7 @@ struct Process {
   std::vector<Meta> metadata;
   Losses lost{};
   Damage damage;
+  uint64_t recycled_bytes = 0;  // of the oldest events, let go on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
 

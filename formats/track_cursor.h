@@ -16,6 +16,9 @@ class TrackCursor {
   bool done() const { return done_; }
   Ticks time() const { return time_; }
   const RecordView& record() const { return record_; }
+  const ClockSample& base() const { return base_; }
+  // The chunk of this record follows the one before it: nothing between them was recycled or is damaged.
+  bool is_next() const { return is_next_; }
 
   void advance() {
     while (!cursor_ || !cursor_->next(record_)) {
@@ -26,6 +29,8 @@ class TrackCursor {
       }
       const ChunkView& chunk = spool_->chunks()[track_->chunks[next_++]];
       base_ = chunk.base;
+      is_next_ = chunk.sequence == sequence_;
+      sequence_ = chunk.sequence + 1;
       cursor_.emplace(chunk.records);
     }
     // A track is in time order; where damage or a clock that stepped says otherwise, time stands still.
@@ -40,6 +45,8 @@ class TrackCursor {
   ClockSample base_{};
   RecordView record_;
   Ticks time_{};
+  uint32_t sequence_ = 0;  // of the next chunk, if none is missing
+  bool is_next_ = true;
   bool done_ = false;
 };
 

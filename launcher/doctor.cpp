@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "formats/error.h"
+#include "formats/text.h"
 #include "formats/trace.h"
 #include "launcher/environment.h"
 #include "launcher/run_dir.h"
@@ -133,8 +134,8 @@ bool describe_output(const Config& config) {
   const bool is_writable = access(place.c_str(), W_OK | X_OK) == 0 && statvfs(place.c_str(), &room) == 0;
   const unsigned long long free = room.f_bavail * room.f_frsize;
   if (is_writable && free > 0) {
-    line("output", place.string() + ", " + bytes_text(free) + " free; each process may write " +
-                       bytes_text(config.max_size) + " (--max-size)");
+    line("output", place.string() + ", " + formats::bytes_text(free) + " free; each process may write " +
+                       formats::bytes_text(config.max_size) + " (--max-size)");
     return true;
   }
   line("output", place.string() + ": " + (is_writable ? "nothing can be stored there" : std::strerror(errno)) +

@@ -50,6 +50,7 @@ Info process_info(const formats::Process& process) {
   for (const formats::Blind& blind : process.blind)
     out["blind"].push_back(
         {{"by", blind.by}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / kNsPerSecond}});
+  if (process.recycled_bytes != 0) out["recycled_bytes"] = process.recycled_bytes;
   if (process.damage) out["dropped_bytes"] = process.damage.bytes;
   return out;
 }

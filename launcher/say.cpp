@@ -35,14 +35,4 @@ void say(std::string_view text) {
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
 
-std::string bytes_text(unsigned long long bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
-  char text[32];
-  snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
-}
-
 }  // namespace torchprof::launcher

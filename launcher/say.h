@@ -17,7 +17,4 @@ void set_quiet(bool quiet);
 // The bytes that say() would write.
 std::string as_lines(std::string_view text);
 
-// "3.2 GiB"
-std::string bytes_text(unsigned long long bytes);
-
 }  // namespace torchprof::launcher

@@ -182,7 +182,7 @@ class Progress {
       std::error_code ignored;
       if (at->is_regular_file(ignored)) written += at->file_size(ignored);
     }
-    put("\r\033[Ktorchprof: writing the trace, " + bytes_text(written) + " so far");
+    put("\r\033[Ktorchprof: writing the trace, " + formats::bytes_text(written) + " so far");
     was_shown_ = true;
   }
 

@@ -29,7 +29,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
-     "at the size limit: stop, or recycle the oldest; this version: first [first]"},
+     "at the size limit: stop, or recycle the oldest, so that the last part of the run is kept [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
      "what is written at the end: kineto, table, none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
@@ -186,13 +186,8 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       return choose(kPythonLevels, value, shown_as, config.python, error);
     case kNvtx:
       return choose(kNvtxModes, value, shown_as, config.nvtx, error);
-    case kKeep: {
-      Keep keep = config.keep;
-      if (!choose(kKeeps, value, shown_as, keep, error)) return false;
-      if (keep == Keep::kLast) return fail(error, "%s: 'last' is not there yet in this version: first", shown_as);
-      config.keep = keep;
-      return true;
-    }
+    case kKeep:
+      return choose(kKeeps, value, shown_as, config.keep, error);
     case kMaxSize: {
       uint64_t size = 0;
       if (!parse_size(value, size))

@@ -67,7 +67,8 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(68, Memory, 48)          \
   X(69, OutOfMemory, 48)     \
   X(71, AllocationSite, 16)  \
-  X(96, ThreadEnd, 8)
+  X(96, ThreadEnd, 8)        \
+  X(97, Restate, 16)
 
 enum class Kind : uint8_t {
 #define X(number, name, size) name = number,
@@ -389,6 +390,22 @@ struct OpEndHere {  // ends the innermost open operator of this thread whose key
 
 struct ThreadEnd {  // the thread is ending: nothing of it stays open
   RecordHeader header;
+};
+
+// At the beginning of a chunk whose predecessors may be gone: the `count` records that follow say what was open on the
+// thread by then, outermost first, as PythonFrame, CCallBegin and OpBegin. Behind the fixed part stand the moments, in
+// ticks, at which each began. With the chunk before it at hand all of this is known.
+struct Restate {
+  RecordHeader header;
+  uint32_t count;
+  uint32_t pad;
+
+  const uint64_t* begins() const { return reinterpret_cast<const uint64_t*>(this + 1); }
+  // As far as the record has room for their moments.
+  uint32_t count_of(RecordHeader its) const {
+    const uint64_t room = its.words() - sizeof(Restate) / 8;
+    return count < room ? count : static_cast<uint32_t>(room);
+  }
 };
 
 #define X(number, name, size)                                                       \

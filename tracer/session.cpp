@@ -205,7 +205,7 @@ bool copy_inherited(int parent_file) noexcept {
     if (is_newest)
       r.definitions = {copy, from.sequence, bytes, copy->offset, {}};
     else
-      SpoolWriter::release(copy);
+      r.spool.release(copy);
     offset = header.previous;
   }
   return true;
@@ -215,7 +215,7 @@ bool open_spool_locked() noexcept {
   Recorder& r = recorder();
   if (r.state.load(std::memory_order_relaxed) != State::kArmed) return r.spool.is_open();
   const int parent_file = r.inherits ? r.spool.file() : -1;  // the child's own descriptor of the parent's file
-  const bool opened = r.spool.open(r.directory, r.config.max_size, detail::g_clock, r.forked_from);
+  const bool opened = r.spool.open(r.directory, r.config.max_size, r.config.keep, detail::g_clock, r.forked_from);
   if (!opened) {
     if (parent_file >= 0) close(parent_file);
     stop(State::kFailed);
@@ -252,8 +252,10 @@ void on_thread_end(void* value) noexcept {
   if (buffer != t_buffer) return;
   if (detail::g_live.load(std::memory_order_relaxed) && buffer->append<ThreadEnd>(now())) buffer->commit();
   t_buffer = nullptr;  // an event in a later destructor begins a new track
-  if (buffer->chunk) SpoolWriter::release(buffer->chunk);
-  SpoolWriter::release(buffer->run);
+  SpoolWriter& spool = recorder().spool;
+  if (buffer->chunk) spool.release(buffer->chunk);
+  spool.release(buffer->run);
+  if (buffer->open) munmap(buffer->open, sizeof(OpenSpans));
   munmap(buffer, sizeof(ThreadBuffer));
 }
 
@@ -277,6 +279,37 @@ void after_fork_in_child() noexcept {
   r.next_track.store(0, std::memory_order_relaxed);
   r.state.store(State::kArmed, std::memory_order_relaxed);
 }
+
+// What is open on the thread once its chunk is full, so that the next one can begin with it.
+void fold_chunk(ThreadBuffer& buffer) noexcept {
+  if (!buffer.open) {
+    void* memory = mmap(nullptr, sizeof(OpenSpans), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    buffer.open = new (memory) OpenSpans;
+  }
+  const std::byte* records = reinterpret_cast<std::byte*>(buffer.chunk) + sizeof(ChunkHeader);
+  buffer.open->fold({records, buffer.next}, buffer.chunk->base, true);
+}
+
+void restate(ThreadBuffer& buffer) noexcept {
+  const auto spans = buffer.open->spans();
+  const Restate head{RecordHeader::make(Kind::Restate, sizeof(Restate) / 8 + spans.size(), 0),
+                     static_cast<uint32_t>(spans.size()), 0};
+  memcpy(buffer.next, &head, sizeof(head));
+  buffer.next += sizeof(head);
+  for (const OpenSpans::Span& span : spans) {
+    memcpy(buffer.next, &span.begin.value, sizeof(uint64_t));
+    buffer.next += sizeof(uint64_t);
+  }
+  for (const OpenSpans::Span& span : spans) {
+    buffer.next += OpenSpans::write(span, buffer.next);
+    if (span.kind == Kind::OpBegin) buffer.last_op = {span.op.handle, span.op.sequence};
+  }
+  buffer.pending = 0;
+  buffer.commit();
+}
+static_assert(sizeof(Restate) + OpenSpans::kMost * (sizeof(uint64_t) + kMaxExpanded) < kChunkCapacity / 2);
+static_assert(sizeof(Restate) / 8 + OpenSpans::kMost <= RecordHeader::kMaxWords);
 
 void* new_buffer_memory() noexcept {
   void* memory = mmap(nullptr, sizeof(ThreadBuffer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -421,6 +454,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   const KeepErrno keep;
   session::Recorder& r = session::recorder();
   if (!r.spool.is_open() || !session::is_our_process()) return false;
+  if (r.config.keep == Keep::kLast && chunk) session::fold_chunk(*this);
   ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run);
   if (!fresh) {
     session::stop(session::State::kStopped);
@@ -433,6 +467,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   has_total = false;
   next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
   end = reinterpret_cast<std::byte*>(fresh) + kChunkSize;
+  if (open) session::restate(*this);
   char current[16];
   session::read_thread_name(current);
   if (strcmp(current, name) != 0) {

@@ -18,6 +18,10 @@
 //                 any case.
 //   records       the owner of the chunk alone.
 //
+// With --keep last a full spool gives the chunk of events that was completed first to whoever needs one: `magic` is
+// taken away before anything else is written. A track's chunks then begin anywhere and may have gaps; each begins with
+// what was open (record.h, Restate). Definitions are never recycled.
+//
 // Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up
 // to `committed` in every chunk. Only the machine's own death can lose pages.
 #pragma once
@@ -74,6 +78,7 @@ struct FileHeader {
   char forked_from[256];  // file name of the parent's spool, empty if this process was not forked from a traced one
   std::atomic<uint64_t>
       stop_ticks;  // capture stopped for good here (size limit, full disk): what was open ends here; 0: it did not
+  std::atomic<uint64_t> recycled;  // chunks of events whose room was given to later ones (--keep last)
 };
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
 static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
@@ -87,7 +92,7 @@ struct ChunkHeader {
   TrackId track;                    // none for definitions
   uint32_t sequence;                // chunks of a track, and those of the definitions, count from 0 in time order
   std::atomic<uint32_t> committed;  // bytes of whole records after this header
-  uint32_t generation;              // times that these bytes were recycled; 0 until there is a flight recorder
+  uint32_t generation;              // times that these bytes were recycled (--keep last)
   ClockSample base;                 // record times count from base.ticks
   uint64_t offset;                  // of this chunk in the file
   uint64_t previous;  // offset of the chunk of this track (or of the definitions) before this one; 0: none

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tracer/record.h"
+#include "tracer/record_cursor.h"
 #include "tracer/spool.h"
 
 namespace torchprof {
@@ -40,47 +41,6 @@ struct ChunkView {
   uint32_t sequence;
   ClockSample base;
   std::span<const std::byte> records;  // 8-byte aligned; cut down to what the file really holds
-};
-
-// One whole record: `fixed_size(kind)` bytes at least are there. Short records are seen in their long form.
-class RecordView {
- public:
-  RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data()); }
-  Kind kind() const { return header().kind(); }
-  Ticks time(const ClockSample& base) const { return {base.ticks.value + header().time()}; }
-  template <class R>
-  const R& as() const {  // only if kind() is that of R
-    return *reinterpret_cast<const R*>(data());
-  }
-  // What follows an ObjectDetailDef, likewise.
-  std::string_view detail(bool& whole) const;
-  // The text of a StringDef; cut to the record if `length` says more (then `whole` is false).
-  std::string_view text(bool& whole) const;
-
- private:
-  friend class RecordCursor;
-  const std::byte* data() const { return data_ != nullptr ? data_ : expanded_; }
-  const std::byte* data_ = nullptr;  // in the mapping; nullptr: a short record, expanded here
-  alignas(8) std::byte expanded_[kMaxExpanded] = {};
-};
-
-// Walks the whole records of one chunk.
-class RecordCursor {
- public:
-  explicit RecordCursor(std::span<const std::byte> records) : at_(records.data()), end_(at_ + records.size()) {}
-  // False at the end or at damage. Records of unknown kinds are passed over.
-  bool next(RecordView& record);
-  uint64_t dropped_bytes() const { return dropped_; }  // after next() returned false: what damage cost
-  uint64_t unknown_records() const { return unknown_; }
-
- private:
-  void remember(const RecordView& record);
-
-  LastOp last_op_;
-  const std::byte* at_;
-  const std::byte* end_;
-  uint64_t dropped_ = 0;
-  uint64_t unknown_ = 0;
 };
 
 class SpoolReader {

@@ -88,9 +88,8 @@ int move_away(int fd) noexcept {
   return fd;
 }
 
-// The caller owns these bytes of the file alone, and nothing has been recorded in them.
+// The caller owns these bytes of the file alone.
 void* map(int fd, uint64_t offset, size_t size) noexcept {
-  if (!write_zeros(fd, offset, size)) return nullptr;
   void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (p == MAP_FAILED) return nullptr;
   // One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever.
@@ -98,9 +97,49 @@ void* map(int fd, uint64_t offset, size_t size) noexcept {
   return p;
 }
 
+// Bytes in which nothing has been recorded.
+void* map_new(int fd, uint64_t offset, size_t size) noexcept {
+  return write_zeros(fd, offset, size) ? map(fd, offset, size) : nullptr;
+}
+
+class Locked {
+ public:
+  explicit Locked(pthread_mutex_t& lock) noexcept : lock_(lock) { pthread_mutex_lock(&lock_); }
+  ~Locked() { pthread_mutex_unlock(&lock_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  pthread_mutex_t& lock_;
+};
+
 }  // namespace
 
-bool SpoolWriter::open(const char* directory, uint64_t max_size, ClockSource clock, const char* forked_from) noexcept {
+bool Completed::prepare(uint64_t capacity) noexcept {
+  void* memory = mmap(nullptr, capacity * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  offsets_ = static_cast<uint64_t*>(memory);
+  capacity_ = capacity;
+  return true;
+}
+
+void Completed::push(uint64_t offset) noexcept {
+  const Locked lock(lock_);
+  if (count_ < capacity_) offsets_[(first_ + count_++) % capacity_] = offset;
+}
+
+bool Completed::pop(uint64_t& offset) noexcept {
+  const Locked lock(lock_);
+  if (count_ == 0) return false;
+  offset = offsets_[first_];
+  first_ = (first_ + 1) % capacity_;
+  --count_;
+  return true;
+}
+
+bool SpoolWriter::open(const char* directory, uint64_t max_size, Keep keep, ClockSource clock,
+                       const char* forked_from) noexcept {
   char host[64] = "";
   if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
   const ClockSample start = clock::sample(clock);
@@ -121,10 +160,12 @@ bool SpoolWriter::open(const char* directory, uint64_t max_size, ClockSource clo
   fd = move_away(fd);
   clock_ = clock;
   max_size_ = max_size;
+  // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
+  keep_ = keep == Keep::kLast && completed_.prepare(max_size / kChunkSize + 1024) ? keep : Keep::kFirst;
   next_.store(kFileHeaderSize, std::memory_order_relaxed);
   reserved_.store(0, std::memory_order_relaxed);
   struct stat status {};
-  void* page = fstat(fd, &status) == 0 && reserve(fd, kFileHeaderSize) ? map(fd, 0, kFileHeaderSize) : nullptr;
+  void* page = fstat(fd, &status) == 0 && reserve(fd, kFileHeaderSize) ? map_new(fd, 0, kFileHeaderSize) : nullptr;
   if (!page) {
     fail();
     unlink(path_);
@@ -185,24 +226,38 @@ bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
 }
 
 // Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
-uint64_t SpoolWriter::limit() const noexcept {
+uint64_t file_limit() noexcept {
   rlimit size{};
-  if (getrlimit(RLIMIT_FSIZE, &size) != 0 || size.rlim_cur == RLIM_INFINITY) return max_size_;
-  return std::min<uint64_t>(max_size_, size.rlim_cur);
+  return getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
+}
+
+uint64_t SpoolWriter::limit() const noexcept { return std::min<uint64_t>(max_size_, file_limit()); }
+
+uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
+  uint64_t offset = next_.load(std::memory_order_relaxed);
+  do {
+    if (offset + size > limit) return 0;
+  } while (!next_.compare_exchange_weak(offset, offset + size, std::memory_order_relaxed));
+  return offset;
 }
 
 bool SpoolWriter::map_run(ChunkRun& run, uint32_t chunks) noexcept {
-  const uint64_t size = uint64_t{chunks} * kChunkSize;
-  const uint64_t offset = next_.fetch_add(size, std::memory_order_relaxed);
-  if (offset + size > limit()) {
-    next_.fetch_sub(size, std::memory_order_relaxed);
-    if (chunks > 1) return map_run(run, 1);
-    lost(LossCause::kSizeLimit);
-    warn_once(Cause::kSizeLimit, "process %d reached %s (%llu MiB): capture stops here, what was recorded is kept",
-              static_cast<int>(getpid()), limit() < max_size_ ? "the limit of file sizes, ulimit -f" : "--max-size",
-              static_cast<unsigned long long>(limit() >> 20));
-    return false;
+  for (; chunks > 0; chunks /= 2)
+    if (const uint64_t offset = take(uint64_t{chunks} * kChunkSize, limit())) return map_at(run, offset, chunks);
+  if (keep_ == Keep::kLast) {
+    if (recycle(run)) return true;
+    // Every chunk belongs to a thread that still writes into it: one that has none goes beyond the limit.
+    if (const uint64_t offset = take(kChunkSize, file_limit())) return map_at(run, offset, 1);
   }
+  lost(LossCause::kSizeLimit);
+  warn_once(Cause::kSizeLimit, "process %d reached %s (%llu MiB): capture stops here, what was recorded is kept",
+            static_cast<int>(getpid()), limit() < max_size_ ? "the limit of file sizes, ulimit -f" : "--max-size",
+            static_cast<unsigned long long>(limit() >> 20));
+  return false;
+}
+
+bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept {
+  const uint64_t size = uint64_t{chunks} * kChunkSize;
   const int fd = file();
   if (fd < 0 || !reserve(fd, offset + size)) {
     lost(LossCause::kDiskFull);
@@ -211,7 +266,7 @@ bool SpoolWriter::map_run(ChunkRun& run, uint32_t chunks) noexcept {
               strerror(errno));
     return false;
   }
-  void* memory = map(fd, offset, size);
+  void* memory = map_new(fd, offset, size);
   if (!memory) {
     lost(errno == ENOSPC ? LossCause::kDiskFull : LossCause::kNoMemory);
     warn_once(Cause::kMapping, "cannot write to the spool: %s; capture stops here, what was recorded is kept",
@@ -222,6 +277,20 @@ bool SpoolWriter::map_run(ChunkRun& run, uint32_t chunks) noexcept {
   return true;
 }
 
+bool SpoolWriter::recycle(ChunkRun& run) noexcept {
+  uint64_t offset = 0;
+  if (!completed_.pop(offset)) return false;
+  const int fd = file();
+  void* memory = fd < 0 ? nullptr : map(fd, offset, kChunkSize);
+  if (!memory) return false;
+  // First of all: from here on a reader passes over it, whenever we die.
+  static_cast<ChunkHeader*>(memory)->magic.store(0, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  header_->recycled.fetch_add(1, std::memory_order_relaxed);
+  run = {static_cast<std::byte*>(memory), offset, 1};
+  return true;
+}
+
 ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                                 ChunkRun& run) noexcept {
   const bool is_busy = kind == ChunkKind::kEvents && sequence > 0;
@@ -229,7 +298,12 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   std::byte* memory = run.at;
   const uint64_t offset = run.offset;
   run = {run.at + kChunkSize, run.offset + kChunkSize, run.left - 1};
+  // A new one is all zeros.
+  const uint32_t generation = reinterpret_cast<const ChunkHeader*>(memory)->offset == offset
+                                  ? reinterpret_cast<const ChunkHeader*>(memory)->generation + 1
+                                  : 0;
   auto* chunk = new (memory) ChunkHeader{};
+  chunk->generation = generation;
   chunk->kind = kind;
   chunk->track = track;
   chunk->sequence = sequence;
@@ -253,10 +327,15 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   return chunk;
 }
 
-void SpoolWriter::release(ChunkHeader* chunk) noexcept { munmap(chunk, kChunkSize); }
+void SpoolWriter::release(ChunkHeader* chunk) noexcept {
+  if (keep_ == Keep::kLast && chunk->kind == ChunkKind::kEvents) completed_.push(chunk->offset);
+  munmap(chunk, kChunkSize);
+}
 
 void SpoolWriter::release(ChunkRun& run) noexcept {
   if (run.left > 0) munmap(run.at, uint64_t{run.left} * kChunkSize);
+  for (uint32_t i = 0; i < run.left && keep_ == Keep::kLast; ++i)
+    completed_.push(run.offset + uint64_t{i} * kChunkSize);
   run = {};
 }
 

@@ -7,10 +7,13 @@
 // disk is an error here and never a SIGBUS in the program.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <climits>
 
 #include "tracer/clock.h"
+#include "tracer/config.h"
 #include "tracer/spool.h"
 
 namespace torchprof {
@@ -23,23 +26,41 @@ struct ChunkRun {
   uint32_t left = 0;    // chunks
 };
 
+// Offsets of the event chunks that are complete, in the order in which they were completed. Any thread; a lock is held
+// for a few instructions.
+class Completed {
+ public:
+  bool prepare(uint64_t capacity) noexcept;
+  void push(uint64_t offset) noexcept;
+  bool pop(uint64_t& offset) noexcept;  // the first
+  // In a forked child: another thread of the parent may have held the lock.
+  void abandon() noexcept { *this = Completed{}; }
+
+ private:
+  pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
+  uint64_t* offsets_ = nullptr;  // a ring
+  uint64_t capacity_ = 0;
+  uint64_t first_ = 0;
+  uint64_t count_ = 0;
+};
+
 class SpoolWriter {
  public:
   static constexpr size_t kNameSize = 256;
 
   // Creates `directory` and its parents if need be and the file in it. `forked_from`: the parent's spool file name, or
   // "".
-  bool open(const char* directory, uint64_t max_size, ClockSource clock, const char* forked_from) noexcept;
+  bool open(const char* directory, uint64_t max_size, Keep keep, ClockSource clock, const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
 
   // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line
   // say why. `previous`: the owner's chunk before this one, or nullptr; it is released. `run`: the owner's.
   ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                      ChunkRun& run) noexcept;
-  // Unmaps a chunk that its owner is done with. The bytes stay in the file.
-  static void release(ChunkHeader* chunk) noexcept;
-  // Unmaps what a run has left. The reader passes over chunks that nobody used.
-  static void release(ChunkRun& run) noexcept;
+  // Unmaps a chunk that its owner is done with. The bytes stay in the file; with Keep::kLast until they are the oldest.
+  void release(ChunkHeader* chunk) noexcept;
+  // The same for what a run has left. The reader passes over chunks that nobody used.
+  void release(ChunkRun& run) noexcept;
 
   void lost(LossCause cause) noexcept {
     header_->lost[static_cast<size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
@@ -51,7 +72,10 @@ class SpoolWriter {
 
   // In a forked child: forgets the parent's mappings without touching them. file() stays the parent's until the next
   // open().
-  void abandon() noexcept { header_ = nullptr; }
+  void abandon() noexcept {
+    header_ = nullptr;
+    completed_.abandon();
+  }
 
   // The file, wherever it is open; -1 if it cannot be had any more.
   int file() noexcept;
@@ -61,7 +85,10 @@ class SpoolWriter {
  private:
   uint64_t limit() const noexcept;
   bool reserve(int fd, uint64_t end) noexcept;
+  uint64_t take(uint64_t size, uint64_t limit) noexcept;  // of the file; the offset, 0 if it would pass the limit
   bool map_run(ChunkRun& run, uint32_t chunks) noexcept;
+  bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
+  bool recycle(ChunkRun& run) noexcept;
 
   // Programs close descriptors that they did not open (daemons, closefrom): before each use file() checks that this one
   // is still ours.
@@ -72,6 +99,8 @@ class SpoolWriter {
   ClockSource clock_ = ClockSource::kMonotonic;
   FileHeader* header_ = nullptr;
   uint64_t max_size_ = 0;
+  Keep keep_ = Keep::kFirst;
+  Completed completed_;
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
   std::atomic<uint64_t> reserved_{0};            // bytes of the file that have blocks
   char name_[kNameSize] = "";

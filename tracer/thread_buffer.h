@@ -13,6 +13,7 @@
 
 #include "tracer/clock.h"
 #include "tracer/ids.h"
+#include "tracer/open_spans.h"
 #include "tracer/record.h"
 #include "tracer/spool.h"
 #include "tracer/spool_writer.h"
@@ -31,9 +32,10 @@ struct ThreadBuffer {
   uint32_t pending = 0;       // bytes of the record that append() began
   uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch_ops)
   char name[16] = "";
-  LastOp last_op;          // of this chunk (torch_ops)
-  bool has_total = false;  // this chunk has a Memory record with totals (torch_memory)
-  ChunkRun run;            // mapped ahead
+  LastOp last_op;             // of this chunk (torch_ops)
+  bool has_total = false;     // this chunk has a Memory record with totals (torch_memory)
+  ChunkRun run;               // mapped ahead
+  OpenSpans* open = nullptr;  // at the end of the chunk before this one; with --keep last (session)
 
   struct Name {  // session::intern_from, intern_overload
     const char* place = nullptr;

@@ -133,7 +133,6 @@ TEST_CASE("a bad value leaves the configuration as it was and says what is allow
       {{"--python", ""}, "--python: '' is not allowed: off, modules, functions or calls"},
       {{"--ops", "ON"}, "--ops: 'ON' is not allowed: off or on"},
       {{"--nvtx", "emits"}, "--nvtx: 'emits' is not allowed: off, on or emit"},
-      {{"--keep", "last"}, "--keep: 'last' is not there yet in this version: first"},
       {{"--quiet", "on"}, "--quiet: 'on' is not allowed: 0 or 1"},
       {{"--output", ""}, "--output: the run directory needs a name"},
       {{"--format", ""}, "--format: '' is not a format of this version: kineto, table or none"},

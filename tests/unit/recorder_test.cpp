@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tracer/session.h"
@@ -229,6 +231,57 @@ TEST_CASE("at the size limit capture stops, and what was recorded stays") {
   CHECK(spool.names.at("many") > 10000);
   CHECK(spool.reader->header().lost[static_cast<size_t>(LossCause::kSizeLimit)] > 0);
   CHECK(spool.reader->header().stop_ticks > 0);
+}
+
+TEST_CASE("a flight recorder keeps the last part of every thread, within its size") {
+  const Directory directory;
+  Config config;
+  config.max_size = kMinMaxSize;
+  config.keep = Keep::kLast;
+  constexpr uint64_t kOps = 50000, kThreads = 4;
+  const int status = in_session(
+      directory.path(),
+      [] {
+        std::vector<std::thread> threads;
+        std::barrier together(kThreads);
+        for (uint64_t t = 0; t < kThreads; ++t)
+          threads.emplace_back([&together] {
+            OpBegin* open = session::current_buffer()->append<OpBegin>(session::now());
+            open->name = session::intern("open all the time");
+            open->key = kOps + 1;
+            session::current_buffer()->commit();
+            for (uint64_t i = 0; i < kOps; ++i) {
+              if (i % 1000 == 0) together.arrive_and_wait();
+              record_op(i + 1 == kOps ? "the last" : "many", i);
+            }
+          });
+        for (std::thread& thread : threads) thread.join();
+        if (session::state() != session::State::kCapturing) _exit(1);
+      },
+      config);
+  REQUIRE(status == 0);
+  const fs::path file = spools(directory.path())[0];
+  const Spool spool(file);
+  CHECK(fs::file_size(file) <= kMinMaxSize + kThreads * kChunkSize);
+  CHECK(spool.names.at("the last") == kThreads);
+  CHECK(spool.names.at("many") < kThreads * kOps / 2);
+  CHECK(spool.undefined == 0);
+  CHECK(spool.backwards == 0);
+  CHECK(spool.reader->header().recycled > 0);
+  CHECK(spool.reader->header().stop_ticks == 0);
+  // Whatever chunk of a thread is its first now says what was open.
+  std::map<uint32_t, bool> seen;
+  for (const ChunkView& chunk : spool.reader->chunks()) {
+    if (chunk.kind != ChunkKind::kEvents || std::exchange(seen[chunk.track.value], true)) continue;
+    RecordCursor cursor(chunk.records);
+    RecordView record;
+    REQUIRE(cursor.next(record));
+    REQUIRE(record.kind() == Kind::Restate);
+    CHECK(record.as<Restate>().count >= 1);
+    REQUIRE(cursor.next(record));
+    CHECK(record.as<OpBegin>().key == kOps + 1);
+  }
+  CHECK(seen.size() == kThreads);
 }
 
 TEST_CASE("a program that closes every descriptor loses nothing") {

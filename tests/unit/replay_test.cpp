@@ -450,3 +450,30 @@ TEST_CASE("whatever is lost, every row nests") {
     check_nesting(Replayed(b));
   }
 }
+
+TEST_CASE("a chunk whose predecessors are there says nothing new at its beginning") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(7)).at(10).begin(f).at(20).op(1, "aten::add");
+  b.next_chunk(0, {10, 20}).frame(f).op(1, "aten::add");
+  b.at(30).op_end(1).at(40).end(f);
+  CHECK(replayed(b) == "\n7 20-30 aten::add\n7 10-40 test.py(1): f\n");
+}
+
+TEST_CASE("where chunks are gone the stack is what the next one says") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(b.thread(7)).at(10).begin(f).at(20).begin(g);
+  b.at(50).next_chunk(3, {10, 40}).frame(f).op(1, "aten::add");
+  b.at(60).op_end(1).at(70).end(f);
+  // f began before the gap and ended after it: it is shown up to the gap and from there on.
+  CHECK(replayed(b) == "\n7 20-20 test.py(1): g\n7 10-20 test.py(1): f\n7 40-60 aten::add\n7 20-70 test.py(1): f\n");
+}
+
+TEST_CASE("a track whose first chunks are gone begins when its open spans began") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(7)).at(50).next_chunk(9, {10, 20}).frame(f).annotation(5, "epoch");
+  b.at(60).op_end(5).at(70).end(f);
+  CHECK(replayed(b) == "\n7 20-60 epoch\n7 10-70 test.py(1): f\n");
+}

@@ -97,6 +97,16 @@ SpoolBuilder& SpoolBuilder::raw(uint8_t kind, const std::vector<uint64_t>& paylo
   return *this;
 }
 
+SpoolBuilder& SpoolBuilder::next_chunk(uint32_t missing, const std::vector<uint64_t>& begins) {
+  const auto open = open_chunk_.find(track_.value);
+  const uint32_t sequence = (open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1) + missing;
+  open_chunk_[track_.value] = chunks_.size();
+  chunks_.push_back({ChunkKind::kEvents, track_, sequence, now_, {}});
+  std::vector<uint64_t> payload{begins.size()};
+  for (const uint64_t begin : begins) payload.push_back(ticks(begin));
+  return raw(static_cast<uint8_t>(Kind::Restate), payload);
+}
+
 StringId SpoolBuilder::string(std::string_view text) {
   if (const auto it = strings_.find(text); it != strings_.end()) return it->second;
   const StringId id{static_cast<uint32_t>(strings_.size()) + 1};

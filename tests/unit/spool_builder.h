@@ -72,6 +72,9 @@ class SpoolBuilder {
   SpoolBuilder& annotation(uint64_t key, std::string_view name);
   SpoolBuilder& op_end(uint64_t key);
   SpoolBuilder& thread_end();
+  // The track goes on in a new chunk, `missing` chunks later, which begins with what was open: the next records, and
+  // the times at which they began.
+  SpoolBuilder& next_chunk(uint32_t missing, const std::vector<uint64_t>& begins);
   // Any words as one record of the current track: the header is made of `kind`, the length and the current time.
   SpoolBuilder& raw(uint8_t kind, const std::vector<uint64_t>& payload);
 

@@ -1,0 +1,49 @@
+"""--keep last: whatever happens, the last part of the run is there, of every thread, with stacks that balance."""
+import json
+import sys
+
+import pytest
+
+PYTHON = sys.executable
+TEXT = """
+import os, sys, threading
+def leaf(n): return n if n < 2 else leaf(n - 1) + leaf(n - 2)
+def round_number(i): leaf(12)
+def worker():
+    for i in range(300): round_number(i)
+def last_of_all(): pass
+def main():
+    threads = [threading.Thread(target=worker) for _ in range(3)]
+    for t in threads: t.start()
+    worker()
+    for t in threads: t.join()
+    last_of_all()
+    if sys.argv[1:] == ["kill"]: os.kill(os.getpid(), 9)
+main()
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_the_last_part_of_every_thread_is_kept(run_torchprof, program, check_trace, end):
+    run = run_torchprof([PYTHON, program(TEXT), end], options=["--keep", "last", "--max-size", "2M", "--keep-spool"])
+    assert run.status == (-9 if end == "kill" else 0), run.stderr
+    trace = check_trace(run.trace())
+    spools = list((run.directory / "spool").glob("*.spool"))
+    assert sum(s.stat().st_size for s in spools) <= (2 << 20) + 5 * (64 << 10)
+    slices = [e for e in trace.events if e.get("cat") == "python_function"]
+    ends = [e["ts"] + e["dur"] for e in slices]
+    by_name = lambda part: [e for e in slices if e["name"].endswith(part)]
+    # What began long ago is there with its true beginning, what ended long ago is not.
+    assert len(by_name(": last_of_all")) == 1 and len(by_name(": main")) == 1
+    assert by_name(": main")[0]["ts"] <= min(e["ts"] for e in by_name(": round_number"))
+    assert 0 < len(by_name(": round_number")) < 1200
+    assert max(ends) - by_name(": last_of_all")[0]["ts"] < 1e6
+    info = json.loads((run.directory / "run.json").read_text())
+    assert info["processes"][0]["recycled_bytes"] > 0 and info["processes"][0]["lost"] == {}
+    assert "older events were let go (--keep last)" in run.stderr
+
+
+def test_nothing_is_let_go_below_the_limit(run_torchprof, program):
+    run = run_torchprof([PYTHON, program("def f(): pass\nfor i in range(1000): f()")], options=["--keep", "last"])
+    assert "let go" not in run.stderr
+    assert [n for name, n in run.trace().names("python_function").items() if name.endswith("program.py(1): f")] == [1000]

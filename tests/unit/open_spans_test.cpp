@@ -1,0 +1,112 @@
+#include "tracer/open_spans.h"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+
+#include "formats/replay.h"
+#include "tests/unit/spool_builder.h"
+#include "tracer/spool_reader.h"
+
+using namespace torchprof;
+using namespace torchprof::test;
+
+namespace {
+
+// What is open on the only thread of the spool, in one line: "f1@10 op7@20"; names are ids.
+std::string open_in(const SpoolBuilder& builder) {
+  const auto bytes = builder.bytes();
+  std::string error;
+  const auto reader = SpoolReader::from_bytes(bytes, error);
+  REQUIRE_MESSAGE(reader, error);
+  const auto open = std::make_unique<OpenSpans>();
+  uint32_t next = 0;
+  for (const ChunkView& chunk : reader->chunks()) {
+    if (chunk.kind != ChunkKind::kEvents) continue;
+    open->fold(chunk.records, chunk.base, chunk.sequence == next);
+    next = chunk.sequence + 1;
+  }
+  std::string out;
+  for (const OpenSpans::Span& span : open->spans()) {
+    if (!out.empty()) out += ' ';
+    if (span.kind == Kind::PythonFrame) out.append("f").append(std::to_string(span.function.value));
+    if (OpenSpans::is_c_call(span)) out.append("c");
+    if (span.kind == Kind::OpBegin) out.append("op").append(std::to_string(span.op.key));
+    out.append("@").append(std::to_string(span.begin.value - kStartTicks));
+  }
+  if (open->deeper() > 0) out.append(" +").append(std::to_string(open->deeper()));
+  if (open->has_ended()) out.append(" ended");
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("what has begun and not ended is open, since it began") {
+  SpoolBuilder s;
+  const FunctionId f = s.function("f"), g = s.function("g");
+  s.on(s.thread(1)).at(10).begin(f).at(20).op(7, "aten::add").at(30).begin(g).c_begin("len");
+  CHECK(open_in(s) == "f1@10 op7@20 f2@30 c@30");
+  s.at(40).c_end();
+  CHECK(open_in(s) == "f1@10 op7@20 f2@30");
+  s.at(50).op_end(7).end(g);
+  CHECK(open_in(s) == "f1@10");
+  s.thread_end();
+  CHECK(open_in(s) == " ended");
+}
+
+TEST_CASE("a frame that ends takes the frames above it that lost their ends, and leaves the operators") {
+  SpoolBuilder s;
+  const FunctionId f = s.function("f"), g = s.function("g");
+  s.on(s.thread(1)).at(10).begin(f).at(20).begin(g).at(30).annotation(3, "x").at(40).c_begin("len").at(50).end(f);
+  CHECK(open_in(s) == "op3@30");
+}
+
+TEST_CASE("an end of what never began changes nothing") {
+  SpoolBuilder s;
+  const FunctionId f = s.function("f"), g = s.function("g");
+  s.on(s.thread(1)).at(10).begin(f).at(20).end(g).c_end().op_end(9);
+  CHECK(open_in(s) == "f1@10");
+}
+
+TEST_CASE("a restated stack takes the place of everything") {
+  SpoolBuilder s;
+  const FunctionId f = s.function("f"), g = s.function("g");
+  s.on(s.thread(1)).at(10).begin(f).at(20).sync().frame(g);
+  CHECK(open_in(s) == "f2@20");
+}
+
+TEST_CASE("a recursion that is deeper than what is held comes back to it") {
+  SpoolBuilder s;
+  const FunctionId f = s.function("f");
+  s.on(s.thread(1));
+  for (size_t i = 0; i < OpenSpans::kMost + 7; ++i) s.at(i).begin(f);
+  CHECK(open_in(s).ends_with(" f1@511 +7"));
+  for (size_t i = 0; i < OpenSpans::kMost + 6; ++i) s.at(1000 + i).end(f);
+  CHECK(open_in(s) == "f1@0");
+}
+
+TEST_CASE("a span that is written at the beginning of a chunk is read back as it was") {
+  SpoolBuilder s;
+  const FunctionId f = s.function("f");
+  const ObjectId linear = s.object("Linear");
+  s.on(s.thread(1)).at(10).begin(f, linear).at(20).op(7, "aten::add", {.sequence = 3, .handle = 7});
+  const auto bytes = s.bytes();
+  std::string error;
+  const auto reader = SpoolReader::from_bytes(bytes, error);
+  const auto open = std::make_unique<OpenSpans>();
+  const ChunkView& chunk = reader->chunks().back();
+  open->fold(chunk.records, chunk.base, true);
+  REQUIRE(open->spans().size() == 2);
+  alignas(8) std::byte out[2 * kMaxExpanded];
+  size_t size = OpenSpans::write(open->spans()[0], out);
+  size += OpenSpans::write(open->spans()[1], out + size);
+  RecordCursor cursor({out, size});
+  RecordView record;
+  REQUIRE(cursor.next(record));
+  CHECK(record.kind() == Kind::PythonFrame);
+  CHECK(record.as<PythonFrame>().object == linear);
+  REQUIRE(cursor.next(record));
+  CHECK(record.as<OpBegin>().sequence == 3);
+  CHECK_FALSE(cursor.next(record));
+}

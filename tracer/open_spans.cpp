@@ -1,0 +1,162 @@
+#include "tracer/open_spans.h"
+
+#include <algorithm>
+
+namespace torchprof {
+
+void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base, bool is_next) noexcept {
+  RecordCursor cursor(records);
+  RecordView record;
+  const uint64_t* begins = nullptr;  // of the spans that are restated next
+  uint32_t restated = 0;
+  for (;;) {
+    if (ShortRecord plain; restated == 0 && cursor.next_plain(plain)) {
+      add_plain(plain, Ticks{base.ticks.value + plain.time()});
+      continue;
+    }
+    if (!cursor.next(record)) return;
+    Ticks time = record.time(base);
+    if (record.kind() == Kind::Restate) {
+      restated = record.as<Restate>().count_of(record.header());
+      begins = record.as<Restate>().begins();
+      if (!is_next) count_ = deeper_ = 0;
+      continue;
+    }
+    if (restated > 0) {
+      --restated;
+      time = Ticks{*begins++};
+      if (is_next) continue;
+    }
+    add(record, time);
+  }
+}
+
+void OpenSpans::add_plain(ShortRecord record, Ticks time) noexcept {
+  switch (record.long_kind()) {
+    case Kind::PythonBegin:
+      if (Span* span = push(Kind::PythonFrame, time)) span->function = {record.value()}, span->object = {};
+      return;
+    case Kind::PythonEnd:
+      return end_python({record.value()});
+    case Kind::CCallBegin:
+      if (Span* span = push(Kind::CCallBegin, time)) span->call = {record.value()};
+      return;
+    case Kind::CCallBeginAt:
+      if (Span* span = push(Kind::CCallBeginAt, time)) span->site = {record.value()};
+      return;
+    case Kind::OpEndHere:
+      return end_op_here(record.value());
+    default:
+      return;
+  }
+}
+
+void OpenSpans::add(const RecordView& record, Ticks time) noexcept {
+  switch (record.kind()) {
+    case Kind::PythonBegin:
+    case Kind::PythonFrame:
+      // The same fields in both.
+      if (Span* span = push(Kind::PythonFrame, time)) {
+        span->function = record.as<PythonFrame>().function;
+        span->object = record.as<PythonFrame>().object;
+      }
+      return;
+    case Kind::CCallBegin:
+      if (Span* span = push(Kind::CCallBegin, time)) span->call = record.as<CCallBegin>().name;
+      return;
+    case Kind::CCallBeginAt:
+      if (Span* span = push(Kind::CCallBeginAt, time)) span->site = record.as<CCallBeginAt>().site;
+      return;
+    case Kind::OpBegin:
+      if (Span* span = push(Kind::OpBegin, time)) span->op = record.as<OpBegin>();
+      return;
+    case Kind::PythonEnd:
+      return end_python(record.as<PythonEnd>().function);
+    case Kind::CCallEnd:
+      return end_c_call();
+    case Kind::OpEnd:
+      return end_op([key = record.as<OpEnd>().key](const OpBegin& op) { return op.key == key; });
+    case Kind::OpEndHere:
+      return end_op_here(record.as<OpEndHere>().key);
+    case Kind::PythonSync:
+      deeper_ = 0;
+      for (size_t i = count_; i-- > 0;)
+        if (spans_[i].kind != Kind::OpBegin) take(i);
+      return;
+    case Kind::ThreadEnd:
+      count_ = deeper_ = 0;
+      has_ended_ = true;
+      return;
+    default:
+      return;
+  }
+}
+
+OpenSpans::Span* OpenSpans::push(Kind kind, Ticks begin) noexcept {
+  if (count_ == kMost) [[unlikely]] {
+    deeper_ += kind != Kind::OpBegin;
+    return nullptr;
+  }
+  Span& span = spans_[count_++];
+  span.kind = kind;
+  span.begin = begin;
+  return &span;
+}
+
+size_t OpenSpans::write(const Span& span, std::byte* out) noexcept {
+  const auto put = [out](auto record, Kind kind) {
+    record.header = RecordHeader::make(kind, sizeof(record) / 8, 0);
+    std::memcpy(out, &record, sizeof(record));
+    return sizeof(record);
+  };
+  if (span.kind == Kind::OpBegin) return put(span.op, Kind::OpBegin);
+  if (span.kind == Kind::CCallBegin) return put(CCallBegin{{}, span.call, 0}, Kind::CCallBegin);
+  if (span.kind == Kind::CCallBeginAt) return put(CCallBeginAt{{}, span.site, 0}, Kind::CCallBeginAt);
+  return put(PythonFrame{{}, span.function, span.object}, Kind::PythonFrame);
+}
+
+void OpenSpans::take(size_t i) noexcept {
+  if (i + 1 != count_) [[unlikely]]
+    std::copy(spans_ + i + 1, spans_ + count_, spans_ + i);
+  --count_;
+}
+
+void OpenSpans::end_python(FunctionId function) noexcept {
+  if (deeper_ > 0) [[unlikely]] {
+    --deeper_;
+    return;
+  }
+  const auto is_it = [function](const Span& span) {
+    return span.kind == Kind::PythonFrame && span.function == function;
+  };
+  size_t i = count_;
+  while (i > 0 && !is_it(spans_[i - 1])) --i;
+  if (i == 0) return;
+  // Frames and calls above it have lost their ends; operators stay.
+  for (size_t k = count_; k-- >= i;)
+    if (spans_[k].kind != Kind::OpBegin) take(k);
+}
+
+void OpenSpans::end_c_call() noexcept {
+  if (deeper_ > 0) [[unlikely]] {
+    --deeper_;
+    return;
+  }
+  size_t i = count_;
+  while (i > 0 && spans_[i - 1].kind == Kind::OpBegin) --i;
+  if (i > 0 && is_c_call(spans_[i - 1])) take(i - 1);
+}
+
+template <class Is>
+void OpenSpans::end_op(Is is) noexcept {
+  for (size_t i = count_; i-- > 0;) {
+    if (spans_[i].kind != Kind::OpBegin || !is(spans_[i].op)) continue;
+    return take(i);
+  }
+}
+
+void OpenSpans::end_op_here(uint32_t low_key) noexcept {
+  end_op([low_key](const OpBegin& op) { return (op.key & ShortRecord::kMaxValue) == low_key; });
+}
+
+}  // namespace torchprof
