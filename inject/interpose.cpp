@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "inject/program_memory.h"
 #include "tracer/diag.h"
 #include "tracer/torch_memory.h"
 
@@ -70,12 +71,24 @@ const Real& real() noexcept {
 
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
   torch::record_memory(address, bytes, allocated, reserved, device);
-  if (const Report theirs = real().report) theirs(address, bytes, allocated, reserved, device);
+  const Real& r = real();
+  if (!r.report) return;
+  // Where we do not ask the CPU's allocator, it says what it always did.
+  if (device.type == 0 && torch::wants_memory() &&
+      !program_would_see(address, bytes, allocated, reserved, r.enabled && r.enabled()))
+    return;
+  r.report(address, bytes, allocated, reserved, device);
 }
 
 void report_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
   torch::record_out_of_memory(bytes, allocated, reserved, device);
-  if (const ReportOutOfMemory theirs = real().out_of_memory) theirs(bytes, allocated, reserved, device);
+  const Real& r = real();
+  if (!r.out_of_memory) return;
+  if (device.type == 0 && torch::wants_memory()) {
+    if (!r.enabled || !r.enabled()) return;
+    allocated = program_total();
+  }
+  r.out_of_memory(bytes, allocated, reserved, device);
 }
 
 }  // namespace

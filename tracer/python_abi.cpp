@@ -46,7 +46,7 @@ bool find_all(const char** missing) noexcept {
                             {&a.tuple_type, "PyTuple_Type"},   {&a.cell_type, "PyCell_Type"},
                             {&a.dict_type, "PyDict_Type"},     {&a.list_type, "PyList_Type"},
                             {&a.long_type, "PyLong_Type"},     {&a.bool_type, "PyBool_Type"},
-                            {&a.float_type, "PyFloat_Type"}};
+                            {&a.float_type, "PyFloat_Type"},   {&a.code_type, "PyCode_Type"}};
   for (const Wanted& object : objects) {
     *object.place = static_cast<Object*>(find(object.symbol));
     *missing = object.symbol;

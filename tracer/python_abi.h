@@ -93,7 +93,11 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, get_extra, "_PyCode_GetExtra", "PyUnstable_Code_GetExtra", (Object*, Size, void**))                          \
   X(int, set_extra, "_PyCode_SetExtra", "PyUnstable_Code_SetExtra", (Object*, Size, void*))                           \
   X(int, set_profile, "_PyEval_SetProfile", "", (ThreadState*, TraceFunction, Object*)) /* exported, 3.10 to 3.14 */  \
-  X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))              /* 3.12 */
+  X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))              /* 3.12 */                    \
+  X(int, frame_last, "PyFrame_GetLasti", "", (Frame*))                                  /* 3.11 */                    \
+  X(int, frame_line, "PyFrame_GetLineNumber", "", (Frame*))                                                           \
+  X(int, code_line, "PyCode_Addr2Line", "", (Object*, int)) /* reads tables of the code object, needs no GIL */       \
+  X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */
 
 struct Api {
 #define X(result, name, symbol, args) result(*name) args = nullptr;
@@ -113,6 +117,7 @@ struct Api {
   Object* long_type = nullptr;
   Object* bool_type = nullptr;
   Object* float_type = nullptr;
+  Object* code_type = nullptr;
   int minor = 0;  // 3.minor
   int micro = 0;
   bool plain_build = false;  // release build with a GIL: object headers are what the offsets below say

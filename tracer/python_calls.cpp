@@ -8,6 +8,7 @@
 #include "tracer/python_abi.h"
 #include "tracer/python_code.h"
 #include "tracer/python_modules.h"
+#include "tracer/python_site.h"
 #include "tracer/session.h"
 
 namespace torchprof::python {
@@ -448,6 +449,7 @@ void start_calls(PythonLevel level) noexcept {
     session::note_source("python", SourceState::kFailed, "the interpreter has no room for our mark on code objects");
     return;
   }
+  check_frames();
   g_level = level;
   ++g_epoch;
   if (api().minor >= 12)

@@ -32,8 +32,9 @@ Function function_slow(Object* code) noexcept;
 // Once, before the rest. False: no co_extra slot is free.
 bool prepare_objects() noexcept;
 
-// Hot: a few loads where the layout is the one that prepare_objects() checked.
-inline Function function_of(Object* code) noexcept {
+// What the code carries already, where the layout is the one that prepare_objects() checked: a few loads, without the
+// GIL as well for code that this thread runs.
+inline Function known_function(Object* code) noexcept {
   struct Extra {  // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
     Size size;
     uintptr_t slots[1];
@@ -43,6 +44,13 @@ inline Function function_of(Object* code) noexcept {
     if (extra && detail::g_extra < extra->size && extra->slots[detail::g_extra]) [[likely]]
       return {extra->slots[detail::g_extra]};
   }
+  return {};
+}
+
+// Hot.
+inline Function function_of(Object* code) noexcept {
+  if (const Function known = known_function(code); known.bits) [[likely]]
+    return known;
   return detail::function_slow(code);
 }
 

@@ -45,6 +45,12 @@ struct ThreadBuffer {
   };
   Name names[256];
 
+  struct Line {  // python::current_site
+    uint64_t key = 0;
+    uint32_t line = 0;
+  };
+  Line lines[64];
+
   // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
   template <class R>
   R* append(Ticks now) noexcept {

@@ -1,6 +1,7 @@
 #include "tracer/torch_memory.h"
 
 #include "tracer/diag.h"
+#include "tracer/python_site.h"
 #include "tracer/session.h"
 
 namespace torchprof::torch {
@@ -8,11 +9,27 @@ namespace {
 
 bool g_wants_memory = false;
 
+// The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
+// as much as all the rest.
+constexpr int64_t kSiteBytes = 64 * 1024;
+
+[[gnu::noinline, gnu::cold]] void put_site(ThreadBuffer& buffer, Ticks now) noexcept {
+  const python::Site site = python::current_site(buffer);
+  if (site.line == 0) return;
+  auto* record = buffer.append<AllocationSite>(now);
+  if (!record) return;
+  record->function = site.function;
+  record->line = site.line;
+  buffer.commit();
+}
+
 void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
   ThreadBuffer* buffer = session::current_buffer();
   if (!buffer) return;
   const Ticks now = session::now();
   const auto place = reinterpret_cast<uint64_t>(address);
+  if (bytes >= kSiteBytes || kind == Kind::OutOfMemory) [[unlikely]]
+    put_site(*buffer, now);
   // The CPU's totals are sums that the reader makes itself, from the first that it finds. A total of 0 when something
   // is freed is how at::MapAllocator's blocks are told apart.
   if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&

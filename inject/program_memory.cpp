@@ -1,0 +1,129 @@
+#include "inject/program_memory.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "tracer/diag.h"
+
+namespace torchprof::inject {
+namespace {
+
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+
+class Lock {
+ public:
+  Lock() noexcept { pthread_mutex_lock(&g_lock); }
+  ~Lock() { pthread_mutex_unlock(&g_lock); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
+
+// A child must not find the lock taken by a thread that it does not have.
+void survive_fork() noexcept {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] {
+    pthread_atfork([] { pthread_mutex_lock(&g_lock); }, [] { pthread_mutex_unlock(&g_lock); },
+                   [] { g_lock = PTHREAD_MUTEX_INITIALIZER; });
+  });
+}
+
+// address -> bytes, open addressing, under the lock.
+class Blocks {
+ public:
+  int64_t* find(const void* address) noexcept {
+    for (size_t i = 0; capacity_ != 0; ++i) {
+      Block& block = blocks_[slot(address, i)];
+      if (block.address == address) return block.bytes != 0 ? &block.bytes : nullptr;
+      if (!block.address) return nullptr;
+    }
+    return nullptr;
+  }
+  // False: there is no memory for it.
+  bool put(const void* address, int64_t bytes) noexcept {
+    if (int64_t* known = find(address)) {
+      *known = bytes;
+      return true;
+    }
+    if ((used_ + 1) * 2 > capacity_ && !grow()) return false;
+    size_t i = 0;
+    while (blocks_[slot(address, i)].address && blocks_[slot(address, i)].address != address) ++i;
+    Block& block = blocks_[slot(address, i)];
+    used_ += block.address == nullptr;
+    block = {address, bytes};
+    return true;
+  }
+
+ private:
+  struct Block {
+    const void* address;
+    int64_t bytes;  // 0: gone, the place is kept until the table is made anew
+  };
+  size_t slot(const void* address, size_t i) const noexcept {
+    return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (capacity_ - 1);
+  }
+  bool grow() noexcept {
+    size_t alive = 0;
+    for (size_t i = 0; i < capacity_; ++i) alive += blocks_[i].bytes != 0;
+    size_t capacity = 1024;
+    while (capacity < alive * 4) capacity *= 2;
+    const KeepErrno keep;
+    void* memory = mmap(nullptr, capacity * sizeof(Block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    Blocks fresh;
+    fresh.blocks_ = static_cast<Block*>(memory);
+    fresh.capacity_ = capacity;
+    for (size_t i = 0; i < capacity_; ++i)
+      if (blocks_[i].bytes != 0) fresh.put(blocks_[i].address, blocks_[i].bytes);
+    if (blocks_) munmap(blocks_, capacity_ * sizeof(Block));
+    *this = fresh;
+    return true;
+  }
+
+  Block* blocks_ = nullptr;
+  size_t capacity_ = 0;  // a power of two
+  size_t used_ = 0;
+};
+
+Blocks g_noted;   // size_table_ as it would be
+Blocks g_mapped;  // at::MapAllocator's, which reports whether somebody asks or not
+uint64_t g_total = 0;
+
+}  // namespace
+
+bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated, uint64_t reserved,
+                       bool wanted) noexcept {
+  // at::MapAllocator names what it maps as reserved, and frees with totals of 0.
+  const bool may_be_mapped = reserved != 0 || (bytes < 0 && allocated == 0);
+  if (!wanted && !may_be_mapped) return false;
+  survive_fork();
+  const Lock lock;
+  if (reserved != 0) {
+    g_mapped.put(address, bytes);
+    return true;
+  }
+  if (int64_t* mapped = may_be_mapped ? g_mapped.find(address) : nullptr) {
+    *mapped = 0;
+    return true;
+  }
+  if (!wanted) return false;
+  if (bytes > 0) {
+    if (!g_noted.put(address, bytes)) return false;
+    g_total += static_cast<uint64_t>(bytes);
+  } else {
+    int64_t* noted = g_noted.find(address);
+    if (!noted) return false;
+    bytes = -*noted;
+    g_total -= static_cast<uint64_t>(*noted);
+    *noted = 0;
+  }
+  allocated = g_total;
+  return true;
+}
+
+uint64_t program_total() noexcept {
+  survive_fork();
+  const Lock lock;
+  return g_total;
+}
+
+}  // namespace torchprof::inject
