@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -114,7 +115,8 @@ class ProcessWriter final : public Sink {
   }
 
   void memory(const MemoryEvent& m) override {
-    char* at = out_.reserve(kMaxSliceBytes);
+    const std::string_view place = m.line != 0 ? place_of(m) : std::string_view{};
+    char* at = out_.reserve(kMaxSliceBytes + place.size());
     at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
     at = put(at, m.is_out_of_memory ? R"("[OutOfMemory]")" : R"("[memory]")");
     at = put(at, R"(,"pid":)");
@@ -139,6 +141,10 @@ class ProcessWriter final : public Sink {
     at = put(at, m.allocated);
     at = put(at, R"(,"Total Reserved":)");
     at = put(at, m.reserved);
+    if (!place.empty()) {
+      at = put(at, R"(,"Python line":)");
+      at = put(at, place);
+    }
     at = put(at, "}},\n");
     out_.advance(at);
   }
@@ -202,6 +208,13 @@ class ProcessWriter final : public Sink {
     if (s.recorded.value >= overloads_.size()) overloads_.resize(process_.strings.size());
     std::string& text = overloads_[s.recorded.value];
     if (text.empty()) text = ",\"Overload name\":" + json_string(overload.substr(0, kMaxOverload));
+    return text;
+  }
+
+  // Made once for each line.
+  std::string_view place_of(const MemoryEvent& m) {
+    std::string& text = places_[replay_.names().place(m.function, m.line).value];
+    if (text.empty()) text = json_name(replay_.names().text(replay_.names().place(m.function, m.line)));
     return text;
   }
 
@@ -308,10 +321,11 @@ class ProcessWriter final : public Sink {
   const int64_t base_;
   Ids& ids_;
   Output& out_;
-  std::vector<std::string> heads_[3];   // by name: Python, cpu_op, user_annotation
-  std::vector<std::string> inputs_;     // by their encoding
-  std::vector<std::string> callers_;    // by call site
-  std::vector<std::string> overloads_;  // by OpBegin::name
+  std::vector<std::string> heads_[3];                 // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> inputs_;                   // by their encoding
+  std::vector<std::string> callers_;                  // by call site
+  std::vector<std::string> overloads_;                // by OpBegin::name
+  std::unordered_map<uint32_t, std::string> places_;  // by name
 };
 
 // ---- the file --------------------------------------------------------------------------------------------

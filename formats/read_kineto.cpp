@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "formats/error.h"
+#include "formats/names.h"
 
 namespace torchprof::formats {
 namespace {
@@ -102,10 +104,16 @@ struct Event {
   int64_t begin;  // ns
   int64_t duration;
   uint32_t name;
-  uint32_t row : 31;
+  uint32_t row : 30;
   uint32_t is_operator : 1;
+  uint32_t is_annotation : 1;
 };
 static_assert(sizeof(Event) == 24);
+
+struct MemoryEvent {
+  MemoryChange change;  // owner.place: as the event says, 0 if it does not; numbers are those of names and 1
+  uint32_t row = 0;
+};
 
 struct RowKey {
   uint32_t pid;  // interned
@@ -119,6 +127,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool found_events = false;
   Interned names, pids;
   std::vector<Event> events;
+  std::vector<MemoryEvent> memory;
   std::vector<RowKey> rows;
   std::unordered_map<uint32_t, std::string> process_names;  // by pid
 
@@ -139,6 +148,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       if (key_ == "ts" || key_ == "dur") number(std::strtod(v.c_str(), nullptr), v);
     } else if (depth_ == event_depth_ + 1 && key_ == "name") {
       event_.argument_name = v;
+    } else if (depth_ == event_depth_ + 1 && key_ == "Python line") {
+      event_.line = v;
     }
     return true;
   }
@@ -177,9 +188,17 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
+  static constexpr double kLongest = 4e15;  // microseconds: a century
+  enum : uint8_t { kDeviceType, kDeviceId, kAddress, kBytes, kAllocated, kReserved };
+  static constexpr std::array<const char*, 6> kMemoryArguments = {"Device Type", "Device Id",       "Addr",
+                                                                  "Bytes",       "Total Allocated", "Total Reserved"};
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
 
   bool number(double value, const std::string& text) {
+    if (depth_ == event_depth_ + 1) {
+      for (size_t i = 0; i < kMemoryArguments.size(); ++i)
+        if (key_ == kMemoryArguments[i]) event_.memory[i] = value;
+    }
     if (depth_ != event_depth_) return true;
     if (key_ == "ts") event_.begin = value, event_.has_begin = true;
     if (key_ == "dur") event_.duration = value, event_.has_duration = true;
@@ -190,16 +209,37 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_event() {
     if (event_.phase == "M" && event_.name == "process_name") process_names[pids(event_.pid)] = event_.argument_name;
+    if (event_.phase == "i" && (event_.name == "[memory]" || event_.name == "[OutOfMemory]")) return finish_memory();
     if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
     const std::string& c = event_.category;
     const bool is_python = c == "python_function";
     // Files of old profilers have "Operator", those without Kineto no category at all.
     const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
     if (!is_python && !is_operator) return;
-    constexpr double kLongest = 4e15;  // microseconds: a century
     if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
     events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), names(event_.name), row(),
-                      is_operator});
+                      is_operator, c == "user_annotation"});
+  }
+
+  void finish_memory() {
+    if (!event_.has_begin || !(std::abs(event_.begin) < kLongest)) return;
+    const auto number = [this](size_t i) {
+      constexpr double kMost = 4e18;
+      return std::llround(std::clamp(event_.memory[i], -kMost, kMost));
+    };
+    const auto small = [&number](size_t i) { return static_cast<int8_t>(std::clamp<int64_t>(number(i), -1, 127)); };
+    MemoryEvent& e = memory.emplace_back();
+    e.row = row();
+    e.change = {.is_out_of_memory = event_.name != "[memory]",
+                .is_mapped = number(kReserved) != 0,
+                .device_type = small(kDeviceType),
+                .device_index = small(kDeviceId),
+                .time = {std::llround(event_.begin * 1e3)},
+                .address = static_cast<uint64_t>(number(kAddress)),
+                .bytes = number(kBytes),
+                .allocated = static_cast<uint64_t>(std::max<int64_t>(0, number(kAllocated))),
+                .owner = {.place = event_.line.empty() ? 0 : names(event_.line) + 1}};
+    e.change.is_mapped = e.change.is_mapped && e.change.device_type == 0;
   }
 
   uint32_t row() {
@@ -211,7 +251,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   struct Current {
-    std::string name, phase, category, pid, tid, argument_name;
+    std::string name, phase, category, pid, tid, argument_name, line;
+    std::array<double, kMemoryArguments.size()> memory{};
     double begin = 0, duration = 0;
     bool has_begin = false, has_duration = false, has_category = false;
   };
@@ -224,17 +265,21 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   uint32_t last_row_ = std::numeric_limits<uint32_t>::max();
 };
 
-// Slices of one row, by begin and the longer first -> nesting, self times, recursion.
+// Slices of one row, by begin and the longer first -> nesting, self times, recursion; what was open at memory events.
 class RowSweep {
  public:
   RowSweep(Collector& collector, const Interned& names) : collector_(collector), names_(names) {}
 
-  void run(std::span<const Event> events) {
+  // `memory` by time.
+  void run(std::span<const Event> events, std::span<MemoryEvent> memory) {
     for (const Event& e : events) {
+      for (; !memory.empty() && memory.front().change.time.value < e.begin; memory = memory.subspan(1))
+        name_owner(memory.front());
       while (!open_.empty() && open_.back().end <= e.begin) close();
       auto& count = counts_[{e.name, e.is_operator}];
       open_.push_back({&e, e.begin + e.duration, 0, count++ == 0});
     }
+    for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
     while (!open_.empty()) close();
   }
 
@@ -248,6 +293,28 @@ class RowSweep {
   struct KeyHash {
     size_t operator()(const std::pair<uint32_t, bool>& k) const { return k.first * 2 + k.second; }
   };
+
+  void name_owner(MemoryEvent& m) {
+    while (!open_.empty() && open_.back().end <= m.change.time.value) close();
+    MemoryOwner& owner = m.change.owner;
+    bool looks_for_place = owner.place == 0;
+    for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
+      const Event& e = *it->event;
+      if (e.is_operator) {
+        if (owner.op == 0) owner.op = e.name + 1;
+        if (!e.is_annotation) owner.outer_op = e.name + 1;
+        continue;
+      }
+      const std::string& name = *names_.texts[e.name];
+      const bool is_module = name.starts_with(kModulePrefix);
+      if (is_module && owner.module == 0) owner.module = e.name + 1;
+      if (!looks_for_place || name.starts_with("<built-in ")) continue;
+      looks_for_place = false;
+      if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
+    }
+    if (owner.op != 0 && !m.change.is_out_of_memory)
+      collector_.add_memory(owner.op - 1, m.change.bytes, m.change.device_type == 0);
+  }
 
   void close() {
     const Open o = open_.back();
@@ -266,6 +333,23 @@ class RowSweep {
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
 
+// By process, over all of its rows.
+std::vector<MemoryCollector> collect_memory(Handler& handler) {
+  std::vector<MemoryCollector> collectors(handler.pids.texts.size());
+  std::vector<std::unordered_set<uint64_t>> mapped(collectors.size());
+  std::ranges::stable_sort(handler.memory, {}, [](const MemoryEvent& m) { return m.change.time; });
+  for (MemoryEvent& m : handler.memory) {
+    const uint32_t pid = handler.rows[m.row].pid;
+    // Files that are mapped say so when they come, not when they go.
+    if (m.change.is_mapped)
+      mapped[pid].insert(m.change.address);
+    else if (m.change.bytes < 0 && m.change.device_type == 0)
+      m.change.is_mapped = mapped[pid].erase(m.change.address) != 0;
+    collectors[pid].add(m.change);
+  }
+  return collectors;
+}
+
 }  // namespace
 
 TraceFile read_kineto(const std::filesystem::path& file) {
@@ -280,6 +364,8 @@ TraceFile read_kineto(const std::filesystem::path& file) {
   TraceFile result;
   auto& events = handler.events;
   std::ranges::sort(events, {}, [](const Event& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
+  auto& memory = handler.memory;
+  std::ranges::stable_sort(memory, {}, [](const MemoryEvent& m) { return std::pair(m.row, m.change.time); });
   int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
   std::vector<uint32_t> order;  // interned pids, as they come
   std::vector<Collector> collectors(handler.pids.texts.size());
@@ -291,15 +377,22 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     }
     const uint32_t pid = handler.rows[events[i].row].pid;
     if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
-    RowSweep(collectors[pid], handler.names).run({events.data() + i, end - i});
+    const auto of_row = std::ranges::equal_range(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
+    RowSweep(collectors[pid], handler.names).run({events.data() + i, end - i}, of_row);
     i = end;
   }
+  std::vector<MemoryCollector> devices = collect_memory(handler);
   for (const uint32_t pid : order) {
     const auto name = handler.process_names.find(pid);
     result.processes.push_back(
         {*handler.pids.texts[pid], name == handler.process_names.end() ? "" : name->second, collectors[pid].finish()});
+    result.processes.back().statistics.memory =
+        devices[pid].finish([&handler](uint32_t id) { return *handler.names.texts[id - 1]; });
   }
-  if (first <= last) result.wall_ns = last - first;
+  if (first <= last) {
+    result.start = {first};
+    result.wall_ns = last - first;
+  }
   return result;
 }
 

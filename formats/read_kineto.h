@@ -2,7 +2,8 @@
 // Kineto.
 //
 // Events are taken from a stream, the document is never held. What is kept of a slice are 24 bytes, since nothing
-// promises that the slices of a thread come in an order from which nesting could be told; names are kept once.
+// promises that the slices of a thread come in an order from which nesting could be told, and of a memory event 64;
+// names are kept once.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct TraceFile {
     Statistics statistics;
   };
   std::vector<ProcessPart> processes;  // in the order of their first slice
+  UnixNs start{};                      // of the file's clock
   int64_t wall_ns = 0;                 // from the first begin to the last end
 };
 

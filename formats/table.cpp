@@ -423,6 +423,7 @@ std::string summary_text(const Trace& trace, const TableOptions& options) { retu
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
   TraceFile file = read_kineto(trace_file);
   Report report;
+  report.start = file.start;
   uint64_t slices = 0;
   for (auto& part : file.processes) {
     slices += part.statistics.slices;
