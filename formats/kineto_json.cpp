@@ -114,6 +114,28 @@ class ProcessWriter final : public Sink {
     out_.advance(at);
   }
 
+  void step(const StepMark& m) override {
+    char* at = out_.reserve(kMaxSliceBytes + kMaxNameBytes);
+    at = put(at, R"({"ph":"X","cat":"user_annotation","name":"ProfilerStep#)");
+    at = put(at, m.number);
+    at = put(at, R"(","pid":)");
+    at = put(at, pid_);
+    at = put(at, R"(,"tid":)");
+    at = put(at, uint64_t{replay_.rows()[m.row].tid});
+    at = put(at, R"(,"ts":)");
+    at = put_us(at, m.begin.value - base_);
+    at = put(at, R"(,"dur":)");
+    at = put_us(at, m.end - m.begin);
+    at = put(at, R"(,"args":{"External id":)");
+    at = put(at, ids_.external + m.external_id);
+    at = put(at, R"(,"Record function id":0,"Ev Idx":)");
+    at = put(at, ids_.event++);
+    at = put(at, R"(,"Step ends with":)");
+    at = put(at, m.ended_by ? json_name(replay_.names().text(m.ended_by)) : "null");
+    at = put(at, "}},\n");
+    out_.advance(at);
+  }
+
   void memory(const MemoryEvent& m) override {
     const std::string_view place = m.line != 0 ? place_of(m) : std::string_view{};
     char* at = out_.reserve(kMaxSliceBytes + place.size());

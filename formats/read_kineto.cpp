@@ -115,6 +115,14 @@ struct MemoryEvent {
   uint32_t row = 0;
 };
 
+struct MadeStep {  // one that was made here: formats/step_tracker.h
+  uint64_t number;
+  int64_t begin;  // ns
+  int64_t end;
+  uint32_t pid;  // interned
+  std::string ended_by;
+};
+
 struct RowKey {
   uint32_t pid;  // interned
   std::string tid;
@@ -129,9 +137,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Event> events;
   std::vector<MemoryEvent> memory;
   std::vector<RowKey> rows;
+  std::vector<MadeStep> steps;
+  bool is_ours = false;
   std::unordered_map<uint32_t, std::string> process_names;  // by pid
 
-  bool null() override { return true; }
+  bool null() override {
+    if (depth_ == event_depth_ + 1 && key_ == kEndsWith) event_.is_made_step = true;
+    return true;
+  }
   bool boolean(bool) override { return true; }
   bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
   bool number_unsigned(number_unsigned_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
@@ -150,6 +163,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       event_.argument_name = v;
     } else if (depth_ == event_depth_ + 1 && key_ == "Python line") {
       event_.line = v;
+    } else if (depth_ == event_depth_ + 1 && key_ == kEndsWith) {
+      event_.is_made_step = true;
+      event_.ended_by = v;
     }
     return true;
   }
@@ -179,6 +195,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool key(string_t& v) override {
+    if (depth_ == 1 && v == "torchprof") is_ours = true;
     if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = v;
     return true;
   }
@@ -192,6 +209,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   enum : uint8_t { kDeviceType, kDeviceId, kAddress, kBytes, kAllocated, kReserved };
   static constexpr std::array<const char*, 6> kMemoryArguments = {"Device Type", "Device Id",       "Addr",
                                                                   "Bytes",       "Total Allocated", "Total Reserved"};
+  static constexpr std::string_view kEndsWith = "Step ends with";
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
 
   bool number(double value, const std::string& text) {
@@ -217,6 +235,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
     if (!is_python && !is_operator) return;
     if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
+    if (const auto number = event_.is_made_step ? step_number(event_.name) : std::nullopt) {
+      const auto begin = std::llround(event_.begin * 1e3);
+      steps.push_back({*number, begin, begin + std::llround(event_.duration * 1e3), pids(event_.pid), event_.ended_by});
+      return;
+    }
     events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), names(event_.name), row(),
                       is_operator, c == "user_annotation"});
   }
@@ -251,10 +274,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   struct Current {
-    std::string name, phase, category, pid, tid, argument_name, line;
+    std::string name, phase, category, pid, tid, argument_name, line, ended_by;
     std::array<double, kMemoryArguments.size()> memory{};
     double begin = 0, duration = 0;
-    bool has_begin = false, has_duration = false, has_category = false;
+    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false;
   };
   Current event_;
   std::string key_;
@@ -382,10 +405,11 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     i = end;
   }
   std::vector<MemoryCollector> devices = collect_memory(handler);
+  for (const MadeStep& s : handler.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   for (const uint32_t pid : order) {
     const auto name = handler.process_names.find(pid);
-    result.processes.push_back(
-        {*handler.pids.texts[pid], name == handler.process_names.end() ? "" : name->second, collectors[pid].finish()});
+    result.processes.push_back({*handler.pids.texts[pid], name == handler.process_names.end() ? "" : name->second,
+                                collectors[pid].finish(handler.is_ours)});
     result.processes.back().statistics.memory =
         devices[pid].finish([&handler](uint32_t id) { return *handler.names.texts[id - 1]; });
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "formats/forward_backward.h"
+#include "formats/step_tracker.h"
 #include "formats/thread_stack.h"
 #include "formats/track_cursor.h"
 
@@ -54,7 +55,7 @@ int64_t add(int64_t total, int64_t bytes) {
 
 class Replay::Impl {
  public:
-  explicit Impl(const Process& process) : process_(process), names_(process) {
+  explicit Impl(const Process& process) : process_(process), names_(process), steps_(process, names_) {
     for (const Track& track : process.tracks) {
       const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
       rows_.push_back({tid, tid, track.name, track.python_name, false});
@@ -93,12 +94,15 @@ class Replay::Impl {
   void end_thread(Thread& thread, int64_t t);
   void finish(Thread& thread, int64_t t);
 
+  void push(Thread& thread, const Span& span);
   void close_frame(Thread& thread, int32_t i, int64_t t, bool finished);
   void close_op(Thread& thread, int32_t i, int64_t t);
   void detach(Thread& thread, int32_t i);
   void end_detached(Thread& thread, size_t i, int64_t t, bool finished);
   uint32_t overflow_row(Thread& thread, int64_t begin, int64_t end);
   void emit(const Thread& thread, uint32_t row, const Span& span, int64_t end, bool finished);
+  void took(const Thread& thread, int32_t i, const Span& span, int64_t end, bool finished);
+  void emit_step(const StepTracker::Mark& mark);
   void link(const Thread& thread, uint32_t row, const Span& span);
   bool is_evaluate_function(NameId name);
   int64_t to_ns(Ticks t) const {
@@ -109,6 +113,7 @@ class Replay::Impl {
   Names names_;
   std::vector<Row> rows_;
   std::vector<Thread> threads_;
+  StepTracker steps_;
   ForwardBackward forward_backward_;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
@@ -142,6 +147,7 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
   }
   for (Thread& thread : threads_) finish(thread, std::max(thread.last, process_.capture_end.value));
+  for (const StepTracker::Mark& mark : steps_.finish(process_.capture_end.value)) emit_step(mark);
   return stats_;
 }
 
@@ -233,6 +239,25 @@ void Replay::Impl::begin_thread(Thread& thread, int64_t t) {
   }
 }
 
+void Replay::Impl::push(Thread& thread, const Span& span) {
+  thread.stack.push(span);
+  steps_.begun(thread.row, thread.stack);
+}
+
+// `span` was the one at `i` and has ended on the thread's own row.
+void Replay::Impl::took(const Thread& thread, int32_t i, const Span& span, int64_t end, bool finished) {
+  if (const auto mark = steps_.ended(thread.row, thread.stack, i, span, end, finished)) emit_step(*mark);
+}
+
+void Replay::Impl::emit_step(const StepTracker::Mark& mark) {
+  sink_->step({.number = mark.number,
+               .row = steps_.thread(),
+               .begin = {mark.begin},
+               .end = {mark.end},
+               .external_id = ++stats_.external_ids,
+               .ended_by = mark.ended_by});
+}
+
 // ---- Python ----------------------------------------------------------------------------------------------
 
 void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t) {
@@ -246,7 +271,7 @@ void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId ob
     span.module = object;
   span.begin = t;
   span.id = ++stats_.python_ids;
-  thread.stack.push(span);
+  push(thread, span);
 }
 
 void Replay::Impl::begin_c_call(Thread& thread, StringId name, CallSiteId site, int64_t t) {
@@ -255,7 +280,7 @@ void Replay::Impl::begin_c_call(Thread& thread, StringId name, CallSiteId site, 
   span.site = site;
   span.begin = t;
   span.id = ++stats_.python_ids;
-  thread.stack.push(span);
+  push(thread, span);
 }
 
 void Replay::Impl::end_python(Thread& thread, FunctionId function, int64_t t) {
@@ -392,6 +417,7 @@ void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finish
   const Span span = stack.take(i);
   stack.add_child(span, t - span.begin);
   emit(thread, thread.row, span, t, finished);
+  took(thread, i, span, t, finished);
 }
 
 // ---- operators -------------------------------------------------------------------------------------------
@@ -423,7 +449,7 @@ void Replay::Impl::begin_op(Thread& thread, const OpBegin& begin, int64_t t) {
   span.handle = begin.handle;
   span.sequence = begin.sequence;
   span.fwd_thread = begin.fwd_thread;
-  stack.push(span);
+  push(thread, span);
   thread.last_op_key = begin.key;
 }
 
@@ -541,9 +567,13 @@ void Replay::Impl::close_op(Thread& thread, int32_t i, int64_t t) {
   stack.add_child(span, end - span.begin);
   emit(thread, thread.row, span, end, true);
   link(thread, thread.row, span);
+  took(thread, i, span, end, true);
 }
 
-void Replay::Impl::detach(Thread& thread, int32_t i) { thread.detached.push_back(thread.stack.take(i)); }
+void Replay::Impl::detach(Thread& thread, int32_t i) {
+  thread.detached.push_back(thread.stack.take(i));
+  steps_.detached(thread.row, i);
+}
 
 void Replay::Impl::end_detached(Thread& thread, size_t i, int64_t t, bool finished) {
   const Span span = thread.detached[i];
@@ -604,6 +634,7 @@ void Replay::Impl::end_thread(Thread& thread, int64_t t) {
       close_op(thread, i, t);
     }
   }
+  steps_.thread_ended(thread.row, t);
 }
 
 void Replay::Impl::finish(Thread& thread, int64_t t) {
@@ -611,11 +642,14 @@ void Replay::Impl::finish(Thread& thread, int64_t t) {
   ThreadStack& stack = thread.stack;
   while (stack.size() > 0) {
     ++stats_.unfinished;
-    const Span span = stack.take(stack.size() - 1);
+    const int32_t i = stack.size() - 1;
+    const Span span = stack.take(i);
     const int64_t end = std::max(span.begin, t);
     stack.add_child(span, end - span.begin);
     emit(thread, thread.row, span, end, false);
+    took(thread, i, span, end, false);
   }
+  steps_.thread_ended(thread.row, t);
   while (!thread.detached.empty()) {
     ++stats_.unfinished;
     end_detached(thread, thread.detached.size() - 1, t, false);

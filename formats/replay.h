@@ -93,6 +93,15 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
   uint32_t line = 0;      // that it was executing; 0: not recorded
 };
 
+struct StepMark {  // a `ProfilerStep#N` that the program did not make itself: formats/step_tracker.h
+  uint64_t number;
+  uint32_t row;
+  UnixNs begin;
+  UnixNs end;
+  uint64_t external_id;
+  NameId ended_by;  // none: what came after the last step
+};
+
 struct Row {  // a line of the trace: a thread, or what would not nest on its line
   uint32_t tid;
   uint32_t sort_tid;             // the thread that it belongs to
@@ -106,6 +115,7 @@ class Sink {
   virtual ~Sink() = default;
   virtual void slice(const Slice& slice) = 0;
   virtual void flow(const Flow& flow) { (void)flow; }
+  virtual void step(const StepMark& mark) { (void)mark; }
   virtual void memory(const MemoryEvent& event) { (void)event; }
 };
 

@@ -7,9 +7,6 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr std::string_view kProfilerStep = "ProfilerStep#";
-constexpr std::string_view kOptimizerStep = "Optimizer.step#";
-
 class CollectingSink final : public Sink {
  public:
   explicit CollectingSink(Replay& replay) : replay_(replay) {}
@@ -34,11 +31,14 @@ class CollectingSink final : public Sink {
     if (e.op && !e.is_out_of_memory) collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
   }
   Statistics finish() {
-    Statistics result = collector_.finish();
+    Statistics result = collector_.finish(true);
     result.memory = memory_.finish([this](uint32_t id) { return std::string(replay_.names().text({id})); });
     return result;
   }
-  Collector collector;
+  void step(const StepMark& m) override {
+    const std::string_view by = m.ended_by ? replay_.names().text(m.ended_by) : std::string_view{};
+    collector_.step(m.number, m.begin.value, m.end.value, by);
+  }
 
  private:
   Collector collector_;
@@ -65,6 +65,7 @@ Statistics& Statistics::operator+=(const Statistics& other) {
     steps.ended_by = other.steps.ended_by;
   }
   steps.ns.insert(steps.ns.end(), other.steps.ns.begin(), other.steps.ns.end());
+  steps.jumps += other.steps.jumps;
   slices += other.slices;
   unfinished += other.unfinished;
   operator_ns += other.operator_ns;
@@ -95,33 +96,23 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
   }
   ++slices_;
   n.tally += {.self_ns = self_ns, .total_ns = outermost ? end - begin : 0, .calls = 1};
-  if (n.role == Role::kProfilerStep) profiler_steps_.push_back(end - begin);
-  if (n.role == Role::kStepEnd && outermost) n.ends.push_back(end);
+  if (n.role == Role::kProfilerStep) steps_.add(step_number(text).value_or(0), begin, end, "ProfilerStep");
+  if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);
 }
 
-Statistics Collector::finish() {
+Statistics Collector::finish(bool last_is_rest) {
   Statistics result;
   result.slices = slices_;
-  const Named* most[2] = {};  // the optimizer with the most steps: as Python shows it, as annotations show it
   for (const bool is_operator : {false, true}) {
     Tallies& tallies = is_operator ? result.operators : result.python;
     for (Named& n : named_[is_operator]) {
       if (n.role == Role::kUnseen) continue;
       tallies[n.role == Role::kProfilerStep ? "ProfilerStep*" : n.text] += n.tally;
       (is_operator ? result.operator_ns : result.python_ns) += n.tally.self_ns;
-      if (n.role == Role::kStepEnd && (most[is_operator] == nullptr || n.ends.size() > most[is_operator]->ends.size()))
-        most[is_operator] = &n;
     }
   }
-  if (!profiler_steps_.empty()) {
-    result.steps = {profiler_steps_.size(), std::move(profiler_steps_), "ProfilerStep"};
-  } else if (const Named* by = most[0] != nullptr ? most[0] : most[1]; by != nullptr) {
-    // Python tells two optimizers of one class apart, annotations do not.
-    std::vector<int64_t> ends = by->ends;
-    std::ranges::sort(ends);
-    result.steps = {ends.size(), {}, by->text};
-    for (size_t i = 1; i < ends.size(); ++i) result.steps.ns.push_back(ends[i] - ends[i - 1]);
-  }
+  result.steps = steps_.finish(last_is_rest,
+                               [this](bool is_annotation, uint32_t name) { return named_[is_annotation][name].text; });
   return result;
 }
 

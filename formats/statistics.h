@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/memory.h"
+#include "formats/steps.h"
 #include "formats/trace.h"
 
 namespace torchprof::formats {
@@ -22,12 +23,6 @@ struct Tally {
 };
 using Tallies = std::unordered_map<std::string, Tally>;  // by name
 
-struct Steps {
-  uint64_t count = 0;
-  std::vector<int64_t> ns;  // of those whose begin is known
-  std::string ended_by;     // "ProfilerStep", "Optimizer: AdamW_0"; empty if there are none
-};
-
 struct Statistics {
   Tallies operators;  // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
   Tallies python;     // functions, module and optimizer calls, C calls
@@ -37,7 +32,7 @@ struct Statistics {
   int64_t operator_ns = 0;  // sum of self times
   int64_t python_ns = 0;
   std::vector<DeviceMemory> memory;  // of one process; sums over processes have none
-  // For a sum over processes. Steps: all times; the count is that of the process with the most.
+  // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
 };
 
@@ -51,7 +46,11 @@ class Collector {
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t bytes, bool is_cpu);
-  Statistics finish();
+  void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
+    steps_.add(number, begin, end, ended_by);
+  }
+  // `last_is_rest`: as StepTimes::finish().
+  Statistics finish(bool last_is_rest);
 
  private:
   enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd };
@@ -59,12 +58,11 @@ class Collector {
     Role role = Role::kUnseen;
     Tally tally;
     std::string text;
-    std::vector<int64_t> ends;  // of steps
   };
   Named& named(bool is_operator, uint32_t name);
 
   std::vector<Named> named_[2];  // Python, operators; by name
-  std::vector<int64_t> profiler_steps_;
+  StepTimes steps_;
   uint64_t slices_ = 0;
 };
 

@@ -170,7 +170,17 @@ struct Report {
   std::vector<std::string> notes;  // what was not captured, lost or damaged: lines for people
 };
 
+// Between the two nearest; `sorted` is not empty.
+double quantile(const std::vector<int64_t>& sorted, double part) {
+  const double place = part * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const auto low = static_cast<double>(sorted[below]);
+  return low + (place - static_cast<double>(below)) *
+                   (static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]) - low);
+}
+
 std::string steps_table(const std::vector<Part>& parts) {
+  const bool has_jumps = std::ranges::any_of(parts, [](const Part& part) { return part.statistics.steps.jumps != 0; });
   std::vector<Cells> rows;
   for (const Part& part : parts) {
     const Steps& steps = part.statistics.steps;
@@ -181,18 +191,16 @@ std::string steps_table(const std::vector<Part>& parts) {
     if (ns.empty()) {
       row.insert(row.end(), {"-", "-", "-", "-"});
     } else {
-      const double sum = std::accumulate(ns.begin(), ns.end(), 0.0);
-      const size_t half = ns.size() / 2;
-      const auto median = ns.size() % 2 != 0 ? static_cast<double>(ns[half])
-                                             : (static_cast<double>(ns[half - 1]) + static_cast<double>(ns[half])) / 2;
-      row.insert(row.end(), {time_text(sum / static_cast<double>(ns.size())), time_text(median),
-                             time_text(static_cast<double>(ns.front())), time_text(static_cast<double>(ns.back()))});
+      row.insert(row.end(), {time_text(quantile(ns, 0.5)), time_text(quantile(ns, 0.9)), time_text(quantile(ns, 0)),
+                             time_text(quantile(ns, 1))});
     }
+    if (has_jumps) row.push_back(count_text(steps.jumps));
     row.push_back(printable(steps.ended_by));
     rows.push_back(std::move(row));
   }
-  return rows.empty() ? std::string()
-                      : aligned({"pid", "steps", "mean", "median", "min", "max", "a step ends with"}, rows);
+  Cells head{"pid", "steps", "median", "p90", "min", "max", "a step ends with"};
+  if (has_jumps) head.insert(head.end() - 1, "jumps");
+  return rows.empty() ? std::string() : aligned(head, rows);
 }
 
 std::string processes_table(const std::vector<Part>& parts) {

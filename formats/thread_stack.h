@@ -23,9 +23,10 @@ struct Span {
   uint32_t generation = 0;
   int64_t collected = 0;
   int64_t uncollectable = 0;
-  int64_t begin = 0;     // ns, UnixNs
-  int64_t child_ns = 0;  // in spans of the same kind directly inside that have ended
-  uint64_t id = 0;       // python_id or external_id
+  int64_t begin = 0;       // ns, UnixNs
+  int64_t first_work = 0;  // ns, of the span directly inside in which work first began: formats/step_tracker.h
+  int64_t child_ns = 0;    // in spans of the same kind directly inside that have ended
+  uint64_t id = 0;         // python_id or external_id
   // operators
   uint64_t key = 0;
   uint64_t handle = 0;

@@ -83,6 +83,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   // Optimizer.profile_hook_step wraps every optimizer's step in this function (1.13 to 2.14). Its argument list is
   // (*args, **kwargs).
   if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py")) return FunctionKind::kOptimizerStep;
+  if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
   return FunctionKind::kFunction;
 }
 

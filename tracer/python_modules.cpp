@@ -324,7 +324,7 @@ ObjectId first_calls_of(Object* self, Frame* frame, FunctionKind kind) noexcept 
 }  // namespace
 
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
-  if (kind == FunctionKind::kFunction || !frame) return {};
+  if (kind == FunctionKind::kFunction || kind == FunctionKind::kProfilerStep || !frame) return {};
   const KeepError keep;
   Object* self = self_of(frame, kind);
   api().error_clear();

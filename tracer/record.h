@@ -175,7 +175,12 @@ struct TorchThreadDef {  // the small number that torch itself gives a thread: R
   uint64_t torch_thread;
 };
 
-enum class FunctionKind : uint8_t { kFunction = 0, kModuleCall = 1, kOptimizerStep = 2 };
+enum class FunctionKind : uint8_t {
+  kFunction = 0,
+  kModuleCall = 1,
+  kOptimizerStep = 2,
+  kProfilerStep = 3,  // torch.profiler.profile.step
+};
 
 struct FunctionDef {  // a Python code object
   RecordHeader header;

@@ -136,7 +136,8 @@ def test_operators_are_the_same_and_as_many(both):
 
 def test_annotations_are_the_same_and_as_many(both):
     ours, theirs = both
-    assert collections.Counter(e["name"] for e in seen_by_torch_profiler(ours, "user_annotation")) == collections.Counter(
+    made_here = "Step ends with"  # torch.profiler marks steps only where the program calls its step()
+    assert collections.Counter(e["name"] for e in seen_by_torch_profiler(ours, "user_annotation") if made_here not in e["args"]) == collections.Counter(
         row[0] for row in theirs["operators"] if row[1] == USER_SCOPE)
 
 

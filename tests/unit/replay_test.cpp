@@ -30,12 +30,14 @@ class TextSink final : public Sink {
     at_[{s.row, s.begin.value}] = names_.text(s.name);
     slices.push_back(s);
   }
+  void step(const StepMark& m) override { steps.push_back(m); }
   void flow(const Flow& f) override {
     text += at_.at({f.from_row, f.from.value}) + " -> " + at_.at({f.to_row, f.to.value}) + "\n";
   }
 
   std::string text;
   std::vector<Slice> slices;
+  std::vector<StepMark> steps;
 
  private:
   const Replay& replay_;
@@ -63,6 +65,10 @@ void check_nesting(const Replayed& r) {
     REQUIRE(s.self_ns >= 0);
     REQUIRE(s.self_ns <= s.end - s.begin);
     rows[r.replay.rows()[s.row].tid].emplace_back(s.begin.value, -s.end.value);
+  }
+  for (const StepMark& m : r.sink.steps) {
+    REQUIRE(m.begin <= m.end);
+    rows[r.replay.rows()[m.row].tid].emplace_back(m.begin.value, -m.end.value);
   }
   for (auto& [tid, spans] : rows) {
     std::ranges::sort(spans);
@@ -414,7 +420,11 @@ TEST_CASE("whatever is lost, every row nests") {
   for (int variant = 0; variant < 400; ++variant) {
     SpoolBuilder b;
     const TrackId tracks[] = {b.thread(100, "a", 1), b.thread(101, "b", 2), b.thread(100, "c", 3)};
-    const FunctionId functions[] = {b.function("f"), b.function("g"), b.function("h")};
+    // Two optimizers in most variants: the marks of their steps have to nest as well, wherever those end.
+    const FunctionKind kind = variant % 4 < 2 ? FunctionKind::kOptimizerStep : FunctionKind::kFunction;
+    const FunctionId functions[] = {b.function("f"), b.function("g"), b.function("x.py", 1, "step", 0, kind)};
+    const ObjectId optimizers[] = {b.object("A", ObjectKind::kOptimizer), b.object("B", ObjectKind::kOptimizer)};
+    const char* const annotation = variant % 4 == 2 ? "Optimizer.step#A.step" : "note";
     uint64_t key = 0;
     for (uint64_t t = 1; t < 250; ++t) {
       b.on(tracks[random() % 3]).at(t / 2);  // times coincide
@@ -422,7 +432,7 @@ TEST_CASE("whatever is lost, every row nests") {
       switch (random() % 10) {
         case 0:
         case 1:
-          b.begin(f);
+          b.begin(f, f.value == functions[2].value ? optimizers[random() % 2] : ObjectId{});
           break;
         case 2:
         case 3:
@@ -435,6 +445,10 @@ TEST_CASE("whatever is lost, every row nests") {
           b.c_end();
           break;
         case 6:
+          if (random() % 3 == 0) {
+            b.annotation(++key, annotation);
+            break;
+          }
           b.op(++key, "op", {.sequence = static_cast<int64_t>(random() % 9) - 1, .is_async = random() % 8 == 0});
           break;
         case 7:

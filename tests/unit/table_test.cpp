@@ -98,13 +98,13 @@ TEST_CASE("recursion does not count total time twice") {
 TEST_CASE("two optimizers in one iteration are one step") {
   SpoolBuilder b;
   b.thread(100);
-  const FunctionId step = b.function("step");
+  const FunctionId step = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep);
   const ObjectId one = b.object("Adam", ObjectKind::kOptimizer), two = b.object("Adam", ObjectKind::kOptimizer);
   for (uint64_t t = 1; t <= 3; ++t)
     b.at(t * 1000).begin(step, one).end(step).at(t * 1000 + 10).begin(step, two).end(step);
   const test::LoadedTrace trace(b);
   const std::string text = summary_text(*trace, {{"steps"}});
-  CHECK(text.find("  100      3  1.000 us  1.000 us  1.000 us  1.000 us  Optimizer: Adam_0\n") != text.npos);
+  CHECK(text.find("  100      3  1.000 us  1.000 us  0.010 us  1.000 us  Optimizer: Adam_0\n") != text.npos);
 }
 
 TEST_CASE("a table that there is none of names those that there are") {

@@ -1,0 +1,71 @@
+#include "formats/steps.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace torchprof::formats {
+
+uint64_t StepCounter::ended(uint32_t requester) {
+  uint64_t& count = counts_[requester];
+  const bool is_new = count == 0;
+  if (is_new) {
+    count = std::max<uint64_t>(1, current_);
+  } else {
+    count += last_was_new_ && last_ == requester ? 2 : 1;
+  }
+  last_was_new_ = is_new && current_ > 0;
+  last_ = requester;
+  return count;
+}
+
+void StepTimes::add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
+  marks_.push_back({begin, end, number});
+  if (ended_by_.empty()) ended_by_ = ended_by;
+}
+
+Steps StepTimes::from_ends(const Text& text) {
+  Steps steps;
+  const bool is_annotation = ends_[false].empty();
+  auto& ends = ends_[is_annotation];
+  std::ranges::sort(ends);
+  StepCounter counter;
+  std::optional<int64_t> border;
+  for (const auto& [end, requester] : ends) {
+    const uint64_t count = counter.ended(requester);
+    if (count <= counter.current()) continue;
+    if (count > counter.current() + 1) ++steps.jumps;
+    counter.set(count);
+    if (border) steps.ns.push_back(end - *border);
+    border = end;
+    ++steps.count;
+    if (steps.ended_by.empty()) steps.ended_by = text(is_annotation, requester);
+  }
+  return steps;
+}
+
+Steps StepTimes::finish(bool last_is_rest, const Text& text) {
+  if (marks_.empty()) return from_ends(text);
+  Steps steps;
+  std::ranges::stable_sort(marks_, {}, &Mark::begin);
+  for (size_t i = 0; i < marks_.size(); ++i) {
+    // A number that goes down is another torch.profiler, which began anew. 1.13 gives the first number twice.
+    const bool follows = i + 1 < marks_.size() && marks_[i + 1].number >= marks_[i].number;
+    if (last_is_rest && !follows && marks_.size() > 1) continue;
+    ++steps.count;
+    steps.ns.push_back(marks_[i].end - marks_[i].begin);
+    if (follows && marks_[i + 1].number > marks_[i].number + 1) ++steps.jumps;
+  }
+  if (steps.count != 0) steps.ended_by = ended_by_;
+  return steps;
+}
+
+std::optional<uint64_t> step_number(std::string_view name) {
+  if (!name.starts_with(kProfilerStep)) return std::nullopt;
+  name.remove_prefix(kProfilerStep.size());
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  return number;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,78 @@
+// Steps of training: the rule by which they are counted, and their times.
+//
+// The rule is that of torch's KinetoStepTracker (torch/autograd/profiler.py): counts for each requester, the largest is
+// the step, so two optimizers in one iteration are one step. A requester that comes new completes the step that is
+// there, as in the first iteration of two optimizers; if it goes on alone, that was a step of its own and the count
+// jumps by two, which is reported.
+//
+// The marks `ProfilerStep#N` that are counted are the program's own or made here: formats/step_tracker.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace torchprof::formats {
+
+inline constexpr std::string_view kProfilerStep = "ProfilerStep#";
+inline constexpr std::string_view kOptimizerStep = "Optimizer.step#";
+
+// The counting rule. Requesters by any numbers.
+class StepCounter {
+ public:
+  // The count of the requester whose step has ended: above `current()` it is a new step, equal it completes one.
+  uint64_t ended(uint32_t requester);
+  void set(uint64_t count) { current_ = count; }
+  uint64_t current() const { return current_; }
+
+ private:
+  std::unordered_map<uint32_t, uint64_t> counts_;
+  uint64_t current_ = 0;
+  uint32_t last_ = 0;
+  bool last_was_new_ = false;
+};
+
+struct Steps {
+  uint64_t count = 0;
+  std::vector<int64_t> ns{};  // of those whose begin is known
+  std::string ended_by{};     // "ProfilerStep", "Optimizer: AdamW_0"; empty if there are none
+  uint64_t jumps = 0;         // times that the number went up by more than one
+};
+
+class StepTimes {
+ public:
+  // Marks, in any order.
+  void add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by);
+  // Where there are no marks, as in a file of torch.profiler's without a schedule: ends of optimizers' steps. Those
+  // that Python shows go before those of annotations, which do not tell two optimizers of one class apart.
+  void add_end(bool is_annotation, uint32_t requester, int64_t end) {
+    ends_[is_annotation].emplace_back(end, requester);
+  }
+  // `last_is_rest`: the last mark is what came after the last step, as in all that is recorded here. In a file of
+  // torch.profiler's own it is a step like the others: its schedule ends the recording with a step.
+  // `text` gives the name of a requester, `is_annotation` first.
+  using Text = std::function<std::string(bool, uint32_t)>;
+  Steps finish(bool last_is_rest, const Text& text);
+
+ private:
+  struct Mark {
+    int64_t begin;
+    int64_t end;
+    uint64_t number;
+  };
+  Steps from_ends(const Text& text);
+
+  std::vector<Mark> marks_;
+  std::vector<std::pair<int64_t, uint32_t>> ends_[2];
+  std::string ended_by_;
+};
+
+// N of "ProfilerStep#N", as HTA reads it.
+std::optional<uint64_t> step_number(std::string_view name);
+
+}  // namespace torchprof::formats
