@@ -86,9 +86,9 @@ class Replay::Impl {
   void begin_op(Thread& thread, const OpBegin& begin, int64_t t);
   void end_op(Thread& thread, uint64_t key, int64_t t);
   void end_op_here(Thread& thread, uint32_t low_key, int64_t t);
-  void memory(const Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t);
+  void memory(Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t);
   bool is_mapping(const Memory& memory);
-  uint64_t cpu_total(const Memory& memory);
+  uint64_t cpu_total(const Memory& memory, bool after_gap);
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
   void restate(Thread& thread, const Restate& restate, RecordHeader header);
   void end_thread(Thread& thread, int64_t t);
@@ -461,7 +461,7 @@ void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
   if (!end_op_elsewhere(thread, key, t)) ++stats_.unmatched_ends;
 }
 
-void Replay::Impl::memory(const Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t) {
+void Replay::Impl::memory(Thread& thread, const Memory& memory, bool is_out_of_memory, int64_t t) {
   MemoryEvent event{.is_out_of_memory = is_out_of_memory,
                     .row = thread.row,
                     .time = {t},
@@ -473,7 +473,7 @@ void Replay::Impl::memory(const Thread& thread, const Memory& memory, bool is_ou
                     .device_index = memory.device_index};
   if (memory.device_type == 0 && !is_out_of_memory) {
     event.is_mapped = is_mapping(memory);
-    event.allocated = event.is_mapped ? 0 : cpu_total(memory);
+    event.allocated = event.is_mapped ? 0 : cpu_total(memory, !thread.cursor.is_next());
   }
   const ThreadStack& stack = thread.stack;
   if (const int32_t op = stack.top_op(); op >= 0) {
@@ -486,6 +486,7 @@ void Replay::Impl::memory(const Thread& thread, const Memory& memory, bool is_ou
   if (thread.site_time == t) {
     event.function = thread.site.function;
     event.line = thread.site.line;
+    thread.site_time = -1;
   } else if (python >= 0) {
     event.function = stack[python].function;
   }
@@ -504,11 +505,12 @@ bool Replay::Impl::is_mapping(const Memory& memory) {
 
 // The CPU allocator's total after the event. It is summed up in the order of time over all threads: what the allocator
 // itself says in each event is in the order in which threads took its lock. A block that was there before capture began
-// may be freed in it: the sum is never negative.
-uint64_t Replay::Impl::cpu_total(const Memory& memory) {
+// may be freed in it: the sum is never negative. It begins anew where events are missing.
+uint64_t Replay::Impl::cpu_total(const Memory& memory, bool after_gap) {
   const bool is_told = memory.allocated != kNoTotal;
-  cpu_allocated_ = !cpu_allocated_ && is_told ? static_cast<int64_t>(memory.allocated)
-                                              : add(cpu_allocated_.value_or(0), memory.bytes);
+  cpu_allocated_ = is_told && (after_gap || !cpu_allocated_)
+                       ? static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX))
+                       : add(cpu_allocated_.value_or(0), memory.bytes);
   return static_cast<uint64_t>(*cpu_allocated_);
 }
 

@@ -124,6 +124,29 @@ TEST_CASE("sums of the CPU begin at the first total that its allocator told and 
   CHECK(devices[0].end_bytes == 1075);
 }
 
+TEST_CASE("after chunks that are gone the sum is again what the allocator tells") {
+  SpoolBuilder b;
+  b.on(b.thread(101)).at(10);
+  memory(b, 0x1000, 100, 100);
+  b.at(50).next_chunk(3, {}).at(60);
+  memory(b, 0x2000, 50, 5050);
+  b.at(70);
+  short_memory(b, 0x3000, 25);
+  const auto devices = devices_of(b);
+  CHECK(devices[0].peak_bytes == 5075);
+  CHECK(devices[0].unknown_bytes == 4900);
+}
+
+TEST_CASE("a line belongs to one block alone") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(101)).at(10).begin(f);
+  b.raw(static_cast<uint8_t>(Kind::AllocationSite), {f.value | uint64_t{33} << 32});
+  memory(b, 0x1000, 100, 100);
+  memory(b, 0x2000, 50, 150);
+  CHECK(shares(devices_of(b)[0]) == "\n|||test.py(33): f 100 in 1\n|||test.py(1): f 50 in 1\n");
+}
+
 TEST_CASE("mapped files and shared memory count to the peak and not to what the allocator counts") {
   SpoolBuilder b;
   b.on(b.thread(101)).at(10);
