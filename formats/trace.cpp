@@ -75,7 +75,7 @@ void choose_clocks(std::vector<Process>& processes) {
 // Builds what load() keeps of one spool.
 class Loader {
  public:
-  explicit Loader(Process& process) : p_(process), spool_(*process.spool) {}
+  Loader(Process& process, Contents contents) : p_(process), spool_(*process.spool), contents_(contents) {}
 
   void run() {
     const FileHeader& h = spool_.header();
@@ -97,7 +97,10 @@ class Loader {
  private:
   void walk(uint32_t index) {
     const ChunkView& chunk = spool_.chunks()[index];
-    if (chunk.kind == ChunkKind::kEvents) track(chunk.track).chunks.push_back(index);
+    if (chunk.kind == ChunkKind::kEvents) {
+      track(chunk.track).chunks.push_back(index);
+      if (contents_ == Contents::kDefinitions) return;
+    }
     RecordCursor cursor(chunk.records);
     RecordView record;
     uint64_t last = 0;
@@ -234,6 +237,7 @@ class Loader {
 
   Process& p_;
   const SpoolReader& spool_;
+  const Contents contents_;
   std::unordered_map<TrackId, size_t> tracks_;
   BlindSums blind_;
   Ticks last_event_{};
@@ -277,7 +281,7 @@ uint64_t Process::total_lost() const {
   return total;
 }
 
-Trace load(const std::vector<std::filesystem::path>& spools) {
+Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) {
   Trace trace;
   std::vector<Ticks> last_events;
   std::vector<BlindSums> blind;
@@ -291,7 +295,7 @@ Trace load(const std::vector<std::filesystem::path>& spools) {
     Process& p = trace.processes.emplace_back();
     p.file = file;
     p.spool = std::move(spool);
-    Loader loader(p);
+    Loader loader(p, contents);
     loader.run();
     last_events.push_back(loader.last_event());
     blind.push_back(std::move(loader.blind()));

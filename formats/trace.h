@@ -122,9 +122,11 @@ struct Trace {
   UnixNs end;    // of the latest
 };
 
+enum class Contents { kAll, kDefinitions };  // without a look at the events: no counts, and `end` is what is known so
+
 // Spools of processes of one host that count the same TSC are put on one common rate and offset (the widest baseline of
 // all), so that their events line up.
-Trace load(const std::vector<std::filesystem::path>& spools);
+Trace load(const std::vector<std::filesystem::path>& spools, Contents contents = Contents::kAll);
 
 // The files named *.spool of a directory, sorted. Throws Error if it cannot be listed.
 std::vector<std::filesystem::path> find_spools(const std::filesystem::path& directory);

@@ -195,6 +195,20 @@ ExportOptions parse_export(const Arguments& arguments) {
   return options;
 }
 
+std::string parse_where(const Arguments& arguments) {
+  std::string target;
+  Parser parser(
+      "where", "PID|RUN",
+      "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
+      "open, outermost first, and since when. The program is not stopped.");
+  parser.app()
+      .add_option("PID|RUN", target, "a process that is being profiled, a run directory, or a .spool")
+      ->required()
+      ->type_name("");
+  parser.parse(arguments);
+  return target;
+}
+
 Arguments parse_doctor(const Arguments& arguments) {
   Parser parser("doctor", "[--] [COMMAND [ARG...]]",
                 "Says what would be captured here, what would not, and why. The exit status is 1 if nothing would.");

@@ -41,7 +41,8 @@ struct ExportOptions {
 };
 ExportOptions parse_export(const Arguments& arguments);
 
-Arguments parse_doctor(const Arguments& arguments);  // the command, maybe none
+std::string parse_where(const Arguments& arguments);  // the process or what `report` takes
+Arguments parse_doctor(const Arguments& arguments);   // the command, maybe none
 
 // The formats of a --format list that are to be written: "none" is none of them.
 std::vector<const formats::Format*> formats_named(const char* list);

@@ -4,11 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <thread>
 
+#include "formats/open_threads.h"
 #include "tracer/clock.h"
 
 namespace torchprof::launcher {
@@ -27,6 +29,20 @@ std::string iso_time(UnixNs time) {
 }
 
 UnixNs now() { return {clock::read_ns(CLOCK_REALTIME)}; }
+
+}  // namespace
+
+const char* state_text(SourceState state) {
+  switch (state) {
+    case SourceState::kOff:
+      return "off";
+    case SourceState::kOn:
+      return "on";
+    case SourceState::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
 
 Info process_info(const formats::Process& process) {
   Info out;
@@ -55,18 +71,22 @@ Info process_info(const formats::Process& process) {
   return out;
 }
 
-}  // namespace
-
-const char* state_text(SourceState state) {
-  switch (state) {
-    case SourceState::kOff:
-      return "off";
-    case SourceState::kOn:
-      return "on";
-    case SourceState::kFailed:
-      return "failed";
+void add_open(Info& info, const formats::Process& process, bool is_running) {
+  const auto threads = formats::open_threads(process);
+  UnixNs end = process.end;
+  for (const formats::OpenThread& thread : threads) end = std::max(end, thread.last);
+  if (is_running) end = now();
+  const auto seconds = [end](UnixNs since) {
+    return static_cast<double>(std::max<int64_t>(0, end.value - since.value)) / kNsPerSecond;
+  };
+  Info& open = info["open"] = Info::array();
+  for (const formats::OpenThread& thread : threads) {
+    Info& out = open.emplace_back(Info{{"tid", thread.tid}, {"name", thread.name}, {"last", seconds(thread.last)}});
+    out["spans"] = Info::array();
+    for (const formats::OpenSpan& span : thread.spans)
+      out["spans"].push_back({{"name", span.name}, {"seconds", seconds(span.begin)}});
+    if (thread.deeper != 0) out["deeper"] = thread.deeper;
   }
-  return "unknown";
 }
 
 Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
@@ -110,7 +130,11 @@ void add_end(Info& info, int wait_status, const std::vector<int>& still_running)
 
 void add_processes(Info& info, const formats::Trace& trace) {
   info["processes"] = Info::array();
-  for (const formats::Process& process : trace.processes) info["processes"].push_back(process_info(process));
+  for (const formats::Process& process : trace.processes) {
+    Info& added = info["processes"].emplace_back(process_info(process));
+    // The spool will be gone: what somebody who looks for the cause of a death wants is kept.
+    if (!process.clean_exit) add_open(added, process, false);
+  }
   info["unreadable"] = Info::array();
   for (const formats::Unreadable& bad : trace.unreadable)
     info["unreadable"].push_back({{"file", bad.file.filename().string()}, {"reason", bad.reason}});

@@ -17,7 +17,7 @@ constexpr Subcommand kSubcommands[] = {
     {"merge", "several runs or nodes into one", not_there_yet},
     {"diff", "what got slower", not_there_yet},
     {"ctl", "open and close the window of a running program", not_there_yet},
-    {"where", "what every thread is doing now, or was doing when it died", not_there_yet},
+    {"where", "what every thread is doing now, or was doing when it died", where},
     {"doctor", "what would be captured here, what would not, and why", doctor},
     {"help", "this text, or that of a subcommand", help},
     {"--version", "the version", version},

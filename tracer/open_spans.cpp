@@ -11,11 +11,12 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
   uint32_t restated = 0;
   for (;;) {
     if (ShortRecord plain; restated == 0 && cursor.next_plain(plain)) {
-      add_plain(plain, Ticks{base.ticks.value + plain.time()});
+      last_ = {base.ticks.value + plain.time()};
+      add_plain(plain, last_);
       continue;
     }
     if (!cursor.next(record)) return;
-    Ticks time = record.time(base);
+    Ticks time = last_ = record.time(base);
     if (record.kind() == Kind::Restate) {
       restated = record.as<Restate>().count_of(record.header());
       begins = record.as<Restate>().begins();

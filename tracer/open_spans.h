@@ -43,6 +43,7 @@ class OpenSpans {
   std::span<const Span> spans() const noexcept { return {spans_, count_}; }
   uint64_t deeper() const noexcept { return deeper_; }  // of Python, above the ones that are held
   bool has_ended() const noexcept { return has_ended_; }
+  Ticks last() const noexcept { return last_; }  // of the last record
 
  private:
   void add(const RecordView& record, Ticks time) noexcept;
@@ -59,6 +60,7 @@ class OpenSpans {
   size_t count_ = 0;
   uint64_t deeper_ = 0;
   bool has_ended_ = false;
+  Ticks last_{};
 };
 
 }  // namespace torchprof
