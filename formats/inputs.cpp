@@ -81,18 +81,20 @@ class Decoder {
         break;
       case 'I':
         input.kind = Input::Kind::kScalar;
-        input.text = std::to_string(in_.zigzag());
+        input.integers.push_back(in_.zigzag());
+        input.text = std::to_string(input.integers.back());
         break;
       case 'B':
         input.kind = Input::Kind::kScalar;
-        input.text = in_.byte() != 0 ? "True" : "False";
+        input.integers.push_back(in_.byte() != 0);
+        input.text = input.integers.back() != 0 ? "True" : "False";
         break;
       case 'D':
         input.kind = Input::Kind::kScalar;
         input.text = number();
         break;
       case 'S':
-        in_.text();
+        input.word = in_.text();
         break;
       case 'N':
       case '?':
@@ -121,6 +123,7 @@ class Decoder {
       } else if (i < kMaxListText) {
         if (i > 0) input.text += ", ";
         input.text += element.text;
+        input.integers.insert(input.integers.end(), element.integers.begin(), element.integers.end());
       }
     }
     input.text += "]";

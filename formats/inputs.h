@@ -19,8 +19,10 @@ namespace torchprof::formats {
 struct Input {
   enum class Kind : uint8_t { kTensor, kTensorList, kScalar, kScalarList, kOther };
   Kind kind = Kind::kOther;
-  std::vector<Tensor> tensors{};  // one, or those of the list; none for an undefined tensor
-  std::string text{};             // of a scalar or a list of scalars
+  std::vector<Tensor> tensors{};    // one, or those of the list; none for an undefined tensor
+  std::string text{};               // of a scalar or a list of scalars
+  std::vector<int64_t> integers{};  // of an integer or truth value, or a list of them
+  std::string word{};               // a string, as much of it as was kept
 };
 
 std::vector<Input> decode_inputs(std::string_view encoded);

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "formats/flops.h"
 #include "formats/inputs.h"
 #include "formats/object_details.h"
 #include "formats/replay.h"
@@ -108,6 +109,10 @@ class ProcessWriter final : public Sink {
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
     at = put(at, overload_of(s));
     at = put(at, inputs);
+    if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0) {
+      at = put(at, R"(,"FLOPs":)");
+      at = put(at, flops);
+    }
     at = put(at, caller);
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
@@ -343,7 +348,8 @@ class ProcessWriter final : public Sink {
   const int64_t base_;
   Ids& ids_;
   Output& out_;
-  std::vector<std::string> heads_[3];                 // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
+  Flops flops_{process_};
   std::vector<std::string> inputs_;                   // by their encoding
   std::vector<std::string> callers_;                  // by call site
   std::vector<std::string> overloads_;                // by OpBegin::name
@@ -399,14 +405,17 @@ std::string trace_id(Processes processes) {
 
 std::string header(Processes processes, int64_t base) {
   ordered_json about{{"version", TORCHPROF_VERSION}, {"processes", ordered_json::array()}};
-  bool python = false;
+  bool python = false, flops = false;
   for (const Process& p : processes) {
     about["processes"].push_back(describe(p));
     python = python || p.counts.python != 0;
+    const auto has_inputs = [](const Source& s) { return s.name == "inputs" && s.state == SourceState::kOn; };
+    flops = flops || (std::ranges::any_of(p.sources, has_inputs) && Flops(p).is_on());
   }
   ordered_json top{{"schemaVersion", 1}, {"deviceProperties", ordered_json::array()}};
   top["host_name"] = std::string(processes.empty() ? std::string_view{} : processes.front().host);
   if (python) top["with_stack"] = 1;
+  if (flops) top["with_flops"] = 1;
   top["trace_id"] = trace_id(processes);
   top["torchprof"] = std::move(about);
   top["displayTimeUnit"] = "ms";

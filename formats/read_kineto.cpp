@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -138,6 +139,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<MemoryEvent> memory;
   std::vector<RowKey> rows;
   std::vector<MadeStep> steps;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
   std::unordered_map<uint32_t, std::string> process_names;  // by pid
 
@@ -213,6 +215,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
 
   bool number(double value, const std::string& text) {
+    if (depth_ == event_depth_ + 1 && key_ == "FLOPs" && value > 0 && value < 1e19) event_.flops = value;
     if (depth_ == event_depth_ + 1) {
       for (size_t i = 0; i < kMemoryArguments.size(); ++i)
         if (key_ == kMemoryArguments[i]) event_.memory[i] = value;
@@ -240,6 +243,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       steps.push_back({*number, begin, begin + std::llround(event_.duration * 1e3), pids(event_.pid), event_.ended_by});
       return;
     }
+    if (event_.flops > 0 && is_operator)
+      flops[{pids(event_.pid), names(event_.name)}] += static_cast<uint64_t>(event_.flops);
     events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), names(event_.name), row(),
                       is_operator, c == "user_annotation"});
   }
@@ -276,7 +281,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   struct Current {
     std::string name, phase, category, pid, tid, argument_name, line, ended_by;
     std::array<double, kMemoryArguments.size()> memory{};
-    double begin = 0, duration = 0;
+    double begin = 0, duration = 0, flops = 0;
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false;
   };
   Current event_;
@@ -405,6 +410,7 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     i = end;
   }
   std::vector<MemoryCollector> devices = collect_memory(handler);
+  for (const auto& [of, flops] : handler.flops) collectors[of.first].add_flops(of.second, flops);
   for (const MadeStep& s : handler.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   for (const uint32_t pid : order) {
     const auto name = handler.process_names.find(pid);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "formats/flops.h"
 #include "formats/replay.h"
 
 namespace torchprof::formats {
@@ -9,10 +10,12 @@ namespace {
 
 class CollectingSink final : public Sink {
  public:
-  explicit CollectingSink(Replay& replay) : replay_(replay) {}
+  CollectingSink(const Process& process, Replay& replay) : flops_(process), replay_(replay) {}
   void slice(const Slice& s) override {
     collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
                    s.end.value, s.self_ns, s.outermost);
+    if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0)
+      collector_.add_flops(s.name.value, flops);
   }
   void memory(const MemoryEvent& e) override {
     Names& names = replay_.names();
@@ -42,6 +45,7 @@ class CollectingSink final : public Sink {
 
  private:
   Collector collector_;
+  Flops flops_;
   MemoryCollector memory_;
   Replay& replay_;
 };
@@ -54,6 +58,7 @@ Tally& Tally::operator+=(const Tally& other) {
   calls += other.calls;
   cpu_bytes += other.cpu_bytes;
   device_bytes += other.device_bytes;
+  flops += other.flops;
   return *this;
 }
 
@@ -118,7 +123,7 @@ Statistics Collector::finish(bool last_is_rest) {
 
 Statistics statistics_of(const Process& process) {
   Replay replay(process);
-  CollectingSink sink(replay);
+  CollectingSink sink(process, replay);
   const ReplayStats stats = replay.run(sink);
   Statistics result = sink.finish();
   result.unfinished = stats.unfinished;

@@ -19,6 +19,7 @@ struct Tally {
   uint64_t calls = 0;
   int64_t cpu_bytes = 0;     // operators: allocated less freed while no other was open inside
   int64_t device_bytes = 0;  // the same of all devices but the CPU
+  uint64_t flops = 0;        // formats/flops.h
   Tally& operator+=(const Tally& other);
 };
 using Tallies = std::unordered_map<std::string, Tally>;  // by name
@@ -46,6 +47,7 @@ class Collector {
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t bytes, bool is_cpu);
+  void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }

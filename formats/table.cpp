@@ -122,12 +122,14 @@ bool any(const Named&) { return true; }
 
 std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
   if (list.empty()) return {};
-  // Memory only where there is some.
+  // Memory and FLOPs only where there are some.
   const bool has_cpu = std::ranges::any_of(list, [](const Named& n) { return n.second.cpu_bytes != 0; });
   const bool has_device = std::ranges::any_of(list, [](const Named& n) { return n.second.device_bytes != 0; });
+  const bool has_flops = std::ranges::any_of(list, [](const Named& n) { return n.second.flops != 0; });
   Cells head{"self", "self %", "total", "calls", "average"};
   if (has_cpu) head.emplace_back("self CPU mem");
   if (has_device) head.emplace_back("self GPU mem");
+  if (has_flops) head.emplace_back("GFLOPs");
   head.emplace_back("name");
   std::vector<Cells> rows;
   rows.reserve(list.size());
@@ -137,6 +139,7 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
                                          time_text(average_ns(t))});
     if (has_cpu) row.push_back(bytes_text(t.cpu_bytes));
     if (has_device) row.push_back(bytes_text(t.device_bytes));
+    if (has_flops) row.push_back(t.flops != 0 ? print("%.3f", static_cast<double>(t.flops) / 1e9) : "");
     row.push_back(printable(name));
   }
   return aligned(head, rows);

@@ -25,7 +25,7 @@ constexpr Setting kSettings[] = {
      "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
     {"TORCHPROF_NATIVE", "--native", 0, false, "on|off",
      "native frames with operators, launches and allocations [off]"},
-    {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of matmul and convolution [on]"},
+    {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",

@@ -214,6 +214,8 @@ void on_end(const RecordFunction& function, void*) {
 void note(SourceState state, const char* text) noexcept { session::note_source("operators", state, text); }
 
 bool choose_inputs() noexcept {
+  // They are made from the inputs when the trace is read.
+  if (!session::config().flops) session::note_source("flops", SourceState::kOff, "switched off (--flops off)");
   if (!session::config().shapes) {
     session::note_source("inputs", SourceState::kOff, "switched off (--shapes off)");
     return false;
