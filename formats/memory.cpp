@@ -26,6 +26,11 @@ std::string device_text(int8_t type, int8_t index) {
   return index >= 0 ? text.append(" ").append(std::to_string(index)) : text;
 }
 
+std::string module_text(std::string_view name, std::string_view path) {
+  std::string text(name);
+  return path.empty() ? text : text.append(" (").append(path).append(")");
+}
+
 size_t MemoryCollector::OwnerHash::operator()(const MemoryOwner& owner) const {
   uint64_t hash = 0;
   for (const uint32_t part : {owner.module, owner.op, owner.outer_op, owner.place})

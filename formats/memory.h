@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,6 +40,9 @@ struct MemoryChange {
   MemoryOwner owner{};
 };
 
+// "nn.Module: Linear_0 (decoder.out)"; the root has no path.
+std::string module_text(std::string_view name, std::string_view path);
+
 struct OwnerText {
   std::string module, op, outer_op, place;
 };
@@ -54,6 +58,7 @@ struct DeviceMemory {
   int8_t index = -1;
   int64_t peak_bytes = 0;
   UnixNs peak{};
+  std::optional<uint64_t> step;   // that was going on then; the collector does not know it
   std::vector<PeakShare> shares;  // at the peak, largest first, at most kMaxShares
   PeakShare rest;                 // the sum of the other owners; its owner is empty
   int64_t unknown_bytes = 0;      // of the peak, allocated before capture began or not recorded

@@ -141,19 +141,26 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<MadeStep> steps;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
-  std::unordered_map<uint32_t, std::string> process_names;  // by pid
+  std::unordered_map<std::string, std::string> module_paths;  // by pid, 0 and name
+  std::unordered_map<uint32_t, std::string> process_names;    // by pid
 
   bool null() override {
     if (depth_ == event_depth_ + 1 && key_ == kEndsWith) event_.is_made_step = true;
     return true;
   }
   bool boolean(bool) override { return true; }
+  // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
+  static constexpr size_t kProcessDepth = 4, kModuleDepth = 6;
+  bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
+
   bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
   bool number_unsigned(number_unsigned_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
   bool number_float(number_float_t v, const string_t& text) override { return number(v, text); }
   bool binary(binary_t&) override { return true; }
 
   bool string(string_t& v) override {
+    if (is_at_module() && key_ == "name") module_.first = v;
+    if (is_at_module() && key_ == "path") module_.second = v;
     if (depth_ == event_depth_) {
       if (key_ == "name") event_.name = v;
       if (key_ == "ph") event_.phase = v;
@@ -175,9 +182,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     ++depth_;
     if (event_depth_ == depth_) event_ = {};
+    if (is_at_module()) module_ = {};
     return true;
   }
   bool end_object() override {
+    if (is_at_module() && !module_.second.empty())
+      module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
     if (depth_ == event_depth_) finish_event();
     --depth_;
     return true;
@@ -189,15 +199,20 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       event_depth_ = depth_ + 1;
       found_events = true;
     }
+    if (depth_ == kModuleDepth - 1 && event_depth_ == kNever) in_modules_ = in_torchprof_ && key_ == "modules";
     return true;
   }
   bool end_array() override {
     if (depth_ + 1 == event_depth_) event_depth_ = kNever;
+    if (depth_ == kModuleDepth - 1) in_modules_ = false;
     --depth_;
     return true;
   }
   bool key(string_t& v) override {
-    if (depth_ == 1 && v == "torchprof") is_ours = true;
+    if (depth_ == 1) {
+      in_torchprof_ = v == "torchprof";
+      is_ours = is_ours || in_torchprof_;
+    }
     if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = v;
     return true;
   }
@@ -220,6 +235,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       for (size_t i = 0; i < kMemoryArguments.size(); ++i)
         if (key_ == kMemoryArguments[i]) event_.memory[i] = value;
     }
+    if (in_torchprof_ && depth_ == kProcessDepth && key_ == "pid") section_pid_ = text;
     if (depth_ != event_depth_) return true;
     if (key_ == "ts") event_.begin = value, event_.has_begin = true;
     if (key_ == "dur") event_.duration = value, event_.has_duration = true;
@@ -288,6 +304,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
   size_t depth_ = 0;
   size_t event_depth_ = kNever;
+  bool in_torchprof_ = false;
+  bool in_modules_ = false;
+  std::string section_pid_;
+  std::pair<std::string, std::string> module_;  // name, path
   std::unordered_map<std::string, uint32_t> row_ids_;
   std::string last_pid_;
   uint32_t last_row_ = std::numeric_limits<uint32_t>::max();
@@ -414,10 +434,15 @@ TraceFile read_kineto(const std::filesystem::path& file) {
   for (const MadeStep& s : handler.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   for (const uint32_t pid : order) {
     const auto name = handler.process_names.find(pid);
+    std::vector<DeviceMemory> memory_of = devices[pid].finish([&handler, pid](uint32_t id) {
+      const std::string& text = *handler.names.texts[id - 1];
+      const auto path = text.starts_with(kModulePrefix)
+                            ? handler.module_paths.find(*handler.pids.texts[pid] + '\0' + text)
+                            : handler.module_paths.end();
+      return path == handler.module_paths.end() ? text : module_text(text, path->second);
+    });
     result.processes.push_back({*handler.pids.texts[pid], name == handler.process_names.end() ? "" : name->second,
-                                collectors[pid].finish(handler.is_ours)});
-    result.processes.back().statistics.memory =
-        devices[pid].finish([&handler](uint32_t id) { return *handler.names.texts[id - 1]; });
+                                collectors[pid].finish(handler.is_ours, std::move(memory_of))});
   }
   if (first <= last) {
     result.start = {first};

@@ -10,7 +10,7 @@ namespace {
 
 class CollectingSink final : public Sink {
  public:
-  CollectingSink(const Process& process, Replay& replay) : flops_(process), replay_(replay) {}
+  CollectingSink(const Process& process, Replay& replay) : flops_(process), process_(process), replay_(replay) {}
   void slice(const Slice& s) override {
     collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
                    s.end.value, s.self_ns, s.outermost);
@@ -19,6 +19,8 @@ class CollectingSink final : public Sink {
   }
   void memory(const MemoryEvent& e) override {
     Names& names = replay_.names();
+    const uint32_t module = e.module ? names.function({}, e.module).value : 0;
+    if (e.module && e.bytes > 0) modules_.try_emplace(module, e.module);
     memory_.add({.is_out_of_memory = e.is_out_of_memory,
                  .is_mapped = e.is_mapped,
                  .device_type = e.device_type,
@@ -27,16 +29,18 @@ class CollectingSink final : public Sink {
                  .address = e.address,
                  .bytes = e.bytes,
                  .allocated = e.allocated,
-                 .owner = {.module = e.module ? names.function({}, e.module).value : 0,
+                 .owner = {.module = module,
                            .op = e.op.value,
                            .outer_op = e.outer_op.value,
                            .place = e.function ? names.place(e.function, e.line).value : 0}});
     if (e.op && !e.is_out_of_memory) collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
   }
   Statistics finish() {
-    Statistics result = collector_.finish(true);
-    result.memory = memory_.finish([this](uint32_t id) { return std::string(replay_.names().text({id})); });
-    return result;
+    return collector_.finish(true, memory_.finish([this](uint32_t id) {
+      const std::string_view name = replay_.names().text({id});
+      const auto module = modules_.find(id);
+      return module == modules_.end() ? std::string(name) : module_text(name, process_.path(module->second));
+    }));
   }
   void step(const StepMark& m) override {
     const std::string_view by = m.ended_by ? replay_.names().text(m.ended_by) : std::string_view{};
@@ -47,6 +51,8 @@ class CollectingSink final : public Sink {
   Collector collector_;
   Flops flops_;
   MemoryCollector memory_;
+  std::unordered_map<uint32_t, ObjectId> modules_;  // by name
+  const Process& process_;
   Replay& replay_;
 };
 
@@ -105,8 +111,10 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
   if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);
 }
 
-Statistics Collector::finish(bool last_is_rest) {
+Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory) {
   Statistics result;
+  result.memory = std::move(memory);
+  for (DeviceMemory& device : result.memory) device.step = steps_.number_at(device.peak.value);
   result.slices = slices_;
   for (const bool is_operator : {false, true}) {
     Tallies& tallies = is_operator ? result.operators : result.python;

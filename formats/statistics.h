@@ -51,8 +51,8 @@ class Collector {
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }
-  // `last_is_rest`: as StepTimes::finish().
-  Statistics finish(bool last_is_rest);
+  // `last_is_rest`: as StepTimes::finish(). `memory`: the process's devices, whose steps are added.
+  Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory);
 
  private:
   enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd };

@@ -43,6 +43,12 @@ Steps StepTimes::from_ends(const Text& text) {
   return steps;
 }
 
+std::optional<uint64_t> StepTimes::number_at(int64_t time) const {
+  for (const Mark& mark : marks_)
+    if (mark.begin <= time && time < mark.end) return mark.number;
+  return {};
+}
+
 Steps StepTimes::finish(bool last_is_rest, const Text& text) {
   if (marks_.empty()) return from_ends(text);
   Steps steps;

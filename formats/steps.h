@@ -58,6 +58,8 @@ class StepTimes {
   // `text` gives the name of a requester, `is_annotation` first.
   using Text = std::function<std::string(bool, uint32_t)>;
   Steps finish(bool last_is_rest, const Text& text);
+  // Of the mark that was open then.
+  std::optional<uint64_t> number_at(int64_t time) const;
 
  private:
   struct Mark {

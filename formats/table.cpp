@@ -257,7 +257,8 @@ void add_memory(std::string& out, const std::vector<Part>& parts, UnixNs start, 
     std::string title = "Memory of the " + device_text(device->type, device->index);
     if (parts.size() > 1) title += " in process " + part->pid;
     title += ": at most " + bytes_text(device->peak_bytes) + " after " +
-             duration_text(static_cast<double>(std::max<int64_t>(0, device->peak - start))) + "; " +
+             duration_text(static_cast<double>(std::max<int64_t>(0, device->peak - start))) +
+             (device->step ? ", in step " + count_text(*device->step) : "") + "; " +
              plural(device->allocations, "allocation") + ", " + plural(device->frees, "free");
     std::string table = memory_table(*device, rows);
     if (device->failures != 0) {

@@ -118,6 +118,32 @@ def test_the_peak_is_who_held_what_then(traced):
     assert not [owner for owner in table if "program.py(9)" in owner or "program.py(13)" in owner], table
 
 
+def test_the_peak_has_its_step_and_the_module_its_place_in_the_model_also_in_the_trace(traced, torchprof):
+    _, summary, run = traced("""
+        import torch
+        class Wide(torch.nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.width = width
+                self.weight = torch.nn.Parameter(torch.ones(1))
+            def forward(self, x):
+                torch.empty(self.width << 20, dtype=torch.uint8)
+                return x * self.weight
+        net = torch.nn.Sequential(torch.nn.Sequential(Wide(1), Wide(2)), Wide(1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        def train():
+            for step in range(4):
+                net[0][1].width = 7 if step == 2 else 2
+                net(torch.ones(4)).sum().backward()
+                optimizer.step()
+        train()
+        """)
+    for text in (summary, torchprof("report", run.trace_paths[0]).stdout):
+        assert re.search(r"^Memory of the CPU: at most 7\.\d\d MiB after [^,;]+, in step 2; ", text, re.M), text
+        owner, = [owner for owner, (size, _) in owners(text).items() if size == "7.00 MiB"]
+        assert "nn.Module: Wide_1 (0.1), program.py(9): forward" in owner
+
+
 def test_report_of_the_trace_shows_the_same_peak(traced, torchprof):
     _, summary, run = traced("""
         import torch
