@@ -29,7 +29,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
-     "at the size limit: stop, or recycle the oldest, so that the last part of the run is kept [first]"},
+     "at the size limit: stop, or recycle the oldest events [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
      "what is written at the end: kineto, table, none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},

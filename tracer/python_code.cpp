@@ -76,13 +76,22 @@ bool is_module_call(Object* code) noexcept {
   return its_code.get() == code;
 }
 
+// code takes no argument but *args.
+bool takes_anything(Object* code) noexcept {
+  const Ref count(api().get_attr(code, "co_argcount"));
+  const Ref flags(api().get_attr(code, "co_flags"));
+  constexpr long kVarArgs = 0x04;  // CO_VARARGS, cpython/Include/cpython/code.h
+  return count && flags && api().as_long(count.get()) == 0 && (api().as_long(flags.get()) & kVarArgs);
+}
+
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
       is_module_call(code))
     return FunctionKind::kModuleCall;
-  // Optimizer.profile_hook_step wraps every optimizer's step in this function (1.13 to 2.14). Its argument list is
-  // (*args, **kwargs).
-  if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py")) return FunctionKind::kOptimizerStep;
+  // Optimizer.profile_hook_step wraps every optimizer's step in `wrapper(*args, **kwargs)` (1.13 to 2.14). Since 2.5 a
+  // decorator in that file, which runs on import, has a wrapper(func) as well.
+  if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py") && takes_anything(code))
+    return FunctionKind::kOptimizerStep;
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
   return FunctionKind::kFunction;
 }

@@ -1,6 +1,7 @@
 """The examples train, say what they say without torchprof, and leave the traces that their headers promise."""
 import collections
 import re
+import sys
 
 import pytest
 
@@ -46,12 +47,13 @@ def test_the_cnn_learns_and_its_steps_are_in_the_trace(run_example, check_trace)
 def test_the_cnn_with_workers_leaves_a_trace_of_each_process_and_a_merged_one(run_example, check_trace):
     run = run_example("cnn.py", "--workers", "2")
     traces = [check_trace(path) for path in run.trace_paths]
-    assert len(traces) == 3
+    # From 3.14 on workers are children of a fork server, which has a resource tracker.
+    helpers = [0, 0] if sys.version_info >= (3, 14) else []
     steps = [t.names("user_annotation")["train_step"] for t in traces]
-    assert sorted(steps) == [0, 0, 40]
+    assert sorted(steps) == [*helpers, 0, 0, 40]
     drawn = [sum(n for name, n in t.names("python_function").items() if re.search(r"cnn\.py\(\d+\): __getitem__$", name)) for t in traces]
-    assert sorted(drawn) == [0, 640, 640]
-    assert [d == 0 for d in drawn] == [s == 40 for s in steps]
+    assert sorted(drawn) == [*helpers, 0, 640, 640]
+    assert all(d == 0 or s == 0 for d, s in zip(drawn, steps))
     merged = check_trace(run.merged_path, merged=True)
     for category in ("cpu_op", "user_annotation", "python_function"):
         assert merged.names(category) == sum((t.names(category) for t in traces), collections.Counter())

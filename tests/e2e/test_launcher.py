@@ -49,7 +49,7 @@ REFUSED = {
     "a lone percent sign": (["run", "-o", "x%", "touch", "started"], {}, "output 'x%': a lone % at its end: %% is a percent sign"),
     "a placeholder without its variable": (["run", "-o", "%q{NOT_SET}", "touch", "started"], {},
                                            "output '%q{NOT_SET}': variable NOT_SET is not set"),
-    "a subcommand to come": (["where", "1"], {}, "where is not there yet in this version"),
+    "a subcommand to come": (["ctl", "1"], {}, "ctl is not there yet in this version"),
     "a table that is none": (["report", ".", "--tables", "ops,colours"], {},
                              "report: --tables: 'colours' is not a table: ops, modules, memory, python, steps, processes"),
     "an order that is none": (["report", ".", "--sort", "age"], {},

@@ -632,7 +632,7 @@ def test_a_forked_child_shows_the_frames_that_it_was_forked_in(python, run_torch
     assert [chains(t)["in_parent", "forks"] for t in parents] == [1]
 
 
-def test_a_subprocess_is_traced_and_one_without_the_environment_runs(python, run_torchprof, check_trace, program):
+def test_subprocesses_are_traced_without_the_environment_as_well(python, run_torchprof, check_trace, program):
     path = program(textwrap.dedent("""
         import subprocess, sys
         for env in (None, {}):
@@ -641,7 +641,7 @@ def test_a_subprocess_is_traced_and_one_without_the_environment_runs(python, run
     run = run_torchprof([python.path, path])
     assert (run.status, run.stdout) == (0, "here\nhere\n"), run.stderr
     names = [bare(name) for t in run.traces() for name, _ in check_trace(t).parents()]
-    assert names.count("in_subprocess") == 1
+    assert names.count("in_subprocess") == 2
 
 
 def test_os_exit_loses_nothing(python, run_torchprof, check_trace, program):
