@@ -144,7 +144,8 @@ class Loader {
         return define_string(record);
       case Kind::ThreadDef: {
         const auto& def = record.as<ThreadDef>();
-        if (!def.track) return bad();
+        if (!def.track) return rename_thread(def);
+        of_tid_[def.tid] = def.track;
         Track& t = track(def.track);
         t.tid = def.tid;
         if (def.name) t.name = p_.string(def.name);
@@ -179,6 +180,13 @@ class Loader {
       default:
         return bad();  // a definition that this build lists and does not know how to keep
     }
+  }
+
+  // One that another thread renames is known by its number alone.
+  void rename_thread(const ThreadDef& def) {
+    const auto it = of_tid_.find(def.tid);
+    if (it == of_tid_.end()) return bad();
+    track(it->second).python_name = p_.string(def.python_name);
   }
 
   void define_string(const RecordView& record) {
@@ -239,6 +247,7 @@ class Loader {
   const SpoolReader& spool_;
   const Contents contents_;
   std::unordered_map<TrackId, size_t> tracks_;
+  std::unordered_map<uint32_t, TrackId> of_tid_;  // the latest thread that has the number
   BlindSums blind_;
   Ticks last_event_{};
 };

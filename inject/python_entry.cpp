@@ -7,11 +7,15 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 
 #include "inject/entry.h"
 #include "inject/imports.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
+#include "tracer/python_gc.h"
+#include "tracer/python_monitoring.h"
+#include "tracer/python_profile.h"
 #include "tracer/session.h"
 #include "tracer/torch_ops.h"
 
@@ -50,36 +54,140 @@ Object* init_posix() {
 // ---- steps behind built-in functions
 // ---------------------------------------------------------------------------------------
 
-using FastFunction = Object* (*)(Object* self, Object* const* args, python::Size count);
-using Function = Object* (*)(Object* self, Object* args);
+// A step in front of or behind a built-in function or method goes into its method table (PyMethodDef, stable ABI). `F`
+// is the C signature that its flags stand for.
+using NoArgs = Object* (*)(Object* self, Object* none);
+using OneArg = Object* (*)(Object* self, Object* arg);
+using VarArgs = Object* (*)(Object* self, Object* args);
+using Keywords = Object* (*)(Object* self, Object* args, Object* keywords);
+using FastArgs = Object* (*)(Object* self, Object* const* args, python::Size count);
 
-FastFunction g_create_dynamic = nullptr;
-Function g_start_new_thread = nullptr;
-Function g_setprofile = nullptr;
+// `owner` is a module or a type. False: what has this name there is not what we know.
+template <class F>
+bool put_behind(Object* owner, const char* name, int flags, F ours, F& theirs) noexcept {
+  const python::Ref function(owner ? api().get_attr(owner, name) : static_cast<Object*>(nullptr));
+  Object* type = function ? python::type_of(function.get()) : nullptr;
+  api().error_clear();
+  MethodDef* definition = type == api().function_type            ? python::function_def(function.get())
+                          : type == api().method_descriptor_type ? python::descriptor_def(function.get())
+                                                                 : nullptr;
+  if (!definition || definition->flags != flags || strcmp(definition->name, name) != 0) return false;
+  if (definition->function == reinterpret_cast<void*>(ours)) return true;
+  theirs = reinterpret_cast<F>(definition->function);
+  definition->function = reinterpret_cast<void*>(ours);
+  return true;
+}
 
-// 3.10 and 3.11: a thread that was not made by Python takes the GIL in one of these two ways (autograd's threads,
-// ctypes callbacks, pybind11). sys.monitoring needs none of this.
-using Ensure = int (*)();
-using AcquireThread = void (*)(python::ThreadState*);
-Ensure g_ensure = nullptr;
-AcquireThread g_acquire_thread = nullptr;
+Object* module_named(const char* name) noexcept { return api().dict_get(api().modules(), name); }  // borrowed
+
+// 3.10 and 3.11: a thread that was not made by Python takes the GIL in one of the first two ways (autograd's threads,
+// ctypes callbacks, pybind11), and a profiler in C takes a thread in one of the last two (torch.profiler, extension
+// modules). sys.monitoring needs none of this.
+struct Imported {
+  int (*ensure)();
+  void (*acquire_thread)(python::ThreadState*);
+  void (*set_profile)(python::TraceFunction, Object*);
+  int (*set_profile_of)(python::ThreadState*, python::TraceFunction, Object*);
+} g_imported;
 
 int ensure() {
-  const int state = g_ensure();
+  const int state = g_imported.ensure();
   python::cover_this_thread();
   return state;
 }
 
 void acquire_thread(python::ThreadState* thread) {
-  g_acquire_thread(thread);
+  g_imported.acquire_thread(thread);
   python::cover_this_thread();
+}
+
+// What is being called where its own calls come through the redirected functions as well: a shared libpython.
+const char* g_setter = nullptr;
+
+class Setter {
+ public:
+  explicit Setter(const char* name) noexcept { g_setter = name; }
+  ~Setter() { g_setter = nullptr; }
+  Setter(const Setter&) = delete;
+  Setter& operator=(const Setter&) = delete;
+  Object* done(Object* result) noexcept {
+    if (result) python::profile_was_set(before_, g_setter);
+    return result;
+  }
+
+ private:
+  void* before_ = python::current_profile();
+};
+
+// Who the address belongs to, as people call it.
+const char* profiler_at(void* address, char (&name)[64]) noexcept {
+  if (g_setter) return g_setter;
+  Dl_info info;
+  if (!dladdr(address, &info) || !info.dli_fname) return nullptr;
+  const char* slash = strrchr(info.dli_fname, '/');
+  const char* file = slash ? slash + 1 : info.dli_fname;
+  if (strncmp(file, "libtorch", 8) == 0) return "torch.profiler";
+  if (strncmp(file, "_lsprof.", 8) == 0) return "cProfile";
+  snprintf(name, sizeof(name), "%.*s", static_cast<int>(strcspn(file, ".")), file);
+  return name;
+}
+
+void set_profile(python::TraceFunction function, Object* object) {
+  void* before = python::current_profile();
+  g_imported.set_profile(function, object);
+  const KeepErrno keep;
+  char name[64];
+  python::profile_was_set(before, profiler_at(__builtin_return_address(0), name));
+}
+
+int set_profile_of(python::ThreadState* thread, python::TraceFunction function, Object* object) {
+  void* before = python::current_profile();
+  const int result = g_imported.set_profile_of(thread, function, object);
+  const KeepErrno keep;
+  char name[64];
+  const char* by = profiler_at(__builtin_return_address(0), name);
+  if (thread == api().current_thread())
+    python::profile_was_set(before, by);
+  else
+    python::cover_threads();
+  return result;
 }
 
 void redirect_thread_entries() noexcept {
   const Redirect redirects[] = {{"PyGILState_Ensure", reinterpret_cast<void*>(ensure)},
-                                {"PyEval_AcquireThread", reinterpret_cast<void*>(acquire_thread)}};
-  if (g_ensure && g_acquire_thread) redirect_imports(redirects, std::size(redirects));
+                                {"PyEval_AcquireThread", reinterpret_cast<void*>(acquire_thread)},
+                                {"PyEval_SetProfile", reinterpret_cast<void*>(set_profile)},
+                                {"_PyEval_SetProfile", reinterpret_cast<void*>(set_profile_of)}};
+  const Imported& i = g_imported;
+  if (i.ensure && i.acquire_thread && i.set_profile && i.set_profile_of)
+    redirect_imports(redirects, std::size(redirects));
 }
+
+// _lsprof.Profiler.enable(...) and .disable(): cProfile, where it is built into the interpreter and imports nothing.
+Keywords g_enable = nullptr;
+NoArgs g_disable = nullptr;
+
+Object* enable_cprofile(Object* self, Object* args, Object* keywords) {
+  return Setter("cProfile").done(g_enable(self, args, keywords));
+}
+
+Object* disable_cprofile(Object* self, Object* none) { return Setter("cProfile").done(g_disable(self, none)); }
+
+void look_for_cprofile() noexcept {
+  if (g_enable || api().minor >= 12) return;
+  Object* module = module_named("_lsprof");
+  const python::Ref type(module ? api().get_attr(module, "Profiler") : static_cast<Object*>(nullptr));
+  api().error_clear();
+  if (!type) return;
+  put_behind(type.get(), "enable", python::kMethVarArgs | python::kMethKeywords, &enable_cprofile, g_enable);
+  put_behind(type.get(), "disable", python::kMethNoArgs, &disable_cprofile, g_disable);
+}
+
+FastArgs g_create_dynamic = nullptr;
+OneArg g_exec_dynamic = nullptr;
+OneArg g_exec_builtin = nullptr;
+VarArgs g_start_new_thread = nullptr;
+OneArg g_setprofile = nullptr;
 
 // _imp.create_dynamic(spec, file=None): an extension module has been loaded, perhaps torch's.
 Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
@@ -87,6 +195,22 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   redirect_thread_entries();
   torch::attach_if_loaded();
   return module;
+}
+
+// _imp.exec_dynamic(module), _imp.exec_builtin(module): it has its contents now.
+Object* exec_dynamic(Object* self, Object* module) {
+  Object* result = g_exec_dynamic(self, module);
+  if (result) look_for_cprofile();
+  return result;
+}
+
+Object* exec_builtin(Object* self, Object* module) {
+  Object* result = g_exec_builtin(self, module);
+  if (result) {
+    look_for_cprofile();
+    python::module_executed(module);
+  }
+  return result;
 }
 
 // _thread.start_new_thread(function, args[, kwargs]): the new thread's state exists, and waits for the GIL that we
@@ -99,27 +223,40 @@ Object* start_new_thread(Object* self, Object* args) {
 
 // sys.setprofile(function): None gives the thread back.
 Object* setprofile(Object* self, Object* function) {
-  Object* result = g_setprofile(self, function);
-  if (result && function == api().none) python::cover_this_thread();
-  return result;
+  return Setter("sys.setprofile").done(g_setprofile(self, function));
 }
 
-// Puts `ours` into the method table of a built-in function. False: it is not what we know, or not there.
-template <class F>
-bool put_behind(const char* module_name, const char* name, F ours, F& theirs) noexcept {
-  Object* module = api().dict_get(api().modules(), module_name);  // borrowed
-  const python::Ref function(module ? api().get_attr(module, name) : nullptr);
-  if (!function || python::type_of(function.get()) != api().function_type) {
-    api().error_clear();
-    return false;
+// The functions of sys.monitoring that name a tool first: where it is ours, the program finds its id free.
+template <int>
+struct Monitoring {
+  static inline FastArgs fast = nullptr;
+  static inline OneArg one = nullptr;
+  static Object* call_fast(Object* self, Object* const* args, python::Size count) {
+    if (count > 0) python::tool_is_wanted(args[0]);
+    return fast(self, args, count);
   }
-  MethodDef* definition = python::function_def(function.get());
-  void* known = api().function_pointer(function.get());
-  if (definition->function != known || strcmp(definition->name, name) != 0) return false;
-  if (known == reinterpret_cast<void*>(ours)) return true;
-  theirs = reinterpret_cast<F>(known);
-  definition->function = reinterpret_cast<void*>(ours);
-  return true;
+  static Object* call_one(Object* self, Object* arg) {
+    python::tool_is_wanted(arg);
+    Object* result = one(self, arg);
+    if (result) python::tool_was_freed();
+    return result;
+  }
+};
+
+void stand_in_front_of_monitoring() noexcept {
+  Object* monitoring = api().sys_object("monitoring");  // borrowed
+  const auto fast = [&](const char* name, auto which) {
+    put_behind(monitoring, name, python::kMethFastCall, &decltype(which)::call_fast, decltype(which)::fast);
+  };
+  const auto one = [&](const char* name, auto which) {
+    put_behind(monitoring, name, python::kMethO, &decltype(which)::call_one, decltype(which)::one);
+  };
+  fast("use_tool_id", Monitoring<0>{});
+  fast("register_callback", Monitoring<1>{});
+  fast("set_events", Monitoring<2>{});
+  fast("set_local_events", Monitoring<3>{});
+  one("free_tool_id", Monitoring<4>{});
+  one("clear_tool_id", Monitoring<5>{});  // 3.14
 }
 
 int on_audit(const char* event, Object*, void*) {
@@ -188,17 +325,29 @@ void enter() noexcept {
   const python::KeepError keep_error;
   session::note_fact("python.version", api().version());
   leave_sys_path();
-  if (!put_behind("_imp", "create_dynamic", &create_dynamic, g_create_dynamic)) watch_imports_by_audit();
+  Object* imp = module_named("_imp");
+  if (!put_behind(imp, "create_dynamic", python::kMethFastCall, &create_dynamic, g_create_dynamic))
+    watch_imports_by_audit();
+  put_behind(imp, "exec_dynamic", python::kMethO, &exec_dynamic, g_exec_dynamic);
+  put_behind(imp, "exec_builtin", python::kMethO, &exec_builtin, g_exec_builtin);
   if (api().minor <= 11 && session::config().python != PythonLevel::kOff) {
-    Function same = nullptr;
-    put_behind("_thread", "start_new_thread", &start_new_thread, g_start_new_thread);
-    put_behind("_thread", "start_new", &start_new_thread, same);  // the old name of the same function
-    put_behind("sys", "setprofile", &setprofile, g_setprofile);
-    g_ensure = reinterpret_cast<Ensure>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
-    g_acquire_thread = reinterpret_cast<AcquireThread>(dlsym(RTLD_DEFAULT, "PyEval_AcquireThread"));
+    VarArgs same = nullptr;
+    Object* threads = module_named("_thread");
+    put_behind(threads, "start_new_thread", python::kMethVarArgs, &start_new_thread, g_start_new_thread);
+    put_behind(threads, "start_new", python::kMethVarArgs, &start_new_thread, same);  // the old name of the same
+    put_behind(module_named("sys"), "setprofile", python::kMethO, &setprofile, g_setprofile);
+    const auto find = [](const char* name, auto& function) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_DEFAULT, name));
+    };
+    find("PyGILState_Ensure", g_imported.ensure);
+    find("PyEval_AcquireThread", g_imported.acquire_thread);
+    find("PyEval_SetProfile", g_imported.set_profile);
+    find("_PyEval_SetProfile", g_imported.set_profile_of);
+    look_for_cprofile();
     redirect_thread_entries();
   }
   python::start_calls(session::config().python);
+  if (api().minor >= 12 && session::config().python != PythonLevel::kOff) stand_in_front_of_monitoring();
   torch::attach_if_loaded();
 }
 

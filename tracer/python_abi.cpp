@@ -9,6 +9,7 @@ namespace torchprof::python {
 namespace detail {
 Api g_api;
 const Layout* g_layout = nullptr;
+bool g_knows_instruction = false;
 }  // namespace detail
 
 namespace {
@@ -17,8 +18,8 @@ using detail::g_api;
 using detail::g_layout;
 
 // value, version range, source; test: check_layout() at start-up, tests/e2e/test_python.py for every version found.
-constexpr Layout kLayout310 = {56, 0, 32, 352};  // 3.10, Include/cpython/{pystate,frameobject}.h
-constexpr Layout kLayout311 = {64, 24, 32, 72};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
+constexpr Layout kLayout310 = {56, 0, 32, 352, 96};  // 3.10, Include/cpython/{pystate,frameobject}.h
+constexpr Layout kLayout311 = {64, 24, 32, 72, 56};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
 
 void* find(const char* symbol) noexcept { return *symbol ? dlsym(RTLD_DEFAULT, symbol) : nullptr; }
 
@@ -91,6 +92,10 @@ bool load(const char** why) noexcept {
 namespace {
 
 bool g_matches = false;
+// Of two calls of compare() in one line: f_lasti as Python has it, and as we read it.
+long g_lasti[2];
+long g_instruction[2];
+int g_compared = 0;
 
 // Called by the line of Python below, so that the current frame is one whose function and first local are known.
 Object* compare(Object*, Object* expected) noexcept {
@@ -99,6 +104,15 @@ Object* compare(Object*, Object* expected) noexcept {
   const Ref code(g_api.frame_code(frame));
   const void* data = want.frame_data ? read_pointer(frame, want.frame_data) : frame;
   g_matches = read_pointer(data, want.code) == code.get() && read_pointer(data, want.locals) == expected;
+  const Ref lasti(g_api.get_attr(reinterpret_cast<Object*>(frame), "f_lasti"));
+  const void* where = read_pointer(data, want.instruction);
+  // 3.10 keeps a number of instructions of two bytes, of which f_lasti is the bytes.
+  const auto read = want.frame_data ? static_cast<const char*>(where) - reinterpret_cast<const char*>(code.get())
+                                    : 2 * static_cast<int>(reinterpret_cast<uintptr_t>(where));
+  if (lasti && g_compared < 2) {
+    g_lasti[g_compared] = g_api.as_long(lasti.get());
+    g_instruction[g_compared++] = read;
+  }
   g_api.incref(g_api.none);
   return g_api.none;
 }
@@ -118,10 +132,12 @@ void check_layout() noexcept {
   g_api.dict_set(globals.get(), "compare", function.get());
   g_api.dict_set(globals.get(), "marker", marker.get());
   constexpr int kEvalInput = 258;  // Py_eval_input, Include/compile.h
-  const Ref result(
-      g_api.run_string("(lambda known: compare(known))(marker)", kEvalInput, globals.get(), globals.get()));
+  const Ref result(g_api.run_string("(lambda known: (compare(known), compare(known)))(marker)", kEvalInput,
+                                    globals.get(), globals.get()));
   if (!result) g_api.error_clear();
 
+  detail::g_knows_instruction =
+      g_compared == 2 && g_lasti[1] > g_lasti[0] && g_lasti[1] - g_lasti[0] == g_instruction[1] - g_instruction[0];
   const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
   ThreadState* self = g_api.this_thread();
   // The profile function's place, by setting one. Somebody else's is left alone, and then nothing is known.

@@ -25,6 +25,9 @@ struct MethodDef {  // PyMethodDef, stable ABI
 };
 inline constexpr int kMethNoArgs = 0x4;
 inline constexpr int kMethO = 0x8;
+inline constexpr int kMethVarArgs = 0x1;
+inline constexpr int kMethKeywords = 0x2;
+inline constexpr int kMethFastCall = 0x80;
 
 using Vectorcall = Object* (*)(Object* callable, Object* const* args, size_t count_and_flags, Object* keywords);
 using TraceFunction = int (*)(Object* self, Frame* frame, int what, Object* arg);
@@ -78,6 +81,14 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(Object*, run_string, PyRun_String, (const char*, int, Object*, Object*))             \
   X(Object*, dict_new, PyDict_New, (void))                                               \
   X(int, dict_set, PyDict_SetItemString, (Object*, const char*, Object*))                \
+  X(int, dict_delete, PyDict_DelItemString, (Object*, const char*))                      \
+  X(int, set_attr, PyObject_SetAttrString, (Object*, const char*, Object*))              \
+  X(Object*, generic_get_attr, PyObject_GenericGetAttr, (Object*, Object*))              \
+  X(Object*, import_module, PyImport_ImportModule, (const char*))                        \
+  X(Object*, list_new, PyList_New, (Size))                                               \
+  X(int, list_append, PyList_Append, (Object*, Object*))                                 \
+  X(void, gc_untrack, PyObject_GC_UnTrack, (void*))                                      \
+  X(void, write_unraisable, PyErr_WriteUnraisable, (Object*))                            \
   X(int, list_set_slice, PyList_SetSlice, (Object*, Size, Size, Object*))                \
   X(Object*, own_dict, PyObject_GenericGetDict, (Object*, void*))                        \
   X(int, dict_next, PyDict_Next, (Object*, Size*, Object**, Object**))                   \
@@ -92,6 +103,7 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(Size, request_extra, "_PyEval_RequestCodeExtraIndex", "PyUnstable_Eval_RequestCodeExtraIndex", (void (*)(void*))) \
   X(int, get_extra, "_PyCode_GetExtra", "PyUnstable_Code_GetExtra", (Object*, Size, void**))                          \
   X(int, set_extra, "_PyCode_SetExtra", "PyUnstable_Code_SetExtra", (Object*, Size, void*))                           \
+  X(ThreadState*, current_thread, "_PyThreadState_UncheckedGet", "PyThreadState_GetUnchecked", (void))                \
   X(int, set_profile, "_PyEval_SetProfile", "", (ThreadState*, TraceFunction, Object*)) /* exported, 3.10 to 3.14 */  \
   X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))              /* 3.12 */                    \
   X(int, frame_last, "PyFrame_GetLasti", "", (Frame*))                                  /* 3.11 */                    \
@@ -127,6 +139,7 @@ struct Layout;
 namespace detail {
 extern Api g_api;
 extern const Layout* g_layout;
+extern bool g_knows_instruction;
 }  // namespace detail
 
 // The table, filled once by load(). Valid for the life of the process.
@@ -153,6 +166,10 @@ inline Object* descriptor_owner(Object* descriptor) noexcept { return reinterpre
 inline Object* method_function(Object* method) noexcept { return reinterpret_cast<Object**>(method)[2]; }
 inline const char* type_name(Object* type) noexcept { return reinterpret_cast<const char**>(type)[3]; }
 inline Object* cell_value(Object* cell) noexcept { return reinterpret_cast<Object**>(cell)[2]; }
+// PyLongObject {PyObject, lv_tag, ob_digit[]}, 3.12 to 3.14, of a number below 2^30 and not below 0; load() checks it.
+inline uint32_t small_int(Object* number) noexcept {
+  return static_cast<uint32_t>(reinterpret_cast<uint64_t*>(number)[3]);
+}
 
 // Offsets of 3.10 and 3.11, where the API has no way without side effects. See check_layout().
 struct Layout {
@@ -161,15 +178,30 @@ struct Layout {
   size_t code;  // of the frame's code object: 32 (PyFrameObject.f_code, 3.10; _PyInterpreterFrame.f_code, 3.11)
   size_t
       locals;  // of the first local: 352 (3.10, PyFrameObject.f_localsplus), 72 (3.11, _PyInterpreterFrame.localsplus)
+  size_t instruction;  // where the frame stands: 96 (3.10, PyFrameObject.f_lasti, int), 56 (3.11,
+                       // _PyInterpreterFrame.prev_instr, a pointer into the code object)
 };
 // nullptr on other versions, and where check_layout() found that the numbers do not hold.
 inline const Layout* layout() noexcept { return detail::g_layout; }
+// Where in its code a frame stands: tells the places of one code object apart. 3.10 and 3.11, layout() is known.
+inline uint32_t instruction_of(Frame* frame, Object* code) noexcept;
 // Compares the table with the interpreter, with the GIL held: runs one line of Python whose frame holds a known object.
 // Call once.
 void check_layout() noexcept;
 
+inline void write_pointer(void* base, size_t offset, void* value) noexcept {
+  *reinterpret_cast<void**>(static_cast<char*>(base) + offset) = value;
+}
 inline void* read_pointer(const void* base, size_t offset) noexcept {
   return *reinterpret_cast<void* const*>(static_cast<const char*>(base) + offset);
+}
+
+inline uint32_t instruction_of(Frame* frame, Object* code) noexcept {
+  const Layout* at = layout();
+  if (!detail::g_knows_instruction) return 0;
+  if (!at->frame_data) return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(read_pointer(frame, at->instruction)));
+  const void* where = read_pointer(read_pointer(frame, at->frame_data), at->instruction);
+  return static_cast<uint32_t>(static_cast<const char*>(where) - reinterpret_cast<const char*>(code));
 }
 
 // Keeps the exception that is being raised while we ask the interpreter things, and drops ours.

@@ -76,13 +76,21 @@ bool is_module_call(Object* code) noexcept {
   return its_code.get() == code;
 }
 
+// Without those behind *; -1: not known.
+long argument_count(Object* code) noexcept {
+  const Ref count(api().get_attr(code, "co_argcount"));
+  return count ? api().as_long(count.get()) : -1;
+}
+
 // code takes no argument but *args.
 bool takes_anything(Object* code) noexcept {
-  const Ref count(api().get_attr(code, "co_argcount"));
   const Ref flags(api().get_attr(code, "co_flags"));
   constexpr long kVarArgs = 0x04;  // CO_VARARGS, cpython/Include/cpython/code.h
-  return count && flags && api().as_long(count.get()) == 0 && (api().as_long(flags.get()) & kVarArgs);
+  return argument_count(code) == 0 && flags && (api().as_long(flags.get()) & kVarArgs);
 }
+
+// Of a property: (self, value).
+bool is_setter(Object* code) noexcept { return argument_count(code) == 2; }
 
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
@@ -93,6 +101,8 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py") && takes_anything(code))
     return FunctionKind::kOptimizerStep;
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
+  if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
+    return FunctionKind::kThread;
   return FunctionKind::kFunction;
 }
 

@@ -16,11 +16,11 @@ struct Function {
   uintptr_t bits = 0;
 
   static Function make(FunctionId id, FunctionKind kind) noexcept {
-    return {uintptr_t{id.value} << 2 | static_cast<uintptr_t>(kind)};
+    return {uintptr_t{id.value} << 3 | static_cast<uintptr_t>(kind)};
   }
-  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 2)}; }
-  FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 3); }
-  bool is_plain() const noexcept { return (bits & 3) == 0; }
+  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 3)}; }
+  FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 7); }
+  bool is_plain() const noexcept { return (bits & 7) == 0; }
 };
 
 namespace detail {

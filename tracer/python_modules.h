@@ -30,4 +30,7 @@ inline constexpr size_t kMaxPath = 1024;  // bytes; modules deeper than that hav
 // The module or optimizer whose call `frame` is, by the kind of its function; none if it cannot be told.
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 
+// The first argument, `self`, of any method that has just begun or is about to end; borrowed from the frame.
+Object* self_in(Frame* frame) noexcept;
+
 }  // namespace torchprof::python

@@ -162,7 +162,7 @@ inline constexpr uint32_t kMaxString = 32000;
 
 struct ThreadDef {  // may come again for the same track: the later one holds (a thread that changed its name)
   RecordHeader header;
-  TrackId track;
+  TrackId track;         // none: the latest thread of this `tid`; it has a new name
   uint32_t tid;          // gettid()
   StringId name;         // as the kernel knows it (at most 15 bytes); none: as said before
   StringId python_name;  // threading.Thread.name; none: as said before, or not one of threading's
@@ -180,6 +180,7 @@ enum class FunctionKind : uint8_t {
   kModuleCall = 1,
   kOptimizerStep = 2,
   kProfilerStep = 3,  // torch.profiler.profile.step
+  kThread = 4,        // of threading's, names a thread; to the reader a function as any other
 };
 
 struct FunctionDef {  // a Python code object

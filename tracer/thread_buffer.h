@@ -30,6 +30,7 @@ struct ThreadBuffer {
   uint32_t tid = 0;
   uint32_t python_epoch = 0;  // the capture whose Python stack this thread has stated (python_calls)
   uint32_t pending = 0;       // bytes of the record that append() began
+  StringId python_name;       // as threading has it (python_threads)
   uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch_ops)
   char name[16] = "";
   LastOp last_op;             // of this chunk (torch_ops)

@@ -156,7 +156,7 @@ def test_python_functions_and_modules_are_called_as_often(both):
 @WITHOUT_WORKERS
 def test_c_functions_are_called_as_often(both):
     ours, theirs = both
-    names = [name for name in in_main_of_ours(ours) if not is_python(name)]
+    names = [name for name in in_main_of_ours(ours) if not is_python(name) and name != "Python GC"]  # theirs is off
     assert collections.Counter(map(without_object, names)) == collections.Counter(map(without_object, in_main_of_theirs(theirs, "c")))
 
 

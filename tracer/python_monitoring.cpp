@@ -1,0 +1,293 @@
+#include "tracer/python_monitoring.h"
+
+#include <cstdio>
+#include <iterator>
+
+#include "tracer/python_c_calls.h"
+#include "tracer/python_events.h"
+
+namespace torchprof::python {
+namespace {
+
+using session::current_buffer;
+using session::now;
+
+Object* g_disable = nullptr;  // sys.monitoring.DISABLE
+
+// A callback's result. None is immortal from 3.12 on: no reference is counted.
+Object* go_on() noexcept { return api().none; }
+Object* disable_here() noexcept {
+  api().incref(g_disable);
+  return g_disable;
+}
+
+// (code, offset): a frame begins or goes on. It is the current frame already.
+Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) [[unlikely]]
+    return go_on();
+  if (buffer->python_epoch != g_epoch) [[unlikely]]
+    state_callers(*buffer, nullptr);
+  begin_call(*buffer, function_of(args[0]), nullptr);
+  return go_on();
+}
+
+// (code, offset, value or exception)
+Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
+  const Ticks time = now();
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) [[unlikely]]
+    return go_on();
+  if (buffer->python_epoch != g_epoch) [[unlikely]]
+    state_stack(*buffer, api().current_frame());
+  end_call(*buffer, function_of(args[0]), nullptr, time);
+  return go_on();
+}
+
+// The level `modules`: a place that is not a module's or an optimizer's is switched off at its first event and costs
+// nothing from then on.
+Object* on_module_start(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  return function_of(args[0]).is_plain() ? disable_here() : on_start(self, args, count, names);
+}
+
+Object* on_module_end(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  return function_of(args[0]).is_plain() ? disable_here() : on_end(self, args, count, names);
+}
+
+// PY_UNWIND cannot be switched off in one place; it is rare.
+Object* on_module_unwind(Object* self, Object* const* args, size_t count, Object* names) noexcept {
+  return function_of(args[0]).is_plain() ? go_on() : on_end(self, args, count, names);
+}
+
+// (code, offset, callable, first argument)
+Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return go_on();
+  if (const Callee callee = callee_of(args[2]); callee.name) {
+    if (buffer->python_epoch != g_epoch) [[unlikely]]
+      state_stack(*buffer, api().current_frame());
+    begin_c_call(*buffer, callee, {args[0], small_int(args[1]), nullptr});
+  }
+  return go_on();
+}
+
+Object* on_c_return(Object*, Object* const* args, size_t, Object*) noexcept {
+  const Ticks time = now();
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return go_on();
+  if (buffer->python_epoch == g_epoch && callee_of(args[2]).name) end_c_call(*buffer, time);
+  return go_on();
+}
+
+// A callable of our own type is called straight through its vectorcall pointer: 20 % less per event than a built-in
+// function.
+struct Hook {
+  uintptr_t header[2];  // PyObject of a plain build
+  Vectorcall function;
+};
+struct Member {  // PyMemberDef
+  const char* name;
+  int type;
+  Size offset;
+  int flags;
+  const char* doc;
+};
+struct Slot {  // PyType_Slot
+  int slot;
+  const void* function;
+};
+struct Spec {  // PyType_Spec
+  const char* name;
+  int basic_size;
+  int item_size;
+  unsigned flags;
+  const Slot* slots;
+};
+
+Object* hook_type() noexcept {
+  static constexpr int kSizeMember = 19, kReadOnly = 1;  // T_PYSSIZET, READONLY: structmember.h
+  static constexpr int kTpCall = 50, kTpMembers = 72;    // typeslots.h, stable ABI
+  static constexpr unsigned kHasVectorcall =
+      1u << 11;  // Py_TPFLAGS_HAVE_VECTORCALL, object.h; Py_TPFLAGS_DEFAULT is 0 here
+  static const Member members[] = {{"__vectorcalloffset__", kSizeMember, offsetof(Hook, function), kReadOnly, nullptr},
+                                   {}};
+  static const Slot slots[] = {
+      {kTpMembers, members}, {kTpCall, reinterpret_cast<const void*>(api().vectorcall_call)}, {}};
+  static Spec spec = {"torchprof.hook", sizeof(Hook), 0, kHasVectorcall, slots};
+  return api().type_from_spec(&spec);
+}
+
+// A callback for sys.monitoring. It lives as long as the process.
+Object* new_hook(Object* type, Vectorcall function) noexcept {
+  Object* hook = api().call(type, nullptr);
+  if (hook) reinterpret_cast<Hook*>(hook)->function = function;
+  return hook;
+}
+
+bool event_mask(Object* events, const char* name, long& mask) noexcept {
+  const Ref value(api().get_attr(events, name));
+  mask = value ? api().as_long(value.get()) : 0;
+  return mask > 0;
+}
+
+bool register_hook(Object* monitoring, int tool, Object* events, Object* type, const char* name, Vectorcall function,
+                   long& mask) noexcept {
+  long bit = 0;
+  if (!event_mask(events, name, bit)) return false;
+  const Ref hook(new_hook(type, function));
+  if (!hook) return false;
+  const Ref old(api().call_method(monitoring, "register_callback", "ilO", tool, bit, hook.get()));
+  mask |= bit;
+  return static_cast<bool>(old);
+}
+
+// ---- the tool id
+// ----------------------------------------------------------------------------------------------------
+
+int g_tool = -1;                // ours
+bool g_is_our_call = false;     // of a function of sys.monitoring
+bool g_was_pushed_out = false;  // by the program
+StringId g_pushed_out_by;
+
+class OurCall {
+ public:
+  OurCall() noexcept { g_is_our_call = true; }
+  ~OurCall() { g_is_our_call = false; }
+  OurCall(const OurCall&) = delete;
+  OurCall& operator=(const OurCall&) = delete;
+};
+
+// 0 to 2 are spoken for by debuggers, coverage and profilers that may come later. -1: none is free.
+int take_tool(Object* monitoring, int but) noexcept {
+  for (const int id : {3, 4, 5, 2, 1, 0}) {
+    if (id == but || (but < 0 && id < 3)) continue;
+    const Ref result(api().call_method(monitoring, "use_tool_id", "is", id, "torchprof"));
+    if (result) return id;
+    api().error_clear();  // ValueError: somebody holds it
+  }
+  return -1;
+}
+
+bool register_all(Object* monitoring, int tool) noexcept {
+  const Ref events(api().get_attr(monitoring, "events"));
+  static Object* const type = hook_type();
+  if (!events || !type) return false;
+  long mask = 0;
+  const auto add = [&](const char* name, Vectorcall function) {
+    return register_hook(monitoring, tool, events.get(), type, name, function, mask);
+  };
+  bool good = false;
+  if (g_level == PythonLevel::kModules)  // these are never generators
+    good = add("PY_START", on_module_start) && add("PY_RETURN", on_module_end) && add("PY_UNWIND", on_module_unwind);
+  else
+    good = add("PY_START", on_start) && add("PY_RESUME", on_start) && add("PY_THROW", on_start) &&
+           add("PY_RETURN", on_end) && add("PY_YIELD", on_end) && add("PY_UNWIND", on_end);
+  if (g_level == PythonLevel::kCalls) {
+    good = good && add("CALL", on_call);
+    // These two come with CALL and cannot be asked for by themselves.
+    long unused = 0;
+    for (const char* name : {"C_RETURN", "C_RAISE"})
+      good = good && register_hook(monitoring, tool, events.get(), type, name, on_c_return, unused);
+  }
+  const Ref set(good ? api().call_method(monitoring, "set_events", "il", tool, mask) : static_cast<Object*>(nullptr));
+  return static_cast<bool>(set);
+}
+
+// The id as whoever takes it next expects it: without events and callbacks.
+void leave_tool(Object* monitoring, int tool) noexcept {
+  const Ref unset(api().call_method(monitoring, "set_events", "ii", tool, 0));
+  const Ref events(api().get_attr(monitoring, "events"));
+  for (const char* name :
+       {"PY_START", "PY_RESUME", "PY_THROW", "PY_RETURN", "PY_YIELD", "PY_UNWIND", "CALL", "C_RETURN", "C_RAISE"}) {
+    long bit = 0;
+    if (!events || !event_mask(events.get(), name, bit)) continue;
+    const Ref old(api().call_method(monitoring, "register_callback", "ilO", tool, bit, api().none));
+  }
+  const Ref freed(api().call_method(monitoring, "free_tool_id", "i", tool));
+  api().error_clear();
+}
+
+void start_on(Object* monitoring, int tool) noexcept {
+  char how[session::kNoteSize];
+  if (!register_all(monitoring, tool)) {
+    api().error_clear();
+    leave_tool(monitoring, tool);
+    session::note_source("python", SourceState::kFailed, "sys.monitoring refused our callbacks");
+    return;
+  }
+  g_tool = tool;
+  snprintf(how, sizeof(how), "sys.monitoring, tool id %d", tool);
+  session::note_source("python", SourceState::kOn, how);
+}
+
+// Of the calling thread alone: for the others nobody knows when they would have had an event.
+template <class R>
+void put_blind() noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return;
+  g_pushed_out_by = session::intern("the program's sys.monitoring tools");
+  if (auto* record = buffer->append<R>(now())) {
+    record->track = {};
+    record->by = g_pushed_out_by;
+    buffer->commit();
+  }
+}
+
+void move_away(Object* monitoring) noexcept {
+  const int old = g_tool;
+  const int fresh = take_tool(monitoring, old);
+  g_tool = -1;
+  if (fresh >= 0) start_on(monitoring, fresh);
+  leave_tool(monitoring, old);
+  if (g_tool >= 0) return;
+  put_blind<BlindBegin>();
+  g_was_pushed_out = true;
+  session::note_source("python", SourceState::kFailed, "the program took every sys.monitoring id");
+}
+
+}  // namespace
+
+void start_monitoring() noexcept {
+  Object* monitoring = api().sys_object("monitoring");
+  const Ref disable(monitoring ? api().get_attr(monitoring, "DISABLE") : static_cast<Object*>(nullptr));
+  if (!disable) {
+    session::note_source("python", SourceState::kFailed, "sys.monitoring is not what this version knows");
+    return;
+  }
+  const OurCall ours;
+  const int tool = take_tool(monitoring, -1);
+  if (tool < 0) {
+    session::note_source("python", SourceState::kFailed, "other tools hold the sys.monitoring ids 3, 4 and 5");
+    return;
+  }
+  api().incref(disable.get());
+  g_disable = disable.get();
+  start_on(monitoring, tool);
+}
+
+void tool_is_wanted(Object* id) noexcept {
+  if (g_is_our_call || g_tool < 0 || !id || type_of(id) != api().long_type) return;
+  const KeepError keep;
+  if (api().as_long(id) == g_tool) {
+    const OurCall ours;
+    move_away(api().sys_object("monitoring"));
+  }
+  api().error_clear();
+}
+
+void tool_was_freed() noexcept {
+  if (g_is_our_call || !g_was_pushed_out) return;
+  const KeepError keep;
+  const OurCall ours;
+  Object* monitoring = api().sys_object("monitoring");
+  const int tool = take_tool(monitoring, 6);
+  if (tool >= 0) {
+    g_was_pushed_out = false;
+    ++g_epoch;
+    start_on(monitoring, tool);
+    put_blind<BlindEnd>();
+  }
+  api().error_clear();
+}
+
+}  // namespace torchprof::python

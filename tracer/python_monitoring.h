@@ -1,0 +1,18 @@
+// 3.12 and later: Python calls by sys.monitoring, under a tool id of our own.
+//
+// The program may want that very id: then we move to another (tool_is_wanted). Only where it takes all of them we go.
+// With the GIL held.
+#pragma once
+
+#include "tracer/python_abi.h"
+
+namespace torchprof::python {
+
+void start_monitoring() noexcept;
+
+// The program is about to call a function of sys.monitoring for the tool `id` (any object).
+void tool_is_wanted(Object* id) noexcept;
+// It has freed one.
+void tool_was_freed() noexcept;
+
+}  // namespace torchprof::python

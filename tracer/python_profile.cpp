@@ -1,0 +1,241 @@
+#include "tracer/python_profile.h"
+
+#include <pthread.h>
+
+#include "tracer/python_c_calls.h"
+#include "tracer/python_calls.h"
+#include "tracer/python_events.h"
+
+namespace torchprof::python {
+namespace {
+
+using session::current_buffer;
+using session::now;
+
+TraceFunction g_ours = nullptr;  // nullptr: calls are not seen in this way
+
+// ---- what is known of threads
+// ----------------------------------------------------------------------------------------
+
+// By thread state. A state's address is used again for a later thread, which is then told by its first event.
+struct Known {
+  ThreadState* state = nullptr;
+  TrackId track;                    // none: it has had no event yet
+  TrackId blind_track;              // as BlindBegin said it
+  StringId blind_by;                // none: the thread is ours
+  TraceFunction pending = nullptr;  // the program's, which swallow_first() stands for
+};
+constexpr size_t kKnown = 1024;
+Known g_known[kKnown];
+size_t g_known_count = 0;
+
+Known& known(ThreadState* state) noexcept {
+  if (g_known_count * 2 > kKnown) {  // threads come and go: only what cannot be learnt again is kept
+    g_known_count = 0;
+    Known kept[kKnown];
+    size_t count = 0;
+    for (Known& k : g_known) {
+      if (k.blind_by && count < kKnown / 4) kept[count++] = k;
+      k = {};
+    }
+    for (size_t i = 0; i < count; ++i) known(kept[i].state) = kept[i];
+  }
+  for (size_t i = reinterpret_cast<uintptr_t>(state) >> 6;; ++i) {
+    Known& k = g_known[i % kKnown];
+    if (k.state == state) return k;
+    if (k.state) continue;
+    k.state = state;
+    ++g_known_count;
+    return k;
+  }
+}
+
+void after_fork_in_child() noexcept {
+  for (Known& k : g_known) k.track = k.blind_track = {};
+}
+
+bool is_own(ThreadState* state) noexcept { return state == api().this_thread(); }
+
+// ---- events
+// ---------------------------------------------------------------------------------------------------------
+
+const void* data_of(Frame* frame) noexcept {
+  const Layout* at = layout();
+  return at->frame_data ? read_pointer(frame, at->frame_data) : frame;
+}
+
+Object* code_of(Frame* frame) noexcept {  // borrowed: the frame holds it
+  return static_cast<Object*>(read_pointer(data_of(frame), layout()->code));
+}
+
+Place place_of(Frame* frame) noexcept {
+  Object* code = code_of(frame);
+  return {code, instruction_of(frame, code), frame};
+}
+
+[[gnu::noinline, gnu::cold]] void restate(ThreadBuffer& buffer, Frame* frame, bool has_begun) noexcept {
+  known(api().current_thread()).track = buffer.track;
+  if (has_begun)
+    state_callers(buffer, frame);
+  else
+    state_stack(buffer, frame);
+}
+
+int on_profile(Object*, Frame* frame, int what, Object*) noexcept {
+  if (what == kTraceCall) {
+    ThreadBuffer* buffer = current_buffer();
+    if (!buffer) [[unlikely]]
+      return 0;
+    if (buffer->python_epoch != g_epoch) [[unlikely]]
+      restate(*buffer, frame, true);
+    begin_call(*buffer, function_of(code_of(frame)), frame);
+  } else if (what == kTraceReturn) {
+    const Ticks time = now();
+    ThreadBuffer* buffer = current_buffer();
+    if (!buffer) [[unlikely]]
+      return 0;
+    if (buffer->python_epoch != g_epoch) [[unlikely]]
+      restate(*buffer, frame, false);
+    end_call(*buffer, function_of(code_of(frame)), frame, time);
+  }
+  return 0;
+}
+
+int on_profile_modules(Object* self, Frame* frame, int what, Object* arg) noexcept {
+  if ((what == kTraceCall || what == kTraceReturn) && !function_of(code_of(frame)).is_plain())
+    return on_profile(self, frame, what, arg);
+  return 0;
+}
+
+int on_profile_calls(Object* self, Frame* frame, int what, Object* arg) noexcept {
+  if (what == kTraceCall || what == kTraceReturn) return on_profile(self, frame, what, arg);
+  const Ticks time = now();
+  ThreadBuffer* buffer = current_buffer();
+  const Callee callee = callee_of(arg);
+  if (!buffer || !callee.name) return 0;
+  if (what == kTraceCCall) {
+    if (buffer->python_epoch != g_epoch) [[unlikely]]
+      restate(*buffer, frame, false);
+    begin_c_call(*buffer, callee, place_of(frame));
+  } else if (buffer->python_epoch == g_epoch) {
+    end_c_call(*buffer, time);
+  }
+  return 0;
+}
+
+TraceFunction profile_function() noexcept {
+  return g_level == PythonLevel::kModules ? on_profile_modules
+         : g_level == PythonLevel::kCalls ? on_profile_calls
+                                          : on_profile;
+}
+
+// Stands in for the program's new profile function until its first event. Where a thread was watched already, Python
+// tells the new function of the end of the very call that set it, which without us it does not.
+int swallow_first(Object* object, Frame* frame, int what, Object* arg) noexcept {
+  ThreadState* state = api().current_thread();
+  const TraceFunction theirs = known(state).pending;
+  write_pointer(state, layout()->profile_function, reinterpret_cast<void*>(theirs));
+  if (!theirs || what == kTraceCReturn || what == kTraceCException) return 0;
+  return theirs(object, frame, what, arg);
+}
+
+// ---- whose a thread is
+// ----------------------------------------------------------------------------------------------
+
+template <class R>
+void put_blind(TrackId track, StringId by) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  auto* record = buffer ? buffer->append<R>(now()) : nullptr;
+  if (!record) return;
+  record->track = track;
+  record->by = by;
+  buffer->commit();
+}
+
+void end_blind(Known& k) noexcept {
+  put_blind<BlindEnd>(k.blind_track, k.blind_by);
+  k.blind_by = {};
+}
+
+void begin_blind(Known& k, const char* by) noexcept {
+  ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return;
+  k.blind_by = session::intern(by ? by : "another profiler");
+  k.blind_track = is_own(k.state) ? buffer->track : k.track;
+  put_blind<BlindBegin>(k.blind_track, k.blind_by);
+}
+
+// Takes a thread that nobody profiles, and notes one that somebody does. The program's audit hooks may say no: then the
+// thread is not ours. `by` is nullptr where nobody knows.
+[[gnu::noinline]] void settle(ThreadState* state, const char* by) noexcept {
+  void* function = read_pointer(state, layout()->profile_function);
+  if (function == reinterpret_cast<void*>(g_ours) || function == reinterpret_cast<void*>(swallow_first)) return;
+  const KeepError keep;
+  Known& k = known(state);
+  if (function) {
+    if (k.blind_by && by && k.blind_by != session::intern(by)) end_blind(k);
+    if (!k.blind_by) begin_blind(k, by);
+    return;
+  }
+  if (api().set_profile(state, g_ours, nullptr) != 0) {
+    api().error_clear();
+    return;
+  }
+  if (is_own(state)) {
+    // Whatever ran on this thread while it was not ours is unknown: its stack is stated anew at the next event.
+    if (t_buffer && t_buffer->python_epoch) t_buffer->python_epoch = kRestate;
+  } else if (k.blind_by) {
+    ++g_epoch;
+  } else {
+    k.track = {};
+  }
+  if (k.blind_by) end_blind(k);
+}
+
+}  // namespace
+
+bool detail::g_uses_profile = false;
+
+void start_profile() noexcept {
+  check_layout();
+  if (!layout() || !api().set_profile || !api().current_thread) {
+    session::note_source("python", SourceState::kFailed,
+                         "the interpreter's layout is not the one that this version knows");
+    return;
+  }
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  g_ours = profile_function();
+  detail::g_uses_profile = true;
+  cover_threads();
+  session::note_source("python", SourceState::kOn, "PyEval_SetProfile on every thread");
+}
+
+void cover_threads() noexcept {
+  if (!g_ours) return;
+  for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t)) settle(t, nullptr);
+}
+
+void detail::cover_this_thread() noexcept {
+  if (!api().gil_check()) return;
+  ThreadState* self = api().this_thread();
+  if (self && read_pointer(self, layout()->profile_function) != reinterpret_cast<void*>(g_ours)) settle(self, nullptr);
+}
+
+void* current_profile() noexcept {
+  return g_ours ? read_pointer(api().current_thread(), layout()->profile_function) : nullptr;
+}
+
+void profile_was_set(void* before, const char* by) noexcept {
+  if (!g_ours) return;
+  ThreadState* state = api().current_thread();
+  settle(state, by);
+  void* function = read_pointer(state, layout()->profile_function);
+  const auto is = [](const void* f, TraceFunction which) { return f == reinterpret_cast<void*>(which); };
+  if (!function || is(function, g_ours) || is(function, swallow_first)) return;
+  // Only where it is certain that its first event comes before anybody looks at the function: on this very thread.
+  if (!is(before, g_ours) || !is_own(state)) return;
+  known(state).pending = reinterpret_cast<TraceFunction>(function);
+  write_pointer(state, layout()->profile_function, reinterpret_cast<void*>(swallow_first));
+}
+
+}  // namespace torchprof::python
