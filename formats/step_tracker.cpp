@@ -41,6 +41,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
       case FunctionKind::kProfilerStep:
         return source_ == Source::kProfilerCalls ? Role::kStep : Role::kPlain;
       case FunctionKind::kFunction:
+      case FunctionKind::kThread:
         break;
     }
     return Role::kPlain;

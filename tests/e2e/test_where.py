@@ -21,7 +21,7 @@ def never_joins():
     lock = threading.Lock()
     lock.acquire()
     threading.Thread(target=waits_for_a_lock, args=(lock,), daemon=True).start()
-    print("ready", flush=True)
+    print("ready\\n", end="", flush=True)
     time.sleep(1000)
 class Head(torch.nn.Module):
     def forward(self, x):
@@ -32,7 +32,7 @@ class Net(torch.nn.Module):
         self.head = Head()
     def forward(self, x):
         self.head(x)
-print("ready", flush=True) if rank != 2 else never_joins()
+print("ready\\n", end="", flush=True) if rank != 2 else never_joins()
 with torch.autograd.profiler.record_function("epoch 7"):
     Net()(torch.ones(3))
 """
