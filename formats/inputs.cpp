@@ -64,6 +64,7 @@ class Decoder {
     if (input.kind != Input::Kind::kScalar) return tag == 'N' ? "\"NULL\"" : "";
     if (tag == 'B') return input.text == "True" ? "true" : "false";
     if (tag == 'I') return input.text;
+    if (tag != 'D') return json_string(input.text);
     if (input.text.find_first_of("in") != std::string::npos) return json_string(input.text);  // inf, nan
     if (input.text.ends_with('.')) input.text.push_back('0');
     return input.text;
@@ -91,7 +92,17 @@ class Decoder {
         break;
       case 'D':
         input.kind = Input::Kind::kScalar;
-        input.text = number();
+        input.text = print(in_.number());
+        break;
+      case 'C': {
+        input.kind = Input::Kind::kScalar;
+        const double real = in_.number(), imaginary = in_.number();
+        input.text = print(real).append(std::signbit(imaginary) ? "" : "+").append(print(imaginary)).append("j");
+        break;
+      }
+      case 'Y':  // its text would have to be asked for, of Python
+        input.kind = Input::Kind::kScalar;
+        input.text.assign(1, '?');
         break;
       case 'S':
         input.word = in_.text();
@@ -132,8 +143,7 @@ class Decoder {
   }
 
   // As c10::IValue prints a double: 17 digits, a whole number with a dot at its end.
-  std::string number() {
-    const double value = in_.number();
+  static std::string print(double value) {
     std::array<char, 40> text;
     const bool is_whole = std::isfinite(value) && std::fabs(value) < 1e10 && value == std::trunc(value);
     const int n = is_whole ? std::snprintf(text.data(), text.size(), "%.0f.", value)
@@ -172,7 +182,8 @@ void append_shape(std::string& out, const Input& input, std::vector<int64_t> Ten
 std::string_view type_of(const Input& input) {
   switch (input.kind) {
     case Input::Kind::kTensor:
-      return input.tensors.empty() ? std::string_view{} : type_name(input.tensors[0].type);
+      return input.tensors.empty() || !input.tensors[0].is_readable ? std::string_view{}
+                                                                    : type_name(input.tensors[0].type);
     case Input::Kind::kTensorList:
       return "TensorList";
     case Input::Kind::kScalar:

@@ -2,9 +2,9 @@
 //
 // Text as torch 2.14 writes it: types by their C++ names, a scalar as "Scalar", lists as "ScalarList" and "TensorList",
 // anything else as ""; concrete values of scalars and of lists of at most 30 scalars
-// (torch/csrc/profiler/collection.cpp, InputOutputEncoder). Keyword inputs become arguments of their own names, as in
-// torch 2.6 and 2.14; numbers that are no JSON ("1.", "inf") are made some. A hostile encoding gives less, never a read
-// outside of it.
+// (torch/csrc/profiler/collection.cpp, InputOutputEncoder). A symbolic number is "?". Keyword inputs become arguments
+// of their own names, as in torch 2.6 and 2.14; numbers that are no JSON ("1.", "inf") are made some. A hostile
+// encoding gives less, never a read outside of it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "inject/imports.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -89,15 +90,16 @@ bool read_object(const dl_phdr_info& info, Object& object) noexcept {
   return is_rela && object.symbols && object.strings;
 }
 
-void store(const Object& object, void** slot, void* value) noexcept {
+bool store(const Object& object, void** slot, void* value) noexcept {
   const auto address = reinterpret_cast<ElfW(Addr)>(slot);
   const auto page = static_cast<ElfW(Addr)>(sysconf(_SC_PAGESIZE));
   auto* begin = reinterpret_cast<void*>(address & ~(page - 1));
   // RELRO is applied to whole pages below its end.
   const bool is_read_only = address >= object.relro_begin && address < (object.relro_end & ~(page - 1));
-  if (is_read_only && mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) return;
+  if (is_read_only && mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) return false;
   __atomic_store_n(slot, value, __ATOMIC_RELEASE);
   if (is_read_only) mprotect(begin, page, PROT_READ);
+  return true;
 }
 
 struct Request {
@@ -105,7 +107,8 @@ struct Request {
   size_t count;
 };
 
-void redirect(const Object& object, const Object::Table& table, const Request& request) noexcept {
+size_t redirect(const Object& object, const Object::Table& table, const Request& request) noexcept {
+  size_t stored = 0;
   for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)); ++i) {
     const ElfW(Rela)& entry = table.entries[i];
     const auto type = static_cast<uint32_t>(ELF64_R_TYPE(entry.r_info));
@@ -113,8 +116,10 @@ void redirect(const Object& object, const Object::Table& table, const Request& r
     const char* name = object.strings + object.symbols[ELF64_R_SYM(entry.r_info)].st_name;
     for (size_t k = 0; k < request.count; ++k)
       if (strcmp(name, request.redirects[k].symbol) == 0)
-        store(object, reinterpret_cast<void**>(object.base + entry.r_offset), request.redirects[k].replacement);
+        stored +=
+            store(object, reinterpret_cast<void**>(object.base + entry.r_offset), request.redirects[k].replacement);
   }
+  return stored;
 }
 
 // Objects come in the order in which they were loaded. While none has been unloaded, those up to here have been
@@ -143,6 +148,24 @@ int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   return 0;
 }
 
+struct NamedWalk {
+  const char* library;
+  Request request;  // of none: only to see whether it is there
+  size_t stored;
+  const char* path;
+};
+
+int visit_named(dl_phdr_info* info, size_t, void* data) noexcept {
+  auto& walk = *static_cast<NamedWalk*>(data);
+  const char* slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : nullptr;
+  if (!slash || strncmp(slash + 1, walk.library, strlen(walk.library)) != 0) return 0;
+  walk.path = info->dlpi_name;
+  Object object;
+  if (walk.request.count == 0 || !read_object(*info, object)) return 1;
+  walk.stored = redirect(object, object.plt, walk.request) + redirect(object, object.data, walk.request);
+  return 1;
+}
+
 int read_counters(dl_phdr_info* info, size_t, void* out) noexcept {
   auto& progress = *static_cast<Progress*>(out);
   progress.adds = info->dlpi_adds;
@@ -161,6 +184,24 @@ void redirect_imports(const Redirect* redirects, size_t count) noexcept {
   dl_iterate_phdr(visit, &walk);
   now.visited = walk.index;
   last = now;
+}
+
+size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept {
+  NamedWalk walk{library, {redirects, count}, 0, nullptr};
+  dl_iterate_phdr(visit_named, &walk);
+  return walk.stored;
+}
+
+bool is_loaded(const char* library) noexcept {
+  NamedWalk walk{library, {nullptr, 0}, 0, nullptr};
+  return dl_iterate_phdr(visit_named, &walk) != 0;
+}
+
+void* find_symbol(const char* library, const char* symbol) noexcept {
+  NamedWalk walk{library, {nullptr, 0}, 0, nullptr};
+  dl_iterate_phdr(visit_named, &walk);
+  void* handle = walk.path ? dlopen(walk.path, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+  return handle ? dlsym(handle, symbol) : nullptr;
 }
 
 }  // namespace torchprof::inject

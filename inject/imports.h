@@ -20,4 +20,12 @@ struct Redirect {
 // nothing was loaded.
 void redirect_imports(const Redirect* redirects, size_t count) noexcept;
 
+// The same for one library, by the beginning of its file's name ("libtorch_python.so"), wherever it stands in the order
+// of loading. How many slots now hold a replacement.
+size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept;
+
+// Libraries that were loaded with RTLD_LOCAL, by the beginning of their file's name.
+bool is_loaded(const char* library) noexcept;
+void* find_symbol(const char* library, const char* symbol) noexcept;  // nullptr: no such library or symbol
+
 }  // namespace torchprof::inject

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "inject/entry.h"
+#include "inject/fast_ranges.h"
 #include "inject/imports.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
@@ -194,6 +195,7 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   Object* module = g_create_dynamic(self, args, count);
   redirect_thread_entries();
   torch::attach_if_loaded();
+  reach_fast_ranges();
   return module;
 }
 
@@ -260,7 +262,9 @@ void stand_in_front_of_monitoring() noexcept {
 }
 
 int on_audit(const char* event, Object*, void*) {
-  if (strcmp(event, "import") == 0) torch::attach_if_loaded();
+  if (strcmp(event, "import") != 0) return 0;
+  torch::attach_if_loaded();
+  reach_fast_ranges();
   return 0;
 }
 
@@ -324,6 +328,7 @@ void enter() noexcept {
   }
   const python::KeepError keep_error;
   session::note_fact("python.version", api().version());
+  prepare_fast_ranges();
   leave_sys_path();
   Object* imp = module_named("_imp");
   if (!put_behind(imp, "create_dynamic", python::kMethFastCall, &create_dynamic, g_create_dynamic))

@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Prints facts as KEY=VALUE and makes one operator run.
+// Prints facts as KEY=VALUE and makes as many operators run as are checked (tracer/torch_check.h).
 constexpr const char* kTrial = R"(import sys
 print('python=' + sys.version.split()[0])
 print('executable=' + sys.executable)
@@ -40,7 +40,7 @@ def work():
     except Exception as error:
         print('no_torch=%s: %s' % (type(error).__name__, str(error).split('\n')[0]))
     else:
-        torch.ones(2) + 1
+        for _ in range(32): torch.ones(2) + 1
         print('torch=' + torch.__version__)
 work()
 )";
@@ -107,7 +107,7 @@ Trial try_out(const fs::path& python, const Library& library, const Config& conf
   return trial;
 }
 
-void line(const char* name, const std::string& text) { printf("%-12s%s\n", name, text.c_str()); }
+void line(const char* name, const std::string& text) { printf("%-11s %s\n", name, text.c_str()); }
 
 void describe_machine(const Library& library) {
   utsname system{};
@@ -167,6 +167,9 @@ bool describe_trial(const fs::path& python, const Trial& trial) {
       captures = captures || source.state == SourceState::kOn;
       line(("  " + std::string(source.name)).c_str(),
            std::string(state_text(source.state)) + (source.detail.empty() ? "" : ": ") + std::string(source.detail));
+    }
+    for (const formats::Meta& fact : process.metadata) {
+      if (fact.key.starts_with("torch.")) line("", std::string(fact.key) + ": " + std::string(fact.value));
     }
     break;  // the interpreter; what it started on its way is of no interest
   }

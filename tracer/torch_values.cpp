@@ -12,14 +12,14 @@ struct ValueRow {
   unsigned first, last;           // versions, inclusive
   size_t refcounted;              // sizeof(c10::intrusive_ptr_target): what every counted object begins with
   size_t sizes;                   // of TensorImpl::sizes_and_strides_
-  uint8_t boolean, string, list;  // tags of c10::IValue
+  uint8_t boolean, string, list;  // tags of c10::IValue; SymInt, SymFloat and SymBool (2.0) come right before Bool
   DeviceOrder device;
   const char* name;
 };
 
 namespace {
 
-// [M] measured, [S] read in the source. Tensor 1, None 0, Double 3 and Int 5 are the same in all.
+// [M] measured, [S] read in the source. None 0, Tensor 1, Double 3, ComplexDouble 4 and Int 5 are the same in all.
 constexpr ValueRow kValueRows[] = {
     {113, 113, 24, 72, 8, 10, 12, DeviceOrder::kFlagFirst, "1.13"},          // [M] 1.13.1
     {200, 202, 24, 72, 9, 11, 13, DeviceOrder::kEither, "2.0 to 2.2"},       // [S]
@@ -28,7 +28,7 @@ constexpr ValueRow kValueRows[] = {
     {210, 214, 16, 56, 10, 12, 14, DeviceOrder::kFlagLast, "2.10 to 2.14"},  // [M] 2.14.1
 };
 
-constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kInt = 5;
+constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kComplex = 4, kInt = 5;
 // Relative to ValueRow::sizes.
 constexpr size_t kDims = 0, kInline = 8, kStorageOffset = 88, kNumel = 96, kType = 104, kDevice = 106, kPolicy = 110;
 constexpr uint64_t kMaxInlineDims = 5;
@@ -133,6 +133,12 @@ class Encoder {
       at_ += 8;
     } else if (tag == kNone) {
       byte('N');
+    } else if (tag == kComplex) {  // ComplexHolder {counted, alignas(16) double[2]}
+      byte('C');
+      memcpy(at_, field_at<const char*>(value, 0) + ((row_.refcounted + 15) & ~size_t{15}), 16);
+      at_ += 16;
+    } else if (is_symbolic(tag)) {
+      byte('Y');
     } else if (tag == row_.boolean) {
       byte('B');
       byte(field_at<uint8_t>(value, 0));
@@ -144,6 +150,11 @@ class Encoder {
       byte('?');
     }
     return true;
+  }
+
+  bool is_symbolic(uint32_t tag) const noexcept {
+    const uint32_t kinds = row_.first < 200 ? 2 : 3;  // 1.13 has no SymBool
+    return tag < row_.boolean && tag + kinds >= row_.boolean;
   }
 
   bool list(const void* list) noexcept {

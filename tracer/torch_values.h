@@ -16,6 +16,8 @@
 //              | 'X' type device                  a tensor whose sizes must not be read: symbolic, nested ...
 //              | '(' n arg* | '[' n arg*          a list: '(' of tensors, '[' of anything else; ends early at '+'
 //              | 'I' zigzag | 'B' byte | 'D' 8 bytes | 'S' n bytes* | 'N' (None)
+//              | 'C' 16 bytes                     a complex number
+//              | 'Y'                              a symbolic number, as in torch.compile
 //              | '?'                              anything else
 //     tensor  := type device strides n size* [stride*]
 //     device  := type index                       c10::DeviceType; index is signed

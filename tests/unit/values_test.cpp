@@ -47,6 +47,13 @@ class Maker {
     std::memcpy(&v.payload, &value, sizeof(value));
     return v;
   }
+  Value complex(double real, double imaginary) {
+    std::byte* object = room();
+    const double value[] = {real, imaginary};
+    std::memcpy(object + (layout_.counted == 24 ? 32 : 16), static_cast<const void*>(value), sizeof(value));
+    return {pointer(object), 4};
+  }
+  Value symbolic() { return {0, layout_.boolean - 1}; }
   Value other() { return {0, 200}; }
   Value string(const char* text) {
     std::byte* object = room();
@@ -117,13 +124,14 @@ TEST_CASE("inputs read the same in the layout of every torch") {
     CAPTURE(layout.version);
     Maker make(layout);
     const auto t = make.tensor({2, 3}, {3, 1});
-    CHECK(json(encode(layout, {t, make.tensor({4, 5}, {1, 4}), make.undefined(), make.integer(-7), make.real(2.5),
-                               make.boolean(true), make.none(), make.string("sum"), make.other(),
-                               make.list({make.integer(1), make.integer(2)}), make.list({t, t})})) ==
-          R"(,"Input Dims":[[2,3],[4,5],[],[],[],[],[],[],[],[],[[2,3],[2,3]]])"
-          R"(,"Input Strides":[[3,1],[1,4],[],[],[],[],[],[],[],[],[[3,1],[3,1]]])"
-          R"(,"Input type":["float","float","","Scalar","Scalar","Scalar","","","","ScalarList","TensorList"])"
-          R"(,"Concrete Inputs":["","","","-7","2.5","True","","","","[1, 2]",""])");
+    CHECK(
+        json(encode(layout, {t, make.tensor({4, 5}, {1, 4}), make.undefined(), make.integer(-7), make.real(2.5),
+                             make.boolean(true), make.none(), make.string("sum"), make.other(), make.complex(1.5, -2),
+                             make.symbolic(), make.list({make.integer(1), make.symbolic()}), make.list({t, t})})) ==
+        R"(,"Input Dims":[[2,3],[4,5],[],[],[],[],[],[],[],[],[],[],[[2,3],[2,3]]])"
+        R"(,"Input Strides":[[3,1],[1,4],[],[],[],[],[],[],[],[],[],[],[[3,1],[3,1]]])"
+        R"(,"Input type":["float","float","","Scalar","Scalar","Scalar","","","","Scalar","Scalar","ScalarList","TensorList"])"
+        R"(,"Concrete Inputs":["","","","-7","2.5","True","","","","1.5-2.j","?","[1, ?]",""])");
   }
 }
 

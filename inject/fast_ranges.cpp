@@ -1,0 +1,70 @@
+#include "inject/fast_ranges.h"
+
+#include "inject/imports.h"
+#include "tracer/diag.h"
+#include "tracer/session.h"
+#include "tracer/torch_ops.h"
+
+namespace torchprof::inject {
+namespace {
+
+constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_cpu.so";
+constexpr unsigned kFirstVersion = 201;
+
+using Get = void* (*)(bool global);
+using GetOfThread = void* (*)();
+Get g_get = nullptr;                    // to 2.8 or so
+GetOfThread g_get_of_thread = nullptr;  // later
+
+// What stands for a profiler where there is none. Larger than any object that somebody might look at after all.
+alignas(64) const unsigned char g_nobody[1024] = {};
+void* nobody() noexcept { return const_cast<unsigned char*>(g_nobody); }
+
+void* get(bool global) {
+  void* theirs = g_get(global);
+  return theirs || global ? theirs : nobody();
+}
+
+void* get_of_thread() {
+  void* theirs = g_get_of_thread();
+  return theirs ? theirs : nobody();
+}
+
+bool g_is_settled = false;
+
+void settle(SourceState state, const char* text) noexcept {
+  g_is_settled = true;
+  session::note_source("fast ranges", state, text);
+}
+
+}  // namespace
+
+void prepare_fast_ranges() noexcept {
+  if (!session::config().ops)
+    g_is_settled = true;
+  else if (is_loaded(kPythonLibrary))
+    settle(SourceState::kOff, "torch was in the process before the capture");
+}
+
+void reach_fast_ranges() noexcept {
+  if (g_is_settled || torch::version() == 0 || !is_loaded(kPythonLibrary)) return;
+  if (torch::version() < kFirstVersion) {
+    g_is_settled = true;  // this torch has none
+    return;
+  }
+  const KeepErrno keep;
+  constexpr char kGet[] = "_ZN5torch8profiler4impl17ProfilerStateBase3getEb";
+  constexpr char kGetOfThread[] = "_ZN5torch8profiler4impl17ProfilerStateBase6getTLSEv";
+  g_get = reinterpret_cast<Get>(find_symbol(kLibrary, kGet));
+  g_get_of_thread = reinterpret_cast<GetOfThread>(find_symbol(kLibrary, kGetOfThread));
+  Redirect redirects[2];
+  size_t count = 0;
+  if (g_get) redirects[count++] = {kGet, reinterpret_cast<void*>(get)};
+  if (g_get_of_thread) redirects[count++] = {kGetOfThread, reinterpret_cast<void*>(get_of_thread)};
+  if (redirect_imports_of(kPythonLibrary, redirects, count) > 0)
+    settle(SourceState::kOn, "_RecordFunctionFast of inductor, Triton and torch.compile, without inputs");
+  else
+    settle(SourceState::kFailed, "_RecordFunctionFast does not ask for a profiler in the way that is known");
+}
+
+}  // namespace torchprof::inject
