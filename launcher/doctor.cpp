@@ -107,7 +107,7 @@ Trial try_out(const fs::path& python, const Library& library, const Config& conf
   return trial;
 }
 
-void line(const char* name, const std::string& text) { printf("%-11s %s\n", name, text.c_str()); }
+void line(const char* name, const std::string& text) { printf("%-13s %s\n", name, text.c_str()); }
 
 void describe_machine(const Library& library) {
   utsname system{};

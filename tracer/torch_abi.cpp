@@ -12,15 +12,6 @@
 namespace torchprof::torch {
 namespace {
 
-// Range in which the row holds; [M] measured, [S] read in the header. Test: the probe below and torch_check.cpp in
-// every process, tests/e2e on 1.13.1, 2.6.0 and 2.14.1.
-constexpr Row kRows[] = {
-    {200, 248, 256, 264, 208, 0, 32, "1.13 to 2.3, C++11 strings"},      // 1.13.1 [M]
-    {176, 224, 232, 240, 184, 0, 8, "1.13 to 2.3, old strings"},         // 1.13.1 [M]
-    {200, 304, 312, 320, 208, 224, 32, "2.4 and later, C++11 strings"},  // 2.6.0, 2.14.1 [M]
-    {176, 280, 288, 296, 184, 200, 8, "2.4 to 2.6, old strings"},        // 2.6.0 [M]
-};
-
 struct Symbol {
   const char* name;
   const char* for_people;
@@ -89,7 +80,7 @@ void probe(Api& api, void* set_async) noexcept {
     at = static_cast<long>(i);
   }
   api.async_at = at;
-  for (const Row& row : kRows)
+  for (const Row& row : record_function_rows())
     if (static_cast<long>(row.is_async) == at) api.row = &row;
 }
 

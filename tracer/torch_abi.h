@@ -1,4 +1,4 @@
-// torch's layouts and symbols: one table, and the probe that verifies it in the process. No header of torch is used.
+// torch's layouts and symbols, and the probe that verifies them in the process. No header of torch is used.
 //
 // Source: aten/src/ATen/record_function.{h,cpp}, aten/src/ATen/core/function_schema.h of torch 1.13, 2.2, 2.6, 2.14 and
 // main, and measurements on 1.13.1, 2.6.0 (both string ABIs) and 2.14.1. What is the same in all of them:
@@ -7,7 +7,7 @@
 //                              needs_inputs, +35 needs_outputs, +36 needs_ids
 //     RecordFunction           +88 torch's number of the thread, +96 scope, +160 variant of a string and a pointer to a
 //                              schema; then a part whose length depends on the string ABI and on kwinputs_ (2.4): the
-//                              four rows of kRows in torch_abi.cpp
+//                              four rows of record_function_rows() (torch_layouts.h)
 //     FunctionSchema           two strings, name and overload name, then a vector of arguments
 //     std::string              begins with the pointer to its text, 32 bytes long (C++11 ABI) or 8 (old ABI)
 //
@@ -20,6 +20,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "tracer/torch_layouts.h"
 
 namespace torchprof::torch {
 
@@ -45,17 +47,6 @@ struct Callback {
   bool needs_ids;
 };
 static_assert(sizeof(Callback) == 40 && offsetof(Callback, scopes) == 24 && offsetof(Callback, needs_ids) == 36);
-
-struct Row {
-  size_t sequence;    // int64, -1 if none
-  size_t fwd_thread;  // uint64
-  size_t handle;      // uint64
-  size_t is_async;    // bool
-  size_t inputs;      // c10::ArrayRef<const c10::IValue> {pointer, length}; valid inside the start callback only
-  size_t keywords;    // std::unordered_map<std::string, c10::IValue>; 0: there is none
-  size_t string;      // sizeof(std::string)
-  const char* name;   // for people
-};
 
 inline constexpr size_t kThreadOffset = 88;  // uint64, torch's number of the thread
 inline constexpr size_t kScopeOffset = 96;   // uint8

@@ -224,9 +224,16 @@ bool choose_inputs() noexcept {
   char how[session::kNoteSize];
   if (values)
     snprintf(how, sizeof(how), "layout of torch %s", name_of(*values));
+  else if (!g_api.row)
+    snprintf(how, sizeof(how), "this torch's RecordFunction is not known");
+  else if (!g_api.num_inputs)
+    snprintf(how, sizeof(how), "this torch does not export RecordFunction::num_inputs");
   else
-    snprintf(how, sizeof(how), "no layout for this torch (%u.%u) is known", g_api.version / 100, g_api.version % 100);
+    snprintf(how, sizeof(how), "no layout of tensors is known for this torch (%u.%u)", g_api.version / 100,
+             g_api.version % 100);
   session::note_source("inputs", values ? SourceState::kOn : SourceState::kFailed, how);
+  // Without its RecordFunction there is one line already, which says that names and times are all.
+  if (!values && g_api.row) warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", how);
   g_reading.values.store(values, std::memory_order_relaxed);
   return values != nullptr;
 }
@@ -238,12 +245,16 @@ void note_choice() noexcept {
   snprintf(text, sizeof(text), "%u.%u, %s", g_api.version / 100, g_api.version % 100, g_api.version_source);
   session::note_fact("torch.version", g_api.version ? text : g_api.version_source);
   if (g_api.row)
-    snprintf(text, sizeof(text), "%s: _setAsync() stores byte %ld", g_api.row->name, g_api.async_at);
+    snprintf(text, sizeof(text), "row %s, because _setAsync() stores byte %ld", g_api.row->name, g_api.async_at);
+  else if (g_api.async_at >= 0)
+    snprintf(text, sizeof(text), "no row: _setAsync() stores byte %ld, which is in none", g_api.async_at);
   else
-    snprintf(text, sizeof(text), "no row: _setAsync() stores byte %ld, which none has", g_api.async_at);
+    snprintf(text, sizeof(text), "no row: _setAsync() is missing, or does not store one byte");
   session::note_fact("torch.RecordFunction", text);
   const ValueRow* values = find_values(g_api.version);
-  session::note_fact("torch.IValue", values ? name_of(*values) : "no row for this version");
+  snprintf(text, sizeof(text), values ? "row %s, because of the version" : "no row for this version",
+           values ? name_of(*values) : "");
+  session::note_fact("torch.IValue", text);
   session::note_fact("torch.strings", !g_api.row               ? "unknown"
                                       : g_api.row->string == 8 ? "old ABI, 8 bytes"
                                                                : "C++11 ABI, 32 bytes");

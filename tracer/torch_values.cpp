@@ -4,29 +4,7 @@
 
 namespace torchprof::torch {
 
-// TensorImpl::device_opt_, three bytes. c10::optional has its flag first, std::optional last; which of them torch 2.0
-// to 2.2 has was not measured, a tensor tells (an index of -1, as the CPU's, is no flag).
-enum class DeviceOrder : uint8_t { kFlagFirst, kFlagLast, kEither };
-
-struct ValueRow {
-  unsigned first, last;           // versions, inclusive
-  size_t refcounted;              // sizeof(c10::intrusive_ptr_target): what every counted object begins with
-  size_t sizes;                   // of TensorImpl::sizes_and_strides_
-  uint8_t boolean, string, list;  // tags of c10::IValue; SymInt, SymFloat and SymBool (2.0) come right before Bool
-  DeviceOrder device;
-  const char* name;
-};
-
 namespace {
-
-// [M] measured, [S] read in the source. None 0, Tensor 1, Double 3, ComplexDouble 4 and Int 5 are the same in all.
-constexpr ValueRow kValueRows[] = {
-    {113, 113, 24, 72, 8, 10, 12, DeviceOrder::kFlagFirst, "1.13"},          // [M] 1.13.1
-    {200, 202, 24, 72, 9, 11, 13, DeviceOrder::kEither, "2.0 to 2.2"},       // [S]
-    {203, 208, 16, 64, 9, 11, 13, DeviceOrder::kFlagLast, "2.3 to 2.8"},     // [M] 2.6.0
-    {209, 209, 16, 64, 10, 12, 14, DeviceOrder::kFlagLast, "2.9"},           // [S]
-    {210, 214, 16, 56, 10, 12, 14, DeviceOrder::kFlagLast, "2.10 to 2.14"},  // [M] 2.14.1
-};
 
 constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kComplex = 4, kInt = 5;
 // Relative to ValueRow::sizes.
@@ -247,7 +225,7 @@ class Encoder {
 }  // namespace
 
 const ValueRow* find_values(unsigned version) noexcept {
-  for (const ValueRow& row : kValueRows)
+  for (const ValueRow& row : value_rows())
     if (row.first <= version && version <= row.last) return &row;
   return nullptr;
 }

@@ -1,7 +1,7 @@
 // Reads what at::RecordFunction holds of an operator's inputs: c10::IValue and at::TensorImpl, without a header of
 // torch.
 //
-// One table (kValueRows in torch_values.cpp) of the numbers that differ, by version of torch; everything relative to
+// One table (value_rows() in torch_layouts.h) of the numbers that differ, by version of torch; everything relative to
 // them is the same from 1.13 to 2.14. Source: c10/core/TensorImpl.h, aten/src/ATen/core/ivalue.h of those versions, and
 // measurements on 1.13.1, 2.6.0 and 2.14.1. Each tensor that is read proves the row: its number of elements must be the
 // product of its sizes. One that is not turns inputs off for good, with a note. Nothing is kept alive: sizes are
@@ -34,8 +34,6 @@
 #include "tracer/torch_abi.h"
 
 namespace torchprof::torch {
-
-struct ValueRow;
 
 // Chooses the row for this torch; `version` is major * 100 + minor, 0 if unknown. nullptr: no row, inputs are not read.
 const ValueRow* find_values(unsigned version) noexcept;

@@ -2,12 +2,10 @@
 import collections
 import json
 import re
-import shutil
-import struct
 
 import pytest
 
-from conftest import ROOT, profile
+from conftest import ROOT
 
 LISTS = "Input Dims", "Input Strides", "Input type", "Concrete Inputs"
 
@@ -212,61 +210,3 @@ with torch.autograd.profiler.record_function("static"): static(x)
     names = [e["name"] for e in sorted(trace.inside(forward, "cpu_op"), key=lambda e: e["ts"])]
     # The runtime reports each operator, and where it has no faster form the dispatcher reports it again.
     assert list(dict.fromkeys(n for n in names if n in ("aten::mul", "aten::add", "aten::relu"))) == ["aten::mul", "aten::add", "aten::relu"]
-
-
-# ---- layouts that are not known ----
-
-# Rows of the tables as they lie in the library (tracer/torch_abi.cpp, torch_values.cpp), without which this torch is an unknown one.
-RECORD_FUNCTION_ROWS = [struct.pack("<4Q", 200, 248, 256, 264), struct.pack("<4Q", 200, 304, 312, 320)]
-VALUE_ROWS = [struct.pack("<2I2Q", *row) for row in ((113, 113, 24, 72), (203, 208, 16, 64), (210, 214, 16, 56))]
-WRONG_VALUE_ROWS = [row[:-8] + struct.pack("<Q", 96) for row in VALUE_ROWS]
-
-
-@pytest.fixture
-def run_with_other_rows(prefix, tmp_path, torch_python):
-    """The installed tree with some rows written over, and a run of a small training with it."""
-    def run(rows, others):
-        tree = tmp_path / "tree"
-        shutil.copytree(prefix, tree)
-        library = tree / "lib" / "torchprof" / "libtorchprof.so"
-        code = library.read_bytes()
-        for row, other in zip(rows, others):
-            assert code.count(row) == 1
-            code = code.replace(row, other)
-        library.write_bytes(code)
-        script = "import torch; torch.nn.Linear(3, 4)(torch.ones(2, 3)).sum().backward()"
-        return profile(tree / "bin" / "torchprof", tmp_path / "run", [torch_python, "-c", script])
-    return run
-
-
-def sources(run):
-    process, = json.loads((run.directory / "run.json").read_text())["processes"]
-    return process["sources"]
-
-
-def test_a_torch_of_unknown_layout_gives_names_and_times_and_python(run_with_other_rows, check_trace):
-    run = run_with_other_rows(RECORD_FUNCTION_ROWS, [bytes(32)] * 2)
-    assert run.status == 0, run.stderr
-    assert "torchprof: this torch's RecordFunction is not one that this version knows: names and times only" in run.stderr
-    trace = check_trace(run.trace())
-    assert trace.names("cpu_op")["aten::addmm"] == 1
-    assert any(name.startswith("nn.Module: Linear") for name in trace.names("python_function"))
-    assert "Input Dims" not in operators(trace, "aten::addmm")[0]["args"]
-    assert sources(run)["inputs"]["state"] == "failed"
-
-
-def test_a_torch_of_unknown_version_gives_all_but_inputs(run_with_other_rows, check_trace):
-    run = run_with_other_rows(VALUE_ROWS, [bytes(24)] * 3)
-    assert run.status == 0, run.stderr
-    addmm, = operators(check_trace(run.trace()), "aten::addmm")
-    assert "Input Dims" not in addmm["args"] and "Sequence number" in addmm["args"]
-    assert "no layout for this torch" in sources(run)["inputs"]["detail"]
-
-
-def test_a_layout_that_does_not_hold_is_found_out_at_the_first_tensor(run_with_other_rows, check_trace):
-    run = run_with_other_rows(VALUE_ROWS, WRONG_VALUE_ROWS)
-    assert run.status == 0, run.stderr
-    assert run.stderr.count("inputs of operators are no longer recorded") == 1
-    addmm, = operators(check_trace(run.trace()), "aten::addmm")
-    assert "Input Dims" not in addmm["args"]
-    assert sources(run)["inputs"]["state"] == "failed"

@@ -1,0 +1,47 @@
+// The numbers of torch that differ from version to version: two tables, a row for each layout.
+//
+// A row gives its range of versions, what it was read from and what proves it ([M] measured in a process of that
+// version, [S] read in the source). What is the same in all versions stands beside the code that reads it
+// (torch_abi.h, torch_values.cpp). Tests: torch_check.h in every process, tests/unit/values_test.cpp on images of each
+// layout, tests/e2e on 1.13.1, 2.6.0 and 2.14.1, tests/e2e/test_unknown_torch.py without the rows.
+//
+// The tables are read as data (their definitions are in a file of their own, so that no compiler folds a row into the
+// code that looks for it): a build for one more torch can be tried by writing over a row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace torchprof::torch {
+
+// at::RecordFunction. The row is chosen by `is_async`, which torch itself shows (torch_abi.h).
+struct Row {
+  size_t sequence;    // int64, -1 if none
+  size_t fwd_thread;  // uint64
+  size_t handle;      // uint64
+  size_t is_async;    // bool
+  size_t inputs;      // c10::ArrayRef<const c10::IValue> {pointer, length}; valid inside the start callback only
+  size_t keywords;    // std::unordered_map<std::string, c10::IValue>; 0: there is none
+  size_t string;      // sizeof(std::string)
+  const char* name;   // for people
+};
+
+// TensorImpl::device_opt_, three bytes. c10::optional has its flag first, std::optional last; which of them torch 2.0
+// to 2.2 has was not measured, a tensor tells (an index of -1, as the CPU's, is no flag).
+enum class DeviceOrder : uint8_t { kFlagFirst, kFlagLast, kEither };
+
+// c10::IValue and at::TensorImpl. The row is chosen by the version; every tensor that is read proves it.
+struct ValueRow {
+  unsigned first, last;           // versions, major * 100 + minor, inclusive
+  size_t refcounted;              // sizeof(c10::intrusive_ptr_target): what every counted object begins with
+  size_t sizes;                   // of TensorImpl::sizes_and_strides_
+  uint8_t boolean, string, list;  // tags of c10::IValue; SymInt, SymFloat and SymBool (2.0) come right before Bool
+  DeviceOrder device;
+  const char* name;
+};
+
+std::span<const Row> record_function_rows() noexcept;
+std::span<const ValueRow> value_rows() noexcept;
+
+}  // namespace torchprof::torch
