@@ -9,7 +9,8 @@ namespace torchprof::inject {
 namespace {
 
 constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_cpu.so";
-constexpr unsigned kFirstVersion = 201;
+// [M] 2.6.0 and 2.14.1, [S] the versions between; a later one might look at what it gets.
+constexpr unsigned kFirstVersion = 201, kLastVersion = 214;
 
 using Get = void* (*)(bool global);
 using GetOfThread = void* (*)();
@@ -34,6 +35,8 @@ bool g_is_settled = false;
 
 void settle(SourceState state, const char* text) noexcept {
   g_is_settled = true;
+  if (state == SourceState::kFailed)
+    warn_once(Cause::kTorch, "ranges of inductor and Triton are not recorded: %s", text);
   session::note_source("fast ranges", state, text);
 }
 
@@ -50,6 +53,10 @@ void reach_fast_ranges() noexcept {
   if (g_is_settled || torch::version() == 0 || !is_loaded(kPythonLibrary)) return;
   if (torch::version() < kFirstVersion) {
     g_is_settled = true;  // this torch has none
+    return;
+  }
+  if (torch::version() > kLastVersion) {
+    settle(SourceState::kFailed, "_RecordFunctionFast of this torch is not known");
     return;
   }
   const KeepErrno keep;
