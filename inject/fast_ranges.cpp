@@ -9,7 +9,7 @@ namespace torchprof::inject {
 namespace {
 
 constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_cpu.so";
-// [M] 2.6.0 and 2.14.1, [S] the versions between; a later one might look at what it gets.
+// [M] 2.6.0 and 2.14.1, [S] a version between them; a later one might look at what it gets.
 constexpr unsigned kFirstVersion = 201, kLastVersion = 214;
 
 using Get = void* (*)(bool global);
