@@ -73,7 +73,10 @@ constexpr size_t kMaxSliceBytes = 1024;  // without its name
 constexpr size_t kMaxOverload = 64;      // of kMaxSliceBytes, each byte at most six
 constexpr size_t kMaxInputsBytes = size_t{24} * 1024;
 constexpr size_t kMaxCallerBytes = 1000;  // of a file's name; \u0000 takes six bytes
-static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes + 6 * kMaxCallerBytes + 40 <= Output::kMaxReserve);
+constexpr size_t kMaxModuleBytes = 500;   // of each of a module's names; likewise
+static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes +
+                  std::max(6 * kMaxCallerBytes + 40, 12 * kMaxModuleBytes + 80) <=
+              Output::kMaxReserve);  // what has a caller has no module
 
 std::string json_name(std::string_view name) {
   std::string json = json_string(name);
@@ -99,7 +102,8 @@ class ProcessWriter final : public Sink {
     const std::string& head = head_of(s);
     const std::string_view inputs = inputs_of(s);
     const std::string_view caller = caller_of(s);
-    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + caller.size());
+    const std::string_view module = module_of(s);
+    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + caller.size() + module.size());
     at = put(at, head);
     at = put(at, uint64_t{replay_.rows()[s.row].tid});
     at = put(at, R"(,"ts":)");
@@ -114,6 +118,8 @@ class ProcessWriter final : public Sink {
       at = put(at, flops);
     }
     at = put(at, caller);
+    at = put(at, module);
+    if (s.is_backward && s.kind == SliceKind::kOperator) at = put(at, R"(,"Backward":true)");
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
     out_.advance(at);
@@ -245,6 +251,27 @@ class ProcessWriter final : public Sink {
     return text;
   }
 
+  // Made once for each module. Of operators: ,"Module":"nn.Module: Linear_0","Module path":"head.0"
+  // Of its calls: ,"Module path":"head.0","Module root":"nn.Module: Net_0"
+  std::string_view module_of(const Slice& s) {
+    const bool is_op = s.kind == SliceKind::kOperator;
+    if (!s.module || (!is_op && (s.kind != SliceKind::kPython || s.object != s.module))) return {};
+    auto& modules = modules_[is_op];
+    if (s.module.value >= process_.objects.size()) return {};
+    if (s.module.value >= modules.size()) modules.resize(process_.objects.size());
+    std::string& text = modules[s.module.value];
+    if (!text.empty()) return text;
+    const ObjectId root = process_.root(s.module);
+    if (is_op) text.append(R"(,"Module":)").append(module_name(s.module));
+    if (!root) return text;
+    text.append(R"(,"Module path":)").append(json_string(process_.path(s.module).substr(0, kMaxModuleBytes)));
+    if (!is_op) text.append(R"(,"Module root":)").append(module_name(root));
+    return text;
+  }
+  std::string module_name(ObjectId module) {
+    return json_string(replay_.names().text(replay_.names().function({}, module)).substr(0, kMaxModuleBytes));
+  }
+
   char* put_op_args(char* at, const Slice& s) {
     at = put(at, R"(,"args":{"External id":)");
     at = put(at, ids_.external + s.external_id);
@@ -348,8 +375,9 @@ class ProcessWriter final : public Sink {
   const int64_t base_;
   Ids& ids_;
   Output& out_;
-  std::vector<std::string> heads_[3];  // by name: Python, cpu_op, user_annotation
   Flops flops_{process_};
+  std::vector<std::string> heads_[3];                 // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> modules_[2];               // args, by module: of its calls, of operators
   std::vector<std::string> inputs_;                   // by their encoding
   std::vector<std::string> callers_;                  // by call site
   std::vector<std::string> overloads_;                // by OpBegin::name

@@ -2,7 +2,12 @@
 // microsecond).
 //
 // Sources: pytorch/kineto libkineto/src/output_json.cpp, pytorch torch/csrc/profiler/{kineto_metadata,collection}.cpp.
-// Beyond Kineto: the top-level key "torchprof" (what was captured and lost, per process), args "preexisting" of frames
+// Beyond Kineto: the top-level key "torchprof" (what was captured and lost, the modules and optimizers with what they
+// hold, per process); of calls of modules the args "Module path" (as named_modules() has it) and "Module root" (the
+// module that this is the path in); of operators "Module" and "Module path" of the innermost module call around them,
+// and "Backward": true in the backward, where the module is the one that called the forward operator. Kineto's own
+// "Module Hierarchy" is not used: it names the methods on the way ("TOP(Net)::forward.fc(Linear)::forward"), which
+// nobody recorded. Args "preexisting" of frames
 // that were on the stack when capture began, "finished": false also for Python, and rows for annotations that cross.
 #pragma once
 

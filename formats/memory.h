@@ -5,7 +5,8 @@
 // blocks and owners.
 //
 //   peak    of the device's total: what its allocator counts and, on the CPU, mapped files and shared memory
-//   owner   of a block is what ran on its thread when it was allocated: module, operators, Python function and line
+//   owner   of a block is what ran on its thread when it was allocated: module (in the backward that of the forward),
+//           operators, Python function and line
 #pragma once
 
 #include <cstdint>

@@ -105,11 +105,18 @@ struct Event {
   int64_t begin;  // ns
   int64_t duration;
   uint32_t name;
-  uint32_t row : 30;
+  uint32_t row : 29;
   uint32_t is_operator : 1;
   uint32_t is_annotation : 1;
+  uint32_t is_backward : 1;
+  uint32_t module;  // the name of an operator's, interned, and 1; 0: none
 };
-static_assert(sizeof(Event) == 24);
+static_assert(sizeof(Event) == 32);
+
+struct ModulePlace {
+  std::string path;
+  std::string root;
+};
 
 struct MemoryEvent {
   MemoryChange change;  // owner.place: as the event says, 0 if it does not; numbers are those of names and 1
@@ -137,6 +144,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   Interned names, pids;
   std::vector<Event> events;
   std::vector<MemoryEvent> memory;
+  std::unordered_map<uint32_t, ModulePlace> places;  // of modules, by name
   std::vector<RowKey> rows;
   std::vector<MadeStep> steps;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
@@ -148,7 +156,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ == event_depth_ + 1 && key_ == kEndsWith) event_.is_made_step = true;
     return true;
   }
-  bool boolean(bool) override { return true; }
+  bool boolean(bool value) override {
+    if (depth_ == event_depth_ + 1 && key_ == "Backward") event_.is_backward = value;
+    return true;
+  }
   // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
   static constexpr size_t kProcessDepth = 4, kModuleDepth = 6;
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
@@ -168,13 +179,16 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       if (key_ == "pid") event_.pid = v;
       if (key_ == "tid") event_.tid = v;
       if (key_ == "ts" || key_ == "dur") number(std::strtod(v.c_str(), nullptr), v);
-    } else if (depth_ == event_depth_ + 1 && key_ == "name") {
-      event_.argument_name = v;
-    } else if (depth_ == event_depth_ + 1 && key_ == "Python line") {
-      event_.line = v;
-    } else if (depth_ == event_depth_ + 1 && key_ == kEndsWith) {
-      event_.is_made_step = true;
-      event_.ended_by = v;
+    } else if (depth_ == event_depth_ + 1) {
+      if (key_ == "name") event_.argument_name = v;
+      if (key_ == "Python line") event_.line = v;
+      if (key_ == "Module") event_.module = v;
+      if (key_ == "Module path") event_.place.path = v;
+      if (key_ == "Module root") event_.place.root = v;
+      if (key_ == kEndsWith) {
+        event_.is_made_step = true;
+        event_.ended_by = v;
+      }
     }
     return true;
   }
@@ -259,10 +273,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       steps.push_back({*number, begin, begin + std::llround(event_.duration * 1e3), pids(event_.pid), event_.ended_by});
       return;
     }
-    if (event_.flops > 0 && is_operator)
-      flops[{pids(event_.pid), names(event_.name)}] += static_cast<uint64_t>(event_.flops);
-    events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), names(event_.name), row(),
-                      is_operator, c == "user_annotation"});
+    const uint32_t name = names(event_.name);
+    if (is_python && event_.name.starts_with(kModulePrefix)) places.try_emplace(name, event_.place);
+    const uint32_t module = is_operator && !event_.module.empty() ? names(event_.module) + 1 : 0;
+    if (event_.flops > 0 && is_operator) flops[{pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
+    events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), name, row(), is_operator,
+                      c == "user_annotation", event_.is_backward, module});
   }
 
   void finish_memory() {
@@ -295,10 +311,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   struct Current {
-    std::string name, phase, category, pid, tid, argument_name, line, ended_by;
+    std::string name, phase, category, pid, tid, argument_name, line, ended_by, module;
+    ModulePlace place;
     std::array<double, kMemoryArguments.size()> memory{};
     double begin = 0, duration = 0, flops = 0;
-    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false;
+    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
   };
   Current event_;
   std::string key_;
@@ -316,7 +333,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 // Slices of one row, by begin and the longer first -> nesting, self times, recursion; what was open at memory events.
 class RowSweep {
  public:
-  RowSweep(Collector& collector, const Interned& names) : collector_(collector), names_(names) {}
+  RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places)
+      : collector_(collector), names_(names), places_(places) {}
 
   // `memory` by time.
   void run(std::span<const Event> events, std::span<MemoryEvent> memory) {
@@ -325,7 +343,7 @@ class RowSweep {
         name_owner(memory.front());
       while (!open_.empty() && open_.back().end <= e.begin) close();
       auto& count = counts_[{e.name, e.is_operator}];
-      open_.push_back({&e, e.begin + e.duration, 0, count++ == 0});
+      open_.push_back({&e, e.begin + e.duration, 0, 0, count++ == 0});
     }
     for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
     while (!open_.empty()) close();
@@ -336,6 +354,7 @@ class RowSweep {
     const Event* event;
     int64_t end;
     int64_t child_ns;
+    int64_t module_child_ns;
     bool outermost;
   };
   struct KeyHash {
@@ -345,17 +364,24 @@ class RowSweep {
   void name_owner(MemoryEvent& m) {
     while (!open_.empty() && open_.back().end <= m.change.time.value) close();
     MemoryOwner& owner = m.change.owner;
-    bool looks_for_place = owner.place == 0;
+    bool looks_for_place = owner.place == 0, looks_for_module = true;
     for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
       const Event& e = *it->event;
       if (e.is_operator) {
         if (owner.op == 0) owner.op = e.name + 1;
         if (!e.is_annotation) owner.outer_op = e.name + 1;
+        if (looks_for_module && (e.is_backward || e.module != 0)) {
+          looks_for_module = false;  // a backward operator may have none, also in a module's call
+          owner.module = e.module;
+        }
         continue;
       }
       const std::string& name = *names_.texts[e.name];
       const bool is_module = name.starts_with(kModulePrefix);
-      if (is_module && owner.module == 0) owner.module = e.name + 1;
+      if (is_module && looks_for_module) {
+        looks_for_module = false;
+        owner.module = e.name + 1;
+      }
       if (!looks_for_place || name.starts_with("<built-in ")) continue;
       looks_for_place = false;
       if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
@@ -371,12 +397,39 @@ class RowSweep {
     const auto parent = std::find_if(open_.rbegin(), open_.rend(),
                                      [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; });
     if (parent != open_.rend()) parent->child_ns += o.event->duration;
+    add_module(o, std::max<int64_t>(0, o.event->duration - o.child_ns));
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
                    std::max<int64_t>(0, o.event->duration - o.child_ns), o.outermost);
   }
 
+  bool is_module_call(const Event& e) const { return !e.is_operator && places_.contains(e.name); }
+
+  // Modules have the numbers of their names and one.
+  uint32_t module(uint32_t name) {
+    if (!collector_.modules.is_defined(name + 1)) {
+      const auto place = places_.find(name);
+      const ModulePlace& known = place == places_.end() ? ModulePlace{} : place->second;
+      collector_.modules.define(name + 1, *names_.texts[name], known.path, known.root);
+    }
+    return name + 1;
+  }
+
+  void add_module(const Open& o, int64_t self_ns) {
+    const Event& e = *o.event;
+    if (e.is_operator) {
+      if (e.is_backward && e.module != 0) collector_.modules.backward(module(e.module - 1), self_ns);
+    } else if (is_module_call(e)) {
+      const auto caller =
+          std::find_if(open_.rbegin(), open_.rend(), [this](const Open& p) { return is_module_call(*p.event); });
+      if (caller != open_.rend()) caller->module_child_ns += e.duration;
+      collector_.modules.call(module(e.name), caller != open_.rend() ? module(caller->event->name) : 0, e.duration,
+                              std::max<int64_t>(0, e.duration - o.module_child_ns), o.outermost);
+    }
+  }
+
   Collector& collector_;
   const Interned& names_;
+  const std::unordered_map<uint32_t, ModulePlace>& places_;
   std::vector<Open> open_;
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
@@ -426,7 +479,7 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     const uint32_t pid = handler.rows[events[i].row].pid;
     if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
     const auto of_row = std::ranges::equal_range(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
-    RowSweep(collectors[pid], handler.names).run({events.data() + i, end - i}, of_row);
+    RowSweep(collectors[pid], handler.names, handler.places).run({events.data() + i, end - i}, of_row);
     i = end;
   }
   std::vector<MemoryCollector> devices = collect_memory(handler);

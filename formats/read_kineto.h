@@ -1,7 +1,7 @@
 // Reads a trace file back: ours or torch.profiler's, .json or .json.gz, also the bare list that torch writes without
 // Kineto.
 //
-// Events are taken from a stream, the document is never held. What is kept of a slice are 24 bytes, since nothing
+// Events are taken from a stream, the document is never held. What is kept of a slice are 32 bytes, since nothing
 // promises that the slices of a thread come in an order from which nesting could be told, and of a memory event 64;
 // names are kept once.
 #pragma once

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "formats/forward_backward.h"
+#include "formats/forward_modules.h"
 #include "formats/step_tracker.h"
 #include "formats/thread_stack.h"
 #include "formats/track_cursor.h"
@@ -96,6 +97,8 @@ class Replay::Impl {
 
   void push(Thread& thread, const Span& span);
   void close_frame(Thread& thread, int32_t i, int64_t t, bool finished);
+  static void end_module_call(ThreadStack& stack, int32_t i, int64_t t);
+  void find_module(Span& span) const;
   void close_op(Thread& thread, int32_t i, int64_t t);
   void detach(Thread& thread, int32_t i);
   void end_detached(Thread& thread, size_t i, int64_t t, bool finished);
@@ -115,6 +118,7 @@ class Replay::Impl {
   std::vector<Thread> threads_;
   StepTracker steps_;
   ForwardBackward forward_backward_;
+  ForwardModules forward_modules_;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
   std::unordered_map<TrackId, size_t> index_of_track_;
@@ -267,8 +271,10 @@ void Replay::Impl::begin_python(Thread& thread, FunctionId function, ObjectId ob
   span.function = function;
   span.object = object;
   if (const ObjectDef* def = object ? names_.object(object) : nullptr;
-      def != nullptr && def->kind == ObjectKind::kModule)
+      def != nullptr && def->kind == ObjectKind::kModule) {
     span.module = object;
+    span.has_own_module = span.is_module_call = true;
+  }
   span.begin = t;
   span.id = ++stats_.python_ids;
   push(thread, span);
@@ -400,6 +406,12 @@ void Replay::Impl::end_blind(const BlindEnd& end, int64_t t) {
   if (Thread* thread = thread_of(end.track, t)) close_innermost(*thread, SliceKind::kBlind, t);
 }
 
+void Replay::Impl::end_module_call(ThreadStack& stack, int32_t i, int64_t t) {
+  if (!stack[i].is_module_call) return;
+  if (const int32_t caller = stack.module_call_below(i); caller >= 0)
+    stack[caller].module_child_ns += t - stack[i].begin;
+}
+
 // Closes the innermost frame or C call. What is above it are operators: they begin where it ends.
 void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finished) {
   ThreadStack& stack = thread.stack;
@@ -414,8 +426,11 @@ void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finish
     op.child_ns = 0;
     op.begin = t;
   }
+  end_module_call(stack, i, t);
   const Span span = stack.take(i);
   stack.add_child(span, t - span.begin);
+  // They are no longer in the call of a module that ends.
+  for (int32_t k = i; span.is_module_call && k < stack.size(); ++k) stack.inherit_module(k);
   emit(thread, thread.row, span, t, finished);
   took(thread, i, span, t, finished);
 }
@@ -431,13 +446,6 @@ bool Replay::Impl::is_evaluate_function(NameId name) {
 
 void Replay::Impl::begin_op(Thread& thread, const OpBegin& begin, int64_t t) {
   ThreadStack& stack = thread.stack;
-  if (begin.scope == OpScope::kBackwardFunction && stack.top_op() >= 0) {
-    Span& before = stack[stack.top_op()];
-    if (before.key == thread.last_op_key && before.scope == OpScope::kFunction && is_evaluate_function(before.name)) {
-      before.sequence = begin.sequence;
-      before.fwd_thread = begin.fwd_thread;
-    }
-  }
   Span span{.kind = SliceKind::kOperator};
   span.is_async = begin.is_async != 0;
   span.scope = begin.scope;
@@ -449,8 +457,27 @@ void Replay::Impl::begin_op(Thread& thread, const OpBegin& begin, int64_t t) {
   span.handle = begin.handle;
   span.sequence = begin.sequence;
   span.fwd_thread = begin.fwd_thread;
+  find_module(span);
+  if (begin.scope == OpScope::kBackwardFunction && stack.top_op() >= 0) {
+    Span& before = stack[stack.top_op()];
+    if (before.key == thread.last_op_key && before.scope == OpScope::kFunction && is_evaluate_function(before.name)) {
+      before.sequence = begin.sequence;
+      before.fwd_thread = begin.fwd_thread;
+      before.has_own_module = before.is_backward = true;
+      before.module = span.module;
+    }
+  }
   push(thread, span);
   thread.last_op_key = begin.key;
+  if (span.sequence >= 0 && span.fwd_thread == 0 && !thread.track->torch_threads.empty())
+    forward_modules_.forward_began(thread.track->torch_threads.back(), span.sequence, stack[stack.size() - 1].module);
+}
+
+// A backward operator has its forward's module. AccumulateGrad has no number: it belongs to the backward of none.
+void Replay::Impl::find_module(Span& span) const {
+  if (span.scope != OpScope::kBackwardFunction && (span.sequence < 0 || span.fwd_thread == 0)) return;
+  span.has_own_module = span.is_backward = true;
+  if (span.sequence >= 0) span.module = forward_modules_.find(span.fwd_thread, span.sequence).value_or(ObjectId{});
 }
 
 void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
@@ -481,7 +508,7 @@ void Replay::Impl::memory(Thread& thread, const Memory& memory, bool is_out_of_m
     event.outer_op = stack[op].outer_op;
   }
   int32_t python = stack.top_python();
-  if (python >= 0) event.module = stack[python].module;
+  if (stack.size() > 0) event.module = stack[stack.size() - 1].module;
   while (python >= 0 && stack[python].kind != SliceKind::kPython) python = stack[python].below_python;
   if (thread.site_time == t) {
     event.function = thread.site.function;
@@ -645,8 +672,9 @@ void Replay::Impl::finish(Thread& thread, int64_t t) {
   while (stack.size() > 0) {
     ++stats_.unfinished;
     const int32_t i = stack.size() - 1;
+    const int64_t end = std::max(stack[i].begin, t);
+    end_module_call(stack, i, end);
     const Span span = stack.take(i);
-    const int64_t end = std::max(span.begin, t);
     stack.add_child(span, end - span.begin);
     emit(thread, thread.row, span, end, false);
     took(thread, i, span, end, false);
@@ -661,6 +689,13 @@ void Replay::Impl::finish(Thread& thread, int64_t t) {
 void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, int64_t end, bool finished) {
   uint64_t parent = 0;
   if (!span.is_op() && span.below_python >= 0) parent = thread.stack[span.below_python].id;
+  // The slice is off its stack; what is below it is not.
+  ObjectId calling_module;
+  if (span.is_module_call) {
+    int32_t i = span.below_python;
+    while (i >= 0 && !thread.stack[i].is_module_call) i = thread.stack[i].below_python;
+    if (i >= 0) calling_module = thread.stack[i].module;
+  }
   sink_->slice({.kind = span.kind,
                 .finished = finished,
                 .preexisting = span.preexisting,
@@ -669,10 +704,14 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .name = span.name,
                 .begin = {span.begin},
                 .end = {end},
+                .module = span.module,
+                .is_backward = span.is_backward,
                 .self_ns = std::max<int64_t>(0, end - span.begin - span.child_ns),
                 .python_id = span.is_op() ? 0 : span.id,
                 .python_parent = parent,
                 .object = span.object,
+                .calling_module = calling_module,
+                .module_self_ns = std::max<int64_t>(0, end - span.begin - span.module_child_ns),
                 .site = span.site,
                 .generation = span.generation,
                 .collected = span.collected,

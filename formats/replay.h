@@ -45,15 +45,21 @@ struct Slice {
   NameId name;
   UnixNs begin;
   UnixNs end;
+  // The innermost call of an nn.Module around it, its own included; in the backward: the module that called the forward
+  // operator (matched as flows are), none where no call of a module did.
+  ObjectId module;
+  bool is_backward;
   int64_t self_ns;  // without slices of the same kind directly inside (C calls count as Python); never negative
 
   // Python and C calls
   uint64_t python_id;      // from 1, in the order of begins
   uint64_t python_parent;  // 0: none
   ObjectId object;
-  CallSiteId site;      // where a C function was called; none: not known
-  uint32_t generation;  // of the garbage collector
-  int64_t collected;    // objects
+  ObjectId calling_module;  // of a module's call: the module in whose call it was made
+  int64_t module_self_ns;   // of a module's call: without calls of other modules directly inside
+  CallSiteId site;          // where a C function was called; none: not known
+  uint32_t generation;      // of the garbage collector
+  int64_t collected;        // objects
   int64_t uncollectable;
 
   // operators

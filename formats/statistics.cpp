@@ -16,6 +16,7 @@ class CollectingSink final : public Sink {
                    s.end.value, s.self_ns, s.outermost);
     if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0)
       collector_.add_flops(s.name.value, flops);
+    add_module(s);
   }
   void memory(const MemoryEvent& e) override {
     Names& names = replay_.names();
@@ -48,6 +49,27 @@ class CollectingSink final : public Sink {
   }
 
  private:
+  uint32_t module(ObjectId id) {
+    if (!id || replay_.names().object(id) == nullptr) return 0;
+    const NameId name = replay_.names().function({}, id);
+    if (!collector_.modules.is_defined(name.value)) {
+      const ObjectId root = process_.root(id);
+      collector_.modules.define(name.value, replay_.names().text(name), process_.path(id),
+                                root ? replay_.names().text(replay_.names().function({}, root)) : std::string_view{});
+    }
+    return name.value;
+  }
+
+  void add_module(const Slice& s) {
+    if (s.kind == SliceKind::kOperator) {
+      if (!s.is_backward) return;
+      if (const uint32_t m = module(s.module)) collector_.modules.backward(m, s.self_ns);
+    } else if (s.kind == SliceKind::kPython && s.object && s.object == s.module) {
+      if (const uint32_t m = module(s.object))
+        collector_.modules.call(m, module(s.calling_module), s.end - s.begin, s.module_self_ns, s.outermost);
+    }
+  }
+
   Collector collector_;
   Flops flops_;
   MemoryCollector memory_;
@@ -71,6 +93,7 @@ Tally& Tally::operator+=(const Tally& other) {
 Statistics& Statistics::operator+=(const Statistics& other) {
   for (const auto& [name, tally] : other.operators) operators[name] += tally;
   for (const auto& [name, tally] : other.python) python[name] += tally;
+  for (const auto& [name, tally] : other.modules) modules[name] += tally;
   if (other.steps.count > steps.count) {
     steps.count = other.steps.count;
     steps.ended_by = other.steps.ended_by;
@@ -116,6 +139,7 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
   result.memory = std::move(memory);
   for (DeviceMemory& device : result.memory) device.step = steps_.number_at(device.peak.value);
   result.slices = slices_;
+  result.modules = modules.finish();
   for (const bool is_operator : {false, true}) {
     Tallies& tallies = is_operator ? result.operators : result.python;
     for (Named& n : named_[is_operator]) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/memory.h"
+#include "formats/modules.h"
 #include "formats/steps.h"
 #include "formats/trace.h"
 
@@ -27,6 +28,7 @@ using Tallies = std::unordered_map<std::string, Tally>;  // by name
 struct Statistics {
   Tallies operators;  // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
   Tallies python;     // functions, module and optimizer calls, C calls
+  ModuleTallies modules;
   Steps steps;
   uint64_t slices = 0;
   uint64_t unfinished = 0;
@@ -51,6 +53,8 @@ class Collector {
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }
+  // The modules among them.
+  ModuleCollector modules;
   // `last_is_rest`: as StepTimes::finish(). `memory`: the process's devices, whose steps are added.
   Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory);
 

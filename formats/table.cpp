@@ -145,15 +145,28 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
   return aligned(head, rows);
 }
 
-std::string modules_table(const std::vector<Named>& list) {
-  if (list.empty()) return {};
+std::string modules_table(const ModuleTallies& modules, const Order& order, size_t most) {
+  if (modules.empty()) return {};
+  Tallies sums;
+  for (const auto& [name, m] : modules)
+    sums[name] = {.self_ns = m.self_ns(), .total_ns = m.total_ns(), .calls = m.calls};
+  const bool has_backward = std::ranges::any_of(modules, [](const auto& m) { return m.second.backward_self_ns != 0; });
+  Cells head{"fwd self", "fwd total"};
+  if (has_backward) head.insert(head.end(), {"bwd self", "bwd total"});
+  head.insert(head.end(), {"calls", "average", "name"});
   std::vector<Cells> rows;
-  rows.reserve(list.size());
-  for (const auto& [name, t] : list) {
-    rows.push_back(
-        {time_text(static_cast<double>(t.total_ns)), count_text(t.calls), time_text(average_ns(t)), printable(name)});
+  for (const auto& [name, sum] : top(sums, order, most, any)) {
+    const ModuleTally& m = modules.at(name);
+    Cells& row = rows.emplace_back(
+        Cells{time_text(static_cast<double>(m.forward_self_ns)), time_text(static_cast<double>(m.forward_total_ns))});
+    if (has_backward) {
+      row.push_back(time_text(static_cast<double>(m.backward_self_ns)));
+      row.push_back(time_text(static_cast<double>(m.backward_total_ns)));
+    }
+    row.insert(row.end(), {count_text(m.calls), time_text(average_ns(sum)),
+                           printable(name) + (m.path.empty() ? "" : "  " + printable(m.path))});
   }
-  return aligned({"total", "calls", "average", "name"}, rows);
+  return aligned(head, rows);
 }
 
 // ---- what is shown, whether it comes from spools or from a trace file ------------------------------------
@@ -272,8 +285,6 @@ void add_memory(std::string& out, const std::vector<Part>& parts, UnixNs start, 
   }
 }
 
-bool is_module(const Named& entry) { return entry.first.starts_with(kModulePrefix); }
-
 void check_name(const std::string& what, const std::string& name, const std::vector<std::string>& known) {
   if (std::ranges::find(known, name) != known.end()) return;
   std::string allowed;
@@ -304,8 +315,7 @@ std::string render(const Report& report, const TableOptions& options) {
   }
   if (wanted("modules")) {
     const Order& order = chosen ? *chosen : kOrders[kByTotal];
-    section(out, std::string("Modules by ") + order.title,
-            modules_table(top(all.python, order, options.rows, is_module)));
+    section(out, std::string("Modules by ") + order.title, modules_table(all.modules, order, options.rows));
   }
   if (wanted("python")) {
     const Order& order = chosen ? *chosen : kOrders[kBySelf];

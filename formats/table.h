@@ -12,6 +12,8 @@
 //           optimizer's step ends, timed from the end of the step before (so the first one counts and has no time).
 //           Steps are counted by optimizer, those of the optimizer with the most
 //
+//   modules forward is time in calls, backward time in operators whose forward operator the module called
+//           (formats/modules.h)
 //   memory  self: bytes that an operator allocated less those that it freed, itself. At the peak of a device: what
 //   lived
 //           then, by who had allocated it (formats/memory.h)

@@ -18,12 +18,24 @@ void ThreadStack::push(Span span) {
   if (span.is_op()) {
     if (top_op_ >= 0) span.outer_op = (*this)[top_op_].outer_op;
     if (!span.outer_op && span.scope != OpScope::kUserScope) span.outer_op = span.name;
-  } else if (!span.module && top_python_ >= 0) {
-    span.module = (*this)[top_python_].module;
   }
   span.op_child_ns = top_op_ >= 0 ? (*this)[top_op_].child_ns : 0;
   (span.is_op() ? top_op_ : top_python_) = size();
   spans_.push_back(span);
+  inherit_module(size() - 1);
+}
+
+void ThreadStack::inherit_module(int32_t i) {
+  Span& span = (*this)[i];
+  if (span.has_own_module) return;
+  span.module = i > 0 ? (*this)[i - 1].module : ObjectId{};
+  span.is_backward = i > 0 && (*this)[i - 1].is_backward;
+}
+
+int32_t ThreadStack::module_call_below(int32_t i) const {
+  int32_t below = (*this)[i].below_python;
+  while (below >= 0 && !(*this)[below].is_module_call) below = (*this)[below].below_python;
+  return below;
 }
 
 Span ThreadStack::take(int32_t i) {

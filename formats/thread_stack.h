@@ -18,7 +18,13 @@ struct Span {
   NameId name{};
   FunctionId function{};
   ObjectId object{};
-  ObjectId module{};  // Python: of the innermost call of an nn.Module, this one included
+  // The innermost call of an nn.Module around it, its own included, or in a backward operator and what is inside it the
+  // module of the forward operator. Taken over from the span below where `has_own_module` does not say otherwise.
+  ObjectId module{};
+  bool is_backward = false;
+  bool has_own_module = false;
+  bool is_module_call = false;
+  int64_t module_child_ns = 0;  // of a module's call: in calls of other modules directly inside that have ended
   CallSiteId site{};
   uint32_t generation = 0;
   int64_t collected = 0;
@@ -56,6 +62,10 @@ class ThreadStack {
   Span take(int32_t i);
   // Index of the open operator with this key, or -1.
   int32_t find_op(uint64_t key) const;
+  // Takes the module of span `i` over from the span below, unless it has one of its own.
+  void inherit_module(int32_t i);
+  // The nearest call of a module below span `i`, -1 if there is none.
+  int32_t module_call_below(int32_t i) const;
   // Counts `ns` as spent inside the span of the same kind directly below `span`.
   void add_child(const Span& span, int64_t ns);
 

@@ -201,3 +201,100 @@ def test_without_shapes_only_names_and_paths_are_kept(profiled):
     trace, _ = profiled("nn.Sequential(nn.Linear(2, 2))(torch.ones(1, 2))", options=["--shapes", "off"])
     assert [sorted(m) for m in process(trace)["modules"]] == [["name", "path", "root"]] * 2
     assert process(trace)["sources"]["modules"]["state"] == "on"
+
+
+# ---- whose backward an operator is ------------------------------------------------------------------------------------------
+
+def owners(trace, backward):
+    """{operator: the paths of the modules that it ran for}"""
+    found = {}
+    for e in trace.spans("cpu_op"):
+        if e["args"].get("Backward", False) == backward:
+            found.setdefault(e["name"], set()).add(e["args"].get("Module path"))
+    return found
+
+
+def test_operators_know_the_module_that_called_them_and_their_backward_too(profiled):
+    trace, _ = profiled("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.norm, self.fc = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 1)
+            def forward(self, x):
+                return self.fc(self.norm(self.conv(x)).tanh().mean((2, 3)))
+        Net()(torch.randn(2, 1, 5, 5)).sigmoid().sum().backward()
+        """)
+    forward, backward = owners(trace, False), owners(trace, True)
+    assert (forward["aten::conv2d"], forward["aten::native_batch_norm"], forward["aten::addmm"]) == ({"conv"}, {"norm"}, {"fc"})
+    assert (forward["aten::tanh"], forward["aten::sigmoid"]) == ({""}, {None})
+    assert {name: backward[name] for name in ("ConvolutionBackward0", "NativeBatchNormBackward0", "AddmmBackward0", "TanhBackward0", "SigmoidBackward0")} == {
+        "ConvolutionBackward0": {"conv"}, "NativeBatchNormBackward0": {"norm"}, "AddmmBackward0": {"fc"}, "TanhBackward0": {""}, "SigmoidBackward0": {None}}
+    assert backward["autograd::engine::evaluate_function: ConvolutionBackward0"] == {"conv"}
+    assert backward["aten::convolution_backward"] == {"conv"}
+
+
+def test_a_shared_layer_a_kept_graph_and_the_backward_of_a_backward(profiled):
+    trace, _ = profiled("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.shared, self.other = nn.Linear(3, 3), nn.Softmax(-1)
+            def forward(self, x):
+                return self.other(self.shared(self.shared(x)))
+        net = Net()
+        x = torch.randn(2, 3, requires_grad=True)
+        y = net(x).pow(2).sum()
+        y.backward(retain_graph=True)
+        y.backward(retain_graph=True)
+        g, = torch.autograd.grad(y, x, create_graph=True)
+        g.sum().backward()
+        """)
+    backward = owners(trace, True)
+    assert backward["AddmmBackward0"] == {"shared"}
+    assert len(trace.named("AddmmBackward0", "cpu_op")) == 2 * 4  # twice kept, once to make a graph, once in the double backward
+    assert backward["SoftmaxBackward0"] == {"other"}
+    assert backward["SoftmaxBackwardDataBackward0"] == {"other"}
+
+
+def test_what_checkpointing_computes_again_is_forward(profiled):
+    trace, _ = profiled("""
+        from torch.utils.checkpoint import checkpoint
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid())
+            def forward(self, x):
+                return checkpoint(self.body, x, use_reentrant=True).sum()
+        Net()(torch.randn(2, 3, requires_grad=True)).backward()
+        """)
+    sigmoids = [e["args"] for e in trace.named("aten::sigmoid", "cpu_op")]
+    assert [(s["Module path"], s.get("Backward", False)) for s in sigmoids] == [("body.1", False)] * 2
+    backward = owners(trace, True)
+    assert (backward["SigmoidBackward0"], backward["AddmmBackward0"]) == ({"body.1"}, {"body.0"})
+    assert backward["CheckpointFunctionBackward"] == {""}
+
+
+def test_modules_in_ddp_stand_below_it(profiled):
+    trace, _ = profiled("""
+        import os
+        import torch.distributed as dist
+        os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+        store = dist.HashStore()
+        dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+        ddp = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+        ddp(torch.randn(2, 3)).sum().backward()
+        dist.destroy_process_group()
+        """)
+    assert paths(trace, "DistributedDataParallel_0") == ["", "module", "module.0", "module.1"]
+    assert owners(trace, True)["ReluBackward0"] == {"module.1"}
+
+
+def test_the_table_has_a_backward_column_from_the_run_and_from_its_trace(run_torchprof, torchprof, torch_python, program):
+    run = run_torchprof([torch_python, program("import torch\nnet = torch.nn.Sequential(torch.nn.Linear(3, 3))\nnet(torch.ones(1, 3)).sum().backward()")])
+    assert run.status == 0, run.stderr
+    summary = (run.directory / "summary.txt").read_text()
+    table = summary[summary.index("Modules by"):].split("\n\n")[0].rstrip("\n")
+    assert [line.split()[-2:] for line in table.splitlines()[2:]] == [["nn.Module:", "Sequential_0"], ["Linear_0", "0"]]
+    outer, inner = (line.split() for line in table.splitlines()[2:])
+    assert outer[4:6] == ["0.000", "us"] and outer[6:8] == inner[6:8] != ["0.000", "us"]  # self, total
+    assert table in torchprof("report", run.directory, "--tables", "modules").stdout

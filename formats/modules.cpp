@@ -1,0 +1,78 @@
+#include "formats/modules.h"
+
+#include <algorithm>
+
+namespace torchprof::formats {
+
+ModuleTally& ModuleTally::operator+=(const ModuleTally& other) {
+  if (path.empty()) path = other.path;
+  calls += other.calls;
+  forward_self_ns += other.forward_self_ns;
+  forward_total_ns += other.forward_total_ns;
+  backward_self_ns += other.backward_self_ns;
+  backward_total_ns += other.backward_total_ns;
+  return *this;
+}
+
+ModuleCollector::Module& ModuleCollector::at(uint32_t module) {
+  if (module >= modules_.size()) modules_.resize(std::max<size_t>(module + size_t{1}, modules_.size() * 2));
+  return modules_[module];
+}
+
+void ModuleCollector::define(uint32_t module, std::string_view name, std::string_view path, std::string_view root) {
+  Module& m = at(module);
+  if (!m.name.empty()) return;
+  m.name = name;
+  m.root = root;
+  m.tally.path = path;
+}
+
+void ModuleCollector::call(uint32_t module, uint32_t caller, int64_t duration, int64_t self_ns, bool outermost) {
+  Module& m = at(module);
+  if (m.tally.calls++ == 0) m.caller = caller;
+  m.tally.forward_self_ns += self_ns;
+  if (outermost) m.tally.forward_total_ns += duration;
+}
+
+void ModuleCollector::backward(uint32_t module, int64_t self_ns) { at(module).tally.backward_self_ns += self_ns; }
+
+std::string ModuleCollector::place(std::string_view root, std::string_view path) {
+  return std::string(root).append(1, '\0').append(path);
+}
+
+// The nearest that holds it; 0: none. A module that was called in none has no place to look for, nor has its root.
+uint32_t ModuleCollector::holder(uint32_t module, const Places& places) const {
+  const Module& m = modules_[module];
+  if (m.tally.path.empty()) return m.caller;
+  for (std::string_view path = m.tally.path; !path.empty();) {
+    const size_t dot = path.rfind('.');
+    path = dot == path.npos ? std::string_view{} : path.substr(0, dot);
+    if (const auto it = places.find(place(m.root, path)); it != places.end()) return it->second;
+  }
+  return 0;
+}
+
+ModuleTallies ModuleCollector::finish() {
+  Places places;
+  for (uint32_t i = 1; i < modules_.size(); ++i) {
+    if (!modules_[i].name.empty()) places.emplace(place(modules_[i].root, modules_[i].tally.path), i);
+  }
+  for (uint32_t i = 1; i < modules_.size(); ++i) {
+    const int64_t ns = modules_[i].tally.backward_self_ns;
+    // First callers may go round in a circle: each module gets it once, if a path were ever that long.
+    constexpr int kDeepest = 256;
+    std::vector<uint32_t> passed;
+    for (uint32_t m = i; ns != 0 && m != 0 && passed.size() < kDeepest; m = holder(m, places)) {
+      if (std::ranges::find(passed, m) != passed.end()) break;
+      modules_[m].tally.backward_total_ns += ns;
+      passed.push_back(m);
+    }
+  }
+  ModuleTallies tallies;
+  for (Module& m : modules_) {
+    if (!m.name.empty()) tallies[m.name] += m.tally;
+  }
+  return tallies;
+}
+
+}  // namespace torchprof::formats
