@@ -1,6 +1,7 @@
 """What torchprof costs, beside the bare program and beside the other ways to learn the same.
 
     meson compile -C build bench            # or: tests/bench/bench.py [--rounds N] [--build DIR]
+    tests/roots/roots.py sid build bench    # with the torch of another Debian
 
 Each figure is the median over rounds; in a round every way runs once, one after another, so that a machine that is slower for a
 while is slower for all of them. Ratios are taken within a round and then the median of the ratios. The table at the end says it all.
@@ -55,29 +56,47 @@ class Bench:
                 numbers[name].append(float(self.run(command)[0].split()[0]))
         return numbers
 
-    def compare(self, what, unit, ways, ours, theirs, limit):
-        """A row: bare, added by us, added by them, the ratio of the two and whether it keeps the limit."""
+    def compare(self, what, ways, limits):
+        """Rows: what torchprof adds beside what each of the others adds, and whether the ratio keeps its limit (None: no limit)."""
         numbers = self.interleaved(ways)
         bare = numbers["bare"]
         added = {name: [n - b for n, b in zip(numbers[name], bare)] for name in ways}
-        ratio = median(o / t for o, t in zip(added[ours], added[theirs]))
-        verdict = "" if limit is None else "<= %.2f: %s" % (limit, "kept" if ratio <= limit else "MISSED")
-        self.row(what, "%.0f %s" % (median(bare), unit), "+%.0f" % median(added[ours]), "+%.0f (%s)" % (median(added[theirs]), theirs),
-                 "%.2f" % ratio, verdict)
+        for other, limit in limits.items():
+            ratio = median(ours / theirs for ours, theirs in zip(added["torchprof"], added[other]))
+            self.row(what, "%.0f ns" % median(bare), "+%.0f" % median(added["torchprof"]), "+%.0f (%s)" % (median(added[other]), other),
+                     "%.2f" % ratio, verdict(ratio, limit))
+
+
+def kineto():
+    import torch
+    return torch.profiler.kineto_available()
+
+
+def verdict(ratio, limit):
+    return "" if limit is None else "<= %.2f: %s" % (limit, "kept" if ratio <= limit else "MISSED")
 
 
 def operators(bench, python):
     loop = [python, HERE / "op_loop.py"]
+    empty = bench.directory / "empty_callback.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", empty, HERE / "empty_callback.c"], check=True)
     off = ["--python", "off", "--shapes", "off", "--memory", "off", "--format", "none"]
-    functions = ["--python", "calls", "--shapes", "off", "--memory", "off", "--format", "none"]
-    bench.compare("torch.add, operators alone", "ns", {
+    bench.compare("torch.add, operators alone", {
         "bare": [*loop, "bare", 20],
         "torchprof": bench.profiled([*loop, "bare", 20], *off),
-        "torch.profiler": [*loop, "torch.profiler", 20]}, "torchprof", "torch.profiler", 0.6)
-    bench.compare("torch.add, with Python and C calls", "ns", {
-        "bare": [*loop, "bare", 10],
-        "torchprof": bench.profiled([*loop, "bare", 10], *functions),
-        "torch.profiler": [*loop, "stack", 10]}, "torchprof", "torch.profiler", None)
+        "an empty callback": [*loop, "empty", 20, empty],
+        "torch.profiler": [*loop, "operators", 20]}, {"torch.profiler": 0.6, "an empty callback": None})
+    bench.compare("torch.add, shapes and memory", {
+        "bare": [*loop, "bare", 20],
+        "torchprof": bench.profiled([*loop, "bare", 20], "--python", "off", "--format", "none"),
+        "torch.profiler": [*loop, "shapes+memory", 20]}, {"torch.profiler": 0.5 if kineto() else None})
+    loop = [python, HERE / "call_loop.py", 20]
+    if not kineto():
+        return
+    bench.compare("fib, Python calls", {
+        "bare": loop,
+        "torchprof": bench.profiled(loop, "--python", "calls", "--format", "none"),
+        "torch.profiler": [*loop, "torch.profiler"]}, {"torch.profiler": 0.5})
 
 
 def build_empty_profile(python, directory):
@@ -99,10 +118,10 @@ def python_calls(bench, pythons):
             bench.row(name, "SKIPPED: no Python.h for", python.path)
             continue
         loop = [python.path, HERE / "call_loop.py", 100]
-        bench.compare(name, "ns", {
+        bench.compare(name, {
             "bare": loop,
             "torchprof": bench.profiled(loop, "--python", "functions", "--format", "none"),
-            "PyEval_SetProfile": [*loop, built]}, "torchprof", "PyEval_SetProfile", 0.6 if python.version >= (3, 12) else 1.25)
+            "an empty PyEval_SetProfile": [*loop, built]}, {"an empty PyEval_SetProfile": 0.6 if python.version >= (3, 12) else 1.25})
 
 
 def from_end_to_trace(bench, python):
@@ -128,10 +147,11 @@ def from_end_to_trace(bench, python):
     for _ in range(max(3, bench.rounds // 3)):
         stdout, _, ended = bench.run(bench.profiled([*loop, "bare", 19], "--python", "off", "--format", "kineto"))
         ours.append(ended - float(stdout.split()[1]))
-        stdout, _, ended = bench.run([*loop, "torch.profiler", 19, bench.directory / "theirs.json.gz"])
+        stdout, _, ended = bench.run([*loop, "operators", 19, bench.directory / "theirs.json"])
         theirs.append(ended - float(stdout.split()[1]))
-    bench.row("end of program to trace, 100,000 operators", "", "%.2f s" % median(ours), "%.2f s (torch.profiler)" % median(theirs),
-              "%.2f" % median(o / t for o, t in zip(ours, theirs)))
+    ratio = median(o / t for o, t in zip(ours, theirs))
+    bench.row("end of program to trace, 100,000 operators", "", "%.2f s" % median(ours), "%.2f s (torch.profiler, .json)" % median(theirs),
+              "%.2f" % ratio, verdict(ratio, 1 / 6 if kineto() else None))
 
 
 def start_up(bench, python):
@@ -157,7 +177,7 @@ def machine():
 
 
 def main():
-    from conftest import BUILD, clean_environment, find_pythons  # fixes TORCHPROF_BUILD
+    from conftest import BUILD, INSTALLED, clean_environment, find_pythons  # fixes TORCHPROF_BUILD
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--build", type=pathlib.Path, default=BUILD)
@@ -165,8 +185,9 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        subprocess.run(["meson", "install", "-C", args.build, "--no-rebuild", "--quiet", "--destdir", scratch / "tree"], check=True)
-        launcher, = (scratch / "tree").rglob("bin/torchprof")
+        if not INSTALLED:
+            subprocess.run(["meson", "install", "-C", args.build, "--no-rebuild", "--quiet", "--destdir", scratch / "tree"], check=True)
+        launcher, = pathlib.Path(INSTALLED or scratch / "tree").rglob("bin/torchprof")
         bench = Bench(launcher, scratch, args.rounds, clean_environment())
         parts = {"operators": lambda: operators(bench, sys.executable), "calls": lambda: python_calls(bench, find_pythons()),
                  "trace": lambda: from_end_to_trace(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
@@ -174,7 +195,7 @@ def main():
             if args.only in (None, name):
                 part()
     import torch
-    print("%s; torch %s%s; %d rounds" % (machine(), torch.__version__, "" if torch.profiler.kineto_available() else " without Kineto", args.rounds))
+    print("%s; torch %s%s; %d rounds" % (machine(), torch.__version__, "" if kineto() else " without Kineto", args.rounds))
     print_table(bench.rows)
     return 0
 

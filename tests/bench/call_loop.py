@@ -1,6 +1,7 @@
-"""usage: call_loop.py BATCHES [DIRECTORY]: prints the median nanoseconds of one Python call (recursive Fibonacci) and the time on the wall
-at which the work was done. With a directory: under the empty callback that was built there.
+"""usage: call_loop.py BATCHES [torch.profiler|DIRECTORY]: prints the median nanoseconds of one Python call (recursive Fibonacci) and the time
+on the wall at which the work was done. With a directory: under the empty callback that was built there.
 """
+import contextlib
 import statistics
 import sys
 import time
@@ -19,12 +20,18 @@ def batch():
 
 
 def main():
-    if len(sys.argv) > 2:
+    profiler = contextlib.nullcontext()
+    if sys.argv[2:] == ["torch.profiler"]:
+        import torch
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True)
+    elif len(sys.argv) > 2:
         sys.path.insert(0, sys.argv[2])
         import empty_profile
         empty_profile.start()
-    batch()
-    print(statistics.median(batch() for _ in range(int(sys.argv[1]))), time.time())
+    with profiler:
+        batch()
+        cost, done = statistics.median(batch() for _ in range(int(sys.argv[1]))), time.time()
+    print(cost, done)
 
 
 main()

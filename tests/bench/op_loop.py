@@ -1,8 +1,11 @@
-"""usage: op_loop.py bare|torch.profiler|stack BATCHES: prints the median nanoseconds of one torch.add of two 4x4 tensors.
+"""usage: op_loop.py bare|empty|operators|shapes+memory BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
 
-`torch.profiler` records operators alone, `stack` the Python calls as well. After the number comes the time on the wall at which the work was
-done, for who wants to know how long the rest takes; torch.profiler then writes its trace before the process ends.
+`empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators` and `shapes+memory` are torch.profiler's ways.
+After the number comes the time on the wall at which the work was
+done, for who wants to know how long the rest takes; torch.profiler then writes its trace to FILE before the process ends.
 """
+import ctypes
+import pathlib
 import statistics
 import sys
 import time
@@ -29,10 +32,15 @@ def measure(batches):
 def main():
     mode, batches = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(1)
-    if mode == "bare":
+    if mode == "empty":
+        library, = pathlib.Path(torch.__file__).parent.glob("lib/libtorch_cpu.so*")
+        add = ctypes.CDLL(library)._ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE
+        assert ctypes.CDLL(sys.argv[3]).add_empty_callback(add)
+    if mode in ("bare", "empty"):
         print(measure(batches), time.time())
         return
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=mode == "stack") as profiler:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=mode == "shapes+memory",
+                                profile_memory=mode == "shapes+memory") as profiler:
         cost = measure(batches)
         done = time.time()
     print(cost, done)

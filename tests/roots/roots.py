@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """usage: roots.py SUITE BUILD [PYTEST ARG...]: runs tests in a Debian of another release, with what was built here.
+       roots.py SUITE BUILD bench [ARG...]: runs the benchmark there.
 
 SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14). Where its root is
 not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
@@ -116,7 +117,7 @@ def make(cache, suite):
     return root
 
 
-def run_tests(root, suite, build, arguments):
+def run(root, suite, build, arguments):
     results = build / "roots" / suite
     shutil.rmtree(results, ignore_errors=True)
     (results / "tmp").mkdir(parents=True)
@@ -125,9 +126,11 @@ def run_tests(root, suite, build, arguments):
                    stdout=subprocess.DEVNULL)
     launcher, = (results / "installed").rglob("bin/torchprof")
     installed = pathlib.Path("/srv/results") / launcher.parents[1].relative_to(results)
-    command = ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", "python3", "-B", "-m", "pytest", "-q", "--junitxml", "/srv/results/pytest.xml",
-               "-o", "junit_suite_name=%s" % suite, *arguments]
-    return enter(root, command, results, env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed))).returncode
+    if arguments[0] == "bench":
+        program = ["tests/bench/bench.py", *arguments[1:]]
+    else:
+        program = ["-m", "pytest", "-q", "--junitxml", "/srv/results/pytest.xml", "-o", "junit_suite_name=%s" % suite, *arguments]
+    return enter(root, ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", "python3", "-B", *program], results, env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed))).returncode
 
 
 def main():
@@ -146,7 +149,7 @@ def main():
     except NotMade as why:
         print("\n*** NOT TESTED on Debian %s: its root cannot be made: %s\n" % (suite, why), file=sys.stderr)
         return NOT_MADE
-    return run_tests(root, suite, build, arguments or ["tests/e2e"])
+    return run(root, suite, build, arguments or ["tests/e2e"])
 
 
 if __name__ == "__main__":
