@@ -46,8 +46,8 @@ int find_c10(dl_phdr_info* info, size_t, void* out) noexcept {
 
 // Found at the first call, which comes from libc10 itself: it is there. Two threads may both look: they find the same.
 const Real& real() noexcept {
-  static Real found;
-  static std::atomic<bool> is_found{false};
+  static constinit Real found;
+  static constinit std::atomic<bool> is_found{false};
   if (is_found.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below
     return found;
   const KeepErrno keep;

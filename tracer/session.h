@@ -17,6 +17,7 @@
 
 #include "tracer/config.h"
 #include "tracer/record.h"
+#include "tracer/same_text.h"
 #include "tracer/strings.h"
 #include "tracer/thread_buffer.h"
 
@@ -82,8 +83,7 @@ inline ThreadBuffer::Name& slot_of(ThreadBuffer& buffer, uintptr_t place) noexce
                                                 const char* overload) noexcept;
 inline StringId intern_overload(ThreadBuffer& buffer, const char* name, const char* overload) noexcept {
   ThreadBuffer::Name& known = slot_of(buffer, reinterpret_cast<uintptr_t>(name));
-  if (known.place == name && known.more && strcmp(known.text, name) == 0 && strcmp(known.more, overload) == 0)
-      [[likely]]
+  if (known.place == name && known.more && same_text(name, known.text) && same_text(overload, known.more)) [[likely]]
     return known.id;
   return intern_overload_into(known, name, overload);
 }
@@ -97,7 +97,7 @@ inline StringId intern_into(ThreadBuffer::Name& slot, const char* place, std::st
 // The same as intern() for a NUL-terminated name that is likely to come again from the same place, in half the time.
 inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
   ThreadBuffer::Name& known = slot_of(buffer, reinterpret_cast<uintptr_t>(name));
-  if (known.place == name && strcmp(known.text, name) == 0) [[likely]]
+  if (known.place == name && same_text(name, known.text)) [[likely]]
     return known.id;
   return intern_into(known, name, name);
 }

@@ -5,9 +5,11 @@
 #include "tracer/session.h"
 
 namespace torchprof::torch {
+constinit bool detail::g_wants_memory = false;
+
 namespace {
 
-bool g_wants_memory = false;
+using detail::g_wants_memory;
 
 // The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
 // as much as all the rest.
@@ -56,8 +58,6 @@ void start_memory() noexcept {
   session::note_source("memory", g_wants_memory ? SourceState::kOn : SourceState::kOff,
                        g_wants_memory ? "torch's allocator reports" : "switched off (--memory off)");
 }
-
-bool wants_memory() noexcept { return g_wants_memory; }
 
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
   if (g_wants_memory) put(Kind::Memory, address, bytes, allocated, reserved, device);

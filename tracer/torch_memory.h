@@ -18,7 +18,10 @@ struct Device {  // c10::Device
 
 // Once, when the session is armed. After that the answer of wants_memory() stands.
 void start_memory() noexcept;
-bool wants_memory() noexcept;
+namespace detail {
+extern constinit bool g_wants_memory;
+}
+inline bool wants_memory() noexcept { return detail::g_wants_memory; }
 
 // `bytes` > 0: allocated, < 0: freed. `allocated`, `reserved`: the device's totals as its allocator says.
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;
