@@ -4,19 +4,19 @@
 #include <stdint.h>
 
 struct callback {
-  void **(*start)(void **context, const void *function);  // gives a std::unique_ptr: by hidden reference
-  void (*end)(const void *function, void *context);
+  void** (*start)(void** context, const void* function);  // gives a std::unique_ptr: by hidden reference
+  void (*end)(const void* function, void* context);
   double sampling;
   bool scopes[10], needs_inputs, needs_outputs, needs_ids;
 };
 
-static void **start(void **context, const void *function) {
+static void** start(void** context, const void* function) {
   (void)function;
   *context = 0;
   return context;
 }
 
-static void end(const void *function, void *context) { (void)function, (void)context; }
+static void end(const void* function, void* context) { (void)function, (void)context; }
 
 // `add`: at::addGlobalCallback. Gives its handle.
 uint64_t add_empty_callback(uint64_t (*add)(struct callback)) {
