@@ -121,7 +121,9 @@ def python_calls(bench, pythons):
         bench.compare(name, {
             "bare": loop,
             "torchprof": bench.profiled(loop, "--python", "functions", "--format", "none"),
-            "an empty PyEval_SetProfile": [*loop, built]}, {"an empty PyEval_SetProfile": 0.6 if python.version >= (3, 12) else 1.25})
+            "an empty PyEval_SetProfile": [*loop, built],
+            "one that reads the clock": [*loop, built, "clock"]
+            }, {"an empty PyEval_SetProfile": 0.6 if python.version >= (3, 12) else 1.25, "one that reads the clock": None})
 
 
 def from_end_to_trace(bench, python):

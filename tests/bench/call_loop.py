@@ -1,5 +1,5 @@
-"""usage: call_loop.py BATCHES [torch.profiler|DIRECTORY]: prints the median nanoseconds of one Python call (recursive Fibonacci) and the time
-on the wall at which the work was done. With a directory: under the empty callback that was built there.
+"""usage: call_loop.py BATCHES [torch.profiler|DIRECTORY [clock]]: prints the median nanoseconds of one Python call (recursive Fibonacci) and the time
+on the wall at which the work was done. With a directory: under the empty callback that was built there, or one that reads the clock.
 """
 import contextlib
 import statistics
@@ -27,7 +27,7 @@ def main():
     elif len(sys.argv) > 2:
         sys.path.insert(0, sys.argv[2])
         import empty_profile
-        empty_profile.start()
+        empty_profile.start(len(sys.argv) > 3)
     with profiler:
         batch()
         cost, done = statistics.median(batch() for _ in range(int(sys.argv[1]))), time.time()
