@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "formats/distributed.h"
 #include "formats/flops.h"
 #include "formats/inputs.h"
 #include "formats/object_details.h"
@@ -86,8 +87,14 @@ std::string json_name(std::string_view name) {
 
 class ProcessWriter final : public Sink {
  public:
-  ProcessWriter(const Process& process, uint64_t pid, int64_t base, Ids& ids, Output& out)
-      : process_(process), replay_(process), pid_(std::to_string(pid)), base_(base), ids_(ids), out_(out) {}
+  ProcessWriter(const Process& process, uint64_t pid, std::string label, int64_t base, Ids& ids, Output& out)
+      : process_(process),
+        replay_(process),
+        pid_(std::to_string(pid)),
+        label_(std::move(label)),
+        base_(base),
+        ids_(ids),
+        out_(out) {}
 
   void run() {
     write_process_rows();
@@ -344,7 +351,7 @@ class ProcessWriter final : public Sink {
     std::string_view program = process_.command.empty() ? "unknown" : process_.command.front();
     program.remove_prefix(program.rfind('/') + 1);  // npos + 1 is 0
     put_metadata("process_name", "0", "name", json_name(program));
-    put_metadata("process_labels", "0", "labels", "\"CPU\"");
+    put_metadata("process_labels", "0", "labels", json_name(label_));
     put_metadata("process_sort_index", "0", "sort_index", pid_);
   }
 
@@ -372,6 +379,7 @@ class ProcessWriter final : public Sink {
   const Process& process_;
   Replay replay_;
   const std::string pid_;
+  const std::string label_;
   const int64_t base_;
   Ids& ids_;
   Output& out_;
@@ -450,6 +458,9 @@ std::string header(Processes processes, int64_t base) {
   top["baseTimeNanoseconds"] = base;
   std::string text = top.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   text.pop_back();
+  // Ranks of several processes are in their own traces.
+  const std::string distributed = processes.size() == 1 ? distributed_json(distributed_of(processes[0])) : "";
+  if (!distributed.empty()) text += ",\n\"distributedInfo\": " + distributed;
   return text + ",\n\"traceEvents\":[\n";
 }
 
@@ -491,7 +502,8 @@ void write_kineto(const Trace& trace, Processes processes, Output& out) {
   for (const Process& p : processes) next_pid = std::max<uint64_t>(next_pid, p.pid);
   for (const Process& p : processes) {
     const uint64_t pid = pids.insert(p.pid).second || !merged ? p.pid : ++next_pid;
-    ProcessWriter(p, pid, base, ids, out).run();
+    const auto rank = merged ? distributed_of(p).rank : std::nullopt;
+    ProcessWriter(p, pid, rank ? "CPU, rank " + std::to_string(*rank) : "CPU", base, ids, out).run();
   }
   write_tail(start, end, base, out);
   out.write("\"traceName\":" + json_name(out.file().string()) + "\n}\n");

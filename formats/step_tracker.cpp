@@ -42,6 +42,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
         return source_ == Source::kProfilerCalls ? Role::kStep : Role::kPlain;
       case FunctionKind::kFunction:
       case FunctionKind::kThread:
+      case FunctionKind::kProcessGroup:
         break;
     }
     return Role::kPlain;

@@ -26,7 +26,7 @@ class Trace:
     @property
     def pid(self):
         """The process of a trace of one process."""
-        pids = {e["pid"] for e in self.events if e["ph"] == "M" and e["name"] == "process_labels" and e["args"].get("labels") == "CPU"}
+        pids = {e["pid"] for e in self.events if e["ph"] == "M" and e["name"] == "process_labels" and str(e["args"].get("labels")).split(",")[0] == "CPU"}
         assert len(pids) == 1, "%s: process ids %s" % (self.path, pids)
         return pids.pop()
 

@@ -268,6 +268,13 @@ bool wanted_by_environment() noexcept {
   return value && *value && !disabled_by_environment();
 }
 
+const char* rank_variable(const char* name) noexcept {
+  const char* value = getenv(name);
+  if (!value) return nullptr;
+  const size_t digits = strspn(value, "0123456789");
+  return digits > 0 && digits < 10 && value[digits] == 0 ? value : nullptr;
+}
+
 bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept {
   size_t used = 0;
   const auto append = [&](const char* text, size_t n) {

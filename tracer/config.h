@@ -68,6 +68,11 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
+// What launchers of distributed programs (torchrun, Slurm scripts) say to each process.
+inline constexpr const char* kRankVariables[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};
+// nullptr: the variable is unset, or no number of at most nine digits.
+const char* rank_variable(const char* name) noexcept;
+
 // Replaces %h host, %p process id, %t time (YYYYmmdd-HHMMSS), %q{NAME} variable, %% percent. False: unknown
 // placeholder, unset variable or too long, `error` says which.
 bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept;

@@ -103,6 +103,10 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
   if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
     return FunctionKind::kThread;
+  if (ends_with(file, "torch/distributed/distributed_c10d.py") &&
+      (name == "init_process_group" || name == "new_group" || name == "_new_group_with_tag" || name == "split_group" ||
+       name == "shrink_group"))  // 1.13 to 2.14
+    return FunctionKind::kProcessGroup;
   return FunctionKind::kFunction;
 }
 
@@ -147,6 +151,9 @@ Function detail::function_slow(Object* code) noexcept {
   const long line = line_object ? api().as_long(line_object.get()) : 0;
   api().error_clear();
   const FunctionKind kind = kind_of(code, file.view(), name.view());
+  // At the level `modules` this may be the first of all events: it must not be taken for a plain function because there
+  // is no spool yet to define it in.
+  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::current_buffer()) return {};
   const StringId file_id = intern(file.view());
   const StringId name_id = intern(name.view());
   const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};

@@ -21,6 +21,8 @@ struct Function {
   FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 3)}; }
   FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 7); }
   bool is_plain() const noexcept { return (bits & 7) == 0; }
+  // For what it does, not as a span.
+  bool is_followed() const noexcept { return kind() >= FunctionKind::kThread; }
 };
 
 namespace detail {

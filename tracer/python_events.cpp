@@ -1,6 +1,7 @@
 #include "tracer/python_events.h"
 
 #include "tracer/python_calls.h"
+#include "tracer/python_groups.h"
 #include "tracer/python_modules.h"
 #include "tracer/python_threads.h"
 
@@ -15,14 +16,14 @@ namespace {
 
 // The module or optimizer that is called; a function of threading's that names a thread is made use of.
 ObjectId subject_of(Frame* frame, Function function) noexcept {
-  if (function.kind() != FunctionKind::kThread) return object_of(frame, function.kind());
-  name_thread(frame);
+  if (!function.is_followed()) return object_of(frame, function.kind());
+  if (function.kind() == FunctionKind::kThread) name_thread(frame);
   return {};
 }
 
-// At the level `modules` functions of threading's are followed for the names of threads alone.
+// At the level `modules` functions that are followed are no spans.
 bool is_recorded(Function function) noexcept {
-  return g_level != PythonLevel::kModules || (!function.is_plain() && function.kind() != FunctionKind::kThread);
+  return g_level != PythonLevel::kModules || (!function.is_plain() && !function.is_followed());
 }
 
 }  // namespace
@@ -87,8 +88,11 @@ void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) no
   if (is_recorded(function)) begin_call_long(buffer, function, object, now());
 }
 
-void end_thread_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
-  name_thread(frame ? frame : api().current_frame());
+void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
+  if (function.kind() == FunctionKind::kThread)
+    name_thread(frame ? frame : api().current_frame());
+  else
+    record_groups();
   if (is_recorded(function)) end_call_long(buffer, function, time);
 }
 

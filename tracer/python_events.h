@@ -22,8 +22,9 @@ void state_callers(ThreadBuffer& buffer, Frame* frame) noexcept;
 
 void begin_call_long(ThreadBuffer& buffer, Function function, ObjectId object, Ticks time) noexcept;
 void end_call_long(ThreadBuffer& buffer, Function function, Ticks time) noexcept;
-// Of a function of threading's that names a thread; `frame`: as for begin_call().
-void end_thread_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept;
+// Of a function that is followed for what it has done: named a thread, made a process group. `frame`: as for
+// begin_call().
+void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept;
 // A call of a module or an optimizer; `frame` as above.
 void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept;
 
@@ -36,8 +37,8 @@ inline void begin_call(ThreadBuffer& buffer, Function function, Frame* frame) no
 }
 
 inline void end_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
-  if (function.kind() == FunctionKind::kThread) [[unlikely]]
-    return end_thread_call(buffer, function, frame, time);
+  if (function.is_followed()) [[unlikely]]
+    return end_followed_call(buffer, function, frame, time);
   if (!buffer.put_short(kShortKindOf<PythonEnd>, function.id().value, time)) [[unlikely]]
     end_call_long(buffer, function, time);
 }

@@ -181,6 +181,7 @@ enum class FunctionKind : uint8_t {
   kOptimizerStep = 2,
   kProfilerStep = 3,  // torch.profiler.profile.step
   kThread = 4,        // of threading's, names a thread; to the reader a function as any other
+  kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
 };
 
 struct FunctionDef {  // a Python code object

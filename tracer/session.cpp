@@ -445,6 +445,14 @@ void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
   define(TorchThreadDef{{}, track, 0, torch_thread});
 }
 
+void define_fact(std::string_view key, std::string_view value) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  if (!recorder().spool.is_open()) return;
+  const StringId key_id = intern_locked(key), value_id = intern_locked(value.substr(0, kMaxString));
+  define(MetaDef{{}, key_id, value_id});
+}
+
 void note_fact(const char* key, const char* value) noexcept { keep_note(key, false, SourceState::kOn, value); }
 void note_source(const char* name, SourceState state, const char* text) noexcept { keep_note(name, true, state, text); }
 

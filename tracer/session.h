@@ -116,6 +116,8 @@ ObjectId define_object(ObjectDef object) noexcept;
 // `bytes` holds detail.length bytes, at most kMaxDetail.
 bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
+// A fact of any length that is found while events are recorded; cut at kMaxString.
+void define_fact(std::string_view key, std::string_view value) noexcept;
 
 // Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`
 // are literals. At most kNotes of each; text is cut at kNoteSize.

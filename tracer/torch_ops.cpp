@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
@@ -261,6 +262,13 @@ void note_choice() noexcept {
   session::note_fact("torch.symbols missing", *g_api.missing ? g_api.missing : "none");
 }
 
+// For programs whose process groups are not seen: with --python off, or without Python.
+void note_environment() noexcept {
+  constexpr const char* kKeys[] = {"environment.RANK", "environment.WORLD_SIZE", "environment.LOCAL_RANK"};
+  for (size_t i = 0; i < std::size(kKeys); ++i)
+    if (const char* value = rank_variable(kRankVariables[i])) session::note_fact(kKeys[i], value);
+}
+
 }  // namespace
 
 unsigned version() noexcept { return g_api.version; }
@@ -271,6 +279,7 @@ void attach_if_loaded() noexcept {
   const char* why = nullptr;
   if (!find(g_api, &why)) return;
   note_choice();
+  note_environment();
   if (why) {
     note(SourceState::kFailed, why);
     warn_once(Cause::kTorch, "operators are not recorded: %s", why);
