@@ -53,8 +53,8 @@ class Trace:
         return [(e["name"], by_id[p]["name"] if (p := e["args"].get("Python parent id")) is not None else None)
                 for e in by_id.values()]
 
-    def flows(self, category):
-        """How often each pair of slices (name where it starts, name where it ends) is joined."""
+    def flows(self, category, starting=lambda event: True):
+        """How often each pair of slices (name where it starts, name where it ends) is joined; `starting` picks them by their start."""
         at = collections.defaultdict(list)
         for e in self.spans("cpu_op", "user_annotation"):
             at[e["pid"], e["tid"], e["ts"]].append(e["name"])
@@ -63,7 +63,9 @@ class Trace:
             if e.get("ph") in ("s", "f") and e.get("cat") == category:
                 # Of several slices that begin in the same nanosecond the outermost stands first.
                 ends[e["id"]][e["ph"]] = at.get((e["pid"], e["tid"], e["ts"]), ["?"])[0]
-        return collections.Counter((pair.get("s"), pair.get("f")) for pair in ends.values())
+                if e["ph"] == "s" and not starting(e):
+                    ends[e["id"]]["unwanted"] = True
+        return collections.Counter((pair.get("s"), pair.get("f")) for pair in ends.values() if "unwanted" not in pair)
 
 
 def _refuse_constant(word):
