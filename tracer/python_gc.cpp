@@ -69,7 +69,6 @@ Object* find_callbacks() noexcept {
 }
 
 bool hide_behind(Object** slot) noexcept {
-  constexpr int kMethVarArgs = 0x1;
   static MethodDef definition = {"torchprof_on_gc", reinterpret_cast<void*>(on_gc), kMethVarArgs, nullptr};
   const Ref function(api().function_new(&definition, *slot, nullptr));
   Ref list(function ? api().list_new(0) : static_cast<Object*>(nullptr));

@@ -282,6 +282,36 @@ def test_c_functions_that_call_back_or_raise_stay_balanced(python, profiled):
     assert calls(trace)["called"] == calls(trace)["stops"] == 20
 
 
+def test_c_functions_bound_as_methods_end_where_they_began(python, profiled):
+    """3.12.0 to 3.12.4 tell PyEval_SetProfile of the end of such a call alone (cpython#122029), 3.10 tells of none of it."""
+    trace = profiled(python, """
+        class Odd:
+            as_class = classmethod(repr)
+        def calls_it():
+            Odd.as_class()
+            sibling()
+        def sibling():
+            abs(-1)
+        for _ in range(100):
+            calls_it()
+        """, options=["--python", "calls"])
+    counts = collections.Counter((bare(name), bare(parent)) for name, parent in trace.parents())
+    assert counts["<built-in function repr>", "calls_it"] == (100 if python.version >= (3, 11) else 0)
+    assert counts["sibling", "calls_it"] == counts["<built-in function abs>", "sibling"] == 100
+    assert counts["calls_it", "<module>"] == 100
+
+
+def test_c_calls_know_the_line_that_they_are_called_from(python, profiled):
+    trace = profiled(python, """
+        def caller():
+            len([1])
+            return [len([n]) for n in range(3)]
+        caller()
+        """, options=["--python", "calls"])
+    places = collections.Counter(e["args"]["CallFrom"] for e in trace.named("<built-in function len>"))
+    assert {place: n for place, n in places.items() if "program.py" in place} == {"program.py:3": 1, "program.py:4": 3}
+
+
 # ---- threads ------------------------------------------------------------------------------------------------------------
 
 def threads_of(trace, function):
@@ -305,6 +335,29 @@ def test_threads_of_threading_are_traced_on_rows_of_their_own(python, profiled):
         """)
     assert calls(trace)["leaf"] == 40 and chains(trace)["leaf", "work"] == 40
     assert len(threads_of(trace, "work")) == 4
+
+
+def test_threads_have_the_names_that_python_gave_them_last(python, profiled):
+    trace = profiled(python, """
+        import threading
+        go = threading.Event()
+        def named(): pass
+        def renamed():
+            threading.current_thread().name = "a new name for itself, which is long"
+        def waits():
+            go.wait()
+        threading.Thread(target=named, name="named at birth").start()
+        threading.Thread(target=renamed, name="old").start()
+        other = threading.Thread(target=waits, name="old too")
+        other.start()
+        other.name = "named by another"
+        go.set()
+        """)
+    names = {e["tid"]: e["args"]["name"] for e in trace.events if e["ph"] == "M" and e["name"] == "thread_name"}
+    (first,), (second,), (third,) = (threads_of(trace, f) for f in ("named", "renamed", "waits"))
+    assert "named at birth" in names[first]
+    assert "a new name for itself, which is long" in names[second]
+    assert "named by another" in names[third]
 
 
 def test_threads_that_threading_does_not_know_are_traced(python, profiled):
@@ -445,52 +498,9 @@ def test_a_sitecustomize_that_fails_fails_as_without_us(python, run_torchprof, r
     assert without.stderr.decode() in run.stderr
 
 
-# ---- programs that use the same doors ---------------------------------------------------------------------------------------
+# ---- programs that look closely (profilers: test_coexistence.py) ---------------------------------------------------------------------------------------
 
-OTHER_PROFILERS = {
-    "sys.setprofile": """
-        import sys
-        seen = []
-        def hook(frame, event, arg):
-            seen.append((event, frame.f_code.co_name, getattr(arg, "__name__", None)))
-        sys.setprofile(hook)
-        work()
-        sys.setprofile(None)
-        print(seen, sys.getprofile())
-        """,
-    "threading.setprofile": """
-        import threading
-        seen = []
-        def hook(frame, event, arg):
-            if frame.f_code.co_name in ("work", "leaf"):
-                seen.append((event, frame.f_code.co_name))
-        threading.setprofile(hook)
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        threading.setprofile(None)
-        print(seen)
-        """,
-    "sys.settrace": """
-        import sys
-        seen = []
-        def hook(frame, event, arg):
-            seen.append((event, frame.f_code.co_name, frame.f_lineno))
-            return hook
-        sys.settrace(hook)
-        work()
-        sys.settrace(None)
-        print(seen)
-        """,
-    "cProfile": """
-        import cProfile
-        profile = cProfile.Profile()
-        profile.enable()
-        work()
-        profile.disable()
-        profile.create_stats()
-        print(sorted((name, stats[:2]) for name, stats in profile.stats.items()))
-        """,
+OTHER_TOOLS = {
     "tracemalloc": """
         import tracemalloc
         tracemalloc.start()
@@ -521,50 +531,14 @@ WORK = """
         """
 
 
-@pytest.mark.parametrize("tool", OTHER_PROFILERS)
+@pytest.mark.parametrize("tool", OTHER_TOOLS)
 @pytest.mark.parametrize("level", ["functions", "calls"])
 def test_other_tools_in_the_program_work_as_without_us(python, run_torchprof, run_bare, check_trace, program, tool, level):
-    path = program(textwrap.dedent(WORK) + textwrap.dedent(OTHER_PROFILERS[tool]) + "after()\n")
+    path = program(textwrap.dedent(WORK) + textwrap.dedent(OTHER_TOOLS[tool]) + "after()\n")
     run, without = run_torchprof([python.path, path], options=["--python", level]), run_bare([python.path, path])
     assert run.status == without.returncode == 0, run.stderr
-    # Where C calls were watched already, Python tells the new hook of the end of the call that set it.
-    said = run.stdout.replace("[('c_return', '<module>', 'setprofile'), ", "[", 1)
-    assert without_addresses(said.encode()) == without_addresses(without.stdout)
-    trace = check_trace(run.trace())
-    if python.version >= (3, 12) or tool not in TAKES_OUR_PLACE:
-        assert calls(trace)["after"] == 1
-
-
-# Before 3.12 a thread has one profile function, and the program's own comes first.
-TAKES_OUR_PLACE = {"sys.setprofile", "cProfile"}
-
-
-@pytest.mark.since(3, 12)
-def test_monitoring_tools_of_the_program_keep_their_ids_and_events(python, profiled):
-    trace = profiled(python, """
-        import sys
-        monitoring = sys.monitoring
-        def work(): pass
-        mine = [n for n in range(6) if monitoring.get_tool(n) is None]
-        assert len(mine) >= 5, mine
-        seen = {n: 0 for n in mine}
-        def callback_of(n):
-            def callback(code, offset):
-                seen[n] += code is work.__code__
-            return callback
-        for n in mine:
-            monitoring.use_tool_id(n, "mine")
-            monitoring.register_callback(n, monitoring.events.PY_START, callback_of(n))
-            monitoring.set_events(n, monitoring.events.PY_START)
-        for _ in range(10):
-            work()
-        for n in mine:
-            monitoring.set_events(n, 0)
-            monitoring.free_tool_id(n)
-        assert all(count == 10 for count in seen.values()), seen
-        work()
-        """)
-    assert calls(trace)["work"] == 11
+    assert without_addresses(run.stdout_bytes) == without_addresses(without.stdout)
+    assert calls(check_trace(run.trace()))["after"] == 1
 
 
 @pytest.mark.since(3, 12)
