@@ -1,9 +1,12 @@
 """Programs without Python that link libtorch."""
+import collections
 import os
 
 import pytest
 
-GTEST = "/usr/lib/libtorch-test/basic"  # of Debian's libtorch-test
+# Of Debian's libtorch-test.
+GTEST = "/usr/lib/libtorch-test/basic"
+THREADS = "/usr/lib/libtorch-test/thread_init_test"
 
 
 def test_a_cpp_program_that_links_libtorch_gives_operators(run_torchprof, run_bare, check_trace):
@@ -14,6 +17,19 @@ def test_a_cpp_program_that_links_libtorch_gives_operators(run_torchprof, run_ba
     assert run.status == without.returncode == 0, run.stderr
     names = check_trace(run.trace()).names("cpu_op")
     assert names["aten::empty"] >= 1, names
+
+
+def test_operators_on_the_threads_of_a_cpp_program(run_torchprof, check_trace):
+    """It does the same work on threads that it makes itself, one after another."""
+    run = run_torchprof([THREADS])
+    assert run.status == 0, run.stderr
+    trace = check_trace(run.trace())
+    threads = collections.defaultdict(collections.Counter)
+    for e in trace.spans("cpu_op"):
+        threads[e["tid"]][e["name"]] += 1
+    assert len(threads) >= 2
+    assert all(names == threads[min(threads)] and names["aten::add"] == 1000 for names in threads.values())
+    assert all("Input Dims" in e["args"] for e in trace.spans("cpu_op") if e["name"] == "aten::add")
 
 
 def test_a_program_without_python_or_torch_leaves_nothing(run_torchprof):

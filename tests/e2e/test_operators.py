@@ -136,6 +136,32 @@ def test_a_fast_range_that_a_profiler_begins_inside_of_does_not_stop_the_program
     assert len(operators(trace, "begun before")) == 1
 
 
+COMPILED = """
+import torch
+from torch.profiler import ProfilerActivity, profile
+@torch.compile(backend="aot_eager")
+def f(x): return x.sin() + 1
+x = torch.ones(4)
+for _ in range(3): f(x)
+with profile(activities=[ProfilerActivity.CPU]) as profiler: f(x)
+print(torch.autograd.profiler._is_profiler_enabled, sorted(e.name for e in profiler.events()))
+"""
+
+
+def test_what_compiled_code_makes_only_for_torch_profiler_is_not_made_for_us(run_torchprof, run_bare, torch_python, check_trace, torch_version):
+    """Of inject/fast_ranges.h: a switch in Python that makes each call of compiled code slower stays as the program has it."""
+    if torch_version < (2, 1):
+        pytest.skip("torch %d.%d has no _RecordFunctionFast" % torch_version)
+    command = [torch_python, "-c", COMPILED]
+    run, bare = run_torchprof(command), run_bare(command, timeout=240)
+    assert run.status == bare.returncode == 0, run.stderr
+    assert run.stdout_bytes == bare.stdout and run.stdout.startswith("False ")
+    names = check_trace(run.trace()).names("cpu_op")
+    assert names["Torch-Compiled Region: 0/0"] >= 3
+    gated = "AOTDispatcher Runtime Wrapper Prologue", "Pregraph bytecode"  # 2.14; under torch.profiler we see them too
+    assert [names[name] for name in gated] == [run.stdout.count(name) for name in gated]
+
+
 def test_keyword_inputs_are_arguments_of_their_own_names(trace_of, torch_version):
     if torch_version < (2, 4):
         pytest.skip("operators of torch %d.%d have no keyword inputs" % torch_version)
@@ -184,6 +210,79 @@ scripted_function(torch.ones(2))
     assert {"aten::sin", "aten::mul"} <= {e["name"] for e in trace.inside(function, "cpu_op")}
     forward, = operators(trace, "forward")
     assert {"aten::sin", "aten::mul", "aten::sub"} <= {e["name"] for e in trace.inside(forward, "cpu_op")}
+
+
+# A task that is given no tensor of Python: torch's thread would want the interpreter to let go of it, also after its end.
+ON_THREADS_OF_TORCH = """
+import torch
+class Deep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, depth):
+        ctx.depth = depth
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.depth == 0:
+            torch.linspace(0, 1, 7)
+        else:
+            with torch.enable_grad():
+                Deep.apply(torch.ones(1, requires_grad=True), ctx.depth - 1).sum().backward()
+        return gradient, None
+@torch.jit.script
+def task(n: int):
+    return torch.linspace(0., 1., n)
+@torch.jit.script
+def forks():
+    return torch.jit.wait(torch.jit.fork(task, 9))
+forks()
+Deep.apply(torch.ones(1, requires_grad=True), 70).sum().backward()
+"""
+
+
+def test_operators_on_the_threads_of_autograd_and_of_torchscript_are_recorded(trace_of):
+    """60 backwards within one another are as many as torch runs on one thread; the rest goes to one of its own."""
+    trace = trace_of(ON_THREADS_OF_TORCH)
+    lines = {e["args"]["Concrete Inputs"][2]: e for e in operators(trace, "aten::linspace")}
+    main, = {e["tid"] for e in operators(trace, "forks")}
+    assert len({main, lines["7"]["tid"], lines["9"]["tid"]}) == 3
+    backward = [e for e in operators(trace, "DeepBackward")]
+    assert len(backward) == 71
+    assert len({e["tid"] for e in backward}) == 2
+
+
+HELD = """
+import gc, weakref, torch
+from torch.autograd.profiler import record_function
+gc.disable()
+def work():
+    t = torch.ones(12345, requires_grad=True)
+    list_of = [t, t * 2]
+    torch.cat(list_of).sum().backward()
+    with record_function("with inputs"): torch.nn.functional.linear(t, t.detach()[None])
+    return [weakref.ref(x) for x in (t, t.grad, *list_of)]
+with record_function("work"): watched = work()
+assert [w() for w in watched] == [None] * 4, "a tensor is held"
+module = torch.nn.Linear(54321, 1)
+optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+module(torch.ones(54321)).backward()
+optimizer.step()
+watched = [weakref.ref(x) for x in (module, optimizer, module.weight, module.weight.grad)]
+del optimizer, module
+gc.collect()  # torch's own cycles
+print([w() is None for w in watched])
+with record_function("after"): pass
+"""
+
+
+def test_no_tensor_module_or_optimizer_is_held(run_torchprof, run_bare, torch_python, check_trace):
+    run, bare = run_torchprof([torch_python, "-c", HELD]), run_bare([torch_python, "-c", HELD])
+    assert run.status == bare.returncode == 0, run.stderr
+    assert run.stdout_bytes == bare.stdout
+    trace = check_trace(run.trace())
+    after, = [e for e in trace.spans("user_annotation") if e["name"] == "after"]
+    for elements in 12345, 54321:  # nor is the memory
+        moves = [e["args"]["Bytes"] for e in trace.events if e["name"] == "[memory]" and abs(e["args"]["Bytes"]) == 4 * elements and e["ts"] < after["ts"]]
+        assert len(moves) > 3 and sum(moves) == 0
 
 
 def test_methods_of_custom_classes_are_recorded(trace_of):
