@@ -2,7 +2,7 @@
 # Debian 12 and later; elsewhere the packages are named and the rest is up to you.
 
 build_packages="g++ meson ninja-build pkg-config nlohmann-json3-dev libcli11-dev zlib1g-dev doctest-dev"
-test_packages="gcc git binutils strace libtorch-test clang-format-14 clang-tidy-14"
+test_packages="gcc git binutils strace libtorch-test clang-format-14 clang-tidy-14 python3-coverage"
 roots_packages="debootstrap"
 
 say() { echo "== $*" >&2; }

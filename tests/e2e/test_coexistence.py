@@ -185,6 +185,41 @@ def test_a_monitoring_tool_has_its_ids_and_events_and_we_miss_nothing(python, ru
     assert blind(run) == {}
 
 
+
+COVERED = """
+    import threading
+    def leaf(n):
+        return len([n]) if n else never()
+    def never():
+        return 0
+    def work():
+        for n in range(5):
+            leaf(n)
+        if n > 5:
+            never()
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    """
+
+
+def test_coverage_py_counts_the_same_lines_and_we_miss_nothing(run_torchprof, run_bare, check_trace, program, tmp_path):
+    pytest.importorskip("coverage", reason="coverage.py (Debian: python3-coverage) is not installed for this Python")
+    path = program(text_of(COVERED))
+    said = {}
+    for run_it in (run_torchprof, run_bare):
+        run = run_it([sys.executable, "-m", "coverage", "run", "--branch", "--data-file", tmp_path / "data", path])
+        subprocess.run([sys.executable, "-m", "coverage", "json", "-q", "--data-file", tmp_path / "data", "-o", tmp_path / "json"], check=True,
+                       cwd=tmp_path)
+        said[run_it] = json.loads((tmp_path / "json").read_text())["files"]
+        if run_it is run_torchprof:
+            names = collections.Counter(map(function_of, check_trace(run.trace()).names("python_function").elements()))
+            assert (names["leaf"], names["never"], names["work"]) == (10, 2, 2) and blind(run) == {}
+    assert said[run_torchprof] == said[run_bare]
+    assert said[run_bare]["program.py"]["missing_lines"] == [11]
+
+
 # ---- torch.profiler ---------------------------------------------------------------------------------------------------------
 
 TORCH = """
