@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
+#include <iterator>
+
+#include "tracer/same_text.h"
 
 namespace torchprof::python {
 namespace {
@@ -19,38 +21,13 @@ bool is_c_function(Object* type) noexcept {
 // ---- the name: as repr() has it, without the address. Calls of one method on many objects are one name, and the same
 // in every process.
 
-constexpr std::string_view kFunctionHead = "<built-in function ", kMethodHead = "<built-in method ", kOf = " of ";
-
-// Compares piece by piece, so that a name that was seen before is found without being put together.
-bool is_name(const char* text, const Callee& callee) noexcept {
-  const std::string_view head = callee.type ? kMethodHead : kFunctionHead;
-  if (strncmp(text, head.data(), head.size()) != 0) return false;
-  text += head.size();
-  const size_t length = strlen(callee.name);
-  if (strncmp(text, callee.name, length) != 0) return false;
-  text += length;
-  if (!callee.type) return strcmp(text, ">") == 0;
-  if (strncmp(text, kOf.data(), kOf.size()) != 0) return false;
-  text += kOf.size();
-  const size_t type_length = strlen(callee.type);
-  return strncmp(text, callee.type, type_length) == 0 && strcmp(text + type_length, " object>") == 0;
-}
-
-[[gnu::noinline]] StringId make_name(const Callee& callee, ThreadBuffer::Name& slot) noexcept {
+StringId name_of(const Callee& callee) noexcept {
   char text[512];
-  const int length = callee.type ? snprintf(text, sizeof(text), "%s%s%s%s object>", kMethodHead.data(), callee.name,
-                                            kOf.data(), callee.type)
-                                 : snprintf(text, sizeof(text), "%s%s>", kFunctionHead.data(), callee.name);
+  const int length = callee.type
+                         ? snprintf(text, sizeof(text), "<built-in method %s of %s object>", callee.name, callee.type)
+                         : snprintf(text, sizeof(text), "<built-in function %s>", callee.name);
   if (length <= 0) return {};
-  return session::intern_into(slot, callee.name, {text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
-}
-
-StringId name_of(ThreadBuffer& buffer, const Callee& callee) noexcept {
-  const auto place = reinterpret_cast<uintptr_t>(callee.name) ^ reinterpret_cast<uintptr_t>(callee.type);
-  ThreadBuffer::Name& known = session::slot_of(buffer, place);
-  if (known.place == callee.name && is_name(known.text, callee)) [[likely]]
-    return known.id;
-  return make_name(callee, known);
+  return session::intern({text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
 }
 
 // ---- the place
@@ -67,9 +44,9 @@ Site* g_sites = nullptr;
 uint64_t g_mask = 0;
 uint64_t g_used = 0;
 
-uint64_t hash_of(FunctionId function, uint32_t offset, StringId name) noexcept {
+uint64_t hash_of(FunctionId function, uint32_t offset, uint64_t name) noexcept {
   const uint64_t h = (uint64_t{function.value} << 32 | offset) * 0x9e3779b97f4a7c15u;
-  return (h ^ h >> 32) + name.value;
+  return (h ^ h >> 32) + name;
 }
 
 bool grow() noexcept {
@@ -81,7 +58,7 @@ bool grow() noexcept {
   for (uint64_t k = 0; g_sites && k <= g_mask; ++k) {
     const Site& site = g_sites[k];
     if (!site.id) continue;
-    uint64_t i = hash_of(site.function, site.offset, site.name);
+    uint64_t i = hash_of(site.function, site.offset, site.name.value);
     while (sites[i & (size - 1)].id) ++i;
     sites[i & (size - 1)] = site;
   }
@@ -98,24 +75,48 @@ bool grow() noexcept {
   if (!place.frame && api().code_line) line = api().code_line(place.code, static_cast<int>(place.offset));
   const CallSiteId id = session::define_call_site(name, function, line > 0 ? static_cast<uint32_t>(line) : 0);
   if (!id) return {};
-  uint64_t i = hash_of(function, place.offset, name);
+  uint64_t i = hash_of(function, place.offset, name.value);
   while (g_sites[i & g_mask].id) ++i;
   g_sites[i & g_mask] = {function, place.offset, name, id};
   ++g_used;
   return id;
 }
 
-CallSiteId site_of(StringId name, const Place& place) noexcept {
-  const FunctionId function = function_of(place.code).id();
+CallSiteId find_site(FunctionId function, StringId name, const Place& place) noexcept {
   if (g_sites) [[likely]] {
-    for (uint64_t i = hash_of(function, place.offset, name);; ++i) {
+    for (uint64_t i = hash_of(function, place.offset, name.value);; ++i) {
       const Site& site = g_sites[i & g_mask];
       if (!site.id) break;
-      if (site.function == function && site.offset == place.offset && site.name == name) [[likely]]
-        return site.id;
+      if (site.function == function && site.offset == place.offset && site.name == name) return site.id;
     }
   }
   return function && name ? define_site(function, name, place) : CallSiteId{};
+}
+
+// What was called lately. The callee is known by where its names are and, since that memory may have been given to
+// others, by what they say; so a hit needs no look at the name that is put together from them.
+struct Recent {
+  FunctionId function;
+  uint32_t offset = 0;
+  Callee callee;
+  const char* name = "";  // the same texts, which live as long as the process
+  const char* type = "";
+  CallSiteId id;
+};
+constinit Recent g_recent[1024];
+
+bool is_it(const Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {
+  return recent.function == function && recent.offset == place.offset && recent.callee.name == callee.name &&
+         recent.callee.type == callee.type && same_text(recent.name, callee.name) &&
+         (!callee.type || same_text(recent.type, callee.type));
+}
+
+[[gnu::noinline]] bool learn(Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {
+  const auto* name = session::intern_text(callee.name);
+  const auto* type = callee.type ? session::intern_text(callee.type) : name;
+  const CallSiteId id = name && type ? find_site(function, name_of(callee), place) : CallSiteId{};
+  if (id) recent = {function, place.offset, callee, name->text, type->text, id};
+  return static_cast<bool>(id);
 }
 
 template <class R>
@@ -146,13 +147,14 @@ Callee callee_of(Object* callable) noexcept {
 }
 
 void begin_c_call(ThreadBuffer& buffer, const Callee& callee, const Place& place) noexcept {
-  const StringId name = name_of(buffer, callee);
-  const CallSiteId site = place.code ? site_of(name, place) : CallSiteId{};
+  const FunctionId function = function_of(place.code).id();
+  const uint64_t hash = hash_of(function, place.offset, reinterpret_cast<uintptr_t>(callee.name) >> 4);
+  Recent& recent = g_recent[hash % std::size(g_recent)];
   // The clock is read last, so that our own work is not part of the call.
-  if (site) [[likely]]
-    put<CCallBeginAt>(buffer, site.value, now());
+  if (is_it(recent, function, callee, place) || learn(recent, function, callee, place)) [[likely]]
+    put<CCallBeginAt>(buffer, recent.id.value, now());
   else
-    put<CCallBegin>(buffer, name.value, now());
+    put<CCallBegin>(buffer, name_of(callee).value, now());
 }
 
 void end_c_call(ThreadBuffer& buffer, Ticks time) noexcept {
