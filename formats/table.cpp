@@ -382,8 +382,8 @@ std::vector<std::string> notes_of(const Trace& trace) {
       if (p.lost[i] != 0) add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
     }
     for (const Blind& blind : p.blind) {
-      add("Python calls not recorded for " + duration_text(static_cast<double>(blind.ns)) + ": " + printable(blind.by) +
-              " had the profile function, " + plural(blind.times, "time"),
+      add("Python calls not recorded for " + duration_text(static_cast<double>(blind.ns)) + ": " +
+              "Python's hook was taken by " + printable(blind.by) + ", " + plural(blind.times, "time"),
           p.pid);
     }
     if (p.damage) {

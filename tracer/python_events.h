@@ -28,6 +28,17 @@ void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ti
 // A call of a module or an optimizer; `frame` as above.
 void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept;
 
+// BlindBegin or BlindEnd, as record.h has them.
+template <class R>
+void put_blind(TrackId track, StringId by) noexcept {
+  ThreadBuffer* buffer = session::current_buffer();
+  auto* record = buffer ? buffer->append<R>(session::now()) : nullptr;
+  if (!record) return;
+  record->track = track;
+  record->by = by;
+  buffer->commit();
+}
+
 inline void begin_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
   if (!function.is_plain()) [[unlikely]]
     return begin_object_call(buffer, function, frame);

@@ -144,10 +144,9 @@ bool register_hook(Object* monitoring, int tool, Object* events, Object* type, c
 // ---- the tool id
 // ----------------------------------------------------------------------------------------------------
 
-int g_tool = -1;                // ours
-bool g_is_our_call = false;     // of a function of sys.monitoring
-bool g_was_pushed_out = false;  // by the program
-StringId g_pushed_out_by;
+int g_tool = -1;             // ours
+bool g_is_our_call = false;  // of a function of sys.monitoring
+StringId g_pushed_out_by;    // none: we have an id
 
 class OurCall {
  public:
@@ -220,19 +219,6 @@ void start_on(Object* monitoring, int tool) noexcept {
   session::note_source("python", SourceState::kOn, how);
 }
 
-// Of the calling thread alone: for the others nobody knows when they would have had an event.
-template <class R>
-void put_blind() noexcept {
-  ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return;
-  g_pushed_out_by = session::intern("the program's sys.monitoring tools");
-  if (auto* record = buffer->append<R>(now())) {
-    record->track = {};
-    record->by = g_pushed_out_by;
-    buffer->commit();
-  }
-}
-
 void move_away(Object* monitoring) noexcept {
   const int old = g_tool;
   const int fresh = take_tool(monitoring, old);
@@ -240,8 +226,8 @@ void move_away(Object* monitoring) noexcept {
   if (fresh >= 0) start_on(monitoring, fresh);
   leave_tool(monitoring, old);
   if (g_tool >= 0) return;
-  put_blind<BlindBegin>();
-  g_was_pushed_out = true;
+  g_pushed_out_by = session::intern("the program's sys.monitoring tools");
+  put_blind<BlindBegin>({}, g_pushed_out_by);
   session::note_source("python", SourceState::kFailed, "the program took every sys.monitoring id");
 }
 
@@ -276,16 +262,16 @@ void tool_is_wanted(Object* id) noexcept {
 }
 
 void tool_was_freed() noexcept {
-  if (g_is_our_call || !g_was_pushed_out) return;
+  if (g_is_our_call || !g_pushed_out_by) return;
   const KeepError keep;
   const OurCall ours;
   Object* monitoring = api().sys_object("monitoring");
   const int tool = take_tool(monitoring, 6);
   if (tool >= 0) {
-    g_was_pushed_out = false;
     ++g_epoch;
     start_on(monitoring, tool);
-    put_blind<BlindEnd>();
+    put_blind<BlindEnd>({}, g_pushed_out_by);
+    g_pushed_out_by = {};
   }
   api().error_clear();
 }

@@ -142,16 +142,6 @@ int swallow_first(Object* object, Frame* frame, int what, Object* arg) noexcept 
 // ---- whose a thread is
 // ----------------------------------------------------------------------------------------------
 
-template <class R>
-void put_blind(TrackId track, StringId by) noexcept {
-  ThreadBuffer* buffer = current_buffer();
-  auto* record = buffer ? buffer->append<R>(now()) : nullptr;
-  if (!record) return;
-  record->track = track;
-  record->by = by;
-  buffer->commit();
-}
-
 void end_blind(Known& k) noexcept {
   put_blind<BlindEnd>(k.blind_track, k.blind_by);
   k.blind_by = {};

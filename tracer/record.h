@@ -299,11 +299,11 @@ struct GcEnd {
   int64_t uncollectable;  // likewise
 };
 
-// 3.10 and 3.11: the program gives the one profile function of a thread to somebody else, and back. Written by whoever
-// does it, which may be another thread.
+// The program gives Python's hook to somebody else, and back: 3.10 and 3.11, the one profile function of a thread; 3.12
+// and later, the last id of sys.monitoring. Written by whoever does it, which may be another thread.
 struct BlindBegin {
   RecordHeader header;
-  TrackId track;  // the thread that is no longer seen; none: one that has had no event so far
+  TrackId track;  // the thread that is no longer seen; none: one that has had no event so far, or all of them
   StringId by;    // "sys.setprofile", "cProfile", "torch.profiler" ...
 };
 
