@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "formats/collectives.h"
 #include "formats/distributed.h"
 #include "formats/flops.h"
 #include "formats/inputs.h"
@@ -108,9 +109,11 @@ class ProcessWriter final : public Sink {
   void slice(const Slice& s) override {
     const std::string& head = head_of(s);
     const std::string_view inputs = inputs_of(s);
+    const std::string_view collective = collective_of(s, inputs.size());
     const std::string_view caller = caller_of(s);
     const std::string_view module = module_of(s);
-    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + caller.size() + module.size());
+    char* at =
+        out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + collective.size() + caller.size() + module.size());
     at = put(at, head);
     at = put(at, uint64_t{replay_.rows()[s.row].tid});
     at = put(at, R"(,"ts":)");
@@ -120,6 +123,8 @@ class ProcessWriter final : public Sink {
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
     at = put(at, overload_of(s));
     at = put(at, inputs);
+    at = put(at, collective);
+    if (s.collective_sequence >= 0) at = put_signed(put(at, R"(,"Seq":)"), s.collective_sequence);
     if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0) {
       at = put(at, R"(,"FLOPs":)");
       at = put(at, flops);
@@ -221,6 +226,14 @@ class ProcessWriter final : public Sink {
       if (text.size() > kMaxInputsBytes) text = inputs_json({});
     }
     return text;
+  }
+
+  // What has no room beside `taken` bytes of inputs is left out.
+  std::string_view collective_of(const Slice& s, size_t taken) {
+    if (!s.collective) return {};
+    std::string& text = collectives_[s.collective.value];
+    if (text.empty()) text = collective_json(process_.string(s.collective));
+    return text.size() + taken <= kMaxInputsBytes ? text : std::string_view{};
   }
 
   // ,"CallFrom":"train.py:12"      made once for each place
@@ -384,12 +397,13 @@ class ProcessWriter final : public Sink {
   Ids& ids_;
   Output& out_;
   Flops flops_{process_};
-  std::vector<std::string> heads_[3];                 // by name: Python, cpu_op, user_annotation
-  std::vector<std::string> modules_[2];               // args, by module: of its calls, of operators
-  std::vector<std::string> inputs_;                   // by their encoding
-  std::vector<std::string> callers_;                  // by call site
-  std::vector<std::string> overloads_;                // by OpBegin::name
-  std::unordered_map<uint32_t, std::string> places_;  // by name
+  std::vector<std::string> heads_[3];                      // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> modules_[2];                    // args, by module: of its calls, of operators
+  std::vector<std::string> inputs_;                        // by their encoding
+  std::unordered_map<uint32_t, std::string> collectives_;  // likewise
+  std::vector<std::string> callers_;                       // by call site
+  std::vector<std::string> overloads_;                     // by OpBegin::name
+  std::unordered_map<uint32_t, std::string> places_;       // by name
 };
 
 // ---- the file --------------------------------------------------------------------------------------------

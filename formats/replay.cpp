@@ -208,6 +208,12 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
       if (const int32_t top = thread.stack.top_op(); top >= 0 && thread.stack[top].key == thread.last_op_key)
         thread.stack[top].inputs = record.as<OpInputs>().inputs;
       return;
+    case Kind::Collective:
+      if (const int32_t top = thread.stack.top_op(); top >= 0 && thread.stack[top].key == thread.last_op_key) {
+        thread.stack[top].collective = record.as<Collective>().info;
+        thread.stack[top].collective_sequence = record.as<Collective>().sequence;
+      }
+      return;
     case Kind::Memory:
       return memory(thread, record.as<Memory>(), false, t);
     case Kind::OutOfMemory:
@@ -722,7 +728,9 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .sequence = span.sequence,
                 .fwd_thread = span.fwd_thread,
                 .recorded = span.recorded,
-                .inputs = span.inputs});
+                .inputs = span.inputs,
+                .collective = span.collective,
+                .collective_sequence = span.collective_sequence});
 }
 
 Replay::Replay(const Process& process) : impl_(std::make_unique<Impl>(process)) {}

@@ -68,8 +68,10 @@ struct Slice {
   uint64_t handle;
   int64_t sequence;
   uint64_t fwd_thread;
-  StringId recorded;  // name and overload name (split_operator_name)
-  StringId inputs;    // encoded (formats/inputs.h); none: they were not recorded
+  StringId recorded;            // name and overload name (split_operator_name)
+  StringId inputs;              // encoded (formats/inputs.h); none: they were not recorded
+  StringId collective;          // encoded (formats/collectives.h); none: it is no collective
+  int64_t collective_sequence;  // -1: none
 };
 
 struct Flow {   // from a forward operator to its backward; both slices have been handed out

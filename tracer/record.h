@@ -36,7 +36,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
 // X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names
 // and the reader's bounds checks are made from it.
 //   1..31    definitions
-//   32..63   Python
+//   32..63   Python; 44: torch
 //   64..95   torch
 //   96..127  threads and the recorder itself
 #define TORCHPROF_RECORDS(X) \
@@ -60,6 +60,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(40, GcEnd, 24)           \
   X(41, BlindBegin, 16)      \
   X(42, BlindEnd, 16)        \
+  X(44, Collective, 24)      \
   X(64, OpBegin, 48)         \
   X(65, OpEnd, 16)           \
   X(66, OpEndHere, 16)       \
@@ -346,6 +347,13 @@ struct OpInputs {  // of the operator that has just begun on this thread
   RecordHeader header;
   StringId inputs;  // encoded: torch_values.h
   uint32_t pad;
+};
+
+struct Collective {  // what the collective that has just begun on this thread says of itself
+  RecordHeader header;
+  StringId info;  // encoded: torch_comms.h
+  uint32_t pad;
+  int64_t sequence;  // of the collectives of its group, -1 if not known
 };
 
 struct Memory {  // a block is allocated or freed

@@ -19,8 +19,44 @@ constexpr ValueRow kValueRows[] = {
     {210, 214, 16, 56, 10, 12, 14, DeviceOrder::kFlagLast, "2.10 to 2.14"},  // [M] 2.14.1
 };
 
+// The constructor's name: torch::ParamCommsDebugInfo(BEFORE std::string&& name, COUNTS c10::ScalarType,
+// std::vector<int64_t>, std::vector<int64_t> AFTER). SUBSTITUTED stands for the vector, which is named once.
+#define TORCHPROF_COMMS(before, string, counts, substituted, after) \
+  "_ZN5torch19ParamCommsDebugInfoC1E" before string counts "N3c1010ScalarTypeESt6vectorIlSaIlEE" substituted after
+#define TORCHPROF_STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+
+constexpr CommsRow kCommsRows[] = {
+    // C++11 strings
+    {TORCHPROF_COMMS("iO", TORCHPROF_STRING, "ii", "SC_", ""), 0, 0, 0, 8, 0, 16, 48, false, 56, 64, 0, 0, 0, 0,
+     "1.13, C++11 strings"},  // [M] 1.13.1
+    {TORCHPROF_COMMS("iO", TORCHPROF_STRING, "ii", "SC_", "i"), 0, 0, 0, 8, 12, 16, 48, false, 56, 64, 0, 0, 0, 0,
+     "2.2, C++11 strings"},  // [S] 2.2.2
+    {TORCHPROF_COMMS("iiO", TORCHPROF_STRING, "ii", "SC_", "iii"), 8, 0, 0, 12, 16, 24, 56, false, 64, 72, 120, 0, 0, 0,
+     "group by number, C++11 strings"},  // [S]
+    {TORCHPROF_COMMS("St5tupleIJ" TORCHPROF_STRING "S7_EEiO", "S7_", "ii", "SE_", "iii"), 0, 40, 8, 72, 76, 80, 112,
+     false, 120, 128, 176, 0, 0, 0, "before 2.6, C++11 strings"},  // [S]
+    {TORCHPROF_COMMS("St5tupleIJ" TORCHPROF_STRING "S7_EEiO", "S7_", "ll", "SE_", "iii"), 0, 40, 8, 72, 76, 80, 112,
+     true, 128, 136, 184, 0, 0, 0, "2.6, C++11 strings"},  // [M] 2.6.0
+    {TORCHPROF_COMMS("St5tupleIJ" TORCHPROF_STRING "S7_EEiO", "S7_", "ll", "SE_", "iiib"), 0, 40, 8, 72, 76, 80, 112,
+     true, 128, 136, 184, 216, 224, 214, "2.14"},  // [M] 2.14.1
+    // old strings: 8 bytes instead of 32
+    {TORCHPROF_COMMS("iO", "Ss", "ii", "S6_", ""), 0, 0, 0, 8, 0, 16, 24, false, 32, 40, 0, 0, 0, 0,
+     "1.13, old strings"},  // [S]
+    {TORCHPROF_COMMS("iO", "Ss", "ii", "S6_", "i"), 0, 0, 0, 8, 12, 16, 24, false, 32, 40, 0, 0, 0, 0,
+     "2.2, old strings"},  // [S]
+    {TORCHPROF_COMMS("iiO", "Ss", "ii", "S6_", "iii"), 8, 0, 0, 12, 16, 24, 32, false, 40, 48, 96, 0, 0, 0,
+     "group by number, old strings"},  // [S]
+    {TORCHPROF_COMMS("St5tupleIJSsSsEEiO", "Ss", "ii", "S8_", "iii"), 0, 16, 8, 24, 28, 32, 40, false, 48, 56, 104, 0,
+     0, 0, "before 2.6, old strings"},  // [S]
+    {TORCHPROF_COMMS("St5tupleIJSsSsEEiO", "Ss", "ll", "S8_", "iii"), 0, 16, 8, 24, 28, 32, 40, true, 56, 64, 112, 0, 0,
+     0, "2.6, old strings"},  // [S]
+};
+#undef TORCHPROF_COMMS
+#undef TORCHPROF_STRING
+
 }  // namespace
 
+std::span<const CommsRow> comms_rows() noexcept { return kCommsRows; }
 std::span<const Row> record_function_rows() noexcept { return kRows; }
 std::span<const ValueRow> value_rows() noexcept { return kValueRows; }
 

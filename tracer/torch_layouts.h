@@ -41,7 +41,27 @@ struct ValueRow {
   const char* name;
 };
 
+// torch::ParamCommsDebugInfo (torch_comms.h): offsets of its members; 0: this torch has no such member.
+struct CommsRow {
+  const char* constructor;    // the row holds where this is exported
+  size_t group_number;        // int, the group's name
+  size_t group, description;  // std::string
+  size_t rank, size;          // int
+  size_t name;                // std::string
+  size_t in;                  // elements sent, those received behind it
+  bool is_long;               // both are int64, otherwise int
+  size_t type;                // c10::ScalarType, int8
+  size_t in_split;            // std::vector<int64_t>, that of what is received behind it
+  size_t start;               // int: first global rank; behind it int stride, std::vector<int64_t> of all ranks
+  size_t is_async;            // bool
+  size_t sequence;            // int64
+  unsigned sequence_version;  // the version that has it there
+  const char* label;          // for people
+};
+inline constexpr size_t kVector = 24;  // sizeof(std::vector)
+
 std::span<const Row> record_function_rows() noexcept;
+std::span<const CommsRow> comms_rows() noexcept;
 std::span<const ValueRow> value_rows() noexcept;
 
 }  // namespace torchprof::torch

@@ -11,6 +11,7 @@
 #include "tracer/session.h"
 #include "tracer/torch_abi.h"
 #include "tracer/torch_check.h"
+#include "tracer/torch_comms.h"
 #include "tracer/torch_values.h"
 
 namespace torchprof::torch {
@@ -170,6 +171,14 @@ StringId inputs_of(const RecordFunction& function, const Row& row, const ValueRo
   return session::intern({reinterpret_cast<const char*>(encoded), size});
 }
 
+[[gnu::noinline]] void put_inputs_long(ThreadBuffer& buffer, StringId inputs, Ticks time) noexcept {
+  if (auto* record = buffer.append<OpInputs>(time)) {
+    record->inputs = inputs;
+    record->pad = 0;
+    buffer.commit();
+  }
+}
+
 Context on_start(const RecordFunction& function) {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return {};
@@ -187,13 +196,10 @@ Context on_start(const RecordFunction& function) {
   const Ticks time = now();
   if (!begin_short(*buffer, function, row, name, key, time)) [[unlikely]]
     begin_long(*buffer, function, row, name, key, time);
-  if (!inputs || buffer->put_short(kShortKindOf<OpInputs>, inputs.value, time)) [[likely]]
-    return {};
-  if (auto* record = buffer->append<OpInputs>(time)) {
-    record->inputs = inputs;
-    record->pad = 0;
-    buffer->commit();
-  }
+  if (inputs && !buffer->put_short(kShortKindOf<OpInputs>, inputs.value, time)) [[unlikely]]
+    put_inputs_long(*buffer, inputs, time);
+  if (row && is_collective(function, *row)) [[unlikely]]
+    record_collective(*buffer, time);
   return {};
 }
 
@@ -296,6 +302,7 @@ void attach_if_loaded() noexcept {
   memset(callback.scopes, 1, sizeof(callback.scopes));
   callback.needs_ids = true;
   callback.needs_inputs = choose_inputs();
+  find_comms(g_api);
   g_reading.row.store(g_api.row, std::memory_order_relaxed);
   g_reading.function.store(g_api.row != nullptr, std::memory_order_relaxed);
   g_reading.keywords.store(g_api.row && g_api.row->keywords, std::memory_order_relaxed);

@@ -26,6 +26,7 @@ TEST_CASE("kinds and sizes on disk never change") {
   CHECK(fixed_size(static_cast<Kind>(1)) == sizeof(StringDef));
   CHECK(fixed_size(static_cast<Kind>(4)) == 40);
   CHECK(fixed_size(static_cast<Kind>(32)) == sizeof(PythonBegin));
+  CHECK(fixed_size(static_cast<Kind>(44)) == sizeof(Collective));
   CHECK(fixed_size(static_cast<Kind>(64)) == 48);
   CHECK(fixed_size(static_cast<Kind>(65)) == sizeof(OpEnd));
   CHECK(fixed_size(static_cast<Kind>(96)) == 8);
