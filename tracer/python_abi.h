@@ -108,6 +108,7 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))              /* 3.12 */                    \
   X(int, frame_last, "PyFrame_GetLasti", "", (Frame*))                                  /* 3.11 */                    \
   X(int, frame_line, "PyFrame_GetLineNumber", "", (Frame*))                                                           \
+  X(void, format_unraisable, "PyErr_FormatUnraisable", "", (const char*, ...)) /* 3.13 */                             \
   X(int, code_line, "PyCode_Addr2Line", "", (Object*, int)) /* reads tables of the code object, needs no GIL */       \
   X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */
 

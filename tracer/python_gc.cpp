@@ -41,6 +41,14 @@ void record(const char* phase, Object* info) noexcept {
   api().error_clear();
 }
 
+// As the interpreter does: 3.14 names the callback in the message, earlier ones as the object concerned.
+void report(Object* callback) noexcept {
+  if (api().minor >= 14 && api().format_unraisable)
+    api().format_unraisable("Exception ignored while calling GC callback %R", callback);
+  else
+    api().write_unraisable(callback);
+}
+
 // (phase, info), as the interpreter calls every callback.
 Object* on_gc(Object* theirs, Object* args) noexcept {
   Object* phase = api().tuple_get(args, 0);
@@ -52,7 +60,7 @@ Object* on_gc(Object* theirs, Object* args) noexcept {
     api().incref(callback);
     const Ref holder(callback);
     const Ref result(api().call(callback, args));
-    if (!result) api().write_unraisable(callback);
+    if (!result) report(callback);
   }
   api().incref(api().none);
   return api().none;

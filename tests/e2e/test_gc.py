@@ -42,7 +42,7 @@ CALLBACKS = """
     gc.callbacks.append(one)
     gc.collect()
     gc.callbacks.insert(0, two)
-    sys.unraisablehook = lambda e: print(e.object is two, repr(e.exc_value))
+    sys.unraisablehook = lambda e: print(e.object is two, str(e.err_msg).split(" at ")[0], repr(e.exc_value))
     gc.collect()
     gc.callbacks.clear()
     gc.collect()
