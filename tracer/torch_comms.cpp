@@ -113,9 +113,12 @@ void find_comms(const Api& api) noexcept {
   g_kind = kind ? field_at<uintptr_t>(kind, 0) : 4;
   const bool has_them = dlsym(library, "_ZTIN5torch19ParamCommsDebugInfoE") != nullptr;
   if (library != RTLD_DEFAULT) dlclose(library);
-  session::note_fact("torch.ParamCommsDebugInfo", g_row      ? g_row->label
-                                                  : has_them ? "no row: its constructor is not known"
-                                                             : "none: a torch without torch.distributed");
+  char text[session::kNoteSize] = "none: a torch without torch.distributed";
+  if (g_row)
+    snprintf(text, sizeof(text), "row %s, because of its constructor", g_row->label);
+  else if (has_them)
+    snprintf(text, sizeof(text), "no row: its constructor is not known");
+  session::note_fact("torch.ParamCommsDebugInfo", text);
   if (!g_row && has_them)
     session::note_source("collectives", SourceState::kFailed, "this torch's ParamCommsDebugInfo is not known");
   g_has_sequence = g_row && g_row->sequence != 0 && api.version == g_row->sequence_version;

@@ -38,7 +38,7 @@ constexpr CommsRow kCommsRows[] = {
     {TORCHPROF_COMMS("St5tupleIJ" TORCHPROF_STRING "S7_EEiO", "S7_", "ll", "SE_", "iii"), 0, 40, 8, 72, 76, 80, 112,
      true, 128, 136, 184, 0, 0, 0, "2.6, C++11 strings"},  // [M] 2.6.0
     {TORCHPROF_COMMS("St5tupleIJ" TORCHPROF_STRING "S7_EEiO", "S7_", "ll", "SE_", "iiib"), 0, 40, 8, 72, 76, 80, 112,
-     true, 128, 136, 184, 216, 224, 214, "2.14"},  // [M] 2.14.1
+     true, 128, 136, 184, 216, 224, 214, "2.14, C++11 strings"},  // [M] 2.14.1
     // old strings: 8 bytes instead of 32
     {TORCHPROF_COMMS("iO", "Ss", "ii", "S6_", ""), 0, 0, 0, 8, 0, 16, 24, false, 32, 40, 0, 0, 0, 0,
      "1.13, old strings"},  // [S]

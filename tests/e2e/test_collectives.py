@@ -1,8 +1,11 @@
 """record_param_comms, the range around the collectives of NCCL and its like: with the arguments that Kineto gives it."""
 import json
 import pathlib
+import shutil
 
 import pytest
+
+from conftest import profile
 
 HERE = pathlib.Path(__file__).parent
 PROGRAM = """
@@ -61,3 +64,14 @@ def test_it_says_what_kineto_says(talked):
     if version < (2, 14):  # cut after the thirtieth
         theirs[1]["Out split size"] = theirs[1]["Out split size"].replace("129, ...]", "..., 139]")
     assert ours[3:] == theirs
+
+
+def test_in_a_torch_whose_constructor_is_unknown_they_are_ranges_like_others(prefix, torch_python, program, tmp_path):
+    tree = tmp_path / "tree"
+    shutil.copytree(prefix, tree)
+    library = tree / "lib" / "torchprof" / "libtorchprof.so"
+    library.write_bytes(library.read_bytes().replace(b"19ParamCommsDebugInfoC1E", b"19ParamCommsDebugInfoC9E"))
+    run = profile(tree / "bin" / "torchprof", tmp_path / "run", [torch_python, program(PROGRAM), tmp_path / "theirs.json"])
+    assert run.status == 0 and "collectives failed: this torch's ParamCommsDebugInfo is not known" in run.stderr
+    found = run.trace().named("record_param_comms")
+    assert len(found) == 6 and all(e["args"]["Input Dims"] == [[3]] and "Collective name" not in e["args"] for e in found)
