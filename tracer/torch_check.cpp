@@ -49,10 +49,13 @@ const char* check_inputs(const Api& api, const Row& row, const ValueRow& values,
     return "an operator's inputs are not an array";
   const size_t count = std::min(length, api.num_inputs(&function));
   for (size_t i = length - count; i < length; ++i) {
-    const PlainTensor tensor = read_tensor(values, inputs + i * kValueSize);
+    const void* value = inputs + i * kValueSize;
+    const auto tag = field_at<uint32_t>(value, 8);
+    const PlainTensor tensor = read_tensor(values, value);
+    const bool is_object = tensor.sizes || tag == values.list || tag == values.string;
+    if (is_object && !has_header(values, field_at<const void*>(value, 0))) return "an object has another header";
     if (!tensor.sizes) continue;
     // A tensor that we take for a plain one: what the shims say of it is read without any virtual call.
-    const void* value = inputs + i * kValueSize;
     int64_t dims = 0;
     const int64_t *sizes = nullptr, *strides = nullptr;
     int32_t type = 0;

@@ -235,6 +235,8 @@ bool choose_inputs() noexcept {
     snprintf(how, sizeof(how), "this torch's RecordFunction is not known");
   else if (!g_api.num_inputs)
     snprintf(how, sizeof(how), "this torch does not export RecordFunction::num_inputs");
+  else if (g_api.version == 0)
+    snprintf(how, sizeof(how), "the version of this torch cannot be told: %s", g_api.version_source);
   else
     snprintf(how, sizeof(how), "no layout of tensors is known for this torch (%u.%u)", g_api.version / 100,
              g_api.version % 100);

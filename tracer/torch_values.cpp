@@ -56,6 +56,7 @@ class Encoder {
   bool tensor_with_storage(const void* impl) noexcept {
     if (!tensor(impl)) return false;
     if (*begin_ != 'T') return true;
+    if (!has_header(row_, impl)) return false;
     const auto storage = field_at<const void*>(impl, row_.refcounted);
     varint(storage ? field_at<uint64_t>(storage, row_.refcounted) : 0);
     zigzag(field_at<int64_t>(impl, row_.sizes + kStorageOffset));
@@ -232,6 +233,13 @@ const ValueRow* find_values(unsigned version) noexcept {
 
 const char* name_of(const ValueRow& row) noexcept { return row.name; }
 
+bool has_header(const ValueRow& row, const void* object) noexcept {
+  constexpr size_t kSecondWord = 16;
+  constexpr uint64_t kNoAddress = 1 << 16;  // vm.mmap_min_addr; nobody holds so many references
+  const auto word = field_at<uint64_t>(object, kSecondWord);
+  return row.refcounted > kSecondWord ? word > 0 && word < kNoAddress : word == 0 || word >= kNoAddress;
+}
+
 size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,
                      unsigned char* out) noexcept {
   Encoder encoder(row, out);
@@ -265,6 +273,7 @@ const void* tensor_of(const ValueRow& row, const void* python_object) noexcept {
 
 const void* gradient_of(const ValueRow& row, const void* impl) noexcept {
   constexpr size_t kName = 8, kEmptyName = kName + 16, kGradient = 40;
+  if (!has_header(row, impl)) return nullptr;
   const auto meta = field_at<const char*>(impl, row.refcounted + sizeof(void*));
   if (!meta || field_at<const char*>(meta, kName) != meta + kEmptyName || field_at<uint64_t>(meta, kName + 8) != 0)
     return nullptr;

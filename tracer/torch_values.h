@@ -51,6 +51,11 @@ size_t encode_inputs(const ValueRow& row, const void* values, size_t count, cons
 inline constexpr size_t kMapSize = 24;  // offset in the map of the number of its elements
 inline bool has_keywords(const void* map) noexcept { return field_at<size_t>(map, kMapSize) != 0; }
 
+// Whether a counted object (a tensor that is defined, a list, a string) begins with what the row says.
+// c10::intrusive_ptr_target ends in the count of weak references, a word of its own to 2.2. Where it has none, what
+// follows is a pointer or nullptr: a tensor's storage, a list's first element, a string's text.
+bool has_header(const ValueRow& row, const void* object) noexcept;
+
 // What the row says of a value, for torch_check.cpp.
 struct PlainTensor {
   uint64_t dims = 0;

@@ -11,7 +11,10 @@ from conftest import profile
 # Parts of the rows as they lie in the library (tracer/torch_layouts.cpp): written over, this torch is an unknown one.
 RECORD_FUNCTION_ROWS = [struct.pack("<4Q", 200, 248, 256, 264), struct.pack("<4Q", 200, 304, 312, 320)]
 VALUE_ROWS = [struct.pack("<2I2Q", *row) for row in ((113, 113, 24, 72), (203, 208, 16, 64), (210, 214, 16, 56))]
-MISPLACED_VALUE_ROWS = [row[:-8] + struct.pack("<Q", 96) for row in VALUE_ROWS]
+WRONG_VALUE_ROWS = {
+    "sizes lie elsewhere": [row[:-8] + struct.pack("<Q", 96) for row in VALUE_ROWS],
+    "headers are longer or shorter": [row[:8] + struct.pack("<Q", 40 - struct.unpack("<2I2Q", row)[2]) + row[16:] for row in VALUE_ROWS],
+}
 
 TRAINING = """
 import threading, torch
@@ -104,8 +107,9 @@ def test_a_torch_of_which_nothing_is_known_gives_names_times_and_python(train):
     assert sources["inputs"][0] == sources["modules"][0] == "failed"
 
 
-def test_a_layout_that_does_not_hold_is_found_out_at_the_first_tensor(train):
-    run, trace = train(list(zip(VALUE_ROWS, MISPLACED_VALUE_ROWS)))
+@pytest.mark.parametrize("wrong", WRONG_VALUE_ROWS)
+def test_a_layout_that_does_not_hold_is_found_out_at_the_first_tensor(train, wrong):
+    run, trace = train(list(zip(VALUE_ROWS, WRONG_VALUE_ROWS[wrong])))
     for addmm in names_times_and_python(trace):
         assert "Input Dims" not in addmm["args"]
     lines, sources = about_torch(run)
