@@ -54,10 +54,11 @@ std::vector<int64_t> ranks_of(std::string_view runs) {
 Distributed distributed_of(const Process& process) {
   Distributed result;
   result.rank = number(process.meta("distributed.rank"));
-  result.is_from_environment = !result.rank;
   if (!result.rank) {
-    result.rank = number(process.meta("environment.RANK"));
-    result.world_size = number(process.meta("environment.WORLD_SIZE"));
+    const bool has_collectives = !process.meta("collectives.rank").empty();
+    result.source = has_collectives ? "arguments of collectives" : "environment variable RANK";
+    result.rank = number(process.meta(has_collectives ? "collectives.rank" : "environment.RANK"));
+    result.world_size = number(process.meta(has_collectives ? "collectives.world_size" : "environment.WORLD_SIZE"));
     return result;
   }
   result.world_size = number(process.meta("distributed.world_size"));
@@ -72,10 +73,10 @@ Distributed distributed_of(const Process& process) {
 std::string distributed_json(const Distributed& distributed) {
   if (!distributed.rank) return {};
   const auto text = [](std::string_view s) { return json_string(s); };
-  std::string json = R"({"backend": )" + text(distributed.is_from_environment ? "unknown" : distributed.backend);
+  std::string json = R"({"backend": )" + text(distributed.source.empty() ? distributed.backend : "unknown");
   json += R"(, "rank": )" + std::to_string(*distributed.rank);
   if (distributed.world_size) json += R"(, "world_size": )" + std::to_string(*distributed.world_size);
-  if (distributed.is_from_environment) return json + R"(, "source": "environment variable RANK"})";
+  if (!distributed.source.empty()) return json + R"(, "source": )" + text(distributed.source) + "}";
   json += R"(, "pg_count": )" + std::to_string(distributed.groups.size()) + R"(, "pg_config": [)";
   for (size_t i = 0; i < distributed.groups.size(); ++i) {
     const ProcessGroup& group = distributed.groups[i];

@@ -1,5 +1,6 @@
-// Where a process stands among those of a distributed program: facts of the recorder (tracer/python_groups.h), or what
-// its environment says where torch.distributed was not seen. A hostile fact gives less.
+// Where a process stands among those of a distributed program: facts of the recorder, by preference what
+// torch.distributed says (tracer/python_groups.h), what collectives say (tracer/torch_comms.h), the environment. A
+// hostile fact gives less.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct ProcessGroup {
 struct Distributed {
   std::optional<int64_t> rank, world_size;  // rank: if this is empty, nothing is known
   std::string backend;
-  bool is_from_environment = false;  // RANK and WORLD_SIZE
+  std::string_view source;           // where torch.distributed was not seen: for people, what the rank is from
   std::vector<ProcessGroup> groups;  // the default group first
 };
 

@@ -46,6 +46,8 @@ std::string title_of(const Info& process) {
   const Info metadata = process.value("metadata", Info::object());
   if (metadata.contains("distributed.rank"))
     title.append(", rank ").append(formats::printable(metadata["distributed.rank"].get<std::string>()));
+  else if (metadata.contains("collectives.rank"))
+    title.append(", rank ").append(formats::printable(metadata["collectives.rank"].get<std::string>()));
   else if (metadata.contains("environment.RANK"))
     title.append(", RANK=").append(formats::printable(metadata["environment.RANK"].get<std::string>()));
   title += process.value("running", false) ? ", running:" : process.value("clean_exit", false) ? ", ended:" : ", dead:";

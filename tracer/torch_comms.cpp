@@ -93,6 +93,25 @@ bool encode(const CommsRow& row, const void* info, Encoder& out) noexcept {
   return true;
 }
 
+// Facts for programs whose process groups are not seen (--python off): the first collective of the default group, which
+// has that description since 2.4. The rank of send and recv is the other side's.
+std::atomic<bool> g_has_rank{false};
+
+[[gnu::cold]] void note_rank(const CommsRow& row, const void* info) noexcept {
+  const auto* description = row.description ? field_at<const char*>(info, row.description) : nullptr;
+  const auto* name = field_at<const char*>(info, row.name);
+  if (!description || !name || strcmp(description, "default_pg") != 0) return;
+  if (strcmp(name, "send") == 0 || strcmp(name, "recv") == 0) return;
+  g_has_rank.store(true, std::memory_order_relaxed);
+  char number[24];
+  const auto define = [&](const char* key, size_t offset) {
+    snprintf(number, sizeof(number), "%d", field_at<int32_t>(info, offset));
+    session::define_fact(key, number);
+  };
+  define("collectives.rank", row.rank);
+  define("collectives.world_size", row.size);
+}
+
 [[gnu::cold]] void stop() noexcept {
   g_reads_comms.store(false, std::memory_order_relaxed);
   session::note_source("collectives", SourceState::kFailed, "their arguments look otherwise than the layout says");
@@ -130,6 +149,8 @@ void record_collective(ThreadBuffer& buffer, Ticks time) noexcept {
   if (!info) return;
   Encoder encoder;
   if (!encode(*g_row, info, encoder)) return stop();
+  if (!g_has_rank.load(std::memory_order_relaxed)) [[unlikely]]
+    note_rank(*g_row, info);
   const StringId encoded = session::intern(encoder.bytes());
   auto* record = buffer.append<Collective>(time);
   if (!record) return;

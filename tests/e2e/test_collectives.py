@@ -66,6 +66,15 @@ def test_it_says_what_kineto_says(talked):
     assert ours[3:] == theirs
 
 
+def test_without_python_a_collective_of_the_default_group_tells_the_rank(run_torchprof, torch_python, program, tmp_path):
+    run = run_torchprof([torch_python, program(PROGRAM), tmp_path / "theirs.json"], options=["--python", "off"], env={"RANK": "5"})
+    doc = run.trace().doc
+    if doc["torchprof"]["processes"][0]["metadata"]["torch.version"].startswith("1.13"):  # has no names of groups
+        assert doc["distributedInfo"]["rank"] == 5
+    else:
+        assert doc["distributedInfo"] == {"backend": "unknown", "rank": 1, "world_size": 2, "source": "arguments of collectives"}
+
+
 def test_in_a_torch_whose_constructor_is_unknown_they_are_ranges_like_others(prefix, torch_python, program, tmp_path):
     tree = tmp_path / "tree"
     shutil.copytree(prefix, tree)

@@ -50,6 +50,14 @@ TEST_CASE("the environment's rank is said to be that") {
   CHECK(json(b) == R"({"backend": "unknown", "rank": 3, "source": "environment variable RANK"})");
 }
 
+TEST_CASE("what a collective said of its rank goes before the environment") {
+  SpoolBuilder b;
+  b.meta("environment.RANK", "3");
+  b.meta("collectives.rank", "7");
+  b.meta("collectives.world_size", "8");
+  CHECK(json(b) == R"({"backend": "unknown", "rank": 7, "world_size": 8, "source": "arguments of collectives"})");
+}
+
 TEST_CASE("without a rank there is nothing") {
   SpoolBuilder b;
   b.meta("distributed.rank", "one");
