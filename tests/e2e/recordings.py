@@ -4,8 +4,10 @@ can be compared: operators, and allocations with the innermost operator around e
 Numbers that are free to differ are not in it: process and thread ids, times and addresses. Sequence numbers are kept as they are.
 """
 import collections
+import copy
 import dataclasses
 import json
+import re
 
 import trace_rules
 
@@ -26,6 +28,7 @@ class Operator:
     concrete: object
     sequence: object         # None or a number
     fwd_thread: object       # None, or on a backward operator torch's number of the thread of its forward operator
+    overload: str
     args: dict
 
 
@@ -107,13 +110,15 @@ def find_operators(operators, allocations):
 
 
 def of_trace(trace):
-    """A trace file, of either."""
+    """A trace file, of either. torch.profiler, asked for overloads, has them in the name: aten::add.Tensor."""
     operators = []
     for e in trace.spans("cpu_op", "user_annotation"):
-        args = e["args"]
+        args = copy.deepcopy(e["args"])  # the trace may be read again
+        if with_overload := re.fullmatch(r"(\w+::\w+)\.(\w+)", e["name"]):
+            e["name"], args["Overload name"] = with_overload.groups()
         operators.append(Operator(e["name"], e["cat"] == "user_annotation", e["tid"], e["ts"], e["ts"] + e["dur"], args.get("Input Dims"),
                                   args.get("Input type"), args.get("Input Strides"), args.get("Concrete Inputs"),
-                                  args.get("Sequence number"), args.get("Fwd thread id") or None, args))
+                                  args.get("Sequence number"), args.get("Fwd thread id") or None, args.get("Overload name", ""), args))
     allocations = [Allocation(e["tid"], e["ts"], e["args"]["Bytes"], e["args"]["Addr"]) for e in trace.events if e["name"] == "[memory]"]
 
     def joined(wanted):
@@ -128,7 +133,7 @@ def of_events(path):
     for kind, name, thread, start, end, more in json.loads(path.read_text()):
         if kind == "TorchOp":
             operators.append(Operator(name, more["scope"].endswith("USER_SCOPE"), thread, start, end, more["dims"], more["types"], None, None,
-                                      more["sequence"] if more["sequence"] >= 0 else None, more["fwd_thread"] or None, more))
+                                      more["sequence"] if more["sequence"] >= 0 else None, more["fwd_thread"] or None, None, more))
         elif kind == "Allocation":
             allocations.append(Allocation(thread, start, more["bytes"], more["address"]))
     return Recording(operators, allocations, forward_backward_pairs)

@@ -337,14 +337,17 @@ def optimizers():
 
 
 @scenario
-def ddp_over_gloo():
+def ddp_over_gloo(kept=[]):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
     torch.manual_seed(int(os.environ["RANK"]))
     train(model, lambda model: model(torch.randn(3, 4)).sum(), torch.optim.SGD(model.parameters(), lr=0.1))
-    total = torch.ones(3)
+    total, gathered = torch.ones(3), [torch.empty(3), torch.empty(3)]
+    # Held until the group has ended: torch then waits for gloo's threads while it has the interpreter's lock, which they want in order
+    # to free a tensor of Python's that only they still hold.
+    kept.append((total, gathered))
     torch.distributed.all_reduce(total)
     torch.distributed.broadcast(total, 0)
-    torch.distributed.all_gather([torch.empty(3), torch.empty(3)], total)
+    torch.distributed.all_gather(gathered, total)
     torch.distributed.barrier()
 
 
@@ -390,12 +393,16 @@ def export(profiler, out):
         json.dump(rows, file)
 
 
+def torch_profiler():
+    more = {"experimental_config": torch._C._profiler._ExperimentalConfig(capture_overload_names=True)} if TORCH >= (2, 7) else {}
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, profile_memory=True, **more)
+
+
 def record(name, out):
     """`out`: where to write what torch.profiler recorded, if it is to record."""
     gc.disable()
     with ranks() if name.startswith("ddp") else contextlib.nullcontext(0) as rank:
-        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True,
-                                          profile_memory=True) if out and rank == 0 else contextlib.nullcontext()
+        profiler = torch_profiler() if out and rank == 0 else contextlib.nullcontext()
         torch.manual_seed(0)
         SCENARIOS[name]()
         torch.manual_seed(0)

@@ -17,7 +17,8 @@ from conftest import ROOT, clean_environment, profile
 
 SCRIPT = ROOT / "tests" / "e2e" / "scenarios.py"
 SCENARIOS = re.findall(r"(?m)^@scenario\ndef (\w+)", SCRIPT.read_text())
-INPUTS = ("dims", "types", "strides", "concrete")
+LISTS = ("dims", "types", "strides", "concrete")  # an entry for each input
+INPUTS = (*LISTS, "overload")
 
 
 @functools.lru_cache(None)
@@ -40,6 +41,12 @@ def without_kineto(ours, theirs):
         o.types = ["" if kind == "ScalarList" else kind for kind in o.types or []]
 
 
+def overloads(ours, theirs):
+    for recording in (ours, theirs):
+        for o in recording.operators:
+            o.overload = None
+
+
 def marks_of_steps(ours, theirs):
     ours.operators = [o for o in ours.operators if not re.fullmatch(r"ProfilerStep#\d+", o.name)]
 
@@ -54,7 +61,7 @@ def optional_tensors(ours, theirs):
 
 
 def inputs(o):
-    return json.dumps([getattr(o, key) for key in INPUTS])
+    return json.dumps([getattr(o, key) for key in LISTS])
 
 
 def interpreter_stack(ours, theirs):
@@ -64,7 +71,7 @@ def interpreter_stack(ours, theirs):
         known[o.name].add(inputs(o))
     for o in theirs.operators:
         for skipped in range(len(o.dims or [])):
-            rest = [None if getattr(o, key) is None else getattr(o, key)[skipped:] for key in INPUTS]
+            rest = [None if getattr(o, key) is None else getattr(o, key)[skipped:] for key in LISTS]
             if json.dumps(rest) in known[o.name]:
                 o.dims, o.types, o.strides, o.concrete = rest
                 break
@@ -74,15 +81,9 @@ def custom_functions(ours, theirs):
     for o in theirs.operators:
         if o.name in ("Cube", "Nested", "Raises", "CheckpointFunction") and "Scalar" in o.types:
             kept = [n for n, kind in enumerate(o.types) if kind != "Scalar"]
-            for key in INPUTS:
+            for key in LISTS:
                 if getattr(o, key) is not None:
                     setattr(o, key, [getattr(o, key)[n] for n in kept])
-
-
-def nested_tensors(ours, theirs):
-    for o in ours.operators:
-        if o.name in ("aten::relu", "aten::to_padded_tensor") and o.types[0] == "float" and o.dims[0] == []:
-            o.types[0] = ""
 
 
 def strides_of_wrappers(ours, theirs):
@@ -123,13 +124,13 @@ ALWAYS = lambda torch, kineto: True  # noqa: E731
 # (what is removed, in which scenarios, with which torch, the reason)
 BY_DESIGN = [
     (without_kineto, SCENARIOS, HAS_NONE, "torch was built without Kineto: what torch.profiler keeps is less"),
+    (overloads, SCENARIOS, lambda torch, kineto: torch < (2, 7), "torch.profiler has no overloads before torch 2.7, we have those of every torch"),
     (marks_of_steps, SCENARIOS, ALWAYS, "torch.profiler marks steps where the program calls its step(), we mark an optimizer's as well"),
     (optional_tensors, SCENARIOS, ALWAYS, "torch.profiler does not look into lists of optional tensors, as those of aten::index; we do"),
     (custom_functions, SCENARIOS, HAS_KINETO,
      "torch converts a custom function's arguments that are no tensors while its own profiler is on, and not for other callbacks"),
     (interpreter_stack, ["torchscript", "cpp_threads", "tensors_of_all_kinds"], ALWAYS,
      "torch.profiler takes all that lies on the interpreter's stack for inputs of a boxed call; we take the operator's own"),
-    (nested_tensors, ["tensors_of_all_kinds"], ALWAYS, "torch.profiler leaves nested tensors out; we give the type of their elements"),
     (strides_of_wrappers, ["tensors_of_all_kinds"], HAS_KINETO, "strides of functorch's wrappers are computed by torch; we call nothing of torch"),
     (weak_references, ["tensors_of_all_kinds"], HAS_KINETO,
      "torch.profiler's weak references keep alive what sparse tensors and functorch's wrappers hold, until it stops"),
@@ -209,6 +210,27 @@ def test_forward_and_backward_are_joined_in_the_same_way(both):
 def test_operators_allocate_and_free_the_same_bytes(both):
     ours, theirs = both
     assert ours.memory_by_operator() == theirs.memory_by_operator()
+
+
+def what_is_compared(recording):
+    return [counted(recording.operators, "is_annotation", *INPUTS), recording.sequences(), recording.order_of_sequences(), recording.joined,
+            recording.memory_by_operator()]
+
+
+# What is another in each run may be the same by chance.
+@pytest.mark.parametrize("row", [row for row in BY_DESIGN if "in each run" not in row[3]], ids=lambda row: row[0].__name__)
+def test_each_difference_by_design_is_one(record, row):
+    applicable = [r for r in BY_DESIGN if r[2](*torch_here())]
+    if row not in applicable:
+        pytest.skip("not with this torch")
+
+    def differs(name):
+        ours, theirs = record(name)
+        for remove, scenarios, *_ in applicable:
+            if name in scenarios and remove is not row[0]:
+                remove(ours, theirs)
+        return what_is_compared(ours) != what_is_compared(theirs)
+    assert any(differs(name) for name in row[1])
 
 
 def test_the_traces_of_all_processes_keep_the_rules(runs, check_trace):
