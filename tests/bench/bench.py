@@ -99,6 +99,17 @@ def operators(bench, python):
         "torch.profiler": [*loop, "torch.profiler"]}, {"torch.profiler": 0.5})
 
 
+def outside_of_a_window(bench, python, pythons):
+    """What a program pays that waits for its window: the cost itself as a ratio of the bare program's."""
+    ways = {"step of a small transformer": ([python, HERE / "train_loop.py", 20], "steps=1000000..1000001")}
+    ways.update({"fib, Python %s" % p: ([p.path, HERE / "call_loop.py", 100], "manual") for p in pythons})
+    for name, (command, window) in ways.items():
+        numbers = bench.interleaved({"bare": command, "ours": bench.profiled(command, "-w", window, "--format", "none")})
+        ratio = median(o / b for o, b in zip(numbers["ours"], numbers["bare"])) - 1
+        bench.row("%s, outside of a window" % name, "%.0f ns" % median(numbers["bare"]), "%+.1f %%" % (ratio * 100), "", "%.3f" % ratio,
+                  verdict(ratio, 0.01))
+
+
 def build_empty_profile(python, directory):
     """None if this Python's headers are not here."""
     paths = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"], capture_output=True, text=True,
@@ -183,7 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--build", type=pathlib.Path, default=BUILD)
-    parser.add_argument("--only", choices=["operators", "calls", "trace", "start"])
+    parser.add_argument("--only", choices=["operators", "calls", "window", "trace", "start"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -192,6 +203,7 @@ def main():
         launcher, = pathlib.Path(INSTALLED or scratch / "tree").rglob("bin/torchprof")
         bench = Bench(launcher, scratch, args.rounds, clean_environment())
         parts = {"operators": lambda: operators(bench, sys.executable), "calls": lambda: python_calls(bench, find_pythons()),
+                 "window": lambda: outside_of_a_window(bench, sys.executable, find_pythons()),
                  "trace": lambda: from_end_to_trace(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
         for name, part in parts.items():
             if args.only in (None, name):
