@@ -93,7 +93,9 @@ class Replay::Impl {
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
   void restate(Thread& thread, const Restate& restate, RecordHeader header);
   void end_thread(Thread& thread, int64_t t);
-  void finish(Thread& thread, int64_t t);
+  bool is_in_window(int64_t t);
+  void finish_all(int64_t t, bool by_window);
+  void finish(Thread& thread, int64_t t, bool by_window);
 
   void push(Thread& thread, const Span& span);
   void close_frame(Thread& thread, int32_t i, int64_t t, bool finished);
@@ -119,6 +121,8 @@ class Replay::Impl {
   StepTracker steps_;
   ForwardBackward forward_backward_;
   ForwardModules forward_modules_;
+  size_t window_ = 0;  // the one that `is_begun_`, or comes next
+  bool is_begun_ = false;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
   std::unordered_map<TrackId, size_t> index_of_track_;
@@ -145,14 +149,34 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     // Most threads run for long stretches alone: the queue is asked again only when another one is due.
     const Ticks until = queue.empty() ? Ticks{~uint64_t{0}} : queue.top().first;
     do {
-      handle(thread, thread.cursor.record(), to_ns(thread.cursor.time()));
+      const int64_t t = to_ns(thread.cursor.time());
+      if (process_.windows.empty() || is_in_window(t)) handle(thread, thread.cursor.record(), t);
       thread.cursor.advance();
     } while (!thread.cursor.done() && thread.cursor.time() <= until);
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
   }
-  for (Thread& thread : threads_) finish(thread, std::max(thread.last, process_.capture_end.value));
-  for (const StepTracker::Mark& mark : steps_.finish(process_.capture_end.value)) emit_step(mark);
+  if (process_.windows.empty()) finish_all(process_.capture_end.value, false);
+  if (window_ < process_.windows.size())
+    finish_all(process_.windows[window_].end.value, process_.windows[window_].closed);
   return stats_;
+}
+
+// Closes the windows that end before `t`, with all that is open in them. False: `t` lies in none, the event was on its
+// way when a window closed.
+bool Replay::Impl::is_in_window(int64_t t) {
+  const auto& windows = process_.windows;
+  while (window_ < windows.size() && t > windows[window_].end.value) {
+    finish_all(windows[window_].end.value, true);
+    ++window_;
+    is_begun_ = false;
+  }
+  if (window_ == windows.size() || t < windows[window_].begin.value) return false;
+  if (!is_begun_) {
+    steps_.restart(windows[window_].step);
+    cpu_allocated_.reset();
+    is_begun_ = true;
+  }
+  return true;
 }
 
 void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
@@ -672,22 +696,28 @@ void Replay::Impl::end_thread(Thread& thread, int64_t t) {
   steps_.thread_ended(thread.row, t);
 }
 
-void Replay::Impl::finish(Thread& thread, int64_t t) {
+void Replay::Impl::finish_all(int64_t t, bool by_window) {
+  for (Thread& thread : threads_) finish(thread, std::max(thread.last, t), by_window);
+  for (const StepTracker::Mark& mark : steps_.finish(t)) emit_step(mark);
+}
+
+// `by_window`: nothing is missing, and the step that closed the window has ended.
+void Replay::Impl::finish(Thread& thread, int64_t t, bool by_window) {
   if (thread.restating) end_restating(thread);
   ThreadStack& stack = thread.stack;
   while (stack.size() > 0) {
-    ++stats_.unfinished;
+    stats_.unfinished += !by_window;
     const int32_t i = stack.size() - 1;
     const int64_t end = std::max(stack[i].begin, t);
     end_module_call(stack, i, end);
     const Span span = stack.take(i);
     stack.add_child(span, end - span.begin);
     emit(thread, thread.row, span, end, false);
-    took(thread, i, span, end, false);
+    took(thread, i, span, end, by_window);
   }
   steps_.thread_ended(thread.row, t);
   while (!thread.detached.empty()) {
-    ++stats_.unfinished;
+    stats_.unfinished += !by_window;
     end_detached(thread, thread.detached.size() - 1, t, false);
   }
 }

@@ -129,7 +129,8 @@ std::optional<StepTracker::Mark> StepTracker::ended(uint32_t thread, const Threa
                                                     const Span& span, int64_t end, bool finished) {
   if (is_idle() || (pending_ && thread != thread_)) return std::nullopt;
   if (pending_) removed(i, end);
-  if (!finished || !span.outermost || role_of(span) != Role::kStep) return std::nullopt;
+  // What was on the stack when capture began belongs to the step before.
+  if (!finished || span.preexisting || !span.outermost || role_of(span) != Role::kStep) return std::nullopt;
   return stepped(thread, stack, i, span.name, end);
 }
 
@@ -150,7 +151,7 @@ std::optional<StepTracker::Mark> StepTracker::stepped(uint32_t thread, const Thr
     p.closed.clear();
     return std::nullopt;
   }
-  Pending next{.number = counter_.current(), .time = end, .depth = depth, .ended_by = requester};
+  Pending next{.number = first_ + counter_.current(), .time = end, .depth = depth, .ended_by = requester};
   std::optional<Mark> mark;
   if (pending_) {
     const Pending& p = *pending_;
@@ -175,6 +176,14 @@ std::optional<StepTracker::Mark> StepTracker::stepped(uint32_t thread, const Thr
   return mark;
 }
 
+void StepTracker::restart(uint64_t step) {
+  first_ = step;
+  counter_ = {};
+  pending_.reset();
+  thread_end_.reset();
+  first_work_.clear();
+}
+
 std::vector<StepTracker::Mark> StepTracker::finish(int64_t t) {
   if (!pending_) return {};
   const Pending& p = *pending_;
@@ -182,7 +191,7 @@ std::vector<StepTracker::Mark> StepTracker::finish(int64_t t) {
   const int64_t end = p.end_within(home);
   const int64_t rest = p.end_of(home).value_or(thread_end_.value_or(std::max(end, t)));
   return {{p.number, std::min(p.is_first ? p.own_begin : p.begin, end), end, p.ended_by},
-          {counter_.current(), end, rest, {}}};
+          {first_ + counter_.current(), end, rest, {}}};
 }
 
 }  // namespace torchprof::formats

@@ -55,6 +55,8 @@ class StepTracker {
   // The span at `i` was taken and is shown elsewhere.
   void detached(uint32_t thread, int32_t i);
   void thread_ended(uint32_t thread, int64_t t);
+  // A window opens after all spans have ended and finish() was called: steps count on from `step`.
+  void restart(uint64_t step);
   // When all spans have ended: the last step and the rest.
   std::vector<Mark> finish(int64_t t);
 
@@ -94,6 +96,7 @@ class StepTracker {
   std::optional<Pending> pending_;
   std::vector<Role> roles_;                           // of operators, by name
   std::unordered_map<uint32_t, int64_t> first_work_;  // by thread
+  uint64_t first_ = 0;  // steps that ended before what is recorded; the counter counts from it
   StepCounter counter_;
   std::optional<int64_t> thread_end_;
 };

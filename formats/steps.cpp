@@ -5,19 +5,6 @@
 
 namespace torchprof::formats {
 
-uint64_t StepCounter::ended(uint32_t requester) {
-  uint64_t& count = counts_[requester];
-  const bool is_new = count == 0;
-  if (is_new) {
-    count = std::max<uint64_t>(1, current_);
-  } else {
-    count += last_was_new_ && last_ == requester ? 2 : 1;
-  }
-  last_was_new_ = is_new && current_ > 0;
-  last_ = requester;
-  return count;
-}
-
 void StepTimes::add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
   marks_.push_back({begin, end, number});
   if (ended_by_.empty()) ended_by_ = ended_by;

@@ -1,9 +1,6 @@
 // Steps of training: the rule by which they are counted, and their times.
 //
-// The rule is that of torch's KinetoStepTracker (torch/autograd/profiler.py): counts for each requester, the largest is
-// the step, so two optimizers in one iteration are one step. A requester that comes new completes the step that is
-// there, as in the first iteration of two optimizers; if it goes on alone, that was a step of its own and the count
-// jumps by two, which is reported.
+// The rule: tracer/step_counter.h. A jump of the count is reported.
 //
 // The marks `ProfilerStep#N` that are counted are the program's own or made here: formats/step_tracker.h.
 #pragma once
@@ -13,29 +10,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "tracer/step_counter.h"
 
 namespace torchprof::formats {
 
 inline constexpr std::string_view kProfilerStep = "ProfilerStep#";
 inline constexpr std::string_view kOptimizerStep = "Optimizer.step#";
-
-// The counting rule. Requesters by any numbers.
-class StepCounter {
- public:
-  // The count of the requester whose step has ended: above `current()` it is a new step, equal it completes one.
-  uint64_t ended(uint32_t requester);
-  void set(uint64_t count) { current_ = count; }
-  uint64_t current() const { return current_; }
-
- private:
-  std::unordered_map<uint32_t, uint64_t> counts_;
-  uint64_t current_ = 0;
-  uint32_t last_ = 0;
-  bool last_was_new_ = false;
-};
 
 struct Steps {
   uint64_t count = 0;

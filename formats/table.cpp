@@ -359,6 +359,16 @@ std::string join_pids(const std::vector<uint32_t>& pids, size_t all) {
   return text + (pids.size() > kMost ? " and " + std::to_string(pids.size() - kMost) + " more)" : ")");
 }
 
+// Of a process whose window was not the whole run.
+std::string window_text(const Process& p) {
+  const std::string window = "window " + printable(p.meta("window"));
+  if (p.windows.empty()) return window + ": never opened, nothing was recorded";
+  int64_t ns = 0;
+  for (const Window& w : p.windows) ns += w.end - w.begin;
+  return window + ": opened " + plural(p.windows.size(), "time") + ", " + duration_text(static_cast<double>(ns)) +
+         " in all" + (p.windows.back().closed ? "" : "; open at the end");
+}
+
 std::vector<std::string> notes_of(const Trace& trace) {
   // The same line for several processes comes once, with their pids, in the order in which it was first met.
   std::vector<std::pair<std::string, std::vector<uint32_t>>> lines;
@@ -375,6 +385,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
       if (s.state == SourceState::kOn) continue;
       add(printable(s.name) + (s.state == SourceState::kFailed ? " failed: " : " off: ") + printable(s.detail), p.pid);
     }
+    if (!p.meta("window").empty()) add(window_text(p), p.pid);
     if (p.recycled_bytes != 0)
       add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were let go (--keep last)",
           p.pid);

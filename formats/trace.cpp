@@ -93,6 +93,7 @@ class Loader {
 
   Ticks last_event() const { return last_event_; }
   BlindSums& blind() { return blind_; }
+  std::vector<WindowDef>& windows() { return windows_; }
 
  private:
   void walk(uint32_t index) {
@@ -166,6 +167,17 @@ class Loader {
         return define_in(p_.call_sites, record.as<CallSiteDef>());
       case Kind::ObjectDetailDef:
         return define_detail(record);
+      case Kind::WindowDef: {
+        const auto& def = record.as<WindowDef>();
+        if (def.number != 0 && def.number == windows_.size()) {
+          windows_.back().end = def.end;
+        } else if (def.number == windows_.size() + 1) {
+          windows_.push_back(def);
+        } else {
+          bad();
+        }
+        return;
+      }
       case Kind::MetaDef: {
         const auto& def = record.as<MetaDef>();
         set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
@@ -249,8 +261,23 @@ class Loader {
   std::unordered_map<TrackId, size_t> tracks_;
   std::unordered_map<uint32_t, TrackId> of_tid_;  // the latest thread that has the number
   BlindSums blind_;
+  std::vector<WindowDef> windows_;
   Ticks last_event_{};
 };
+
+// Once the process knows its clock, its start and its end.
+void place_windows(Process& p, const std::vector<WindowDef>& windows) {
+  UnixNs last = p.start;
+  for (const WindowDef& def : windows) {
+    const UnixNs end = std::max(last, std::min(p.end, def.end == 0 ? p.capture_end : p.clock.to_unix({def.end})));
+    p.windows.push_back({.step = def.step,
+                         .begin = std::clamp(p.clock.to_unix({def.begin}), last, end),
+                         .end = end,
+                         .closed = def.end != 0});
+    last = std::max(last, end);
+  }
+  if (!p.windows.empty()) p.capture_end = std::min(p.capture_end, last);
+}
 
 }  // namespace
 
@@ -294,6 +321,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   Trace trace;
   std::vector<Ticks> last_events;
   std::vector<BlindSums> blind;
+  std::vector<std::vector<WindowDef>> windows;
   for (const auto& file : spools) {
     std::string reason;
     std::shared_ptr<const SpoolReader> spool = SpoolReader::open(file, reason);
@@ -308,6 +336,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     loader.run();
     last_events.push_back(loader.last_event());
     blind.push_back(std::move(loader.blind()));
+    windows.push_back(std::move(loader.windows()));
   }
   choose_clocks(trace.processes);
   for (size_t i = 0; i < trace.processes.size(); ++i) {
@@ -319,6 +348,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     const Ticks stop{p.spool->header().stop_ticks.load(std::memory_order_relaxed)};
     const bool stopped = stop != Ticks{} && stop > b.first.ticks && stop <= std::max(b.last.ticks, last_events[i]);
     p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
+    place_windows(p, windows[i]);
     p.blind = blind[i].total(p);
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });

@@ -57,6 +57,13 @@ struct EventCounts {       // records, before they are paired
   EventCounts& operator+=(const EventCounts& other);
 };
 
+struct Window {       // WindowDef: events lie in windows only, if there is one
+  uint64_t step = 0;  // steps that had ended before it
+  UnixNs begin;
+  UnixNs end;  // Process::capture_end if it was never closed
+  bool closed = false;
+};
+
 struct Blind {  // Python calls were not recorded because the program's own profiler had the thread
   std::string_view by;
   uint64_t times = 0;
@@ -76,7 +83,8 @@ struct Process {
   bool clean_exit = false;                // false: killed, _exit, exec, or still running
   UnixNs start;                           // the spool was opened
   UnixNs end;                             // the clean exit, otherwise the last that is known; never before start
-  UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit stopped the capture
+  UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit or a window stopped the
+                       // capture
   std::vector<Source> sources;
   std::vector<Meta> metadata;
   Losses lost{};
@@ -84,6 +92,7 @@ struct Process {
   uint64_t recycled_bytes = 0;  // of the oldest events, let go on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
+  std::vector<Window> windows;  // in the order of time, not overlapping; empty: the whole run
 
   std::vector<Track> tracks;  // in the order in which they were defined; a track without a ThreadDef has tid 0
   // By id; entry 0 and ids that were never defined are empty (default constructed).

@@ -4,8 +4,9 @@
 //   every thread; the totals were
 //                                                                        int64 up to 1.13 and are size_t since: two
 //                                                                        manglings each
-//   c10::memoryProfilingEnabled                                          asked by the CPU allocator before it says
-//   anything
+//   c10::ProfiledCPUMemoryReporter::Delete                               a block of the CPU goes: of one that came
+//   before the window torch would print that it does not know it c10::memoryProfilingEnabled asked by the CPU allocator
+//   before it says anything
 //
 // Source: c10/core/Allocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls them through its own PLT was
 // measured on all three. The real ones are found in libc10 itself: it is loaded with RTLD_LOCAL, RTLD_NEXT does not
@@ -20,6 +21,7 @@
 #include "inject/program_memory.h"
 #include "tracer/diag.h"
 #include "tracer/torch_memory.h"
+#include "tracer/window.h"
 
 namespace torchprof::inject {
 namespace {
@@ -27,11 +29,13 @@ namespace {
 using torch::Device;
 
 using Enabled = bool (*)();
+using Delete = void (*)(void* self, void* address);
 using Report = void (*)(void*, int64_t, uint64_t, uint64_t, Device);
 using ReportOutOfMemory = void (*)(int64_t, uint64_t, uint64_t, Device);
 
 struct Real {
   Enabled enabled = nullptr;
+  Delete remove = nullptr;
   Report report = nullptr;
   ReportOutOfMemory out_of_memory = nullptr;
 };
@@ -60,6 +64,7 @@ const Real& real() noexcept {
   };
   Real r;
   r.enabled = reinterpret_cast<Enabled>(dlsym(library, "_ZN3c1022memoryProfilingEnabledEv"));
+  r.remove = reinterpret_cast<Delete>(dlsym(library, "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"));
   r.report = reinterpret_cast<Report>(either("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
                                              "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE"));
   r.out_of_memory = reinterpret_cast<ReportOutOfMemory>(either("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
@@ -69,9 +74,13 @@ const Real& real() noexcept {
   return found;
 }
 
+// The block that is being freed is not one that torch should be asked about.
+constinit thread_local bool t_hides_block __attribute__((tls_model("initial-exec"))) = false;
+
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
   torch::record_memory(address, bytes, allocated, reserved, device);
   const Real& r = real();
+  if (!window::is_whole_run() && device.type == 0 && torch::wants_memory()) note_reported(address, bytes);
   if (!r.report) return;
   // Where we do not ask the CPU's allocator, it says what it always did.
   if (device.type == 0 && torch::wants_memory() &&
@@ -99,9 +108,18 @@ using torchprof::inject::Device;
 #define TORCHPROF_EXPORT extern "C" __attribute__((visibility("default")))
 
 TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
-  if (torchprof::torch::wants_memory()) return true;
+  if (torchprof::torch::wants_memory() && !torchprof::inject::t_hides_block) return true;
   const auto theirs = torchprof::inject::real().enabled;
   return theirs && theirs();
+}
+TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void* self, void* address) {
+  using namespace torchprof;
+  const auto theirs = inject::real().remove;
+  if (!theirs) return;
+  if (!torch::wants_memory() || window::is_whole_run()) return theirs(self, address);
+  inject::t_hides_block = !inject::was_reported(address);
+  theirs(self, address);
+  inject::t_hides_block = false;
 }
 TORCHPROF_EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(void* p, int64_t n, int64_t a, int64_t r,
                                                                             Device d) {

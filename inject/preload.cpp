@@ -15,6 +15,7 @@
 #include "tracer/torch_abi.h"
 #include "tracer/torch_memory.h"
 #include "tracer/torch_ops.h"
+#include "tracer/window.h"
 
 namespace torchprof {
 namespace {
@@ -54,6 +55,7 @@ __attribute__((constructor)) void start() noexcept {
     return;
   }
   session::arm(config, output);
+  window::start(config);
   note_what_is_missing(config);
   torch::start_memory();
   if (has_python && !inject::hook_start())

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "tracer/diag.h"
+#include "tracer/window.h"
 
 namespace torchprof::inject {
 namespace {
@@ -53,6 +54,11 @@ class Blocks {
     return true;
   }
 
+  void clear() noexcept {
+    if (blocks_) munmap(static_cast<void*>(blocks_), capacity_ * sizeof(Block));
+    *this = {};
+  }
+
  private:
   struct Block {
     const void* address;
@@ -84,6 +90,8 @@ class Blocks {
   size_t used_ = 0;
 };
 
+Blocks g_reported;  // in the window of this number
+uint32_t g_reported_in = 0;
 Blocks g_noted;   // size_table_ as it would be
 Blocks g_mapped;  // at::MapAllocator's, which reports whether somebody asks or not
 uint64_t g_total = 0;
@@ -118,6 +126,23 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
   }
   allocated = g_total;
   return true;
+}
+
+void note_reported(const void* address, int64_t bytes) noexcept {
+  survive_fork();
+  const Lock lock;
+  if (g_reported_in != window::number()) g_reported.clear();
+  g_reported_in = window::number();
+  if (bytes > 0) {
+    g_reported.put(address, bytes);
+  } else if (int64_t* known = g_reported.find(address)) {
+    *known = 0;
+  }
+}
+
+bool was_reported(const void* address) noexcept {
+  const Lock lock;
+  return g_reported_in == window::number() && g_reported.find(address) != nullptr;
 }
 
 uint64_t program_total() noexcept {

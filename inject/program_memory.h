@@ -19,6 +19,10 @@ namespace torchprof::inject {
 // real one says it. Changes `bytes` and `allocated` to what they would be.
 bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated, uint64_t reserved,
                        bool wanted) noexcept;
+// Blocks of the CPU that torch has reported in this window, whose sizes it knows therefore. `bytes`: as reported.
+void note_reported(const void* address, int64_t bytes) noexcept;
+bool was_reported(const void* address) noexcept;
+
 // The CPU's total as it would be.
 uint64_t program_total() noexcept;
 

@@ -209,6 +209,24 @@ std::string parse_where(const Arguments& arguments) {
   return target;
 }
 
+CtlOptions parse_ctl(const Arguments& arguments) {
+  CtlOptions options;
+  Parser parser("ctl", "PID|RUN start|stop|status",
+                "Opens and closes the window of a program that runs under `torchprof run -w manual`, or says whether\n"
+                "it is open. With a run directory: of all its processes.");
+  parser.app()
+      .add_option("PID|RUN", options.target, "a process that is being profiled, or a run directory")
+      ->required()
+      ->type_name("");
+  parser.app()
+      .add_option("start|stop|status", options.command, "what to do")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember({"start", "stop", "status"}));
+  parser.parse(arguments);
+  return options;
+}
+
 Arguments parse_doctor(const Arguments& arguments) {
   Parser parser("doctor", "[--] [COMMAND [ARG...]]",
                 "Says what would be captured here, what would not, and why. The exit status is 1 if nothing would.");

@@ -41,6 +41,11 @@ struct ExportOptions {
 };
 ExportOptions parse_export(const Arguments& arguments);
 
+struct CtlOptions {
+  std::string target;   // as for `where`
+  std::string command;  // start, stop or status
+};
+CtlOptions parse_ctl(const Arguments& arguments);
 std::string parse_where(const Arguments& arguments);  // the process or what `report` takes
 Arguments parse_doctor(const Arguments& arguments);   // the command, maybe none
 

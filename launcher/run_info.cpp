@@ -63,6 +63,12 @@ Info process_info(const formats::Process& process) {
   out["lost"] = Info::object();
   for (size_t cause = 0; cause < process.lost.size(); ++cause)
     if (process.lost[cause] != 0) out["lost"][formats::loss_text(static_cast<LossCause>(cause))] = process.lost[cause];
+  if (!process.meta("window").empty()) out["windows"] = Info::array();
+  for (const formats::Window& window : process.windows)
+    out["windows"].push_back({{"begin", iso_time(window.begin)},
+                              {"end", iso_time(window.end)},
+                              {"step", window.step},
+                              {"closed", window.closed}});
   for (const formats::Blind& blind : process.blind)
     out["blind"].push_back(
         {{"by", blind.by}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / kNsPerSecond}});

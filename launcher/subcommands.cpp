@@ -16,7 +16,7 @@ constexpr Subcommand kSubcommands[] = {
     {"export", "write a format again", export_},
     {"merge", "several runs or nodes into one", not_there_yet},
     {"diff", "what got slower", not_there_yet},
-    {"ctl", "open and close the window of a running program", not_there_yet},
+    {"ctl", "open and close the window of a running program", ctl},
     {"where", "what every thread is doing now, or was doing when it died", where},
     {"doctor", "what would be captured here, what would not, and why", doctor},
     {"help", "this text, or that of a subcommand", help},

@@ -8,13 +8,16 @@
 #include <cstring>
 #include <ctime>
 
+#include "tracer/window_spec.h"
+
 namespace torchprof {
 namespace {
 
 constexpr Setting kSettings[] = {
     {"TORCHPROF_OUTPUT", "--output", 'o', false, "DIR",
      "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
-    {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC", "which part of the run is captured; this version: all [all]"},
+    {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
+     "which part of the run is captured: steps=10..14, after=30s,for=5s, ... [all]"},
     {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
      "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
@@ -178,10 +181,13 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     case kOutput:
       if (!*value) return fail(error, "%s: the run directory needs a name", shown_as);
       return copy(config.output, value, shown_as, error);
-    case kWindow:
-      if (strcmp(value, "all") != 0)
-        return fail(error, "%s: '%s' is not a window of this version: all", shown_as, value);
+    case kWindow: {
+      WindowSpec spec;
+      char allowed[256];
+      if (!parse_window(value, spec, allowed, sizeof(allowed)))
+        return fail(error, "%s: '%s' is not a window: %s", shown_as, value, allowed);
       return copy(config.window, value, shown_as, error);
+    }
     case kPython:
       return choose(kPythonLevels, value, shown_as, config.python, error);
     case kNvtx:

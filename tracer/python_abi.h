@@ -70,6 +70,9 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, is_subtype, PyType_IsSubtype, (Object*, Object*))                               \
   X(Object*, module_def_init, PyModuleDef_Init, (void*))                                 \
   X(int, gil_check, PyGILState_Check, (void))                                            \
+  X(int, gil_ensure, PyGILState_Ensure, (void))                                          \
+  X(void, gil_release, PyGILState_Release, (int))                                        \
+  X(int, is_initialized, Py_IsInitialized, (void))                                       \
   X(Interpreter*, main_interpreter, PyInterpreterState_Main, (void))                     \
   X(ThreadState*, first_thread, PyInterpreterState_ThreadHead, (Interpreter*))           \
   X(ThreadState*, next_thread, PyThreadState_Next, (ThreadState*))                       \

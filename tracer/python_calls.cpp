@@ -5,6 +5,7 @@
 #include "tracer/python_monitoring.h"
 #include "tracer/python_profile.h"
 #include "tracer/python_site.h"
+#include "tracer/window.h"
 
 namespace torchprof::python {
 
@@ -27,6 +28,7 @@ void start_calls(PythonLevel level) noexcept {
   else
     start_profile();
   api().error_clear();
+  window::announce();
 }
 
 }  // namespace torchprof::python

@@ -153,7 +153,7 @@ Function detail::function_slow(Object* code) noexcept {
   const FunctionKind kind = kind_of(code, file.view(), name.view());
   // At the level `modules` this may be the first of all events: it must not be taken for a plain function because there
   // is no spool yet to define it in.
-  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::current_buffer()) return {};
+  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::open_spool()) return {};
   const StringId file_id = intern(file.view());
   const StringId name_id = intern(name.view());
   const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};

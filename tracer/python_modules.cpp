@@ -324,6 +324,7 @@ ObjectId first_calls_of(Object* self, Frame* frame, FunctionKind kind) noexcept 
 }  // namespace
 
 Object* self_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kModuleCall); }
+Object* optimizer_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kOptimizerStep); }
 
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
   if (kind == FunctionKind::kFunction || kind == FunctionKind::kProfilerStep || !frame) return {};

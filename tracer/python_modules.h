@@ -32,5 +32,7 @@ ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 
 // The first argument, `self`, of any method that has just begun or is about to end; borrowed from the frame.
 Object* self_in(Frame* frame) noexcept;
+// The optimizer in a frame of FunctionKind::kOptimizerStep; borrowed. nullptr: it cannot be told.
+Object* optimizer_in(Frame* frame) noexcept;
 
 }  // namespace torchprof::python

@@ -5,6 +5,7 @@
 
 #include "tracer/python_c_calls.h"
 #include "tracer/python_events.h"
+#include "tracer/window.h"
 
 namespace torchprof::python {
 namespace {
@@ -145,6 +146,7 @@ bool register_hook(Object* monitoring, int tool, Object* events, Object* type, c
 // ----------------------------------------------------------------------------------------------------
 
 int g_tool = -1;             // ours
+long g_mask = 0;             // the events that we want of it
 bool g_is_our_call = false;  // of a function of sys.monitoring
 StringId g_pushed_out_by;    // none: we have an id
 
@@ -165,6 +167,11 @@ int take_tool(Object* monitoring, int but) noexcept {
     api().error_clear();  // ValueError: somebody holds it
   }
   return -1;
+}
+
+bool set_events(Object* monitoring, int tool, long mask) noexcept {
+  const Ref set(api().call_method(monitoring, "set_events", "il", tool, mask));
+  return static_cast<bool>(set);
 }
 
 bool register_all(Object* monitoring, int tool) noexcept {
@@ -188,13 +195,13 @@ bool register_all(Object* monitoring, int tool) noexcept {
     for (const char* name : {"C_RETURN", "C_RAISE"})
       good = good && register_hook(monitoring, tool, events.get(), type, name, on_c_return, unused);
   }
-  const Ref set(good ? api().call_method(monitoring, "set_events", "il", tool, mask) : static_cast<Object*>(nullptr));
-  return static_cast<bool>(set);
+  g_mask = mask;
+  return good && set_events(monitoring, tool, window::is_open() ? mask : 0);
 }
 
 // The id as whoever takes it next expects it: without events and callbacks.
 void leave_tool(Object* monitoring, int tool) noexcept {
-  const Ref unset(api().call_method(monitoring, "set_events", "ii", tool, 0));
+  set_events(monitoring, tool, 0);
   const Ref events(api().get_attr(monitoring, "events"));
   for (const char* name :
        {"PY_START", "PY_RESUME", "PY_THROW", "PY_RETURN", "PY_YIELD", "PY_UNWIND", "CALL", "C_RETURN", "C_RAISE"}) {
@@ -249,6 +256,12 @@ void start_monitoring() noexcept {
   api().incref(disable.get());
   g_disable = disable.get();
   start_on(monitoring, tool);
+}
+
+void switch_monitoring(bool on) noexcept {
+  if (g_tool < 0) return;
+  const OurCall ours;
+  if (!set_events(api().sys_object("monitoring"), g_tool, on ? g_mask : 0)) api().error_clear();
 }
 
 void tool_is_wanted(Object* id) noexcept {

@@ -9,6 +9,8 @@
 namespace torchprof::python {
 
 void start_monitoring() noexcept;
+// Events on and off (window.h); an id of ours stays ours.
+void switch_monitoring(bool on) noexcept;
 
 // The program is about to call a function of sys.monitoring for the tool `id` (any object).
 void tool_is_wanted(Object* id) noexcept;

@@ -5,6 +5,7 @@
 #include "tracer/python_c_calls.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_events.h"
+#include "tracer/window.h"
 
 namespace torchprof::python {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 using session::current_buffer;
 using session::now;
 
-TraceFunction g_ours = nullptr;  // nullptr: calls are not seen in this way
+TraceFunction g_function = nullptr;  // nullptr: calls are not seen in this way
+TraceFunction g_ours = nullptr;      // the same while a window is open
 
 // ---- what is known of threads
 // ----------------------------------------------------------------------------------------
@@ -194,10 +196,20 @@ void start_profile() noexcept {
     return;
   }
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
-  g_ours = profile_function();
-  detail::g_uses_profile = true;
-  cover_threads();
+  g_function = profile_function();
+  if (window::is_open()) switch_profile(true);
   session::note_source("python", SourceState::kOn, "PyEval_SetProfile on every thread");
+}
+
+void switch_profile(bool on) noexcept {
+  detail::g_uses_profile = on && g_function;
+  g_ours = on ? g_function : nullptr;
+  if (on) return cover_threads();
+  if (!g_function) return;
+  for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t)) {
+    if (read_pointer(t, layout()->profile_function) != reinterpret_cast<void*>(g_function)) continue;
+    if (api().set_profile(t, nullptr, nullptr) != 0) api().error_clear();
+  }
 }
 
 void cover_threads() noexcept {

@@ -48,6 +48,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(6, MetaDef, 16)          \
   X(7, SourceDef, 24)        \
   X(8, ObjectDetailDef, 32)  \
+  X(9, WindowDef, 40)        \
   X(11, CallSiteDef, 24)     \
   X(32, PythonBegin, 16)     \
   X(33, PythonEnd, 16)       \
@@ -233,6 +234,15 @@ struct CallSiteDef {  // a place that calls a C function
   StringId name;        // of the callee, as in CCallBegin
   FunctionId function;  // that calls
   uint32_t line;        // in its file; 0: not known
+};
+
+struct WindowDef {  // events lie in windows only, if there is one (window.h); the later one of a number holds
+  RecordHeader header;
+  uint32_t number;  // from 1, in the order of time
+  uint32_t pad;
+  uint64_t step;   // steps that had ended before it
+  uint64_t begin;  // ticks, not counted from a chunk's base
+  uint64_t end;    // 0: not closed yet
 };
 
 enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };

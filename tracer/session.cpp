@@ -374,6 +374,31 @@ void arm(const Config& config, const char* output) noexcept {
   detail::g_live.store(true, std::memory_order_release);
 }
 
+void pause() noexcept { detail::g_live.store(false, std::memory_order_relaxed); }
+
+void resume() noexcept {
+  const State now = state();
+  if (now == State::kArmed || now == State::kCapturing) detail::g_live.store(true, std::memory_order_release);
+}
+
+bool open_spool() noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  return open_spool_locked();
+}
+
+bool define_window(const WindowEdges& window) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  if (!open_spool_locked()) return false;
+  WindowDef definition{};
+  definition.number = window.number;
+  definition.step = window.step;
+  definition.begin = window.begin.value;
+  definition.end = window.end.value;
+  return define(definition);
+}
+
 const Config& config() noexcept { return recorder().config; }
 State state() noexcept { return recorder().state.load(std::memory_order_relaxed); }
 

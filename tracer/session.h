@@ -40,6 +40,12 @@ State state() noexcept;
 // The last orderly moment of the process.
 void finish() noexcept;
 
+// Nothing is recorded between pause() and resume(), but definitions are (window.h).
+void pause() noexcept;
+void resume() noexcept;
+// Opens the spool if it is not yet. False: nothing can be recorded.
+bool open_spool() noexcept;
+
 // ---- hot
 // --------------------------------------------------------------------------------------------------------------
 
@@ -115,6 +121,14 @@ void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept;
 ObjectId define_object(ObjectDef object) noexcept;
 // `bytes` holds detail.length bytes, at most kMaxDetail.
 bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept;
+// Opens the spool if need be; a window is defined again when it closes.
+struct WindowEdges {
+  uint32_t number;
+  uint64_t step;
+  Ticks begin;
+  Ticks end;
+};
+bool define_window(const WindowEdges& window) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 // A fact of any length that is found while events are recorded; cut at kMaxString.
 void define_fact(std::string_view key, std::string_view value) noexcept;

@@ -17,6 +17,7 @@ struct Symbol {
   const char* for_people;
 };
 constexpr Symbol kAddCallback{"_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE", "at::addGlobalCallback"};
+constexpr Symbol kRemoveCallback{"_ZN2at14removeCallbackEm", "at::removeCallback"};
 constexpr Symbol kName{"_ZNK2at14RecordFunction4nameEv", "RecordFunction::name"};
 constexpr Symbol kNumInputs{"_ZNK2at14RecordFunction10num_inputsEv", "RecordFunction::num_inputs"};
 constexpr Symbol kCurrentThread{"_ZN2at14RecordFunction15currentThreadIdEv", "RecordFunction::currentThreadId"};
@@ -108,6 +109,7 @@ bool find(Api& api, const char** why) noexcept {
     return found;
   };
   api.add_callback = reinterpret_cast<uint64_t (*)(Callback)>(find_in(kAddCallback));
+  api.remove_callback = reinterpret_cast<void (*)(uint64_t)>(find_in(kRemoveCallback));
   api.name = reinterpret_cast<const char* (*)(const RecordFunction*)>(find_in(kName));
   api.current_thread = reinterpret_cast<uint64_t (*)()>(find_in(kCurrentThread));
   api.num_inputs = reinterpret_cast<size_t (*)(const RecordFunction*)>(find_in(kNumInputs));

@@ -74,6 +74,7 @@ inline FunctionName read_name(const RecordFunction& function, const Row& row) no
 // torch's functions that are called, all in libtorch_cpu.
 struct Api {
   uint64_t (*add_callback)(Callback) = nullptr;           // at::addGlobalCallback
+  void (*remove_callback)(uint64_t) = nullptr;            // at::removeCallback; nullptr: it is not exported
   const char* (*name)(const RecordFunction*) = nullptr;   // at::RecordFunction::name() const
   uint64_t (*current_thread)() = nullptr;                 // at::RecordFunction::currentThreadId()
   size_t (*num_inputs)(const RecordFunction*) = nullptr;  // at::RecordFunction::num_inputs() const

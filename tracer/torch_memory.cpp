@@ -3,13 +3,12 @@
 #include "tracer/diag.h"
 #include "tracer/python_site.h"
 #include "tracer/session.h"
+#include "tracer/window.h"
 
 namespace torchprof::torch {
-constinit bool detail::g_wants_memory = false;
+constinit std::atomic<bool> detail::g_wants_memory{false};
 
 namespace {
-
-using detail::g_wants_memory;
 
 // The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
 // as much as all the rest.
@@ -54,17 +53,22 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
 }  // namespace
 
 void start_memory() noexcept {
-  g_wants_memory = session::config().memory;
-  session::note_source("memory", g_wants_memory ? SourceState::kOn : SourceState::kOff,
-                       g_wants_memory ? "torch's allocator reports" : "switched off (--memory off)");
+  const bool memory = session::config().memory;
+  switch_memory(window::is_open());
+  session::note_source("memory", memory ? SourceState::kOn : SourceState::kOff,
+                       memory ? "torch's allocator reports" : "switched off (--memory off)");
+}
+
+void switch_memory(bool on) noexcept {
+  detail::g_wants_memory.store(on && session::config().memory, std::memory_order_relaxed);
 }
 
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
-  if (g_wants_memory) put(Kind::Memory, address, bytes, allocated, reserved, device);
+  if (wants_memory()) put(Kind::Memory, address, bytes, allocated, reserved, device);
 }
 
 void record_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
-  if (g_wants_memory) put(Kind::OutOfMemory, nullptr, bytes, allocated, reserved, device);
+  if (wants_memory()) put(Kind::OutOfMemory, nullptr, bytes, allocated, reserved, device);
 }
 
 }  // namespace torchprof::torch

@@ -2,11 +2,13 @@
 //
 // torch calls c10::reportMemoryUsageToProfiler through its PLT; a preloaded library that defines it is called instead
 // (inject/interpose.cpp) and hands the call on, so that the program's own profile_memory sees what it would see. The
-// CPU allocator reports only while c10::memoryProfilingEnabled() says so, and remembers the sizes of what it reported:
-// the answer must not change during the life of the process, or it warns about blocks that it does not know. Any
-// thread, under the allocator's locks: no allocation, no lock, nothing of torch or Python is called.
+// CPU allocator reports only while c10::memoryProfilingEnabled() says so, and remembers the sizes of what it reported;
+// it warns about blocks that it does not know. Where the answer changes with a window, inject/ keeps it from being
+// asked about those. Any thread, under the allocator's locks: no allocation, no lock, nothing of torch or Python is
+// called.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace torchprof::torch {
@@ -16,12 +18,15 @@ struct Device {  // c10::Device
   int8_t index;
 };
 
-// Once, when the session is armed. After that the answer of wants_memory() stands.
+// Once, when the session is armed.
 void start_memory() noexcept;
 namespace detail {
-extern constinit bool g_wants_memory;
+extern constinit std::atomic<bool> g_wants_memory;
 }
-inline bool wants_memory() noexcept { return detail::g_wants_memory; }
+// While a window is open, unless memory is switched off.
+inline bool wants_memory() noexcept { return detail::g_wants_memory.load(std::memory_order_relaxed); }
+
+void switch_memory(bool on) noexcept;
 
 // `bytes` > 0: allocated, < 0: freed. `allocated`, `reserved`: the device's totals as its allocator says.
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;

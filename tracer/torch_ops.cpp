@@ -12,7 +12,9 @@
 #include "tracer/torch_abi.h"
 #include "tracer/torch_check.h"
 #include "tracer/torch_comms.h"
+#include "tracer/torch_memory.h"
 #include "tracer/torch_values.h"
+#include "tracer/window.h"
 
 namespace torchprof::torch {
 namespace {
@@ -218,7 +220,29 @@ void on_end(const RecordFunction& function, void*) {
   }
 }
 
+// Annotations where a window has to see them.
+Context on_annotation_start(const RecordFunction& function) {
+  const Row* row = g_reading.row.load(std::memory_order_relaxed);
+  const char* name = g_api.name(&function);
+  window::annotation_begins(name ? name : "", key_of(function, row));
+  return on_start(function);
+}
+
+void on_annotation_end(const RecordFunction& function, void* context) {
+  on_end(function, context);
+  const char* name = g_api.name(&function);
+  window::annotation_ended(name ? name : "", key_of(function, g_reading.row.load(std::memory_order_relaxed)));
+}
+
+Callback g_callback;    // what is recorded while a window is open, annotations apart where they are seen always
+uint64_t g_handle = 0;  // of it while it is added
+
 void note(SourceState state, const char* text) noexcept { session::note_source("operators", state, text); }
+
+bool add_callback() noexcept {
+  if (g_handle == 0) g_handle = g_api.add_callback(g_callback);
+  return g_handle != 0;
+}
 
 bool choose_inputs() noexcept {
   // They are made from the inputs when the trace is read.
@@ -281,6 +305,19 @@ void note_environment() noexcept {
 
 unsigned version() noexcept { return g_api.version; }
 
+void window_opened() noexcept {
+  switch_memory(true);
+  if (g_callback.start) add_callback();
+}
+
+void window_closed() noexcept {
+  switch_memory(false);
+  // Without at::removeCallback it stays, and does nothing.
+  if (!g_api.remove_callback || g_handle == 0) return;
+  g_api.remove_callback(g_handle);
+  g_handle = 0;
+}
+
 void attach_if_loaded() noexcept {
   if (g_api.add_callback) return;
   const KeepErrno keep;
@@ -297,7 +334,8 @@ void attach_if_loaded() noexcept {
     note(SourceState::kOff, "switched off (--ops off)");
     return;
   }
-  Callback callback{};
+  Callback& callback = g_callback;
+  callback = {};
   callback.start = on_start;
   callback.end = on_end;
   callback.sampling = 1.0;
@@ -309,10 +347,17 @@ void attach_if_loaded() noexcept {
   g_reading.function.store(g_api.row != nullptr, std::memory_order_relaxed);
   g_reading.keywords.store(g_api.row && g_api.row->keywords, std::memory_order_relaxed);
   g_reading.checks_left.store(kChecks, std::memory_order_relaxed);
-  if (g_api.add_callback(callback) == 0) {
-    note(SourceState::kFailed, "at::addGlobalCallback refused");
-    return;
+  window::announce();
+  if (window::sees_annotations()) {
+    Callback annotations = callback;
+    annotations.start = on_annotation_start;
+    annotations.end = on_annotation_end;
+    memset(annotations.scopes, 0, sizeof(annotations.scopes));
+    annotations.scopes[static_cast<size_t>(OpScope::kUserScope)] = true;
+    callback.scopes[static_cast<size_t>(OpScope::kUserScope)] = false;
+    if (g_api.add_callback(annotations) == 0) return note(SourceState::kFailed, "at::addGlobalCallback refused");
   }
+  if (window::is_open() && !add_callback()) return note(SourceState::kFailed, "at::addGlobalCallback refused");
   char how[session::kNoteSize];
   snprintf(how, sizeof(how), "at::RecordFunction, layout of torch %s",
            g_api.row ? g_api.row->name : "unknown: no sequence numbers, no handles, no links from forward to backward");

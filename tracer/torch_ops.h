@@ -8,6 +8,10 @@ namespace torchprof::torch {
 // thread, one at a time.
 void attach_if_loaded() noexcept;
 
+// What runs outside of a window is added or taken away (window.h).
+void window_opened() noexcept;
+void window_closed() noexcept;
+
 // Of the torch that attach_if_loaded() found: major * 100 + minor; 0: none yet, or unknown.
 unsigned version() noexcept;
 

@@ -138,7 +138,8 @@ TEST_CASE("a bad value leaves the configuration as it was and says what is allow
       {{"--format", ""}, "--format: '' is not a format of this version: kineto, table or none"},
       {{"--format", "kineto,"}, "--format: '' is not a format of this version: kineto, table or none"},
       {{"--format", "kinetotable"}, "--format: 'kinetotable' is not a format of this version: kineto, table or none"},
-      {{"--window", "manual"}, "--window: 'manual' is not a window of this version: all"}};
+      {{"--window", "signal=KILL"},
+       "--window: 'signal=KILL' is not a window: signal=USR1, USR2, HUP, WINCH, URG, IO or PWR"}};
   for (const auto& [input, message] : cases) {
     Config config;
     CHECK(refusal(config, input.first, input.second) == message);

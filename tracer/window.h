@@ -1,0 +1,50 @@
+// The window: which part of the run is captured (window_spec.h). Opens and closes all sources of this process at once.
+//
+// Outside of a window nothing is active but what the window needs to see its border: a callback for annotations alone
+// (steps, ranges), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no allocation
+// runs anything of ours.
+//
+// A step ends with the annotation "ProfilerStep#N" where torch.profiler has a schedule, otherwise with an optimizer's
+// step, counted by step_counter.h; without Python two optimizers of one class are told apart by nothing. The n-th
+// window is WindowDef n. What is open on a thread when a window opens is stated at the thread's first event in it.
+//
+// Threads: any. A change takes the GIL where there is an interpreter, then a lock that is never waited for: of two
+// changes at once one is left out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "tracer/config.h"
+
+namespace torchprof::window {
+
+namespace detail {
+extern constinit std::atomic<bool> g_is_open;
+extern constinit bool g_sees_annotations;
+void annotation_begins(const char* name, uint64_t key) noexcept;
+void annotation_ended(const char* name, uint64_t key) noexcept;
+}  // namespace detail
+
+// Once, right after session::arm(). Without a window of its own ("all") it is open for good.
+void start(const Config& config) noexcept;
+// There is something to record in this process: opens its spool, so that the run knows of it.
+void announce() noexcept;
+
+inline bool is_open() noexcept { return detail::g_is_open.load(std::memory_order_relaxed); }
+// Is the whole run: it never changes.
+bool is_whole_run() noexcept;
+// Of the window that is open, or was last; from 1.
+uint32_t number() noexcept;
+
+// Annotations have a callback of their own, which calls these before it records a begin and after it has recorded an
+// end. `key` is unique while the annotation is open. Without the GIL or with it.
+inline bool sees_annotations() noexcept { return detail::g_sees_annotations; }
+inline void annotation_begins(const char* name, uint64_t key) noexcept {
+  if (detail::g_sees_annotations) detail::annotation_begins(name, key);
+}
+inline void annotation_ended(const char* name, uint64_t key) noexcept {
+  if (detail::g_sees_annotations) detail::annotation_ended(name, key);
+}
+
+}  // namespace torchprof::window

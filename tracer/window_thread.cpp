@@ -1,0 +1,183 @@
+#include "tracer/window_thread.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+
+#include "tracer/clock.h"
+#include "tracer/diag.h"
+#include "tracer/session.h"
+
+namespace torchprof::window {
+namespace {
+
+using Kind = WindowSpec::Kind;
+constexpr int kRetryMs = 5;       // somebody else is opening or closing
+constexpr int kPatienceMs = 500;  // for a client's line
+
+struct Shared {
+  const WindowSpec* spec = nullptr;
+  const char* name = "";  // of the window, as the user wrote it
+  const Door* door = nullptr;
+  int64_t start = 0;  // ns, CLOCK_MONOTONIC
+  int wake = -1;      // eventfd: the signal has come
+  int socket = -1;
+};
+Shared g_shared;
+
+uint64_t elapsed() noexcept { return static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) - g_shared.start); }
+
+void on_signal(int) {
+  const KeepErrno keep;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(g_shared.wake, &one, sizeof(one));
+}
+
+// ---- by the clock
+// ------------------------------------------------------------------------------------------------------------
+
+// Milliseconds until there is something to do; -1: never.
+int keep_time() noexcept {
+  const uint64_t now = elapsed();
+  const bool wanted = g_shared.spec->holds(now);
+  if (wanted != g_shared.door->is_open() && !g_shared.door->set(wanted)) return kRetryMs;
+  const uint64_t next = g_shared.spec->next_change(now);
+  if (next == UINT64_MAX) return -1;
+  return static_cast<int>(std::min<uint64_t>((next - now) / 1'000'000 + 1, INT_MAX));
+}
+
+// ---- on command
+// -------------------------------------------------------------------------------------------------------------
+
+int listen_for_commands() noexcept {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%d", getpid());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd, 4) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+bool may_command(int client) noexcept {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == geteuid() || peer.uid == 0;
+}
+
+void obey(const char* command, char* answer, size_t size) noexcept {
+  const bool starts = strcmp(command, "start") == 0, stops = strcmp(command, "stop") == 0;
+  if (!starts && !stops && strcmp(command, "status") != 0) {
+    snprintf(answer, size, "error: start, stop or status");
+    return;
+  }
+  if ((starts || stops) && g_shared.spec->kind != Kind::kManual) {
+    snprintf(answer, size, "error: its window is %s; only `manual` is opened by hand", g_shared.name);
+    return;
+  }
+  for (int tries = 0; (starts || stops) && !g_shared.door->set(starts) && tries < 100; ++tries)
+    poll(nullptr, 0, kRetryMs);
+  if ((starts || stops) && g_shared.door->is_open() != starts) {
+    snprintf(answer, size, "error: nothing can be recorded any more");
+    return;
+  }
+  const size_t used = static_cast<size_t>(snprintf(answer, size, "ok: "));
+  g_shared.door->describe(answer + used, size - used);
+}
+
+void serve(int client) noexcept {
+  char line[64] = "";
+  size_t length = 0;
+  pollfd ready{client, POLLIN, 0};
+  while (!memchr(line, '\n', length) && length + 1 < sizeof(line) && poll(&ready, 1, kPatienceMs) == 1) {
+    const ssize_t n = read(client, line + length, sizeof(line) - 1 - length);
+    if (n <= 0) break;
+    length += static_cast<size_t>(n);
+  }
+  char* end = static_cast<char*>(memchr(line, '\n', length));
+  if (!end) return;
+  *end = 0;
+  char answer[512];
+  obey(line, answer, sizeof(answer) - 1);
+  strcat(answer, "\n");
+  [[maybe_unused]] const ssize_t sent = send(client, answer, strlen(answer), MSG_NOSIGNAL);
+}
+
+// ---- the thread
+// -------------------------------------------------------------------------------------------------------------
+
+void* run(void*) noexcept {
+  for (;;) {
+    const int timeout = g_shared.spec->kind == Kind::kTime ? keep_time() : -1;
+    pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
+    if (poll(ready, 2, timeout) <= 0) continue;
+    uint64_t times = 0;
+    if ((ready[0].revents & POLLIN) && read(g_shared.wake, &times, sizeof(times)) > 0 && times % 2 == 1)
+      while (!g_shared.door->set(!g_shared.door->is_open())) poll(nullptr, 0, kRetryMs);
+    if (!(ready[1].revents & POLLIN)) continue;
+    const int client = accept4(g_shared.socket, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) continue;
+    if (may_command(client)) serve(client);
+    close(client);
+  }
+  return nullptr;
+}
+
+bool start() noexcept {
+  Shared& s = g_shared;
+  s.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  s.socket = listen_for_commands();
+  if (s.socket < 0) session::note_fact("window.commands", "`torchprof ctl` cannot reach this process: no socket");
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  const bool started = s.wake >= 0 && pthread_create(&thread, &attributes, run, nullptr) == 0;
+  if (started) pthread_setname_np(thread, "torchprof");
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+// The parent's descriptors answer for the parent.
+void after_fork_in_child() noexcept {
+  const KeepErrno keep;
+  if (g_shared.wake >= 0) close(g_shared.wake);
+  if (g_shared.socket >= 0) close(g_shared.socket);
+  start();
+}
+
+}  // namespace
+
+bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept {
+  if (g_shared.door) return true;
+  g_shared = {&spec, name, &door, clock::read_ns(CLOCK_MONOTONIC)};
+  if (!start()) return false;
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (spec.kind == Kind::kSignal) {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(spec.signal, &action, nullptr);
+  }
+  return true;
+}
+
+}  // namespace torchprof::window

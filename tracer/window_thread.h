@@ -1,0 +1,25 @@
+// The thread of ours that opens and closes windows by the clock, by a signal or on command, and sleeps otherwise. It
+// blocks every signal and is named "torchprof"; a forked child starts its own.
+//
+// The socket for commands is in the abstract namespace, "torchprof.PID", and answers the program's own user and root
+// alone. One line in, one line out, each ends with a newline:
+//     start | stop     opens or closes the window, where it is `manual`
+//     status
+//     -> "ok: open, window 2" | "ok: closed, 2 windows so far" | "error: ..."
+#pragma once
+
+#include "tracer/window_spec.h"
+
+namespace torchprof::window {
+
+// What the thread may do. Called by it alone.
+struct Door {
+  bool (*set)(bool open) noexcept;  // false: somebody else was at it, ask again
+  bool (*is_open)() noexcept;
+  void (*describe)(char* text, unsigned long size) noexcept;
+};
+
+// Once, for a window of time, signal or manual; `spec` and `door` stay where they are. False: no thread could be had.
+bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
+
+}  // namespace torchprof::window
