@@ -11,7 +11,9 @@
 
 #include "inject/entry.h"
 #include "inject/fast_ranges.h"
+#include "inject/greenlets.h"
 #include "inject/imports.h"
+#include "inject/method_table.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_gc.h"
@@ -54,30 +56,6 @@ Object* init_posix() {
 
 // ---- steps behind built-in functions
 // ---------------------------------------------------------------------------------------
-
-// A step in front of or behind a built-in function or method goes into its method table (PyMethodDef, stable ABI). `F`
-// is the C signature that its flags stand for.
-using NoArgs = Object* (*)(Object* self, Object* none);
-using OneArg = Object* (*)(Object* self, Object* arg);
-using VarArgs = Object* (*)(Object* self, Object* args);
-using Keywords = Object* (*)(Object* self, Object* args, Object* keywords);
-using FastArgs = Object* (*)(Object* self, Object* const* args, python::Size count);
-
-// `owner` is a module or a type. False: what has this name there is not what we know.
-template <class F>
-bool put_behind(Object* owner, const char* name, int flags, F ours, F& theirs) noexcept {
-  const python::Ref function(owner ? api().get_attr(owner, name) : static_cast<Object*>(nullptr));
-  Object* type = function ? python::type_of(function.get()) : nullptr;
-  api().error_clear();
-  MethodDef* definition = type == api().function_type            ? python::function_def(function.get())
-                          : type == api().method_descriptor_type ? python::descriptor_def(function.get())
-                                                                 : nullptr;
-  if (!definition || definition->flags != flags || strcmp(definition->name, name) != 0) return false;
-  if (definition->function == reinterpret_cast<void*>(ours)) return true;
-  theirs = reinterpret_cast<F>(definition->function);
-  definition->function = reinterpret_cast<void*>(ours);
-  return true;
-}
 
 Object* module_named(const char* name) noexcept { return api().dict_get(api().modules(), name); }  // borrowed
 
@@ -202,7 +180,9 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
 // _imp.exec_dynamic(module), _imp.exec_builtin(module): it has its contents now.
 Object* exec_dynamic(Object* self, Object* module) {
   Object* result = g_exec_dynamic(self, module);
-  if (result) look_for_cprofile();
+  if (!result) return result;
+  look_for_cprofile();
+  if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
   return result;
 }
 

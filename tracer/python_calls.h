@@ -24,6 +24,11 @@ void cover_threads() noexcept;
 // The same for the calling thread alone, from an operator's callback: with or without the GIL. A few nanoseconds.
 inline void cover_this_thread() noexcept;
 
+// The calling thread leaves its stack for another one, and has come back to it (greenlets): what is open ends with
+// leave_stack(), and enter_stack() states what the stack holds. With the GIL held; a pending exception is kept.
+void leave_stack() noexcept;
+void enter_stack() noexcept;
+
 namespace detail {
 extern bool g_uses_profile;  // PyEval_SetProfile, not sys.monitoring
 void cover_this_thread() noexcept;

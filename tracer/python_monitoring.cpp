@@ -264,6 +264,8 @@ void switch_monitoring(bool on) noexcept {
   if (!set_events(api().sys_object("monitoring"), g_tool, on ? g_mask : 0)) api().error_clear();
 }
 
+bool is_monitoring() noexcept { return g_tool >= 0; }
+
 void tool_is_wanted(Object* id) noexcept {
   if (g_is_our_call || g_tool < 0 || !id || type_of(id) != api().long_type) return;
   const KeepError keep;

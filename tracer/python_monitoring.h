@@ -11,6 +11,8 @@ namespace torchprof::python {
 void start_monitoring() noexcept;
 // Events on and off (window.h); an id of ours stays ours.
 void switch_monitoring(bool on) noexcept;
+// Calls are seen in this way.
+bool is_monitoring() noexcept;
 
 // The program is about to call a function of sys.monitoring for the tool `id` (any object).
 void tool_is_wanted(Object* id) noexcept;

@@ -227,6 +227,8 @@ void* current_profile() noexcept {
   return g_ours ? read_pointer(api().current_thread(), layout()->profile_function) : nullptr;
 }
 
+bool is_profiled() noexcept { return g_ours && current_profile() == reinterpret_cast<void*>(g_ours); }
+
 void profile_was_set(void* before, const char* by) noexcept {
   if (!g_ours) return;
   ThreadState* state = api().current_thread();

@@ -15,6 +15,8 @@ namespace torchprof::python {
 void start_profile() noexcept;
 // Takes every thread that nobody else profiles, or lets go of all that are ours (window.h).
 void switch_profile(bool on) noexcept;
+// Calls of the calling thread are seen in this way.
+bool is_profiled() noexcept;
 
 // The calling thread's profile function; nullptr: none, or this is not how we see calls.
 void* current_profile() noexcept;

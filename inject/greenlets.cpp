@@ -1,0 +1,90 @@
+#include "inject/greenlets.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "inject/method_table.h"
+#include "tracer/python_calls.h"
+#include "tracer/session.h"
+
+namespace torchprof::inject {
+namespace {
+
+using python::api;
+using python::Object;
+
+Keywords g_switch = nullptr;
+VarArgs g_throw = nullptr;
+Keywords g_api_switch = nullptr;
+using ApiThrow = Object* (*)(Object* self, Object* type, Object* value, Object* traceback);
+ApiThrow g_api_throw = nullptr;
+
+// Around a change to another stack: it comes back when somebody changes to this one.
+class Away {
+ public:
+  Away() noexcept { python::leave_stack(); }
+  ~Away() { python::enter_stack(); }
+  Away(const Away&) = delete;
+  Away& operator=(const Away&) = delete;
+};
+
+Object* switch_to(Object* self, Object* args, Object* keywords) {
+  const Away away;
+  return g_switch(self, args, keywords);
+}
+
+Object* throw_into(Object* self, Object* args) {
+  const Away away;
+  return g_throw(self, args);
+}
+
+Object* api_switch_to(Object* self, Object* args, Object* keywords) {
+  const Away away;
+  return g_api_switch(self, args, keywords);
+}
+
+Object* api_throw_into(Object* self, Object* type, Object* value, Object* traceback) {
+  const Away away;
+  return g_api_throw(self, type, value, traceback);
+}
+
+constexpr char kCapsule[] = "greenlet._C_API";
+constexpr int kApiThrow = 5, kApiSwitch = 6;
+
+template <class F>
+void replace(void*& entry, F ours, F& theirs) noexcept {
+  if (!entry || entry == reinterpret_cast<void*>(ours)) return;
+  theirs = reinterpret_cast<F>(entry);
+  entry = reinterpret_cast<void*>(ours);
+}
+
+}  // namespace
+
+void look_for_greenlets(Object* module) noexcept {
+  using GetPointer = void* (*)(Object*, const char*);
+  const python::Ref name(api().get_attr(module, "__name__"));
+  const char* text = name ? api().utf8(name.get(), nullptr) : nullptr;
+  const bool is_greenlets = text && strcmp(text, "greenlet._greenlet") == 0;
+  api().error_clear();
+  if (g_switch || !is_greenlets) return;
+  const python::Ref capsule(api().get_attr(module, "_C_API"));
+  const auto get_pointer = reinterpret_cast<GetPointer>(dlsym(RTLD_DEFAULT, "PyCapsule_GetPointer"));
+  auto** table = static_cast<void**>(capsule && get_pointer ? get_pointer(capsule.get(), kCapsule) : nullptr);
+  const python::Ref type(table ? api().get_attr(module, "greenlet") : static_cast<Object*>(nullptr));
+  api().error_clear();
+  if (!type) return;
+  const bool good =
+      put_behind(type.get(), "switch", python::kMethVarArgs | python::kMethKeywords, &switch_to, g_switch) &&
+      put_behind(type.get(), "throw", python::kMethVarArgs, &throw_into, g_throw);
+  if (good) {
+    replace(table[kApiSwitch], &api_switch_to, g_api_switch);
+    replace(table[kApiThrow], &api_throw_into, g_api_throw);
+  }
+  session::note_source(
+      "greenlets", good ? SourceState::kOn : SourceState::kFailed,
+      good ? "calls are recorded as those of the stack that runs"
+           : "greenlet.switch is not what this version knows; calls of greenlets stand inside one another");
+}
+
+}  // namespace torchprof::inject

@@ -1,0 +1,36 @@
+// A step in front of or behind a built-in function or method of somebody else's module, by its method table
+// (PyMethodDef, stable ABI): the object stays what it is, and its name, text and signature with it.
+#pragma once
+
+#include <cstring>
+
+#include "tracer/python_abi.h"
+
+namespace torchprof::inject {
+
+// C signatures, by the flags: METH_NOARGS, METH_O, METH_VARARGS, METH_VARARGS | METH_KEYWORDS, METH_FASTCALL.
+using NoArgs = python::Object* (*)(python::Object* self, python::Object* none);
+using OneArg = python::Object* (*)(python::Object* self, python::Object* arg);
+using VarArgs = python::Object* (*)(python::Object* self, python::Object* args);
+using Keywords = python::Object* (*)(python::Object* self, python::Object* args, python::Object* keywords);
+using FastArgs = python::Object* (*)(python::Object* self, python::Object* const* args, python::Size count);
+
+// `ours` takes the place of the function `name` of `owner`, a module or a type, and `theirs` is what it has to call.
+// `F` is the signature that `flags` stand for. With the GIL held. False: what has this name there is not what we know.
+template <class F>
+bool put_behind(python::Object* owner, const char* name, int flags, F ours, F& theirs) noexcept {
+  using python::api;
+  const python::Ref function(owner ? api().get_attr(owner, name) : static_cast<python::Object*>(nullptr));
+  python::Object* type = function ? python::type_of(function.get()) : nullptr;
+  api().error_clear();
+  python::MethodDef* definition = type == api().function_type            ? python::function_def(function.get())
+                                  : type == api().method_descriptor_type ? python::descriptor_def(function.get())
+                                                                         : nullptr;
+  if (!definition || definition->flags != flags || strcmp(definition->name, name) != 0) return false;
+  if (definition->function == reinterpret_cast<void*>(ours)) return true;
+  theirs = reinterpret_cast<F>(definition->function);
+  definition->function = reinterpret_cast<void*>(ours);
+  return true;
+}
+
+}  // namespace torchprof::inject

@@ -1,0 +1,249 @@
+"""Programs that do unusual things with threads, stacks, signals, memory and the interpreter: they run as they do without us, and are traced."""
+import ctypes.util
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def same(run_torchprof, run_bare, program):
+    """same(TEXT, python) runs a program both ways, compares status and output, and gives the run under torchprof back."""
+    def compare(text, python=PYTHON, arguments=(), env=None, stdin=None):
+        command = [python, *arguments, program(textwrap.dedent(text))]
+        bare, run = run_bare(command, env=env, stdin=stdin), run_torchprof(command, env=env, stdin=stdin)
+        assert (run.status, without_addresses(run.stdout)) == (bare.returncode, without_addresses(bare.stdout.decode())), run.stderr
+        assert bare.stdout, bare.stderr
+        return run
+    return compare
+
+
+def without_addresses(text):
+    return re.sub(r"0x[0-9a-f]{8,}", "0x", text)
+
+
+def function_of(name):
+    return name and name.rpartition("): ")[2]
+
+
+def parents_of(trace, function):
+    return {function_of(parent) for name, parent in trace.parents() if function_of(name) == function}
+
+
+# ---- several stacks on one thread -------------------------------------------------------------------------------------------
+
+GREENLETS = """
+    import greenlet
+    def leaf_of_left(): return 1
+    def leaf_of_right(): return 1
+    def left():
+        for n in range(5):
+            leaf_of_left()
+            other.switch()
+    def right():
+        try:
+            while True:
+                leaf_of_right()
+                main.switch()
+        finally:
+            leaf_of_right()
+    def around():
+        one.switch()
+        leaf_of_main()
+    def leaf_of_main(): return 1
+    main = greenlet.getcurrent()
+    one, other = greenlet.greenlet(left), greenlet.greenlet(right)
+    for n in range(4):
+        around()
+    other.throw(greenlet.GreenletExit)
+    print(one.dead, other.dead)
+    """
+
+
+@pytest.mark.parametrize("level", ["functions", "calls"])
+def test_calls_of_a_greenlet_stand_in_its_own_stack(run_torchprof, check_trace, program, level):
+    pytest.importorskip("greenlet", reason="greenlet (Debian: python3-gevent) is not installed for this Python")
+    run = run_torchprof([PYTHON, program(textwrap.dedent(GREENLETS))], options=["--python", level])
+    assert (run.status, run.stdout) == (0, "False True\n"), run.stderr
+    trace = check_trace(run.trace())
+    callers = {leaf: parents_of(trace, "leaf_of_" + leaf) for leaf in ("left", "right", "main")}
+    assert callers == {"left": {"left"}, "right": {"right"}, "main": {"around"}}
+    assert parents_of(trace, "left") == parents_of(trace, "right") == {None}  # no stack begins inside of another
+    assert parents_of(trace, "around") == {"<module>"}
+
+
+def test_gevent_with_everything_patched(same, check_trace):
+    pytest.importorskip("gevent", reason="gevent (Debian: python3-gevent) is not installed for this Python")
+    run = same("""
+        from gevent import monkey
+        monkey.patch_all()
+        import gevent, threading, time
+        def leaf(n): return n
+        def worker(n):
+            for _ in range(10):
+                leaf(n)
+                time.sleep(0.001)
+            return n
+        def in_thread(): print("thread", worker(7))
+        jobs = [gevent.spawn(worker, n) for n in range(5)]
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        gevent.joinall(jobs)
+        thread.join()
+        print([job.value for job in jobs], gevent.getcurrent().dead)
+        """)
+    trace = check_trace(run.trace())
+    assert parents_of(trace, "leaf") == {"worker"}
+    assert sum(function_of(name) == "leaf" for name, _ in trace.parents()) == 60
+    assert parents_of(trace, "in_thread") == {"run"}
+
+
+def test_subinterpreters_run_and_the_main_one_is_traced(same, python, check_trace):
+    run = same("""
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        import os
+        def before(): pass
+        def after(): pass
+        before()
+        text = "import os\\ndef inside(n): return n and inside(n - 1)\\ninside(50)\\nos.write(1, b'sub ')"
+        for _ in range(3):
+            one = interpreters.create()
+            interpreters.run_string(one, text)
+            interpreters.destroy(one)
+        after()
+        os.write(1, b"main")
+        """, python=python.path)
+    names = {function_of(name) for name in check_trace(run.trace()).names("python_function")}
+    assert {"before", "after"} <= names and "inside" not in names  # README, Limits
+
+
+def test_threads_tasks_and_executors_of_asyncio(same, python, check_trace):
+    run = same("""
+        import asyncio, concurrent.futures, signal, os
+        def blocking(n): return n
+        async def task(n):
+            await asyncio.sleep(0.001)
+            return await asyncio.get_running_loop().run_in_executor(None, blocking, n)
+        async def main():
+            loop = asyncio.get_running_loop()
+            woken = asyncio.Event()
+            loop.add_signal_handler(signal.SIGUSR1, woken.set)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            await woken.wait()
+            child = await asyncio.create_subprocess_exec("echo", "child", stdout=asyncio.subprocess.PIPE)
+            print((await child.communicate())[0], await asyncio.gather(*map(task, range(20))))
+            try:
+                await asyncio.wait_for(asyncio.sleep(10), 0.01)
+            except asyncio.TimeoutError:
+                print("timeout")
+        asyncio.run(main())
+        """, python=python.path)
+    names = check_trace(run.trace()).names("python_function")
+    assert sum(n for name, n in names.items() if function_of(name) == "blocking") == 20
+
+
+# ---- signals ----------------------------------------------------------------------------------------------------------------
+
+def test_a_timer_that_profiles_the_program_and_signal_masks_are_its_own(same, python, check_trace):
+    run = same("""
+        import signal, threading, time
+        ticks = 0
+        def on_tick(number, frame):
+            global ticks
+            ticks += 1
+        def work(): return sum(range(100))
+        signal.signal(signal.SIGPROF, on_tick)
+        signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            work()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGPROF])
+        def in_thread(): print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        thread.join()
+        print(ticks > 10, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), signal.getsignal(signal.SIGPROF) is on_tick)
+        """, python=python.path)
+    trace = check_trace(run.trace())
+    ticks = [name for name in trace.names("python_function").elements() if function_of(name) == "on_tick"]
+    assert len(ticks) > 10
+
+
+FAULTS = {"a crash": "faulthandler._sigsegv()", "a timeout": "faulthandler.dump_traceback_later(0.2, exit=True); time.sleep(10)",
+          "on request": "faulthandler.register(signal.SIGUSR2, chain=False); os.kill(os.getpid(), signal.SIGUSR2)"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faulthandler_shows_the_stack_that_it_shows_without_us(same, python, check_trace, fault):
+    text = "import faulthandler, os, signal, time\nfaulthandler.enable(sys.stdout)\ndef in_fault():\n    %s\ndef outer():\n    in_fault()\nouter()\n"
+    run = same("import sys\n" + (text % FAULTS[fault]).replace("register(signal.SIGUSR2,", "register(signal.SIGUSR2, sys.stdout,")
+               .replace("(0.2,", "(0.2, file=sys.stdout,"), python=python.path, env={"PYTHONUNBUFFERED": "1"})
+    assert "in in_fault" in run.stdout
+    assert parents_of(check_trace(run.trace()), "in_fault") == {"outer"}
+
+
+# ---- the interpreter, and what runs programs --------------------------------------------------------------------------------
+
+def test_import_time_is_said_of_the_same_modules(run_torchprof, run_bare, python, program):
+    command = [python.path, "-X", "importtime", program("import json\nprint(json.dumps(1))\n")]
+    run, bare = run_torchprof(command, options=["-q"]), run_bare(command)
+    ours, theirs = ([line.rpartition("|")[2] for line in text.splitlines()] for text in (run.stderr, bare.stderr.decode()))
+    assert run.status == bare.returncode == 0 and len(theirs) > 20
+    assert ours == theirs or [name for name in ours if name.strip() != "gc"] == theirs  # README, Limits
+
+
+def test_pythonhome_is_the_programs(same, python):
+    prefix = subprocess.run([python.path, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True).stdout.strip()
+    same("import sys\nprint(sys.prefix, sys.path[1:], sys.flags)\n", python=python.path, env={"PYTHONHOME": prefix})
+
+
+def test_pdb_stops_where_it_is_told_and_we_see_the_rest(same, python, check_trace):
+    run = same("""
+        def leaf(n): return n
+        def work():
+            for n in range(3):
+                leaf(n)
+        work()
+        print("done")
+        """, python=python.path, arguments=["-m", "pdb"], stdin=b"break 5\ncontinue\nwhere\nnext\nstep\np n\nclear 1\ncontinue\nquit\n")
+    assert "done" in run.stdout
+    assert parents_of(check_trace(run.trace()), "leaf") == {"work"}
+
+
+def test_pytest_with_xdist_passes_on_every_worker(run_torchprof, run_bare, check_trace, program, tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist (Debian: python3-pytest-xdist) is not installed for this Python")
+    program("import pytest\n@pytest.mark.parametrize('n', range(20))\ndef test_of_mine(n): assert n != 7\n", "test_mine.py")
+    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--tb=no", "test_mine.py"]
+    run = run_torchprof(command, cwd=tmp_path)
+    assert run.status == run_bare(command).returncode == 1 and "1 failed, 19 passed" in run.stdout, run.stdout + run.stderr
+    found = [sum(function_of(name) == "test_of_mine" for name in check_trace(t).names("python_function").elements()) for t in run.traces()]
+    assert sum(found) == 20 and sum(map(bool, found)) == 2  # none in the process that hands them out
+
+
+# ---- other libraries that are preloaded -------------------------------------------------------------------------------------
+
+def test_jemalloc_serves_the_program_and_we_record_it(same, torch_python, check_trace):
+    if not ctypes.util.find_library("jemalloc"):
+        pytest.skip("jemalloc (Debian: libjemalloc2) is not installed")
+    run = same("""
+        import ctypes, threading, torch
+        def work():
+            for n in range(50):
+                torch.ones(100 + n).add(1)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        print("jemalloc" in open("/proc/self/maps").read(), hasattr(ctypes.CDLL(None), "mallctl"))
+        """, python=torch_python, env={"LD_PRELOAD": "libjemalloc.so.2"})
+    assert run.stdout == "True True\n"
+    trace = check_trace(run.trace())
+    assert trace.names("cpu_op")["aten::add"] == 200
+    assert sum(e["name"] == "[memory]" for e in trace.events) > 400
