@@ -88,7 +88,8 @@ Preload look_at_program(int file, const char* path) noexcept {
   const Barrier barrier = barrier_of(file, path);
   if (barrier != Barrier::kNone) note_untraced(path, barrier);
   // The children of what cannot be reached may be reachable.
-  return barrier == Barrier::kMusl ? Preload::kTakeOut : Preload::kPutBack;
+  if (barrier == Barrier::kMusl) return Preload::kTakeOut;
+  return barrier == Barrier::kNone && needs_asan(file) ? Preload::kPutBackWithAsan : Preload::kPutBack;
 }
 
 // `file`, or the program that runs it if it is a script.

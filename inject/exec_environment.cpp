@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "tracer/program_file.h"
+
 namespace torchprof::inject {
 namespace {
 
@@ -49,6 +51,13 @@ bool has_library(std::string_view list) noexcept {
 std::string_view preload_of(char* const* environment) noexcept {
   const char* entry = find(environment, kPreload);
   return entry ? entry + kPreload.size() + 1 : std::string_view{};
+}
+
+// Of the variable for AddressSanitizer; nullptr: it says already what it has to.
+const char* asan_options_to_extend(char* const* environment) noexcept {
+  const char* entry = find(environment, kAsanOptions);
+  const char* value = entry ? entry + sizeof(kAsanOptions) : "";
+  return strstr(value, kAsanOption) ? nullptr : value;
 }
 
 bool is_disabled(char* const* environment) noexcept {
@@ -112,26 +121,36 @@ size_t room_for(char* const* environment, Preload preload) noexcept {
     if (!has_library(list)) return 0;
   } else {
     if (geteuid() != saved.user || is_disabled(environment)) return 0;
-    if (has_library(list) && find(environment, kOutput)) return 0;
+    const bool is_told = preload == Preload::kPutBack || !asan_options_to_extend(environment);
+    if (is_told && has_library(list) && find(environment, kOutput)) return 0;
   }
-  return (length_of(environment) + saved.count + 2) * sizeof(char*) + kPreload.size() + list.size() +
-         saved.library.size() + 3;
+  size_t asan = 0;
+  if (const char* old = preload == Preload::kPutBackWithAsan ? asan_options_to_extend(environment) : nullptr)
+    asan = sizeof(kAsanOptions) + strlen(old) + 1 + sizeof(kAsanOption);
+  return (length_of(environment) + saved.count + 3) * sizeof(char*) + kPreload.size() + list.size() +
+         saved.library.size() + 3 + asan;
 }
 
 char** with_library(char* const* environment, Preload preload, void* room) noexcept {
   const Saved& saved = g_saved;
-  const size_t most = length_of(environment) + saved.count + 2;
+  const size_t most = length_of(environment) + saved.count + 3;
   char** out = static_cast<char**>(room);
   char* text = reinterpret_cast<char*>(out + most);
   size_t n = 0;
+  const char* asan = preload == Preload::kPutBackWithAsan ? asan_options_to_extend(environment) : nullptr;
   for (char* const* entry = environment; entry && *entry; ++entry)
-    if (name_of(*entry) != kPreload) out[n++] = *entry;
+    if (name_of(*entry) != kPreload && !(asan && name_of(*entry) == kAsanOptions)) out[n++] = *entry;
   // The program's own entries first, ours last, as the launcher does it.
-  char* const line = text;
   const auto put = [&text](std::string_view piece) {
     memcpy(text, piece.data(), piece.size());
     text += piece.size();
   };
+  if (asan) {
+    out[n++] = text;
+    for (const char* piece : {kAsanOptions, "=", asan, *asan ? ":" : "", kAsanOption}) put(piece);
+    *text++ = 0;
+  }
+  char* const line = text;
   put(kPreload);
   const char* separator = "=";
   std::string_view list = preload_of(environment);
@@ -141,7 +160,7 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
     put(entry);
     separator = ":";
   }
-  if (preload == Preload::kPutBack) {
+  if (preload != Preload::kTakeOut) {
     put(separator);
     put(saved.library);
     // With a run directory of its own the child has been given settings of its own.

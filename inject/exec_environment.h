@@ -22,12 +22,16 @@ bool keeps_environment() noexcept;
 // "RUN/NAME"; false where the run directory's name is not known here (it has placeholders).
 bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept;
 
-enum class Preload { kPutBack, kTakeOut };
+enum class Preload {
+  kPutBack,
+  kPutBackWithAsan,  // for a program that has to be told to bear us: program_file.h, needs_asan()
+  kTakeOut,
+};
 
 // Bytes that with_library() needs for `environment`; 0: it is fine as it is.
 size_t room_for(char* const* environment, Preload preload) noexcept;
 
-// Writes the new environment into `room`; its strings are those of `environment`, saved ones, and at most one in
+// Writes the new environment into `room`; its strings are those of `environment`, saved ones, and at most two in
 // `room`.
 char** with_library(char* const* environment, Preload preload, void* room) noexcept;
 

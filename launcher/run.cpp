@@ -10,6 +10,7 @@
 #include "launcher/subcommands.h"
 #include "launcher/target.h"
 #include "launcher/write_run.h"
+#include "tracer/program_file.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -28,10 +29,14 @@ int print_variables(const std::vector<std::string>& variables) {
   return 0;
 }
 
-void look_before(const std::string& command, const std::string& path_list) {
-  const Target target = look_at(command, path_list);
+// What the command itself needs besides, "NAME=VALUE". Says what stands in the way; throws Error if it would not start.
+std::vector<std::string> look_before(const std::string& command, const std::vector<std::string>& environment) {
+  const Target target = look_at(command, value_in(environment, "PATH"));
   if (!target.refusal.empty()) throw Error(target.refusal);
   if (!target.warning.empty()) say(target.warning);
+  const std::string options = value_in(environment, kAsanOptions);
+  if (!target.needs_asan || options.find(kAsanOption) != std::string::npos) return {};
+  return {std::string(kAsanOptions) + '=' + options + (options.empty() ? "" : ":") + kAsanOption};
 }
 
 // The environment already sends captures somewhere: a torchprof run around this one, or `run --dry-run`. They are
@@ -104,8 +109,8 @@ int run(const Arguments& arguments) {
   const fs::path output = output_path(options.config);
   const std::vector<std::string> set = variables(before, library, options.config, output);
   if (options.dry_run) return print_variables(set);
-  look_before(options.command.front(), value_in(before, "PATH"));
-  const std::vector<std::string> environment = with_variables(before, set);
+  const std::vector<std::string> needed = look_before(options.command.front(), before);
+  const std::vector<std::string> environment = with_variables(with_variables(before, set), needed);
   if (disabled_by_environment()) {
     say("TORCHPROF_DISABLE is set: nothing is captured");
     become(options.command, before);

@@ -68,7 +68,9 @@ Target look_at(const std::string& command, const std::string& path_list) {
     target.program = next;
   }
   if (target.program.empty()) return target;
-  const Barrier barrier = barrier_of(File(target.program).descriptor(), target.program.c_str());
+  const File file(target.program);
+  const Barrier barrier = barrier_of(file.descriptor(), target.program.c_str());
+  target.needs_asan = needs_asan(file.descriptor());
   const std::string what = target.program.string() + ": " + text_of(barrier);
   if (barrier == Barrier::kMusl)
     target.refusal = what;

@@ -33,18 +33,62 @@ bool changes_rights(int file) noexcept {
   return getuid() != 0 && fgetxattr(file, "security.capability", nullptr, 0) > 0;
 }
 
+struct Segments {
+  size_t count = 0;
+  Elf64_Phdr all[kMostSegments];
+
+  bool read(int file, const Elf64_Ehdr& header) noexcept {
+    count = header.e_phnum < kMostSegments ? header.e_phnum : kMostSegments;
+    if (!read_at(file, header.e_phoff, all, count * sizeof(Elf64_Phdr))) count = 0;
+    return count > 0;
+  }
+  const Elf64_Phdr* first(uint32_t type) const noexcept {
+    for (size_t i = 0; i < count; ++i)
+      if (all[i].p_type == type) return &all[i];
+    return nullptr;
+  }
+  // Where in the file the byte at `address` of the loaded program is; 0: nowhere.
+  uint64_t offset_of(uint64_t address) const noexcept {
+    for (size_t i = 0; i < count; ++i) {
+      const Elf64_Phdr& s = all[i];
+      if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz)
+        return s.p_offset + (address - s.p_vaddr);
+    }
+    return 0;
+  }
+};
+
 // The dynamic linker that the file asks for; false: none.
 bool linker_of(int file, const Elf64_Ehdr& header, char (&out)[256]) noexcept {
-  Elf64_Phdr segments[kMostSegments];
-  const size_t count = header.e_phnum < kMostSegments ? header.e_phnum : kMostSegments;
-  if (!read_at(file, header.e_phoff, segments, count * sizeof(Elf64_Phdr))) return false;
-  for (size_t i = 0; i < count; ++i) {
-    if (segments[i].p_type != PT_INTERP) continue;
-    const size_t size = segments[i].p_filesz < sizeof(out) ? segments[i].p_filesz : sizeof(out) - 1;
-    out[size] = 0;
-    return read_at(file, segments[i].p_offset, out, size);
+  Segments segments;
+  const Elf64_Phdr* linker = segments.read(file, header) ? segments.first(PT_INTERP) : nullptr;
+  if (!linker) return false;
+  const size_t size = linker->p_filesz < sizeof(out) ? linker->p_filesz : sizeof(out) - 1;
+  out[size] = 0;
+  return read_at(file, linker->p_offset, out, size);
+}
+
+// The beginning of the name of the first library that the file needs; empty: none.
+void first_needed(int file, const Elf64_Ehdr& header, char (&out)[32]) noexcept {
+  Segments segments;
+  const Elf64_Phdr* dynamic = segments.read(file, header) ? segments.first(PT_DYNAMIC) : nullptr;
+  if (!dynamic) return;
+  Elf64_Dyn entries[64];
+  const size_t bytes = dynamic->p_filesz < sizeof(entries) ? dynamic->p_filesz : sizeof(entries);
+  if (!read_at(file, dynamic->p_offset, entries, bytes)) return;
+  bool has_name = false;
+  uint64_t name = 0, strings = 0;
+  for (size_t i = 0; i < bytes / sizeof(Elf64_Dyn) && entries[i].d_tag != DT_NULL; ++i) {
+    if (entries[i].d_tag == DT_NEEDED && !has_name) {
+      has_name = true;
+      name = entries[i].d_un.d_val;
+    }
+    if (entries[i].d_tag == DT_STRTAB) strings = segments.offset_of(entries[i].d_un.d_ptr);
   }
-  return false;
+  if (has_name && strings && read_at(file, strings + name, out, sizeof(out) - 1))
+    out[sizeof(out) - 1] = 0;
+  else
+    out[0] = 0;
 }
 
 Barrier barrier_of_elf(int file, const char* path) noexcept {
@@ -89,6 +133,17 @@ Barrier barrier_of(int file, const char* path) noexcept {
   const Barrier barrier = barrier_of_elf(file, path);
   errno = saved;
   return barrier;
+}
+
+bool needs_asan(int file) noexcept {
+  const int saved = errno;
+  Elf64_Ehdr header;
+  char name[32] = "";
+  if (file >= 0 && read_at(file, 0, &header, sizeof(header)) && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+      header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_phentsize == sizeof(Elf64_Phdr))
+    first_needed(file, header, name);
+  errno = saved;
+  return strncmp(name, "libasan.so", 10) == 0 || strncmp(name, "libclang_rt.asan", 16) == 0;
 }
 
 bool script_line_of(int file, char (&out)[kScriptLine]) noexcept {

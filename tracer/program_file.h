@@ -22,6 +22,14 @@ const char* text_of(Barrier barrier) noexcept;
 // `file`: open for reading, -1 if it is not; `path`: its name, for what ld.so is by itself.
 Barrier barrier_of(int file, const char* path) noexcept;
 
+// Its runtime of AddressSanitizer is a library, which ends the program where another one was preloaded before it. With
+// kAsanOption in kAsanOptions it does not: we stand in front of nothing that it wants to catch.
+// Source: sanitizer_common/asan_flags.inc of LLVM, verify_asan_link_order; libasan.so.N (gcc) or libclang_rt.asan*.so
+// has to be the first that the program needs.
+bool needs_asan(int file) noexcept;
+inline constexpr char kAsanOptions[] = "ASAN_OPTIONS";
+inline constexpr char kAsanOption[] = "verify_asan_link_order=0";
+
 // What a script's first line says after "#!": the interpreter, its argument. As much of it as Linux reads. False:
 // `file` is no script.
 inline constexpr size_t kScriptLine = 256;

@@ -247,3 +247,33 @@ def test_jemalloc_serves_the_program_and_we_record_it(same, torch_python, check_
     trace = check_trace(run.trace())
     assert trace.names("cpu_op")["aten::add"] == 200
     assert sum(e["name"] == "[memory]" for e in trace.events) > 400
+
+
+SANITIZED = """
+    #include <stdio.h>
+    #include <stdlib.h>
+    int main(void) {
+      char* p = malloc(10);
+      puts(getenv("ASAN_OPTIONS") ? getenv("ASAN_OPTIONS") : "fine");
+      free(p);
+      return 3;
+    }
+    """
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "undefined", "thread"])
+def test_a_program_under_a_sanitizer_runs_as_it_does_alone(run_torchprof, run_bare, program, tmp_path, sanitizer):
+    subprocess.run(["gcc", "-fsanitize=" + sanitizer, "-o", tmp_path / "x", program(SANITIZED, "x.c")], check=True)
+    script = program("import subprocess, sys\nsys.exit(subprocess.run(['./x'], env={'A': '1'}).returncode)\n")
+    for command in ([tmp_path / "x"], ["sh", "-c", "./x; exit $?"], [PYTHON, script]):
+        run, bare = run_torchprof(command, cwd=tmp_path), run_bare(command)
+        told = b"verify_asan_link_order=0\n" if sanitizer == "address" else b"fine\n"
+        assert (bare.returncode, bare.stdout) == (3, b"fine\n")
+        assert (run.status, run.stdout_bytes) == (3, told), run.stderr
+
+
+def test_address_sanitizer_finds_what_it_finds_without_us(run_torchprof, program, tmp_path):
+    source = program('#include <stdlib.h>\nint main(int n, char** v) { char* p = malloc(10); return p[9 + n]; }\n', "x.c")
+    subprocess.run(["gcc", "-fsanitize=address", "-o", tmp_path / "x", source], check=True)
+    run = run_torchprof([tmp_path / "x"], env={"ASAN_OPTIONS": "exitcode=42"})
+    assert run.status == 42 and "heap-buffer-overflow" in run.stderr

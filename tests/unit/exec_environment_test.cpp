@@ -86,3 +86,14 @@ TEST_CASE("a file of the run is known by the directory that the process was star
   REQUIRE(file_of_run("spool/untraced", name));
   CHECK(std::string(name) == "/runs/a%b/spool/untraced");
 }
+
+TEST_CASE("a program with AddressSanitizer is told to bear a library before its own") {
+  const auto asan = Preload::kPutBackWithAsan;
+  CHECK(child_of({"ASAN_OPTIONS=a=1", "LD_PRELOAD=/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/b"}, asan) ==
+        Strings{"ASAN_OPTIONS=a=1:verify_asan_link_order=0", "LD_PRELOAD=/opt/lib/libtorchprof.so",
+                "TORCHPROF_OUTPUT=/b"});
+  CHECK(child_of({}, asan).front() == "ASAN_OPTIONS=verify_asan_link_order=0");
+  const Strings told = {"ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=/opt/lib/libtorchprof.so",
+                        "TORCHPROF_OUTPUT=/b"};
+  CHECK(child_of(told, asan) == told);
+}
