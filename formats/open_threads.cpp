@@ -28,6 +28,9 @@ NameId name_of(const Process& process, Names& names, const OpenSpans::Span& span
 
 std::vector<OpenThread> open_threads(const Process& process) {
   std::vector<OpenThread> out;
+  if (!process.windows.empty() && process.windows.back().closed) return out;
+  // What was open in an earlier window has ended since.
+  const UnixNs since = process.windows.empty() ? process.start : process.windows.back().begin;
   Names names(process);
   const auto open = std::make_unique<OpenSpans>();
   for (const Track& track : process.tracks) {
@@ -46,6 +49,7 @@ std::vector<OpenThread> open_threads(const Process& process) {
     thread.deeper = open->deeper();
     thread.last = process.clock.to_unix(open->last());
     for (const OpenSpans::Span& span : open->spans()) {
+      if (process.clock.to_unix(span.begin) < since) continue;
       std::string text = printable(names.text(name_of(process, names, span)));
       if (const std::string_view path = process.path(span.object); !path.empty())
         text.append(" (").append(printable(path)).append(")");

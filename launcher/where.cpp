@@ -57,6 +57,9 @@ std::string title_of(const Info& process) {
 // A process as run.json has it, with what add_open() says.
 void print(const Info& process) {
   printf("%s\n", title_of(process).c_str());
+  const Info windows = process.value("windows", Info());
+  if (windows.is_array() && (windows.empty() || windows.back().value("closed", false)))
+    printf("  outside of its window (%s)\n", process["metadata"].value("window", "").c_str());
   for (const Info& thread : process.value("open", Info::array())) {
     printf("  thread %u (%s), last event %s %s\n", thread.value("tid", 0u), thread.value("name", "").c_str(),
            seconds_text(thread.value("last", 0.0)).c_str(), process.value("running", false) ? "ago" : "before the end");

@@ -197,6 +197,7 @@ def test_commands_open_and_close_the_window_of_every_thread(python, work, torchp
     assert [a.stdout for a in answers] == [prefix + text + "\n" for text in (
         "closed, 0 windows so far", "open, window 1", "open, window 1", "open, window 1", "closed, 1 window so far", "closed, 1 window so far",
         "open, window 2", "closed, 2 windows so far")]
+    assert "\n  outside of its window (manual)\n" in torchprof("where", running.pid).stdout
     assert torchprof("ctl", running.directory, "status").stdout == prefix + "closed, 2 windows so far\n"
     trace = check_trace(running.end())
     chains = {(child.rpartition(": ")[2], parent and parent.rpartition(": ")[2]) for child, parent in trace.parents()}
@@ -207,6 +208,15 @@ def test_commands_open_and_close_the_window_of_every_thread(python, work, torchp
     times = leaves(trace)
     gaps = [(b - a) / 1e6 for a, b in zip(times, times[1:]) if b - a > 0.1e6]
     assert len(gaps) == 1
+
+
+def test_where_shows_what_is_open_in_the_window(python, work, torchprof):
+    running = work(python, "manual")
+    for command in ("start", "stop", "start"):
+        torchprof("ctl", running.pid, command)
+        time.sleep(0.1)
+    shown = [line.split()[-1] for line in torchprof("where", running.pid).stdout.splitlines() if "program.py" in line]
+    assert shown[1:4] == ["<module>", "main", "loop"]
 
 
 def test_a_signal_opens_the_window_and_the_next_closes_it(python, work, check_trace):
