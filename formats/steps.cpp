@@ -6,7 +6,7 @@
 namespace torchprof::formats {
 
 void StepTimes::add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
-  marks_.push_back({begin, end, number});
+  marks_.push_back({begin, end, number, ended_by.empty()});
   if (ended_by_.empty()) ended_by_ = ended_by;
 }
 
@@ -40,10 +40,12 @@ Steps StepTimes::finish(bool last_is_rest, const Text& text) {
   if (marks_.empty()) return from_ends(text);
   Steps steps;
   std::ranges::stable_sort(marks_, {}, &Mark::begin);
+  const bool rests_are_said = std::ranges::any_of(marks_, &Mark::is_rest);
   for (size_t i = 0; i < marks_.size(); ++i) {
+    if (marks_[i].is_rest) continue;
     // A number that goes down is another torch.profiler, which began anew. 1.13 gives the first number twice.
     const bool follows = i + 1 < marks_.size() && marks_[i + 1].number >= marks_[i].number;
-    if (last_is_rest && !follows && marks_.size() > 1) continue;
+    if (last_is_rest && !rests_are_said && !follows && marks_.size() > 1) continue;
     ++steps.count;
     steps.ns.push_back(marks_[i].end - marks_[i].begin);
     if (follows && marks_[i + 1].number > marks_[i].number + 1) ++steps.jumps;

@@ -29,7 +29,7 @@ struct Steps {
 
 class StepTimes {
  public:
-  // Marks, in any order.
+  // Marks, in any order. `ended_by` is empty for what came after a last step: of the run, or of a window.
   void add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by);
   // Where there are no marks, as in a file of torch.profiler's without a schedule: ends of optimizers' steps. Those
   // that Python shows go before those of annotations, which do not tell two optimizers of one class apart.
@@ -49,6 +49,7 @@ class StepTimes {
     int64_t begin;
     int64_t end;
     uint64_t number;
+    bool is_rest;
   };
   Steps from_ends(const Text& text);
 

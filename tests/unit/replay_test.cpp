@@ -491,3 +491,56 @@ TEST_CASE("a track whose first chunks are gone begins when its open spans began"
   b.at(60).op_end(5).at(70).end(f);
   CHECK(replayed(b) == "\n7 20-60 epoch\n7 10-70 test.py(1): f\n");
 }
+
+TEST_CASE("what is open when a window closes ends there, what comes between windows is ignored") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.window(1, 0, 100);
+  b.window(1, 0, 100, 200);
+  b.window(2, 0, 300);
+  b.window(2, 0, 300, 400);
+  b.at(110).frame(f).at(120).begin(g).at(130).op(1, "aten::add").at(205).op_end(1).end(g).at(210).begin(g);
+  b.at(310).sync().frame(f).at(320).op(2, "aten::mul").at(330).op_end(2).at(390).begin(g).at(410).end(g);
+  b.clean_exit(1000);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 130-200 aten::add unfinished
+100 120-200 test.py(1): g unfinished
+100 110-200 test.py(1): f unfinished preexisting
+100 320-330 aten::mul
+100 390-400 test.py(1): g unfinished
+100 310-400 test.py(1): f unfinished preexisting
+)");
+  CHECK(r.stats.unfinished == 0);
+  CHECK(r.stats.unmatched_ends == 0);
+}
+
+TEST_CASE("a window that was never closed lasts to the end, and what is open then is counted") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.window(1, 7, 100);
+  b.at(50).begin(f).at(110).begin(f);
+  b.clean_exit(500);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 110-500 test.py(1): f unfinished
+)");
+  CHECK(r.stats.unfinished == 1);
+}
+
+TEST_CASE("windows that overlap, end before they begin or lie outside of the process are put right") {
+  std::mt19937_64 random(3);
+  for (int variant = 0; variant < 200; ++variant) {
+    SpoolBuilder b;
+    b.thread(100);
+    const FunctionId f = b.function("f");
+    for (uint32_t number = 1; number < 5; ++number) b.window(number, random() % 9, random() % 2000, random() % 2000);
+    for (uint64_t t = 0; t < 1000; t += 50) b.at(t).begin(f).at(t + 20).op(t + 1, "aten::add").at(t + 30).op_end(t + 1);
+    b.clean_exit(1000);
+    const Replayed r(b);
+    check_nesting(r);
+    for (const Slice& s : r.sink.slices) CHECK(s.end.value <= test::kStartNs + 1000);
+  }
+}

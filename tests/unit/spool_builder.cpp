@@ -184,6 +184,11 @@ void SpoolBuilder::source(std::string_view name, SourceState state, std::string_
   define(SourceDef{.header = {}, .source = string(name), .detail = string(detail), .state = state, .pad = {}});
 }
 
+void SpoolBuilder::window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end) {
+  define(WindowDef{
+      .header = {}, .number = number, .pad = 0, .step = step, .begin = ticks(begin), .end = end == 0 ? 0 : ticks(end)});
+}
+
 SpoolBuilder& SpoolBuilder::on(TrackId track) {
   track_ = track;
   return *this;

@@ -46,6 +46,9 @@ class SpoolBuilder {
   void meta(std::string_view key, std::string_view value);
   void source(std::string_view name, SourceState state, std::string_view detail);
 
+  // Window `number` again when it closes; times in ns, 0: it is open.
+  void window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end = 0);
+
   // Events of the thread that on() named last, at the time that at() named last.
   SpoolBuilder& on(TrackId track);
   SpoolBuilder& at(uint64_t ns);

@@ -224,6 +224,34 @@ TEST_CASE("torch.profiler's step ends steps where it annotates none") {
 )");
 }
 
+TEST_CASE("steps count on from the number with which a window opens") {
+  SpoolBuilder b;
+  b.thread(100);
+  b.window(1, 10, 5'000);
+  b.window(1, 10, 5'000, 33'000);
+  b.window(2, 20, 40'000);
+  b.window(2, 20, 40'000, 63'000);
+  for (uint64_t t = 10'000; t <= 60'000; t += 10'000) {
+    b.at(t).op(t, "aten::linear", {.sequence = 1}).at(t + 1000).op_end(t);
+    b.at(t + 2000).annotation(t + 1, "Optimizer.step#SGD.step").at(t + 2900).op_end(t + 1);
+  }
+  b.clean_exit(90'000);
+  CHECK(marks(b) == R"(
+10 10-12 Optimizer.step#SGD.step
+11 12-22 Optimizer.step#SGD.step
+12 22-32 Optimizer.step#SGD.step
+13 32-33 rest
+20 40-42 Optimizer.step#SGD.step
+21 42-52 Optimizer.step#SGD.step
+22 52-62 Optimizer.step#SGD.step
+23 62-63 rest
+)");
+  const test::LoadedTrace trace(b);
+  const Steps steps = statistics_of(trace->processes.at(0)).steps;
+  CHECK(steps.count == 6);
+  CHECK(steps.jumps == 0);
+}
+
 TEST_CASE("numbers of marks") {
   CHECK(step_number("ProfilerStep#12") == 12);
   CHECK(step_number("ProfilerStep#") == std::nullopt);
