@@ -22,8 +22,8 @@ struct OpenThread {
   UnixNs last;                  // its last record
 };
 
-// The threads that have not ended, in the order in which they were first seen; none where the window is closed. One pass
-// over the events; the spool may still be written to.
+// The threads that have not ended, in the order in which they were first seen; none where the window is closed. One
+// pass over the events; the spool may still be written to.
 std::vector<OpenThread> open_threads(const Process& process);
 
 }  // namespace torchprof::formats
