@@ -24,7 +24,13 @@ Output::Output(const std::filesystem::path& file) : file_(file), temporary_(file
   if (!std::filesystem::exists(file, ignored) || std::filesystem::is_regular_file(file, ignored)) temporary_ += ".tmp";
   at_ = buffer_.data();
   end_ = at_ + buffer_.size();
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // A temporary name is ours: what lies there is left over, and is never written through.
+  int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  if (temporary_ != file_) {
+    ::unlink(temporary_.c_str());
+    flags |= O_EXCL | O_NOFOLLOW;
+  }
+  fd_ = ::open(temporary_.c_str(), flags, 0666);
   if (fd_ < 0) fail("cannot create", errno);
   if (file.extension() != ".gz") return;
   compressed_.resize(kBufferSize);

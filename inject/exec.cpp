@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +82,9 @@ void note_untraced(const char* path, Barrier barrier) noexcept {
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || status.st_size > kMostNotes) return;
   const int n = snprintf(line, sizeof(line), "%d %s: %s\n", static_cast<int>(getpid()), path, text_of(barrier));
   if (n <= 0 || static_cast<size_t>(n) >= sizeof(line)) return;
+  // Beyond RLIMIT_FSIZE it would kill the program.
+  rlimit size{};
+  if (getrlimit(RLIMIT_FSIZE, &size) != 0 || static_cast<rlim_t>(status.st_size + n) > size.rlim_cur) return;
   [[maybe_unused]] const ssize_t written = write(file.get(), line, static_cast<size_t>(n));
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,6 +44,17 @@ void remove_earlier_run(const fs::path& path) {
       if (file.is_string()) fs::remove(path / fs::path(file.get<std::string>()).filename(), error);
   fs::remove_all(path / "spool", error);
   fs::remove(path / "run.json", error);
+}
+
+// For nobody else to read: commands, paths and shapes are their user's business. False: it is there already, or
+// `error`.
+bool make_private_directory(const fs::path& path, std::error_code& error) {
+  const bool is_new = mkdir(path.c_str(), 0700) == 0;
+  const int code = is_new ? 0 : errno;
+  std::error_code ignored;
+  const bool is_there = is_new || (code == EEXIST && fs::is_directory(path, ignored));
+  error = is_there ? std::error_code{} : std::error_code(code, std::generic_category());
+  return is_new;
 }
 
 }  // namespace
@@ -96,12 +108,12 @@ RunDir RunDir::create(const fs::path& path) {
       dir.was_replaced_ = true;
     }
   } else {
-    fs::create_directories(path, error);
+    fs::create_directories(path.parent_path(), error);
+    if (!error) dir.made_here_ = make_private_directory(path, error);
     if (error) throw Error(path.string() + ": cannot make the run directory: " + error.message());
-    dir.made_here_ = true;
     if (!dir.lock()) throw Error(path.string() + ": a torchprof run is writing into it; choose another with -o");
   }
-  fs::create_directory(dir.spool(), error);
+  make_private_directory(dir.spool(), error);
   if (error) {
     dir.remove_if_unused();
     throw Error(path.string() + ": cannot write into the run directory: " + error.message());

@@ -20,9 +20,9 @@ std::filesystem::path output_path(const Config& config);
 
 class RunDir {
  public:
-  // Makes `path` (and what is above it) for a new run and locks it. An empty directory is taken; one of ours is emptied
-  // of the earlier run's files, unless that run still goes on or left spools that were never exported. Everything else
-  // that exists is refused: Error, and nothing was changed.
+  // Makes `path` (mode 0700, and what is above it) for a new run and locks it. An empty directory is taken; one of ours
+  // is emptied of the earlier run's files, unless that run still goes on or left spools that were never exported.
+  // Everything else that exists is refused: Error, and nothing was changed.
   static RunDir create(const std::filesystem::path& path);
   // One that is there, to be read. Throws Error if it is not one of ours.
   static RunDir open(const std::filesystem::path& path);

@@ -10,20 +10,24 @@ constexpr int kHandedOut[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 Signals::Signals() {
   sigemptyset(&handed_out_);
   for (const int signal : kHandedOut) sigaddset(&handed_out_, signal);
-  sigset_t blocked = handed_out_;
-  sigaddset(&blocked, SIGPIPE);
-  sigaddset(&blocked, SIGXFSZ);
-  sigprocmask(SIG_BLOCK, &blocked, &mask_before_);
+  sigprocmask(SIG_BLOCK, &handed_out_, &mask_before_);
   // Whoever started us may have ignored SIGCHLD, and then children leave no status behind.
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &standard, &sigchld_before_);
+  // To a write that fails we want the error. Blocked, they would wait for us and kill at the very end.
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &sigpipe_before_);
+  sigaction(SIGXFSZ, &ignore, &sigxfsz_before_);
 }
 
 Signals::~Signals() { restore(); }
 
 void Signals::restore() const {
   sigaction(SIGCHLD, &sigchld_before_, nullptr);
+  sigaction(SIGPIPE, &sigpipe_before_, nullptr);
+  sigaction(SIGXFSZ, &sigxfsz_before_, nullptr);
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 

@@ -34,7 +34,7 @@ class Signals {
  private:
   sigset_t handed_out_;
   sigset_t mask_before_;
-  struct sigaction sigchld_before_;
+  struct sigaction sigchld_before_, sigpipe_before_, sigxfsz_before_;
 };
 
 // This process does by default what `signal` does, blocked or not, ignored or not: it stops, until continued, or dies.

@@ -30,7 +30,12 @@ constexpr uint64_t kMaxGrowth = uint64_t{16} << 20;
 // Chunks that a thread takes at a time once it has filled its first.
 constexpr uint32_t kRunChunks = 4;
 
+// `path` is RUN/spool. What a program did is its user's business: these two are for nobody else to read; what is above
+// them is as `mkdir -p` makes it.
 bool make_directories(const char* path) noexcept {
+  const char* last = strrchr(path, '/');
+  const void* before = last ? memrchr(path, '/', static_cast<size_t>(last - path)) : nullptr;
+  const ptrdiff_t above = before ? static_cast<const char*>(before) - path : 0;
   char partial[PATH_MAX];
   if (strlen(path) >= sizeof(partial)) {
     errno = ENAMETOOLONG;
@@ -41,7 +46,7 @@ bool make_directories(const char* path) noexcept {
     if (*p != '/' && *p != 0) continue;
     const char end = *p;
     *p = 0;
-    if (mkdir(partial, 0777) != 0 && errno != EEXIST) return false;
+    if (mkdir(partial, p - partial > above ? 0700 : 0777) != 0 && errno != EEXIST) return false;
     if (!end) return true;
     *p = end;
   }
@@ -79,7 +84,7 @@ bool write_zeros(int fd, uint64_t offset, size_t size) noexcept {
 
 // A descriptor far above those that the program gets, so that its own numbers are what they are without us.
 int move_away(int fd) noexcept {
-  for (const int least : {1000, 200}) {
+  for (const int least : {1000, 200, 50}) {
     const int moved = fcntl(fd, F_DUPFD_CLOEXEC, least);
     if (moved < 0) continue;
     close(fd);
@@ -100,6 +105,12 @@ void* map(int fd, uint64_t offset, size_t size) noexcept {
 // Bytes in which nothing has been recorded.
 void* map_new(int fd, uint64_t offset, size_t size) noexcept {
   return write_zeros(fd, offset, size) ? map(fd, offset, size) : nullptr;
+}
+
+// Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
+uint64_t file_limit() noexcept {
+  rlimit size{};
+  return getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
 }
 
 class Locked {
@@ -154,8 +165,12 @@ bool SpoolWriter::open(const char* directory, uint64_t max_size, Keep keep, Cloc
               strerror(errno));
     return false;
   };
+  if (file_limit() < kFileHeaderSize + kChunkSize) {
+    errno = EFBIG;
+    return fail();
+  }
   if (!make_directories(directory)) return fail();
-  int fd = ::open(path_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int fd = ::open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return fail();
   fd = move_away(fd);
   clock_ = clock;
@@ -197,7 +212,7 @@ int SpoolWriter::file() noexcept {
   };
   const int fd = fd_.load(std::memory_order_acquire);
   if (is_ours(fd)) return fd;
-  int again = ::open(path_, O_RDWR | O_CLOEXEC);
+  int again = ::open(path_, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (again < 0) return -1;
   if (!is_ours(again)) {
     close(again);
@@ -223,12 +238,6 @@ bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
     if (reserved_.compare_exchange_strong(have, want, std::memory_order_acq_rel)) return true;
   }
   return true;
-}
-
-// Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
-uint64_t file_limit() noexcept {
-  rlimit size{};
-  return getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
 }
 
 uint64_t SpoolWriter::limit() const noexcept { return std::min<uint64_t>(max_size_, file_limit()); }

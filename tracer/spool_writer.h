@@ -48,8 +48,8 @@ class SpoolWriter {
  public:
   static constexpr size_t kNameSize = 256;
 
-  // Creates `directory` and its parents if need be and the file in it. `forked_from`: the parent's spool file name, or
-  // "".
+  // Creates `directory` and its parents if need be and the file in it; both are its user's alone, and the file is never
+  // one that is there. `forked_from`: the parent's spool file name, or "".
   bool open(const char* directory, uint64_t max_size, Keep keep, ClockSource clock, const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
 

@@ -1,0 +1,220 @@
+"""Where something runs out, or somebody else could look in: the program goes on, what was recorded is kept, one line says what happened."""
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+from conftest import clean_environment, profile
+
+PYTHON = sys.executable
+
+
+def own_lines(stderr):
+    return [line for line in stderr.splitlines() if line.startswith("torchprof: ")]
+
+
+def counted(trace, name):
+    return sum(n for called, n in trace.names("python_function").items() if called.endswith("): " + name))
+
+
+def test_with_64_files_a_program_gets_the_numbers_it_gets_alone(python, run_torchprof, run_bare, program):
+    text = """
+        import os, resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        os.execv(%r, [%r, "-c", '''
+        import os
+        def opens(): return os.open("/dev/null", os.O_RDONLY)
+        print([opens() for _ in range(30)])
+        '''.replace("        ", "")])
+        """ % (python.path, python.path)
+    command = [python.path, program(textwrap.dedent(text))]
+    bare, run = run_bare(command), run_torchprof(command)
+    assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout), run.stderr
+    assert sum(counted(trace, "opens") for trace in run.traces()) == 30
+
+
+def test_a_program_that_has_taken_every_file_number_keeps_what_was_recorded_before_and_after(python, run_torchprof, program):
+    """The file stays open, so the spool grows all the same."""
+    text = """
+        import os, resource
+        def f(n): return n + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        taken = []
+        try:
+            while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error: print(error.strerror)
+        n = 0
+        for _ in range(50000): n = f(n)
+        print(n)
+        """
+    run = run_torchprof([python.path, program(textwrap.dedent(text))])
+    assert (run.status, run.stdout) == (0, "Too many open files\n50000\n"), run.stderr
+    assert counted(run.trace(), "f") == 50000
+
+
+def test_ten_thousand_short_threads_lose_nothing(run_torchprof, program):
+    text = """
+        import _thread, time
+        done = []
+        def short(): done.append(1)
+        for n in range(10000):
+            while n - len(done) > 50: time.sleep(0.0001)
+            _thread.start_new_thread(short, ())
+        while len(done) < 10000: time.sleep(0.001)
+        """
+    run = run_torchprof([PYTHON, program(textwrap.dedent(text))])
+    assert run.status == 0 and "lost" not in run.stderr, run.stderr
+    assert counted(run.trace(), "short") == 10000
+
+
+def test_512_threads_at_once_lose_nothing(run_torchprof, check_trace, program):
+    text = """
+        import threading
+        threading.stack_size(256 * 1024)
+        barrier = threading.Barrier(513)
+        def at_once():
+            barrier.wait()
+            inner()
+        def inner(): pass
+        threads = [threading.Thread(target=at_once) for _ in range(512)]
+        for thread in threads: thread.start()
+        barrier.wait()
+        for thread in threads: thread.join()
+        """
+    run = run_torchprof([PYTHON, program(textwrap.dedent(text))])
+    assert run.status == 0 and "lost" not in run.stderr, run.stderr
+    trace = check_trace(run.trace())
+    spans = [e for e in trace.spans("python_function") if e["name"].endswith(": inner")]
+    assert len(spans) == len({e["tid"] for e in spans}) == 512
+
+
+def test_a_tree_of_200_children_is_one_run(run_torchprof, check_trace, program):
+    text = """
+        import os
+        def child(n): return n
+        for n in range(200):
+            if os.fork() == 0:
+                child(n)
+                os._exit(0)
+        for n in range(200): assert os.wait()[1] == 0
+        """
+    run = run_torchprof([PYTHON, program(textwrap.dedent(text))])
+    assert run.status == 0 and len(run.trace_paths) == 201, run.stderr
+    assert counted(check_trace(run.merged_path, merged=True), "child") == 200
+
+
+def test_the_output_may_lie_on_a_tmpfs(run_torchprof, check_trace, program):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        run = run_torchprof([PYTHON, program("def f(): pass\nfor _ in range(20000): f()")], directory=pathlib.Path(memory) / "run")
+        assert run.status == 0 and counted(check_trace(run.trace()), "f") == 20000, run.stderr
+
+
+LIMITED = """
+    import resource, sys
+    def f(n): return n + 1
+    def runs(times):
+        n = 0
+        for _ in range(times): n = f(n)
+        return n
+    runs(100)
+    %s
+    print(runs(300000))
+    """
+NO_MORE = {
+    "address space": ("with open('/proc/self/statm') as file: pages = int(file.read().split()[0])\n"
+                      "    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096, -1))", "Cannot allocate memory"),
+    "file size": ("resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, -1))", "the limit of file sizes, ulimit -f"),
+}
+
+
+@pytest.mark.parametrize("what", NO_MORE)
+def test_a_limit_that_is_reached_is_a_line_and_the_program_goes_on(python, run_torchprof, check_trace, program, what):
+    statement, line = NO_MORE[what]
+    run = run_torchprof([python.path, program(textwrap.dedent(LIMITED % statement))])
+    assert (run.status, run.stdout) == (0, "300000\n"), run.stderr
+    told = [text for text in own_lines(run.stderr) if "capture stops" in text]
+    assert len(told) == 1 and line in told[0], run.stderr
+    assert 100 <= counted(check_trace(run.trace()), "f") < 300100
+
+
+def with_no_file_size(command):
+    """stderr is a pipe: a file of nothing takes no message."""
+    return subprocess.run(["bash", "-c", 'ulimit -f 0; exec "$@"', "-", *map(str, command)], capture_output=True, text=True,
+                          env=clean_environment())
+
+
+def test_where_no_file_may_be_written_the_program_goes_on_without_us(torchprof, program, tmp_path):
+    variables = torchprof("run", "-o", tmp_path / "run", "--dry-run", "true").stdout.splitlines()
+    done = with_no_file_size(["env", *variables, PYTHON, program("print('goes on')")])
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done
+    assert re.fullmatch("torchprof: cannot write to .*: File too large; nothing is recorded, the program goes on .*\n", done.stderr)
+
+
+def test_where_no_file_may_be_written_the_launcher_says_so_before_the_command(launcher, tmp_path):
+    done = with_no_file_size([launcher, "run", "-o", tmp_path / "run", "echo", "started"])
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("torchprof: ") and "File too large" in done.stderr
+
+
+def permissions(path):
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.mark.parametrize("way", ["torchprof run", "the library alone"])
+def test_the_run_is_for_its_user_alone(launcher, program, tmp_path, way):
+    run, command = tmp_path / "above" / "run", [PYTHON, program("pass")]
+    options = ["run", "-o", run, "--keep-spool"]
+    if way == "the library alone":
+        lines = subprocess.run([launcher, *options, "--dry-run", "true"], capture_output=True, text=True, env=clean_environment()).stdout
+        start = ["env", *lines.splitlines()]
+    else:
+        start = [launcher, *options, "--"]
+    subprocess.run([*start, *command], check=True, env=clean_environment(), capture_output=True, preexec_fn=lambda: os.umask(0))
+    assert permissions(run) == permissions(run / "spool") == 0o700
+    assert [permissions(file) for file in (run / "spool").glob("*.spool")] == [0o600]
+    assert permissions(run.parent) == 0o777
+
+
+def test_an_export_writes_through_no_link_that_somebody_left(torchprof, run_torchprof, program, tmp_path):
+    run = run_torchprof([PYTHON, program("pass")])
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "out.json.tmp").symlink_to(tmp_path / "theirs")
+    done = torchprof("export", run.directory, "--format", "kineto", "-o", tmp_path / "out.json")
+    assert done.returncode == 0 and (tmp_path / "theirs").read_text() == "theirs", done.stderr
+    assert (tmp_path / "out.json").is_file() and not (tmp_path / "out.json").is_symlink()
+
+
+@pytest.fixture
+def public_tree(prefix):
+    """A copy of the installed tree that every user can read."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        yield pathlib.Path(shutil.copytree(prefix, pathlib.Path(directory) / "tree"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_trace, tmp_path, program):
+    """Forked, it keeps the file that it opened before; started anew, it may not write into the run directory and says so."""
+    text = """
+        import os, sys
+        def f(n): return n + 1
+        def other():
+            os.setgid(65534); os.setuid(65534)
+            n = 0
+            for _ in range(50000): n = f(n)
+            print(n, flush=True)
+            os.execv(sys.executable, [sys.executable, "-c", "print('anew')"])
+        if os.fork() == 0: other()
+        sys.exit(os.wait()[1])
+        """
+    run = profile(public_tree / "bin" / "torchprof", tmp_path / "run", [PYTHON, program(textwrap.dedent(text))])
+    assert (run.status, run.stdout) == (0, "50000\nanew\n"), run.stderr
+    assert sum(counted(check_trace(trace), "f") for trace in run.traces()) == 50000
+    assert re.search(r"torchprof: cannot write to .*: Permission denied; nothing is recorded, the program goes on", run.stderr)
