@@ -231,7 +231,16 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    error = "at byte " + std::to_string(position) + ": " + e.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 1: syntax error while parsing ..."
+    std::string_view what = e.what();
+    const bool is_cut = what.find("unexpected end of input") != std::string_view::npos;
+    if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
+    if (is_cut && position <= 1)
+      error = "it is empty";
+    else if (is_cut)
+      error = "it is cut off after " + std::to_string(position - 1) + " bytes";
+    else
+      error.assign("it is not JSON at byte ").append(std::to_string(position)).append(": ").append(what);
     return false;
   }
 
