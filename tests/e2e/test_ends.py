@@ -1,0 +1,200 @@
+"""However a program ends, and whatever still runs in it by then: stdout, stderr and status are those of the run without us."""
+import re
+import textwrap
+
+import pytest
+
+import kill_campaign
+
+# What every CPython can do; each prints what it can and ends in its own way.
+PLAIN = {
+    "returns": "work()",
+    "sys.exit with a text": "work(); sys.exit('the end')",
+    "an exception with a chain": """
+        try: work(); {}['first']
+        except KeyError: raise ValueError('second')
+        """,
+    "an exception in a thread": "threading.Thread(target=lambda: 1 / 0, name='fails').start(); work()",
+    "an exception in atexit": "atexit.register(lambda: 1 / 0); work()",
+    "SIGINT once caught, once not": """
+        try: signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt: print('caught', flush=True)
+        work()
+        signal.raise_signal(signal.SIGINT)
+        """,
+    "SIGTERM turned into sys.exit": "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); work(); os.kill(os.getpid(), signal.SIGTERM); work()",
+    "SIGABRT with a handler of faulthandler": "faulthandler.enable(); work(); os.abort()",
+    "a segmentation fault with faulthandler": "faulthandler.enable(); work(); ctypes.string_at(0)",
+    "SIGKILL while threads run": "background(); os.kill(os.getpid(), signal.SIGKILL)",
+    "os._exit while threads run": "background(); os._exit(6)",
+    "daemon threads at the end": "background(); print('main is done', flush=True)",
+    "threads that outlive the main thread": """
+        def outlives():
+            threading.main_thread().join()
+            work()
+        threading.Thread(target=outlives).start()
+        """,
+    "the main thread ends, the process does not": """
+        def ends():
+            time.sleep(0.1)
+            work()
+            os._exit(5)
+        threading.Thread(target=ends).start()
+        ctypes.CDLL(None).syscall(60, 0)  # exit, of this thread alone
+        """,
+    "atexit handlers that start threads' work": "pool = concurrent.futures.ThreadPoolExecutor(2); list(pool.map(work, range(4))); atexit.register(work)",
+    "exec over itself": """
+        if len(sys.argv) < 2:
+            background()
+            work()
+            os.execv(sys.executable, [sys.executable, __file__, 'again'])
+        work()
+        sys.exit(4)
+        """,
+    "fork in a thread": """
+        def forks():
+            pid = os.fork()
+            if pid == 0:
+                work()
+                os._exit(3)
+            print('child', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        thread = threading.Thread(target=forks)
+        thread.start()
+        thread.join()
+        """,
+    "a forked child that returns": """
+        if os.fork():
+            os.wait()
+        work()
+        """,
+    "recursion without end": """
+        def deeper(n): return deeper(n + 1)
+        try: deeper(0)
+        except RecursionError as error: print(str(error)[:32])
+        """,
+    "memory at its limit": """
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, -1))
+        work()
+        bytearray(3 << 30)
+        """,
+    "finalizers at the end": """
+        class Late:
+            def work(self, write=os.write): write(1, b'worked late\n')  # by then print() has nowhere to write to
+            __del__ = work
+        kept = Late()
+        sys.kept = Late()
+        """,
+    "a generator left open": """
+        def generator():
+            try: yield 1
+            finally: print('closed', flush=True); work()
+        kept = generator()
+        next(kept)
+        """,
+}
+HEAD = """
+import atexit, concurrent.futures, ctypes, faulthandler, os, resource, signal, sys, threading, time, warnings
+warnings.simplefilter('ignore')
+def inner(n): return n + 1
+def work(*_):
+    n = 0
+    for _ in range(100): n = inner(n)
+    print('worked %d\n' % n, end='', flush=True)  # of threads as well: one write each
+def forever():
+    while True: inner(sum(range(20000)))
+def background():
+    for _ in range(3): threading.Thread(target=forever, daemon=True).start()
+    time.sleep(0.05)
+"""
+
+
+def without_addresses(text):
+    return re.sub("0x[0-9a-f]+", "0x", text)
+
+
+def assert_same(bare, run):
+    """`run` was started with --quiet, so that nothing on stderr is ours unless something went wrong."""
+    assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout)
+    assert without_addresses(run.stderr) == without_addresses(bare.stderr.decode())
+
+
+@pytest.mark.parametrize("ending", PLAIN)
+def test_a_program_ends_as_it_does_without_us(python, run_torchprof, run_bare, check_trace, program, ending):
+    command = [python.path, program(HEAD + textwrap.dedent(PLAIN[ending]))]
+    bare, run = run_bare(command), run_torchprof(command, options=["--quiet"])
+    assert_same(bare, run)
+    traces = [check_trace(trace) for trace in run.traces()]
+    worked = sum(n for trace in traces for name, n in trace.names("python_function").items() if name.endswith(": work"))
+    assert worked == bare.stdout.count(b"worked"), [trace.path.name for trace in traces]
+
+
+# What only a program with torch can do at its end.
+WITH_TORCH = {
+    "an exception of an operator": "torch.ones(2) @ torch.ones(3)",
+    "an exception in backward": """
+        class Fails(torch.autograd.Function):
+            forward = staticmethod(lambda ctx, x: x.clone())
+            backward = staticmethod(lambda ctx, g: 1 / 0)
+        Fails.apply(x).sum().backward()
+        """,
+    "more memory than there is": """
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, -1))
+        torch.empty(1 << 40)
+        """,
+    "atexit handlers that use torch": "atexit.register(step)",
+    "finalizers that use torch": """
+        class Late:
+            def __del__(self): step()
+        torch.kept = Late()
+        """,
+    "daemon threads in operators at the end": "background()",
+    "os._exit with threads in operators": "background(); os._exit(6)",
+    "SIGTERM with threads in operators": "background(); os.kill(os.getpid(), signal.SIGTERM)",
+    "abort in an open range": """
+        with torch.profiler.record_function('open'): step(); os.abort()
+        """,
+    "fork in a thread": """
+        def forks():
+            pid = os.fork()
+            if pid == 0:
+                step()
+                os._exit(3)
+            print('child', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        thread = threading.Thread(target=forks)
+        thread.start()
+        thread.join()
+        """,
+    "exec over itself": """
+        if len(sys.argv) < 2: os.execv(sys.executable, [sys.executable, __file__, 'again'])
+        """,
+}
+TORCH_HEAD = HEAD + """
+import torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+x = torch.randn(8, 8, requires_grad=True)
+def step():
+    (x @ x).relu().sum().backward()
+    print('stepped', x.grad.sum().item(), flush=True)
+def forever():
+    y = torch.ones(1 << 18)
+    while True: y.add(1)
+step()
+"""
+
+
+@pytest.mark.parametrize("ending", WITH_TORCH)
+def test_a_program_with_torch_ends_as_it_does_without_us(torch_python, run_torchprof, run_bare, check_trace, program, ending):
+    command = [torch_python, program(TORCH_HEAD + textwrap.dedent(WITH_TORCH[ending]))]
+    bare, run = run_bare(command), run_torchprof(command, options=["--quiet"])
+    assert_same(bare, run)
+    backward = sum(check_trace(trace).names("cpu_op")["autograd::engine::evaluate_function: MmBackward0"] for trace in run.traces())
+    assert backward == bare.stdout.count(b"stepped")
+
+
+@pytest.mark.parametrize("kind", kill_campaign.KINDS)
+def test_kill_9_at_random_moments_loses_nothing(launcher, capfd, kind):
+    """The long form: tests/kill_campaign.py --rounds 200."""
+    figures = kill_campaign.campaign(launcher, 2, 1, [kind])[kind]
+    assert figures["failed"] == 0, capfd.readouterr().out
+    assert figures["calls"] > 0
