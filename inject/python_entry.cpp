@@ -14,6 +14,7 @@
 #include "inject/greenlets.h"
 #include "inject/imports.h"
 #include "inject/method_table.h"
+#include "inject/python_signals.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_gc.h"
@@ -190,6 +191,7 @@ Object* exec_builtin(Object* self, Object* module) {
   Object* result = g_exec_builtin(self, module);
   if (result) {
     look_for_cprofile();
+    if (session::config().python != PythonLevel::kOff) keep_signals_harmless();
     python::module_executed(module);
   }
   return result;
@@ -330,6 +332,7 @@ void enter() noexcept {
     find("_PyEval_SetProfile", g_imported.set_profile_of);
     look_for_cprofile();
     redirect_thread_entries();
+    keep_signals_harmless();
   }
   python::start_calls(session::config().python);
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) stand_in_front_of_monitoring();

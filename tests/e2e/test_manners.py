@@ -177,6 +177,30 @@ def test_a_timer_that_profiles_the_program_and_signal_masks_are_its_own(same, py
     assert len(ticks) > 10
 
 
+def test_a_signal_does_not_stop_threads_that_the_main_thread_waits_for(same, python, check_trace):
+    run = same("""
+        import ctypes, os, signal, threading, time
+        libc = ctypes.CDLL(None)
+        mutex = ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        handled = []
+        signal.signal(signal.SIGUSR1, lambda *args: handled.append(len(done)))
+        done = []
+        def leaf(n): done.append(n)
+        def in_thread():
+            time.sleep(0.2)  # the main thread waits by then
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for n in range(100):
+                leaf(n)
+            libc.pthread_mutex_unlock(mutex)
+        threading.Thread(target=in_thread).start()
+        libc.pthread_mutex_lock(mutex)  # no signal wakes it
+        print(len(done), handled)
+        """, python=python.path)
+    assert run.stdout == "100 [100]\n"
+    assert parents_of(check_trace(run.trace()), "leaf") == {"in_thread"}
+
+
 FAULTS = {"a crash": "faulthandler._sigsegv()", "a timeout": "faulthandler.dump_traceback_later(0.2, exit=True); time.sleep(10)",
           "on request": "faulthandler.register(signal.SIGUSR2, chain=False); os.kill(os.getpid(), signal.SIGUSR2)"}
 

@@ -1,0 +1,91 @@
+#include "inject/python_signals.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "inject/method_table.h"
+#include "tracer/diag.h"
+#include "tracer/session.h"
+
+namespace torchprof::inject {
+namespace {
+
+using python::api;
+using python::Object;
+
+// PyInterpreterState.ceval {int recursion_limit; int eval_breaker; ...}, Include/internal/pycore_interp.h of 3.11.2 and
+// 3.11.7. The first is compared with Py_GetRecursionLimit() before the second is used.
+constexpr size_t kRecursionLimit = 96, kEvalBreaker = 100;
+
+using Handler = void (*)(int);
+std::atomic<Handler> g_theirs[NSIG];
+std::atomic<int>* g_eval_breaker = nullptr;
+FastArgs g_signal = nullptr;
+
+void on_signal(int number) {
+  if (const Handler theirs = g_theirs[number].load(std::memory_order_relaxed)) theirs(number);  // errno is kept there
+  if (syscall(SYS_gettid) != getpid()) return;
+  const python::ThreadState* holder = api().current_thread();
+  if (holder && holder != api().this_thread()) g_eval_breaker->store(0, std::memory_order_relaxed);
+}
+
+// Steps behind the handler that the signal has, if that is a function of one argument.
+void stand_behind(long number) noexcept {
+  struct sigaction action;
+  if (number <= 0 || number >= NSIG || sigaction(static_cast<int>(number), nullptr, &action) != 0) return;
+  if ((action.sa_flags & SA_SIGINFO) || action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN ||
+      action.sa_handler == on_signal)
+    return;
+  g_theirs[number].store(action.sa_handler, std::memory_order_relaxed);
+  action.sa_handler = on_signal;
+  sigaction(static_cast<int>(number), &action, nullptr);
+}
+
+// signal.signal(number, handler)
+Object* set_signal(Object* self, Object* const* args, python::Size count) {
+  Object* result = g_signal(self, args, count);
+  if (!result || count != 2) return result;
+  const python::KeepError keep;
+  const KeepErrno keep_errno;
+  stand_behind(api().as_long(args[0]));
+  api().error_clear();
+  return result;
+}
+
+bool find_eval_breaker() noexcept {
+  char* interpreter = reinterpret_cast<char*>(api().main_interpreter());
+  const auto recursion_limit = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_GetRecursionLimit"));
+  if (!interpreter || !recursion_limit) return false;
+  int limit = 0;
+  memcpy(&limit, interpreter + kRecursionLimit, sizeof(limit));
+  auto* breaker = reinterpret_cast<std::atomic<int>*>(interpreter + kEvalBreaker);
+  const int value = breaker->load(std::memory_order_relaxed);
+  if (limit != recursion_limit() || (value != 0 && value != 1)) return false;
+  g_eval_breaker = breaker;
+  return true;
+}
+
+}  // namespace
+
+void keep_signals_harmless() noexcept {
+  static bool is_settled = false;
+  if (is_settled || api().minor != 11 || !api().current_thread) return;
+  const python::KeepError keep;
+  const KeepErrno keep_errno;
+  Object* module = api().dict_get(api().modules(), "_signal");  // borrowed
+  if (!module) return;
+  is_settled = true;
+  if (!find_eval_breaker() || !put_behind(module, "signal", python::kMethFastCall, &set_signal, g_signal))
+    session::note_source("signals", SourceState::kFailed,
+                         "a signal while the main thread waits in C may stop other threads: README, Limits");
+  else
+    stand_behind(SIGINT);  // the one that Python sets by itself
+  api().error_clear();
+}
+
+}  // namespace torchprof::inject
