@@ -136,7 +136,7 @@ def faults_of(trace, done):
 
 
 def play(kind, launcher, directory, chance):
-    """One round in an empty directory. What went wrong, as lines; the calls that were published."""
+    """One round in an empty directory: what went wrong, as lines; how many calls were published; how many traces there are."""
     program, target, longest = KINDS[kind]
     progress, run, faults = Progress(directory / "progress"), directory / "run", []
     (directory / "program.py").write_text(PROGRAM)
@@ -144,7 +144,8 @@ def play(kind, launcher, directory, chance):
     # Importing torch is a million calls that nobody asks for here.
     options = ["--python", "off"] if program == "torch" else []
     command = [sys.executable, directory / "program.py", directory / "progress", program]
-    process = subprocess.Popen([launcher, "run", "-q", "-o", run, *options, "--", *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen([launcher, "run", "-q", "-o", run, *options, "--", *command], env=env, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, start_new_session=True)
     # A quarter of the moments lie anywhere from the very beginning on, the others where the program is at work.
     is_ready = (lambda: children_of(process.pid)) if chance.random() < 0.25 else (lambda: any(progress.calls().values()))
     while process.poll() is None and not is_ready():

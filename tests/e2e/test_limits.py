@@ -163,6 +163,18 @@ def test_where_no_file_may_be_written_the_launcher_says_so_before_the_command(la
     assert done.stderr.startswith("torchprof: ") and "File too large" in done.stderr
 
 
+def test_a_read_only_directory_is_a_line(launcher, torchprof, mount_namespace, program, tmp_path):
+    (tmp_path / "disk").mkdir()
+    variables = torchprof("run", "-o", tmp_path / "disk" / "run", "--dry-run", "true").stdout.splitlines()
+    text = 'mount -t tmpfs -o ro none "$1" || exit 99; "$2" run -o "$1/run" echo started; echo $?; shift 2; env "$@"'
+    done = subprocess.run([*mount_namespace, "bash", "-c", text, "-", tmp_path / "disk", launcher, *variables, PYTHON,
+                           program("print('goes on')")], capture_output=True, text=True, env=clean_environment())
+    assert (done.returncode, done.stdout) == (0, "125\ngoes on\n"), done
+    before, alone = own_lines(done.stderr)
+    assert "cannot make the run directory: Read-only file system" in before
+    assert re.search("cannot write to .*: Read-only file system; nothing is recorded, the program goes on", alone)
+
+
 def permissions(path):
     return stat.S_IMODE(path.lstat().st_mode)
 
