@@ -110,6 +110,14 @@ def test_a_tree_of_200_children_is_one_run(run_torchprof, check_trace, program):
     assert counted(check_trace(run.merged_path, merged=True), "child") == 200
 
 
+def test_a_file_system_without_fallocate_loses_nothing(run_torchprof, check_trace, program, tmp_path):
+    source = "#include <errno.h>\nint fallocate64(int f, int m, long o, long n) { errno = EOPNOTSUPP; return -1; }\n"
+    (tmp_path / "x.c").write_text(source + source[source.index("int"):].replace("64", ""))
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "x.so", tmp_path / "x.c"], check=True)
+    run = run_torchprof([PYTHON, program("def f(): pass\nfor _ in range(50000): f()")], env={"LD_PRELOAD": tmp_path / "x.so"})
+    assert run.status == 0 and counted(check_trace(run.trace()), "f") == 50000, run.stderr
+
+
 def test_the_output_may_lie_on_a_tmpfs(run_torchprof, check_trace, program):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         run = run_torchprof([PYTHON, program("def f(): pass\nfor _ in range(20000): f()")], directory=pathlib.Path(memory) / "run")
