@@ -63,17 +63,19 @@ bool present() noexcept { return find("PyImport_Inittab") != nullptr; }
 bool load(const char** why) noexcept {
   static char text[160];
   *why = text;
-  const char* missing = "";
-  if (!find_all(&missing)) {
-    snprintf(text, sizeof(text), "this interpreter lacks %s", missing);
-    return false;
-  }
   // "3.12.1 (main, ...) [GCC ...]"; a free-threaded build says so in it.
-  const char* version = g_api.version();
+  const auto ask = reinterpret_cast<const char* (*)()>(find("Py_GetVersion"));
+  const char* version = ask ? ask() : "?";
   int major = 0;
   if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < 10 ||
       g_api.minor > 14) {
-    snprintf(text, sizeof(text), "Python %.40s is not one that this version knows (3.10 to 3.14)", version);
+    snprintf(text, sizeof(text), "Python %.*s is not one that this version knows (3.10 to 3.14)",
+             static_cast<int>(strcspn(version, " ")), version);
+    return false;
+  }
+  const char* missing = "";
+  if (!find_all(&missing)) {
+    snprintf(text, sizeof(text), "this interpreter lacks %s", missing);
     return false;
   }
   if (strstr(version, "free-threading")) {
