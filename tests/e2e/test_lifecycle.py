@@ -245,12 +245,14 @@ def test_ctrl_c_at_a_program_that_does_not_expect_it_ends_both_and_the_trace_is_
 
 
 STOPS = """
-    import os, signal, sys, time
+    import os, select, signal, sys, time
     if sys.argv[1] == "by itself":  # as an editor does, which restores the screen first
         def stop(number, frame):
             os.kill(os.getpid(), signal.SIGSTOP)
         signal.signal(signal.SIGTSTP, stop)
     print("ready", flush=True)
+    # A signal just before a read that blocks would be handled after it.
+    while not select.select([sys.stdin], [], [], 0.05)[0]: pass
     line = sys.stdin.readline()
     print("got " + line.upper(), flush=True)
     """
