@@ -115,7 +115,10 @@ int Child::wait() {
 void Child::forward(const Signal& signal) {
   if (signal.number == SIGCHLD) return;
   if (signal.from_terminal) {
-    if (signal.number == SIGTSTP) terminal_asked_to_stop_ = true;
+    if (signal.number != SIGTSTP) return;
+    terminal_asked_to_stop_ = true;
+    // SIGCHLD has the lower number: its stop may have been seen before the reason for it.
+    if (stopped_unasked_ && is_stopped(pid_)) stop_with_it(SIGSTOP);
     return;
   }
   // `kill 0` in the command: its whole process group has the signal, and we are in it.
@@ -130,7 +133,8 @@ void Child::forward(const Signal& signal) {
 void Child::stop_with_it(int signal) {
   // A bare SIGSTOP is somebody's business with that one process, unless a program that has its own way with Ctrl-Z sent
   // it to itself.
-  if (signal == SIGSTOP && !terminal_asked_to_stop_) return;
+  stopped_unasked_ = signal == SIGSTOP && !terminal_asked_to_stop_;
+  if (stopped_unasked_) return;
   terminal_asked_to_stop_ = false;
   if (!is_stopped(pid_)) return;
   act_out(signal);

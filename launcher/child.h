@@ -35,6 +35,7 @@ class Child {
   const Signals& signals_;
   pid_t pid_ = 0;
   bool terminal_asked_to_stop_ = false;  // Ctrl-Z since the command last ran
+  bool stopped_unasked_ = false;         // by SIGSTOP, without Ctrl-Z as far as we know
 };
 
 // Becomes the command, untraced by a launcher of its own. Throws as Child does.
