@@ -22,9 +22,18 @@ import pytest
 import trace_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# Taken out of the environment at once: torchprof refuses TORCHPROF_ variables that it does not know.
-BUILD = pathlib.Path(os.environ.pop("TORCHPROF_BUILD", ROOT / "build")).resolve()
-INSTALLED = os.environ.pop("TORCHPROF_INSTALLED", None)
+
+
+def setting(name):
+    """Taken out of the environment at once: torchprof refuses TORCHPROF_ variables that it does not know. pytest's workers find it all the same."""
+    kept = name.replace("TORCHPROF_", "TESTED_")
+    if value := os.environ.pop(name, None):
+        os.environ[kept] = value
+    return os.environ.get(kept)
+
+
+BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
+INSTALLED = setting("TORCHPROF_INSTALLED")
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
 
 

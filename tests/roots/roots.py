@@ -22,7 +22,7 @@ import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FALLBACK_MIRROR = "http://deb.debian.org/debian"
-PACKAGES = "python3-torch python3-numpy python3-pytest libtorch-test gcc libc6-dev binutils strace mount"
+PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc libc6-dev binutils strace mount"
 NOT_MADE = 75
 # A mirror may be a snapshot, whose Release file has outlived its date.
 APT = "apt-get -qq -y -o Acquire::Check-Valid-Until=false -o Dpkg::Use-Pty=0"
@@ -129,7 +129,8 @@ def run(root, suite, build, arguments):
     if arguments[0] == "bench":
         program = ["tests/bench/bench.py", *arguments[1:]]
     else:
-        program = ["-m", "pytest", "-q", "--junitxml", "/srv/results/pytest.xml", "-o", "junit_suite_name=%s" % suite, *arguments]
+        program = ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--junitxml", "/srv/results/pytest.xml",
+                   "-o", "junit_suite_name=%s" % suite, *arguments]
     return enter(root, ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", "python3", "-B", *program], results, env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed))).returncode
 
 
