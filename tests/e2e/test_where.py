@@ -48,7 +48,11 @@ def hanging_ranks(launcher, tmp_path, program):
                            start_new_session=True)
     for _ in range(4):
         assert run.stdout.readline() == "ready\n"
-    time.sleep(1)
+    # Until all of them hang.
+    deadline, hang = time.monotonic() + 60, ""
+    while (hang.count("): all_reduce") < 3 or "): waits_for_a_lock" not in hang) and time.monotonic() < deadline:
+        hang = subprocess.run([launcher, "where", tmp_path / "run"], capture_output=True, text=True, env=clean_environment()).stdout
+        time.sleep(0.2)
     yield run, tmp_path / "run"
     if run.poll() is None:
         os.killpg(run.pid, signal.SIGKILL)
@@ -86,8 +90,11 @@ def test_the_hanging_rank_and_the_thread_in_a_lock_are_named(hanging_ranks, torc
 
 def test_what_was_open_is_known_after_a_kill_too(hanging_ranks, torchprof):
     run, directory = hanging_ranks
-    for paragraph in processes(torchprof("where", directory).stdout).values():
-        os.kill(int(paragraph.split()[1].rstrip(",:")), signal.SIGKILL)
+    pids = [int(paragraph.split()[1].rstrip(",:")) for paragraph in processes(torchprof("where", directory).stdout).values()]
+    # Where one dies the others leave the collective: they must not have the time.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
     run.communicate(timeout=60)
     assert not list(directory.rglob("*.spool"))
     check(processes(torchprof("where", directory).stdout), "dead:")
