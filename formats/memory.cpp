@@ -21,8 +21,8 @@ std::string device_text(int8_t type, int8_t index) {
   constexpr std::array<const char*, 21> kNames = {"CPU",  "CUDA", "MKLDNN", "OpenGL", "OpenCL", "IDEEP", "HIP",
                                                   "FPGA", "MAIA", "XLA",    "Vulkan", "Metal",  "XPU",   "MPS",
                                                   "Meta", "HPU",  "VE",     "Lazy",   "IPU",    "MTIA",  "PrivateUse1"};
-  const auto i = static_cast<size_t>(type);
-  std::string text = type >= 0 && i < kNames.size() ? kNames[i] : "device type " + std::to_string(type);
+  const size_t i = static_cast<uint8_t>(type);  // a negative one lies past the end
+  std::string text = i < kNames.size() ? kNames[i] : "device type " + std::to_string(type);
   return index >= 0 ? text.append(" ").append(std::to_string(index)) : text;
 }
 

@@ -487,7 +487,10 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     }
     const uint32_t pid = handler.rows[events[i].row].pid;
     if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
-    const auto of_row = std::ranges::equal_range(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
+    // Not std::ranges::equal_range: clang 14 cannot compile libstdc++ 12's subrange.
+    const auto row_begin = std::ranges::lower_bound(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
+    const auto row_end = std::ranges::upper_bound(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
+    const std::span<MemoryEvent> of_row(row_begin, row_end);
     RowSweep(collectors[pid], handler.names, handler.places).run({events.data() + i, end - i}, of_row);
     i = end;
   }

@@ -45,7 +45,8 @@ std::string percent_text(int64_t part, int64_t whole) {
   return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-std::string bytes_text(int64_t bytes) {
+// As torch's tables write it, which know negative sizes: more freed than allocated.
+std::string memory_text(int64_t bytes) {
   constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
@@ -137,8 +138,8 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
     Cells& row = rows.emplace_back(Cells{time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
                                          time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
                                          time_text(average_ns(t))});
-    if (has_cpu) row.push_back(bytes_text(t.cpu_bytes));
-    if (has_device) row.push_back(bytes_text(t.device_bytes));
+    if (has_cpu) row.push_back(memory_text(t.cpu_bytes));
+    if (has_device) row.push_back(memory_text(t.device_bytes));
     if (has_flops) row.push_back(t.flops != 0 ? print("%.3f", static_cast<double>(t.flops) / 1e9) : "");
     row.push_back(printable(name));
   }
@@ -241,7 +242,7 @@ std::string owner_text(const OwnerText& owner) {
 std::string memory_table(const DeviceMemory& device, size_t rows) {
   std::vector<Cells> lines;
   const auto line = [&](int64_t bytes, const std::string& blocks, const std::string& text) {
-    lines.push_back({bytes_text(bytes), percent_text(bytes, device.peak_bytes), blocks, text});
+    lines.push_back({memory_text(bytes), percent_text(bytes, device.peak_bytes), blocks, text});
   };
   PeakShare rest = device.rest;
   for (size_t i = 0; i < device.shares.size(); ++i) {
@@ -269,7 +270,7 @@ void add_memory(std::string& out, const std::vector<Part>& parts, UnixNs start, 
   for (const auto& [part, device] : devices) {
     std::string title = "Memory of the " + device_text(device->type, device->index);
     if (parts.size() > 1) title += " in process " + part->pid;
-    title += ": at most " + bytes_text(device->peak_bytes) + " after " +
+    title += ": at most " + memory_text(device->peak_bytes) + " after " +
              duration_text(static_cast<double>(std::max<int64_t>(0, device->peak - start))) +
              (device->step ? ", in step " + count_text(*device->step) : "") + "; " +
              plural(device->allocations, "allocation") + ", " + plural(device->frees, "free");
@@ -277,7 +278,7 @@ void add_memory(std::string& out, const std::vector<Part>& parts, UnixNs start, 
     if (device->failures != 0) {
       table += "  " +
                shorten("out of memory: " + plural(device->failures, "time") + ", at most " +
-                           bytes_text(device->largest_failure) + " for " + owner_text(device->failed_in),
+                           memory_text(device->largest_failure) + " for " + owner_text(device->failed_in),
                        kWidth - 2) +
                "\n";
     }

@@ -240,14 +240,13 @@ TORCHPROF_EXPORT int execveat(int directory, const char* path, char* const argv[
 }
 
 TORCHPROF_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
-                                 const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) noexcept {
+                                 const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
   return start(
       envp, [&] { return look_at_path(path); },
       [&](char* const* given) { return TORCHPROF_REAL(posix_spawn)(pid, path, actions, attributes, argv, given); });
 }
 TORCHPROF_EXPORT int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
-                                  const posix_spawnattr_t* attributes, char* const argv[],
-                                  char* const envp[]) noexcept {
+                                  const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
   return start(
       envp, [&] { return look_on_path(name); },
       [&](char* const* given) { return TORCHPROF_REAL(posix_spawnp)(pid, name, actions, attributes, argv, given); });

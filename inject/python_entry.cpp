@@ -27,7 +27,6 @@ namespace torchprof::inject {
 namespace {
 
 using python::api;
-using python::MethodDef;
 using python::Object;
 
 struct BuiltinModule {  // struct _inittab, Include/import.h, since 2.x

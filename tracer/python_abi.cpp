@@ -110,7 +110,7 @@ Object* compare(Object*, Object* expected) noexcept {
   const void* where = read_pointer(data, want.instruction);
   // 3.10 keeps a number of instructions of two bytes, of which f_lasti is the bytes.
   const auto read = want.frame_data ? static_cast<const char*>(where) - reinterpret_cast<const char*>(code.get())
-                                    : 2 * static_cast<int>(reinterpret_cast<uintptr_t>(where));
+                                    : 2 * static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(where));
   if (lasti && g_compared < 2) {
     g_lasti[g_compared] = g_api.as_long(lasti.get());
     g_instruction[g_compared++] = read;

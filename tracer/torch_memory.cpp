@@ -12,7 +12,7 @@ namespace {
 
 // The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
 // as much as all the rest.
-constexpr int64_t kSiteBytes = 64 * 1024;
+constexpr int64_t kSiteBytes = int64_t{64} << 10;
 
 [[gnu::noinline, gnu::cold]] void put_site(ThreadBuffer& buffer, Ticks now) noexcept {
   const python::Site site = python::current_site(buffer);
