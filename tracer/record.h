@@ -14,8 +14,9 @@
 // A definition is committed before any record that uses its id. Definitions lie in chunks of their own, in the order in
 // which they were made, so that event chunks can be recycled without losing a name.
 //
-// Events of one thread (track) are in time order. Begin and end are separate records: what was open when the process
-// died is known. They pair by a stack per track; formats/replay.h says how it is kept balanced whatever was lost.
+// Events of one thread (track) are in time order, those of GPUs (gpu_records.h) in the order of delivery. Begin and end
+// are separate records: what was open when the process died is known. They pair by a stack per track; formats/replay.h
+// says how it is kept balanced whatever was lost.
 //
 // Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
 // does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
@@ -37,7 +38,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
 // and the reader's bounds checks are made from it.
 //   1..31    definitions
 //   32..63   Python; 44: torch
-//   64..95   torch
+//   64..95   torch; 72..83: the GPU
 //   96..127  threads and the recorder itself
 #define TORCHPROF_RECORDS(X) \
   X(1, StringDef, 16)        \
@@ -50,6 +51,9 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(8, ObjectDetailDef, 32)  \
   X(9, WindowDef, 40)        \
   X(11, CallSiteDef, 24)     \
+  X(20, GpuDeviceDef, 88)    \
+  X(21, GpuContextDef, 24)   \
+  X(22, ThreadHandleDef, 16) \
   X(32, PythonBegin, 16)     \
   X(33, PythonEnd, 16)       \
   X(34, PythonFrame, 16)     \
@@ -69,6 +73,16 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(68, Memory, 48)          \
   X(69, OutOfMemory, 48)     \
   X(71, AllocationSite, 16)  \
+  X(72, GpuKernel, 128)      \
+  X(73, GpuCopy, 88)         \
+  X(74, GpuSet, 72)          \
+  X(75, GpuApi, 40)          \
+  X(76, GpuSync, 56)         \
+  X(77, GpuEvent, 40)        \
+  X(78, GpuOverhead, 48)     \
+  X(79, GpuMemory, 56)       \
+  X(81, GpuClock, 32)        \
+  X(82, GpuDropped, 32)      \
   X(96, ThreadEnd, 8)        \
   X(97, Restate, 16)
 
@@ -409,6 +423,12 @@ struct OpEndHere {  // ends the innermost open operator of this thread whose key
   uint32_t key;  // modulo ShortRecord::kMaxValue + 1
   uint32_t pad;
 };
+
+}  // namespace torchprof
+
+#include "tracer/gpu_records.h"  // needs what stands above, and what stands below needs it
+
+namespace torchprof {
 
 // ---- the recorder
 // -----------------------------------------------------------------------------------------------------

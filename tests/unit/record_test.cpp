@@ -29,9 +29,13 @@ TEST_CASE("kinds and sizes on disk never change") {
   CHECK(fixed_size(static_cast<Kind>(44)) == sizeof(Collective));
   CHECK(fixed_size(static_cast<Kind>(64)) == 48);
   CHECK(fixed_size(static_cast<Kind>(65)) == sizeof(OpEnd));
+  CHECK(fixed_size(static_cast<Kind>(72)) == sizeof(GpuKernel));
+  CHECK(fixed_size(static_cast<Kind>(75)) == 40);
+  CHECK(fixed_size(static_cast<Kind>(82)) == sizeof(GpuDropped));
   CHECK(fixed_size(static_cast<Kind>(96)) == 8);
   CHECK(fixed_size(static_cast<Kind>(31)) == 0);
   CHECK(is_definition(Kind::SourceDef));
+  CHECK(is_definition(Kind::GpuDeviceDef));
   CHECK(!is_definition(Kind::PythonBegin));
 }
 

@@ -90,6 +90,26 @@ SpoolBuilder& SpoolBuilder::event(R record) {
   return *this;
 }
 
+template <class R>
+SpoolBuilder& SpoolBuilder::gpu(R record) {
+  return event(record);
+}
+template SpoolBuilder& SpoolBuilder::gpu(GpuKernel);
+template SpoolBuilder& SpoolBuilder::gpu(GpuCopy);
+template SpoolBuilder& SpoolBuilder::gpu(GpuSet);
+template SpoolBuilder& SpoolBuilder::gpu(GpuApi);
+template SpoolBuilder& SpoolBuilder::gpu(GpuSync);
+template SpoolBuilder& SpoolBuilder::gpu(GpuEvent);
+template SpoolBuilder& SpoolBuilder::gpu(GpuOverhead);
+template SpoolBuilder& SpoolBuilder::gpu(GpuMemory);
+template SpoolBuilder& SpoolBuilder::gpu(GpuClock);
+template SpoolBuilder& SpoolBuilder::gpu(GpuDropped);
+
+SpoolBuilder& SpoolBuilder::gpu_clock(int64_t off) {
+  const uint64_t cupti_now = cupti(now_) + static_cast<uint64_t>(off);
+  return event(GpuClock{.header = {}, .before = ticks(now_), .after = ticks(now_), .cupti = cupti_now});
+}
+
 SpoolBuilder& SpoolBuilder::raw(uint8_t kind, const std::vector<uint64_t>& payload) {
   std::vector<std::byte> bytes(8 + 8 * payload.size());
   if (!payload.empty()) std::memcpy(bytes.data() + 8, payload.data(), 8 * payload.size());
@@ -178,6 +198,19 @@ void SpoolBuilder::detail(ObjectId object, ObjectId root, std::string_view path,
 
 void SpoolBuilder::meta(std::string_view key, std::string_view value) {
   define(MetaDef{.header = {}, .key = string(key), .value = string(value)});
+}
+
+void SpoolBuilder::device(GpuDeviceDef device, std::string_view name) {
+  device.name = string(name);
+  define(device);
+}
+
+void SpoolBuilder::context(uint32_t context, uint32_t device, uint32_t default_stream) {
+  define(GpuContextDef{.header = {}, .context = context, .device = device, .default_stream = default_stream, .pad = 0});
+}
+
+void SpoolBuilder::thread_handle(TrackId track, uint32_t handle) {
+  define(ThreadHandleDef{.header = {}, .track = track, .handle = handle});
 }
 
 void SpoolBuilder::source(std::string_view name, SourceState state, std::string_view detail) {

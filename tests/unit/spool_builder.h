@@ -44,6 +44,9 @@ class SpoolBuilder {
   void called(ObjectId object, std::string_view class_name, uint32_t call);
   void detail(ObjectId object, ObjectId root, std::string_view path, std::string_view encoded = {}, uint32_t part = 0);
   void meta(std::string_view key, std::string_view value);
+  void device(GpuDeviceDef device, std::string_view name);
+  void context(uint32_t context, uint32_t device, uint32_t default_stream);
+  void thread_handle(TrackId track, uint32_t handle);
   void source(std::string_view name, SourceState state, std::string_view detail);
 
   // Window `number` again when it closes; times in ns, 0: it is open.
@@ -75,6 +78,12 @@ class SpoolBuilder {
   SpoolBuilder& annotation(uint64_t key, std::string_view name);
   SpoolBuilder& op_end(uint64_t key);
   SpoolBuilder& thread_end();
+  // A record of a GPU: GpuKernel, GpuApi ...; its times are those of cupti().
+  template <class R>
+  SpoolBuilder& gpu(R record);
+  // What CUPTI's clock says at `ns`, where GpuClock does not say otherwise.
+  static uint64_t cupti(uint64_t ns) { return static_cast<uint64_t>(kStartNs) + ns; }
+  SpoolBuilder& gpu_clock(int64_t off = 0);  // a sample at the current time; CUPTI's clock is ahead by this many ns
   // The track goes on in a new chunk, `missing` chunks later, which begins with what was open: the next records, and
   // the times at which they began.
   SpoolBuilder& next_chunk(uint32_t missing, const std::vector<uint64_t>& begins);
