@@ -172,7 +172,7 @@ struct GpuOverhead {  // time that CUPTI or the driver took from the program
   uint32_t device;       // of objects of a device
   uint32_t object;       // a thread as in GpuApi, or a stream, by the kind
   uint32_t process_or_context;
-  uint32_t kind;        // CUpti_ActivityOverheadKind: 1 << 16 is the driver's compiler, 2 << 16 flush ...
+  uint32_t kind;        // CUpti_ActivityOverheadKind: 1 the driver's compiler, 1 << 16 a flush of buffers ...
   uint8_t object_kind;  // CUpti_ActivityObjectKind: 1 process, 2 thread, 3 device, 4 context, 5 stream
   uint8_t pad[3];
 };

@@ -1,0 +1,32 @@
+// An activity record of CUPTI -> a record of ours: a pure function, which trusts nothing but the kind's number.
+//
+// Reads at most `room` bytes: what lies between the record and the end of what CUPTI filled. Fields that this version
+// of CUPTI does not have are 0 or kNoGpuNumber (tracer/gpu_records.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tracer/record.h"
+
+namespace torchprof::cupti {
+
+struct Decoded {
+  Kind kind{};
+  uint32_t bytes = 0;          // of the record, header included; the header itself is not made
+  const char* name = nullptr;  // CUPTI's, of a kernel or device; the caller interns it, and sets `name` of the record
+  alignas(8) std::byte record[sizeof(GpuKernel)];
+
+  template <class R>
+  R& as() noexcept {
+    return *reinterpret_cast<R*>(record);
+  }
+};
+
+enum class Decoding : uint8_t { kDone, kUnknown, kTruncated };
+
+// `version`: what cuptiGetVersion() says.
+Decoding decode(const std::byte* record, size_t room, uint32_t version, Decoded& out) noexcept;
+
+}  // namespace torchprof::cupti

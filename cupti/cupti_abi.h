@@ -1,0 +1,115 @@
+// The activity records of CUPTI that we read: where each field stands, and since which CUPTI.
+//
+// Records grow at their ends alone, from CUDA 11.0 to 13.0, so an offset holds for every version that has the field at
+// all. `since` is what cuptiGetVersion() says: 13 is CUDA 11.0, 14 11.1, 15 11.2, 16 11.5, 17 11.6, 18 11.8, 19 12.0,
+// 20 12.2, 21 12.3, 22 12.4, 23 12.5, 24 12.6, 26 12.8, 27 12.9, 130000 13.0.
+//
+// Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which has all the older structs and says in
+// which CUDA each was replaced; tests/unit/cupti_layout_test.cpp compares the two where the headers are. No version
+// above kNewest has been read: a CUPTI that is newer is refused.
+#pragma once
+
+#include <cstdint>
+
+namespace torchprof::cupti::abi {
+
+inline constexpr uint32_t kOldest = 13;
+inline constexpr uint32_t kNewest = 139999;  // 13.x; the records of 13.0, and what a later 13 adds stands behind them
+
+struct Field {
+  uint16_t at;
+  uint32_t since = kOldest;
+};
+
+enum ActivityKind : uint32_t {  // CUpti_ActivityKind
+  kMemcpy = 1,
+  kMemset = 2,
+  kDriver = 4,
+  kRuntime = 5,
+  kDevice = 8,
+  kContext = 9,
+  kConcurrentKernel = 10,
+  kOverhead = 17,
+  kMemcpyPeer = 22,
+  kCudaEvent = 36,
+  kSynchronization = 38,
+  kMemory2 = 49,
+};
+
+inline constexpr Field kKind{0};  // of every record, uint32_t
+
+namespace kernel {  // CUpti_ActivityKernel5 .. 10
+inline constexpr uint16_t kSize = 160;
+inline constexpr Field kRegisters{6}, kStart{16}, kEnd{24}, kDevice{40}, kContext{44}, kStream{48}, kGrid{52},
+    kBlock{64}, kStaticShared{76}, kDynamicShared{80}, kLocalPerThread{84}, kCorrelation{92}, kName{104}, kQueued{120},
+    kSubmitted{128}, kLaunchType{136}, kSharedExecuted{140}, kGraphNode{144}, kGraph{156}, kChannel{168, 17},
+    kChannelType{172, 17};
+}  // namespace kernel
+
+namespace memcpy {  // CUpti_ActivityMemcpy3 .. 6
+inline constexpr uint16_t kSize = 72;
+inline constexpr Field kCopyKind{4}, kSrcKind{5}, kDstKind{6}, kFlags{7}, kBytes{8}, kStart{16}, kEnd{24}, kDevice{32},
+    kContext{36}, kStream{40}, kCorrelation{44}, kGraphNode{64}, kGraph{72, 14}, kChannel{76, 17}, kChannelType{80, 17};
+}  // namespace memcpy
+
+namespace peer {  // CUpti_ActivityMemcpyPtoP2 .. 4; up to the stream as memcpy
+inline constexpr uint16_t kSize = 80;
+inline constexpr Field kSrcDevice{44}, kSrcContext{48}, kDstDevice{52}, kDstContext{56}, kCorrelation{60},
+    kGraphNode{72}, kGraph{80, 14}, kChannel{84, 17}, kChannelType{88, 17};
+}  // namespace peer
+
+namespace memset {  // CUpti_ActivityMemset2 .. 4
+inline constexpr uint16_t kSize = 72;
+inline constexpr Field kValue{4}, kBytes{8}, kStart{16}, kEnd{24}, kDevice{32}, kContext{36}, kStream{40},
+    kCorrelation{44}, kFlags{48}, kMemoryKind{50}, kGraphNode{64}, kGraph{72, 14}, kChannel{76, 17},
+    kChannelType{80, 17};
+}  // namespace memset
+
+namespace api {  // CUpti_ActivityAPI
+inline constexpr uint16_t kSize = 40;
+inline constexpr Field kCbid{4}, kStart{8}, kEnd{16}, kThread{28}, kCorrelation{32}, kResult{36};
+}  // namespace api
+
+namespace sync {  // CUpti_ActivitySynchronization, 2
+inline constexpr uint16_t kSize = 40;
+inline constexpr Field kType{4}, kStart{8}, kEnd{16}, kCorrelation{24}, kContext{28}, kStream{32}, kEvent{36},
+    kEventRecord{40, 26}, kResult{48, 26};
+}  // namespace sync
+
+namespace event {  // CUpti_ActivityCudaEvent, 2
+inline constexpr uint16_t kSize = 24;
+inline constexpr Field kCorrelation{4}, kContext{8}, kStream{12}, kEvent{16}, kDeviceTime{40, 26}, kEventRecord{48, 26};
+}  // namespace event
+
+namespace overhead {  // CUpti_ActivityOverhead, 2, 3
+inline constexpr uint16_t kSize = 40;
+inline constexpr Field kOverheadKind{4}, kObjectKind{8}, kObject{12}, kStart{24}, kEnd{32}, kCorrelation{40, 20};
+// The object: a process and a thread, or a device, a context and a stream.
+inline constexpr uint32_t kOfProcess = 1, kOfThread = 2;
+}  // namespace overhead
+
+namespace memory {  // CUpti_ActivityMemory2 .. 4
+inline constexpr uint16_t kSize = 112;
+inline constexpr Field kOperation{4}, kMemoryKind{8}, kCorrelation{12}, kAddress{16}, kBytes{24}, kTime{32},
+    kDevice{52}, kContext{56}, kStream{60}, kIsAsync{72};
+}  // namespace memory
+
+namespace device {  // CUpti_ActivityDevice2 .. 5
+inline constexpr uint16_t kSize = 144;
+inline constexpr Field kBandwidth{8}, kMemory{16}, kL2{28}, kWarp{32}, kClock{36}, kMultiprocessors{44}, kWarps{52},
+    kBlocks{56}, kSharedOfMultiprocessor{60}, kRegistersOfMultiprocessor{64}, kRegistersOfBlock{68}, kSharedOfBlock{72},
+    kThreadsOfBlock{76}, kMajor{104}, kMinor{108}, kId{112}, kName{136};
+}  // namespace device
+
+namespace context {  // CUpti_ActivityContext, 2, 3
+inline constexpr uint16_t kSize = 16;
+inline constexpr Field kContext{4}, kDevice{8}, kDefaultStream{14};  // the last is uint16_t
+}  // namespace context
+
+// CUptiResult
+inline constexpr int kSuccess = 0;
+inline constexpr int kMaxLimitReached = 12;      // of cuptiActivityGetNextRecord: the buffer has no more
+inline constexpr int kNotInitialized = 15;       // libcupti is newer than the driver
+inline constexpr int kMultipleSubscribers = 39;  // also under nsys, ncu and cuda-gdb
+
+}  // namespace torchprof::cupti::abi
