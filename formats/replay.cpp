@@ -446,6 +446,7 @@ void Replay::Impl::end_module_call(ThreadStack& stack, int32_t i, int64_t t) {
 void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finished) {
   ThreadStack& stack = thread.stack;
   for (int32_t k = stack.size() - 1; k > i; --k) {
+    stack.leave_inside(k);
     Span& op = stack[k];
     if (op.is_async) {
       detach(thread, k);
@@ -458,7 +459,7 @@ void Replay::Impl::close_frame(Thread& thread, int32_t i, int64_t t, bool finish
   }
   end_module_call(stack, i, t);
   const Span span = stack.take(i);
-  stack.add_child(span, t - span.begin);
+  stack.ended(span, t - span.begin);
   // They are no longer in the call of a module that ends.
   for (int32_t k = i; span.is_module_call && k < stack.size(); ++k) stack.inherit_module(k);
   emit(thread, thread.row, span, t, finished);
@@ -623,13 +624,14 @@ void Replay::Impl::close_op(Thread& thread, int32_t i, int64_t t) {
     for (int32_t k = frame - 1; k > i; --k) detach(thread, k);
   }
   const Span span = stack.take(i);
-  stack.add_child(span, end - span.begin);
+  stack.ended(span, end - span.begin);
   emit(thread, thread.row, span, end, true);
   link(thread, thread.row, span);
   took(thread, i, span, end, true);
 }
 
 void Replay::Impl::detach(Thread& thread, int32_t i) {
+  thread.stack.leave_inside(i);
   thread.detached.push_back(thread.stack.take(i));
   steps_.detached(thread.row, i);
 }
@@ -711,7 +713,7 @@ void Replay::Impl::finish(Thread& thread, int64_t t, bool by_window) {
     const int64_t end = std::max(stack[i].begin, t);
     end_module_call(stack, i, end);
     const Span span = stack.take(i);
-    stack.add_child(span, end - span.begin);
+    stack.ended(span, end - span.begin);
     emit(thread, thread.row, span, end, false);
     took(thread, i, span, end, by_window);
   }
@@ -723,6 +725,7 @@ void Replay::Impl::finish(Thread& thread, int64_t t, bool by_window) {
 }
 
 void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, int64_t end, bool finished) {
+  const bool is_own_row = row == thread.row;
   uint64_t parent = 0;
   if (!span.is_op() && span.below_python >= 0) parent = thread.stack[span.below_python].id;
   // The slice is off its stack; what is below it is not.
@@ -743,6 +746,9 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .module = span.module,
                 .is_backward = span.is_backward,
                 .self_ns = std::max<int64_t>(0, end - span.begin - span.child_ns),
+                .own_ns = is_own_row ? std::max<int64_t>(0, end - span.begin - span.inside_ns) : 0,
+                .around = is_own_row && span.below() >= 0 ? &thread.stack[0] : nullptr,
+                .depth = is_own_row ? static_cast<uint32_t>(span.below() + 1) : 0,
                 .python_id = span.is_op() ? 0 : span.id,
                 .python_parent = parent,
                 .object = span.object,

@@ -33,6 +33,8 @@
 
 namespace torchprof::formats {
 
+struct Span;  // formats/thread_stack.h
+
 // kGc: Python's garbage collector runs. kBlind: the program's own profiler had the thread, its calls were not recorded.
 enum class SliceKind : uint8_t { kPython, kCCall, kOperator, kGc, kBlind };
 
@@ -50,6 +52,11 @@ struct Slice {
   ObjectId module;
   bool is_backward;
   int64_t self_ns;  // without slices of the same kind directly inside (C calls count as Python); never negative
+  // Without slices of any kind directly inside; 0 on an overflow row: what ran meanwhile is on the thread's own.
+  int64_t own_ns;
+  // The slices that are open around it on its row, outermost first; none on an overflow row. During the call.
+  const Span* around;
+  uint32_t depth;  // how many
 
   // Python and C calls
   uint64_t python_id;      // from 1, in the order of begins

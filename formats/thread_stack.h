@@ -1,6 +1,7 @@
 // The spans that are open on one thread: a stack from which also the middle can be taken.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -46,8 +47,10 @@ struct Span {
   // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.
   int32_t below_python = -1;
   int32_t below_op = -1;
+  int64_t inside_ns = 0;    // in spans of any kind directly inside that have ended
   int64_t op_child_ns = 0;  // child_ns of the nearest operator below when this span began
 
+  int32_t below() const { return std::max(below_python, below_op); }
   bool is_op() const { return kind == SliceKind::kOperator; }
 };
 
@@ -70,6 +73,16 @@ class ThreadStack {
   int32_t module_call_below(int32_t i) const;
   // Counts `ns` as spent inside the span of the same kind directly below `span`.
   void add_child(const Span& span, int64_t ns);
+  // `span`, which was taken, took `ns`: for the spans below it.
+  void ended(const Span& span, int64_t ns) {
+    add_child(span, ns);
+    if (const int32_t below = span.below(); below >= 0) (*this)[below].inside_ns += ns;
+  }
+  // What ran inside of span `i` so far ran directly inside of the one below.
+  void leave_inside(int32_t i) {
+    if (i > 0) (*this)[i - 1].inside_ns += (*this)[i].inside_ns;
+    (*this)[i].inside_ns = 0;
+  }
 
  private:
   void relink(int32_t from);

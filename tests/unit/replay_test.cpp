@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 
+#include "formats/thread_stack.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;
@@ -28,6 +29,7 @@ class TextSink final : public Sink {
     if (s.preexisting) text += " preexisting";
     text += "\n";
     at_[{s.row, s.begin.value}] = names_.text(s.name);
+    for (uint32_t i = 0; i < s.depth; ++i) REQUIRE(s.around[i].begin <= s.begin.value);
     slices.push_back(s);
   }
   void step(const StepMark& m) override { steps.push_back(m); }
@@ -57,18 +59,34 @@ struct Replayed {
 
 std::string replayed(const SpoolBuilder& b) { return std::string("\n").append(Replayed(b).sink.text); }
 
-// What every row of a trace must be, whatever was lost: slices nest, none ends before it begins.
+// What every row of a trace must be, whatever was lost: slices nest, none ends before it begins, and what they took
+// themselves adds up to the time in which any was open.
 void check_nesting(const Replayed& r) {
   std::map<uint32_t, std::vector<std::pair<int64_t, int64_t>>> rows;
+  std::map<uint32_t, int64_t> own;
+  std::map<uint32_t, std::map<int64_t, int64_t>> covered;  // end of the longest by begin
   for (const Slice& s : r.sink.slices) {
     REQUIRE(s.begin <= s.end);
     REQUIRE(s.self_ns >= 0);
     REQUIRE(s.self_ns <= s.end - s.begin);
-    rows[r.replay.rows()[s.row].tid].emplace_back(s.begin.value, -s.end.value);
+    const Row& row = r.replay.rows()[s.row];
+    rows[row.tid].emplace_back(s.begin.value, -s.end.value);
+    own[row.tid] += s.own_ns;
+    if (row.is_overflow) continue;
+    int64_t& end = covered[row.tid][s.begin.value];
+    end = std::max(end, s.end.value);
   }
   for (const StepMark& m : r.sink.steps) {
     REQUIRE(m.begin <= m.end);
     rows[r.replay.rows()[m.row].tid].emplace_back(m.begin.value, -m.end.value);
+  }
+  for (const auto& [tid, spans] : covered) {
+    int64_t until = 0, sum = 0;
+    for (const auto& [begin, end] : spans) {
+      sum += std::max(end, until) - std::max(begin, until);
+      until = std::max(end, until);
+    }
+    CHECK(own[tid] == sum);
   }
   for (auto& [tid, spans] : rows) {
     std::ranges::sort(spans);
