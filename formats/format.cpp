@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "formats/chrome_legacy.h"
 #include "formats/kineto_json.h"
 #include "formats/table.h"
 
@@ -13,8 +14,10 @@ namespace {
 void write_table(const Trace& trace, Processes, Output& out) { out.write(summary_text(trace)); }
 
 constexpr std::array kFormats = {
-    Format{"kineto", ".pt.trace.json.gz", true, write_kineto},
-    Format{"table", ".txt", false, write_table},
+    Format{"kineto", ".pt.trace.json.gz", "merged", true, write_kineto},
+    Format{"chrome-legacy", ".chrome-legacy.json", "merged", false, write_chrome_legacy},
+    Format{"json-stream", ".stream.json", "merged", false, write_json_stream},
+    Format{"table", ".txt", "summary", false, write_table},
 };
 
 }  // namespace
@@ -41,8 +44,6 @@ std::string file_name(const Format& format, const Process& process) {
          std::string(format.extension);
 }
 
-std::string merged_name(const Format& format) {
-  return std::string(format.per_process ? "merged" : "summary") + std::string(format.extension);
-}
+std::string merged_name(const Format& format) { return std::string(format.stem) + std::string(format.extension); }
 
 }  // namespace torchprof::formats

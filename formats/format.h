@@ -25,6 +25,7 @@ using Processes = std::span<const Process>;  // a part of Trace::processes
 struct Format {
   std::string_view name;       // as --format takes it: "kineto"
   std::string_view extension;  // ".pt.trace.json.gz"; ".gz" at the end means compressed
+  std::string_view stem;       // of the file of the whole run: "merged"
   bool per_process;  // one file for each process, and a merged one where there are several; otherwise one file for the
                      // run
   // One process: that process's trace. Several: the merged trace, its pids, flow ids and correlations namespaced.
@@ -39,7 +40,7 @@ void write_file(const Format& format, const Trace& trace, Processes processes, c
 // "HOST_PID.TIME.pt.trace.json.gz", TIME the start in nanoseconds since 1970; characters that do not belong into a file
 // name become '_'.
 std::string file_name(const Format& format, const Process& process);
-// "merged.pt.trace.json.gz"; "summary.txt" for the table.
+// The file of the whole run: "merged.pt.trace.json.gz"; "summary.txt" for the table.
 std::string merged_name(const Format& format);
 
 }  // namespace torchprof::formats

@@ -1,7 +1,6 @@
 #include "formats/kineto_json.h"
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
@@ -13,6 +12,8 @@
 #include "formats/flops.h"
 #include "formats/inputs.h"
 #include "formats/object_details.h"
+#include "formats/print.h"
+#include "formats/process_label.h"
 #include "formats/replay.h"
 #include "formats/text.h"
 
@@ -24,41 +25,6 @@ using nlohmann::ordered_json;
 // Times count from the last multiple of three months, as Kineto's: processes that started at different moments share
 // it, and microseconds with three decimals stay exact in a double.
 constexpr int64_t kBaseStep = int64_t{7'889'238} * 1'000'000'000;
-
-// ---- printing into a buffer ------------------------------------------------------------------------------
-
-char* put(char* at, std::string_view text) {
-  std::memcpy(at, text.data(), text.size());
-  return at + text.size();
-}
-
-char* put(char* at, uint64_t value) {
-  char digits[20];
-  char* first = std::end(digits);
-  do {
-    *--first = static_cast<char>('0' + value % 10);
-    value /= 10;
-  } while (value != 0);
-  return put(at, {first, static_cast<size_t>(std::end(digits) - first)});
-}
-
-char* put_signed(char* at, int64_t value) {
-  if (value >= 0) return put(at, static_cast<uint64_t>(value));
-  *at++ = '-';
-  return put(at, uint64_t{0} - static_cast<uint64_t>(value));
-}
-
-// Nanoseconds as microseconds with three decimals.
-char* put_us(char* at, int64_t ns) {
-  const auto value = static_cast<uint64_t>(std::max<int64_t>(0, ns));
-  at = put(at, value / 1000);
-  const uint64_t rest = value % 1000;
-  *at++ = '.';
-  *at++ = static_cast<char>('0' + rest / 100);
-  *at++ = static_cast<char>('0' + rest / 10 % 10);
-  *at++ = static_cast<char>('0' + rest % 10);
-  return at;
-}
 
 // ---- one process -----------------------------------------------------------------------------------------
 
@@ -97,8 +63,10 @@ class ProcessWriter final : public Sink {
         ids_(ids),
         out_(out) {}
 
-  void run() {
+  // `names_first`: what is known of the threads then, so that a part of the trace has it.
+  void run(bool names_first = false) {
     write_process_rows();
+    if (names_first) write_thread_rows();
     const ReplayStats stats = replay_.run(*this);
     write_thread_rows();
     ids_.external += stats.external_ids;
@@ -361,18 +329,9 @@ class ProcessWriter final : public Sink {
   }
 
   void write_process_rows() {
-    std::string_view program = process_.command.empty() ? "unknown" : process_.command.front();
-    program.remove_prefix(program.rfind('/') + 1);  // npos + 1 is 0
-    put_metadata("process_name", "0", "name", json_name(program));
+    put_metadata("process_name", "0", "name", json_name(program_name(process_)));
     put_metadata("process_labels", "0", "labels", json_name(label_));
     put_metadata("process_sort_index", "0", "sort_index", pid_);
-  }
-
-  // Python's name and the kernel's, unless that is Python's cut off (3.14 sets it so).
-  static std::string thread_name(const Row& row) {
-    if (row.python_name.empty()) return std::string(row.thread_name);
-    if (row.thread_name.empty() || row.python_name.starts_with(row.thread_name)) return std::string(row.python_name);
-    return std::string(row.python_name).append(", ").append(row.thread_name);
   }
 
   void write_thread_rows() {
@@ -382,8 +341,8 @@ class ProcessWriter final : public Sink {
          i-- > 0;) {  // of two threads that had the same id one after the other the later gives the name
       const Row& row = rows[i];
       if (!written.insert(row.tid).second) continue;
-      std::string name = "thread " + std::to_string(row.sort_tid) + " (";
-      name.append(thread_name(row)).append(row.is_overflow ? "), what crosses other annotations" : ")");
+      std::string name = "thread " + thread_label(row);
+      if (row.is_overflow) name.append(", what crosses other annotations");
       put_metadata("thread_name", std::to_string(row.tid), "name", json_name(name));
       put_metadata("thread_sort_index", std::to_string(row.tid), "sort_index", std::to_string(row.sort_tid));
     }
@@ -497,18 +456,10 @@ void write_tail(UnixNs start, UnixNs end, int64_t base, Output& out) {
   out.write(text);
 }
 
-}  // namespace
+int64_t base_of(const Trace& trace) { return std::max<int64_t>(0, trace.start.value) / kBaseStep * kBaseStep; }
 
-void write_kineto(const Trace& trace, Processes processes, Output& out) {
+void write_events(const Trace& trace, Processes processes, bool names_first, Output& out) {
   const bool merged = processes.size() > 1;
-  UnixNs start = processes.empty() ? trace.start : processes.front().start;
-  UnixNs end = processes.empty() ? trace.end : processes.front().end;
-  for (const Process& p : processes) {
-    start = std::min(start, p.start);
-    end = std::max(end, p.end);
-  }
-  const int64_t base = std::max<int64_t>(0, trace.start.value) / kBaseStep * kBaseStep;
-  out.write(header(processes, base));
   Ids ids;
   // A process id comes back after exec, and on another host.
   std::unordered_set<uint64_t> pids;
@@ -517,10 +468,30 @@ void write_kineto(const Trace& trace, Processes processes, Output& out) {
   for (const Process& p : processes) {
     const uint64_t pid = pids.insert(p.pid).second || !merged ? p.pid : ++next_pid;
     const auto rank = merged ? distributed_of(p).rank : std::nullopt;
-    ProcessWriter(p, pid, rank ? "CPU, rank " + std::to_string(*rank) : "CPU", base, ids, out).run();
+    ProcessWriter(p, pid, rank ? "CPU, rank " + std::to_string(*rank) : "CPU", base_of(trace), ids, out)
+        .run(names_first);
   }
+}
+
+}  // namespace
+
+void write_kineto(const Trace& trace, Processes processes, Output& out) {
+  UnixNs start = processes.empty() ? trace.start : processes.front().start;
+  UnixNs end = processes.empty() ? trace.end : processes.front().end;
+  for (const Process& p : processes) {
+    start = std::min(start, p.start);
+    end = std::max(end, p.end);
+  }
+  const int64_t base = base_of(trace);
+  out.write(header(processes, base));
+  write_events(trace, processes, false, out);
   write_tail(start, end, base, out);
   out.write("\"traceName\":" + json_name(out.file().string()) + "\n}\n");
+}
+
+void write_json_stream(const Trace& trace, Processes processes, Output& out) {
+  out.write("[\n");
+  write_events(trace, processes, true, out);
 }
 
 }  // namespace torchprof::formats

@@ -18,4 +18,9 @@ namespace torchprof::formats {
 // Several processes: their pids are made unique, ids and flows are numbered on.
 void write_kineto(const Trace& trace, Processes processes, Output& out);
 
+// The same events as a bare array that is never closed: "[", then one event a line, each with its comma.
+// chrome://tracing and Perfetto read it wherever it is cut. The names of threads stand before their events; those of
+// rows for what crosses behind them.
+void write_json_stream(const Trace& trace, Processes processes, Output& out);
+
 }  // namespace torchprof::formats

@@ -1,4 +1,4 @@
-// torchprof export: a format again. Spools are read, never removed.
+// torchprof export: formats again. Spools are read, never removed.
 #include <zlib.h>
 
 #include <cerrno>
@@ -8,6 +8,7 @@
 #include "formats/error.h"
 #include "formats/output.h"
 #include "launcher/input.h"
+#include "launcher/progress.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 #include "launcher/write_run.h"
@@ -15,8 +16,10 @@
 namespace torchprof::launcher {
 namespace {
 
+namespace fs = std::filesystem;
+
 // The same trace, compressed or not as the new name says. zlib reads both.
-void copy_trace(const std::filesystem::path& from, formats::Output& out) {
+void copy_trace(const fs::path& from, formats::Output& out) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzopen(from.c_str(), "rbe"), gzclose);
   if (!in) throw Error(from.string() + ": " + std::strerror(errno));
   std::string part(formats::Output::kMaxReserve, '\0');
@@ -28,23 +31,93 @@ void copy_trace(const std::filesystem::path& from, formats::Output& out) {
   if (n < 0 || code != Z_OK) throw Error(from.string() + ": " + (code == Z_BUF_ERROR ? "ends too early" : message));
 }
 
-void export_trace(const std::filesystem::path& trace, const ExportOptions& options) {
-  formats::Output out(options.output);
-  if (options.format->name == "table")
+void export_trace(const fs::path& trace, const formats::Format& format, const fs::path& file) {
+  formats::Output out(file);
+  if (format.name == "table")
     out.write(formats::summary_text(trace));
-  else if (options.format->name == "kineto")
+  else if (format.name == "kineto")
     copy_trace(trace, out);
   else
-    throw Error("the spools are gone (--keep-spool keeps them): " + std::string(options.format->name) +
+    throw Error("the spools are gone (--keep-spool keeps them): " + std::string(format.name) +
                 " cannot be written from a trace");
   out.commit();
 }
 
-void export_spools(const std::vector<std::filesystem::path>& spools, const ExportOptions& options) {
-  const formats::Trace trace = formats::load(spools);
+formats::Trace load(const Input& input, const ExportOptions& options) {
+  formats::Trace trace = formats::load(input.spools);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(options.input.string() + ": none of its spools can be read");
-  formats::write_file(*options.format, trace, trace.processes, options.output);
+  return trace;
+}
+
+// One directory for all: always for several formats, for one where it is there already or ends in '/'.
+bool is_directory_meant(const ExportOptions& options) {
+  if (options.outputs.size() != 1) return false;
+  std::error_code ignored;
+  const fs::path& output = options.outputs.front();
+  return options.formats.size() > 1 || !output.has_filename() || fs::is_directory(output, ignored);
+}
+
+// One format that fails does not keep the others back. False: one did.
+class EachFormat {
+ public:
+  template <class Write>
+  void operator()(Write write) {
+    try {
+      write();
+    } catch (const Error& error) {
+      complain(error.what());
+      has_failed_ = true;
+    }
+  }
+  int status() const { return has_failed_ ? 125 : 0; }
+
+ private:
+  bool has_failed_ = false;
+};
+
+int export_into(const fs::path& directory, const Input& input, const ExportOptions& options) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw Error(directory.string() + ": cannot make the directory: " + error.message());
+  const BackgroundProgress progress([directory] { return bytes_in(directory); });
+  EachFormat each;
+  if (input.spools.empty()) {
+    for (const formats::Format* format : options.formats)
+      each([&] { export_trace(input.trace, *format, directory / formats::merged_name(*format)); });
+  } else {
+    const formats::Trace trace = load(input, options);
+    std::vector<std::string> files, traces(trace.processes.size());
+    for (const formats::Format* format : options.formats)
+      each([&] { write_format(*format, trace, directory, files, traces); });
+  }
+  return each.status();
+}
+
+uintmax_t bytes_of(const std::vector<fs::path>& files) {
+  uintmax_t bytes = 0;
+  for (const fs::path& file : files)
+    for (const fs::path& name : {file, fs::path(file.string() + ".tmp")}) {
+      std::error_code error;
+      if (const uintmax_t size = fs::is_regular_file(name, error) ? fs::file_size(name, error) : 0; !error)
+        bytes += size;
+    }
+  return bytes;
+}
+
+int export_files(const Input& input, const ExportOptions& options) {
+  const BackgroundProgress progress([&options] { return bytes_of(options.outputs); });
+  EachFormat each;
+  formats::Trace trace;
+  if (!input.spools.empty()) trace = load(input, options);
+  for (size_t i = 0; i < options.formats.size(); ++i)
+    each([&] {
+      if (input.spools.empty())
+        export_trace(input.trace, *options.formats[i], options.outputs[i]);
+      else
+        formats::write_file(*options.formats[i], trace, trace.processes, options.outputs[i]);
+    });
+  return each.status();
 }
 
 // What a dead launcher left undone.
@@ -58,8 +131,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
   const Info info = input.run->read_info();
-  std::vector<const formats::Format*> formats{options.format};
-  if (!options.format) formats = formats_named("kineto,table");
+  const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   const Written written = write_run(*input.run, info, formats);
   say(written.text);
   complain(written.trouble);
@@ -71,13 +143,12 @@ int complete_run(const Input& input, const ExportOptions& options) {
 int export_(const Arguments& arguments) {
   const ExportOptions options = parse_export(arguments);
   const Input input = find_input(options.input);
-  if (options.output.empty()) return complete_run(input, options);
-  if (input.spools.empty())
-    export_trace(input.trace, options);
-  else
-    export_spools(input.spools, options);
-  say(options.output.string() + ": written");
-  return 0;
+  if (options.outputs.empty()) return complete_run(input, options);
+  const int status =
+      is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
+  if (status == 0)
+    for (const fs::path& output : options.outputs) say(output.string() + ": written");
+  return status;
 }
 
 }  // namespace torchprof::launcher

@@ -111,11 +111,15 @@ void add_settings(CLI::App& app, RunOptions& options) {
   }
 }
 
-const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
-  if (const formats::Format* format = formats::find_format(name)) return *format;
+std::vector<std::string> format_names() {
   std::vector<std::string> names;
   for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
-  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(names));
+  return names;
+}
+
+const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
+  if (const formats::Format* format = formats::find_format(name)) return *format;
+  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
 }
 
 // A CLI11 check: the complaint, or nothing.
@@ -179,19 +183,27 @@ ReportOptions parse_report(const Arguments& arguments) {
 ExportOptions parse_export(const Arguments& arguments) {
   ExportOptions options;
   Parser parser(
-      "export", "RUN|TRACE [--format F] [-o FILE]",
-      "Writes a format again. Without -o: what the run would have written at its end, into the run directory.");
+      "export", "RUN|TRACE [--format F[,F]] [-o FILE|DIR]",
+      "Writes formats again. Without -o: what the run would have written at its end, into the run directory.");
   CLI::App& app = parser.app();
   std::string format;
   app.add_option("RUN|TRACE", options.input, "a run directory, a .spool, a .json or a .json.gz")
       ->required()
       ->type_name("");
-  app.add_option("-f,--format", format, "kineto or table")->type_name("F");
-  app.add_option("-o,--output", options.output, "the file to write; compressed if its name ends in .gz")
-      ->type_name("FILE");
+  app.add_option("-f,--format", format, "one or several of " + joined(format_names()))->type_name("F[,F]");
+  app.add_option("-o,--output", options.outputs,
+                 "the file to write, compressed if its name ends in .gz; given once for each format, or a directory "
+                 "for all")
+      ->type_name("FILE")
+      ->take_all();
   parser.parse(arguments);
-  if (!format.empty()) options.format = &named_format(format, "export: --format");
-  if (!options.output.empty() && !options.format) throw Error("export: -o needs --format" + see_help("export"));
+  if (!format.empty())
+    for (const std::string& name : split(format)) options.formats.push_back(&named_format(name, "export: --format"));
+  if (!options.outputs.empty() && options.formats.empty())
+    throw Error("export: -o needs --format" + see_help("export"));
+  if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
+    throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +
+                std::to_string(options.formats.size()) + " formats: once for each, or one directory");
   return options;
 }
 

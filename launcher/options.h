@@ -36,8 +36,9 @@ ReportOptions parse_report(const Arguments& arguments);
 
 struct ExportOptions {
   std::filesystem::path input;
-  const formats::Format* format = nullptr;  // none named: what the run was to write
-  std::filesystem::path output;             // empty: into the run directory, as `run` would have
+  std::vector<const formats::Format*> formats;  // none named: what the run was to write
+  std::vector<std::filesystem::path> outputs;   // none: into the run directory, as `run` would have; a file for each
+                                                // format, or one directory for all
 };
 ExportOptions parse_export(const Arguments& arguments);
 

@@ -16,6 +16,7 @@
 #include "formats/error.h"
 #include "formats/table.h"
 #include "formats/text.h"
+#include "launcher/progress.h"
 #include "launcher/say.h"
 
 namespace torchprof::launcher {
@@ -33,23 +34,6 @@ constexpr std::string_view kNothingTraced =
     "statically\n"
     "linked or setuid, or the environment was dropped on the way (env -i, sudo, ssh, a container).\n"
     "`torchprof doctor -- COMMAND` says more.\n";
-
-// Writes the files of one format; their names go to `files`, and of single processes to `traces` (by index).
-void write_format(const formats::Format& format, const formats::Trace& trace, const fs::path& directory,
-                  std::vector<std::string>& files, std::vector<std::string>& traces) {
-  const formats::Processes all = trace.processes;
-  const auto write = [&](formats::Processes processes, const std::string& name) {
-    formats::write_file(format, trace, processes, directory / name);
-    files.push_back(name);
-  };
-  if (format.per_process)
-    for (size_t i = 0; i < all.size(); ++i) {
-      const std::string name = formats::file_name(format, all[i]);
-      write(all.subspan(i, 1), name);
-      traces[i] = name;
-    }
-  if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
-}
 
 // The few lines that are printed; summary.txt has all of it.
 std::string short_summary(const formats::Trace& trace) {
@@ -87,11 +71,28 @@ std::string untraced_lines(std::span<const RunDir::Untraced> untraced) {
 // The one that a reader wants to open: the merged one, or the only one.
 std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
   for (const std::string& file : files)
-    if (file.starts_with("merged.")) return file;
+    if (file.starts_with("merged.") && (file.ends_with(".pt.trace.json.gz") || file.ends_with(".perfetto-trace")))
+      return file;
   return traces.empty() ? std::string{} : traces.front();
 }
 
 }  // namespace
+
+void write_format(const formats::Format& format, const formats::Trace& trace, const fs::path& directory,
+                  std::vector<std::string>& files, std::vector<std::string>& traces) {
+  const formats::Processes all = trace.processes;
+  const auto write = [&](formats::Processes processes, const std::string& name) {
+    formats::write_file(format, trace, processes, directory / name);
+    files.push_back(name);
+  };
+  if (format.per_process)
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::string name = formats::file_name(format, all[i]);
+      write(all.subspan(i, 1), name);
+      traces[i] = name;
+    }
+  if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
+}
 
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats) {
   Written out;
@@ -166,36 +167,6 @@ class Note {
   int fd_;
 };
 
-// A line on a terminal that is overwritten by the next and wiped at the end. It never appears if all is done in a
-// second.
-class Progress {
- public:
-  explicit Progress(const RunDir& dir) : dir_(dir), is_shown_(isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (was_shown_) put("\r\033[K");
-  }
-  void update() {
-    if (!is_shown_ || std::chrono::steady_clock::now() - start_ < 1s) return;
-    uintmax_t written = 0;
-    std::error_code error;
-    for (fs::directory_iterator at(dir_.path(), error), end; !error && at != end; at.increment(error)) {
-      std::error_code ignored;
-      if (at->is_regular_file(ignored)) written += at->file_size(ignored);
-    }
-    put("\r\033[Ktorchprof: writing the trace, " + formats::bytes_text(written) + " so far");
-    was_shown_ = true;
-  }
-
- private:
-  static void put(std::string_view text) {
-    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size());
-  }
-  const RunDir& dir_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool is_shown_;
-  bool was_shown_ = false;
-};
-
 }  // namespace
 
 bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
@@ -219,7 +190,7 @@ bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<cons
   }
   int status = 0, interrupts = 0;
   {
-    Progress progress(dir);
+    Progress progress([&dir] { return bytes_in(dir.path()); });
     while (waitpid(pid, &status, WNOHANG) == 0) {
       progress.update();
       const std::optional<Signal> signal = signals.next(500ms);

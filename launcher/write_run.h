@@ -21,6 +21,11 @@ struct Written {
 // not keep the others back. Throws Error if nothing can be done at all.
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats);
 
+// Writes the files of one format as `run` names them; their names go to `files`, and those of single processes to
+// `traces`, which has a place for each process. Throws Error at the first that cannot be written.
+void write_format(const formats::Format& format, const formats::Trace& trace, const std::filesystem::path& directory,
+                  std::vector<std::string>& files, std::vector<std::string>& traces);
+
 // In a process of its own, which the user can interrupt (the second SIGINT or SIGTERM), whose crash harms nobody and
 // which shows its progress on a terminal. Prints what there is to say. True: it is complete.
 bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,

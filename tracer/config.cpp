@@ -34,7 +34,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
      "at the size limit: stop, or recycle the oldest events [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
-     "what is written at the end: kineto, table, none [kineto,table]"},
+     "what is written at the end: kineto, chrome-legacy, json-stream, table, none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
     {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
 };
@@ -62,7 +62,7 @@ constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"}
 constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kOnOff[] = {"off", "on"};
-constexpr const char* kFormats[] = {"kineto", "table", "none"};
+constexpr const char* kFormats[] = {"kineto", "chrome-legacy", "json-stream", "table", "none"};
 
 __attribute__((format(printf, 2, 3))) bool fail(ErrorText& error, const char* format, ...) noexcept {
   va_list args;
@@ -79,6 +79,18 @@ int index_of(const char* const (&names)[N], const char* value, size_t length) no
   return -1;
 }
 
+// "a, b or c"
+using Alternatives = char[256];
+template <size_t N>
+const char* alternatives(const char* const (&names)[N], Alternatives& out) noexcept {
+  out[0] = 0;
+  for (size_t k = 0; k < N; ++k) {
+    if (k) strcat(out, k + 1 == N ? " or " : ", ");
+    strcat(out, names[k]);
+  }
+  return out;
+}
+
 template <size_t N, class T>
 bool choose(const char* const (&names)[N], const char* value, const char* shown_as, T& out, ErrorText& error) noexcept {
   const int i = index_of(names, value, strlen(value));
@@ -86,12 +98,8 @@ bool choose(const char* const (&names)[N], const char* value, const char* shown_
     out = static_cast<T>(i);
     return true;
   }
-  char allowed[128] = "";
-  for (size_t k = 0; k < N; ++k) {
-    if (k) strcat(allowed, k + 1 == N ? " or " : ", ");
-    strcat(allowed, names[k]);
-  }
-  return fail(error, "%s: '%s' is not allowed: %s", shown_as, value, allowed);
+  Alternatives allowed;
+  return fail(error, "%s: '%s' is not allowed: %s", shown_as, value, alternatives(names, allowed));
 }
 
 bool parse_size(const char* value, uint64_t& out) noexcept {
@@ -128,11 +136,12 @@ bool parse_size(const char* value, uint64_t& out) noexcept {
 }
 
 bool check_formats(const char* value, const char* shown_as, ErrorText& error) noexcept {
+  Alternatives allowed;
   for (const char* p = value;;) {
     const size_t n = strcspn(p, ",");
     if (index_of(kFormats, p, n) < 0)
-      return fail(error, "%s: '%.*s' is not a format of this version: kineto, table or none", shown_as,
-                  static_cast<int>(n), p);
+      return fail(error, "%s: '%.*s' is not a format of this version: %s", shown_as, static_cast<int>(n), p,
+                  alternatives(kFormats, allowed));
     if (!p[n]) return true;
     p += n + 1;
   }

@@ -14,6 +14,7 @@ from conftest import ROOT, clean_environment
 
 PYTHON = sys.executable
 ON_OFF = "is not allowed: off or on"
+FORMATS = "kineto, chrome-legacy, json-stream, table"
 
 # Arguments after `torchprof`, variables, the line on stderr. The command would leave a file named "started".
 REFUSED = {
@@ -33,7 +34,7 @@ REFUSED = {
     "too small a size": (["run", "--max-size", "1023K", "touch", "started"], {},
                          "--max-size: '1023K' is not a size: a whole number with K, M, G or T, from 1M"),
     "a bad format": (["run", "--format", "kineto,xml", "touch", "started"], {},
-                     "--format: 'xml' is not a format of this version: kineto, table or none"),
+                     "--format: 'xml' is not a format of this version: %s or none" % FORMATS),
     "a window that is none": (["run", "-w", "steps=5..2", "touch", "started"], {},
                               "--window: 'steps=5..2' is not a window: FIRST..LAST, steps count from 0"),
     "a line break in a value": (["run", "--ops", "a\nb", "touch", "started"], {}, "--ops: 'a?b' " + ON_OFF),
@@ -58,7 +59,9 @@ REFUSED = {
                                 "report: --top: '-3' is not a whole number from 1; see `torchprof help report`"),
     "one argument too many": (["report", "a", "b"], {}, "report: b: one argument too many; see `torchprof help report`"),
     "a format that is none": (["export", ".", "--format", "xml", "-o", "x"], {},
-                              "export: --format: 'xml' is not a format of this version: kineto, table"),
+                              "export: --format: 'xml' is not a format of this version: " + FORMATS),
+    "as many outputs as formats": (["export", ".", "--format", "kineto,table,json-stream", "-o", "x", "-o", "y"], {},
+                                   "export: -o was given 2 times for 3 formats: once for each, or one directory"),
     "an input that is not there": (["report", "nowhere"], {}, "nowhere: No such file or directory"),
     "an output that is a file": (["run", "-o", "a_file", "touch", "started"], {},
                                  "{dir}/a_file: exists and is not a directory; choose another with -o"),

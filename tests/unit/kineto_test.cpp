@@ -6,12 +6,14 @@
 #include <regex>
 #include <set>
 
+#include "tests/unit/small_training.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
 using test::SpoolBuilder;
+using test::train;
 
 namespace {
 
@@ -21,29 +23,6 @@ std::string kineto(const Trace& trace, Processes processes) {
   write_kineto(trace, processes, out);
   out.commit();
   return text;
-}
-
-// One step of training: a module, an annotation, a forward operator and its backward on another thread.
-void train(SpoolBuilder& b, uint32_t pid) {
-  const TrackId main = b.thread(pid, "pt_main_thread", 1), engine = b.thread(pid + 1, "pt_autograd_0", 2);
-  b.meta("python.version", "3.11.2");
-  b.source("python", SourceState::kOn, "PyEval_SetProfile on every thread");
-  b.source("operators", SourceState::kFailed, "no row for torch 9.9");
-  const FunctionId module = b.function("<module>"), call = b.function("/usr/lib/torch/nn/modules/module.py", 1190,
-                                                                      "_call_impl", 9, FunctionKind::kModuleCall);
-  const ObjectId linear = b.object("Linear");
-  b.on(main).at(1'000).frame(module).at(2'000).annotation(1, "ProfilerStep#0");
-  b.at(3'000).begin(call, linear).at(4'000).op(2, "aten::linear", {.sequence = 7, .handle = 31}).at(5'500).op_end(2);
-  b.c_begin("<built-in function len>").at(5'750).c_end().at(6'001).end(call);
-  b.on(engine).at(7'000).op(3, "autograd::engine::evaluate_function: AddmmBackward0", {.handle = 32});
-  b.at(7'100)
-      .op(4, "AddmmBackward0", {OpScope::kBackwardFunction, 7, 1, false, 33})
-      .at(8'000)
-      .op_end(4)
-      .at(8'100)
-      .op_end(3);
-  b.on(main).at(9'000).op_end(1).at(9'500).op(5, "aten::add");
-  b.clean_exit(10'000);
 }
 
 }  // namespace
@@ -56,6 +35,34 @@ TEST_CASE("the trace of one process") {
   CHECK(json::parse(text).at("traceEvents").size() > 10);
   // The version changes without the format.
   test::check_golden("kineto.json", std::regex_replace(text, std::regex(R"("version":"[^"]*")"), R"("version":"*")"));
+}
+
+TEST_CASE("the stream has the same events, one a line, and the names of threads first") {
+  SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});
+  train(b, 100);
+  const test::LoadedTrace trace(b);
+  std::string text;
+  Output out(text);
+  write_json_stream(*trace, trace->processes, out);
+  out.commit();
+  test::check_golden("stream.json", text);
+  std::vector<std::string> lines;
+  const json events = json::parse(kineto(*trace, trace->processes)).at("traceEvents");
+  for (size_t i = 0; i + 4 < events.size(); ++i) {  // without Kineto's tail
+    std::string line = events[i].dump();
+    if (events[i].at("ph") != "M") lines.push_back(line);
+  }
+  std::istringstream in(text);
+  std::string line;
+  std::getline(in, line);
+  CHECK(line == "[");
+  size_t found = 0;
+  while (std::getline(in, line)) {
+    REQUIRE(line.ends_with("},"));
+    line.pop_back();
+    if (const json event = json::parse(line); event.at("ph") != "M") CHECK(event.dump() == lines.at(found++));
+  }
+  CHECK(found == lines.size());
 }
 
 TEST_CASE("threads have Python's name, C calls their caller's place, garbage collections what they found") {

@@ -1,0 +1,45 @@
+// Text and numbers into a buffer that has room for them; each gives the place behind what it wrote.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+namespace torchprof::formats {
+
+inline char* put(char* at, std::string_view text) {
+  std::memcpy(at, text.data(), text.size());
+  return at + text.size();
+}
+
+inline char* put(char* at, uint64_t value) {
+  char digits[20];
+  char* first = std::end(digits);
+  do {
+    *--first = static_cast<char>('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  return put(at, {first, static_cast<size_t>(std::end(digits) - first)});
+}
+
+inline char* put_signed(char* at, int64_t value) {
+  if (value >= 0) return put(at, static_cast<uint64_t>(value));
+  *at++ = '-';
+  return put(at, uint64_t{0} - static_cast<uint64_t>(value));
+}
+
+// Nanoseconds as microseconds with three decimals.
+inline char* put_us(char* at, int64_t ns) {
+  const auto value = static_cast<uint64_t>(std::max<int64_t>(0, ns));
+  at = put(at, value / 1000);
+  const uint64_t rest = value % 1000;
+  *at++ = '.';
+  *at++ = static_cast<char>('0' + rest / 100);
+  *at++ = static_cast<char>('0' + rest / 10 % 10);
+  *at++ = static_cast<char>('0' + rest % 10);
+  return at;
+}
+
+}  // namespace torchprof::formats

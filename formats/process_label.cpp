@@ -1,0 +1,27 @@
+#include "formats/process_label.h"
+
+#include "formats/distributed.h"
+#include "formats/replay.h"
+
+namespace torchprof::formats {
+
+std::string_view program_name(const Process& process) {
+  if (process.command.empty()) return "unknown";
+  const std::string_view path = process.command.front();
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+std::string process_label(const Process& process) {
+  std::string label = std::string(program_name(process)).append(" ").append(std::to_string(process.pid));
+  if (const auto rank = distributed_of(process).rank) label.append(", rank ").append(std::to_string(*rank));
+  return label;
+}
+
+std::string thread_label(const Row& row) {
+  std::string label = std::to_string(row.sort_tid).append(" (");
+  if (row.python_name.empty() || row.thread_name.empty() || row.python_name.starts_with(row.thread_name))
+    return label.append(row.python_name.empty() ? row.thread_name : row.python_name).append(")");
+  return label.append(row.python_name).append(", ").append(row.thread_name).append(")");
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,20 @@
+// What people tell the processes of a run apart by.
+#pragma once
+
+#include <string>
+
+#include "formats/trace.h"
+
+namespace torchprof::formats {
+
+// "python3 4711", of a distributed program "python3 4711, rank 1". As the program had it: not checked to be UTF-8.
+std::string process_label(const Process& process);
+
+// Basename of argv[0]; "unknown" if there is none.
+std::string_view program_name(const Process& process);
+
+struct Row;
+// "4711 (pt_main_thread)": Python's name and the kernel's, unless that is Python's cut off (3.14 sets it so).
+std::string thread_label(const Row& row);
+
+}  // namespace torchprof::formats

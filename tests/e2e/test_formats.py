@@ -1,0 +1,84 @@
+"""What `torchprof export` writes of a real program in each format: it agrees with the Kineto trace of the same run."""
+import collections
+import json
+
+import pytest
+
+import trace_rules
+
+PROGRAM = """
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(6):
+    with torch.autograd.profiler.record_function("unmistakable"):
+        net(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(launcher, torch_python, tmp_path_factory):
+    """A run that was kept."""
+    import conftest
+    directory = tmp_path_factory.mktemp("formats")
+    (directory / "train.py").write_text(PROGRAM)
+    run = conftest.profile(launcher, directory / "run", [torch_python, directory / "train.py"], ["--keep-spool"])
+    assert run.status == 0, run.stderr
+    return run
+
+
+@pytest.fixture
+def export(torchprof, recorded, tmp_path):
+    """export(FORMAT, OPTION...) gives the path of the file that was written."""
+    def write(form, *options, name="written"):
+        done = torchprof("export", recorded.directory, "--format", form, "-o", tmp_path / name, *options)
+        assert (done.returncode, done.stderr) == (0, "torchprof: %s: written\n" % (tmp_path / name))
+        return tmp_path / name
+    return write
+
+
+def test_the_stream_is_readable_wherever_it_is_cut(export, recorded):
+    lines = export("json-stream").read_text().splitlines()
+    trace = recorded.trace()
+    assert lines[0] == "["
+    for end in (2, len(lines) // 2, len(lines)):
+        events = json.loads("".join(lines[:end]).rstrip(",") + "]")
+        assert len(events) == end - 1
+    spans = collections.Counter(e["name"] for e in events if e["ph"] == "X")
+    assert spans == trace.names(*trace_rules.CPU_CATEGORIES)
+
+
+def test_the_legacy_array_has_the_operators(export, recorded):
+    events = json.loads(export("chrome-legacy").read_text())
+    expected = [(e["name"], e["tid"], e["dur"]) for e in recorded.trace().spans("cpu_op", "user_annotation")]
+    assert [(e["name"], e["tid"], e["dur"]) for e in events] == expected
+    assert {e["pid"] for e in events} == {"CPU functions"} and min(e["ts"] for e in events) > 0
+
+
+def test_several_formats_go_into_a_directory(torchprof, recorded, tmp_path):
+    done = torchprof("export", recorded.directory, "--format", "kineto,table,chrome-legacy", "-o", tmp_path / "new" / "directory")
+    assert done.returncode == 0, done.stderr
+    names = {p.name for p in (tmp_path / "new" / "directory").iterdir()}
+    assert names == {recorded.trace_paths[0].name, "summary.txt", "merged.chrome-legacy.json"}
+
+
+def test_each_format_may_have_its_own_file(torchprof, recorded, tmp_path):
+    done = torchprof("export", recorded.directory, "--format", "table,kineto", "-o", tmp_path / "a.txt", "-o", tmp_path / "b.json")
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == 2
+    assert (tmp_path / "a.txt").read_text().splitlines()[0] and json.loads((tmp_path / "b.json").read_text())
+
+
+def test_a_format_that_cannot_be_written_does_not_keep_the_others_back(torchprof, recorded, tmp_path):
+    done = torchprof("export", recorded.directory, "--format", "table,kineto", "-o", tmp_path / "no" / "a.txt", "-o", tmp_path / "b.json")
+    assert done.returncode == 125 and (tmp_path / "b.json").exists()
+    assert "a.txt" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_run_writes_every_format_that_it_is_asked_for(run_torchprof, program, torch_python):
+    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "json-stream,chrome-legacy,kineto"])
+    assert run.status == 0 and json.loads((run.directory / "merged.chrome-legacy.json").read_text())
+    assert (run.directory / "merged.stream.json").read_text().startswith("[\n{")
+    assert str(run.trace_paths[0]) in run.stderr
