@@ -42,12 +42,19 @@ bool find_all(const char** missing) noexcept {
     Object** place;
     const char* symbol;
   };
-  const Wanted objects[] = {{&a.none, "_Py_NoneStruct"},       {&a.function_type, "PyCFunction_Type"},
-                            {&a.method_type, "PyMethod_Type"}, {&a.method_descriptor_type, "PyMethodDescr_Type"},
-                            {&a.tuple_type, "PyTuple_Type"},   {&a.cell_type, "PyCell_Type"},
-                            {&a.dict_type, "PyDict_Type"},     {&a.list_type, "PyList_Type"},
-                            {&a.long_type, "PyLong_Type"},     {&a.bool_type, "PyBool_Type"},
-                            {&a.float_type, "PyFloat_Type"},   {&a.code_type, "PyCode_Type"}};
+  const Wanted objects[] = {{&a.none, "_Py_NoneStruct"},
+                            {&a.function_type, "PyCFunction_Type"},
+                            {&a.method_type, "PyMethod_Type"},
+                            {&a.method_descriptor_type, "PyMethodDescr_Type"},
+                            {&a.tuple_type, "PyTuple_Type"},
+                            {&a.cell_type, "PyCell_Type"},
+                            {&a.dict_type, "PyDict_Type"},
+                            {&a.list_type, "PyList_Type"},
+                            {&a.long_type, "PyLong_Type"},
+                            {&a.bool_type, "PyBool_Type"},
+                            {&a.python_function_type, "PyFunction_Type"},
+                            {&a.float_type, "PyFloat_Type"},
+                            {&a.code_type, "PyCode_Type"}};
   for (const Wanted& object : objects) {
     *object.place = static_cast<Object*>(find(object.symbol));
     *missing = object.symbol;

@@ -122,9 +122,10 @@ struct Api {
 #define X(result, name, symbol, other, args) result(*name) args = nullptr;
   TORCHPROF_PYTHON_OPTIONAL(X)
 #undef X
-  Object* none = nullptr;           // _Py_NoneStruct
-  Object* function_type = nullptr;  // PyCFunction_Type
-  Object* method_type = nullptr;    // PyMethod_Type
+  Object* none = nullptr;                  // _Py_NoneStruct
+  Object* function_type = nullptr;         // PyCFunction_Type
+  Object* method_type = nullptr;           // PyMethod_Type
+  Object* python_function_type = nullptr;  // PyFunction_Type
   Object* method_descriptor_type = nullptr;
   Object* tuple_type = nullptr;
   Object* cell_type = nullptr;

@@ -34,6 +34,7 @@ root=$1 checkout=$2 results=$3
 shift 3
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
+mount -t sysfs -o ro sysfs "$root/sys"
 if [ -n "$results" ]; then
     mkdir -p "$root/srv/checkout" "$root/srv/results"
     mount --bind "$checkout" "$root/srv/checkout"
