@@ -10,8 +10,7 @@
 namespace torchprof::formats {
 
 inline char* put(char* at, std::string_view text) {
-  std::memcpy(at, text.data(), text.size());
-  return at + text.size();
+  return at + text.copy(at, text.size());
 }
 
 inline char* put(char* at, uint64_t value) {
