@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,7 +11,9 @@
 #include "formats/collectives.h"
 #include "formats/distributed.h"
 #include "formats/flops.h"
+#include "formats/gpu_index.h"
 #include "formats/inputs.h"
+#include "formats/kineto_gpu.h"
 #include "formats/object_details.h"
 #include "formats/print.h"
 #include "formats/process_label.h"
@@ -33,6 +36,8 @@ struct Ids {  // how many were given so far in this file
   uint64_t python = 0;
   uint64_t flow = 0;
   uint64_t event = 0;
+  uint64_t correlation = 0;
+  uint32_t process = 0;
 };
 
 constexpr size_t kMaxNameBytes =
@@ -46,22 +51,25 @@ static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes +
                   std::max(6 * kMaxCallerBytes + 40, 12 * kMaxModuleBytes + 80) <=
               Output::kMaxReserve);  // what has a caller has no module
 
-std::string json_name(std::string_view name) {
-  std::string json = json_string(name);
-  if (json.size() > kMaxNameBytes) json = json_string(name.substr(0, kMaxNameBytes / 6 - 2));  // \u0000 takes the most
-  return json;
-}
+std::string json_name(std::string_view name) { return json_string_within(name, kMaxNameBytes); }
 
 class ProcessWriter final : public Sink {
  public:
-  ProcessWriter(const Process& process, uint64_t pid, std::string label, int64_t base, Ids& ids, Output& out)
+  ProcessWriter(const Process& process, uint64_t pid, std::string label, std::string gpu_label, bool is_merged,
+                int64_t base, Ids& ids, Output& out)
       : process_(process),
         replay_(process),
         pid_(std::to_string(pid)),
         label_(std::move(label)),
         base_(base),
         ids_(ids),
-        out_(out) {}
+        out_(out) {
+    if (process.gpu)
+      gpu_.emplace(process, replay_.names(), replay_.rows(),
+                   KinetoGpu::Place{pid_, std::move(gpu_label), base, ids.external, ids.correlation,
+                                    is_merged ? std::optional(ids.process) : std::nullopt},
+                   out);
+  }
 
   // `names_first`: what is known of the threads then, so that a part of the trace has it.
   void run(bool names_first = false) {
@@ -69,6 +77,8 @@ class ProcessWriter final : public Sink {
     if (names_first) write_thread_rows();
     const ReplayStats stats = replay_.run(*this);
     write_thread_rows();
+    if (gpu_) ids_.correlation = gpu_->finish();
+    ++ids_.process;
     ids_.external += stats.external_ids;
     ids_.python += stats.python_ids;
     ids_.flow += stats.flows;
@@ -103,6 +113,15 @@ class ProcessWriter final : public Sink {
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
     out_.advance(at);
+    if (gpu_ && s.kind == SliceKind::kOperator && s.scope == OpScope::kUserScope)
+      gpu_->annotation_ended(s.external_id, replay_.names().text(s.name));
+  }
+
+  void gpu_call(const GpuCall& c) override { gpu_->call(c); }
+  void gpu_activity(const GpuActivity& a) override {
+    const bool is_placed = a.call != nullptr && a.call->module;
+    gpu_->activity(a, is_placed ? module_text(a.call->module, true) : std::string_view{},
+                   a.call != nullptr ? collective_text(a.call->collective) : std::string_view{});
   }
 
   void step(const StepMark& m) override {
@@ -198,10 +217,14 @@ class ProcessWriter final : public Sink {
 
   // What has no room beside `taken` bytes of inputs is left out.
   std::string_view collective_of(const Slice& s, size_t taken) {
-    if (!s.collective) return {};
-    std::string& text = collectives_[s.collective.value];
-    if (text.empty()) text = collective_json(process_.string(s.collective));
+    const std::string_view text = collective_text(s.collective);
     return text.size() + taken <= kMaxInputsBytes ? text : std::string_view{};
+  }
+  std::string_view collective_text(StringId collective) {
+    if (!collective) return {};
+    std::string& text = collectives_[collective.value];
+    if (text.empty()) text = collective_json(process_.string(collective));
+    return text.size() <= kMaxInputsBytes ? text : std::string_view{};
   }
 
   // ,"CallFrom":"train.py:12"      made once for each place
@@ -244,15 +267,18 @@ class ProcessWriter final : public Sink {
   std::string_view module_of(const Slice& s) {
     const bool is_op = s.kind == SliceKind::kOperator;
     if (!s.module || (!is_op && (s.kind != SliceKind::kPython || s.object != s.module))) return {};
+    return module_text(s.module, is_op);
+  }
+  std::string_view module_text(ObjectId module, bool is_op) {
     auto& modules = modules_[is_op];
-    if (s.module.value >= process_.objects.size()) return {};
-    if (s.module.value >= modules.size()) modules.resize(process_.objects.size());
-    std::string& text = modules[s.module.value];
+    if (module.value >= process_.objects.size()) return {};
+    if (module.value >= modules.size()) modules.resize(process_.objects.size());
+    std::string& text = modules[module.value];
     if (!text.empty()) return text;
-    const ObjectId root = process_.root(s.module);
-    if (is_op) text.append(R"(,"Module":)").append(module_name(s.module));
+    const ObjectId root = process_.root(module);
+    if (is_op) text.append(R"(,"Module":)").append(module_name(module));
     if (!root) return text;
-    text.append(R"(,"Module path":)").append(json_string(process_.path(s.module).substr(0, kMaxModuleBytes)));
+    text.append(R"(,"Module path":)").append(json_string(process_.path(module).substr(0, kMaxModuleBytes)));
     if (!is_op) text.append(R"(,"Module root":)").append(module_name(root));
     return text;
   }
@@ -355,6 +381,7 @@ class ProcessWriter final : public Sink {
   const int64_t base_;
   Ids& ids_;
   Output& out_;
+  std::optional<KinetoGpu> gpu_;  // none: there is no GPU
   Flops flops_{process_};
   std::vector<std::string> heads_[3];                      // by name: Python, cpu_op, user_annotation
   std::vector<std::string> modules_[2];                    // args, by module: of its calls, of operators
@@ -389,6 +416,7 @@ ordered_json describe(const Process& p) {
   if (p.damage) {
     j["damage"] = {{"chunks", p.damage.chunks}, {"bytes", p.damage.bytes}, {"records", p.damage.records}};
   }
+  if (p.gpu) j["gpu"] = describe_gpu(p);
   Names names(p);
   const ordered_json objects = objects_json(p, names);
   if (!objects.empty()) j.update(objects);
@@ -421,10 +449,11 @@ std::string header(Processes processes, int64_t base) {
     const auto has_inputs = [](const Source& s) { return s.name == "inputs" && s.state == SourceState::kOn; };
     flops = flops || (std::ranges::any_of(p.sources, has_inputs) && Flops(p).is_on());
   }
-  ordered_json top{{"schemaVersion", 1}, {"deviceProperties", ordered_json::array()}};
+  ordered_json top{{"schemaVersion", 1}, {"deviceProperties", device_properties(processes)}};
   top["host_name"] = std::string(processes.empty() ? std::string_view{} : processes.front().host);
   if (python) top["with_stack"] = 1;
   if (flops) top["with_flops"] = 1;
+  top.update(gpu_versions(processes));
   top["trace_id"] = trace_id(processes);
   top["torchprof"] = std::move(about);
   top["displayTimeUnit"] = "ms";
@@ -468,7 +497,9 @@ void write_events(const Trace& trace, Processes processes, bool names_first, Out
   for (const Process& p : processes) {
     const uint64_t pid = pids.insert(p.pid).second || !merged ? p.pid : ++next_pid;
     const auto rank = merged ? distributed_of(p).rank : std::nullopt;
-    ProcessWriter(p, pid, rank ? "CPU, rank " + std::to_string(*rank) : "CPU", base_of(trace), ids, out)
+    const std::string whose = rank ? ", rank " + std::to_string(*rank) : "";
+    ProcessWriter(p, pid, "CPU" + whose, merged && !rank ? " of " + std::to_string(pid) : whose, merged, base_of(trace),
+                  ids, out)
         .run(names_first);
   }
 }

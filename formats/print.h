@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -39,6 +40,12 @@ inline char* put_us(char* at, int64_t ns) {
   *at++ = static_cast<char>('0' + rest / 10 % 10);
   *at++ = static_cast<char>('0' + rest % 10);
   return at;
+}
+
+// The shortest text that reads back as this number, which is finite; at most 24 bytes.
+template <class Float>
+char* put_float(char* at, Float value) {
+  return std::to_chars(at, at + 32, value).ptr;
 }
 
 }  // namespace torchprof::formats

@@ -10,6 +10,7 @@
 
 #include "formats/forward_backward.h"
 #include "formats/forward_modules.h"
+#include "formats/gpu_replay.h"
 #include "formats/step_tracker.h"
 #include "formats/thread_stack.h"
 #include "formats/track_cursor.h"
@@ -44,7 +45,14 @@ struct Thread {
   // Spans that the next records state again (Restate), and the moments at which they began.
   uint32_t stated_left = 0;
   const uint64_t* stated_begins = nullptr;
+  GpuCallQueue* calls = nullptr;  // null: it made none
 };
+
+// Whether the record changes what is open on its thread.
+bool changes_stack(Kind kind) {
+  return kind != Kind::OpInputs && kind != Kind::Collective && kind != Kind::Memory && kind != Kind::OutOfMemory &&
+         kind != Kind::AllocationSite && !is_gpu(kind);
+}
 
 // Of byte counts, which may be any.
 int64_t add(int64_t total, int64_t bytes) {
@@ -60,6 +68,12 @@ class Replay::Impl {
     for (const Track& track : process.tracks) {
       const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
       rows_.push_back({tid, tid, track.name, track.python_name, false});
+    }
+    if (!process.gpu) return;
+    gpu_.emplace(process, names_);
+    for (const uint32_t number : gpu_->strangers()) {
+      strangers_.push_back({.id = {}, .tid = number});
+      rows_.push_back({number, number, {}, {}, false});
     }
   }
 
@@ -93,6 +107,7 @@ class Replay::Impl {
   bool end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t);
   void restate(Thread& thread, const Restate& restate, RecordHeader header);
   void end_thread(Thread& thread, int64_t t);
+  void calls_until(Thread& thread, int64_t t, bool is_last);
   bool is_in_window(int64_t t);
   void finish_all(int64_t t, bool by_window);
   void finish(Thread& thread, int64_t t, bool by_window);
@@ -129,19 +144,26 @@ class Replay::Impl {
   uint32_t next_tid_ = kFirstSyntheticTid;
   std::optional<int64_t> cpu_allocated_;  // none until an event says it
   std::unordered_set<uint64_t> mapped_;   // addresses of what is_mapped
+  std::optional<GpuReplay> gpu_;          // none: there is no GPU
+  std::vector<Track> strangers_;          // threads that only CUPTI knows
   ReplayStats stats_;
   Sink* sink_ = nullptr;
 };
 
 ReplayStats Replay::Impl::run(Sink& sink) {
   sink_ = &sink;
-  threads_.reserve(process_.tracks.size());
+  threads_.reserve(process_.tracks.size() + strangers_.size());
   using Next = std::pair<Ticks, size_t>;  // time of the next record, thread
   std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
   for (const Track& track : process_.tracks) {
     const size_t i = threads_.size();
-    const Thread& thread = threads_.emplace_back(*process_.spool, track, static_cast<uint32_t>(i));
+    Thread& thread = threads_.emplace_back(*process_.spool, track, static_cast<uint32_t>(i));
+    if (gpu_) thread.calls = gpu_->queue_of(track.id, track.tid);
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), i);
+  }
+  for (const Track& track : strangers_) {
+    Thread& thread = threads_.emplace_back(*process_.spool, track, static_cast<uint32_t>(threads_.size()));
+    thread.calls = gpu_->queue_of({}, track.tid);
   }
   while (!queue.empty()) {
     Thread& thread = threads_[queue.top().second];
@@ -158,6 +180,11 @@ ReplayStats Replay::Impl::run(Sink& sink) {
   if (process_.windows.empty()) finish_all(process_.capture_end.value, false);
   if (window_ < process_.windows.size())
     finish_all(process_.windows[window_].end.value, process_.windows[window_].closed);
+  if (gpu_) {
+    gpu_->finish(sink);
+    stats_.cut_calls = gpu_->stats().cut_calls;
+    stats_.most_cut_ns = gpu_->stats().most_cut_ns;
+  }
   return stats_;
 }
 
@@ -175,6 +202,7 @@ bool Replay::Impl::is_in_window(int64_t t) {
     steps_.restart(windows[window_].step);
     cpu_allocated_.reset();
     is_begun_ = true;
+    if (gpu_) gpu_->window_begins(windows[window_].begin.value);
   }
   return true;
 }
@@ -192,6 +220,8 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
     t = std::max(thread.last, to_ns(begin));
   } else {
     thread.last = t;
+    if (thread.calls != nullptr && thread.calls->next <= t && changes_stack(record.kind())) [[unlikely]]
+      calls_until(thread, t, false);
   }
   if (thread.restating && record.kind() != Kind::PythonFrame) [[unlikely]]
     end_restating(thread);
@@ -290,6 +320,19 @@ void Replay::Impl::emit_step(const StepTracker::Mark& mark) {
                .end = {mark.end},
                .external_id = ++stats_.external_ids,
                .ended_by = mark.ended_by});
+}
+
+// CUPTI's number of a thread may go to another one: what is left then belongs to the one that had it.
+void Replay::Impl::calls_until(Thread& thread, int64_t t, bool is_last) {
+  const auto self = static_cast<size_t>(&thread - threads_.data());
+  GpuCallQueue& queue = *thread.calls;
+  if (queue.owner != self && queue.owner < threads_.size()) {
+    const Thread& before = threads_[queue.owner];
+    if (!before.cursor.done()) return;
+    gpu_->until(queue, thread.begun ? before.last : t, true, before.row, before.stack, *sink_);
+  }
+  queue.owner = self;
+  gpu_->until(queue, t, is_last, thread.row, thread.stack, *sink_);
 }
 
 // ---- Python ----------------------------------------------------------------------------------------------
@@ -588,7 +631,9 @@ bool Replay::Impl::end_op_elsewhere(Thread& ended_on, uint64_t key, int64_t t) {
   for (Thread& other : threads_) {
     if (&other == &ended_on) continue;
     if (other.restating) end_restating(other);
-    if (const int32_t i = other.stack.find_op(key); i >= 0) {
+    const int32_t i = other.stack.find_op(key);
+    if (i >= 0 && other.calls != nullptr) calls_until(other, t, false);
+    if (i >= 0) {
       if (i == other.stack.size() - 1) {
         close_op(other, i, t);
       } else {
@@ -684,6 +729,7 @@ void Replay::Impl::restate(Thread& thread, const Restate& restate, RecordHeader 
 
 void Replay::Impl::end_thread(Thread& thread, int64_t t) {
   if (thread.restating) end_restating(thread);
+  if (thread.calls != nullptr) calls_until(thread, t, true);
   ThreadStack& stack = thread.stack;
   while (stack.size() > 0) {
     const int32_t i = stack.size() - 1;
@@ -706,6 +752,7 @@ void Replay::Impl::finish_all(int64_t t, bool by_window) {
 // `by_window`: nothing is missing, and the step that closed the window has ended.
 void Replay::Impl::finish(Thread& thread, int64_t t, bool by_window) {
   if (thread.restating) end_restating(thread);
+  if (thread.calls != nullptr) calls_until(thread, t, true);
   ThreadStack& stack = thread.stack;
   while (stack.size() > 0) {
     stats_.unfinished += !by_window;

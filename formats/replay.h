@@ -19,7 +19,7 @@
 //   * What is open at the end of a thread ends there; what is open at the end of the process too, marked unfinished.
 // No slice has a negative duration, none lies outside of [Process::start, Process::end].
 //
-// Forward-backward flows: formats/forward_backward.h.
+// Forward-backward flows: formats/forward_backward.h. GPUs: formats/gpu_replay.h.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/gpu_activity.h"
 #include "formats/names.h"
 #include "formats/trace.h"
 
@@ -132,6 +133,9 @@ class Sink {
   virtual void flow(const Flow& flow) { (void)flow; }
   virtual void step(const StepMark& mark) { (void)mark; }
   virtual void memory(const MemoryEvent& event) { (void)event; }
+  // The call first, then its work; what has no call at the end. What the call points to lives as long as that.
+  virtual void gpu_call(const GpuCall& call) { (void)call; }
+  virtual void gpu_activity(const GpuActivity& activity) { (void)activity; }
 };
 
 struct ReplayStats {
@@ -141,6 +145,8 @@ struct ReplayStats {
   uint64_t python_ids = 0;      // how many were given
   uint64_t external_ids = 0;
   uint64_t flows = 0;
+  uint64_t cut_calls = 0;  // of CUDA: formats/gpu_replay.h
+  int64_t most_cut_ns = 0;
 };
 
 class Replay {
@@ -154,7 +160,8 @@ class Replay {
   ReplayStats run(Sink& sink);
 
   Names& names();
-  // The threads first, in the order of Process::tracks; overflow rows are added during run().
+  // The threads first, in the order of Process::tracks, then those that only CUPTI knows; overflow rows are added
+  // during run().
   const std::vector<Row>& rows() const;
 
  private:

@@ -28,6 +28,12 @@ std::string json_string(std::string_view bytes) {
   return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+std::string json_string_within(std::string_view bytes, size_t most) {
+  std::string json = json_string(bytes);
+  if (json.size() > most) json = json_string(bytes.substr(0, most / 6 - 2));  // \u0000 takes the most
+  return json;
+}
+
 std::string printable(std::string_view bytes) {
   std::string text(bytes);
   std::ranges::replace_if(

@@ -10,6 +10,9 @@ namespace torchprof::formats {
 // A JSON string with its quotes: valid UTF-8 (U+FFFD where the bytes are not), no control character.
 std::string json_string(std::string_view bytes);
 
+// The same of as much of the front as takes at most `most` bytes.
+std::string json_string_within(std::string_view bytes, size_t most);
+
 // One line of valid UTF-8 for people: control characters become '?', invalid bytes U+FFFD.
 std::string printable(std::string_view bytes);
 

@@ -8,6 +8,7 @@
 
 #include "formats/blind.h"
 #include "formats/error.h"
+#include "formats/gpu_index.h"
 
 namespace torchprof::formats {
 namespace {
@@ -93,6 +94,7 @@ class Loader {
 
   Ticks last_event() const { return last_event_; }
   BlindSums& blind() { return blind_; }
+  std::shared_ptr<GpuIndex>& gpu() { return gpu_; }
   std::vector<WindowDef>& windows() { return windows_; }
 
  private:
@@ -120,6 +122,7 @@ class Loader {
         define(record);
       } else {
         count(record, Ticks{chunk.base.ticks.value + record.header().time()}, chunk.track);
+        if (is_gpu(record.kind())) gpu_index().add(index, record);
       }
     }
     p_.damage.bytes += cursor.dropped_bytes();
@@ -139,8 +142,17 @@ class Loader {
     blind_.add(record, time, track);
   }
 
+  GpuIndex& gpu_index() {
+    if (!gpu_) gpu_ = std::make_shared<GpuIndex>(spool_);
+    return *gpu_;
+  }
+
   void define(const RecordView& record) {
     switch (record.kind()) {
+      case Kind::GpuDeviceDef:
+      case Kind::GpuContextDef:
+      case Kind::ThreadHandleDef:
+        return gpu_index().define(record);
       case Kind::StringDef:
         return define_string(record);
       case Kind::ThreadDef: {
@@ -261,6 +273,7 @@ class Loader {
   std::unordered_map<TrackId, size_t> tracks_;
   std::unordered_map<uint32_t, TrackId> of_tid_;  // the latest thread that has the number
   BlindSums blind_;
+  std::shared_ptr<GpuIndex> gpu_;
   std::vector<WindowDef> windows_;
   Ticks last_event_{};
 };
@@ -321,6 +334,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   Trace trace;
   std::vector<Ticks> last_events;
   std::vector<BlindSums> blind;
+  std::vector<std::shared_ptr<GpuIndex>> gpu;
   std::vector<std::vector<WindowDef>> windows;
   for (const auto& file : spools) {
     std::string reason;
@@ -336,6 +350,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     loader.run();
     last_events.push_back(loader.last_event());
     blind.push_back(std::move(loader.blind()));
+    gpu.push_back(std::move(loader.gpu()));
     windows.push_back(std::move(loader.windows()));
   }
   choose_clocks(trace.processes);
@@ -350,6 +365,8 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
     place_windows(p, windows[i]);
     p.blind = blind[i].total(p);
+    if (gpu[i]) gpu[i]->finish(p.clock);
+    p.gpu = std::move(gpu[i]);
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   for (const Process& p : trace.processes) {

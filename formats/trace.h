@@ -22,6 +22,8 @@
 
 namespace torchprof::formats {
 
+class GpuIndex;
+
 struct Source {  // SourceDef: what was captured, what not and why
   std::string_view name;
   SourceState state;
@@ -100,7 +102,8 @@ struct Process {
   std::vector<FunctionDef> functions;
   std::vector<ObjectDef> objects;
   std::vector<CallSiteDef> call_sites;
-  std::vector<ObjectDetail> details;  // by the object's id
+  std::vector<ObjectDetail> details;    // by the object's id
+  std::shared_ptr<const GpuIndex> gpu;  // null: CUPTI delivered nothing
   std::shared_ptr<const SpoolReader> spool;
   clock::Converter clock;
 

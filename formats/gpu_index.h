@@ -1,0 +1,149 @@
+// The GPU activity of one process, to be found by what it belongs to.
+//
+// CUPTI hands records over long after what they tell of, on threads of its own and in any order. A call of CUDA belongs
+// to the thread that made it, at its time; a kernel or a copy to the call that has its correlation. So they are looked
+// up where they belong instead of walked as they lie in the file.
+//
+// Memory: 16 bytes for each GPU record, the only thing in the reader that grows with events: a million kernels and
+// their launches take 32 MB. The records themselves stay in the mapped file. Sorting them in runs on the disk would
+// bound it and need as many bytes there; a run of that many kernels has a spool of 200 MB for them anyhow.
+//
+// Immutable after finish().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tracer/clock.h"
+#include "tracer/record.h"
+#include "tracer/spool_reader.h"
+
+namespace torchprof::formats {
+
+// CUPTI's clock -> Unix. Between two samples the difference runs evenly from one to the other, outside of them it
+// stays; without a sample there is none: CUPTI counts CLOCK_REALTIME unless the program gave it a clock. A sample that
+// took long beside the quickest is left out.
+class GpuTime {
+ public:
+  void add(const GpuClock& sample) { raw_.push_back({sample.before, sample.after, sample.cupti}); }
+  void finish(const clock::Converter& clock);
+  int64_t to_unix(uint64_t cupti) const;
+  size_t samples() const { return samples_.size(); }
+  int64_t widest_ns() const { return widest_ns_; }  // how long the slowest sample took that is used: twice the error
+
+ private:
+  struct Raw {
+    uint64_t before, after, cupti;
+  };
+  struct Sample {
+    int64_t cupti;
+    int64_t ahead;  // of Unix
+  };
+  std::vector<Raw> raw_;
+  std::vector<Sample> samples_;
+  int64_t widest_ns_ = 0;
+};
+
+// What would begin before it was launched: the clocks disagree, or CUPTI is wrong.
+struct GpuClockFaults {
+  uint64_t count = 0;
+  int64_t most_ns = 0;
+};
+
+class GpuIndex {
+ public:
+  struct Call {     // GpuApi
+    int64_t start;  // CUPTI's
+    uint32_t chunk;
+    uint32_t word;  // of 8 bytes, in the chunk's records
+  };
+  struct Activity {  // GpuKernel, GpuCopy, GpuSet, GpuSync or GpuEvent
+    uint32_t correlation;
+    uint32_t chunk;
+    uint32_t word;
+    Kind kind;
+  };
+  static_assert(sizeof(Call) == 16 && sizeof(Activity) == 16);
+
+  explicit GpuIndex(const SpoolReader& spool) : spool_(spool) {}
+
+  // While the spool is loaded. `record` lies in chunk number `chunk`.
+  void add(uint32_t chunk, const RecordView& record);
+  void define(const RecordView& record);  // GpuDeviceDef, GpuContextDef, ThreadHandleDef
+  void finish(const clock::Converter& clock);
+
+  // Each thread's calls by their start. Threads by GpuApi::thread.
+  const std::map<uint32_t, std::vector<Call>>& calls() const { return calls_; }
+  // By correlation; of one correlation in the order of delivery.
+  const std::vector<Activity>& activities() const { return activities_; }
+  struct Range {  // of activities(), by their numbers
+    size_t begin, end;
+    bool empty() const { return begin == end; }
+  };
+  Range of_correlation(uint32_t correlation) const;  // empty for 0
+  const std::vector<Call>& overheads() const { return overheads_; }
+  const std::vector<Call>& memory() const { return memory_; }
+
+  template <class R>
+  const R& record(uint32_t chunk, uint32_t word) const {
+    return *reinterpret_cast<const R*>(spool_.chunks()[chunk].records.data() + size_t{word} * 8);
+  }
+  const GpuApi& record(const Call& call) const { return record<GpuApi>(call.chunk, call.word); }
+
+  const GpuTime& time() const { return time_; }
+  const std::map<uint32_t, GpuDeviceDef>& devices() const { return devices_; }
+  uint32_t device_of(uint32_t context) const;  // 0 where it is not known, as Kineto has it
+  // Tracks of a thread that CUPTI knows by this handle, in the order in which they got it.
+  const std::vector<TrackId>* tracks_of(uint32_t handle) const;
+  // The latest record of this event before correlation `before`; none: not known.
+  struct EventRecord {
+    uint32_t correlation;
+    uint32_t stream;
+  };
+  std::optional<EventRecord> recorded(uint32_t context, uint32_t event, uint32_t before) const;
+
+  const GpuClockFaults& faults() const { return faults_; }
+  uint64_t kernels() const { return kernels_; }
+  uint64_t timeless() const { return timeless_; }  // kernels, copies and sets whose time CUPTI did not know
+  uint64_t lost(GpuLoss loss) const { return lost_[static_cast<size_t>(loss)]; }
+
+ private:
+  void find_faults();
+
+  const SpoolReader& spool_;
+  std::map<uint32_t, std::vector<Call>> calls_;
+  std::vector<Activity> activities_;
+  std::vector<Call> overheads_, memory_;
+  std::map<uint32_t, GpuDeviceDef> devices_;
+  std::map<uint32_t, uint32_t> device_of_context_;
+  std::map<uint32_t, std::vector<TrackId>> tracks_of_handle_;
+  struct Event {
+    uint32_t context, event, correlation, stream;
+  };
+  std::vector<Event> events_;  // by context, event and correlation
+  GpuTime time_;
+  GpuClockFaults faults_;
+  uint64_t kernels_ = 0;
+  uint64_t timeless_ = 0;
+  std::array<uint64_t, 4> lost_{};  // by GpuLoss
+};
+
+// Start and end of a kernel, copy or set, CUPTI's.
+struct GpuSpan {
+  uint64_t start = 0;
+  uint64_t end = 0;
+};
+GpuSpan span_of(const GpuIndex& index, const GpuIndex::Activity& activity);
+
+// Of an event, not of a definition.
+inline bool is_gpu(Kind kind) { return kind >= Kind::GpuKernel && kind <= Kind::GpuDropped; }
+
+inline bool runs_on_device(Kind kind) {
+  return kind == Kind::GpuKernel || kind == Kind::GpuCopy || kind == Kind::GpuSet;
+}
+
+}  // namespace torchprof::formats

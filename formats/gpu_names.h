@@ -1,0 +1,17 @@
+// What Kineto calls the work of devices (libkineto/src/cupti_strings.cpp, CuptiActivity.h).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tracer/record.h"
+
+namespace torchprof::formats {
+
+std::string kernel_name(std::string_view mangled);       // as it is where it is no mangled name, or a very long one
+std::string copy_name(const GpuCopy& copy);              // "Memcpy HtoD (Pageable -> Device)"
+std::string set_name(const GpuSet& set);                 // "Memset (Device)"
+std::string sync_name(const GpuSync& sync);              // "Stream Sync"
+std::string overhead_name(const GpuOverhead& overhead);  // "Buffer Flush"
+
+}  // namespace torchprof::formats
