@@ -6,6 +6,7 @@
 
 #include "formats/chrome_legacy.h"
 #include "formats/kineto_json.h"
+#include "formats/perfetto.h"
 #include "formats/table.h"
 
 namespace torchprof::formats {
@@ -15,6 +16,7 @@ void write_table(const Trace& trace, Processes, Output& out) { out.write(summary
 
 constexpr std::array kFormats = {
     Format{"kineto", ".pt.trace.json.gz", "merged", true, write_kineto},
+    Format{"perfetto", ".perfetto-trace", "merged", false, write_perfetto},
     Format{"chrome-legacy", ".chrome-legacy.json", "merged", false, write_chrome_legacy},
     Format{"json-stream", ".stream.json", "merged", false, write_json_stream},
     Format{"table", ".txt", "summary", false, write_table},

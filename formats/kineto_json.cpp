@@ -490,16 +490,13 @@ int64_t base_of(const Trace& trace) { return std::max<int64_t>(0, trace.start.va
 void write_events(const Trace& trace, Processes processes, bool names_first, Output& out) {
   const bool merged = processes.size() > 1;
   Ids ids;
-  // A process id comes back after exec, and on another host.
-  std::unordered_set<uint64_t> pids;
-  uint64_t next_pid = 0;
-  for (const Process& p : processes) next_pid = std::max<uint64_t>(next_pid, p.pid);
-  for (const Process& p : processes) {
-    const uint64_t pid = pids.insert(p.pid).second || !merged ? p.pid : ++next_pid;
+  const std::vector<uint64_t> pids = distinct_pids(processes);
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const Process& p = processes[i];
     const auto rank = merged ? distributed_of(p).rank : std::nullopt;
     const std::string whose = rank ? ", rank " + std::to_string(*rank) : "";
-    ProcessWriter(p, pid, "CPU" + whose, merged && !rank ? " of " + std::to_string(pid) : whose, merged, base_of(trace),
-                  ids, out)
+    ProcessWriter(p, pids[i], "CPU" + whose, merged && !rank ? " of " + std::to_string(pids[i]) : whose, merged,
+                  base_of(trace), ids, out)
         .run(names_first);
   }
 }

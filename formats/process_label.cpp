@@ -1,5 +1,8 @@
 #include "formats/process_label.h"
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "formats/distributed.h"
 #include "formats/replay.h"
 
@@ -15,6 +18,15 @@ std::string process_label(const Process& process) {
   std::string label = std::string(program_name(process)).append(" ").append(std::to_string(process.pid));
   if (const auto rank = distributed_of(process).rank) label.append(", rank ").append(std::to_string(*rank));
   return label;
+}
+
+std::vector<uint64_t> distinct_pids(Processes processes) {
+  std::unordered_set<uint64_t> taken;
+  std::vector<uint64_t> pids;
+  uint64_t next = 0;
+  for (const Process& p : processes) next = std::max<uint64_t>(next, p.pid);
+  for (const Process& p : processes) pids.push_back(taken.insert(p.pid).second ? p.pid : ++next);
+  return pids;
 }
 
 std::string thread_label(const Row& row) {

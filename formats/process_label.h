@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "formats/trace.h"
+#include "formats/format.h"
 
 namespace torchprof::formats {
 
@@ -12,6 +14,9 @@ std::string process_label(const Process& process);
 
 // Basename of argv[0]; "unknown" if there is none.
 std::string_view program_name(const Process& process);
+
+// In one trace each process needs a number of its own: a process id comes back after exec, and on another host.
+std::vector<uint64_t> distinct_pids(Processes processes);
 
 struct Row;
 // "4711 (pt_main_thread)": Python's name and the kernel's, unless that is Python's cut off (3.14 sets it so).

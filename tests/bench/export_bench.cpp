@@ -1,4 +1,4 @@
-// How long a spool of a million slices takes to become a .json.gz: export_bench [SLICES]. One core.
+// How long a spool of a million slices takes to become a trace: export_bench [SLICES [FORMAT]]. One core.
 #define DOCTEST_CONFIG_IMPLEMENT  // the builder's other users are tests
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -90,18 +90,21 @@ int main(int argc, char** argv) {
   const double loaded = cpu_seconds();
   const auto statistics = statistics_of(trace.processes.at(0));
   const double counted = cpu_seconds();
-  Output out(directory / "x.json.gz");
-  find_format("kineto")->write(trace, trace.processes, out);
+  const Format* format = find_format(argc > 2 ? argv[2] : "kineto");
+  if (format == nullptr) return std::fputs("no such format\n", stderr), 1;
+  Output out(directory / ("x" + std::string(format->extension)));
+  format->write(trace, trace.processes, out);
   out.commit();
   const double end = seconds(), end_cpu = cpu_seconds();
 
   const auto n = static_cast<double>(statistics.slices);
   const double json = static_cast<double>(out.bytes_in());
   std::printf("slices %.0f\n", n);
-  std::printf("seconds to .json.gz, summary included: %.3f (processor %.3f)\n", end - begin, end_cpu - begin_cpu);
+  std::printf("seconds to %s, summary included: %.3f (processor %.3f)\n", format->extension.data(), end - begin,
+              end_cpu - begin_cpu);
   std::printf("  load %.3f, totals %.3f, write %.3f\n", loaded - begin_cpu, counted - loaded, end_cpu - counted);
   std::printf("  load and write for a million slices: %.3f\n", (loaded - begin_cpu + end_cpu - counted) / n * 1e6);
-  std::printf("JSON %.0f MB/s, %.1f bytes a slice; compressed %.1f; spool %.1f\n", json / 1e6 / (end_cpu - counted),
+  std::printf("%.0f MB/s, %.1f bytes a slice; on the disk %.1f; spool %.1f\n", json / 1e6 / (end_cpu - counted),
               json / n, static_cast<double>(out.bytes_out()) / n,
               static_cast<double>(std::filesystem::file_size(directory / "x.spool")) / n);
   std::printf("peak RSS %ld KiB, of it anonymous now %ld KiB\n", peak_kib("VmHWM:"), peak_kib("RssAnon:"));

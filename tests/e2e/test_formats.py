@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import perfetto_trace
 import trace_rules
 
 PROGRAM = """
@@ -21,11 +22,11 @@ for i in range(6):
 
 @pytest.fixture(scope="module")
 def recorded(launcher, torch_python, tmp_path_factory):
-    """A run that was kept."""
+    """A run that was kept, of which a window was captured: what is on the stack when it opens begins with it, all at the same time."""
     import conftest
     directory = tmp_path_factory.mktemp("formats")
     (directory / "train.py").write_text(PROGRAM)
-    run = conftest.profile(launcher, directory / "run", [torch_python, directory / "train.py"], ["--keep-spool"])
+    run = conftest.profile(launcher, directory / "run", [torch_python, directory / "train.py"], ["--keep-spool", "-w", "steps=1..4", "--python", "calls"])
     assert run.status == 0, run.stderr
     return run
 
@@ -78,7 +79,49 @@ def test_a_format_that_cannot_be_written_does_not_keep_the_others_back(torchprof
 
 
 def test_run_writes_every_format_that_it_is_asked_for(run_torchprof, program, torch_python):
-    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "json-stream,chrome-legacy,kineto"])
+    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "json-stream,chrome-legacy,perfetto,kineto"])
     assert run.status == 0 and json.loads((run.directory / "merged.chrome-legacy.json").read_text())
     assert (run.directory / "merged.stream.json").read_text().startswith("[\n{")
-    assert str(run.trace_paths[0]) in run.stderr
+    assert "trace: %s\n" % (run.directory / "merged.perfetto-trace") in run.stderr
+    assert (run.directory / "merged.perfetto-trace").stat().st_size * 5 < len(run.trace().text.encode())
+
+
+# ---- perfetto ---------------------------------------------------------------------------------------------------------------------
+
+
+def in_ns(trace):
+    """The events of a Kineto trace; numbers with decimals, which are microseconds, as whole nanoseconds. A double would not be exact."""
+    return json.loads(trace.text, parse_float=lambda text: int(text.replace(".", "")))["traceEvents"]
+
+
+def test_perfetto_has_the_slices_of_the_kineto_trace(export, recorded):
+    kineto, perfetto = recorded.trace(), perfetto_trace.Trace(export("perfetto"))
+    base = kineto.doc["baseTimeNanoseconds"]
+    steps = [s for s in perfetto.slices if perfetto.tid(s.track) is None]
+    assert [s.name for s in steps] == ["ProfilerStep#%d" % i for i in range(1, 6)]
+    assert {perfetto.tracks[s.track]["name"][0] for s in steps} == {"Steps"}
+    expected = collections.Counter((e["name"], e["cat"], e["tid"], e["ts"], e["dur"]) for e in in_ns(kineto)
+                                   if e.get("cat") in trace_rules.CPU_CATEGORIES and "ProfilerStep" not in e["name"])
+    found = collections.Counter((s.name, s.category, perfetto.tid(s.track), s.begin - base, s.end - s.begin) for s in perfetto.slices if s not in steps)
+    assert found == expected
+
+
+def test_perfetto_has_the_arguments_flows_and_names(export, recorded):
+    kineto, perfetto = recorded.trace(), perfetto_trace.Trace(export("perfetto"))
+    def described(args, text):
+        return tuple(text(args.get(key)) for key in ("Input Dims", "Input type", "Module path", "Sequence number", "FLOPs", "Backward"))
+    def as_text(value):
+        return json.dumps(value, separators=(",", ":")) if isinstance(value, list) else value
+    expected = collections.Counter((e["name"], described(e["args"], as_text)) for e in kineto.spans("cpu_op"))
+    assert collections.Counter((s.name, described(s.args, as_text)) for s in perfetto.slices if s.category == "cpu_op") == expected
+    assert collections.Counter(perfetto.flows) == kineto.flows("fwdbwd") and perfetto.flows
+    assert {p["process_name"][0] for p in perfetto.processes.values()} == {"python3"} and list(perfetto.processes) == [kineto.pid]
+    names = {e["tid"]: e["args"]["name"] for e in kineto.events if e["name"] == "thread_name"}
+    assert {tid: "thread " + t["thread_name"][0] for tid, t in perfetto.threads.items()} == {tid: names[tid] for tid in perfetto.threads}
+
+
+def test_perfetto_counts_memory(export, recorded):
+    kineto, perfetto = recorded.trace(), perfetto_trace.Trace(export("perfetto"))
+    base = kineto.doc["baseTimeNanoseconds"]
+    expected = [(base + e["ts"], e["args"]["Total Allocated"]) for e in in_ns(kineto) if e["name"] == "[memory]"]
+    assert perfetto.counters["Memory allocated, CPU"] == expected and expected

@@ -1,0 +1,73 @@
+// Field numbers of Perfetto's trace format, those that are written.
+//
+// Source: protos/perfetto/trace of google/perfetto (v58): trace, trace_packet, trace_packet_defaults, clock_snapshot,
+// interned_data/interned_data, track_event/{track_event,track_descriptor,process_descriptor,thread_descriptor,
+// counter_descriptor,debug_annotation}.proto. Published numbers never change. tests/e2e/perfetto.proto has the same for
+// protoc.
+#pragma once
+
+#include <cstdint>
+
+namespace torchprof::formats::perfetto {
+
+namespace trace {
+enum : uint32_t { kPacket = 1 };
+}
+namespace packet {
+enum : uint32_t {
+  kClockSnapshot = 6,
+  kTimestamp = 8,
+  kSequenceId = 10,  // trusted_packet_sequence_id
+  kTrackEvent = 11,
+  kInternedData = 12,
+  kSequenceFlags = 13,
+  kDefaults = 59,  // trace_packet_defaults
+  kTrackDescriptor = 60,
+};
+enum : uint32_t { kIncrementalStateCleared = 1, kNeedsIncrementalState = 2 };  // sequence_flags
+}  // namespace packet
+namespace defaults {
+enum : uint32_t { kTimestampClock = 58 };
+}
+namespace clock_snapshot {
+enum : uint32_t { kClocks = 1, kPrimaryClock = 2 };
+enum : uint32_t { kClockId = 1, kTimestamp = 2 };   // Clock
+enum : uint32_t { kRealtime = 1, kSequence = 64 };  // clock ids; from 64 to 127: of a sequence
+}  // namespace clock_snapshot
+namespace interned {
+enum : uint32_t { kCategories = 1, kEventNames = 2, kAnnotationNames = 3, kAnnotationStrings = 29 };
+enum : uint32_t { kId = 1, kName = 2 };  // EventCategory, EventName, DebugAnnotationName, InternedString
+}  // namespace interned
+namespace track {
+enum : uint32_t { kUuid = 1, kName = 2, kProcess = 3, kThread = 4, kParent = 5, kCounter = 8 };
+}
+namespace process {
+enum : uint32_t { kPid = 1, kCommandLine = 2, kName = 6, kStart = 7, kLabels = 8 };
+}
+namespace thread {
+enum : uint32_t { kPid = 1, kTid = 2, kName = 5 };
+}
+namespace counter {
+enum : uint32_t { kUnit = 3 };
+enum : uint32_t { kBytes = 3 };
+}  // namespace counter
+namespace event {
+enum : uint32_t {
+  kCategory = 3,
+  kAnnotations = 4,
+  kLegacy = 6,
+  kType = 9,
+  kName = 10,
+  kTrack = 11,
+  kCounterValue = 30
+};
+enum : uint32_t { kSliceBegin = 1, kSliceEnd = 2, kInstant = 3, kCounter = 4 };  // type
+}  // namespace event
+namespace legacy {
+enum : uint32_t { kPhase = 2, kId = 6, kBindToEnclosing = 12 };
+}
+namespace annotation {
+enum : uint32_t { kNameId = 1, kBool = 2, kInt = 4, kStringId = 17 };
+}
+
+}  // namespace torchprof::formats::perfetto

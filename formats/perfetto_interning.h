@@ -1,0 +1,53 @@
+// Names of one packet sequence of a Perfetto trace, each written once and then referred to by its number, and arguments
+// (debug annotations) made of them.
+//
+// What has been interned and not been written yet waits in take_pending(): it goes into a packet before the one that
+// refers to it. Texts are made valid UTF-8 without control characters and are cut at kMaxText bytes.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace torchprof::formats::perfetto {
+
+inline constexpr size_t kMaxText = size_t{32} * 1024;
+
+// As a string field of a message takes it.
+std::string text_field(std::string_view bytes);
+
+class Interning {
+ public:
+  Interning();
+
+  uint64_t category(std::string_view text) { return intern(categories_, text); }
+  uint64_t event_name(std::string_view text) { return intern(event_names_, text); }
+
+  uint64_t argument_name(std::string_view text) { return intern(argument_names_, text); }
+
+  // Encoded fields of a TrackEvent: one argument, or one for each member of the object.
+  std::string argument(std::string_view key, std::string_view text);
+  std::string argument(std::string_view key, int64_t number);
+  std::string argument(std::string_view key, bool flag);
+  std::string arguments(const nlohmann::ordered_json& object);
+
+  bool has_pending() const { return !pending_.empty(); }
+  std::string take_pending() { return std::exchange(pending_, {}); }  // an encoded InternedData
+
+ private:
+  struct Table {
+    uint32_t field;  // of InternedData
+    std::unordered_map<std::string, uint64_t> ids;
+  };
+  uint64_t intern(Table& table, std::string_view text);
+  template <class Fill>
+  std::string argument_with(std::string_view key, Fill fill);
+
+  Table categories_, event_names_, argument_names_, strings_;
+  std::string pending_;
+};
+
+}  // namespace torchprof::formats::perfetto

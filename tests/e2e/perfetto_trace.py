@@ -1,0 +1,118 @@
+"""A Perfetto trace as Perfetto sees it: decoded by protoc with the definitions of perfetto.proto, events sorted by time (equal times in the order of the
+file, as src/trace_processor/sorter does), slices matched on each track's stack, flows bound to the slice that is open.
+"""
+import ast
+import collections
+import dataclasses
+import pathlib
+import re
+import subprocess
+
+PROTO = pathlib.Path(__file__).with_name("perfetto.proto")
+BEGIN, END, COUNTER = 1, 2, 4
+
+
+def decode(data, message, proto=PROTO):
+    """Messages as dictionaries of lists. Unknown fields have numbers for names, which a caller does not expect."""
+    done = subprocess.run(["protoc", "--decode=" + message, "--proto_path=%s" % proto.parent, proto.name], input=data, capture_output=True, check=True)
+    stack = [collections.defaultdict(list)]
+    for line in done.stdout.decode().splitlines():
+        line = line.strip()
+        if line == "}":
+            stack.pop()
+        elif line.endswith(" {"):
+            inner = collections.defaultdict(list)
+            stack[-1][line[:-2]].append(inner)
+            stack.append(inner)
+        else:
+            name, value = line.split(": ", 1)
+            stack[-1][name].append(text_of(value) if value[0] == '"' else {"true": True, "false": False}.get(value) if value in ("true", "false")
+                                   else int(value, 0))
+    return stack[0]
+
+
+def text_of(quoted):
+    """protoc escapes bytes beyond ASCII in octal."""
+    return ast.literal_eval("b" + quoted).decode("utf-8")
+
+
+@dataclasses.dataclass
+class Slice:
+    name: str
+    category: str
+    track: int
+    begin: int     # ns since the epoch
+    end: int = None
+    args: dict = dataclasses.field(default_factory=dict)
+
+
+class Trace:
+    def __init__(self, path):
+        self.packets = decode(path.read_bytes(), "Trace")["packet"]
+        names = {re.fullmatch(r"\d+", key) for p in self.packets for key in p}
+        assert names == {None}, "fields that perfetto.proto does not know"
+        self.tracks, self.processes, self.threads = {}, {}, {}
+        self.slices, self.flows, self.counters = [], [], collections.defaultdict(list)
+        self.state = collections.defaultdict(lambda: collections.defaultdict(dict))
+        self.clock = {}
+        events = [row for row in map(self._read, self.packets) if row]
+        self._replay(sorted(events, key=lambda row: row[0]))  # a stable sort
+
+    def _read(self, p):
+        state = self.state[p["trusted_packet_sequence_id"][0]]
+        if p["clock_snapshot"]:
+            clocks = {c["clock_id"][0]: c["timestamp"][0] for c in p["clock_snapshot"][0]["clocks"]}
+            assert p["clock_snapshot"][0]["primary_trace_clock"] == [1] and p["trace_packet_defaults"][0]["timestamp_clock_id"] == [64]
+            state["offset"] = clocks[1] - clocks[64]
+        for interned in p["interned_data"]:
+            for table, entries in interned.items():
+                for entry in entries:
+                    assert entry["iid"][0] not in state[table]
+                    state[table][entry["iid"][0]] = entry["name"][0]
+        for track in p["track_descriptor"]:
+            self.tracks[track["uuid"][0]] = track
+            for process in track["process"]:
+                self.processes[process["pid"][0]] = process
+            for thread in track["thread"]:
+                self.threads[thread["tid"][0]] = thread
+        for e in p["track_event"]:
+            name, category = (state[table][e[key][0]] if e[key] else None
+                              for table, key in (("event_names", "name_iid"), ("event_categories", "category_iids")))
+            args = {state["debug_annotation_names"][a["name_iid"][0]]: self._value(a, state) for a in e["debug_annotations"]}
+            return p["timestamp"][0] + state["offset"], e, name, category, args
+
+    @staticmethod
+    def _value(a, state):
+        if a["string_value_iid"]:
+            return state["debug_annotation_string_values"][a["string_value_iid"][0]]
+        return (a["int_value"] or a["bool_value"])[0]
+
+    def _replay(self, events):
+        open_slices, starts = collections.defaultdict(list), {}
+        for time, e, name, category, args in events:
+            stack = open_slices[e["track_uuid"][0]]
+            kind = e["type"][0] if e["type"] else None
+            if kind == BEGIN:
+                stack.append(Slice(name, category, e["track_uuid"][0], time, None, args))
+            elif kind == END:
+                stack[-1].end = time
+                stack[-1].args.update(args)
+                self.slices.append(stack.pop())
+            elif kind == COUNTER:
+                self.counters[self.tracks[e["track_uuid"][0]]["name"][0]].append((time, e["counter_value"][0]))
+            elif kind is None:
+                legacy = e["legacy_event"][0]
+                if legacy["phase"] == [ord("s")]:
+                    starts[legacy["unscoped_id"][0]] = stack[-1]
+                else:
+                    assert legacy["phase"] == [ord("f")] and legacy["bind_to_enclosing"] == [True]
+                    self.flows.append((starts[legacy["unscoped_id"][0]].name, stack[-1].name))
+        assert not any(open_slices.values())
+
+    def tid(self, track):
+        """Of the thread, also of what crosses on a track below it; None for other tracks."""
+        while not self.tracks[track]["thread"]:
+            if self.tracks[track]["process"]:
+                return None
+            track = self.tracks[track]["parent_uuid"][0]
+        return self.tracks[track]["thread"][0]["tid"][0]
