@@ -55,19 +55,18 @@ std::string json_name(std::string_view name) { return json_string_within(name, k
 
 class ProcessWriter final : public Sink {
  public:
-  ProcessWriter(const Process& process, uint64_t pid, std::string label, std::string gpu_label, bool is_merged,
-                int64_t base, Ids& ids, Output& out)
+  ProcessWriter(const Process& process, uint64_t pid, bool merged, int64_t base, Ids& ids, Output& out)
       : process_(process),
         replay_(process),
         pid_(std::to_string(pid)),
-        label_(std::move(label)),
+        merged_(merged),
         base_(base),
         ids_(ids),
         out_(out) {
     if (process.gpu)
       gpu_.emplace(process, replay_.names(), replay_.rows(),
-                   KinetoGpu::Place{pid_, std::move(gpu_label), base, ids.external, ids.correlation,
-                                    is_merged ? std::optional(ids.process) : std::nullopt},
+                   KinetoGpu::Place{pid_, gpu_label(), base, ids.external, ids.correlation,
+                                    merged ? std::optional(ids.process) : std::nullopt},
                    out);
   }
 
@@ -354,10 +353,17 @@ class ProcessWriter final : public Sink {
     out_.write(line);
   }
 
+  // Behind "GPU 0", to tell the rows of several processes apart.
+  std::string gpu_label() const {
+    if (!merged_) return {};
+    return process_.role.empty() ? " of " + pid_ : ", " + process_.role;
+  }
+
   void write_process_rows() {
-    put_metadata("process_name", "0", "name", json_name(program_name(process_)));
-    put_metadata("process_labels", "0", "labels", json_name(label_));
-    put_metadata("process_sort_index", "0", "sort_index", pid_);
+    const std::string program(program_name(process_)), role = merged_ ? process_.role : "";
+    put_metadata("process_name", "0", "name", json_name(role.empty() ? program : role + " (" + program + ")"));
+    put_metadata("process_labels", "0", "labels", json_name(role.empty() ? "CPU" : "CPU, " + role));
+    put_metadata("process_sort_index", "0", "sort_index", merged_ ? std::to_string(process_.place) : pid_);
   }
 
   void write_thread_rows() {
@@ -377,7 +383,7 @@ class ProcessWriter final : public Sink {
   const Process& process_;
   Replay replay_;
   const std::string pid_;
-  const std::string label_;
+  const bool merged_;  // with other processes: it says which it is
   const int64_t base_;
   Ids& ids_;
   Output& out_;
@@ -399,6 +405,7 @@ ordered_json describe(const Process& p) {
   ordered_json j{{"pid", p.pid}, {"ppid", p.parent_pid}, {"host", text(p.host)}};
   j["command"] = ordered_json::array();
   for (const auto argument : p.command) j["command"].push_back(text(argument));
+  if (!p.role.empty()) j["role"] = p.role;
   j["clean_exit"] = p.clean_exit;
   j["events"] = p.counts.records;
   constexpr const char* kStates[] = {"off", "on", "failed"};
@@ -491,14 +498,8 @@ void write_events(const Trace& trace, Processes processes, bool names_first, Out
   const bool merged = processes.size() > 1;
   Ids ids;
   const std::vector<uint64_t> pids = distinct_pids(processes);
-  for (size_t i = 0; i < processes.size(); ++i) {
-    const Process& p = processes[i];
-    const auto rank = merged ? distributed_of(p).rank : std::nullopt;
-    const std::string whose = rank ? ", rank " + std::to_string(*rank) : "";
-    ProcessWriter(p, pids[i], "CPU" + whose, merged && !rank ? " of " + std::to_string(pids[i]) : whose, merged,
-                  base_of(trace), ids, out)
-        .run(names_first);
-  }
+  for (size_t i = 0; i < processes.size(); ++i)
+    ProcessWriter(processes[i], pids[i], merged, base_of(trace), ids, out).run(names_first);
 }
 
 }  // namespace

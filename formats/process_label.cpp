@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "formats/distributed.h"
 #include "formats/replay.h"
 
 namespace torchprof::formats {
@@ -16,8 +15,7 @@ std::string_view program_name(const Process& process) {
 
 std::string process_label(const Process& process) {
   std::string label = std::string(program_name(process)).append(" ").append(std::to_string(process.pid));
-  if (const auto rank = distributed_of(process).rank) label.append(", rank ").append(std::to_string(*rank));
-  return label;
+  return process.role.empty() ? label : label.append(", ").append(process.role);
 }
 
 std::vector<uint64_t> distinct_pids(Processes processes) {

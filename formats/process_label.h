@@ -9,7 +9,7 @@
 
 namespace torchprof::formats {
 
-// "python3 4711", of a distributed program "python3 4711, rank 1". As the program had it: not checked to be UTF-8.
+// "python3 4711", of one with a role (roles.h) "python3 4711, rank 1". As the program had it: not checked to be UTF-8.
 std::string process_label(const Process& process);
 
 // Basename of argv[0]; "unknown" if there is none.

@@ -43,6 +43,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
       case FunctionKind::kFunction:
       case FunctionKind::kThread:
       case FunctionKind::kProcessGroup:
+      case FunctionKind::kWorker:
         break;
     }
     return Role::kPlain;

@@ -177,6 +177,7 @@ struct Part {  // one process
   std::string command;
   std::string ended;   // empty: not known
   std::string events;  // empty: not known
+  std::string role;    // Process::role
   Statistics statistics;
 };
 
@@ -221,14 +222,18 @@ std::string steps_table(const std::vector<Part>& parts) {
 }
 
 std::string processes_table(const std::vector<Part>& parts) {
+  const bool has_roles = std::ranges::any_of(parts, [](const Part& part) { return !part.role.empty(); });
   std::vector<Cells> rows;
   for (const Part& part : parts) {
     const Statistics& s = part.statistics;
     rows.push_back({part.pid, part.events.empty() ? count_text(s.slices) : part.events,
                     time_text(static_cast<double>(s.operator_ns)), count_text(s.steps.count),
                     part.ended.empty() ? "-" : part.ended, printable(part.command)});
+    if (has_roles) rows.back().insert(rows.back().begin() + 1, part.role);
   }
-  return aligned({"pid", "events", "operators", "steps", "ended", "command"}, rows);
+  Cells head{"pid", "events", "operators", "steps", "ended", "command"};
+  if (has_roles) head.insert(head.begin() + 1, "role");
+  return aligned(head, rows);
 }
 
 std::string owner_text(const OwnerText& owner) {
@@ -331,8 +336,10 @@ std::string render(const Report& report, const TableOptions& options) {
       constexpr size_t kMostProcesses = 16, kRows = 5;
       for (size_t i = 0; i < std::min(report.parts.size(), kMostProcesses); ++i) {
         const Part& part = report.parts[i];
+        const std::string who = part.pid + (part.role.empty() ? "" : ", " + part.role) + ": ";
+        const std::string title = "Operators by self time in process " + who;
         section(
-            out, shorten("Operators by self time in process " + part.pid + ": " + printable(part.command), kWidth),
+            out, title + shorten(printable(part.command), kWidth - columns(title)),
             tallies_table(top(part.statistics.operators, kOrders[kBySelf], kRows, any), part.statistics.operator_ns));
       }
     }
@@ -419,10 +426,13 @@ Report report_of(const Trace& trace) {
   Report report;
   report.start = trace.start;
   EventCounts counts;
-  for (const Process& p : trace.processes) {
+  std::vector<const Process*> in_order(trace.processes.size());
+  for (const Process& p : trace.processes) in_order[p.place - 1] = &p;
+  for (const Process* shown : in_order) {
+    const Process& p = *shown;
     counts += p.counts;
     report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
-                            count_text(p.counts.records), statistics_of(p)});
+                            count_text(p.counts.records), p.role, statistics_of(p)});
   }
   uint64_t unfinished = 0;
   for (const Part& part : report.parts) unfinished += part.statistics.unfinished;
@@ -461,7 +471,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   uint64_t slices = 0;
   for (auto& part : file.processes) {
     slices += part.statistics.slices;
-    report.parts.push_back({printable(part.pid), part.name, "", "", std::move(part.statistics)});
+    report.parts.push_back({printable(part.pid), part.name, "", "", "", std::move(part.statistics)});
   }
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());

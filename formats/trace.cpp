@@ -9,6 +9,7 @@
 #include "formats/blind.h"
 #include "formats/error.h"
 #include "formats/gpu_index.h"
+#include "formats/roles.h"
 
 namespace torchprof::formats {
 namespace {
@@ -369,6 +370,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     p.gpu = std::move(gpu[i]);
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
+  assign_roles(trace.processes);
   for (const Process& p : trace.processes) {
     trace.start = &p == trace.processes.data() ? p.start : std::min(trace.start, p.start);
     trace.end = std::max(trace.end, p.end);

@@ -82,9 +82,11 @@ struct Process {
   std::string_view host;
   std::vector<std::string_view> command;  // argv
   std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
-  bool clean_exit = false;                // false: killed, _exit, exec, or still running
-  UnixNs start;                           // the spool was opened
-  UnixNs end;                             // the clean exit, otherwise the last that is known; never before start
+  std::string role;         // "rank 0", "DataLoader worker 3" ... (roles.h); empty: a program like any other
+  uint32_t place = 0;       // in the order in which processes are shown, from 1 (roles.h)
+  bool clean_exit = false;  // false: killed, _exit, exec, or still running
+  UnixNs start;             // the spool was opened
+  UnixNs end;               // the clean exit, otherwise the last that is known; never before start
   UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit or a window stopped the
                        // capture
   std::vector<Source> sources;

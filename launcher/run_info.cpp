@@ -50,6 +50,7 @@ Info process_info(const formats::Process& process) {
   out["parent_pid"] = process.parent_pid;
   out["host"] = process.host;
   out["command"] = process.command;
+  if (!process.role.empty()) out["role"] = process.role;
   out["start"] = iso_time(process.start);
   out["end"] = iso_time(process.end);
   out["clean_exit"] = process.clean_exit;

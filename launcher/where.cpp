@@ -43,13 +43,7 @@ std::string title_of(const Info& process) {
   for (const auto& argument : process.value("command", Info::array()))
     command.append(" ").append(argument.get<std::string>());
   std::string title = "process " + std::to_string(process.value("pid", 0u));
-  const Info metadata = process.value("metadata", Info::object());
-  if (metadata.contains("distributed.rank"))
-    title.append(", rank ").append(formats::printable(metadata["distributed.rank"].get<std::string>()));
-  else if (metadata.contains("collectives.rank"))
-    title.append(", rank ").append(formats::printable(metadata["collectives.rank"].get<std::string>()));
-  else if (metadata.contains("environment.RANK"))
-    title.append(", RANK=").append(formats::printable(metadata["environment.RANK"].get<std::string>()));
+  if (process.contains("role")) title.append(", ").append(process["role"].get<std::string>());
   title += process.value("running", false) ? ", running:" : process.value("clean_exit", false) ? ", ended:" : ", dead:";
   return title + formats::shorten(formats::printable(command), kWidest);
 }

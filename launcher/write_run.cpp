@@ -46,12 +46,18 @@ std::string short_summary(const formats::Trace& trace) {
 std::string process_lines(const formats::Trace& trace) {
   const size_t count = trace.processes.size(), shown = std::min<size_t>(count, kMostProcesses);
   if (count < 2) return {};
+  std::vector<const formats::Process*> in_order(count);
+  for (const formats::Process& process : trace.processes) in_order[process.place - 1] = &process;
   std::string out = "\n";
-  for (const formats::Process& process : std::span(trace.processes).first(shown)) {
+  for (const formats::Process* process : std::span(in_order).first(shown)) {
     std::string command;
-    for (const std::string_view argument : process.command) command.append(" ").append(argument);
-    out += "process " + std::to_string(process.pid) + (process.forked_from.empty() ? ":" : ", forked:") +
-           formats::shorten(formats::printable(command), kWidestCommand) + "\n";
+    for (const std::string_view argument : process->command) command.append(" ").append(argument);
+    out.append("process ").append(std::to_string(process->pid));
+    if (!process->role.empty())
+      out.append(", ").append(process->role);
+    else if (!process->forked_from.empty())
+      out += ", forked";
+    out.append(":").append(formats::shorten(formats::printable(command), kWidestCommand)).append("\n");
   }
   if (count > shown) out += "and " + std::to_string(count - shown) + " processes more: see run.json\n";
   return out;

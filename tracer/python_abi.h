@@ -250,4 +250,10 @@ class Ref {
   Object* object_ = nullptr;
 };
 
+// An attribute of the object itself, a new reference: neither __getattr__ nor __getattribute__ of a subclass are asked.
+inline Object* own_attribute(Object* object, const char* name) noexcept {
+  const Ref key(api().string(name));
+  return key ? api().generic_get_attr(object, key.get()) : nullptr;
+}
+
 }  // namespace torchprof::python

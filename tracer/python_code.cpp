@@ -107,6 +107,10 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
       (name == "init_process_group" || name == "new_group" || name == "_new_group_with_tag" || name == "split_group" ||
        name == "shrink_group"))  // 1.13 to 2.14
     return FunctionKind::kProcessGroup;
+  if ((ends_with(file, "/multiprocessing/process.py") && (name == "_after_fork" || name == "_bootstrap")) ||
+      (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
+      (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher"))
+    return FunctionKind::kWorker;
   return FunctionKind::kFunction;
 }
 

@@ -4,6 +4,7 @@
 #include "tracer/python_groups.h"
 #include "tracer/python_modules.h"
 #include "tracer/python_threads.h"
+#include "tracer/python_workers.h"
 
 namespace torchprof::python {
 
@@ -14,10 +15,11 @@ uint32_t g_epoch = 0;
 
 namespace {
 
-// The module or optimizer that is called; a function of threading's that names a thread is made use of.
+// The module or optimizer that is called; a function that names a thread or a process is made use of.
 ObjectId subject_of(Frame* frame, Function function) noexcept {
   if (!function.is_followed()) return object_of(frame, function.kind());
   if (function.kind() == FunctionKind::kThread) name_thread(frame);
+  if (function.kind() == FunctionKind::kWorker) record_worker(frame);
   return {};
 }
 
@@ -89,10 +91,10 @@ void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) no
 }
 
 void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
-  if (function.kind() == FunctionKind::kThread)
-    name_thread(frame ? frame : api().current_frame());
-  else
+  if (function.kind() == FunctionKind::kProcessGroup)
     record_groups();
+  else
+    subject_of(frame ? frame : api().current_frame(), function);
   if (is_recorded(function)) end_call_long(buffer, function, time);
 }
 

@@ -15,12 +15,6 @@ bool is_thread(Object* object) noexcept {
   return type && api().is_subtype(type_of(object), type.get()) != 0;
 }
 
-// An attribute of the object itself: neither __getattr__ nor __getattribute__ of a subclass are asked.
-Object* own_attribute(Object* object, const char* name) noexcept {
-  const Ref key(api().string(name));
-  return key ? api().generic_get_attr(object, key.get()) : nullptr;
-}
-
 // The frame is threading's first of a new thread, whose number it does not know yet.
 bool is_bootstrap(Frame* frame) noexcept {
   const Ref code(api().frame_code(frame));

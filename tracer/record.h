@@ -198,6 +198,7 @@ enum class FunctionKind : uint8_t {
   kProfilerStep = 3,  // torch.profiler.profile.step
   kThread = 4,        // of threading's, names a thread; to the reader a function as any other
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
+  kWorker = 6,        // of multiprocessing or DataLoader, where a process knows what it is; likewise
 };
 
 struct FunctionDef {  // a Python code object

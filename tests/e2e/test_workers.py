@@ -1,0 +1,72 @@
+"""Processes that Python libraries start: all are traced, each says what it is, and those of one rank stand together."""
+import json
+import re
+import sys
+
+import pytest
+
+LOADS = """
+import sys, torch
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i): return torch.ones(2) * i
+
+if __name__ == "__main__":
+    for batch in torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context=sys.argv[1]): pass
+"""
+POOLS = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+
+def works_in_a_pool(x): return x
+def works_for_an_executor(x): return x
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(1) as pool: pool.map(works_in_a_pool, range(3))
+    with ProcessPoolExecutor(1, mp_context=context) as executor: list(executor.map(works_for_an_executor, range(3)))
+"""
+HELPERS = {"fork": [], "spawn": ["resource tracker"], "forkserver": ["fork server", "resource tracker"]}
+PREFIX = {"fork": "Fork", "spawn": "Spawn", "forkserver": "ForkServer"}
+
+
+def rows(merged):
+    """(name, labels) of each process of a merged trace, from the top."""
+    said = {}
+    for e in merged.events:
+        if e["ph"] == "M" and e["name"].startswith("process_") and e["pid"] != "Spans":
+            said.setdefault(e["pid"], {}).update(e["args"])
+    return [(row["name"], row["labels"]) for row in sorted(said.values(), key=lambda row: row["sort_index"])]
+
+
+def processes(run):
+    """{role: process as run.json has it}"""
+    assert run.status == 0, run.stderr
+    return {process.get("role", ""): process for process in json.loads((run.directory / "run.json").read_text())["processes"]}
+
+
+@pytest.mark.parametrize("how", HELPERS)
+def test_dataloader_workers_are_traced_and_named_by_their_number(how, run_torchprof, torch_python, program, check_trace, load_trace):
+    run = run_torchprof([torch_python, program(LOADS), how], options=["--python", "modules"])
+    roles = processes(run)
+    assert sorted(roles) == ["", "DataLoader worker 0", "DataLoader worker 1"]
+    for number in (0, 1):
+        trace = load_trace(run.directory / roles["DataLoader worker %d" % number]["trace"])
+        assert trace.names("cpu_op")["aten::mul"] == 4
+    merged = rows(check_trace(run.merged_path, merged=True))
+    assert merged[0][1] == "CPU" and all(name.startswith("%s (python3" % label.partition("CPU, ")[2]) for name, label in merged[1:])
+    assert [label for _, label in merged if "DataLoader" in label] == ["CPU, DataLoader worker 0", "CPU, DataLoader worker 1"]
+    assert re.search(r"^torchprof: process \d+, DataLoader worker 1: ", run.stderr, re.M), run.stderr
+
+
+@pytest.mark.parametrize("how", HELPERS)
+def test_workers_of_pools_are_traced_and_have_their_names(how, run_torchprof, program, load_trace):
+    run = run_torchprof([sys.executable, program(POOLS), how])
+    roles = {re.sub(r"(Process|PoolWorker)-\d+$", r"\1", role): process for role, process in processes(run).items()}
+    pool, executor = ("multiprocessing worker %s%s" % (PREFIX[how], kind) for kind in ("PoolWorker", "Process"))
+    assert sorted(roles) == sorted(["", pool, executor, *HELPERS[how]])
+    for role, function in ((pool, "works_in_a_pool"), (executor, "works_for_an_executor")):
+        names = load_trace(run.directory / roles[role]["trace"]).names("python_function")
+        assert sum(n for name, n in names.items() if name.endswith("): " + function)) == 3, role
+    assert re.search(r"^ +\d+ +%s-\d+ " % pool, (run.directory / "summary.txt").read_text(), re.M)
