@@ -66,9 +66,12 @@ Program program_of(std::span<const std::string_view> command) {
 
 Kind kind_of_command(const Process& process) {
   const auto [script, module, text] = program_of(process.command);
-  if (text.starts_with("from multiprocessing.spawn import")) return Kind::kMultiprocessingWorker;
-  if (text.starts_with("from multiprocessing.forkserver import")) return Kind::kForkServer;
-  if (text.starts_with("from multiprocessing.resource_tracker import")) return Kind::kResourceTracker;
+  const auto imports_main_of = [text](std::string_view helper) {
+    return text.find("from multiprocessing." + std::string(helper)) != text.npos;  // 3.14 puts a line before it
+  };
+  if (imports_main_of("spawn import")) return Kind::kMultiprocessingWorker;
+  if (imports_main_of("forkserver import")) return Kind::kForkServer;
+  if (imports_main_of("resource_tracker import")) return Kind::kResourceTracker;
   if (script.ends_with("torch/_inductor/compile_worker/__main__.py") || module == "torch._inductor.compile_worker")
     return Kind::kCompileWorker;
   if (script == "torchrun" || script.ends_with("/torchrun") || module == "torch.distributed.run" ||

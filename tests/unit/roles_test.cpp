@@ -81,7 +81,7 @@ TEST_CASE("a forked child has its parent's facts and command line, and not its r
   SpoolBuilder& child = tree.add(11, 10);
   worker(child, 10, 3);
   std::strcpy(child.header().forked_from, "a.spool");
-  tree.add(20, 10, {"python3", "-c", "from multiprocessing.forkserver import main; main(8, 9, [])"});
+  tree.add(20, 10, {"python3", "-c", "import sys; from multiprocessing.forkserver import main; main(8, 9, [])"});
   SpoolBuilder& served =
       tree.add(21, 20, {"python3", "-c", "from multiprocessing.forkserver import main; main(8, 9, [])"});
   std::strcpy(served.header().forked_from, "b.spool");
