@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/distributed.h"
 #include "formats/memory.h"
 #include "formats/perfetto_arguments.h"
 #include "formats/perfetto_fields.h"
@@ -190,10 +189,9 @@ class ProcessWriter final : public Sink {
       for (const std::string_view argument : process_.command)
         process.add_bytes(process::kCommandLine, text_field(argument));
       std::string name(program_name(process_));
-      if (const auto rank = distributed_of(process_).rank) {
-        const std::string text = "rank " + std::to_string(*rank);
-        process.add_bytes(process::kLabels, text);
-        name.append(", ").append(text);
+      if (!process_.role.empty()) {
+        process.add_bytes(process::kLabels, process_.role);
+        name.append(", ").append(process_.role);
       }
       process.add_bytes(process::kName, text_field(name));
       process.add_int64(process::kStart, process_.start.value);
