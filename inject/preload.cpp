@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cupti/cupti_api.h"
+#include "inject/cuda_entry.h"
 #include "inject/exec.h"
 #include "inject/python_entry.h"
 #include "tracer/config.h"
@@ -35,8 +37,7 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
 // What somebody would look for in the trace and not find: a GPU of this machine, and what was asked for by name.
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "not in this version";
-  const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0;
-  if (config.gpu && has_gpu) session::note_source("gpu", SourceState::kOff, kMissing);
+  if (config.gpu && access("/dev/kfd", F_OK) == 0) session::note_source("gpu", SourceState::kOff, kMissing);
   if (config.nvtx == NvtxMode::kEmit) session::note_source("nvtx", SourceState::kOff, kMissing);
   if (config.native) session::note_source("native", SourceState::kOff, kMissing);
 }
@@ -46,7 +47,7 @@ __attribute__((constructor)) void start() noexcept {
   const KeepErrno keep;
   inject::prepare_exec();
   const bool has_python = python::present();
-  if (!has_python && !torch::loaded()) return;
+  if (!has_python && !torch::loaded() && !cupti::is_cuda_program()) return;
   static Config config;
   ErrorText error;
   char output[PATH_MAX];
@@ -57,6 +58,7 @@ __attribute__((constructor)) void start() noexcept {
   session::arm(config, output);
   window::start(config);
   note_what_is_missing(config);
+  inject::prepare_cuda();
   torch::start_memory();
   if (has_python && !inject::hook_start())
     warn_once(

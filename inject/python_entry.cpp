@@ -9,6 +9,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "inject/cuda_entry.h"
 #include "inject/entry.h"
 #include "inject/fast_ranges.h"
 #include "inject/greenlets.h"
@@ -174,6 +175,7 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   redirect_thread_entries();
   torch::attach_if_loaded();
   reach_fast_ranges();
+  share_cupti();
   return module;
 }
 
@@ -183,6 +185,7 @@ Object* exec_dynamic(Object* self, Object* module) {
   if (!result) return result;
   look_for_cprofile();
   if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
+  watch_cuda(module);
   return result;
 }
 

@@ -283,6 +283,8 @@ bool wanted_by_environment() noexcept {
   return value && *value && !disabled_by_environment();
 }
 
+void ask_cuda_to_call(const char* library) noexcept { setenv("CUDA_INJECTION64_PATH", library, 0); }
+
 const char* rank_variable(const char* name) noexcept {
   const char* value = getenv(name);
   if (!value) return nullptr;

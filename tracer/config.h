@@ -68,6 +68,10 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
+// Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised, unless the program has
+// it call another's.
+void ask_cuda_to_call(const char* library) noexcept;
+
 // What launchers of distributed programs (torchrun, Slurm scripts) say to each process.
 inline constexpr const char* kRankVariables[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};
 // nullptr: the variable is unset, or no number of at most nine digits.

@@ -31,6 +31,7 @@ enum class Cause : uint8_t {
   kTorch,
   kInputs,
   kThread,
+  kGpu,
   kCount
 };
 

@@ -242,6 +242,7 @@ void define_thread_locked(ThreadBuffer& buffer) noexcept {
   read_thread_name(buffer.name);
   const StringId name = intern_locked(buffer.name);
   define(ThreadDef{{}, buffer.track, buffer.tid, name, {}});
+  if (recorder().config.gpu) define(ThreadHandleDef{{}, buffer.track, static_cast<uint32_t>(pthread_self())});
 }
 
 // pthread runs this when a thread ends; not for the main thread that returns from main, nor after _exit.
@@ -374,6 +375,12 @@ void arm(const Config& config, const char* output) noexcept {
   detail::g_live.store(true, std::memory_order_release);
 }
 
+ThreadBuffer* delivery_buffer() noexcept {
+  const State now = state();
+  if (now != State::kArmed && now != State::kCapturing) return nullptr;
+  return t_buffer ? t_buffer : detail::attach();
+}
+
 void pause() noexcept { detail::g_live.store(false, std::memory_order_relaxed); }
 
 void resume() noexcept {
@@ -462,6 +469,18 @@ void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept {
   const KeepErrno keep;
   const Lock lock;
   define(ThreadDef{{}, track, tid, {}, name});
+}
+
+bool define_gpu(const GpuDeviceDef& device) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  return define(device);
+}
+
+bool define_gpu(const GpuContextDef& context) noexcept {
+  const KeepErrno keep;
+  const Lock lock;
+  return define(context);
 }
 
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {

@@ -60,6 +60,9 @@ inline ThreadBuffer* current_buffer() noexcept {
   return detail::attach();
 }
 
+// The same for what is delivered later than it happened: between windows too.
+ThreadBuffer* delivery_buffer() noexcept;
+
 namespace detail {
 inline const StringTable::Entry* intern_entry(std::string_view text) noexcept {
   if (text.size() > kMaxString) [[unlikely]]
@@ -129,13 +132,15 @@ struct WindowEdges {
   Ticks end;
 };
 bool define_window(const WindowEdges& window) noexcept;
+bool define_gpu(const GpuDeviceDef& device) noexcept;
+bool define_gpu(const GpuContextDef& context) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 // A fact of any length that is found while events are recorded; cut at kMaxString.
 void define_fact(std::string_view key, std::string_view value) noexcept;
 
 // Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`
 // are literals. At most kNotes of each; text is cut at kNoteSize.
-inline constexpr size_t kNotes = 16;
+inline constexpr size_t kNotes = 24;
 inline constexpr size_t kNoteSize = 240;
 void note_fact(const char* key, const char* value) noexcept;
 void note_source(const char* name, SourceState state, const char* detail) noexcept;

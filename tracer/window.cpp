@@ -43,6 +43,7 @@ struct State {
   uint64_t range_key = 0;           // of the annotation that holds the window open
 };
 State g_state;
+void (*g_listener)(bool opens) noexcept = nullptr;
 
 // A child must not find the lock taken by a thread that it does not have.
 void after_fork_in_child() noexcept { g_state.lock = PTHREAD_MUTEX_INITIALIZER; }
@@ -71,6 +72,7 @@ void open(uint64_t step) noexcept {
   if (!session::define_window({++s.number, step, s.begin, {}})) return;
   detail::g_is_open.store(true, std::memory_order_relaxed);
   session::resume();
+  if (g_listener) g_listener(true);
   torch::window_opened();
   python::window_opened();  // waits for the GIL, last
 }
@@ -82,6 +84,7 @@ void close() noexcept {
   const Ticks end = session::now();
   session::pause();
   torch::window_closed();
+  if (g_listener) g_listener(false);
   session::define_window({s.number, s.step, s.begin, end});
   python::window_closed();  // waits for the GIL, last
 }
@@ -127,6 +130,8 @@ void start(const Config& config) noexcept {
   session::pause();
   if ((s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kTime) && s.spec.holds(0)) open(0);
 }
+
+void set_listener(void (*listener)(bool opens) noexcept) noexcept { g_listener = listener; }
 
 bool is_whole_run() noexcept { return g_state.spec.kind == Kind::kAll; }
 

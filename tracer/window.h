@@ -28,6 +28,8 @@ void annotation_ended(const char* name, uint64_t key) noexcept;
 
 // Once, right after session::arm(). Without a window of its own ("all") it is open for good.
 void start(const Config& config) noexcept;
+// Called when the window opens, before anything is recorded in it, and when it has closed. One; before threads.
+void set_listener(void (*listener)(bool opens) noexcept) noexcept;
 // There is something to record in this process: opens its spool, so that the run knows of it.
 void announce() noexcept;
 

@@ -1,0 +1,123 @@
+#include "cupti/activity_writer.h"
+
+#include <cstring>
+
+#include "cupti/activity_decode.h"
+#include "cupti/cupti_abi.h"
+#include "tracer/session.h"
+
+namespace torchprof::cupti {
+namespace {
+
+template <class R>
+bool put(ThreadBuffer& to, const R& record) noexcept {
+  R* at = to.append<R>(session::now());
+  if (!at) return false;
+  const RecordHeader header = at->header;
+  *at = record;
+  at->header = header;
+  to.commit();
+  return true;
+}
+
+bool put(ThreadBuffer& to, Decoded& decoded) noexcept {
+  const auto name = [&] { return decoded.name ? session::intern_from(to, decoded.name) : StringId{}; };
+  switch (decoded.kind) {
+    case Kind::GpuKernel:
+      decoded.as<GpuKernel>().name = name();
+      return put(to, decoded.as<GpuKernel>());
+    case Kind::GpuCopy:
+      return put(to, decoded.as<GpuCopy>());
+    case Kind::GpuSet:
+      return put(to, decoded.as<GpuSet>());
+    case Kind::GpuApi:
+      return put(to, decoded.as<GpuApi>());
+    case Kind::GpuSync:
+      return put(to, decoded.as<GpuSync>());
+    case Kind::GpuEvent:
+      return put(to, decoded.as<GpuEvent>());
+    case Kind::GpuOverhead:
+      return put(to, decoded.as<GpuOverhead>());
+    case Kind::GpuMemory:
+      return put(to, decoded.as<GpuMemory>());
+    case Kind::GpuDeviceDef:
+      decoded.as<GpuDeviceDef>().name = name();
+      return session::define_gpu(decoded.as<GpuDeviceDef>());
+    case Kind::GpuContextDef:
+      return session::define_gpu(decoded.as<GpuContextDef>());
+    default:
+      return false;
+  }
+}
+
+void put_loss(GpuLoss loss, uint64_t count, uint32_t stream) noexcept {
+  if (count == 0) return;
+  ThreadBuffer* to = session::delivery_buffer();
+  if (to) put(*to, GpuDropped{{}, count, kNoGpuNumber, stream, loss, {}});
+}
+
+}  // namespace
+
+void write_buffer(const Api& api, const Completed& buffer, Tally& tally) noexcept {
+  ++tally.buffers;
+  ThreadBuffer* to = session::delivery_buffer();
+  const std::byte* end = buffer.data + buffer.valid;
+  std::byte* record = nullptr;
+  uint64_t unknown = 0, malformed = 0;
+  for (;;) {
+    const std::byte* before = record;
+    const int result = api.next_record(reinterpret_cast<uint8_t*>(buffer.data), buffer.valid, &record);
+    if (result != abi::kSuccess) {
+      malformed += result != abi::kMaxLimitReached;
+      break;
+    }
+    if (record < buffer.data || record >= end || (before && record <= before)) {
+      ++malformed;
+      break;
+    }
+    Decoded decoded;
+    const Decoding decoding = decode(record, static_cast<size_t>(end - record), api.version, decoded);
+    if (decoding == Decoding::kTruncated) {
+      ++malformed;
+      break;
+    }
+    if (decoding == Decoding::kUnknown)
+      ++unknown;
+    else if (to && put(*to, decoded))
+      ++tally.written;
+    else
+      ++tally.lost;
+  }
+  tally.unknown += unknown;
+  tally.malformed += malformed;
+  put_loss(GpuLoss::kUnknown, unknown, kNoGpuNumber);
+  put_loss(GpuLoss::kMalformed, malformed, kNoGpuNumber);
+  write_dropped(api, buffer.context, buffer.stream, tally);
+}
+
+void write_dropped(const Api& api, void* context, uint32_t stream, Tally& tally) noexcept {
+  size_t count = 0;
+  if (api.dropped(context, stream, &count) != abi::kSuccess || count == 0) return;
+  tally.dropped += count;
+  put_loss(GpuLoss::kDropped, count, context ? stream : kNoGpuNumber);
+}
+
+void write_gap(GpuLoss edge) noexcept {
+  if (ThreadBuffer* to = session::delivery_buffer()) put(*to, GpuDropped{{}, 0, kNoGpuNumber, kNoGpuNumber, edge, {}});
+}
+
+void write_clock(const Api& api) noexcept {
+  // The tightest of three tries, as in clock::sample().
+  GpuClock best{};
+  uint64_t best_width = ~uint64_t{0};
+  for (int i = 0; i < 3; ++i) {
+    GpuClock sample{};
+    sample.before = session::now().value;
+    if (api.get_timestamp(&sample.cupti) != abi::kSuccess) return;
+    sample.after = session::now().value;
+    if (const uint64_t width = sample.after - sample.before; width < best_width) best = sample, best_width = width;
+  }
+  if (ThreadBuffer* to = session::delivery_buffer()) put(*to, best);
+}
+
+}  // namespace torchprof::cupti

@@ -1,0 +1,367 @@
+#include "cupti/cupti_source.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <iterator>
+#include <new>
+
+#include "cupti/activity_writer.h"
+#include "cupti/cupti_abi.h"
+#include "tracer/diag.h"
+#include "tracer/session.h"
+#include "tracer/window.h"
+
+namespace torchprof::cupti {
+namespace {
+
+enum class State : uint8_t { kOff, kWaiting, kStarting, kOn, kAside };  // without prepare() it is off
+
+constexpr uint32_t kAlways[] = {abi::kDevice, abi::kContext};  // a few records in all; contexts come before windows
+constexpr uint32_t kInWindow[] = {abi::kConcurrentKernel, abi::kMemcpy,         abi::kMemcpyPeer, abi::kMemset,
+                                  abi::kRuntime,          abi::kDriver,         abi::kOverhead,   abi::kCudaEvent,
+                                  abi::kMemory2,          abi::kSynchronization};
+constexpr time_t kPeriodSeconds = 1;
+constexpr int kPeriodsAfterWindow = 3;  // its kernels may still run
+// Since this version a refused buffer is safe (Kineto's experience); before, more is handed out.
+constexpr uint32_t kMayRefuse = 27;
+
+struct Source {
+  std::atomic<State> state{State::kOff};
+  std::atomic<bool> expects_subscriber{false};
+  Api api{};
+  ActivityBuffers buffers;
+  pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled
+  bool enabled = false;                                   // kInWindow
+  uint32_t not_there = 0;                                 // kinds that this CUPTI refused
+  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the tally, and of who walks buffers
+  Tally tally;
+  sem_t work;  // a buffer has come, or the window has changed
+};
+// Without a destructor: CUPTI's threads outlive ours.
+alignas(Source) std::byte g_storage[sizeof(Source)];
+Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
+
+class Lock {
+ public:
+  explicit Lock(pthread_mutex_t& mutex) noexcept : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
+  ~Lock() { pthread_mutex_unlock(&mutex_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  pthread_mutex_t& mutex_;
+};
+
+State state() noexcept { return source().state.load(std::memory_order_acquire); }  // pairs with the stores of become()
+void become(State next) noexcept { source().state.store(next, std::memory_order_release); }
+
+// ---- what CUPTI calls, under locks of its own
+// -------------------------------------------------------------------------------
+
+void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
+  std::byte* data = source().buffers.request(source().api.version < kMayRefuse);
+  *buffer = reinterpret_cast<uint8_t*>(data);
+  *size = data ? ActivityBuffers::kSize : 0;
+  *most_records = 0;  // as many as fit
+}
+
+void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
+  if (!buffer) return;
+  const KeepErrno keep;
+  auto* data = reinterpret_cast<std::byte*>(buffer);
+  if (valid == 0 || state() == State::kOff) return source().buffers.give_back(data);
+  if (valid > ActivityBuffers::kSize) valid = ActivityBuffers::kSize;
+  source().buffers.completed({data, valid, context, stream});
+  sem_post(&source().work);
+}
+
+// ---- what is enabled
+// --------------------------------------------------------------------------------------------------------
+
+// The result of the one kind without which there is nothing to show.
+int enable_all() noexcept {
+  Source& s = source();
+  if (const int result = s.api.enable(kInWindow[0]); result != abi::kSuccess) return result;
+  for (size_t i = 1; i < std::size(kInWindow); ++i)
+    if (s.api.enable(kInWindow[i]) != abi::kSuccess) s.not_there |= 1u << i;
+  s.enabled = true;
+  return abi::kSuccess;
+}
+
+void disable_all() noexcept {
+  Source& s = source();
+  for (const uint32_t kind : kInWindow) s.api.disable(kind);
+  s.enabled = false;
+}
+
+void follow_window(bool opens) noexcept {
+  if (state() != State::kOn) return;
+  const KeepErrno keep;
+  Source& s = source();
+  {
+    const Lock lock(s.switching);
+    if (opens == s.enabled) return;
+    if (opens)
+      enable_all();
+    else
+      disable_all();
+  }
+  sem_post(&s.work);
+}
+
+// ---- our thread
+// -------------------------------------------------------------------------------------------------------------
+
+void write_completed() noexcept {
+  Source& s = source();
+  Completed buffer;
+  while (s.buffers.take(buffer)) {
+    write_buffer(s.api, buffer, s.tally);
+    s.buffers.give_back(buffer.data);
+  }
+}
+
+void look_after() noexcept {
+  Source& s = source();
+  s.api.flush_all(0);
+  const Lock lock(s.writing);
+  write_completed();
+  write_dropped(s.api, nullptr, 0, s.tally);
+  write_clock(s.api);
+}
+
+void* run(void*) noexcept {
+  Source& s = source();
+  bool was_open = false;
+  int periods_left = 0;
+  timespec next{};
+  clock_gettime(CLOCK_REALTIME, &next);
+  for (;;) {
+    const bool is_open = s.enabled && state() == State::kOn;
+    if (is_open) periods_left = kPeriodsAfterWindow;
+    if (periods_left > 0 && sem_timedwait(&s.work, &next) != 0 && errno != ETIMEDOUT) continue;
+    if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
+    if (state() == State::kOff) return nullptr;
+    {
+      const Lock lock(s.writing);
+      write_completed();
+    }
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const bool is_time = now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec) ||
+                         next.tv_sec > now.tv_sec + 2 * kPeriodSeconds;  // the wall clock was set back
+    if (!is_time && is_open == was_open) continue;
+    if (state() == State::kOn) look_after();
+    if (!is_open && periods_left > 0) --periods_left;
+    was_open = is_open;
+    next = {now.tv_sec + kPeriodSeconds, now.tv_nsec};
+  }
+}
+
+bool start_thread() noexcept {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  const bool started = pthread_create(&thread, &attributes, run, nullptr) == 0;
+  if (started) pthread_setname_np(thread, "torchprof gpu");
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+// ---- beginning and end
+// ------------------------------------------------------------------------------------------------------
+
+void note_tally() noexcept {
+  const Source& s = source();
+  const Tally& t = s.tally;
+  char text[session::kNoteSize];
+  const auto number = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+  snprintf(text, sizeof(text),
+           "%llu written, %llu dropped by CUPTI, %llu of unknown kinds, %llu malformed, %llu lost; "
+           "%llu buffers, %zu at most at once, %zu refused",
+           number(t.written), number(t.dropped), number(t.unknown), number(t.malformed), number(t.lost),
+           number(t.buffers), s.buffers.most(), s.buffers.refused());
+  session::define_fact("gpu.records", text);
+}
+
+void finish() {
+  const KeepErrno keep;
+  Source& s = source();
+  const State last = state();
+  if (last != State::kOn && last != State::kAside) return;
+  if (last == State::kOn) {
+    s.api.flush_all(0);
+    s.api.flush_all(1);  // and what has not ended: it comes with an end of 0
+  }
+  // Whoever writes now has been at it since before the flush; CUPTI may keep him.
+  constexpr time_t kPatienceSeconds = 5;
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kPatienceSeconds;
+  if (pthread_mutex_timedlock(&s.writing, &until) != 0) return;
+  write_completed();
+  if (last == State::kOn) {
+    write_dropped(s.api, nullptr, 0, s.tally);
+    write_clock(s.api);
+  }
+  note_tally();
+  become(State::kOff);
+  pthread_mutex_unlock(&s.writing);
+}
+
+void fail(int result, const char* what) noexcept {
+  Source& s = source();
+  const char* text = nullptr;
+  if (s.api.result_string) s.api.result_string(result, &text);
+  char why[session::kNoteSize];
+  snprintf(why, sizeof(why), "%s: %s%s%d", what, text ? text : "", text ? ", " : "CUPTI error ", result);
+  become(State::kOff);
+  // 999, CUPTI_ERROR_UNKNOWN, is what CUPTI says of everything where there is no driver.
+  constexpr int kUnknown = 999;
+  session::note_source("gpu", result == kUnknown ? SourceState::kOff : SourceState::kFailed, why);
+  if (result != kUnknown) warn_once(Cause::kGpu, "the GPU is not recorded: %s", why);
+}
+
+// Whoever holds a subscription has CUPTI to himself.
+bool is_taken() noexcept {
+  Source& s = source();
+  if (s.expects_subscriber.load(std::memory_order_relaxed)) return false;
+  void* subscriber = nullptr;
+  const auto callback = [](void*, int, uint32_t, const void*) {};
+  const int result = s.api.subscribe(&subscriber, reinterpret_cast<void*>(+callback), nullptr);
+  if (result == abi::kSuccess) s.api.unsubscribe(subscriber);
+  return result == abi::kMultipleSubscribers;
+}
+
+void note_facts() noexcept {
+  Source& s = source();
+  char text[32];
+  const auto note = [&text](const char* key, unsigned value) {
+    snprintf(text, sizeof(text), "%u", value);
+    session::note_fact(key, text);
+  };
+  note("cupti.version", s.api.version);
+  session::note_fact("cupti.library", s.api.library);
+  int version = 0;
+  if (s.api.driver_version && s.api.driver_version(&version) == 0) note("cuda.driver", static_cast<unsigned>(version));
+  if (s.api.runtime_version && s.api.runtime_version(&version) == 0)
+    note("cuda.runtime", static_cast<unsigned>(version));
+  uint32_t type = 0;
+  if (s.api.thread_id_type) s.api.thread_id_type(&type);
+  session::note_fact("cupti.thread", type == 0 ? "pthread" : "system");
+}
+
+void note_on() noexcept {
+  const Source& s = source();
+  char text[session::kNoteSize];
+  int used = snprintf(text, sizeof(text), "CUPTI's activity records, version %u", s.api.version);
+  for (size_t i = 1; i < std::size(kInWindow); ++i)
+    if (s.not_there >> i & 1 && used > 0 && static_cast<size_t>(used) + 24 < sizeof(text))
+      used += snprintf(text + used, sizeof(text) - static_cast<size_t>(used), "; not kind %u", kInWindow[i]);
+  session::note_source("gpu", SourceState::kOn, text);
+}
+
+// CUDA does not survive a fork: what its threads held is held for ever.
+void after_fork_in_child() noexcept {
+  Source& s = source();
+  if (state() == State::kWaiting || state() == State::kOff) return;
+  s.switching = PTHREAD_MUTEX_INITIALIZER;
+  become(State::kOff);
+  session::note_source("gpu", SourceState::kOff, "forked after CUDA was initialised: it cannot be used here");
+}
+
+void start_now() noexcept {
+  Source& s = source();
+  const char* why = nullptr;
+  if (!find(s.api, &why)) {
+    become(State::kOff);
+    session::note_source("gpu", SourceState::kFailed, why);
+    return warn_once(Cause::kGpu, "the GPU is not recorded: %s", why);
+  }
+  note_facts();
+  if (is_taken()) return fail(abi::kMultipleSubscribers, "another tool has CUPTI (nsys, ncu, a debugger)");
+  if (const int result = s.api.register_callbacks(on_request, on_completed); result != abi::kSuccess)
+    return fail(result, "cuptiActivityRegisterCallbacks");
+  for (const uint32_t kind : kAlways) s.api.enable(kind);
+  {
+    const Lock lock(s.switching);
+    if (const int result = enable_all(); result != abi::kSuccess) return fail(result, "cuptiActivityEnable");
+    if (!window::is_open()) disable_all();
+  }
+  become(State::kOn);
+  if (window::is_open() != s.enabled) follow_window(window::is_open());
+  if (!start_thread()) {
+    disable_all();
+    become(State::kOff);
+    session::note_source("gpu", SourceState::kFailed, "no thread could be started");
+    return warn_once(Cause::kGpu, "the GPU is not recorded: no thread could be started");
+  }
+  atexit(finish);
+  note_on();
+}
+
+}  // namespace
+
+void prepare(const char* library) noexcept {
+  Source& s = *new (g_storage) Source;
+  if (!session::config().gpu) return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
+  become(State::kWaiting);
+  if (access("/dev/nvidiactl", F_OK) == 0)
+    session::note_source("gpu", SourceState::kOff, "the program has not initialised CUDA");
+  sem_init(&s.work, 0, 0);
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  window::set_listener(follow_window);
+  ask_cuda_to_call(library);
+}
+
+void start() noexcept {
+  State waiting = State::kWaiting;
+  if (!source().state.compare_exchange_strong(waiting, State::kStarting)) return;
+  const KeepErrno keep;
+  start_now();
+}
+
+void expect_subscriber() noexcept { source().expects_subscriber.store(true, std::memory_order_relaxed); }
+
+void step_aside(const char* whom) noexcept {
+  Source& s = source();
+  if (state() != State::kOn) return;
+  const KeepErrno keep;
+  const Lock lock(s.switching);
+  disable_all();
+  look_after();
+  become(State::kAside);
+  char text[session::kNoteSize];
+  snprintf(text, sizeof(text), "CUPTI's activity records, but not while %s has them", whom);
+  session::note_source("gpu", SourceState::kOn, text);
+  write_gap(GpuLoss::kAside);
+}
+
+void come_back() noexcept {
+  Source& s = source();
+  if (state() != State::kAside) return;
+  const KeepErrno keep;
+  {
+    const Lock lock(s.switching);
+    if (s.api.register_callbacks(on_request, on_completed) != abi::kSuccess) return;
+    if (window::is_open()) enable_all();
+    become(State::kOn);
+    write_gap(GpuLoss::kBack);
+  }
+  sem_post(&s.work);
+}
+
+}  // namespace torchprof::cupti

@@ -1,0 +1,40 @@
+// The GPU's side of the capture: CUPTI's activity records into the spool.
+//
+//     waiting -> on <-> aside          off: for good
+//            \-> off
+//
+// Starts when the program initialises CUDA, never before: CUDA must not be initialised by us (a forked child could not
+// use it), and a program that does not use it is left alone. Two things tell: the driver itself, which calls
+// InitializeInjection() of the library that CUDA_INJECTION64_PATH names (set by prepare() where nobody else has), and
+// torch._C._cuda_init(). Activities are enabled while the window is open and CUPTI itself is never torn down.
+//
+// What is never done: holding a subscription (Kineto of torch up to 2.14 gives up where there is one), cuptiFinalize
+// (it poisons CUPTI for the process), a call of CUPTI from its buffer callbacks (it may hold its locks there), or
+// waiting for the device. Buffers are decoded on a thread of ours, which also flushes what is complete and samples
+// CUPTI's clock once a second while the window is open. The last flush is that of an exit handler, registered after
+// libcuda's, so run before them: a process that ends without exit handlers loses the last second.
+//
+// Other clients of CUPTI: one that holds a subscription (nsys, ncu, cuda-gdb, another tool) has the process to itself,
+// and we say so. torch.profiler has it while it runs, step_aside() and come_back() say when; its trace is whole, ours
+// has a gap, which the source "gpu" and a pair of GpuDropped (kAside, kBack) name.
+//
+// fork: before CUDA was initialised, the child starts when it initialises it; after, CUDA cannot be used there, and
+// nothing is recorded of it.
+//
+// Every record that CUPTI hands over is written, or counted in a GpuDropped; the fact "gpu.records" has the sums.
+#pragma once
+
+namespace torchprof::cupti {
+
+// In the constructor of a traced process. `library`: our own file, for CUDA to find.
+void prepare(const char* library) noexcept;
+// CUDA is initialised. Any thread, any number of times.
+void start() noexcept;
+
+// Somebody registers callbacks of his own, and then has disabled all that he had enabled. Any thread.
+void step_aside(const char* whom) noexcept;
+void come_back() noexcept;
+// A subscription that is known not to be a foreign tool's.
+void expect_subscriber() noexcept;
+
+}  // namespace torchprof::cupti

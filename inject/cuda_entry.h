@@ -1,0 +1,15 @@
+// The ways from CUDA into the recorder: when CUDA is initialised, and who else uses CUPTI.
+#pragma once
+
+#include "tracer/python_abi.h"
+
+namespace torchprof::inject {
+
+// In the constructor, once the session is armed.
+void prepare_cuda() noexcept;
+// An extension module has been executed; if it is torch._C, we stand behind its _cuda_init. With the GIL held.
+void watch_cuda(python::Object* module) noexcept;
+// Libraries have been loaded: stands between torch's profiler and CUPTI. Cheap once it is done.
+void share_cupti() noexcept;
+
+}  // namespace torchprof::inject

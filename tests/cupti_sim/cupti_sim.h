@@ -1,0 +1,34 @@
+// The two halves of the simulated libcupti: what CUDA does (sim_cuda.cpp) tells CUPTI (sim_cupti.cpp) of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+
+#include "tests/cupti_sim/layouts.h"
+
+namespace cupti_sim {
+
+// 18, 22 or 130000; CUPTI_SIM_VERSION says 11.8, 12.4 (without it) or 13.0.
+uint32_t version();
+// Number in NAME=NUMBER of a list in an environment variable, or `otherwise`: CUPTI_SIM="drop=3,unknown=100"
+long setting(const char* name, long otherwise);
+
+inline uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+}
+
+bool is_enabled(uint32_t kind);
+// A record of the calling thread (lane -1) or of a device: into its buffer, or dropped.
+void deliver(int lane, const void* record, uint32_t kind);
+template <class R>
+void deliver(int lane, const R& record) {
+  deliver(lane, &record, record.kind);
+}
+// Devices: what has not ended is handed over with an end of 0.
+void give_up_pending();
+void say_devices();
+
+}  // namespace cupti_sim

@@ -1,0 +1,293 @@
+// CUPTI's side of the simulation: buffers, kinds, callbacks, with libcupti's names and types. As the real one, it asks
+// for buffers and gives them back on whatever thread it is on, with a lock of its own held while it asks.
+//
+// What goes wrong is set in CUPTI_SIM, a list of NAME=NUMBER:
+//     drop=N       each Nth record is dropped, and said to be
+//     unknown=N    each Nth record is followed by one of a kind that nobody asked for
+//     cut=1        a buffer that is flushed ends within its last record
+//     late=1       a buffer comes back after the exit handlers of those who were loaded later
+//     taken=1      another client holds the subscription
+//     cuptiActivityEnable=15 and the like: that function fails with this number
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cupti_sim/cupti_sim.h"
+
+#define SIM_API extern "C" __attribute__((visibility("default")))
+
+namespace cupti_sim {
+namespace {
+
+using RequestBuffer = void (*)(uint8_t**, size_t*, size_t*);
+using Completed = void (*)(void*, uint32_t, uint8_t*, size_t, size_t);
+
+constexpr int kInvalid = 1, kMaxLimitReached = 12, kTaken = 39;
+constexpr int kLanes = 1024;
+
+struct Buffer {
+  uint8_t* data = nullptr;
+  size_t size = 0;
+  size_t used = 0;
+  uint32_t last = 0;  // bytes of its last record
+};
+
+struct Lane {
+  std::mutex lock;
+  Buffer buffer;
+};
+
+struct Cupti {
+  std::atomic<uint64_t> enabled{0};
+  std::atomic<RequestBuffer> request{nullptr};
+  std::atomic<Completed> completed{nullptr};
+  std::mutex subscription;
+  bool is_subscribed = false;
+  Lane lanes[kLanes];
+  std::atomic<int> threads{16};  // lanes of threads; those below are the devices'
+  std::mutex lock;               // of what follows
+  std::condition_variable wake;
+  std::deque<Buffer> full;
+  bool has_worker = false;
+  std::atomic<uint64_t> made[64]{}, delivered[64]{};
+  std::atomic<uint64_t> dropped{0}, dropped_told{0}, count{0}, junk{0}, cut{0};
+};
+Cupti& cupti() {
+  static auto* the = new Cupti;  // outlives everything
+  return *the;
+}
+
+int failure(const char* function) { return static_cast<int>(setting(function, 0)); }
+
+void hand_over(const Buffer& buffer) {
+  Cupti& c = cupti();
+  const Completed completed = c.completed.load();
+  if (!completed || !buffer.data) return;
+  size_t valid = buffer.used;
+  if (setting("cut", 0) != 0 && buffer.last > 8) {
+    valid -= buffer.last - 8;
+    ++c.cut;
+  }
+  completed(nullptr, 0, buffer.data, buffer.size, valid);
+}
+
+void work() {
+  Cupti& c = cupti();
+  pthread_setname_np(pthread_self(), "cupti");
+  for (;;) {
+    std::unique_lock lock(c.lock);
+    c.wake.wait(lock, [&c] { return !c.full.empty(); });
+    const Buffer buffer = c.full.front();
+    c.full.pop_front();
+    lock.unlock();
+    hand_over(buffer);
+  }
+}
+
+// With the lane's lock. False: there is no room, and none was given.
+bool make_room(Lane& lane, uint32_t bytes) {
+  Cupti& c = cupti();
+  if (lane.buffer.data && lane.buffer.used + bytes <= lane.buffer.size) return true;
+  if (lane.buffer.data) {
+    const std::lock_guard lock(c.lock);
+    c.full.push_back(lane.buffer);
+    if (!c.has_worker) std::thread(work).detach();
+    c.has_worker = true;
+    c.wake.notify_one();
+  }
+  lane.buffer = {};
+  size_t most = 0;
+  if (const RequestBuffer request = c.request.load()) request(&lane.buffer.data, &lane.buffer.size, &most);
+  return lane.buffer.data && lane.buffer.size >= bytes;
+}
+
+bool put(Lane& lane, const void* record, uint32_t bytes) {
+  if (!make_room(lane, bytes)) return false;
+  std::memcpy(lane.buffer.data + lane.buffer.used, record, bytes);
+  lane.buffer.used += bytes;
+  lane.buffer.last = bytes;
+  return true;
+}
+
+void flush() {
+  Cupti& c = cupti();
+  std::vector<Buffer> buffers;
+  for (Lane& lane : c.lanes) {
+    const std::lock_guard lock(lane.lock);
+    if (lane.buffer.used == 0) continue;
+    buffers.push_back(lane.buffer);
+    lane.buffer = {};
+  }
+  std::unique_lock lock(c.lock);
+  buffers.insert(buffers.begin(), c.full.begin(), c.full.end());
+  c.full.clear();
+  lock.unlock();
+  for (const Buffer& buffer : buffers) hand_over(buffer);
+}
+
+// Run after the exit handlers of whoever came later.
+void at_exit() {
+  Cupti& c = cupti();
+  if (setting("late", 0) != 0) {
+    const ApiRecord record;
+    deliver(-1, record);
+    flush();
+  }
+  const char* path = std::getenv("CUPTI_SIM_REPORT");
+  if (!path) return;
+  FILE* file = std::fopen((std::string(path) + "." + std::to_string(getpid())).c_str(), "w");
+  if (!file) return;
+  std::fprintf(file, "{\"dropped\": %lu, \"unknown\": %lu, \"cut\": %lu", c.dropped.load(), c.junk.load(),
+               c.cut.load());
+  for (int kind = 0; kind < 64; ++kind)
+    if (c.made[kind] != 0)
+      std::fprintf(file, ", \"%d\": [%lu, %lu]", kind, c.made[kind].load(), c.delivered[kind].load());
+  std::fprintf(file, "}\n");
+  std::fclose(file);
+}
+
+__attribute__((constructor)) void loaded() { std::atexit(at_exit); }
+
+}  // namespace
+
+uint32_t version() {
+  static const uint32_t chosen = [] {
+    const char* text = std::getenv("CUPTI_SIM_VERSION");
+    const std::string name = text ? text : "12.4";
+    return name == "11.8" ? 18u : name == "12.4" ? 22u : name == "13.0" ? 130000u : 990000u;
+  }();
+  return chosen;
+}
+
+long setting(const char* name, long otherwise) {
+  const char* list = std::getenv("CUPTI_SIM");
+  const std::string wanted = std::string(name) + "=";
+  for (const char* at = list; at && *at; at = std::strchr(at, ',') ? std::strchr(at, ',') + 1 : nullptr)
+    if (std::strncmp(at, wanted.c_str(), wanted.size()) == 0) return std::atol(at + wanted.size());
+  return otherwise;
+}
+
+bool is_enabled(uint32_t kind) { return cupti().enabled.load(std::memory_order_relaxed) >> kind & 1; }
+
+void deliver(int number, const void* record, uint32_t kind) {
+  static const long drop = setting("drop", 0), unknown = setting("unknown", 0);
+  thread_local const int own = cupti().threads++ % (kLanes - 16) + 16;
+  Cupti& c = cupti();
+  Lane& lane = c.lanes[number < 0 ? own : number];
+  const std::lock_guard lock(lane.lock);
+  ++c.made[kind];
+  const uint64_t n = drop != 0 || unknown != 0 ? ++c.count : 0;
+  if ((drop != 0 && n % static_cast<uint64_t>(drop) == 0) || !put(lane, record, size_of(kind, version()))) {
+    ++c.dropped;
+    return;
+  }
+  ++c.delivered[kind];
+  const UnknownRecord junk;
+  if (unknown != 0 && n % static_cast<uint64_t>(unknown) == 0 && put(lane, &junk, sizeof(junk))) ++c.junk;
+}
+
+}  // namespace cupti_sim
+
+using namespace cupti_sim;
+
+#define FAIL_IF_SET \
+  if (const int result = failure(__func__); result != 0) return result
+
+SIM_API int cuptiGetVersion(uint32_t* out) {
+  FAIL_IF_SET;
+  *out = version();
+  return 0;
+}
+SIM_API int cuptiGetTimestamp(uint64_t* out) {
+  FAIL_IF_SET;
+  *out = now_ns();
+  return 0;
+}
+SIM_API int cuptiGetThreadIdType(uint32_t* out) {
+  *out = 0;
+  return 0;
+}
+SIM_API int cuptiGetResultString(int result, const char** text) {
+  *text = result == 15 ? "CUPTI_ERROR_NOT_INITIALIZED" : "CUPTI_ERROR_SIMULATED";
+  return 0;
+}
+SIM_API int cuptiSubscribe(void** subscriber, void*, void*) {
+  FAIL_IF_SET;
+  const std::lock_guard lock(cupti().subscription);
+  if (setting("taken", 0) != 0 || cupti().is_subscribed) return kTaken;
+  cupti().is_subscribed = true;
+  *subscriber = &cupti();
+  return 0;
+}
+SIM_API int cuptiUnsubscribe(void*) {
+  const std::lock_guard lock(cupti().subscription);
+  cupti().is_subscribed = false;
+  return 0;
+}
+SIM_API int cuptiActivityRegisterCallbacks(RequestBuffer request, Completed completed) {
+  FAIL_IF_SET;
+  if (!request || !completed) return kInvalid;
+  cupti().request = request;
+  cupti().completed = completed;
+  return 0;
+}
+SIM_API int cuptiActivityEnable(uint32_t kind) {
+  FAIL_IF_SET;
+  if (kind == static_cast<uint32_t>(setting("nokind", 0))) return 21;
+  cupti().enabled |= uint64_t{1} << kind;
+  if (kind == 8) say_devices();
+  return 0;
+}
+SIM_API int cuptiActivityDisable(uint32_t kind) {
+  FAIL_IF_SET;
+  cupti().enabled &= ~(uint64_t{1} << kind);
+  return 0;
+}
+SIM_API int cuptiActivityFlushAll(uint32_t flag) {
+  FAIL_IF_SET;
+  if (flag == 1) give_up_pending();
+  flush();
+  return 0;
+}
+SIM_API int cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* out) {
+  FAIL_IF_SET;
+  const uint64_t all = cupti().dropped.load();
+  *out = all - cupti().dropped_told.exchange(all);
+  return 0;
+}
+SIM_API int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) {
+  FAIL_IF_SET;
+  uint8_t* next = buffer;
+  if (*record) {
+    uint32_t kind = 0;
+    std::memcpy(&kind, *record, sizeof(kind));
+    const uint32_t size = size_of(kind, version());
+    if (size == 0) return 21;
+    next = *record + size;
+  }
+  if (next + sizeof(uint32_t) > buffer + valid) return kMaxLimitReached;
+  *record = next;
+  return 0;
+}
+// A client that enables what torchprof does, and throws away what it gets.
+SIM_API void simUseIdleClient() {
+  static std::atomic<uint8_t*> kept{nullptr};
+  cuptiActivityRegisterCallbacks(
+      [](uint8_t** buffer, size_t* size, size_t*) {
+        *size = size_t{2} << 20;
+        *buffer = kept.exchange(nullptr);
+        if (!*buffer) *buffer = static_cast<uint8_t*>(std::malloc(*size));
+      },
+      [](void*, uint32_t, uint8_t* buffer, size_t, size_t) { std::free(kept.exchange(buffer)); });
+  for (const uint32_t kind : {1u, 2u, 4u, 5u, 10u, 17u, 22u, 36u, 38u, 49u}) cuptiActivityEnable(kind);
+}

@@ -1,0 +1,34 @@
+"""What programs under test import to use the simulated GPU of tests/cupti_sim: ctypes alone. SIM names the library."""
+import ctypes
+import os
+
+sim = ctypes.CDLL(os.environ["SIM"])
+sim.simStorm.restype = ctypes.c_double
+for name, types in {"simLaunch": "pIQ", "simGraphLaunch": "pIIQ", "simMemcpy": "BQI", "simMemcpyPeer": "iQI", "simMemset": "IQI",
+                    "simMalloc": "QQi"}.items():
+    getattr(sim, name).argtypes = [{"p": ctypes.c_char_p, "I": ctypes.c_uint32, "Q": ctypes.c_uint64, "B": ctypes.c_uint8,
+                                    "i": ctypes.c_int}[t] for t in types]
+
+
+def everything():
+    """One of each, on two devices; 3 + 4 + 1 kernels."""
+    sim.simInit(2)
+    for _ in range(3):
+        sim.simLaunch(b"_Z6matmulPfS_", 7, 20000)
+    sim.simMemcpy(1, 4096, 7)
+    sim.simMemcpy(2, 8192, 7)
+    sim.simMemset(255, 1024, 7)
+    sim.simGraphLaunch(b"_Z4nodev", 4, 13, 1000)
+    event = sim.simEventCreate()
+    sim.simEventRecord(event, 13)
+    sim.simStreamWaitEvent(7, event)
+    sim.simEventSynchronize(event)
+    sim.simMalloc(0x7000, 512, 0)
+    sim.simMalloc(0x7000, 512, 1)
+    sim.simMemcpyPeer(1, 2048, 7)
+    sim.simStreamSynchronize(7)
+    sim.simSetDevice(1)
+    sim.simLaunch(b"_Z5otherv", 7, 1000)
+    sim.simDeviceSynchronize()
+    sim.simSetDevice(0)
+    sim.simDeviceSynchronize()

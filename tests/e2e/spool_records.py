@@ -1,0 +1,57 @@
+"""Reads the records of a spool, from the layout that tracer/spool.h and record.h document; shares nothing with the product's reader."""
+import collections
+import struct
+
+FILE_HEADER, CHUNK, CHUNK_HEADER, MAGIC = 4096, 64 * 1024, 64, 0x4B4E4843
+# GpuKernel ... GpuDropped by their kinds, and the activity kinds of CUPTI that they come from.
+KERNEL, COPY, SET, API, SYNC, EVENT, MEMORY, CLOCK, DROPPED, DEVICE, CONTEXT = 72, 73, 74, 75, 76, 77, 79, 81, 82, 20, 21
+OF_CUPTI = {10: KERNEL, 1: COPY, 22: COPY, 2: SET, 5: API, 38: SYNC, 36: EVENT, 49: MEMORY, 8: DEVICE, 9: CONTEXT}
+
+
+def records(path):
+    """Kind and bytes of each long record, header included."""
+    data = path.read_bytes()
+    for at in range(FILE_HEADER, len(data), CHUNK):
+        magic, _, _, _, committed = struct.unpack_from("<IIIII", data, at)
+        if magic != MAGIC:
+            continue
+        here, end = at + CHUNK_HEADER, at + CHUNK_HEADER + committed
+        while here < end:
+            head, = struct.unpack_from("<Q", data, here)
+            if head & 0x80:
+                here += 24 if head & 0xFF >= 224 else 16 if head & 0xFF >= 192 else 8
+                continue
+            size = (head >> 8 & 0xFFF) * 8
+            yield head & 0xFF, data[here:here + size]
+            here += size
+
+
+def spools(run):
+    return sorted((run.directory / "spool").glob("*.spool"))
+
+
+def gpu_records(path):
+    """The records of GPUs by kind."""
+    found = collections.defaultdict(list)
+    for kind, record in records(path):
+        if 72 <= kind <= 83 or kind in (DEVICE, CONTEXT):
+            found[kind].append(record)
+    return found
+
+
+def fields(layout, records_, at):
+    return [struct.unpack_from("<" + layout, r, at) for r in records_]
+
+
+def correlations(found, kind):
+    """As gpu_records.h has them."""
+    place = {KERNEL: 52, COPY: 40, SET: 40, API: 32, SYNC: 32, EVENT: 24, MEMORY: 32}[kind]
+    return [c for c, in fields("I", found[kind], place)]
+
+
+def dropped(found):
+    """Counts by cause: 1 CUPTI had no room, 2 malformed, 3 unknown, 4 and 5 edges of a gap."""
+    sums = collections.Counter()
+    for count, _, _, cause in fields("QIIB", found[DROPPED], 8):
+        sums[cause] += count
+    return sums

@@ -1,0 +1,220 @@
+"""The GPU, simulated: CUPTI's records reach the spool, each one or a count of it, whatever CUPTI does."""
+import collections
+import json
+import os
+import pathlib
+
+import pytest
+
+import spool_records as spool
+from conftest import BUILD
+
+SIM = BUILD / "tests" / "cupti_sim" / "libcupti.so.12"
+HERE = pathlib.Path(__file__).parent
+ONE_OF_EACH = {spool.KERNEL: 8, spool.COPY: 3, spool.SET: 1, spool.API: 17, spool.SYNC: 5, spool.EVENT: 1, spool.MEMORY: 2,
+               spool.DEVICE: 2, spool.CONTEXT: 2}
+EVERYTHING = "from simulated_gpu import everything; everything(); print('done')"
+
+
+@pytest.fixture
+def run_simulated(torch_python, program, run_torchprof, tmp_path):
+    """Runs Python code that may use simulated_gpu; gives the run and what the simulator says that it delivered, by process id."""
+    def run(text, sim="", options=(), version="12.4", env=None, command=None):
+        assert SIM.exists(), "%s is not built" % SIM
+        env = {"SIM": SIM, "PYTHONPATH": HERE, "CUPTI_SIM": sim, "CUPTI_SIM_VERSION": version,
+               "CUPTI_SIM_REPORT": tmp_path / "report", **(env or {})}
+        run = run_torchprof(command or [torch_python, program(text)], options=["--keep-spool", *options], env=env)
+        reports = {int(p.suffix[1:]): json.loads(p.read_text()) for p in tmp_path.glob("report.*")}
+        return run, reports
+    return run
+
+
+def gpu_lines(run):
+    return [line for line in run.stderr.splitlines() if "GPU" in line or "CUPTI" in line]
+
+
+def gpu_source(run):
+    process, = json.loads((run.directory / "run.json").read_text())["processes"]
+    return process["sources"].get("gpu")
+
+
+def counts(found):
+    return {kind: len(found[kind]) for kind in ONE_OF_EACH if found[kind]}
+
+
+def delivered(report):
+    sums = collections.Counter()
+    for kind, ours in spool.OF_CUPTI.items():
+        sums[ours] += report.get(str(kind), [0, 0])[1]
+    return {kind: n for kind, n in sums.items() if n}
+
+
+@pytest.mark.parametrize("version", ["11.8", "12.4", "13.0"])
+def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, version):
+    run, _ = run_simulated(EVERYTHING, version=version)
+    assert (run.status, run.stdout) == (0, "done\n"), run.stderr
+    assert gpu_source(run)["state"] == "on" and not gpu_lines(run)
+    path, = spool.spools(run)
+    found = spool.gpu_records(path)
+    assert counts(found) == ONE_OF_EACH
+    assert not found[spool.DROPPED] and len(found[spool.CLOCK]) >= 2
+    assert set(spool.correlations(found, spool.KERNEL)) <= set(spool.correlations(found, spool.API))
+    starts_and_ends = spool.fields("QQ", found[spool.KERNEL], 8)
+    assert sorted(end - start for start, end in starts_and_ends) == [1000] * 5 + [20000] * 3
+    graphs = collections.Counter(spool.fields("I", found[spool.KERNEL], 56))
+    assert graphs == {(0,): 4, (5,): 4}
+
+
+def test_every_record_of_a_million_kernels_is_there(run_simulated):
+    """8 threads, 64 streams, 4 devices; completion in any order."""
+    run, reports = run_simulated("from simulated_gpu import sim; sim.simInit(4); sim.simStorm(8, 125000, 64, 4)",
+                                 options=["--format", "none"])
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    path, = spool.spools(run)
+    found = spool.gpu_records(path)
+    report, = reports.values()
+    assert report["dropped"] == 0
+    assert counts(found) == delivered(report) and len(found[spool.KERNEL]) == 1_000_000
+    kernels = spool.correlations(found, spool.KERNEL)
+    assert len(set(kernels)) == 1_000_000 and set(kernels) <= set(spool.correlations(found, spool.API))
+    assert len(set(spool.fields("III", found[spool.KERNEL], 60))) >= 64
+
+
+@pytest.mark.parametrize("fault", ["drop=7", "unknown=10", "cut=1", "late=1", "zero=3", "nokind=49"])
+def test_what_cupti_loses_or_garbles_is_counted(run_simulated, fault):
+    run, reports = run_simulated("from simulated_gpu import *; sim.simInit(2); sim.simStorm(2, 3000, 8, 2); everything()", sim=fault)
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    path, = spool.spools(run)
+    found, (report,) = spool.gpu_records(path), reports.values()
+    lost = spool.dropped(found)
+    assert lost[1] == report["dropped"] and (lost[1] > 500) == (fault == "drop=7")
+    assert lost[3] == report["unknown"] and (lost[3] > 500) == (fault == "unknown=10")
+    assert lost[2] == report["cut"] and (lost[2] > 0) == (fault == "cut=1")
+    late = 1 if fault == "late=1" else 0
+    assert sum(counts(found).values()) + lost[2] + late == sum(delivered(report).values())
+    if fault == "nokind=49":
+        assert "not kind 49" in gpu_source(run)["detail"]
+
+
+@pytest.mark.parametrize("fault, why", [("taken=1", "another tool has CUPTI"), ("cuptiActivityEnable=15", "CUPTI_ERROR_NOT_INITIALIZED"),
+                                        ("cuptiActivityRegisterCallbacks=1", "cuptiActivityRegisterCallbacks"),
+                                        ("cuptiGetVersion=2", "version of CUPTI")])
+def test_where_cupti_cannot_be_had_one_line_says_why(run_simulated, fault, why):
+    run, _ = run_simulated(EVERYTHING, sim=fault)
+    assert (run.status, run.stdout) == (0, "done\n"), run.stderr
+    line = [line for line in run.stderr.splitlines() if line.startswith("torchprof: the GPU is not recorded: ")]
+    assert len(line) == 1 and why in line[0], run.stderr
+    assert gpu_source(run)["state"] == "failed" and why in gpu_source(run)["detail"]
+    assert not counts(spool.gpu_records(spool.spools(run)[0]))
+
+
+def test_an_unknown_cupti_is_refused(run_simulated):
+    run, _ = run_simulated(EVERYTHING, version="99")
+    assert run.status == 0 and "this version of CUPTI is not one that this torchprof knows" in run.stderr
+    assert gpu_source(run)["state"] == "failed"
+
+
+@pytest.mark.parametrize("function", ["cuptiActivityFlushAll", "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
+                                      "cuptiGetTimestamp", "cuptiActivityDisable", "cuptiSubscribe"])
+def test_a_program_runs_on_whatever_fails_in_cupti(run_simulated, function):
+    run, _ = run_simulated(EVERYTHING, sim=function + "=1")
+    assert (run.status, run.stdout) == (0, "done\n"), run.stderr
+    assert not gpu_lines(run)
+
+
+def test_gpu_off_leaves_cupti_alone(run_simulated):
+    run, reports = run_simulated(EVERYTHING, options=["--gpu", "off"])
+    assert run.status == 0 and gpu_source(run)["state"] == "off"
+    assert list(reports.values()) == [{"dropped": 0, "unknown": 0, "cut": 0}]
+
+
+def test_a_program_that_never_initialises_cuda_is_not_initialised_by_us(run_simulated):
+    run, reports = run_simulated("from simulated_gpu import sim; print(sim.simLaunch(b'k', 7, 1))")
+    assert run.stdout == "3\n" and not gpu_lines(run)  # CUDA_ERROR_NOT_INITIALIZED
+    assert list(reports.values()) == [{"dropped": 0, "unknown": 0, "cut": 0}]
+
+
+def test_a_child_forked_before_cuda_records_its_own(run_simulated):
+    run, _ = run_simulated("import os\nfrom simulated_gpu import *\npid = os.fork()\neverything()\nif pid: os.waitpid(pid, 0)")
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    assert [counts(spool.gpu_records(path)) for path in spool.spools(run)] == [ONE_OF_EACH] * 2
+
+
+def test_a_child_forked_after_cuda_records_none(run_simulated):
+    run, _ = run_simulated("import os\nfrom simulated_gpu import *\neverything()\npid = os.fork()\n"
+                           "if pid: print(os.waitpid(pid, 0)[1])\nelse: len('recorded'); exit(sim.simLaunch(b'k', 7, 1))")
+    assert run.stdout == "%d\n" % (3 << 8) and not gpu_lines(run), run.stderr
+    assert sorted(len(spool.gpu_records(path)[spool.API]) for path in spool.spools(run)) == [0, 17]
+
+
+TORCH = """
+import torch
+from torch.autograd.profiler import record_function
+from simulated_gpu import sim
+sim.simInit(1)
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        sim.simLaunch(b"_Z12double_forwardv", 7, 5000)
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        sim.simLaunch(b"_Z15double_backwardv", 7, 5000)
+        return grad * 2
+
+x = torch.ones(4, requires_grad=True)
+for i in range(5):
+    with record_function("step %d" % i):
+        Doubled.apply(x).sum().backward()
+        sim.simDeviceSynchronize()
+"""
+
+
+def test_operators_of_torch_launch_kernels_forward_and_backward(run_simulated):
+    run, _ = run_simulated(TORCH)
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    found = spool.gpu_records(spool.spools(run)[0])
+    assert len(found[spool.KERNEL]) == 10 and len(found[spool.SYNC]) == 5
+
+
+def test_kernels_lie_in_the_window_alone(run_simulated):
+    run, _ = run_simulated(TORCH, options=["-w", "range=step 2"])
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    found = spool.gpu_records(spool.spools(run)[0])
+    assert len(found[spool.KERNEL]) == 2 and len(found[spool.SYNC]) == 1
+    assert len(found[spool.CONTEXT]) == len(found[spool.DEVICE]) == 1
+
+
+def test_a_cpp_program_without_torch_is_recorded(run_simulated):
+    run, reports = run_simulated("", command=[BUILD / "tests" / "cupti_sim" / "launches", 8, 500, 64, 4])
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    found, (report,) = spool.gpu_records(spool.spools(run)[0]), reports.values()
+    assert len(found[spool.KERNEL]) == 4000 and counts(found) == delivered(report)
+
+
+def test_a_kernel_launch_costs_less_than_150_ns_more_than_with_a_client_that_does_nothing(run_simulated, run_bare, torch_python, program):
+    rounds = """
+import sys
+from simulated_gpu import sim
+if sys.argv[1:]: sim.simUseIdleClient()
+sim.simInit(1)
+print(min(sim.simStorm(1, 2000, 4, 1) for _ in range(60)))
+"""
+    run, _ = run_simulated(rounds, options=["--format", "none", "--python", "off"])
+    bare = run_bare([torch_python, program(rounds), "idle"], env={"SIM": SIM, "PYTHONPATH": HERE})
+    assert float(run.stdout) - float(bare.stdout) < 150
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/local/cuda/lib/libcupti.so.13"), reason="there is no CUPTI 13 in /usr/local/cuda")
+def test_the_real_cupti_without_a_driver_gives_a_note_and_nothing_else(torch_python, program, run_torchprof, library):
+    """As the driver would do it, had the machine one."""
+    run = run_torchprof([torch_python, program(
+        "import ctypes, sys\nctypes.CDLL('/usr/local/cuda/lib/libcupti.so.13')\nprint(ctypes.CDLL(sys.argv[1]).InitializeInjection())"), library])
+    assert (run.status, run.stdout) == (0, "1\n") and "GPU" not in run.stderr, run.stderr
+    assert gpu_source(run)["state"] == "off" and "999" in gpu_source(run)["detail"]
+
+
+@pytest.fixture
+def library(prefix):
+    return prefix / "lib" / "torchprof" / "libtorchprof.so"
