@@ -106,7 +106,7 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
                .is_backward = false,
                .collective = {},
                .collective_sequence = -1};
-  while (call.op >= 0 && stack[call.op].scope == OpScope::kUserScope) call.op = stack[call.op].below_op;
+  while (call.op >= 0 && is_annotation(stack[call.op].scope)) call.op = stack[call.op].below_op;
   if (call.op >= 0) {
     const Span& op = stack[call.op];
     call.external_id = op.id;

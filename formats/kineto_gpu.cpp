@@ -265,7 +265,7 @@ char* KinetoGpu::put_channel(char* at, uint32_t channel, uint8_t type) const {
 void KinetoGpu::extend_annotations(const GpuActivity& a) {
   const ThreadStack& stack = *a.call->stack;
   for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
-    if (stack[i].scope != OpScope::kUserScope) continue;
+    if (!is_annotation(stack[i].scope)) continue;
     auto& spans = annotations_[stack[i].id];
     const auto it =
         std::ranges::find_if(spans, [&a](const StreamSpan& s) { return s.device == a.device && s.stream == a.stream; });

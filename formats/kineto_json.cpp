@@ -14,6 +14,7 @@
 #include "formats/gpu_index.h"
 #include "formats/inputs.h"
 #include "formats/kineto_gpu.h"
+#include "formats/nvtx.h"
 #include "formats/object_details.h"
 #include "formats/print.h"
 #include "formats/process_label.h"
@@ -49,7 +50,8 @@ constexpr size_t kMaxCallerBytes = 1000;  // of a file's name; \u0000 takes six 
 constexpr size_t kMaxModuleBytes = 500;   // of each of a module's names; likewise
 static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes +
                   std::max(6 * kMaxCallerBytes + 40, 12 * kMaxModuleBytes + 80) <=
-              Output::kMaxReserve);  // what has a caller has no module
+              Output::kMaxReserve);              // what has a caller has no module
+static_assert(kMaxNvtxBytes < kMaxInputsBytes);  // a range of NVTX has no inputs
 
 std::string json_name(std::string_view name) { return json_string_within(name, kMaxNameBytes); }
 
@@ -89,8 +91,9 @@ class ProcessWriter final : public Sink {
     const std::string_view collective = collective_of(s, inputs.size());
     const std::string_view caller = caller_of(s);
     const std::string_view module = module_of(s);
-    char* at =
-        out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + collective.size() + caller.size() + module.size());
+    const std::string nvtx = s.nvtx ? nvtx_json(process_, *s.nvtx) : std::string();
+    char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + collective.size() + caller.size() +
+                            module.size() + nvtx.size());
     at = put(at, head);
     at = put(at, uint64_t{replay_.rows()[s.row].tid});
     at = put(at, R"(,"ts":)");
@@ -108,11 +111,12 @@ class ProcessWriter final : public Sink {
     }
     at = put(at, caller);
     at = put(at, module);
+    at = put(at, nvtx);
     if (s.is_backward && s.kind == SliceKind::kOperator) at = put(at, R"(,"Backward":true)");
     if (!s.finished) at = put(at, R"(,"finished":false)");
     at = put(at, "}},\n");
     out_.advance(at);
-    if (gpu_ && s.kind == SliceKind::kOperator && s.scope == OpScope::kUserScope)
+    if (gpu_ && s.kind == SliceKind::kOperator && is_annotation(s.scope))
       gpu_->annotation_ended(s.external_id, replay_.names().text(s.name));
   }
 
@@ -141,6 +145,25 @@ class ProcessWriter final : public Sink {
     at = put(at, ids_.event++);
     at = put(at, R"(,"Step ends with":)");
     at = put(at, m.ended_by ? json_name(replay_.names().text(m.ended_by)) : "null");
+    at = put(at, "}},\n");
+    out_.advance(at);
+  }
+
+  void mark(const Mark& m) override {
+    const std::string name = json_name(replay_.names().text(m.name));
+    const std::string nvtx = nvtx_json(process_, m.attributes);
+    char* at = out_.reserve(kMaxSliceBytes + name.size() + nvtx.size());
+    at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
+    at = put(at, name);
+    at = put(at, R"(,"pid":)");
+    at = put(at, pid_);
+    at = put(at, R"(,"tid":)");
+    at = put(at, uint64_t{replay_.rows()[m.row].tid});
+    at = put(at, R"(,"ts":)");
+    at = put_us(at, m.time.value - base_);
+    at = put(at, R"(,"args":{"Ev Idx":)");
+    at = put(at, ids_.event++);
+    at = put(at, nvtx);
     at = put(at, "}},\n");
     out_.advance(at);
   }
@@ -189,7 +212,7 @@ class ProcessWriter final : public Sink {
   // {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":      made once for each name and category
   const std::string& head_of(const Slice& s) {
     const bool is_op = s.kind == SliceKind::kOperator;
-    const bool is_annotation = is_op && s.scope == OpScope::kUserScope;
+    const bool is_annotation = is_op && torchprof::is_annotation(s.scope);
     auto& heads = heads_[is_annotation ? 2 : is_op ? 1 : 0];
     if (s.name.value >= heads.size()) heads.resize(std::max<size_t>(replay_.names().size() + 1, heads.size() * 2));
     std::string& head = heads[s.name.value];

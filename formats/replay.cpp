@@ -11,6 +11,7 @@
 #include "formats/forward_backward.h"
 #include "formats/forward_modules.h"
 #include "formats/gpu_replay.h"
+#include "formats/nvtx.h"
 #include "formats/step_tracker.h"
 #include "formats/thread_stack.h"
 #include "formats/track_cursor.h"
@@ -136,6 +137,7 @@ class Replay::Impl {
   StepTracker steps_;
   ForwardBackward forward_backward_;
   ForwardModules forward_modules_;
+  NvtxRanges nvtx_;
   size_t window_ = 0;  // the one that `is_begun_`, or comes next
   bool is_begun_ = false;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
@@ -268,6 +270,15 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
         thread.stack[top].collective_sequence = record.as<Collective>().sequence;
       }
       return;
+    case Kind::NvtxInfo:
+      if (const int32_t top = thread.stack.top_op();
+          top >= 0 && thread.stack[top].key == thread.last_op_key && thread.stack[top].scope == OpScope::kNvtx)
+        nvtx_.began(thread.last_op_key, record.as<NvtxInfo>().attributes);
+      return;
+    case Kind::NvtxMark: {
+      const auto& r = record.as<NvtxMark>();
+      return sink_->mark({.row = thread.row, .time = {t}, .name = names_.string(r.name), .attributes = r.attributes});
+    }
     case Kind::Memory:
       return memory(thread, record.as<Memory>(), false, t);
     case Kind::OutOfMemory:
@@ -528,7 +539,7 @@ void Replay::Impl::begin_op(Thread& thread, const OpBegin& begin, int64_t t) {
   span.begin = t;
   span.id = ++stats_.external_ids;
   span.key = begin.key;
-  span.handle = begin.handle;
+  span.handle = begin.scope == OpScope::kNvtx ? 0 : begin.handle;
   span.sequence = begin.sequence;
   span.fwd_thread = begin.fwd_thread;
   find_module(span);
@@ -555,7 +566,9 @@ void Replay::Impl::find_module(Span& span) const {
 }
 
 void Replay::Impl::end_op(Thread& thread, uint64_t key, int64_t t) {
-  if (const int32_t i = thread.stack.find_op(key); i >= 0) return close_op(thread, i, t);
+  const int32_t open = thread.stack.find_op(key);
+  if (open >= 0 && !(thread.stack[open].is_async && thread.stack.top_op() > open)) return close_op(thread, open, t);
+  if (open >= 0) detach(thread, open);
   for (size_t i = 0; i < thread.detached.size(); ++i) {
     if (thread.detached[i].key == key) return end_detached(thread, i, t, true);
   }
@@ -616,7 +629,9 @@ uint64_t Replay::Impl::cpu_total(const Memory& memory, bool after_gap) {
 }
 
 void Replay::Impl::end_op_here(Thread& thread, uint32_t low_key, int64_t t) {
-  const auto is_it = [low_key](const Span& span) { return (span.key & ShortRecord::kMaxValue) == low_key; };
+  const auto is_it = [low_key](const Span& span) {
+    return (span.key & ShortRecord::kMaxValue) == low_key && !is_nvtx_key(span.key);
+  };
   int32_t i = thread.stack.top_op();
   while (i >= 0 && !is_it(thread.stack[i])) i = thread.stack[i].below_op;
   if (i >= 0) return close_op(thread, i, t);
@@ -775,6 +790,8 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
   const bool is_own_row = row == thread.row;
   uint64_t parent = 0;
   if (!span.is_op() && span.below_python >= 0) parent = thread.stack[span.below_python].id;
+  const bool is_nvtx = span.is_op() && span.scope == OpScope::kNvtx;
+  const NvtxAttributes nvtx = is_nvtx ? nvtx_.take(span.key) : NvtxAttributes{};
   // The slice is off its stack; what is below it is not.
   ObjectId calling_module;
   if (span.is_module_call) {
@@ -813,7 +830,8 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
                 .recorded = span.recorded,
                 .inputs = span.inputs,
                 .collective = span.collective,
-                .collective_sequence = span.collective_sequence});
+                .collective_sequence = span.collective_sequence,
+                .nvtx = is_nvtx ? &nvtx : nullptr});
 }
 
 Replay::Replay(const Process& process) : impl_(std::make_unique<Impl>(process)) {}

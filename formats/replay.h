@@ -12,7 +12,8 @@
 //   of
 //     the lowest of them.
 //   * An operator ends below operators that are still open (crossed annotations): the later ones move to a row of their
-//     own with their exact times, as do operators that end on another thread across what is open there.
+//     own with their exact times, as do operators that end on another thread across what is open there. Of an
+//     asynchronous one (a range that NVTX starts and ends by its number) it is itself that moves.
 //   * A Python stack that is stated anew (PythonSync) keeps the frames that it finds open in their places, from the
 //   outermost on; what differs from there on ends.
 //   * An end whose begin was never seen is counted and otherwise ignored.
@@ -80,6 +81,7 @@ struct Slice {
   StringId inputs;              // encoded (formats/inputs.h); none: they were not recorded
   StringId collective;          // encoded (formats/collectives.h); none: it is no collective
   int64_t collective_sequence;  // -1: none
+  const NvtxAttributes* nvtx;   // of a range of NVTX; nullptr: it is none
 };
 
 struct Flow {   // from a forward operator to its backward; both slices have been handed out
@@ -109,6 +111,13 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
   uint32_t line = 0;      // that it was executing; 0: not recorded
 };
 
+struct Mark {  // a moment that the program told NVTX of
+  uint32_t row;
+  UnixNs time;
+  NameId name;
+  NvtxAttributes attributes;
+};
+
 struct StepMark {  // a `ProfilerStep#N` that the program did not make itself: formats/step_tracker.h
   uint64_t number;
   uint32_t row;
@@ -136,6 +145,7 @@ class Sink {
   // The call first, then its work; what has no call at the end. What the call points to lives as long as that.
   virtual void gpu_call(const GpuCall& call) { (void)call; }
   virtual void gpu_activity(const GpuActivity& activity) { (void)activity; }
+  virtual void mark(const Mark& mark) { (void)mark; }
 };
 
 struct ReplayStats {

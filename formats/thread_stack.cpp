@@ -17,7 +17,7 @@ void ThreadStack::push(Span span) {
   span.below_op = top_op_;
   if (span.is_op()) {
     if (top_op_ >= 0) span.outer_op = (*this)[top_op_].outer_op;
-    if (!span.outer_op && span.scope != OpScope::kUserScope) span.outer_op = span.name;
+    if (!span.outer_op && !is_annotation(span.scope)) span.outer_op = span.name;
   }
   span.op_child_ns = top_op_ >= 0 ? (*this)[top_op_].child_ns : 0;
   (span.is_op() ? top_op_ : top_python_) = size();

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "tracer/config.h"
 #include "tracer/program_file.h"
 
 namespace torchprof::inject {
@@ -18,7 +19,7 @@ constexpr std::string_view kOutput = "TORCHPROF_OUTPUT";
 struct Saved {
   std::string_view library;  // in `text`; empty: nothing is put back
   size_t count = 0;
-  const char* settings[32];  // "TORCHPROF_...=", in `text`
+  const char* settings[32];  // "TORCHPROF_...=", NVTX's if it names the library, in `text`
   char text[8192];
   uid_t user;
 };
@@ -60,6 +61,11 @@ const char* asan_options_to_extend(char* const* environment) noexcept {
   return strstr(value, kAsanOption) ? nullptr : value;
 }
 
+bool names_to_nvtx(std::string_view entry, std::string_view library) noexcept {
+  const std::string_view name = name_of(entry);
+  return name == kNvtxInjection && name.size() < entry.size() && entry.substr(name.size() + 1) == library;
+}
+
 bool is_disabled(char* const* environment) noexcept {
   const char* entry = find(environment, "TORCHPROF_DISABLE");
   const char* value = entry ? entry + strlen("TORCHPROF_DISABLE=") : "";
@@ -82,7 +88,7 @@ void save_environment(const char* library) noexcept {
   memcpy(saved.text, library, size);
   size_t used = size;
   for (char** entry = environ; entry && *entry; ++entry) {
-    if (strncmp(*entry, "TORCHPROF_", 10) != 0) continue;
+    if (strncmp(*entry, "TORCHPROF_", 10) != 0 && !names_to_nvtx(*entry, library)) continue;
     const size_t n = strlen(*entry) + 1;
     if (used + n > sizeof(saved.text) || saved.count == sizeof(saved.settings) / sizeof(saved.settings[0])) return;
     memcpy(saved.text + used, *entry, n);
@@ -138,8 +144,10 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
   char* text = reinterpret_cast<char*>(out + most);
   size_t n = 0;
   const char* asan = preload == Preload::kPutBackWithAsan ? asan_options_to_extend(environment) : nullptr;
-  for (char* const* entry = environment; entry && *entry; ++entry)
-    if (name_of(*entry) != kPreload && !(asan && name_of(*entry) == kAsanOptions)) out[n++] = *entry;
+  for (char* const* entry = environment; entry && *entry; ++entry) {
+    if (name_of(*entry) == kPreload || (asan && name_of(*entry) == kAsanOptions)) continue;
+    if (preload != Preload::kTakeOut || !names_to_nvtx(*entry, saved.library)) out[n++] = *entry;
+  }
   // The program's own entries first, ours last, as the launcher does it.
   const auto put = [&text](std::string_view piece) {
     memcpy(text, piece.data(), piece.size());
@@ -165,7 +173,8 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
     put(saved.library);
     // With a run directory of its own the child has been given settings of its own.
     for (size_t i = 0; i < saved.count && !find(environment, kOutput); ++i)
-      out[n++] = const_cast<char*>(saved.settings[i]);
+      if (name_of(saved.settings[i]) != kNvtxInjection || !find(environment, kNvtxInjection))
+        out[n++] = const_cast<char*>(saved.settings[i]);
   }
   *text = 0;
   if (static_cast<size_t>(text - line) > kPreload.size()) out[n++] = line;

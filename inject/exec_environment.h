@@ -2,8 +2,9 @@
 // out (`env -i`, subprocess with an environment of its own), and our library is taken out for a program that could not
 // start with it (musl).
 //
-// What is put back is what this process was started with, saved before the program can change it. Nothing is put back
-// if the child's environment says TORCHPROF_DISABLE, or once the process has changed its user.
+// What is put back (LD_PRELOAD, TORCHPROF_*, and NVTX_INJECTION64_PATH where it names our library and the child's
+// environment names none) is what this process was started with, saved before the program can change it. Nothing is put
+// back if the child's environment says TORCHPROF_DISABLE, or once the process has changed its user.
 //
 // Any thread, also in a child between vfork and exec: no allocation, no lock; the caller gives the memory.
 #pragma once

@@ -1,5 +1,8 @@
 // The library's constructor and destructor. In a process that is not ours to trace (a shell, git, a compiler) the
 // constructor looks up one variable and a handful of symbols, and leaves nothing behind.
+#include "inject/preload.h"
+
+#include <pthread.h>
 #include <unistd.h>
 
 #include <climits>
@@ -9,6 +12,7 @@
 #include "cupti/cupti_api.h"
 #include "inject/cuda_entry.h"
 #include "inject/exec.h"
+#include "inject/nvtx_entry.h"
 #include "inject/python_entry.h"
 #include "tracer/config.h"
 #include "tracer/diag.h"
@@ -19,7 +23,7 @@
 #include "tracer/torch_ops.h"
 #include "tracer/window.h"
 
-namespace torchprof {
+namespace torchprof::inject {
 namespace {
 
 // The run directory, absolute: the program may change its working directory before its first event.
@@ -38,16 +42,11 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "not in this version";
   if (config.gpu && access("/dev/kfd", F_OK) == 0) session::note_source("gpu", SourceState::kOff, kMissing);
-  if (config.nvtx == NvtxMode::kEmit) session::note_source("nvtx", SourceState::kOff, kMissing);
+  if (config.nvtx == NvtxMode::kEmit) session::note_source("nvtx emit", SourceState::kOff, kMissing);
   if (config.native) session::note_source("native", SourceState::kOff, kMissing);
 }
 
-__attribute__((constructor)) void start() noexcept {
-  if (!wanted_by_environment()) return;
-  const KeepErrno keep;
-  inject::prepare_exec();
-  const bool has_python = python::present();
-  if (!has_python && !torch::loaded() && !cupti::is_cuda_program()) return;
+void arm() noexcept {
   static Config config;
   ErrorText error;
   char output[PATH_MAX];
@@ -58,13 +57,26 @@ __attribute__((constructor)) void start() noexcept {
   session::arm(config, output);
   window::start(config);
   note_what_is_missing(config);
-  inject::prepare_cuda();
+  note_injection(config);
+  const bool has_python = python::present(), has_torch = torch::loaded();
+  if (!has_python && !has_torch) {
+    window::announce();
+    if (!cupti::is_cuda_program()) return;
+  }
+  prepare_cuda();
   torch::start_memory();
-  if (has_python && !inject::hook_start())
+  if (has_python && !hook_start())
     warn_once(
         Cause::kPython,
         "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
   torch::attach_if_loaded();
+}
+
+__attribute__((constructor)) void start() noexcept {
+  if (!wanted_by_environment()) return;
+  const KeepErrno keep;
+  prepare_exec();
+  if (python::present() || torch::loaded() || cupti::is_cuda_program()) arm_once();
 }
 
 __attribute__((destructor)) void end() noexcept {
@@ -72,4 +84,12 @@ __attribute__((destructor)) void end() noexcept {
 }
 
 }  // namespace
-}  // namespace torchprof
+
+bool arm_once() noexcept {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, arm);
+  const session::State state = session::state();
+  return state == session::State::kArmed || state == session::State::kCapturing;
+}
+
+}  // namespace torchprof::inject

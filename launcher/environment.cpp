@@ -102,6 +102,9 @@ std::vector<std::string> variables(const std::vector<std::string>& environment, 
     const std::string value = text_of(config, setting);
     if (value != text_of(defaults, setting) || find(environment, setting.variable)) out.push_back(prefix + value);
   }
+  const std::string injection = value_in(environment, kNvtxInjection);
+  if (config.nvtx != NvtxMode::kOff && (injection.empty() || same_file(injection, library.preload)))
+    out.push_back(std::string(kNvtxInjection) + "=" + library.preload.string());
   std::error_code error;
   if (fs::is_directory(library.python, error))
     out.push_back("PYTHONPATH=" + python_path(value_in(environment, "PYTHONPATH"), library.python));

@@ -22,6 +22,7 @@ Library find_library();
 //
 //  * LD_PRELOAD: the user's entries in their order, ours last (sanitizer runtimes must come first), once.
 //  * PYTHONPATH: ours first (its sitecustomize hands over to the user's), once, then the user's entries in their order.
+//  * NVTX_INJECTION64_PATH unless the user has one, or wants no NVTX.
 //  * TORCHPROF_OUTPUT always, with % doubled: the library expands placeholders.
 //  * TORCHPROF_* that differ from their default or were set before.
 std::vector<std::string> variables(const std::vector<std::string>& environment, const Library& library,

@@ -285,6 +285,11 @@ bool wanted_by_environment() noexcept {
 
 void ask_cuda_to_call(const char* library) noexcept { setenv("CUDA_INJECTION64_PATH", library, 0); }
 
+const char* nvtx_injection() noexcept {
+  const char* value = getenv(kNvtxInjection);
+  return value && *value ? value : nullptr;
+}
+
 const char* rank_variable(const char* name) noexcept {
   const char* value = getenv(name);
   if (!value) return nullptr;

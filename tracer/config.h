@@ -71,6 +71,9 @@ bool wanted_by_environment() noexcept;
 // Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised, unless the program has
 // it call another's.
 void ask_cuda_to_call(const char* library) noexcept;
+// Where NVTX looks for a tool; nullptr: nowhere.
+inline constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
+const char* nvtx_injection() noexcept;
 
 // What launchers of distributed programs (torchrun, Slurm scripts) say to each process.
 inline constexpr const char* kRankVariables[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};

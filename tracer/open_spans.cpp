@@ -157,7 +157,7 @@ void OpenSpans::end_op(Is is) noexcept {
 }
 
 void OpenSpans::end_op_here(uint32_t low_key) noexcept {
-  end_op([low_key](const OpBegin& op) { return (op.key & ShortRecord::kMaxValue) == low_key; });
+  end_op([low_key](const OpBegin& op) { return (op.key & ShortRecord::kMaxValue) == low_key && !is_nvtx_key(op.key); });
 }
 
 }  // namespace torchprof

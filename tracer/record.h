@@ -38,7 +38,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
 // and the reader's bounds checks are made from it.
 //   1..31    definitions
 //   32..63   Python; 44: torch
-//   64..95   torch; 72..83: the GPU
+//   64..95   torch; 72..83: the GPU; 84..89: NVTX
 //   96..127  threads and the recorder itself
 #define TORCHPROF_RECORDS(X) \
   X(1, StringDef, 16)        \
@@ -83,6 +83,8 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(79, GpuMemory, 56)       \
   X(81, GpuClock, 32)        \
   X(82, GpuDropped, 32)      \
+  X(84, NvtxInfo, 40)        \
+  X(85, NvtxMark, 48)        \
   X(96, ThreadEnd, 8)        \
   X(97, Restate, 16)
 
@@ -342,7 +344,7 @@ struct BlindEnd {
 // ---- torch
 // ------------------------------------------------------------------------------------------------------------
 
-// at::RecordScope, the same numbers in every torch from 1.13 to 2.14 (torch_abi.h).
+// at::RecordScope, the same numbers in every torch from 1.13 to 2.14 (torch_abi.h), and one of our own.
 enum class OpScope : uint8_t {
   kFunction = 0,
   kBackwardFunction = 1,
@@ -354,7 +356,12 @@ enum class OpScope : uint8_t {
   kUserScope = 7,
   kStaticRuntimeOp = 8,
   kStaticRuntimeModel = 9,
+  kNvtx = 100,  // a range that the program told NVTX of; its key has kNvtxKey, and it ends with OpEnd alone
 };
+constexpr bool is_annotation(OpScope scope) { return scope == OpScope::kUserScope || scope == OpScope::kNvtx; }
+// Neither a handle of torch (a count) nor an address comes that far; it fits into a short record.
+inline constexpr uint64_t kNvtxKey = uint64_t{1} << 55;
+constexpr bool is_nvtx_key(uint64_t key) { return (key & ~(kNvtxKey - 1)) == kNvtxKey; }
 
 struct OpBegin {
   RecordHeader header;
@@ -412,6 +419,31 @@ struct OutOfMemory {  // an allocation of this many bytes failed; `address` is 0
   int8_t device_type;
   int8_t device_index;
   uint8_t pad[6];
+};
+
+enum class NvtxPayload : uint8_t { kNone, kUint64, kInt64, kDouble, kUint32, kInt32, kFloat };  // NVTX's own numbers
+
+struct NvtxAttributes {
+  StringId domain;         // its name; none: the default domain
+  StringId category_name;  // none: it has none
+  uint32_t category;       // 0: none
+  uint32_t color;          // ARGB
+  uint64_t payload;        // the bytes of the value
+  NvtxPayload payload_type;
+  uint8_t has_color;
+  uint8_t pad[6];
+};
+
+struct NvtxInfo {  // of the NVTX range that has just begun on this thread; without it: all of it is none
+  RecordHeader header;
+  NvtxAttributes attributes;
+};
+
+struct NvtxMark {  // a moment that the program told NVTX of
+  RecordHeader header;
+  StringId name;
+  uint32_t pad;
+  NvtxAttributes attributes;
 };
 
 struct OpEnd {

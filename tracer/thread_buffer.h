@@ -52,6 +52,20 @@ struct ThreadBuffer {
   };
   Line lines[64];
 
+  // NVTX ranges that are open, of all domains, innermost last (cupti/nvtx). Without initialisers: the pages of a thread
+  // that has none are never touched.
+  struct Range {
+    const void* domain;
+    uint64_t key;
+    uint32_t level;  // how many of its domain are open below it
+  };
+  static constexpr uint32_t kMostRanges = 256;
+  uint32_t range_count = 0;
+  uint32_t ranges_deeper = 0;  // open above these, not recorded
+  uint32_t ranges_window = 0;  // the window in which they began
+  uint32_t next_range = 0;
+  Range ranges[kMostRanges];
+
   // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
   template <class R>
   R* append(Ticks now) noexcept {

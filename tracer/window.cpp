@@ -22,6 +22,7 @@ namespace torchprof::window {
 namespace detail {
 constinit std::atomic<bool> g_is_open{true};
 constinit bool g_sees_annotations = false;
+constinit bool g_sees_ranges = false;
 }  // namespace detail
 
 namespace {
@@ -126,6 +127,7 @@ void start(const Config& config) noexcept {
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   session::note_fact("window", config.window);
   detail::g_sees_annotations = s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kRange;
+  detail::g_sees_ranges = s.spec.kind == Kind::kRange;
   detail::g_is_open.store(false, std::memory_order_relaxed);
   session::pause();
   if ((s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kTime) && s.spec.holds(0)) open(0);

@@ -22,6 +22,7 @@ namespace torchprof::window {
 namespace detail {
 extern constinit std::atomic<bool> g_is_open;
 extern constinit bool g_sees_annotations;
+extern constinit bool g_sees_ranges;
 void annotation_begins(const char* name, uint64_t key) noexcept;
 void annotation_ended(const char* name, uint64_t key) noexcept;
 }  // namespace detail
@@ -42,6 +43,8 @@ uint32_t number() noexcept;
 // Annotations have a callback of their own, which calls these before it records a begin and after it has recorded an
 // end. `key` is unique while the annotation is open. Without the GIL or with it.
 inline bool sees_annotations() noexcept { return detail::g_sees_annotations; }
+// It is opened by a range: those of NVTX are looked at as well, outside of it too.
+inline bool sees_ranges() noexcept { return detail::g_sees_ranges; }
 inline void annotation_begins(const char* name, uint64_t key) noexcept {
   if (detail::g_sees_annotations) detail::annotation_begins(name, key);
 }

@@ -6,8 +6,8 @@
 //     every=1000steps,for=3steps[,repeat=5]             steps 1000..1002, 2000..2002, ...
 //     after=30s[,for=5s]                                since the process started; without `for` to its end
 //     every=10m,for=5s[,repeat=5]                       10 minutes after the start, 20 minutes after it, ...
-//     range=NAME[#3]                                    the third time that the annotation NAME is entered; without #
-//                                                       each time
+//     range=NAME[#3]                                    the third time that the annotation or NVTX range NAME is
+//                                                       entered; without # each time
 //     signal=USR2                                       opens and closes it
 //     manual                                            `torchprof ctl` does
 //

@@ -169,6 +169,7 @@ def test_dry_run_prints_an_environment_for_plain_env(torchprof, launcher, librar
     assert dry.stdout.splitlines() == [
         "TORCHPROF_OUTPUT=%s/by_env" % tmp_path,
         "TORCHPROF_OPS=off",
+        "NVTX_INJECTION64_PATH=%s/libtorchprof.so" % library,
         "PYTHONPATH=%s/python:a:b" % library,
         "LD_PRELOAD=%s/libtorchprof.so" % library,
     ]

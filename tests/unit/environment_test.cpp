@@ -66,7 +66,19 @@ TEST_CASE("settings are set where they differ from the default or from what was 
   config.python = PythonLevel::kCalls;
   const Strings set = variables({"TORCHPROF_OPS=off", "TORCHPROF_OUTPUT=old"}, here.library, config, "/runs/100%");
   CHECK(set == Strings{"TORCHPROF_OUTPUT=/runs/100%%", "TORCHPROF_PYTHON=calls", "TORCHPROF_OPS=on",
+                       "NVTX_INJECTION64_PATH=" + here.library.preload.string(),
                        "PYTHONPATH=" + here.library.python.string(), "LD_PRELOAD=" + here.library.preload.string()});
+}
+
+TEST_CASE("NVTX is led to the library, unless the user leads it elsewhere or wants none") {
+  const Installed here;
+  const std::string so = here.library.preload, name = "NVTX_INJECTION64_PATH";
+  CHECK(value_after(here, name, {}) == so);
+  CHECK(value_after(here, name, {name + "="}) == so);
+  CHECK(value_after(here, name, {name + "=/mine.so"}) == "/mine.so");
+  Config config;
+  config.nvtx = NvtxMode::kOff;
+  CHECK(value_after(here, name, {}, config).empty());
 }
 
 TEST_CASE("a variable is replaced wherever and however often it was there") {

@@ -17,8 +17,9 @@ constexpr const char* kLibrary = "/opt/lib/libtorchprof.so";
 void start_process() {
   static const bool done = [] {
     static std::string set[] = {"LD_PRELOAD=/usr/lib/mine.so:/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/runs/a%%b",
-                                "TORCHPROF_PYTHON=calls", "HOME=/root"};
-    static char* pointers[] = {set[0].data(), set[1].data(), set[2].data(), set[3].data(), nullptr};
+                                "TORCHPROF_PYTHON=calls", "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+                                "HOME=/root"};
+    static char* pointers[] = {set[0].data(), set[1].data(), set[2].data(), set[3].data(), set[4].data(), nullptr};
     char** before = environ;
     environ = pointers;
     save_environment(kLibrary);
@@ -52,13 +53,14 @@ using Strings = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("an empty environment gets the library and every setting back, and nothing else") {
-  CHECK(child_of({}) ==
-        Strings{"LD_PRELOAD=/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
+  CHECK(child_of({}) == Strings{"LD_PRELOAD=/opt/lib/libtorchprof.so", "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+                                "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
 }
 
 TEST_CASE("an environment of the caller's own keeps what it says, and its preloads stay in front") {
-  CHECK(child_of({"A=1", "LD_PRELOAD=x.so y.so"}) == Strings{"A=1", "LD_PRELOAD=x.so:y.so:/opt/lib/libtorchprof.so",
-                                                             "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
+  CHECK(child_of({"A=1", "LD_PRELOAD=x.so y.so", "NVTX_INJECTION64_PATH=/mine.so"}) ==
+        Strings{"A=1", "LD_PRELOAD=x.so:y.so:/opt/lib/libtorchprof.so", "NVTX_INJECTION64_PATH=/mine.so",
+                "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
 }
 
 TEST_CASE("a child with a run directory of its own is given no settings of ours") {
@@ -70,13 +72,14 @@ TEST_CASE("what is complete, or says TORCHPROF_DISABLE, stays as it is") {
   const Strings complete{"LD_PRELOAD=/opt/lib/libtorchprof.so:z.so", "TORCHPROF_OUTPUT=/runs/a%%b"};
   CHECK(child_of(complete) == complete);
   CHECK(child_of({"TORCHPROF_DISABLE=1"}) == Strings{"TORCHPROF_DISABLE=1"});
-  CHECK(child_of({"TORCHPROF_DISABLE=0"}).size() == 4);
+  CHECK(child_of({"TORCHPROF_DISABLE=0"}).size() == 5);
 }
 
 TEST_CASE("the library is taken out for a program that cannot have it, the other preloads stay") {
   CHECK(child_of({"A=1", "LD_PRELOAD=x.so:/opt/lib/libtorchprof.so"}, Preload::kTakeOut) ==
         Strings{"A=1", "LD_PRELOAD=x.so"});
-  CHECK(child_of({"LD_PRELOAD=/opt/lib/libtorchprof.so"}, Preload::kTakeOut) == Strings{});
+  CHECK(child_of({"LD_PRELOAD=/opt/lib/libtorchprof.so", "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so"},
+                 Preload::kTakeOut) == Strings{});
   CHECK(child_of({"A=1"}, Preload::kTakeOut) == Strings{"A=1"});
 }
 

@@ -1,0 +1,53 @@
+// What NVTX gives out handles for: domains, their categories, registered strings. Kept as long as the process lives, as
+// names are (tracer/strings.h); their number is bounded by kRoom.
+//
+// Threads: any. No lock and no allocator of the program: memory comes from one mapping, lists only grow at their front.
+// A forked child has them all.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "cupti/nvtx_abi.h"
+#include "tracer/ids.h"
+
+namespace torchprof::nvtx {
+
+struct Text {
+  mutable std::atomic<uint32_t> id{0};  // StringId, once it was needed: the spool may open later
+  uint32_t length = 0;
+  const char* text = "";  // NUL-terminated
+};
+
+struct Category {
+  uint32_t number;
+  Text name;
+  Category* next;
+};
+
+struct Domain {
+  Text name;
+  std::atomic<Category*> categories{nullptr};  // pairs with the release of the one that put it there
+  Domain* next = nullptr;
+};
+
+inline constexpr size_t kRoom = size_t{8} << 20;  // bytes of all names; mapped when the first one comes
+
+// The domain of this name: the one that there is, or a new one. nullptr, the default domain: there is no room.
+Domain* domain_named(std::string_view name) noexcept;
+Domain& default_domain() noexcept;
+// nullptr: there is no room.
+const Text* register_string(std::string_view text) noexcept;
+void name_category(Domain& domain, uint32_t number, std::string_view name) noexcept;
+// nullptr: it has no name.
+const Text* category_name(const Domain& domain, uint32_t number) noexcept;
+
+// None where nothing can be recorded. Hot: interned once.
+StringId id_of(const Text& text) noexcept;
+
+// UTF-8 of a wide string, cut where `size` ends, NUL-terminated; what is no character becomes U+FFFD. The bytes
+// written.
+size_t to_utf8(const wchar_t* wide, char* out, size_t size) noexcept;
+
+}  // namespace torchprof::nvtx

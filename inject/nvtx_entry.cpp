@@ -1,0 +1,49 @@
+#include "inject/nvtx_entry.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "cupti/nvtx.h"
+#include "inject/preload.h"
+#include "tracer/diag.h"
+#include "tracer/session.h"
+
+namespace torchprof::inject {
+namespace {
+
+bool is_our_library(const char* path) noexcept {
+  Dl_info ours;
+  if (!dladdr(reinterpret_cast<const void*>(&note_injection), &ours) || !ours.dli_fname) return false;
+  if (strcmp(path, ours.dli_fname) == 0) return true;
+  struct stat a, b;
+  return stat(path, &a) == 0 && stat(ours.dli_fname, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace
+
+void note_injection(const Config& config) noexcept {
+  const char* path = nvtx_injection();
+  char why[session::kNoteSize];
+  if (config.nvtx == NvtxMode::kOff)
+    snprintf(why, sizeof(why), "switched off (--nvtx off)");
+  else if (path && !is_our_library(path))
+    snprintf(why, sizeof(why), "%s is %s, which keeps it", kNvtxInjection, path);
+  else
+    return;
+  session::note_source("nvtx", SourceState::kOff, why);
+}
+
+}  // namespace torchprof::inject
+
+// The answer 0 makes the client's calls no-ops for good.
+extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(torchprof::nvtx::GetExportTable get) {
+  using namespace torchprof;
+  const KeepErrno keep;
+  if (!wanted_by_environment() || !inject::arm_once()) return 0;
+  if (session::config().nvtx == NvtxMode::kOff || !nvtx::attach(get)) return 0;
+  session::note_source("nvtx", SourceState::kOn, "the program's ranges and marks");
+  return 1;
+}

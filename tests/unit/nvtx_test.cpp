@@ -1,0 +1,131 @@
+// NVTX: the ABI table beside NVIDIA's headers, names, and what the trace says of a range.
+#include "formats/nvtx.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cupti/nvtx_names.h"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define HAS_NVIDIA_HEADERS
+#endif
+
+using namespace torchprof;
+
+namespace {
+
+std::string utf8_of(const wchar_t* wide, size_t size = 64) {
+  char out[64];
+  const size_t length = nvtx::to_utf8(wide, out, size);
+  CHECK(out[length] == 0);
+  return {out, length};
+}
+
+std::string view_of(const nvtx::Text* text) { return text ? std::string(text->text, text->length) : "none"; }
+
+}  // namespace
+
+#ifdef HAS_NVIDIA_HEADERS
+TEST_CASE("the table says what NVIDIA's headers say") {
+  static_assert(sizeof(nvtx::EventAttributes) == sizeof(nvtxEventAttributes_t));
+  static_assert(offsetof(nvtx::EventAttributes, payload) == offsetof(nvtxEventAttributes_t, payload));
+  static_assert(offsetof(nvtx::EventAttributes, message) == offsetof(nvtxEventAttributes_t, message));
+  static_assert(sizeof(nvtx::Callbacks) == sizeof(NvtxExportTableCallbacks));
+  static_assert(offsetof(nvtx::VersionInfo, version) == offsetof(NvtxExportTableVersionInfo, version));
+  CHECK(+nvtx::kCallbacks == +NVTX_ETID_CALLBACKS);
+  CHECK(+nvtx::kVersionInfo == +NVTX_ETID_VERSIONINFO);
+  CHECK(+nvtx::kCore == +NVTX_CB_MODULE_CORE);
+  CHECK(+nvtx::kCore2 == +NVTX_CB_MODULE_CORE2);
+  CHECK(+nvtx::kCoreSize == +NVTX_CBID_CORE_SIZE);
+  CHECK(+nvtx::kCore2Size == +NVTX_CBID_CORE2_SIZE);
+  CHECK(+nvtx::kMarkA == +NVTX_CBID_CORE_MarkA);
+  CHECK(+nvtx::kRangeStartA == +NVTX_CBID_CORE_RangeStartA);
+  CHECK(+nvtx::kRangeEnd == +NVTX_CBID_CORE_RangeEnd);
+  CHECK(+nvtx::kRangePushA == +NVTX_CBID_CORE_RangePushA);
+  CHECK(+nvtx::kRangePop == +NVTX_CBID_CORE_RangePop);
+  CHECK(+nvtx::kNameOsThreadA == +NVTX_CBID_CORE_NameOsThreadA);
+  CHECK(+nvtx::kDomainRangePushEx == +NVTX_CBID_CORE2_DomainRangePushEx);
+  CHECK(+nvtx::kDomainRegisterStringA == +NVTX_CBID_CORE2_DomainRegisterStringA);
+  CHECK(+nvtx::kDomainCreateA == +NVTX_CBID_CORE2_DomainCreateA);
+  CHECK(+nvtx::kInitializeClient == +NVTX_CBID_CORE2_Initialize);
+  CHECK(nvtx::kNoTracking == NVTX_NO_PUSH_POP_TRACKING);
+  CHECK(+nvtx::kMessageRegistered == +NVTX_MESSAGE_TYPE_REGISTERED);
+  CHECK(+nvtx::kPayloadFloat == +NVTX_PAYLOAD_TYPE_FLOAT);
+  CHECK(+nvtx::kColorArgb == +NVTX_COLOR_ARGB);
+}
+#endif
+
+TEST_CASE("wide strings become UTF-8, cut between characters") {
+  CHECK(utf8_of(L"") == "");
+  CHECK(utf8_of(L"a\u00e9\u20ac\U0001f600") == "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+  const wchar_t odd[] = {0xd800, static_cast<wchar_t>(0x80000000), 'x', 0};
+  CHECK(utf8_of(odd) == "\xef\xbf\xbd\xef\xbf\xbdx");
+  CHECK(utf8_of(L"ab\u20ac", 5) == "ab");
+  CHECK(utf8_of(L"ab\u20ac", 6) == "ab\xe2\x82\xac");
+}
+
+TEST_CASE("domains are found by name, categories by number, the later name holds") {
+  nvtx::Domain* a = nvtx::domain_named("a");
+  REQUIRE(a);
+  CHECK(nvtx::domain_named("a") == a);
+  CHECK(nvtx::domain_named("b") != a);
+  nvtx::name_category(*a, 3, "old");
+  nvtx::name_category(*a, 3, "new");
+  nvtx::name_category(*a, 4, "other");
+  CHECK(view_of(nvtx::category_name(*a, 3)) == "new");
+  CHECK(view_of(nvtx::category_name(*a, 4)) == "other");
+  CHECK(view_of(nvtx::category_name(nvtx::default_domain(), 3)) == "none");
+}
+
+TEST_CASE("threads may name things at the same time, until there is no room") {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      for (int i = 0; i < 100; ++i)
+        nvtx::name_category(nvtx::default_domain(), static_cast<uint32_t>(t * 100 + i), std::to_string(i));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t i = 0; i < 400; ++i)
+    CHECK(view_of(nvtx::category_name(nvtx::default_domain(), i)) == std::to_string(i % 100));
+  const std::string large(30000, 'x');
+  size_t made = 0;
+  while (made < 1000 && nvtx::register_string(large)) ++made;
+  CHECK(made > 200);
+  CHECK(made < nvtx::kRoom / large.size());
+  CHECK(nvtx::domain_named(large) == nullptr);
+}
+
+TEST_CASE("attributes are written as far as they were said") {
+  formats::Process process;
+  process.strings = {"", "the \"domain\"", "the category"};
+  NvtxAttributes a{};
+  CHECK(formats::nvtx_json(process, a) == R"(,"NVTX domain":"default")");
+  a.domain = {1};
+  a.category = 5;
+  CHECK(formats::nvtx_json(process, a) == R"(,"NVTX domain":"the \"domain\"","NVTX category":5)");
+  a.domain = {9};  // of a damaged file
+  a.category_name = {2};
+  a.color = 0x80ff;
+  a.has_color = 1;
+  CHECK(formats::nvtx_json(process, a) ==
+        R"(,"NVTX domain":"","NVTX category":"the category","NVTX color":"#000080ff")");
+  const auto payload = [&](NvtxPayload type, uint64_t bits) {
+    NvtxAttributes only{};
+    only.payload = bits;
+    only.payload_type = type;
+    return formats::nvtx_json(process, only).substr(sizeof(R"(,"NVTX domain":"default")") - 1);
+  };
+  CHECK(payload(NvtxPayload::kUint64, ~uint64_t{0}) == R"(,"NVTX payload":18446744073709551615)");
+  CHECK(payload(NvtxPayload::kInt64, ~uint64_t{0}) == R"(,"NVTX payload":-1)");
+  CHECK(payload(NvtxPayload::kInt32, 0xdeadbeef'fffffffe) == R"(,"NVTX payload":-2)");
+  CHECK(payload(NvtxPayload::kUint32, 0xdeadbeef'fffffffe) == R"(,"NVTX payload":4294967294)");
+  CHECK(payload(NvtxPayload::kDouble, 0x7ff0000000000000) == R"(,"NVTX payload":"inf")");
+  CHECK(payload(NvtxPayload::kDouble, 0x7ff8000000000000) == R"(,"NVTX payload":"nan")");
+  CHECK(payload(NvtxPayload::kFloat, 0x3fc00000) == R"(,"NVTX payload":1.5)");
+  CHECK(payload(static_cast<NvtxPayload>(77), 1) == "");
+}
