@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace torchprof::cupti {
 namespace {
 
@@ -24,17 +26,21 @@ std::byte* ActivityBuffers::request(bool forced) noexcept {
   if (count_ < (forced ? kMostForced : kMost)) {
     void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory != MAP_FAILED) {
-      ++count_;
-      return static_cast<std::byte*>(memory);
+      return all_[count_++] = static_cast<std::byte*>(memory);
     }
   }
   ++refused_;
   return nullptr;
 }
 
-void ActivityBuffers::completed(const Completed& buffer) noexcept {
+bool ActivityBuffers::completed(const Completed& buffer) noexcept {
   const Lock lock(lock_);
-  if (queued_ < kMostForced) queue_[(first_ + queued_++) % kMostForced] = buffer;
+  if (std::find(all_, all_ + count_, buffer.data) == all_ + count_) return false;
+  if (buffer.valid == 0 && free_count_ < kMostForced)
+    free_[free_count_++] = buffer.data;
+  else if (buffer.valid != 0 && queued_ < kMostForced)
+    queue_[(first_ + queued_++) % kMostForced] = buffer;
+  return true;
 }
 
 bool ActivityBuffers::take(Completed& buffer) noexcept {

@@ -27,7 +27,8 @@ class ActivityBuffers {
 
   // nullptr: as many are out as may be. `forced`: up to kMostForced.
   std::byte* request(bool forced) noexcept;
-  void completed(const Completed& buffer) noexcept;
+  // False: the buffer is not of this pool. CUPTI gives back to whoever is registered, not to whoever it asked.
+  bool completed(const Completed& buffer) noexcept;
   bool take(Completed& buffer) noexcept;
   void give_back(std::byte* data) noexcept;
 
@@ -39,7 +40,8 @@ class ActivityBuffers {
   size_t count_ = 0;
   size_t refused_ = 0;
   size_t free_count_ = 0;
-  size_t first_ = 0, queued_ = 0;  // of the ring `queue_`
+  size_t first_ = 0, queued_ = 0;     // of the ring `queue_`
+  std::byte* all_[kMostForced] = {};  // as they were mapped, `count_` of them
   std::byte* free_[kMostForced] = {};
   Completed queue_[kMostForced] = {};
 };

@@ -76,11 +76,10 @@ void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
 void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
   if (!buffer) return;
   const KeepErrno keep;
-  auto* data = reinterpret_cast<std::byte*>(buffer);
-  if (valid == 0 || state() == State::kOff) return source().buffers.give_back(data);
+  if (state() == State::kOff) valid = 0;
   if (valid > ActivityBuffers::kSize) valid = ActivityBuffers::kSize;
-  source().buffers.completed({data, valid, context, stream});
-  sem_post(&source().work);
+  if (source().buffers.completed({reinterpret_cast<std::byte*>(buffer), valid, context, stream}))
+    sem_post(&source().work);
 }
 
 // ---- what is enabled
@@ -342,6 +341,7 @@ void step_aside(const char* whom) noexcept {
   const KeepErrno keep;
   const Lock lock(s.switching);
   disable_all();
+  s.api.flush_all(1);  // or the other would be given our buffers
   look_after();
   become(State::kAside);
   char text[session::kNoteSize];
