@@ -197,8 +197,10 @@ def flows(trace):
     slice_starts = collections.defaultdict(list)
     sequence = {}
     position = {}
+    any_position = {}
     for n, e in enumerate(trace.events):
         if e.get("ph") == "X":
+            any_position.setdefault((e["pid"], e["tid"], e["ts"]), n)
             slice_starts[e["pid"], e["tid"]].append((e["ts"], _end(e)))
         if e.get("ph") == "X" and e.get("cat") == "cpu_op":
             key = e["pid"], e["tid"], e["ts"]
@@ -218,6 +220,13 @@ def flows(trace):
         if not any(spans[n][1] >= e["ts"] - ROUNDING_US for n in range(before - 1, -1, -1)):
             yield "a flow lies in no slice: %s" % e
     for (cat, flow_id), pair in ends.items():
+        if cat == "ac2g":  # from a call, where it is a launch, to what it started: several kernels of a graph, or none
+            for n, e in pair["s"] + pair["f"]:
+                if any_position.get((e["pid"], e["tid"], e["ts"]), n) >= n:
+                    yield "flow ac2g %s: no slice earlier in the file begins where it does" % flow_id
+            if len(pair["s"]) > 1:
+                yield "flow ac2g %s starts %d times" % (flow_id, len(pair["s"]))
+            continue
         if len(pair["s"]) != 1 or len(pair["f"]) != 1:
             yield "flow %s %s starts %d times and ends %d times" % (cat, flow_id, len(pair["s"]), len(pair["f"]))
             continue

@@ -50,10 +50,11 @@ def delivered(report):
 
 
 @pytest.mark.parametrize("version", ["11.8", "12.4", "13.0"])
-def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, version):
+def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, check_trace, version):
     run, _ = run_simulated(EVERYTHING, version=version)
     assert (run.status, run.stdout) == (0, "done\n"), run.stderr
     assert gpu_source(run)["state"] == "on" and not gpu_lines(run)
+    check_trace(run.trace())
     path, = spool.spools(run)
     found = spool.gpu_records(path)
     assert counts(found) == ONE_OF_EACH
@@ -156,7 +157,7 @@ sim.simInit(1)
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        sim.simLaunch(b"_Z12double_forwardv", 7, 5000)
+        sim.simLaunch(b"_Z14double_forwardv", 7, 5000)
         return x * 2
     @staticmethod
     def backward(ctx, grad):
@@ -171,11 +172,15 @@ for i in range(5):
 """
 
 
-def test_operators_of_torch_launch_kernels_forward_and_backward(run_simulated):
+def test_operators_of_torch_launch_kernels_forward_and_backward(run_simulated, check_trace):
     run, _ = run_simulated(TORCH)
     assert run.status == 0 and not gpu_lines(run), run.stderr
     found = spool.gpu_records(spool.spools(run)[0])
     assert len(found[spool.KERNEL]) == 10 and len(found[spool.SYNC]) == 5
+    trace = check_trace(run.trace())
+    operators = {e["args"]["External id"]: e["name"] for e in trace.spans("cpu_op")}
+    launched_by = collections.Counter((e["name"], operators[e["args"]["External id"]]) for e in trace.spans("kernel"))
+    assert launched_by == {("double_forward()", "Doubled"): 5, ("double_backward()", "DoubledBackward"): 5}
 
 
 def test_kernels_lie_in_the_window_alone(run_simulated):
