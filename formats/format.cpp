@@ -7,6 +7,7 @@
 #include "formats/chrome_legacy.h"
 #include "formats/kineto_json.h"
 #include "formats/perfetto.h"
+#include "formats/stacks.h"
 #include "formats/table.h"
 
 namespace torchprof::formats {
@@ -19,6 +20,9 @@ constexpr std::array kFormats = {
     Format{"perfetto", ".perfetto-trace", "merged", false, write_perfetto},
     Format{"chrome-legacy", ".chrome-legacy.json", "merged", false, write_chrome_legacy},
     Format{"json-stream", ".stream.json", "merged", false, write_json_stream},
+    Format{"stacks", ".stacks.txt", "merged", false, write_stacks},
+    Format{"speedscope", ".speedscope.json", "merged", false, write_speedscope},
+    Format{"pprof", ".pb.gz", "merged", false, write_pprof},
     Format{"table", ".txt", "summary", false, write_table},
 };
 

@@ -10,9 +10,7 @@
 
 namespace torchprof::formats {
 
-inline char* put(char* at, std::string_view text) {
-  return at + text.copy(at, text.size());
-}
+inline char* put(char* at, std::string_view text) { return at + text.copy(at, text.size()); }
 
 inline char* put(char* at, uint64_t value) {
   char digits[20];

@@ -1,6 +1,9 @@
 """What `torchprof export` writes of a real program in each format: it agrees with the Kineto trace of the same run."""
 import collections
+import gzip
 import json
+import pathlib
+import re
 
 import pytest
 
@@ -125,3 +128,68 @@ def test_perfetto_counts_memory(export, recorded):
     base = kineto.doc["baseTimeNanoseconds"]
     expected = [(base + e["ts"], e["args"]["Total Allocated"]) for e in in_ns(kineto) if e["name"] == "[memory]"]
     assert perfetto.counters["Memory allocated, CPU"] == expected and expected
+
+
+# ---- call paths -------------------------------------------------------------------------------------------------------------------
+
+
+def own_times(kineto):
+    """Of a Kineto trace: {(thread, path): (own time in ns, calls)}, without the marks of steps that torchprof made."""
+    spans = [e for e in in_ns(kineto) if e.get("cat") in trace_rules.CPU_CATEGORIES and "Step ends with" not in e["args"] and e["tid"] < 1 << 30]
+    found, stacks = collections.defaultdict(lambda: [0, 0]), collections.defaultdict(list)
+    # Of slices that begin and end together the one that was written first is inside: they are written as they end.
+    for i, e in sorted(enumerate(spans), key=lambda row: (row[1]["ts"], -row[1]["dur"], -row[0])):
+        stack = stacks[e["tid"]]
+        while stack and stack[-1][1] <= e["ts"]:
+            stack.pop()
+        if stack:
+            found[e["tid"], stack[-1][0]][0] -= e["dur"]
+        path = (stack[-1][0] if stack else ()) + (e["name"],)
+        found[e["tid"], path][0] += e["dur"]
+        found[e["tid"], path][1] += 1
+        stack.append((path, e["ts"] + e["dur"]))
+    return {key: tuple(both) for key, both in found.items()}
+
+
+def test_stacks_add_up_to_the_times_of_the_kineto_trace(export, recorded):
+    lines = [line.rsplit(" ", 1) for line in export("stacks").read_text().splitlines()]
+    found = {tuple(path.split(";")): int(us) for path, us in lines}
+    assert len(found) == len(lines)
+    expected = {}
+    threads = {e["tid"]: e["args"]["name"] for e in recorded.trace().events if e["name"] == "thread_name"}
+    for (tid, path), (ns, _) in own_times(recorded.trace()).items():
+        head = "python3 %d" % recorded.trace().pid, threads[tid].replace("thread ", "")
+        expected[tuple(name.replace(" ", "_").replace(";", "_") for name in (*head, *path))] = ns
+    assert abs(sum(found.values()) * 1000 - sum(expected.values())) < 1000
+    assert all(abs(us * 1000 - expected[path]) < 1000 for path, us in found.items())
+    assert {path for path, ns in expected.items() if ns >= 1000} <= set(found)
+    assert any("nn.Module:_Linear_0" in path and path[-1] == "aten::addmm" for path in found)
+
+
+def test_speedscope_has_a_profile_for_each_thread(export, recorded):
+    doc = json.loads(export("speedscope").read_text())
+    names = [frame["name"] for frame in doc["shared"]["frames"]]
+    found = collections.Counter()
+    for profile in doc["profiles"]:
+        assert profile["type"] == "sampled" and profile["unit"] == "nanoseconds" and sum(profile["weights"]) == profile["endValue"]
+        for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+            found[re.search(r"thread (\d+)", profile["name"])[1], tuple(names[i] for i in sample)] += weight
+    assert found == {(str(tid), path): ns for (tid, path), (ns, _) in own_times(recorded.trace()).items() if ns}
+
+
+def test_pprof_has_time_and_calls_with_their_thread(export, recorded):
+    profile = perfetto_trace.decode(gzip.decompress(export("pprof", name="x.pb.gz").read_bytes()), "Profile", pathlib.Path(__file__).with_name("pprof.proto"))
+    text = profile["string_table"]
+    assert [(text[t["type"][0]], text[t["unit"][0]]) for t in profile["sample_type"]] == [("time", "nanoseconds"), ("calls", "count")]
+    functions = {f["id"][0]: f for f in profile["function"]}
+    def name_of(location):
+        f = functions[location["line"][0]["function_id"][0]]
+        name, file = text[f["name"][0]], text[f["filename"][0]] if f["filename"] else ""
+        return "%s(%d): %s" % (file, (f["start_line"] or [0])[0], name) if file else name
+    names = {location["id"][0]: name_of(location) for location in profile["location"]}
+    found = {}
+    for sample in profile["sample"]:
+        labels = {text[label["key"][0]]: text[label["str"][0]] for label in sample["label"]}
+        assert labels["process"] == "python3 %d" % recorded.trace().pid
+        found[int(labels["thread"].split()[0]), tuple(names[i] for i in reversed(sample["location_id"]))] = tuple(sample["value"])
+    assert found == own_times(recorded.trace())

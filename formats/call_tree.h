@@ -1,0 +1,65 @@
+// The calls of a process, added up by their whole path: Python functions, modules, C calls, operators and annotations,
+// each inside of what is around it in the trace.
+//
+//   own_ns   time in a call without what ran inside it, whatever that was: over a thread it adds up to the time in
+//            which anything was open
+//   calls    how often the path came
+//
+// What crosses other annotations (overflow rows of a replay) and marks of steps are not in it: what ran meanwhile is on
+// the thread's own row. The marks that a program makes itself are one, "ProfilerStep*". Memory: one node for each path.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/replay.h"
+
+namespace torchprof::formats {
+
+class CallTree {
+ public:
+  explicit CallTree(const Process& process);  // replays it
+
+  struct Node {
+    uint32_t parent = 0;  // index; of a thread: 0, which is no node
+    NameId name{};        // of a thread: none
+    int64_t own_ns = 0;
+    uint64_t calls = 0;
+  };
+  struct Thread {
+    std::string label;
+    uint32_t root;  // node
+  };
+
+  std::string_view text(NameId name) { return replay_.names().text(name); }
+  size_t names() { return replay_.names().size(); }
+  const std::vector<Thread>& threads() const { return threads_; }  // those with calls, in the order of rows
+
+  // Calls `visit` for each path of the thread that took time or was called, callers before callees; `path` is outermost
+  // first.
+  using Visit = std::function<void(const std::vector<NameId>& path, const Node& node)>;
+  void each_path(const Thread& thread, const Visit& visit) const;
+
+ private:
+  class Builder;
+  struct Nodes {
+    std::vector<Node> nodes{1};
+    std::vector<std::pair<uint32_t, uint32_t>> links{1};  // of each: first child, next sibling
+    std::vector<uint32_t> last_child{0};
+    std::unordered_map<uint64_t, uint32_t> by_path;  // parent and name
+
+    uint32_t child(uint32_t parent, NameId name);
+  };
+  std::vector<uint32_t> leave_out_moved();
+
+  Replay replay_;
+  Nodes tree_;
+  std::vector<Thread> threads_;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,47 @@
+#include "formats/stacks.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "formats/call_tree.h"
+#include "formats/process_label.h"
+#include "formats/text.h"
+
+namespace torchprof::formats {
+namespace {
+
+std::string frame(std::string_view text) {
+  std::string line = printable(text);
+  std::ranges::replace_if(
+      line, [](char c) { return c == ' ' || c == ';'; }, '_');
+  return line;
+}
+
+}  // namespace
+
+void write_stacks(const Trace&, Processes processes, Output& out) {
+  for (const Process& process : processes) {
+    CallTree tree(process);
+    std::vector<std::string> frames(tree.names() + 1);
+    int64_t left_over = 0;  // ns
+    for (const CallTree::Thread& thread : tree.threads()) {
+      const std::string head = frame(process_label(process)).append(";").append(frame(thread.label));
+      tree.each_path(thread, [&](const std::vector<NameId>& path, const CallTree::Node& node) {
+        left_over += node.own_ns;
+        const int64_t us = left_over / 1000;
+        left_over %= 1000;
+        if (us == 0) return;
+        out.write(head);
+        for (const NameId name : path) {
+          std::string& text = frames[name.value];
+          if (text.empty()) text.append(";").append(frame(tree.text(name)));
+          out.write(text);
+        }
+        out.write(std::string(" ").append(std::to_string(us)).append("\n"));
+      });
+    }
+  }
+}
+
+}  // namespace torchprof::formats
