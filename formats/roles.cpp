@@ -66,7 +66,7 @@ Program program_of(std::span<const std::string_view> command) {
 
 Kind kind_of_command(const Process& process) {
   const auto [script, module, text] = program_of(process.command);
-  const auto imports_main_of = [text](std::string_view helper) {
+  const auto imports_main_of = [text = text](std::string_view helper) {
     return text.find("from multiprocessing." + std::string(helper)) != text.npos;  // 3.14 puts a line before it
   };
   if (imports_main_of("spawn import")) return Kind::kMultiprocessingWorker;

@@ -10,6 +10,7 @@
 #include "launcher/input.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"
+#include "launcher/still_running.h"
 #include "launcher/subcommands.h"
 #include "launcher/write_run.h"
 
@@ -130,7 +131,8 @@ int complete_run(const Input& input, const ExportOptions& options) {
                 ": is exported already and its spools are gone; -o FILE writes its trace elsewhere");
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
-  const Info info = input.run->read_info();
+  Info info = input.run->read_info();
+  if (info.contains("still_running")) info["still_running"] = those_that_still_run(info["still_running"]);
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   const Written written = write_run(*input.run, info, formats);
   say(written.text);

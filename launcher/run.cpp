@@ -7,6 +7,7 @@
 #include "launcher/run_dir.h"
 #include "launcher/run_info.h"
 #include "launcher/say.h"
+#include "launcher/still_running.h"
 #include "launcher/subcommands.h"
 #include "launcher/target.h"
 #include "launcher/write_run.h"
@@ -64,10 +65,7 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   }
   const bool is_complete = write_run_apart(dir, info, formats, signals);
   const bool writes_on = any_still_writes(dir, running);
-  if (!running.empty())
-    say((running.size() == 1 ? "1 process" : std::to_string(running.size()) + " processes") +
-        " of the command still running" +
-        (writes_on ? "; the trace holds what they did until now" : ", none of them traced"));
+  say(still_running_lines(dir.read_info()));
   if (!is_complete || writes_on)
     complain("the spool stays in " + dir.spool().string() + "; `torchprof export " + dir.path().string() +
              "` writes the trace again");

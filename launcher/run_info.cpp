@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "formats/open_threads.h"
+#include "launcher/still_running.h"
 #include "tracer/clock.h"
 
 namespace torchprof::launcher {
@@ -121,7 +122,7 @@ Info begin_info(const std::vector<std::string>& command, const std::vector<std::
   return info;
 }
 
-void add_end(Info& info, int wait_status, const std::vector<int>& still_running) {
+void add_end(Info& info, int wait_status, const std::vector<int>& running) {
   const UnixNs end = now();
   info["end"] = iso_time(end);
   info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;
@@ -132,7 +133,7 @@ void add_end(Info& info, int wait_status, const std::vector<int>& still_running)
   } else {
     info["exit_status"] = WEXITSTATUS(wait_status);
   }
-  info["still_running"] = still_running;
+  info["still_running"] = still_running(running);
 }
 
 void add_processes(Info& info, const formats::Trace& trace) {

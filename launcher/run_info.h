@@ -3,10 +3,10 @@
 //
 //   torchprof, command, directory, environment (every TORCHPROF_*, LD_PRELOAD, PYTHONPATH as the command got them),
 //   host, kernel, cpus, launcher (pid), start, start_ns (since 1970) at the end: end, seconds, exit_status or signal
-//   and signal_name, still_running (pids) after an export: exported (all of it, and nothing still ran), files,
-//   unreadable (file, reason), processes (pid, parent_pid, host, command, role
-//   (formats/roles.h), start, end, clean_exit, metadata, sources
-//   (state, detail), events, lost, dropped_bytes, trace; open: of one that did not end in an orderly way)
+//   and signal_name, still_running (still_running.h) after an export: exported (all of it, and nothing still ran),
+//   files, unreadable (file, reason), processes (pid, parent_pid, host, command, role (formats/roles.h), start, end,
+//   clean_exit, metadata, sources (state, detail), events, lost, dropped_bytes, trace; open: of one that did not end in
+//   an orderly way)
 // Times are UTC, ISO 8601.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace torchprof::launcher {
 using Info = nlohmann::ordered_json;
 
 Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment);
-void add_end(Info& info, int wait_status, const std::vector<int>& still_running);
+void add_end(Info& info, int wait_status, const std::vector<int>& running);
 // A process as run.json has it.
 Info process_info(const formats::Process& process);
 // "open": what every thread that had not ended was doing, and since when: seconds before the end, or before now.

@@ -18,6 +18,7 @@
 #include "formats/text.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"
+#include "launcher/still_running.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -113,6 +114,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
       }
   info["torchprof"] = TORCHPROF_VERSION;
   add_processes(info, trace);
+  add_roles_of_running(info);
   const std::vector<RunDir::Untraced> untraced = dir.untraced();
   info["untraced"] = Info::array();
   for (const auto& [program, reason, times] : untraced)

@@ -304,11 +304,13 @@ def test_an_orphan_is_waited_for_and_traced(run_torchprof, program, tmp_path):
     assert not (run.directory / "spool").exists()
 
 
-def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchprof, program, tmp_path):
+def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchprof, check_trace, program, tmp_path):
     script = program(textwrap.dedent("""
         import os, time
         if os.fork() == 0:
             os.setsid()
+            if os.fork() != 0:
+                os._exit(0)
             for fd in (0, 1, 2):
                 os.close(fd)
             def daemon_works(): pass
@@ -320,17 +322,27 @@ def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchpr
             daemon_ends()
             open("stopped", "w").close()
             os._exit(0)
+        os.wait()
+        while not os.path.exists("daemon"):
+            time.sleep(0.05)
         """))
     started = time.monotonic()
     run = run_torchprof([PYTHON, script])
     assert run.status == 0 and 3 < time.monotonic() - started < 20
     pid = int(text_of(tmp_path / "daemon"))
-    assert "torchprof: 1 process of the command still running; the trace holds what they did until now\n" in run.stderr
+    assert "torchprof: 1 process of the command still running; the trace holds what they did until now:\n" \
+           "torchprof:   process %d: %s" % (pid, PYTHON) in run.stderr
+    said = json.loads(text_of(run.directory / "run.json"))
+    assert said["still_running"] == [{"pid": pid, "command": [PYTHON, str(script)], "traced": True}] and not said["exported"]
     assert any(name.endswith("): daemon_works") for name in run.trace_of(pid).names("python_function"))
     (tmp_path / "stop").touch()
     wait_for((tmp_path / "stopped").exists, "the daemon's end")
-    report = torchprof("report", run.directory, "--tables", "python", "--top", "1000")
-    assert "daemon_ends" in report.stdout, report.stdout + report.stderr
+    wait_for(lambda: not text_of(pathlib.Path("/proc/%d/cmdline" % pid)), "the daemon's end")
+    again = torchprof("export", run.directory)
+    assert again.returncode == 0, again.stderr
+    assert any(name.endswith("): daemon_ends") for name in check_trace(run.trace_of(pid)).names("python_function"))
+    said = json.loads(text_of(run.directory / "run.json"))
+    assert said["still_running"] == [] and said["exported"]
 
 
 def test_a_torchprof_run_inside_another_is_part_of_it(run_torchprof, launcher, program, tmp_path):
