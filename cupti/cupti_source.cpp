@@ -323,7 +323,9 @@ void prepare(const char* library) noexcept {
   sem_init(&s.work, 0, 0);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   window::set_listener(follow_window);
-  ask_cuda_to_call(library);
+  if (!ask_cuda_to_call(library))
+    session::note_source("gpu", SourceState::kOff,
+                         "CUDA_INJECTION64_PATH names another tool; not before torch.cuda is used");
 }
 
 void start() noexcept {
@@ -359,6 +361,7 @@ void come_back() noexcept {
     if (s.api.register_callbacks(on_request, on_completed) != abi::kSuccess) return;
     if (window::is_open()) enable_all();
     become(State::kOn);
+    write_clock(s.api);  // it may have given CUPTI another one
     write_gap(GpuLoss::kBack);
   }
   sem_post(&s.work);

@@ -284,7 +284,12 @@ bool wanted_by_environment() noexcept {
   return value && *value && !disabled_by_environment();
 }
 
-void ask_cuda_to_call(const char* library) noexcept { setenv("CUDA_INJECTION64_PATH", library, 0); }
+bool ask_cuda_to_call(const char* library) noexcept {
+  constexpr char kVariable[] = "CUDA_INJECTION64_PATH";
+  const char* value = getenv(kVariable);
+  if (value && *value) return strcmp(value, library) == 0;
+  return setenv(kVariable, library, 1) == 0;
+}
 
 const char* nvtx_injection() noexcept {
   const char* value = getenv(kNvtxInjection);

@@ -68,9 +68,9 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
-// Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised, unless the program has
-// it call another's.
-void ask_cuda_to_call(const char* library) noexcept;
+// Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised. False: it calls
+// another's.
+bool ask_cuda_to_call(const char* library) noexcept;
 // Where NVTX looks for a tool; nullptr: nowhere.
 inline constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
 const char* nvtx_injection() noexcept;

@@ -148,6 +148,23 @@ def test_a_child_forked_after_cuda_records_none(run_simulated):
     assert sorted(len(spool.gpu_records(path)[spool.API]) for path in spool.spools(run)) == [0, 17]
 
 
+def test_what_is_older_than_a_second_survives_an_exit_without_handlers(run_simulated):
+    run, _ = run_simulated("import os, time\nfrom simulated_gpu import *\neverything()\ntime.sleep(2.5)\nos._exit(5)")
+    assert run.status == 5 and not gpu_lines(run), run.stderr
+    assert counts(spool.gpu_records(spool.spools(run)[0])) == ONE_OF_EACH
+
+
+def test_another_tools_injection_stays_and_torch_cuda_is_waited_for(run_simulated):
+    run, _ = run_simulated(EVERYTHING + "; import os; print(os.environ['CUDA_INJECTION64_PATH'])", env={"CUDA_INJECTION64_PATH": "/other.so"})
+    assert (run.status, run.stdout) == (0, "done\n/other.so\n") and not gpu_lines(run), run.stderr
+    assert gpu_source(run)["state"] == "off" and "CUDA_INJECTION64_PATH names another tool" in gpu_source(run)["detail"]
+
+
+def test_the_library_that_cuda_loads_outside_of_a_run_does_nothing(run_bare, torch_python, program, library):
+    done = run_bare([torch_python, program(EVERYTHING)], env={"SIM": SIM, "PYTHONPATH": HERE, "CUDA_INJECTION64_PATH": library})
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"done\n", b"")
+
+
 TORCH = """
 import torch
 from torch.autograd.profiler import record_function
