@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cupti/cupti_api.h"
+#include "cupti/nvtx_emit.h"
 #include "inject/cuda_entry.h"
 #include "inject/exec.h"
 #include "inject/nvtx_entry.h"
@@ -42,7 +43,6 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "not in this version";
   if (config.gpu && access("/dev/kfd", F_OK) == 0) session::note_source("gpu", SourceState::kOff, kMissing);
-  if (config.nvtx == NvtxMode::kEmit) session::note_source("nvtx emit", SourceState::kOff, kMissing);
   if (config.native) session::note_source("native", SourceState::kOff, kMissing);
 }
 
@@ -58,6 +58,7 @@ void arm() noexcept {
   window::start(config);
   note_what_is_missing(config);
   note_injection(config);
+  if (config.nvtx == NvtxMode::kEmit) nvtx::emit_operators();
   const bool has_python = python::present(), has_torch = torch::loaded();
   if (!has_python && !has_torch) {
     window::announce();

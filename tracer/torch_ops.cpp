@@ -239,9 +239,22 @@ uint64_t g_handle = 0;  // of it while it is added
 
 void note(SourceState state, const char* text) noexcept { session::note_source("operators", state, text); }
 
+Observer g_observer{};
+Callback g_observing;             // its callbacks; without a start: there are none
+uint64_t g_observing_handle = 0;  // while they are added
+
 bool add_callback() noexcept {
   if (g_handle == 0) g_handle = g_api.add_callback(g_callback);
+  if (g_observing.start && g_observing_handle == 0) g_observing_handle = g_api.add_callback(g_observing);
   return g_handle != 0;
+}
+
+void prepare_observer() noexcept {
+  if (!g_observer.prepare || !g_observer.prepare()) return;
+  g_observing = g_callback;
+  memset(g_observing.scopes, 1, sizeof(g_observing.scopes));
+  g_observing.start = g_observer.start;
+  g_observing.end = g_observer.end;
 }
 
 bool choose_inputs() noexcept {
@@ -303,6 +316,15 @@ void note_environment() noexcept {
 
 }  // namespace
 
+void set_observer(const Observer& observer) noexcept { g_observer = observer; }
+
+Look look_at(const RecordFunction& function) noexcept {
+  const Row* row = g_reading.row.load(std::memory_order_relaxed);
+  const ValueRow* values = row ? g_reading.values.load(std::memory_order_relaxed) : nullptr;
+  const char* name = g_api.name(&function);
+  return {name ? name : "", row, values, values ? g_api.num_inputs(&function) : 0};
+}
+
 unsigned version() noexcept { return g_api.version; }
 
 void window_opened() noexcept {
@@ -316,6 +338,8 @@ void window_closed() noexcept {
   if (!g_api.remove_callback || g_handle == 0) return;
   g_api.remove_callback(g_handle);
   g_handle = 0;
+  if (g_observing_handle != 0) g_api.remove_callback(g_observing_handle);
+  g_observing_handle = 0;
 }
 
 void attach_if_loaded() noexcept {
@@ -342,6 +366,7 @@ void attach_if_loaded() noexcept {
   memset(callback.scopes, 1, sizeof(callback.scopes));
   callback.needs_ids = true;
   callback.needs_inputs = choose_inputs();
+  prepare_observer();
   find_comms(g_api);
   g_reading.row.store(g_api.row, std::memory_order_relaxed);
   g_reading.function.store(g_api.row != nullptr, std::memory_order_relaxed);

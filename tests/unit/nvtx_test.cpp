@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cupti/nvtx_names.h"
+#include "cupti/nvtx_text.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
@@ -128,4 +129,16 @@ TEST_CASE("attributes are written as far as they were said") {
   CHECK(payload(NvtxPayload::kDouble, 0x7ff8000000000000) == R"(,"NVTX payload":"nan")");
   CHECK(payload(NvtxPayload::kFloat, 0x3fc00000) == R"(,"NVTX payload":1.5)");
   CHECK(payload(static_cast<NvtxPayload>(77), 1) == "");
+}
+
+TEST_CASE("an operator's text is as long as it may be") {
+  const auto text = [](const nvtx::Operator& op, size_t size) {
+    char out[64];
+    nvtx::write_text(op, out, size);
+    return std::string(out);
+  };
+  CHECK(text({"aten::mm", 4, 17, nullptr, nullptr, 0}, 64) == "aten::mm, seq = 4, op_id = 17");
+  CHECK(text({"aten::mm", -1, 17, nullptr, nullptr, 0}, 64) == "aten::mm, op_id = 17");
+  CHECK(text({"aten::mm", -1, 0, nullptr, nullptr, 0}, 64) == "aten::mm");
+  CHECK(text({"aten::mm", 4, 17, nullptr, nullptr, 0}, 17) == "aten::mm, seq = ");
 }
