@@ -10,6 +10,9 @@
 #include "cupti/nvtx_names.h"
 #include "cupti/nvtx_text.h"
 
+#include "formats/replay.h"
+#include "tests/unit/spool_builder.h"
+
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #define HAS_NVIDIA_HEADERS
@@ -27,6 +30,32 @@ std::string utf8_of(const wchar_t* wide, size_t size = 64) {
 }
 
 std::string view_of(const nvtx::Text* text) { return text ? std::string(text->text, text->length) : "none"; }
+
+// Each slice as "begin-end name"; a star: in a row of its own; a domain where it is a range of NVTX.
+class Slices final : public formats::Sink {
+ public:
+  explicit Slices(const test::SpoolBuilder& spool) : trace_(spool), replay_(trace_->processes.at(0)) {
+    replay_.run(*this);
+  }
+  void slice(const formats::Slice& s) override {
+    text += std::to_string(s.begin.value - test::kStartNs) + "-" + std::to_string(s.end.value - test::kStartNs) + " ";
+    text += replay_.names().text(s.name);
+    if (replay_.rows()[s.row].is_overflow) text += "*";
+    if (s.nvtx) text.append(" ").append(trace_->processes[0].string(s.nvtx->domain)).append(":");
+    text += "\n";
+  }
+  std::string text = "\n";
+
+ private:
+  test::LoadedTrace trace_;
+  formats::Replay replay_;
+};
+
+constexpr test::SpoolBuilder::Op kRange{.scope = OpScope::kNvtx};
+constexpr test::SpoolBuilder::Op kNumbered{.scope = OpScope::kNvtx, .is_async = true};
+
+// NvtxAttributes of a domain alone, as words.
+std::vector<uint64_t> in_domain(StringId domain) { return {domain.value, 0, 0, 0}; }
 
 }  // namespace
 
@@ -141,4 +170,26 @@ TEST_CASE("an operator's text is as long as it may be") {
   CHECK(text({"aten::mm", -1, 17, nullptr, nullptr, 0}, 64) == "aten::mm, op_id = 17");
   CHECK(text({"aten::mm", -1, 0, nullptr, nullptr, 0}, 64) == "aten::mm");
   CHECK(text({"aten::mm", 4, 17, nullptr, nullptr, 0}, 17) == "aten::mm, seq = ");
+}
+
+TEST_CASE("a numbered range that ends among others moves, they stay") {
+  test::SpoolBuilder b;
+  b.on(b.thread(1)).at(1).op(kNvtxKey | 1, "numbered", kNumbered).at(2).op(5, "aten::mm");
+  b.at(3).op_end(kNvtxKey | 1).at(4).op_end(5);
+  CHECK(Slices(b).text == "\n1-3 numbered* :\n2-4 aten::mm\n");
+}
+
+TEST_CASE("the end of an operator is never that of a range with the same last bits") {
+  test::SpoolBuilder b;
+  b.on(b.thread(1)).at(1).op(5, "aten::mm").at(2).op(kNvtxKey | 5, "left open", kRange);
+  b.at(3).short_record(131, 5).at(4).op_end(kNvtxKey | 5);
+  CHECK(Slices(b).text == "\n1-3 aten::mm\n2-4 left open* :\n");
+}
+
+TEST_CASE("what is said of a range belongs to the one before it, and to no operator") {
+  test::SpoolBuilder b;
+  const auto domain = in_domain(b.string("lib"));
+  b.on(b.thread(1)).at(1).op(kNvtxKey | 1, "said", kRange).raw(84, domain).at(2).op(kNvtxKey | 2, "not", kRange);
+  b.at(3).op(7, "aten::mm").raw(84, domain).at(4).op_end(7).op_end(kNvtxKey | 2).op_end(kNvtxKey | 1);
+  CHECK(Slices(b).text == "\n3-4 aten::mm\n2-4 not :\n1-4 said lib:\n");
 }
