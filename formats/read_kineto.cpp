@@ -18,6 +18,7 @@
 
 #include "formats/error.h"
 #include "formats/names.h"
+#include "formats/trace_devices.h"
 
 namespace torchprof::formats {
 namespace {
@@ -109,7 +110,8 @@ struct Event {
   uint32_t is_operator : 1;
   uint32_t is_annotation : 1;
   uint32_t is_backward : 1;
-  uint32_t module;  // the name of an operator's, interned, and 1; 0: none
+  uint32_t module;    // the name of an operator's, interned, and 1; 0: none
+  uint32_t external;  // External id, 0: none
 };
 static_assert(sizeof(Event) == 32);
 
@@ -149,6 +151,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::vector<MadeStep> steps;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
+  TraceDevices devices;
+  int64_t span_ns = 0;                                        // of the whole capture, if the file says it
   std::unordered_map<std::string, std::string> module_paths;  // by pid, 0 and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid
 
@@ -162,6 +166,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
   // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
   static constexpr size_t kProcessDepth = 4, kModuleDepth = 6;
+  // "deviceProperties": [{"id": 0, "name": ...
+  static constexpr size_t kDeviceDepth = 3;
+  bool is_at_device() const { return in_devices_ && depth_ == kDeviceDepth && event_depth_ == kNever; }
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
 
   bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
@@ -172,6 +179,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& v) override {
     if (is_at_module() && key_ == "name") module_.first = v;
     if (is_at_module() && key_ == "path") module_.second = v;
+    if (is_at_device() && key_ == "name") device_.second = v;
     if (depth_ == event_depth_) {
       if (key_ == "name") event_.name = v;
       if (key_ == "ph") event_.phase = v;
@@ -181,6 +189,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       if (key_ == "ts" || key_ == "dur") number(std::strtod(v.c_str(), nullptr), v);
     } else if (depth_ == event_depth_ + 1) {
       if (key_ == "name") event_.argument_name = v;
+      if (key_ == "labels") event_.labels = v;
       if (key_ == "Python line") event_.line = v;
       if (key_ == "Module") event_.module = v;
       if (key_ == "Module path") event_.place.path = v;
@@ -197,11 +206,13 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     ++depth_;
     if (event_depth_ == depth_) event_ = {};
     if (is_at_module()) module_ = {};
+    if (is_at_device()) device_ = {};
     return true;
   }
   bool end_object() override {
     if (is_at_module() && !module_.second.empty())
       module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
+    if (is_at_device()) devices.property(device_.first, device_.second);
     if (depth_ == event_depth_) finish_event();
     --depth_;
     return true;
@@ -225,6 +236,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& v) override {
     if (depth_ == 1) {
       in_torchprof_ = v == "torchprof";
+      in_devices_ = v == "deviceProperties";
       is_ours = is_ours || in_torchprof_;
     }
     if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = v;
@@ -258,6 +270,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       for (size_t i = 0; i < kMemoryArguments.size(); ++i)
         if (key_ == kMemoryArguments[i]) event_.memory[i] = value;
     }
+    if (depth_ == event_depth_ + 1 && key_ == "External id" && value > 0 && value < 4e9)
+      event_.external = static_cast<uint32_t>(value);
+    if (depth_ == event_depth_ + 1 && key_ == "blocks per SM") event_.blocks_per_sm = static_cast<float>(value);
+    if (depth_ == event_depth_ + 1 && key_ == "est. achieved occupancy %")
+      event_.occupancy = static_cast<float>(value / 100);
+    if (is_at_device() && key_ == "id" && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
     if (in_torchprof_ && depth_ == kProcessDepth && key_ == "pid") section_pid_ = text;
     if (depth_ != event_depth_) return true;
     if (key_ == "ts") event_.begin = value, event_.has_begin = true;
@@ -269,9 +287,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_event() {
     if (event_.phase == "M" && event_.name == "process_name") process_names[pids(event_.pid)] = event_.argument_name;
+    if (event_.phase == "M" && event_.name == "process_labels") devices.label(pids(event_.pid), event_.labels);
     if (event_.phase == "i" && (event_.name == "[memory]" || event_.name == "[OutOfMemory]")) return finish_memory();
     if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
     const std::string& c = event_.category;
+    if (TraceDevices::is_category(c)) return finish_work();
+    if (c == "Trace" && event_.duration < kLongest) span_ns = std::llround(event_.duration * 1e3);
     const bool is_python = c == "python_function";
     // Files of old profilers have "Operator", those without Kineto no category at all.
     const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
@@ -287,7 +308,19 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     const uint32_t module = is_operator && !event_.module.empty() ? names(event_.module) + 1 : 0;
     if (event_.flops > 0 && is_operator) flops[{pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
     events.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), name, row(), is_operator,
-                      c == "user_annotation", event_.is_backward, module});
+                      c == "user_annotation", event_.is_backward, module, is_operator ? event_.external : 0});
+  }
+
+  void finish_work() {
+    if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
+    devices.add({.begin = std::llround(event_.begin * 1e3),
+                 .duration = std::llround(event_.duration * 1e3),
+                 .name = names(event_.name),
+                 .pid = pids(event_.pid),
+                 .external = event_.external,
+                 .blocks_per_sm = event_.blocks_per_sm,
+                 .occupancy = event_.occupancy,
+                 .is_kernel = event_.category == "kernel"});
   }
 
   void finish_memory() {
@@ -320,10 +353,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   struct Current {
-    std::string name, phase, category, pid, tid, argument_name, line, ended_by, module;
+    std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
     ModulePlace place;
     std::array<double, kMemoryArguments.size()> memory{};
     double begin = 0, duration = 0, flops = 0;
+    uint32_t external = 0;
+    float blocks_per_sm = 0, occupancy = 0;
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
   };
   Current event_;
@@ -332,6 +367,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   size_t event_depth_ = kNever;
   bool in_torchprof_ = false;
   bool in_modules_ = false;
+  bool in_devices_ = false;
+  std::pair<uint32_t, std::string> device_;  // id, name
   std::string section_pid_;
   std::pair<std::string, std::string> module_;  // name, path
   std::unordered_map<std::string, uint32_t> row_ids_;
@@ -342,8 +379,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 // Slices of one row, by begin and the longer first -> nesting, self times, recursion; what was open at memory events.
 class RowSweep {
  public:
-  RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places)
-      : collector_(collector), names_(names), places_(places) {}
+  RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places,
+           const TraceDevices& devices)
+      : collector_(collector), names_(names), places_(places), devices_(devices) {}
 
   // `memory` by time.
   void run(std::span<const Event> events, std::span<MemoryEvent> memory) {
@@ -352,7 +390,7 @@ class RowSweep {
         name_owner(memory.front());
       while (!open_.empty() && open_.back().end <= e.begin) close();
       auto& count = counts_[{e.name, e.is_operator}];
-      open_.push_back({&e, e.begin + e.duration, 0, 0, count++ == 0});
+      open_.push_back({&e, e.begin + e.duration, 0, 0, 0, count++ == 0});
     }
     for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
     while (!open_.empty()) close();
@@ -364,6 +402,7 @@ class RowSweep {
     int64_t end;
     int64_t child_ns;
     int64_t module_child_ns;
+    int64_t gpu_child_ns;  // work that the operators inside it launched
     bool outermost;
   };
   struct KeyHash {
@@ -406,6 +445,12 @@ class RowSweep {
     const auto parent = std::find_if(open_.rbegin(), open_.rend(),
                                      [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; });
     if (parent != open_.rend()) parent->child_ns += o.event->duration;
+    const int64_t launched = devices_.launched_by(o.event->external);
+    if (const int64_t gpu_ns = launched + o.gpu_child_ns; gpu_ns != 0) {
+      if (parent != open_.rend()) parent->gpu_child_ns += gpu_ns;
+      collector_.add_gpu_self(o.event->name, launched);
+      if (o.outermost) collector_.add_gpu_total(o.event->name, gpu_ns);
+    }
     add_module(o, std::max<int64_t>(0, o.event->duration - o.child_ns));
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
                    std::max<int64_t>(0, o.event->duration - o.child_ns), o.outermost);
@@ -439,6 +484,7 @@ class RowSweep {
   Collector& collector_;
   const Interned& names_;
   const std::unordered_map<uint32_t, ModulePlace>& places_;
+  const TraceDevices& devices_;
   std::vector<Open> open_;
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
@@ -458,6 +504,19 @@ std::vector<MemoryCollector> collect_memory(Handler& handler) {
     collectors[pid].add(m.change);
   }
   return collectors;
+}
+
+// By process. `order`: the processes that have slices.
+std::map<uint32_t, GpuStatistics> collect_gpu(const Handler& handler, const std::vector<uint32_t>& order, int64_t ns) {
+  if (handler.devices.empty() || order.empty()) return {};
+  std::unordered_map<uint32_t, uint32_t> owner;
+  const auto wanted = handler.devices.owner_wanted();
+  for (const Event& e : handler.events) {
+    const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
+    if (device != wanted.end()) owner.emplace(device->second, handler.rows[e.row].pid);
+  }
+  return handler.devices.finish(owner, order.front(), handler.span_ns != 0 ? handler.span_ns : ns, handler.pids.texts,
+                                [&handler](uint32_t name) { return std::string_view(*handler.names.texts[name]); });
 }
 
 }  // namespace
@@ -491,10 +550,11 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     const auto row_begin = std::ranges::lower_bound(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
     const auto row_end = std::ranges::upper_bound(memory, uint32_t{events[i].row}, {}, &MemoryEvent::row);
     const std::span<MemoryEvent> of_row(row_begin, row_end);
-    RowSweep(collectors[pid], handler.names, handler.places).run({events.data() + i, end - i}, of_row);
+    RowSweep(collectors[pid], handler.names, handler.places, handler.devices).run({events.data() + i, end - i}, of_row);
     i = end;
   }
   std::vector<MemoryCollector> devices = collect_memory(handler);
+  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(handler, order, last - first);
   for (const auto& [of, flops] : handler.flops) collectors[of.first].add_flops(of.second, flops);
   for (const MadeStep& s : handler.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   for (const uint32_t pid : order) {
@@ -508,6 +568,7 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     });
     result.processes.push_back({*handler.pids.texts[pid], name == handler.process_names.end() ? "" : name->second,
                                 collectors[pid].finish(handler.is_ours, std::move(memory_of))});
+    result.processes.back().statistics.gpu = std::move(gpu[pid]);
   }
   if (first <= last) {
     result.start = {first};

@@ -2,8 +2,8 @@
 // Kineto.
 //
 // Events are taken from a stream, the document is never held. What is kept of a slice are 32 bytes, since nothing
-// promises that the slices of a thread come in an order from which nesting could be told, and of a memory event 64;
-// names are kept once.
+// promises that the slices of a thread come in an order from which nesting could be told, of a memory event 64, and of
+// a kernel, copy or set 40; names are kept once.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "formats/flops.h"
+#include "formats/gpu_index.h"
+#include "formats/occupancy.h"
 #include "formats/replay.h"
+#include "formats/thread_stack.h"
 
 namespace torchprof::formats {
 namespace {
@@ -35,6 +38,38 @@ class CollectingSink final : public Sink {
                            .outer_op = e.outer_op.value,
                            .place = e.function ? names.place(e.function, e.line).value : 0}});
     if (e.op && !e.is_out_of_memory) collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
+  }
+  void gpu_activity(const GpuActivity& a) override {
+    if (!runs_on_device(a.kind)) return;
+    Occupancy occupancy;
+    if (a.kind == Kind::GpuKernel) {
+      const auto& devices = process_.gpu->devices();
+      const auto device = devices.find(a.device);
+      occupancy = occupancy_of(a.as<GpuKernel>(), device == devices.end() ? nullptr : &device->second);
+    }
+    gpu_.add({.name = a.name.value,
+              .device = a.device,
+              .is_kernel = a.kind == Kind::GpuKernel,
+              .begin = a.begin.value,
+              .end = a.end.value,
+              .blocks_per_sm = occupancy.blocks_per_sm,
+              .occupancy = occupancy.achieved});
+    if (a.call == nullptr || a.call->op < 0) return;
+    const ThreadStack& stack = *a.call->stack;
+    collector_.add_gpu_self(stack[a.call->op].name.value, a.end - a.begin);
+    for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
+      if (stack[i].outermost) collector_.add_gpu_total(stack[i].name.value, a.end - a.begin);
+  }
+  GpuStatistics finish_gpu() {
+    int64_t captured = 0;
+    for (const Window& w : process_.windows) captured += w.end - w.begin;
+    if (process_.windows.empty()) captured = process_.capture_end - process_.start;
+    GpuStatistics gpu = gpu_.finish(captured, [this](uint32_t name) { return replay_.names().text({name}); });
+    for (GpuDeviceUse& use : gpu.devices) {
+      const auto device = process_.gpu->devices().find(use.device);
+      if (device != process_.gpu->devices().end()) use.name = process_.string(device->second.name);
+    }
+    return gpu;
   }
   Statistics finish() {
     return collector_.finish(true, memory_.finish([this](uint32_t id) {
@@ -71,6 +106,7 @@ class CollectingSink final : public Sink {
   }
 
   Collector collector_;
+  GpuCollector gpu_;
   Flops flops_;
   MemoryCollector memory_;
   std::unordered_map<uint32_t, ObjectId> modules_;  // by name
@@ -87,6 +123,8 @@ Tally& Tally::operator+=(const Tally& other) {
   cpu_bytes += other.cpu_bytes;
   device_bytes += other.device_bytes;
   flops += other.flops;
+  gpu_self_ns += other.gpu_self_ns;
+  gpu_total_ns += other.gpu_total_ns;
   return *this;
 }
 
@@ -104,6 +142,7 @@ Statistics& Statistics::operator+=(const Statistics& other) {
   unfinished += other.unfinished;
   operator_ns += other.operator_ns;
   python_ns += other.python_ns;
+  gpu += other.gpu;
   return *this;
 }
 
@@ -159,6 +198,7 @@ Statistics statistics_of(const Process& process) {
   const ReplayStats stats = replay.run(sink);
   Statistics result = sink.finish();
   result.unfinished = stats.unfinished;
+  result.gpu = sink.finish_gpu();
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/gpu_statistics.h"
 #include "formats/memory.h"
 #include "formats/modules.h"
 #include "formats/steps.h"
@@ -21,6 +22,8 @@ struct Tally {
   int64_t cpu_bytes = 0;     // operators: allocated less freed while no other was open inside
   int64_t device_bytes = 0;  // the same of all devices but the CPU
   uint64_t flops = 0;        // formats/flops.h
+  int64_t gpu_self_ns = 0;   // of work that it launched: formats/gpu_statistics.h
+  int64_t gpu_total_ns = 0;  // with that of the operators inside it
   Tally& operator+=(const Tally& other);
 };
 using Tallies = std::unordered_map<std::string, Tally>;  // by name
@@ -34,6 +37,7 @@ struct Statistics {
   uint64_t unfinished = 0;
   int64_t operator_ns = 0;  // sum of self times
   int64_t python_ns = 0;
+  GpuStatistics gpu;
   std::vector<DeviceMemory> memory;  // of one process; sums over processes have none
   // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
@@ -50,6 +54,9 @@ class Collector {
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t bytes, bool is_cpu);
   void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
+  // Work that operator `name` launched, or one inside it.
+  void add_gpu_self(uint32_t name, int64_t ns) { named(true, name).tally.gpu_self_ns += ns; }
+  void add_gpu_total(uint32_t name, int64_t ns) { named(true, name).tally.gpu_total_ns += ns; }
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }

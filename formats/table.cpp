@@ -8,7 +8,10 @@
 #include <numeric>
 #include <span>
 
+#include "formats/cells.h"
 #include "formats/error.h"
+#include "formats/gpu_index.h"
+#include "formats/gpu_table.h"
 #include "formats/names.h"
 #include "formats/read_kineto.h"
 #include "formats/statistics.h"
@@ -16,76 +19,6 @@
 
 namespace torchprof::formats {
 namespace {
-
-constexpr size_t kWidth = 120;
-
-// ---- cells -----------------------------------------------------------------------------------------------
-
-std::string print(const char* format, double value) {
-  char text[64];
-  return {text, static_cast<size_t>(std::snprintf(text, sizeof(text), format, value))};
-}
-
-std::string duration_text(double ns) {
-  if (ns < 1e6) return print("%.3f us", ns / 1e3);
-  if (ns < 1e9) return print("%.3f ms", ns / 1e6);
-  return print("%.3f s", ns / 1e9);
-}
-
-// In a column: all units are two wide.
-std::string time_text(double ns) { return duration_text(ns) + (ns < 1e9 ? "" : " "); }
-
-std::string count_text(uint64_t n) {
-  std::string text = std::to_string(n);
-  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
-  return text;
-}
-
-std::string percent_text(int64_t part, int64_t whole) {
-  return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
-}
-
-// As torch's tables write it, which know negative sizes: more freed than allocated.
-std::string memory_text(int64_t bytes) {
-  constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; std::abs(value) >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  return print(unit == 0 ? "%.0f " : "%.2f ", value) + kUnits[unit];
-}
-
-std::string plural(uint64_t n, const std::string& one) {
-  const char* ending = n == 1 ? "" : one.ends_with('s') ? "es" : "s";
-  return count_text(n) + " " + one + ending;
-}
-
-// ---- a table: right-aligned columns, then one of text that takes what is left of the line ----------------
-
-using Cells = std::vector<std::string>;
-
-std::string aligned(const Cells& head, const std::vector<Cells>& rows) {
-  std::vector<size_t> widths;
-  for (size_t c = 0; c + 1 < head.size(); ++c) {
-    widths.push_back(columns(head[c]));
-    for (const Cells& row : rows) widths.back() = std::max(widths.back(), columns(row[c]));
-  }
-  std::string text;
-  auto line = [&](const Cells& cells) {
-    size_t used = 0;
-    for (size_t c = 0; c < widths.size(); ++c) {
-      text.append(2 + widths[c] - columns(cells[c]), ' ').append(cells[c]);
-      used += 2 + widths[c];
-    }
-    text.append("  ").append(shorten(cells.back(), kWidth - used - 2)).append("\n");
-  };
-  line(head);
-  for (const Cells& row : rows) line(row);
-  return text;
-}
-
-void section(std::string& out, const std::string& title, const std::string& body) {
-  if (!body.empty()) out.append(out.empty() ? "" : "\n").append(title).append("\n").append(body);
-}
 
 using Named = std::pair<std::string, Tally>;
 
@@ -127,7 +60,9 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
   const bool has_cpu = std::ranges::any_of(list, [](const Named& n) { return n.second.cpu_bytes != 0; });
   const bool has_device = std::ranges::any_of(list, [](const Named& n) { return n.second.device_bytes != 0; });
   const bool has_flops = std::ranges::any_of(list, [](const Named& n) { return n.second.flops != 0; });
+  const bool has_gpu = std::ranges::any_of(list, [](const Named& n) { return n.second.gpu_total_ns != 0; });
   Cells head{"self", "self %", "total", "calls", "average"};
+  if (has_gpu) head.insert(head.end(), {"self CUDA", "total CUDA"});
   if (has_cpu) head.emplace_back("self CPU mem");
   if (has_device) head.emplace_back("self GPU mem");
   if (has_flops) head.emplace_back("GFLOPs");
@@ -138,6 +73,10 @@ std::string tallies_table(const std::vector<Named>& list, int64_t self_sum) {
     Cells& row = rows.emplace_back(Cells{time_text(static_cast<double>(t.self_ns)), percent_text(t.self_ns, self_sum),
                                          time_text(static_cast<double>(t.total_ns)), count_text(t.calls),
                                          time_text(average_ns(t))});
+    if (has_gpu) {
+      row.push_back(time_text(static_cast<double>(t.gpu_self_ns)));
+      row.push_back(time_text(static_cast<double>(t.gpu_total_ns)));
+    }
     if (has_cpu) row.push_back(memory_text(t.cpu_bytes));
     if (has_device) row.push_back(memory_text(t.device_bytes));
     if (has_flops) row.push_back(t.flops != 0 ? print("%.3f", static_cast<double>(t.flops) / 1e9) : "");
@@ -185,6 +124,7 @@ struct Report {
   std::string headline;
   UnixNs start{};  // times in tables count from here
   std::vector<Part> parts;
+  std::vector<GpuLine> devices;
   std::vector<std::string> notes;  // what was not captured, lost or damaged: lines for people
 };
 
@@ -319,6 +259,11 @@ std::string render(const Report& report, const TableOptions& options) {
     add_ops(chosen ? *chosen : kOrders[kBySelf]);
     if (!chosen) add_ops(kOrders[kByTotal]);
   }
+  if (wanted("kernels")) {
+    section(out, "GPUs", devices_table(report.devices));
+    section(out, "GPU kernels by " + std::string(chosen ? chosen->title : "total time"),
+            kernels_table(all.gpu.work, options.rows, chosen ? chosen->name : "total"));
+  }
   if (wanted("modules")) {
     const Order& order = chosen ? *chosen : kOrders[kByTotal];
     section(out, std::string("Modules by ") + order.title, modules_table(all.modules, order, options.rows));
@@ -400,6 +345,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
     for (size_t i = 0; i < p.lost.size(); ++i) {
       if (p.lost[i] != 0) add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
     }
+    for (const std::string& line : gpu_notes(p)) add(line, p.pid);
     for (const Blind& blind : p.blind) {
       add("Python calls not recorded for " + duration_text(static_cast<double>(blind.ns)) + ": " +
               "Python's hook was taken by " + printable(blind.by) + ", " + plural(blind.times, "time"),
@@ -422,6 +368,11 @@ std::vector<std::string> notes_of(const Trace& trace) {
   return notes;
 }
 
+void add_devices(Report& report) {
+  for (const Part& part : report.parts)
+    for (const GpuDeviceUse& device : part.statistics.gpu.devices) report.devices.push_back({part.pid, device});
+}
+
 Report report_of(const Trace& trace) {
   Report report;
   report.start = trace.start;
@@ -434,13 +385,18 @@ Report report_of(const Trace& trace) {
     report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
                             count_text(p.counts.records), p.role, statistics_of(p)});
   }
-  uint64_t unfinished = 0;
+  uint64_t unfinished = 0, kernels = 0;
   for (const Part& part : report.parts) unfinished += part.statistics.unfinished;
   report.headline = plural(trace.processes.size(), "process") + ", " +
                     duration_text(static_cast<double>(trace.end - trace.start)) + ": " +
                     plural(counts.operators, "operator") + ", " + plural(counts.python, "Python call");
   if (counts.c_calls != 0) report.headline += ", " + plural(counts.c_calls, "C call");
   if (unfinished != 0) report.headline += "; " + count_text(unfinished) + " still open at the end";
+  for (const Process& p : trace.processes) {
+    if (p.gpu && p.gpu->kernels() != 0) kernels += p.gpu->kernels();
+  }
+  if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
+  add_devices(report);
   report.notes = notes_of(trace);
   return report;
 }
@@ -448,7 +404,7 @@ Report report_of(const Trace& trace) {
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops", "modules", "memory", "python", "steps", "processes"};
+  static const std::vector<std::string> names{"ops", "kernels", "modules", "memory", "python", "steps", "processes"};
   return names;
 }
 
@@ -475,6 +431,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   }
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+  add_devices(report);
   return render(report, options);
 }
 

@@ -18,6 +18,11 @@
 //   lived
 //           then, by who had allocated it (formats/memory.h)
 //
+//   CUDA    self: time of the kernels, copies and sets that an operator launched itself; total: with those of the
+//           operators inside it, in calls that are not inside another of the same name. As torch's key_averages have
+//           it, which counts the latter again
+//   kernels work of devices by name; busy is the time in which a device did any of it
+//
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
 
@@ -37,7 +42,7 @@ struct TableOptions {
   std::string sort{};
 };
 
-// What `report` may be asked for: "ops", "modules", "memory", "python", "steps", "processes".
+// What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "processes".
 const std::vector<std::string>& table_names();
 
 // "self", "total", "calls", "average".

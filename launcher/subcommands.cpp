@@ -12,7 +12,7 @@ int not_there_yet(const Arguments&) { return 125; }
 
 constexpr Subcommand kSubcommands[] = {
     {"run", "profile a command and everything it starts", run},
-    {"report", "tables of a run or a trace: operators, modules, memory, Python, steps", report},
+    {"report", "tables of a run or a trace: operators, GPU kernels, modules, memory, Python, steps", report},
     {"export", "write a format again", export_},
     {"merge", "several runs or nodes into one", not_there_yet},
     {"diff", "what got slower", not_there_yet},

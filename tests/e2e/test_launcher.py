@@ -52,7 +52,7 @@ REFUSED = {
                                            "output '%q{NOT_SET}': variable NOT_SET is not set"),
     "a subcommand to come": (["merge", "1"], {}, "merge is not there yet in this version"),
     "a table that is none": (["report", ".", "--tables", "ops,colours"], {},
-                             "report: --tables: 'colours' is not a table: ops, modules, memory, python, steps, processes"),
+                             "report: --tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, processes"),
     "an order that is none": (["report", ".", "--sort", "age"], {},
                               "report: --sort: 'age' is not an order: self, total, calls, average"),
     "rows that are no number": (["report", ".", "--top", "-3"], {},

@@ -110,8 +110,8 @@ TEST_CASE("two optimizers in one iteration are one step") {
 TEST_CASE("a table that there is none of names those that there are") {
   SpoolBuilder b;
   const test::LoadedTrace trace(b);
-  CHECK_THROWS_WITH_AS(summary_text(*trace, {{"ops", "kernels"}}),
-                       "there is no table 'kernels': ops, modules, memory, python, steps, processes", Error);
+  CHECK_THROWS_WITH_AS(summary_text(*trace, {{"ops", "colours"}}),
+                       "there is no table 'colours': ops, kernels, modules, memory, python, steps, processes", Error);
 }
 
 TEST_CASE("a run of seconds says seconds") {

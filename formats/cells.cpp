@@ -1,0 +1,75 @@
+#include "formats/cells.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "formats/text.h"
+
+namespace torchprof::formats {
+
+std::string print(const char* format, double value) {
+  char text[64];
+  return {text, static_cast<size_t>(std::snprintf(text, sizeof(text), format, value))};
+}
+
+std::string duration_text(double ns) {
+  if (ns < 1e6) return print("%.3f us", ns / 1e3);
+  if (ns < 1e9) return print("%.3f ms", ns / 1e6);
+  return print("%.3f s", ns / 1e9);
+}
+
+std::string time_text(double ns) { return duration_text(ns) + (ns < 1e9 ? "" : " "); }
+
+std::string count_text(uint64_t n) {
+  std::string text = std::to_string(n);
+  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
+  return text;
+}
+
+std::string percent_text(int64_t part, int64_t whole) {
+  return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
+}
+
+// As torch's tables write it, which know negative sizes: more freed than allocated.
+std::string memory_text(int64_t bytes) {
+  constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; std::abs(value) >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return print(unit == 0 ? "%.0f " : "%.2f ", value) + kUnits[unit];
+}
+
+std::string plural(uint64_t n, const std::string& one) {
+  const char* ending = n == 1 ? "" : one.ends_with('s') ? "es" : "s";
+  return count_text(n) + " " + one + ending;
+}
+
+// ---- a table: right-aligned columns, then one of text that takes what is left of the line ----------------
+
+std::string aligned(const Cells& head, const std::vector<Cells>& rows) {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c + 1 < head.size(); ++c) {
+    widths.push_back(columns(head[c]));
+    for (const Cells& row : rows) widths.back() = std::max(widths.back(), columns(row[c]));
+  }
+  std::string text;
+  auto line = [&](const Cells& cells) {
+    size_t used = 0;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      text.append(2 + widths[c] - columns(cells[c]), ' ').append(cells[c]);
+      used += 2 + widths[c];
+    }
+    text.append("  ").append(shorten(cells.back(), kWidth - used - 2)).append("\n");
+  };
+  line(head);
+  for (const Cells& row : rows) line(row);
+  return text;
+}
+
+void section(std::string& out, const std::string& title, const std::string& body) {
+  if (!body.empty()) out.append(out.empty() ? "" : "\n").append(title).append("\n").append(body);
+}
+
+}  // namespace torchprof::formats
