@@ -93,6 +93,10 @@ void GpuIndex::add(uint32_t chunk, const RecordView& record) {
       return time_.add(record.as<GpuClock>());
     case Kind::GpuDropped: {
       const auto& dropped = record.as<GpuDropped>();
+      if (dropped.loss == GpuLoss::kAside || dropped.loss == GpuLoss::kBack) {
+        turns_.emplace_back(record.time(spool_.chunks()[chunk].base), dropped.loss);
+        return;
+      }
       const auto loss = static_cast<size_t>(dropped.loss);
       uint64_t& sum = lost_[loss < lost_.size() ? loss : static_cast<size_t>(GpuLoss::kMalformed)];
       if (__builtin_add_overflow(sum, dropped.count, &sum)) sum = UINT64_MAX;
@@ -113,12 +117,28 @@ void GpuIndex::define(const RecordView& record) {
   }
 }
 
-void GpuIndex::finish(const clock::Converter& clock) {
+void GpuIndex::find_gaps(const clock::Converter& clock, Ticks end) {
+  std::ranges::stable_sort(turns_, {}, [](const auto& turn) { return turn.first; });
+  turns_.emplace_back(end, GpuLoss::kBack);
+  const Ticks* aside = nullptr;
+  for (const auto& [time, turn] : turns_) {
+    if (turn == GpuLoss::kAside && aside == nullptr) {
+      ++gaps_.count;
+      aside = &time;
+    } else if (turn == GpuLoss::kBack && aside != nullptr) {
+      gaps_.ns += std::max<int64_t>(0, clock.to_unix(time) - clock.to_unix(*aside));
+      aside = nullptr;
+    }
+  }
+}
+
+void GpuIndex::finish(const clock::Converter& clock, Ticks end) {
   time_.finish(clock);
   for (auto& [thread, calls] : calls_) std::ranges::stable_sort(calls, {}, &Call::start);
   std::ranges::stable_sort(activities_, {}, &Activity::correlation);
   std::ranges::sort(events_, {}, [](const Event& e) { return std::tuple(e.context, e.event, e.correlation); });
   find_faults();
+  find_gaps(clock, end);
 }
 
 void GpuIndex::find_faults() {

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "tracer/clock.h"
@@ -73,8 +73,8 @@ class GpuIndex {
 
   // While the spool is loaded. `record` lies in chunk number `chunk`.
   void add(uint32_t chunk, const RecordView& record);
-  void define(const RecordView& record);  // GpuDeviceDef, GpuContextDef, ThreadHandleDef
-  void finish(const clock::Converter& clock);
+  void define(const RecordView& record);                  // GpuDeviceDef, GpuContextDef, ThreadHandleDef
+  void finish(const clock::Converter& clock, Ticks end);  // the last that is known of the process
 
   // Each thread's calls by their start. Threads by GpuApi::thread.
   const std::map<uint32_t, std::vector<Call>>& calls() const { return calls_; }
@@ -109,10 +109,16 @@ class GpuIndex {
   const GpuClockFaults& faults() const { return faults_; }
   uint64_t kernels() const { return kernels_; }
   uint64_t timeless() const { return timeless_; }  // kernels, copies and sets whose time CUPTI did not know
+  struct Gaps {                                    // another client of CUPTI had it
+    uint64_t count = 0;
+    int64_t ns = 0;
+  };
+  const Gaps& gaps() const { return gaps_; }
   uint64_t lost(GpuLoss loss) const { return lost_[static_cast<size_t>(loss)]; }
 
  private:
   void find_faults();
+  void find_gaps(const clock::Converter& clock, Ticks end);
 
   const SpoolReader& spool_;
   std::map<uint32_t, std::vector<Call>> calls_;
@@ -127,6 +133,8 @@ class GpuIndex {
   std::vector<Event> events_;  // by context, event and correlation
   GpuTime time_;
   GpuClockFaults faults_;
+  std::vector<std::pair<Ticks, GpuLoss>> turns_;  // kAside and kBack
+  Gaps gaps_;
   uint64_t kernels_ = 0;
   uint64_t timeless_ = 0;
   std::array<uint64_t, 4> lost_{};  // by GpuLoss

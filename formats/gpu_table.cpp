@@ -70,6 +70,10 @@ std::vector<std::string> gpu_notes(const Process& process) {
   add(gpu.faults().count, "GPU operation",
       " would begin before the launch, by up to " + duration_text(static_cast<double>(gpu.faults().most_ns)) +
           ": the clocks of GPU and CPU disagree");
+  if (gpu.gaps().count != 0) {
+    notes.push_back("GPU not recorded for " + duration_text(static_cast<double>(gpu.gaps().ns)) +
+                    ": another client of CUPTI, as torch.profiler is, had it, " + plural(gpu.gaps().count, "time"));
+  }
   add(gpu.lost(GpuLoss::kDropped), "GPU record", " dropped by CUPTI, which had no buffer for them");
   add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");
   add(gpu.lost(GpuLoss::kUnknown), "GPU record", " of kinds that were not asked for");

@@ -54,6 +54,8 @@ ordered_json describe_gpu(const Process& process) {
   j["clock_uncertainty_ns"] = gpu.time().widest_ns() / 2;
   if (gpu.faults().count != 0)
     j["clock_faults"] = {{"begin_before_launch", gpu.faults().count}, {"most_ns", gpu.faults().most_ns}};
+  if (gpu.gaps().count != 0)
+    j["gaps"] = {{"times", gpu.gaps().count}, {"seconds", static_cast<double>(gpu.gaps().ns) / 1e9}};
   if (gpu.timeless() != 0) j["without_time"] = gpu.timeless();
   const auto lost = [&](GpuLoss loss, const char* key) {
     if (gpu.lost(loss) != 0) j[key] = gpu.lost(loss);

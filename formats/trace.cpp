@@ -366,7 +366,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
     place_windows(p, windows[i]);
     p.blind = blind[i].total(p);
-    if (gpu[i]) gpu[i]->finish(p.clock);
+    if (gpu[i]) gpu[i]->finish(p.clock, std::max(b.last.ticks, last_events[i]));
     p.gpu = std::move(gpu[i]);
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });

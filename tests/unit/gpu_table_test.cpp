@@ -80,6 +80,27 @@ TEST_CASE("the tables of a spool and of its trace are the same") {
   CHECK(tables(again) == tables(summary));
 }
 
+TEST_CASE("what CUPTI had for another is said, and what has no time") {
+  Program p;
+  work(p);
+  GpuDropped turn{};
+  turn.loss = GpuLoss::kAside;
+  p.b.at(910'000).gpu(turn);
+  turn.loss = GpuLoss::kBack;
+  p.b.at(935'000).gpu(turn).gpu(kernel(p.b, 2'900, 5'000, 1, "early"));
+  GpuKernel never = kernel(p.b, 0, 0, 9, "never");
+  never.start = never.end = 0;
+  p.b.gpu(never);
+  const LoadedTrace trace(p.b);
+  const std::string text = summary_text(*trace, {.tables = {"kernels"}});
+  CHECK(text.find("GPU not recorded for 25.000 us: another client of CUPTI, as torch.profiler is, had it, 1 time\n") !=
+        std::string::npos);
+  CHECK(text.find(
+            "1 GPU operation would begin before the launch, by up to 0.100 us: the clocks of GPU and CPU disagree\n") !=
+        std::string::npos);
+  CHECK(text.find("1 GPU operation without a time") != std::string::npos);
+}
+
 TEST_CASE("the tables of a merged trace know whose devices they are") {
   Program first, second({"/usr/bin/python3", "other.py"});
   work(first);
