@@ -3,6 +3,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -30,7 +31,9 @@ def run_simulated(torch_python, program, run_torchprof, tmp_path):
 
 
 def gpu_lines(run):
-    return [line for line in run.stderr.splitlines() if "GPU" in line or "CUPTI" in line]
+    """What is said of it, the summary apart."""
+    return [line for line in run.stderr.splitlines()
+            if line.startswith("torchprof: ") and ("GPU" in line or "CUPTI" in line) and not re.match(r"torchprof: (\d+ process|  |GPUs$|GPU kernels by)", line)]
 
 
 def gpu_source(run):
