@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <type_traits>
 
@@ -85,8 +86,13 @@ void share_cupti() noexcept {
 }
 
 void watch_cuda(python::Object* module) noexcept {
-  if (!g_cuda_init && session::config().gpu)
-    put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
+  using python::api;
+  if (g_cuda_init || !session::config().gpu) return;
+  const python::Ref name(api().get_attr(module, "__name__"));
+  const char* text = name ? api().utf8(name.get(), nullptr) : nullptr;
+  const bool is_torch = text && strcmp(text, "torch._C") == 0;
+  api().error_clear();
+  if (is_torch) put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
 }
 
 void prepare_cuda() noexcept {
