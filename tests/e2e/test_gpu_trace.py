@@ -1,0 +1,91 @@
+"""What traces and tables show of the simulated GPU: each piece of work once, under the call, operator and module that it came from."""
+import collections
+import subprocess
+
+from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
+
+WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+MODULES = """
+import torch
+from simulated_gpu import sim
+sim.simInit(1)
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        sim.simLaunch(b"_Z14double_forwardv", 7, 5000)
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        sim.simLaunch(b"_Z15double_backwardv", 7, 5000)
+        return grad * 2
+
+class Double(torch.nn.Module):
+    def forward(self, x):
+        return Doubled.apply(x)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Double(), Double()
+    def forward(self, x):
+        return self.second(self.first(x))
+
+net = Net()
+with torch.profiler.record_function("training"):
+    net(torch.ones(4, requires_grad=True)).sum().backward()
+    sim.simDeviceSynchronize()
+"""
+
+
+def by_correlation(spans):
+    found = collections.defaultdict(list)
+    for span in spans:
+        found[span["args"]["correlation"]].append(span)
+    return found
+
+
+def test_launches_and_kernels_pair_one_to_one_whatever_the_order(run_simulated, check_trace):  # noqa: F811
+    """8 threads, 64 streams, 4 devices; completion in any order. As HolisticTraceAnalysis pairs them."""
+    run, _ = run_simulated("from simulated_gpu import sim; sim.simInit(4); sim.simStorm(8, 250, 64, 4)")
+    trace = check_trace(run.trace())
+    kernels, calls = by_correlation(trace.spans("kernel")), by_correlation(trace.spans("cuda_runtime"))
+    assert len(kernels) == 2000 and all(len(found) == 1 for found in kernels.values())
+    assert all(len(calls[number]) == 1 for number in kernels)
+    assert all(kernel["ts"] >= calls[number][0]["ts"] for number, (kernel,) in kernels.items())
+    assert len({(k["pid"], k["tid"]) for (k,) in kernels.values()}) >= 64
+    flows = collections.Counter((e["ph"], e["id"]) for e in trace.events if e.get("cat") == "ac2g" and e["id"] in kernels)
+    assert flows == {(phase, number): 1 for phase in "sf" for number in kernels}
+
+
+def test_each_kind_of_work_is_in_the_trace(run_simulated, check_trace):  # noqa: F811
+    run, _ = run_simulated(EVERYTHING)
+    trace = check_trace(run.trace())
+    names = collections.Counter(e["name"] for category in WORK for e in trace.spans(category))
+    assert {name: n for name, n in names.items() if "emcpy" not in name and "emset" not in name} == {
+        "matmul(float*, float*)": 3, "node()": 4, "other()": 1}
+    assert len(list(trace.spans("gpu_memcpy"))) == 3 and len(list(trace.spans("gpu_memset"))) == 1
+    assert {e["pid"] for e in trace.spans("kernel")} == {0, 1}
+    assert len({e["args"]["graph node id"] for e in trace.spans("kernel") if e["args"]["graph id"]}) == 4
+    recorded, = (e["args"]["correlation"] for e in trace.spans("cuda_runtime") if e["name"] == "cudaEventRecord")
+    waits = [e for e in trace.spans("cuda_sync") if e["args"]["cuda_sync_kind"] in ("Event Sync", "Stream Wait Event")]
+    assert [e["args"]["wait_on_cuda_event_record_corr_id"] for e in waits] == [recorded] * 2
+    assert [d["id"] for d in trace.doc["deviceProperties"]] == [0, 1]
+
+
+def test_kernels_have_the_module_of_their_operator_forward_and_backward(run_simulated, check_trace):  # noqa: F811
+    run, _ = run_simulated(MODULES)
+    trace = check_trace(run.trace())
+    paths = sorted((e["name"], e["args"].get("Module path")) for e in trace.spans("kernel"))
+    assert paths == [(name, path) for name in ("double_backward()", "double_forward()") for path in ("first", "second")]
+    annotation, = (e for e in trace.spans("gpu_user_annotation") if e["name"] == "training")
+    first = min(e["ts"] for e in trace.spans("kernel"))
+    assert abs(annotation["ts"] - first) < 0.002
+
+
+def test_tables_of_the_trace_are_those_of_the_run(run_simulated, prefix):  # noqa: F811
+    run, _ = run_simulated(EVERYTHING)
+    report = [subprocess.run([prefix / "bin" / "torchprof", "report", what, "--tables", "kernels"], capture_output=True, text=True,
+                             check=True).stdout.partition("GPU kernels by")[2].partition("\n\n")[0].rstrip()
+              for what in (run.directory, next(run.directory.glob("*.json.gz")))]
+    assert report[0] == report[1] and "matmul(float*, float*)" in report[0]
