@@ -216,3 +216,20 @@ def test_the_oldest_ranges_make_room_and_open_ones_stay_known(c_program, run_tor
     trace = check_trace(done.trace())
     whole, many = ranges(trace)["whole run"], trace.named("one of many")
     assert 1000 < len(many) < 400000 and all(whole["ts"] <= e["ts"] and e["ts"] + e["dur"] <= whole["ts"] + whole["dur"] for e in many)
+
+
+def test_no_range_of_many_threads_is_lost(client, c_program, run_torchprof, check_trace):
+    text = """#include <pthread.h>
+static void* work(void* name) {
+  for (int i = 0; i < 1500; ++i) { nvtxRangePushA(name); nvtxRangeEnd(nvtxRangeStartA("numbered")); nvtxRangePop(); }
+  return 0;
+}
+int main() {
+  pthread_t threads[8];
+  static char names[8][8] = {"t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"};
+  for (int i = 0; i < 8; ++i) pthread_create(&threads[i], 0, work, names[i]);
+  for (int i = 0; i < 8; ++i) pthread_join(threads[i], 0);
+}"""
+    trace = check_trace(run_torchprof([c_program(text, *client)]).trace())
+    assert trace.names("user_annotation") == {**{"t%d" % i: 1500 for i in range(8)}, "numbered": 12000}
+    assert len({e["tid"] for e in trace.named("numbered")}) == 8
