@@ -148,6 +148,7 @@ TEST_CASE("CUPTI's clock is converted by its samples, between them evenly") {
   p.b.at(900'000).gpu(call(100, 411'000, 412'000, 1)).gpu(kernel(p.b, 505'000 + 5'950, 600'000, 1));
   p.b.clean_exit(1'000'000);
   const test::LoadedTrace trace(p.b);
+  CHECK(named(events_of(*trace), "gemm(float*)")["dur"] == 89.05);  // as CUPTI has it
   const GpuTime& time = trace->processes[0].gpu->time();
   CHECK(time.samples() == 2);
   CHECK(time.to_unix(SpoolBuilder::cupti(11'000)) == test::kStartNs + 10'000);
