@@ -303,6 +303,8 @@ const char* loss_text(LossCause cause) {
       return "the spool could not grow: the disk is full";
     case LossCause::kNoMemory:
       return "memory could not be mapped";
+    case LossCause::kRunSize:
+      return "the size limit of the run was reached (--max-run-size)";
     case LossCause::kReentry:
       return "they came from inside the profiler's own callbacks";
     case LossCause::kCount:

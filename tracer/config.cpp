@@ -31,6 +31,8 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
+    {"TORCHPROF_MAX_RUN_SIZE", "--max-run-size", 0, false, "SIZE|none",
+     "the same of all processes of the run together [none]"},
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
      "at the size limit: stop, or recycle the oldest events [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
@@ -51,6 +53,7 @@ enum Index {
   kNative,
   kFlops,
   kMaxSize,
+  kMaxRunSize,
   kKeep,
   kFormat,
   kQuiet,
@@ -204,11 +207,14 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       return choose(kNvtxModes, value, shown_as, config.nvtx, error);
     case kKeep:
       return choose(kKeeps, value, shown_as, config.keep, error);
-    case kMaxSize: {
+    case kMaxSize:
+    case kMaxRunSize: {
+      const bool of_run = index == kMaxRunSize;
       uint64_t size = 0;
-      if (!parse_size(value, size))
-        return fail(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M", shown_as, value);
-      config.max_size = size;
+      if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, size))
+        return fail(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
+                    of_run ? ", or none" : "");
+      (of_run ? config.max_run_size : config.max_size) = size;
       return true;
     }
     case kFormat:
@@ -249,6 +255,12 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kMaxSize:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));
+      return;
+    case kMaxRunSize:
+      if (config.max_run_size == 0)
+        snprintf(out, size, "none");
+      else
+        snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_run_size));
       return;
     default:
       break;

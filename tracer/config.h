@@ -31,6 +31,7 @@ struct Config {
   bool quiet = false;
   bool keep_spool = false;
   uint64_t max_size = uint64_t{4} << 30;  // bytes of spool per process, at least kMinMaxSize
+  uint64_t max_run_size = 0;              // bytes of spool of all processes together, likewise; 0: no limit
 };
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 

@@ -215,7 +215,8 @@ bool open_spool_locked() noexcept {
   Recorder& r = recorder();
   if (r.state.load(std::memory_order_relaxed) != State::kArmed) return r.spool.is_open();
   const int parent_file = r.inherits ? r.spool.file() : -1;  // the child's own descriptor of the parent's file
-  const bool opened = r.spool.open(r.directory, r.config.max_size, r.config.keep, detail::g_clock, r.forked_from);
+  const bool opened = r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep,
+                                   detail::g_clock, r.forked_from);
   if (!opened) {
     if (parent_file >= 0) close(parent_file);
     stop(State::kFailed);

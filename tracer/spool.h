@@ -54,6 +54,7 @@ enum class LossCause : uint8_t {
   kDiskFull,   // the file could not grow
   kNoMemory,   // a mapping was refused
   kReentry,    // an event inside our own callback
+  kRunSize,    // --max-run-size was reached
   kCount
 };
 

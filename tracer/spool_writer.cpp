@@ -149,7 +149,7 @@ bool Completed::pop(uint64_t& offset) noexcept {
   return true;
 }
 
-bool SpoolWriter::open(const char* directory, uint64_t max_size, Keep keep, ClockSource clock,
+bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, ClockSource clock,
                        const char* forked_from) noexcept {
   char host[64] = "";
   if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
@@ -174,9 +174,10 @@ bool SpoolWriter::open(const char* directory, uint64_t max_size, Keep keep, Cloc
   if (fd < 0) return fail();
   fd = move_away(fd);
   clock_ = clock;
-  max_size_ = max_size;
+  max_size_ = limits.process;
+  budget_.open(directory, limits.run);
   // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
-  keep_ = keep == Keep::kLast && completed_.prepare(max_size / kChunkSize + 1024) ? keep : Keep::kFirst;
+  keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
   next_.store(kFileHeaderSize, std::memory_order_relaxed);
   reserved_.store(0, std::memory_order_relaxed);
   struct stat status {};
@@ -226,8 +227,8 @@ int SpoolWriter::file() noexcept {
 bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
   uint64_t have = reserved_.load(std::memory_order_acquire);
   while (have < end) {
-    const uint64_t want =
-        std::min(std::max(end, have + std::clamp(have / 2, kMinGrowth, kMaxGrowth)), std::max(limit(), end));
+    const uint64_t ahead = budget_.is_limited() ? 0 : std::clamp(have / 2, kMinGrowth, kMaxGrowth);  // is not counted
+    const uint64_t want = std::min(std::max(end, have + ahead), std::max(limit(), end));
     if (!reserve_blocks(fd, have, want)) {
       // The last few blocks of a nearly full disk are still good for what is needed now.
       if (errno != ENOSPC || want == end || !reserve_blocks(fd, have, end)) return false;
@@ -251,18 +252,31 @@ uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
 }
 
 bool SpoolWriter::map_run(ChunkRun& run, uint32_t chunks) noexcept {
-  for (; chunks > 0; chunks /= 2)
-    if (const uint64_t offset = take(uint64_t{chunks} * kChunkSize, limit())) return map_at(run, offset, chunks);
+  bool is_run_full = false;
+  for (; chunks > 0; chunks /= 2) {
+    const uint64_t size = uint64_t{chunks} * kChunkSize;
+    is_run_full = next_.load(std::memory_order_relaxed) + size <= limit() && !budget_.take(chunks);
+    if (is_run_full) continue;
+    if (const uint64_t offset = take(size, limit())) return map_at(run, offset, chunks);
+  }
   if (keep_ == Keep::kLast) {
     if (recycle(run)) return true;
     // Every chunk belongs to a thread that still writes into it: one that has none goes beyond the limit.
     if (const uint64_t offset = take(kChunkSize, file_limit())) return map_at(run, offset, 1);
   }
-  lost(LossCause::kSizeLimit);
-  warn_once(Cause::kSizeLimit, "process %d reached %s (%llu MiB): capture stops here, what was recorded is kept",
-            static_cast<int>(getpid()), limit() < max_size_ ? "the limit of file sizes, ulimit -f" : "--max-size",
-            static_cast<unsigned long long>(limit() >> 20));
+  say_full(is_run_full);
   return false;
+}
+
+void SpoolWriter::say_full(bool is_run_full) noexcept {
+  lost(is_run_full ? LossCause::kRunSize : LossCause::kSizeLimit);
+  if (is_run_full && next_.load(std::memory_order_relaxed) == kFileHeaderSize) return;  // those before it said so
+  warn_once(Cause::kSizeLimit, "process %d reached %s (%llu MiB): capture stops here, what was recorded is kept",
+            static_cast<int>(getpid()),
+            is_run_full           ? "--max-run-size"
+            : limit() < max_size_ ? "the limit of file sizes, ulimit -f"
+                                  : "--max-size",
+            static_cast<unsigned long long>((is_run_full ? budget_.bytes() : limit()) >> 20));
 }
 
 bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept {

@@ -14,6 +14,7 @@
 
 #include "tracer/clock.h"
 #include "tracer/config.h"
+#include "tracer/run_budget.h"
 #include "tracer/spool.h"
 
 namespace torchprof {
@@ -44,13 +45,18 @@ class Completed {
   uint64_t count_ = 0;
 };
 
+struct SizeLimits {  // bytes
+  uint64_t process;
+  uint64_t run;  // 0: none
+};
+
 class SpoolWriter {
  public:
   static constexpr size_t kNameSize = 256;
 
   // Creates `directory` and its parents if need be and the file in it; both are its user's alone, and the file is never
   // one that is there. `forked_from`: the parent's spool file name, or "".
-  bool open(const char* directory, uint64_t max_size, Keep keep, ClockSource clock, const char* forked_from) noexcept;
+  bool open(const char* directory, SizeLimits limits, Keep keep, ClockSource clock, const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
 
   // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line
@@ -87,6 +93,7 @@ class SpoolWriter {
   bool reserve(int fd, uint64_t end) noexcept;
   uint64_t take(uint64_t size, uint64_t limit) noexcept;  // of the file; the offset, 0 if it would pass the limit
   bool map_run(ChunkRun& run, uint32_t chunks) noexcept;
+  void say_full(bool is_run_full) noexcept;
   bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
   bool recycle(ChunkRun& run) noexcept;
 
@@ -99,6 +106,7 @@ class SpoolWriter {
   ClockSource clock_ = ClockSource::kMonotonic;
   FileHeader* header_ = nullptr;
   uint64_t max_size_ = 0;
+  RunBudget budget_;
   Keep keep_ = Keep::kFirst;
   Completed completed_;
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out

@@ -1,4 +1,5 @@
 """Where something runs out, or somebody else could look in: the program goes on, what was recorded is kept, one line says what happened."""
+import json
 import os
 import pathlib
 import re
@@ -238,3 +239,33 @@ def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_tra
     assert (run.status, run.stdout) == (0, "50000\nanew\n"), run.stderr
     assert sum(counted(check_trace(trace), "f") for trace in run.traces()) == 50000
     assert re.search(r"torchprof: cannot write to .*: Permission denied; nothing is recorded, the program goes on", run.stderr)
+
+
+RUN_LIMIT = """
+import os, signal, sys
+def counts(n): return n + 1
+def work(calls):
+    total = 0
+    for _ in range(calls): total = counts(total)
+    return total
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        work(60000)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+print(work(10), flush=True)
+os.execv(sys.executable, [sys.executable, "-c", "def after(): pass\\nafter()"])
+"""
+
+
+def test_a_limit_for_the_whole_run_counts_dead_processes_too(run_torchprof, check_trace, program):
+    run = run_torchprof([sys.executable, program(RUN_LIMIT)], options=["--max-run-size", "2M", "--keep-spool"])
+    assert (run.status, run.stdout) == (0, "10\n")
+    spools = list(run.directory.rglob("*.spool"))
+    assert 1 << 20 < sum(path.stat().st_size for path in spools) <= (2 << 20) + 4096 * len(spools)
+    said = [process["lost"] for process in json.loads((run.directory / "run.json").read_text())["processes"]]
+    cause = "the size limit of the run was reached (--max-run-size)"
+    assert 0 < sum(cause in lost for lost in said) < len(said) and all(set(lost) <= {cause} for lost in said)
+    assert cause in (run.directory / "summary.txt").read_text() and run.stderr.count("reached --max-run-size (2 MiB)") == 1
+    check_trace(run.merged_path, merged=True)

@@ -75,9 +75,10 @@ std::string expanded(const std::string& pattern, size_t size = PATH_MAX) {
 
 TEST_CASE("every setting takes another value than its default and gives it back") {
   const std::map<std::string, std::string> other = {
-      {"--output", "elsewhere"}, {"--window", "all"}, {"--python", "calls"}, {"--ops", "off"},   {"--shapes", "off"},
-      {"--memory", "off"},       {"--gpu", "off"},    {"--nvtx", "emit"},    {"--native", "on"}, {"--flops", "off"},
-      {"--max-size", "1048576"}, {"--keep", "first"}, {"--format", "none"},  {"--quiet", "1"},   {"--keep-spool", "1"}};
+      {"--output", "elsewhere"}, {"--window", "all"},  {"--python", "calls"},     {"--ops", "off"},
+      {"--shapes", "off"},       {"--memory", "off"},  {"--gpu", "off"},          {"--nvtx", "emit"},
+      {"--native", "on"},        {"--flops", "off"},   {"--max-size", "1048576"}, {"--max-run-size", "1048576"},
+      {"--keep", "first"},       {"--format", "none"}, {"--quiet", "1"},          {"--keep-spool", "1"}};
   REQUIRE(other.size() == settings().size());
   for (const Setting& s : settings()) {
     CAPTURE(s.option);
@@ -117,6 +118,12 @@ TEST_CASE("sizes") {
     CHECK(refusal(config, "--max-size", text) == "");
     CHECK(config.max_size == bytes);
   }
+  CHECK(refusal(config, "--max-run-size", "20M") == "");
+  CHECK(config.max_run_size == uint64_t{20} << 20);
+  CHECK(refusal(config, "--max-run-size", "none") == "");
+  CHECK(config.max_run_size == 0);
+  CHECK(refusal(config, "--max-run-size", "1K") ==
+        "--max-run-size: '1K' is not a size: a whole number with K, M, G or T, from 1M, or none");
   const uint64_t before = config.max_size;
   for (const char* bad : {"", "M", "-1M", " 1M", "1.5G", "1023K", "0", "1025T", "99999999999999999999999", "1MM", "1i",
                           "1B", "0x100000"}) {

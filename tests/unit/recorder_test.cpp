@@ -100,7 +100,8 @@ struct Spool {
 std::vector<fs::path> spools(const fs::path& output) {
   std::vector<fs::path> files;
   if (!fs::exists(output / "spool")) return files;
-  for (const auto& entry : fs::directory_iterator(output / "spool")) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(output / "spool"))
+    if (entry.path().extension() == ".spool") files.push_back(entry.path());
   return files;
 }
 
@@ -231,6 +232,30 @@ TEST_CASE("at the size limit capture stops, and what was recorded stays") {
   CHECK(spool.names.at("many") > 10000);
   CHECK(spool.reader->header().lost[static_cast<size_t>(LossCause::kSizeLimit)] > 0);
   CHECK(spool.reader->header().stop_ticks > 0);
+}
+
+TEST_CASE("at the size limit of the run each process stops, and those before it count") {
+  const Directory directory;
+  Config config;
+  config.max_run_size = 4 * kMinMaxSize;
+  for (int process = 0; process < 3; ++process)
+    REQUIRE(in_session(
+                directory.path(),
+                [] {
+                  for (uint64_t i = 0; i < 100000; ++i) record_op("many", i);
+                },
+                config) == 0);
+  uint64_t bytes = 0, lost = 0, empty = 0;
+  for (const fs::path& file : spools(directory.path())) {
+    bytes += fs::file_size(file);
+    const Spool spool(file);
+    lost += spool.reader->header().lost[static_cast<size_t>(LossCause::kRunSize)];
+    empty += spool.names.count("many") == 0;
+  }
+  CHECK(spools(directory.path()).size() == 3);
+  CHECK(bytes > 3 * kMinMaxSize);
+  CHECK(bytes <= config.max_run_size + 3 * kFileHeaderSize);
+  CHECK((lost > 0 && empty >= 1));
 }
 
 TEST_CASE("a flight recorder keeps the last part of every thread, within its size") {
