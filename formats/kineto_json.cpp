@@ -1,6 +1,7 @@
 #include "formats/kineto_json.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -528,11 +529,11 @@ void write_events(const Trace& trace, Processes processes, bool names_first, Out
 }  // namespace
 
 void write_kineto(const Trace& trace, Processes processes, Output& out) {
-  UnixNs start = processes.empty() ? trace.start : processes.front().start;
-  UnixNs end = processes.empty() ? trace.end : processes.front().end;
+  UnixNs start = processes.empty() ? trace.start : UnixNs{std::numeric_limits<int64_t>::max()};
+  UnixNs end = processes.empty() ? trace.end : UnixNs{0};
   for (const Process& p : processes) {
-    start = std::min(start, p.start);
-    end = std::max(end, p.end);
+    start = std::min(start, UnixNs{std::max(p.start.value, p.selection.begin)});
+    end = std::max(end, UnixNs{std::min(p.end.value, p.selection.end)});
   }
   const int64_t base = base_of(trace);
   out.write(header(processes, base));

@@ -12,6 +12,7 @@
 #include "formats/forward_modules.h"
 #include "formats/gpu_replay.h"
 #include "formats/nvtx.h"
+#include "formats/slice_filter.h"
 #include "formats/step_tracker.h"
 #include "formats/thread_stack.h"
 #include "formats/track_cursor.h"
@@ -82,6 +83,7 @@ class Replay::Impl {
 
   Names& names() { return names_; }
   const std::vector<Row>& rows() const { return rows_; }
+  const Selection& selection() const { return process_.selection; }
 
  private:
   void handle(Thread& thread, const RecordView& record, int64_t t);
@@ -130,6 +132,9 @@ class Replay::Impl {
     return std::clamp(process_.clock.to_unix(t).value, process_.start.value, process_.end.value);
   }
 
+  // What is open at an edge of the selection is cut there: formats/slice_filter.h leaves out what is beyond.
+  int64_t shown(int64_t t) const { return std::clamp(t, process_.selection.begin, process_.selection.end); }
+
   const Process& process_;
   Names names_;
   std::vector<Row> rows_;
@@ -161,6 +166,7 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     const size_t i = threads_.size();
     Thread& thread = threads_.emplace_back(*process_.spool, track, static_cast<uint32_t>(i));
     if (gpu_) thread.calls = gpu_->queue_of(track.id, track.tid);
+    thread.stack.min_ns = process_.selection.min_ns;
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), i);
   }
   for (const Track& track : strangers_) {
@@ -174,7 +180,7 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     const Ticks until = queue.empty() ? Ticks{~uint64_t{0}} : queue.top().first;
     do {
       const int64_t t = to_ns(thread.cursor.time());
-      if (process_.windows.empty() || is_in_window(t)) handle(thread, thread.cursor.record(), t);
+      if (process_.windows.empty() || is_in_window(t)) handle(thread, thread.cursor.record(), shown(t));
       thread.cursor.advance();
     } while (!thread.cursor.done() && thread.cursor.time() <= until);
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
@@ -219,7 +225,7 @@ void Replay::Impl::handle(Thread& thread, const RecordView& record, int64_t t) {
     // What the chunk before this one says is known from there.
     const Ticks begin{*thread.stated_begins++};
     if (thread.cursor.is_next()) return;
-    t = std::max(thread.last, to_ns(begin));
+    t = std::max(thread.last, shown(to_ns(begin)));
   } else {
     thread.last = t;
     if (thread.calls != nullptr && thread.calls->next <= t && changes_stack(record.kind())) [[unlikely]]
@@ -760,6 +766,7 @@ void Replay::Impl::end_thread(Thread& thread, int64_t t) {
 }
 
 void Replay::Impl::finish_all(int64_t t, bool by_window) {
+  t = shown(t);
   for (Thread& thread : threads_) finish(thread, std::max(thread.last, t), by_window);
   for (const StepTracker::Mark& mark : steps_.finish(t)) emit_step(mark);
 }
@@ -836,7 +843,11 @@ void Replay::Impl::emit(const Thread& thread, uint32_t row, const Span& span, in
 
 Replay::Replay(const Process& process) : impl_(std::make_unique<Impl>(process)) {}
 Replay::~Replay() = default;
-ReplayStats Replay::run(Sink& sink) { return impl_->run(sink); }
+ReplayStats Replay::run(Sink& sink) {
+  if (impl_->selection().is_all()) return impl_->run(sink);
+  SliceFilter filter(impl_->selection(), impl_->rows(), sink);
+  return impl_->run(filter);
+}
 Names& Replay::names() { return impl_->names(); }
 const std::vector<Row>& Replay::rows() const { return impl_->rows(); }
 

@@ -56,6 +56,8 @@ struct Span {
 
 class ThreadStack {
  public:
+  int64_t min_ns = 0;  // what is shorter counts as its caller's own time
+
   int32_t size() const { return static_cast<int32_t>(spans_.size()); }
   Span& operator[](int32_t i) { return spans_[static_cast<size_t>(i)]; }
   const Span& operator[](int32_t i) const { return spans_[static_cast<size_t>(i)]; }
@@ -75,6 +77,7 @@ class ThreadStack {
   void add_child(const Span& span, int64_t ns);
   // `span`, which was taken, took `ns`: for the spans below it.
   void ended(const Span& span, int64_t ns) {
+    if (ns < min_ns) return;
     add_child(span, ns);
     if (const int32_t below = span.below(); below >= 0) (*this)[below].inside_ns += ns;
   }

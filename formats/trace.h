@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/selection.h"
 #include "tracer/clock.h"
 #include "tracer/ids.h"
 #include "tracer/record.h"
@@ -97,6 +98,8 @@ struct Process {
   EventCounts counts;
   std::vector<Blind> blind;
   std::vector<Window> windows;  // in the order of time, not overlapping; empty: the whole run
+
+  Selection selection;  // what of it is shown: all of it, as loaded
 
   std::vector<Track> tracks;  // in the order in which they were defined; a track without a ThreadDef has tid 0
   // By id; entry 0 and ids that were never defined are empty (default constructed).

@@ -48,6 +48,7 @@ formats::Trace load(const Input& input, const ExportOptions& options) {
   formats::Trace trace = formats::load(input.spools);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(options.input.string() + ": none of its spools can be read");
+  if (!options.slice.is_all()) formats::select(options.slice, trace);
   return trace;
 }
 
@@ -146,6 +147,8 @@ int export_(const Arguments& arguments) {
   const ExportOptions options = parse_export(arguments);
   const Input input = find_input(options.input);
   if (options.outputs.empty()) return complete_run(input, options);
+  if (input.spools.empty() && !options.slice.is_all())
+    throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): no part of it can be shown");
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
   if (status == 0)

@@ -117,6 +117,34 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+// --steps and its like.
+void add_slice(CLI::App& app, formats::SliceRequest& slice) {
+  const auto add = [&app](const char* name, const char* value, const char* meaning, auto parse, auto& out,
+                          const char* allowed) {
+    app.add_option_function<std::string>(
+           name,
+           [=, &out](const std::string& text) {
+             const auto parsed = parse(text);
+             if (!parsed) throw Error(std::string("export: ") + name + ": '" + text + "' is not " + allowed);
+             out = *parsed;
+           },
+           meaning)
+        ->type_name(value);
+  };
+  add("--steps", "A..B", "only from the begin of step A to the end of step B", formats::parse_steps, slice.steps,
+      "FIRST..LAST, steps count from 0");
+  add("--time", "A..B", "only this time since the run began: 1.5s..2s, 200ms..", formats::parse_time, slice.time,
+      "FROM..TO with ns, us, ms, s or m");
+  add("--min-duration", "TIME", "nothing that is shorter: 10us", formats::parse_duration, slice.min_ns,
+      "a time with ns, us, ms, s or m");
+  app.add_option("--process", slice.processes, "only this process, by its id or rank; may be given several times")
+      ->type_name("PID|RANK")
+      ->take_all();
+  app.add_option("--thread", slice.threads, "only this thread, by its name or id; may be given several times")
+      ->type_name("NAME|TID")
+      ->take_all();
+}
+
 const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
   if (const formats::Format* format = formats::find_format(name)) return *format;
   throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
@@ -196,7 +224,10 @@ ExportOptions parse_export(const Arguments& arguments) {
                  "for all")
       ->type_name("FILE")
       ->take_all();
+  add_slice(app, options.slice);
   parser.parse(arguments);
+  if (!options.slice.is_all() && options.outputs.empty())
+    throw Error("export: a part of a run needs -o" + see_help("export"));
   if (!format.empty())
     for (const std::string& name : split(format)) options.formats.push_back(&named_format(name, "export: --format"));
   if (!options.outputs.empty() && options.formats.empty())

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/slice_request.h"
 #include "formats/table.h"
 #include "tracer/config.h"
 
@@ -39,6 +40,7 @@ struct ExportOptions {
   std::vector<const formats::Format*> formats;  // none named: what the run was to write
   std::vector<std::filesystem::path> outputs;   // none: into the run directory, as `run` would have; a file for each
                                                 // format, or one directory for all
+  formats::SliceRequest slice;
 };
 ExportOptions parse_export(const Arguments& arguments);
 

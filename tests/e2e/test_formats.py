@@ -193,3 +193,41 @@ def test_pprof_has_time_and_calls_with_their_thread(export, recorded):
         assert labels["process"] == "python3 %d" % recorded.trace().pid
         found[int(labels["thread"].split()[0]), tuple(names[i] for i in reversed(sample["location_id"]))] = tuple(sample["value"])
     assert found == own_times(recorded.trace())
+
+
+# ---- a part of a run --------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_the_same_part_in_every_format(export, recorded, load_trace, check_trace):
+    whole, part = recorded.trace(), load_trace(export("kineto", "--steps", "2..3", name="part.json"))
+    check_trace(part)
+    steps = [e for e in in_ns(whole) if e["name"] in ("ProfilerStep#2", "ProfilerStep#3")]
+    begin, end = min(e["ts"] for e in steps), max(e["ts"] + e["dur"] for e in steps)
+    def operators(trace):
+        return [(e["name"], e["tid"], e["ts"], e["dur"]) for e in in_ns(trace) if e.get("cat") == "cpu_op" and begin < e["ts"] + e["dur"] and e["ts"] < end]
+    assert operators(part) == operators(whole) == [(e["name"], e["tid"], e["ts"], e["dur"]) for e in in_ns(part) if e.get("cat") == "cpu_op"]
+    assert part.names("cpu_op")["aten::addmm"] == 4 and part.flows("fwdbwd")
+    frame, = {(e["ts"], e["ts"] + e["dur"]) for e in in_ns(part) if e["name"].endswith("train.py(1): <module>")}
+    assert frame == (begin, end)
+    perfetto = perfetto_trace.Trace(export("perfetto", "--steps", "2..3"))
+    assert collections.Counter(s.name for s in perfetto.slices) == part.names(*trace_rules.CPU_CATEGORIES)
+    stacks = [line.rsplit(" ", 1) for line in export("stacks", "--steps", "2..3").read_text().splitlines()]
+    main = [int(us) for path, us in stacks if path.split(";")[2] == "train.py(1):_<module>"]
+    assert abs(sum(main) * 1000 - (end - begin)) < 1000
+
+
+WRONG_PARTS = {
+    "no such step": (["--steps", "90..99"], "--steps: none of these; the run has steps 1..5"),
+    "no such thread": (["--thread", "nobody"], "--thread nobody: the run has no thread with this id or name"),
+    "no such process": (["--process", "1"], "--process 1: the run has no process with this id or rank"),
+    "no steps": (["--steps", "5..2"], "export: --steps: '5..2' is not FIRST..LAST, steps count from 0"),
+    "no time": (["--time", "5..6"], "export: --time: '5..6' is not FROM..TO with ns, us, ms, s or m"),
+    "no duration": (["--min-duration", "3"], "export: --min-duration: '3' is not a time with ns, us, ms, s or m"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_PARTS)
+def test_a_part_that_is_none_is_one_line(torchprof, recorded, tmp_path, case):
+    options, message = WRONG_PARTS[case]
+    done = torchprof("export", recorded.directory, "--format", "stacks", "-o", tmp_path / "x", *options)
+    assert (done.returncode, done.stderr) == (125, "torchprof: %s\n" % message) and not (tmp_path / "x").exists()
