@@ -22,7 +22,7 @@ import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FALLBACK_MIRROR = "http://deb.debian.org/debian"
-PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc libc6-dev binutils strace mount"
+PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc libc6-dev binutils strace mount protobuf-compiler"
 NOT_MADE = 75
 # A mirror may be a snapshot, whose Release file has outlived its date.
 APT = "apt-get -qq -y -o Acquire::Check-Valid-Until=false -o Dpkg::Use-Pty=0"
