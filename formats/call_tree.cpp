@@ -1,5 +1,7 @@
 #include "formats/call_tree.h"
 
+#include <algorithm>
+
 #include "formats/process_label.h"
 #include "formats/steps.h"
 #include "formats/thread_stack.h"
@@ -15,39 +17,80 @@ class CallTree::Builder final : public Sink {
     if (s.row >= lanes_.size()) lanes_.resize(s.row + 1);
     Lane& lane = lanes_[s.row];
     if (lane.root == 0) lane.root = tree_.tree_.child(0, NameId{s.row});
-    Node& node = tree_.tree_.nodes[tree_.tree_.child(inner(lane, s), name_of(s.name))];
+    open_around(lane, s);
+    Node& node = tree_.tree_.nodes[close(lane, s)];
     node.own_ns += s.own_ns;
     ++node.calls;
   }
 
   void finish() {
+    for (Lane& lane : lanes_) give_up(lane, 0);
     for (uint32_t row = 0; row < lanes_.size(); ++row)
       if (lanes_[row].root != 0) tree_.threads_.push_back({thread_label(tree_.replay_.rows()[row]), lanes_[row].root});
   }
 
  private:
+  // Where a call and an annotation meet it is not yet known which is around the other: `with record_function(...)`
+  // begins its annotation in __enter__ and ends it in __exit__, and the replay moves it to where these end and begin.
+  // There the inner one's calls are gathered apart until it ends, or until what is around it does.
   struct Open {
     uint64_t key;
     uint32_t node;
+    bool is_apart;
   };
   struct Lane {
     uint32_t root = 0;
-    std::vector<Open> open;  // nodes of what was open when the last slice came
+    std::vector<Open> open;  // of the spans that are open, the outer ones, as far as something has ended inside of them
   };
 
   static uint64_t key_of(const Span& span) { return span.id << 1 | uint64_t{span.is_op()}; }
+  static uint64_t key_of(const Slice& s) {
+    const bool is_op = s.kind == SliceKind::kOperator;
+    return (is_op ? s.external_id : s.python_id) << 1 | uint64_t{is_op};
+  }
 
-  // The node of what is directly around it. A span never moves up on its stack: one that is where it was last time has
-  // the same ones below it.
-  uint32_t inner(Lane& lane, const Slice& s) {
-    uint32_t known = std::min<uint32_t>(s.depth, static_cast<uint32_t>(lane.open.size()));
-    while (known > 0 && lane.open[known - 1].key != key_of(s.around[known - 1])) --known;
-    lane.open.resize(known);
-    for (uint32_t i = known; i < s.depth; ++i) {
-      const uint32_t below = i == 0 ? lane.root : lane.open[i - 1].node;
-      lane.open.push_back({key_of(s.around[i]), tree_.tree_.child(below, name_of(s.around[i].name))});
+  uint32_t node_below(const Lane& lane, size_t i) const { return i == 0 ? lane.root : lane.open[i - 1].node; }
+
+  // What was gathered in the outermost `kept` and above them goes to `into`, or each to the one below it.
+  void give_up(Lane& lane, size_t kept, uint32_t into = 0) {
+    for (; lane.open.size() > kept; lane.open.pop_back()) {
+      const Open& top = lane.open.back();
+      if (!top.is_apart) continue;
+      tree_.tree_.move_children(top.node, into != 0 ? into : node_below(lane, lane.open.size() - 1));
+      tree_.tree_.drop(top.node);
     }
-    return s.depth == 0 ? lane.root : lane.open[s.depth - 1].node;
+  }
+
+  // The slice itself and what it was around of stay, where they are known.
+  void open_around(Lane& lane, const Slice& s) {
+    size_t known = 0;
+    while (known < std::min<size_t>(s.depth, lane.open.size()) && lane.open[known].key == key_of(s.around[known]))
+      ++known;
+    if (known < s.depth || (lane.open.size() > known && lane.open[known].key != key_of(s))) give_up(lane, known);
+    for (size_t i = known; i < s.depth; ++i) {
+      const Span& span = s.around[i];
+      const bool is_apart = i > 0 && span.is_op() != s.around[i - 1].is_op();
+      const uint32_t node = is_apart ? tree_.tree_.apart() : tree_.tree_.child(node_below(lane, i), name_of(span.name));
+      lane.open.push_back({key_of(span), node, is_apart});
+    }
+  }
+
+  // The node of the slice.
+  uint32_t close(Lane& lane, const Slice& s) {
+    const size_t i = s.depth;
+    if (lane.open.size() <= i) return tree_.tree_.child(node_below(lane, i), name_of(s.name));
+    // An annotation that goes on begins where the call ends; calls that go on begin where the annotation ends.
+    const Open it = lane.open[i];
+    if (s.kind != SliceKind::kOperator)
+      give_up(lane, i + 1, it.node);
+    else if (lane.open.size() > i + 1 && !lane.open[i + 1].is_apart)
+      give_up(lane, i + 1);
+    lane.open.erase(lane.open.begin() + static_cast<ptrdiff_t>(i));
+    if (!it.is_apart) return it.node;
+    const uint32_t node = tree_.tree_.child(node_below(lane, i), name_of(s.name));
+    tree_.tree_.move_children(it.node, node);
+    tree_.tree_.drop(it.node);
+    return node;
   }
 
   NameId name_of(NameId name) {
@@ -73,31 +116,86 @@ CallTree::CallTree(const Process& process) : replay_(process) {
   for (Thread& thread : threads_) thread.root = numbers[thread.root];
 }
 
-uint32_t CallTree::Nodes::child(uint32_t parent, NameId name) {
-  const auto [it, is_new] =
-      by_path.try_emplace(uint64_t{parent} << 32 | name.value, static_cast<uint32_t>(nodes.size()));
-  if (!is_new) return it->second;
-  const uint32_t node = it->second;
-  nodes.push_back({.parent = parent, .name = parent == 0 ? NameId{} : name});
-  links.emplace_back(0, 0);
-  last_child.push_back(0);
+uint32_t CallTree::Nodes::add(Node node) {
+  if (unused.empty()) {
+    nodes.push_back(node);
+    links.emplace_back(0, 0);
+    last_child.push_back(0);
+    return static_cast<uint32_t>(nodes.size() - 1);
+  }
+  const uint32_t number = unused.back();
+  unused.pop_back();
+  nodes[number] = node;
+  links[number] = {0, 0};
+  last_child[number] = 0;
+  return number;
+}
+
+uint32_t CallTree::Nodes::apart() { return add({}); }
+
+void CallTree::Nodes::link(uint32_t parent, uint32_t node) {
+  nodes[node].parent = parent;
+  links[node].second = 0;
   (last_child[parent] == 0 ? links[parent].first : links[last_child[parent]].second) = node;
   last_child[parent] = node;
+}
+
+uint32_t CallTree::Nodes::child(uint32_t parent, NameId name) {
+  const auto [it, is_new] = by_path.try_emplace(uint64_t{parent} << 32 | name.value, 0);
+  if (!is_new) return it->second;
+  it->second = add({.name = parent == 0 ? NameId{} : name});
+  const uint32_t node = it->second;
+  link(parent, node);
   return node;
 }
 
-// An annotation that a function opens and leaves open begins, in a trace, where the function ends: what ended in it
-// before ran in the function. Its path inside of the function has no call then. Gives the new number of each node.
+void CallTree::Nodes::move_children(uint32_t from, uint32_t to) {
+  std::vector<std::pair<uint32_t, uint32_t>> left{{from, to}};
+  while (!left.empty()) {
+    const auto [source, target] = left.back();
+    left.pop_back();
+    uint32_t next = 0;
+    for (uint32_t node = links[source].first; node != 0; node = next) {
+      next = links[node].second;
+      by_path.erase(uint64_t{source} << 32 | nodes[node].name.value);
+      const auto [it, is_new] = by_path.try_emplace(uint64_t{target} << 32 | nodes[node].name.value, node);
+      if (is_new) {
+        link(target, node);
+        continue;
+      }
+      nodes[it->second].own_ns += nodes[node].own_ns;
+      nodes[it->second].calls += nodes[node].calls;
+      left.emplace_back(node, it->second);
+    }
+    links[source].first = 0;
+    last_child[source] = 0;
+    if (source != from) drop(source);
+  }
+}
+
+// Paths through what has no call of its own (what crosses others moves to a row of its own): what is inside was
+// directly inside of what is around. Gives the new numbers of the threads' nodes, 0 for all others.
 std::vector<uint32_t> CallTree::leave_out_moved() {
   Nodes kept;
   std::vector<uint32_t> numbers(tree_.nodes.size());
-  for (uint32_t i = 1; i < tree_.nodes.size(); ++i) {  // parents come first
+  std::vector<std::pair<uint32_t, uint32_t>> left;  // node, its caller among those kept
+  for (uint32_t thread = tree_.links[0].first; thread != 0; thread = tree_.links[thread].second) {
+    numbers[thread] = kept.child(0, NameId{thread});
+    for (uint32_t i = tree_.links[thread].first; i != 0; i = tree_.links[i].second)
+      left.emplace_back(i, numbers[thread]);
+  }
+  std::ranges::reverse(left);  // the first one is the next
+  std::vector<uint32_t> inside;
+  while (!left.empty()) {
+    const auto [i, caller] = left.back();
+    left.pop_back();
     const Node& node = tree_.nodes[i];
-    const bool is_thread = node.parent == 0;
-    const uint32_t parent = numbers[node.parent];
-    numbers[i] = is_thread ? kept.child(0, NameId{i}) : node.calls == 0 ? parent : kept.child(parent, node.name);
-    kept.nodes[numbers[i]].own_ns += node.own_ns;
-    kept.nodes[numbers[i]].calls += node.calls;
+    const uint32_t to = node.calls == 0 ? caller : kept.child(caller, node.name);
+    kept.nodes[to].own_ns += node.own_ns;
+    kept.nodes[to].calls += node.calls;
+    inside.clear();
+    for (uint32_t k = tree_.links[i].first; k != 0; k = tree_.links[k].second) inside.push_back(k);
+    for (auto k = inside.rbegin(); k != inside.rend(); ++k) left.emplace_back(*k, to);
   }
   tree_ = std::move(kept);
   return numbers;

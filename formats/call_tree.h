@@ -52,8 +52,19 @@ class CallTree {
     std::vector<std::pair<uint32_t, uint32_t>> links{1};  // of each: first child, next sibling
     std::vector<uint32_t> last_child{0};
     std::unordered_map<uint64_t, uint32_t> by_path;  // parent and name
+    std::vector<uint32_t> unused;
 
     uint32_t child(uint32_t parent, NameId name);
+    // A node that its parent does not know yet.
+    uint32_t apart();
+    // All that is under `from` goes under `to`, path by path.
+    void move_children(uint32_t from, uint32_t to);
+    // A node without children, apart.
+    void drop(uint32_t node) { unused.push_back(node); }
+
+   private:
+    uint32_t add(Node node);
+    void link(uint32_t parent, uint32_t node);
   };
   std::vector<uint32_t> leave_out_moved();
 
