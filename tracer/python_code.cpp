@@ -108,6 +108,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
        name == "shrink_group"))  // 1.13 to 2.14
     return FunctionKind::kProcessGroup;
   if ((ends_with(file, "/multiprocessing/process.py") && (name == "_after_fork" || name == "_bootstrap")) ||
+      (ends_with(file, "/multiprocessing/context.py") && name == "_after_fork") ||  // of SpawnProcess
       (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
       (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher"))
     return FunctionKind::kWorker;

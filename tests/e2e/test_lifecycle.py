@@ -235,8 +235,16 @@ def test_ctrl_c_is_delivered_once(terminal, launcher, program, tmp_path):
     assert (tmp_path / "run" / "summary.txt").exists()
 
 
+# In short sleeps: Python overlooks a signal that comes just before it sleeps until it has slept.
+WAITS = """
+    import time
+    print("ready", flush=True)
+    while True: time.sleep(0.05)
+    """
+
+
 def test_ctrl_c_at_a_program_that_does_not_expect_it_ends_both_and_the_trace_is_there(terminal, launcher, program, tmp_path):
-    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program("import time\nprint('ready', flush=True)\ntime.sleep(60)"))
+    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program(textwrap.dedent(WAITS)))
     screen.read_until("ready")
     screen.type("\x03")
     screen.read_until("KeyboardInterrupt")

@@ -453,7 +453,8 @@ def test_a_virtual_environment_is_traced(python, run_torchprof, run_bare, check_
 
 SEEN_FROM_INSIDE = """
     import gc, os, signal, sys, threading, warnings
-    environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH") and not k.startswith("TORCHPROF_")}
+    ours = ("LD_PRELOAD", "PYTHONPATH", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+    environment = {k: v for k, v in os.environ.items() if k not in ours and not k.startswith("TORCHPROF_")}
     print("path", sys.path)
     print("argv", sys.argv, sys.orig_argv[1:], __name__, sys.flags)
     print("modules", sorted(sys.modules))

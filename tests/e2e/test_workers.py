@@ -27,6 +27,16 @@ if __name__ == "__main__":
     with context.Pool(1) as pool: pool.map(works_in_a_pool, range(3))
     with ProcessPoolExecutor(1, mp_context=context) as executor: list(executor.map(works_for_an_executor, range(3)))
 """
+DIES = """
+import multiprocessing, os, sys
+
+def dies(): os.kill(os.getpid(), 9)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context(sys.argv[1]).Process(target=dies, name="unmistakable")
+    child.start()
+    child.join()
+"""
 HELPERS = {"fork": [], "spawn": ["resource tracker"], "forkserver": ["fork server", "resource tracker"]}
 PREFIX = {"fork": "Fork", "spawn": "Spawn", "forkserver": "ForkServer"}
 
@@ -70,3 +80,9 @@ def test_workers_of_pools_are_traced_and_have_their_names(how, run_torchprof, pr
         names = load_trace(run.directory / roles[role]["trace"]).names("python_function")
         assert sum(n for name, n in names.items() if name.endswith("): " + function)) == 3, role
     assert re.search(r"^ +\d+ +%s-\d+ " % pool, (run.directory / "summary.txt").read_text(), re.M)
+
+
+@pytest.mark.parametrize("how", HELPERS)
+def test_a_worker_that_is_killed_keeps_its_name(how, run_torchprof, program):
+    run = run_torchprof([sys.executable, program(DIES), how])
+    assert "multiprocessing worker unmistakable" in processes(run)
