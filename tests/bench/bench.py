@@ -147,6 +147,16 @@ def python_calls(bench, pythons):
             }, {"an empty PyEval_SetProfile": 0.6 if python.version >= (3, 12) else 1.25, "one that reads the clock": None})
 
 
+def flight_recorder(bench, pythons):
+    """What it costs to write over the oldest events, beside going on with new ones: a run writes several times what it may keep."""
+    for python in pythons:
+        loop = [python.path, HERE / "call_loop.py", 100]
+        bench.compare("fib, Python %s, recycling" % python, {
+            "bare": loop,
+            "torchprof": bench.profiled(loop, "--format", "none", "--keep", "last", "--max-size", "8M"),
+            "--keep first": bench.profiled(loop, "--format", "none")}, {"--keep first": 1.05})
+
+
 def from_end_to_trace(bench, python):
     """A million events (two records each) of the cheapest kind, and the same number of operators as torch.profiler can hold."""
     seconds, bare_seconds, sizes = [], [], None
@@ -208,7 +218,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--build", type=pathlib.Path, default=BUILD)
-    parser.add_argument("--only", choices=["operators", "calls", "window", "trace", "start"])
+    parser.add_argument("--only", choices=["operators", "calls", "recycling", "window", "trace", "start"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -217,6 +227,7 @@ def main():
         launcher, = pathlib.Path(INSTALLED or scratch / "tree").rglob("bin/torchprof")
         bench = Bench(launcher, scratch, args.rounds, clean_environment())
         parts = {"operators": lambda: operators(bench, sys.executable), "calls": lambda: python_calls(bench, find_pythons()),
+                 "recycling": lambda: flight_recorder(bench, find_pythons()),
                  "window": lambda: outside_of_a_window(bench, sys.executable, find_pythons()),
                  "trace": lambda: from_end_to_trace(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
         for name, part in parts.items():

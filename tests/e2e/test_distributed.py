@@ -19,9 +19,11 @@ assert t[0, 0] == 3
 parts = [torch.empty(4, 3) for _ in range(2)]
 dist.all_gather(parts, t, group=pair)
 dist.broadcast(t, 1)
-dist.send(t[0], 0) if rank else dist.recv(t[1], 1)
+# Tensors that outlive their operation: one that gloo's thread lets go of wants Python's lock there, and torch aborts if Python ends just then.
+first, second, ones = t[0], t[1], torch.ones(5, dtype=torch.int64)
+dist.send(first, 0) if rank else dist.recv(second, 1)
 dist.barrier()
-dist.all_reduce(torch.ones(5, dtype=torch.int64), group=alone)
+dist.all_reduce(ones, group=alone)
 truth = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])._get_distributed_info()
 json.dump(truth, open(directory + "/truth%d" % rank, "w"))
 dist.destroy_process_group()
