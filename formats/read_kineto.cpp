@@ -554,7 +554,7 @@ TraceFile read_kineto(const std::filesystem::path& file) {
     i = end;
   }
   std::vector<MemoryCollector> devices = collect_memory(handler);
-  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(handler, order, last - first);
+  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(handler, order, events.empty() ? 0 : last - first);
   for (const auto& [of, flops] : handler.flops) collectors[of.first].add_flops(of.second, flops);
   for (const MadeStep& s : handler.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   for (const uint32_t pid : order) {
