@@ -4,22 +4,9 @@
 
 #include <algorithm>
 
+#include "tracer/lock.h"
+
 namespace torchprof::cupti {
-namespace {
-
-class Lock {
- public:
-  explicit Lock(pthread_mutex_t& mutex) noexcept : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~Lock() { pthread_mutex_unlock(&mutex_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  pthread_mutex_t& mutex_;
-};
-
-}  // namespace
-
 std::byte* ActivityBuffers::request(bool forced) noexcept {
   const Lock lock(lock_);
   if (free_count_ > 0) return free_[--free_count_];

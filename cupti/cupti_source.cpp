@@ -16,6 +16,7 @@
 #include "cupti/activity_writer.h"
 #include "cupti/cupti_abi.h"
 #include "tracer/diag.h"
+#include "tracer/lock.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 
@@ -48,17 +49,6 @@ struct Source {
 // Without a destructor: CUPTI's threads outlive ours.
 alignas(Source) std::byte g_storage[sizeof(Source)];
 Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
-
-class Lock {
- public:
-  explicit Lock(pthread_mutex_t& mutex) noexcept : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-  ~Lock() { pthread_mutex_unlock(&mutex_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  pthread_mutex_t& mutex_;
-};
 
 State state() noexcept { return source().state.load(std::memory_order_acquire); }  // pairs with the stores of become()
 void become(State next) noexcept { source().state.store(next, std::memory_order_release); }

@@ -43,12 +43,6 @@ class CallTree::Builder final : public Sink {
     std::vector<Open> open;  // of the spans that are open, the outer ones, as far as something has ended inside of them
   };
 
-  static uint64_t key_of(const Span& span) { return span.id << 1 | uint64_t{span.is_op()}; }
-  static uint64_t key_of(const Slice& s) {
-    const bool is_op = s.kind == SliceKind::kOperator;
-    return (is_op ? s.external_id : s.python_id) << 1 | uint64_t{is_op};
-  }
-
   uint32_t node_below(const Lane& lane, size_t i) const { return i == 0 ? lane.root : lane.open[i - 1].node; }
 
   // What was gathered in the outermost `kept` and above them goes to `into`, or each to the one below it.
@@ -64,14 +58,14 @@ class CallTree::Builder final : public Sink {
   // The slice itself and what it was around of stay, where they are known.
   void open_around(Lane& lane, const Slice& s) {
     size_t known = 0;
-    while (known < std::min<size_t>(s.depth, lane.open.size()) && lane.open[known].key == key_of(s.around[known]))
+    while (known < std::min<size_t>(s.depth, lane.open.size()) && lane.open[known].key == span_key(s.around[known]))
       ++known;
-    if (known < s.depth || (lane.open.size() > known && lane.open[known].key != key_of(s))) give_up(lane, known);
+    if (known < s.depth || (lane.open.size() > known && lane.open[known].key != span_key(s))) give_up(lane, known);
     for (size_t i = known; i < s.depth; ++i) {
       const Span& span = s.around[i];
       const bool is_apart = i > 0 && span.is_op() != s.around[i - 1].is_op();
       const uint32_t node = is_apart ? tree_.tree_.apart() : tree_.tree_.child(node_below(lane, i), name_of(span.name));
-      lane.open.push_back({key_of(span), node, is_apart});
+      lane.open.push_back({span_key(span), node, is_apart});
     }
   }
 

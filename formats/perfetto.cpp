@@ -58,8 +58,7 @@ class ProcessWriter final : public Sink {
 
   void slice(const Slice& s) override {
     Lane& lane = lane_of(s.row);
-    const uint64_t key =
-        key_of(s.kind == SliceKind::kOperator, s.kind == SliceKind::kOperator ? s.external_id : s.python_id);
+    const uint64_t key = span_key(s);
     uint32_t tied = s.depth;  // slices around it that begin with it
     while (tied > 0 && s.around[tied - 1].begin == s.begin.value) --tied;
     end_moved(lane, s, key);
@@ -109,8 +108,6 @@ class ProcessWriter final : public Sink {
   struct Device {
     Counter allocated, reserved;
   };
-
-  static uint64_t key_of(bool is_operator, uint64_t id) { return id << 1 | uint64_t{is_operator}; }
 
   // ---- packets ---------------------------------------------------------------------------------------------
 
@@ -276,7 +273,7 @@ class ProcessWriter final : public Sink {
   }
 
   void begin_early(Lane& lane, const Span& span) {
-    const uint64_t key = key_of(span.is_op(), span.id);
+    const uint64_t key = span_key(span);
     for (const uint64_t begun : lane.begun)
       if (begun == key) return;
     lane.begun.push_back(key);
@@ -287,7 +284,7 @@ class ProcessWriter final : public Sink {
   void end_moved(Lane& lane, const Slice& s, uint64_t key) {
     while (!lane.begun.empty() && lane.begun.back() != key) {
       for (uint32_t i = s.depth; i-- > 0;)
-        if (key_of(s.around[i].is_op(), s.around[i].id) == lane.begun.back()) return;
+        if (span_key(s.around[i]) == lane.begun.back()) return;
       lane.begun.pop_back();
       event(s.end, lane.track, end_);
     }

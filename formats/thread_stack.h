@@ -54,6 +54,14 @@ struct Span {
   bool is_op() const { return kind == SliceKind::kOperator; }
 };
 
+// The same of a span and of the slice that it becomes; of one process, unique among those that have an id.
+inline uint64_t span_key(bool is_op, uint64_t id) { return id << 1 | uint64_t{is_op}; }
+inline uint64_t span_key(const Span& span) { return span_key(span.is_op(), span.id); }
+inline uint64_t span_key(const Slice& slice) {
+  const bool is_op = slice.kind == SliceKind::kOperator;
+  return span_key(is_op, is_op ? slice.external_id : slice.python_id);
+}
+
 class ThreadStack {
  public:
   int64_t min_ns = 0;  // what is shorter counts as its caller's own time

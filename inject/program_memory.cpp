@@ -4,20 +4,13 @@
 #include <sys/mman.h>
 
 #include "tracer/diag.h"
+#include "tracer/lock.h"
 #include "tracer/window.h"
 
 namespace torchprof::inject {
 namespace {
 
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-class Lock {
- public:
-  Lock() noexcept { pthread_mutex_lock(&g_lock); }
-  ~Lock() { pthread_mutex_unlock(&g_lock); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
 
 // A child must not find the lock taken by a thread that it does not have.
 void survive_fork() noexcept {
@@ -104,7 +97,7 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
   const bool may_be_mapped = reserved != 0 || (bytes < 0 && allocated == 0);
   if (!wanted && !may_be_mapped) return false;
   survive_fork();
-  const Lock lock;
+  const Lock lock(g_lock);
   if (reserved != 0) {
     g_mapped.put(address, bytes);
     return true;
@@ -130,7 +123,7 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
 
 void note_reported(const void* address, int64_t bytes) noexcept {
   survive_fork();
-  const Lock lock;
+  const Lock lock(g_lock);
   if (g_reported_in != window::number()) g_reported.clear();
   g_reported_in = window::number();
   if (bytes > 0) {
@@ -141,13 +134,13 @@ void note_reported(const void* address, int64_t bytes) noexcept {
 }
 
 bool was_reported(const void* address) noexcept {
-  const Lock lock;
+  const Lock lock(g_lock);
   return g_reported_in == window::number() && g_reported.find(address) != nullptr;
 }
 
 uint64_t program_total() noexcept {
   survive_fork();
-  const Lock lock;
+  const Lock lock(g_lock);
   return g_total;
 }
 

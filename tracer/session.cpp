@@ -14,6 +14,7 @@
 #include <new>
 
 #include "tracer/diag.h"
+#include "tracer/lock.h"
 #include "tracer/spool_writer.h"
 
 namespace torchprof {
@@ -66,14 +67,6 @@ struct Recorder {
 // record.
 alignas(Recorder) std::byte g_storage[sizeof(Recorder)];
 Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_storage); }
-
-class Lock {
- public:
-  Lock() noexcept { pthread_mutex_lock(&recorder().lock); }
-  ~Lock() { pthread_mutex_unlock(&recorder().lock); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
 
 // False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not
 // write to it.
@@ -164,7 +157,7 @@ void write_note(const Note& note) noexcept {
 void keep_note(const char* key, bool is_source, SourceState state, const char* text) noexcept {
   Recorder& r = recorder();
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   Note* note = nullptr;
   for (size_t i = 0; i < r.note_count; ++i)
     if (r.notes[i].is_source == is_source && strcmp(r.notes[i].key, key) == 0) note = &r.notes[i];
@@ -338,7 +331,7 @@ ThreadBuffer* attach() noexcept {
   auto* buffer = new (memory) ThreadBuffer;
   buffer->tid = static_cast<uint32_t>(syscall(SYS_gettid));
   {
-    const Lock lock;
+    const Lock lock(recorder().lock);
     if (!open_spool_locked()) {
       munmap(memory, sizeof(ThreadBuffer));
       return nullptr;
@@ -353,7 +346,7 @@ ThreadBuffer* attach() noexcept {
 
 const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   return intern_locked(text, hash);
 }
 
@@ -391,13 +384,13 @@ void resume() noexcept {
 
 bool open_spool() noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   return open_spool_locked();
 }
 
 bool define_window(const WindowEdges& window) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   if (!open_spool_locked()) return false;
   WindowDef definition{};
   definition.number = window.number;
@@ -430,7 +423,7 @@ StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name, const 
 FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
                            FunctionKind kind) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   FunctionDef definition{};
   definition.id = {recorder().next_function + 1};
   definition.name = name;
@@ -445,7 +438,7 @@ FunctionId define_function(StringId name, StringId qualname, StringId file, uint
 
 ObjectId define_object(ObjectDef object) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   const bool is_new = !object.id;
   if (is_new) object.id = {recorder().next_object + 1};
   if (!define(object)) return {};
@@ -455,44 +448,44 @@ ObjectId define_object(ObjectDef object) noexcept {
 
 bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   return define_with(detail, bytes, detail.length);
 }
 
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   if (!define(CallSiteDef{{}, CallSiteId{recorder().next_call_site + 1}, name, function, line})) return {};
   return CallSiteId{++recorder().next_call_site};
 }
 
 void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   define(ThreadDef{{}, track, tid, {}, name});
 }
 
 bool define_gpu(const GpuDeviceDef& device) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   return define(device);
 }
 
 bool define_gpu(const GpuContextDef& context) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   return define(context);
 }
 
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   define(TorchThreadDef{{}, track, 0, torch_thread});
 }
 
 void define_fact(std::string_view key, std::string_view value) noexcept {
   const KeepErrno keep;
-  const Lock lock;
+  const Lock lock(recorder().lock);
   if (!recorder().spool.is_open()) return;
   const StringId key_id = intern_locked(key), value_id = intern_locked(value.substr(0, kMaxString));
   define(MetaDef{{}, key_id, value_id});
@@ -524,7 +517,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   char current[16];
   session::read_thread_name(current);
   if (strcmp(current, name) != 0) {
-    const session::Lock lock;
+    const Lock lock(session::recorder().lock);
     session::define_thread_locked(*this);
   }
   return true;

@@ -15,6 +15,7 @@
 #include <new>
 
 #include "tracer/diag.h"
+#include "tracer/lock.h"
 #include "tracer/record.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -113,17 +114,6 @@ uint64_t file_limit() noexcept {
   return getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
 }
 
-class Locked {
- public:
-  explicit Locked(pthread_mutex_t& lock) noexcept : lock_(lock) { pthread_mutex_lock(&lock_); }
-  ~Locked() { pthread_mutex_unlock(&lock_); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  pthread_mutex_t& lock_;
-};
-
 }  // namespace
 
 bool Completed::prepare(uint64_t capacity) noexcept {
@@ -136,12 +126,12 @@ bool Completed::prepare(uint64_t capacity) noexcept {
 }
 
 void Completed::push(uint64_t offset) noexcept {
-  const Locked lock(lock_);
+  const Lock lock(lock_);
   if (count_ < capacity_) offsets_[(first_ + count_++) % capacity_] = offset;
 }
 
 bool Completed::pop(uint64_t& offset) noexcept {
-  const Locked lock(lock_);
+  const Lock lock(lock_);
   if (count_ == 0) return false;
   offset = offsets_[first_];
   first_ = (first_ + 1) % capacity_;

@@ -32,3 +32,20 @@ def everything():
     sim.simDeviceSynchronize()
     sim.simSetDevice(0)
     sim.simDeviceSynchronize()
+
+
+def doubled():
+    """A function of autograd that launches a kernel in its forward and one in its backward."""
+    import torch
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            sim.simLaunch(b"_Z14double_forwardv", 7, 5000)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            sim.simLaunch(b"_Z15double_backwardv", 7, 5000)
+            return grad * 2
+    return Doubled

@@ -171,18 +171,9 @@ def test_the_library_that_cuda_loads_outside_of_a_run_does_nothing(run_bare, tor
 TORCH = """
 import torch
 from torch.autograd.profiler import record_function
-from simulated_gpu import sim
+from simulated_gpu import doubled, sim
+Doubled = doubled()
 sim.simInit(1)
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        sim.simLaunch(b"_Z14double_forwardv", 7, 5000)
-        return x * 2
-    @staticmethod
-    def backward(ctx, grad):
-        sim.simLaunch(b"_Z15double_backwardv", 7, 5000)
-        return grad * 2
 
 x = torch.ones(4, requires_grad=True)
 for i in range(5):

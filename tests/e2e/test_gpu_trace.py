@@ -7,18 +7,9 @@ from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 MODULES = """
 import torch
-from simulated_gpu import sim
+from simulated_gpu import doubled, sim
+Doubled = doubled()
 sim.simInit(1)
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        sim.simLaunch(b"_Z14double_forwardv", 7, 5000)
-        return x * 2
-    @staticmethod
-    def backward(ctx, grad):
-        sim.simLaunch(b"_Z15double_backwardv", 7, 5000)
-        return grad * 2
 
 class Double(torch.nn.Module):
     def forward(self, x):
