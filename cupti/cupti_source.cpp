@@ -42,7 +42,7 @@ struct Source {
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled
   bool enabled = false;                                   // kInWindow
   uint32_t not_there = 0;                                 // kinds that this CUPTI refused
-  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the tally, and of who walks buffers
+  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the tally, and of who flushes and walks buffers
   Tally tally;
   sem_t work;  // a buffer has come, or the window has changed
 };
@@ -53,8 +53,7 @@ Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
 State state() noexcept { return source().state.load(std::memory_order_acquire); }  // pairs with the stores of become()
 void become(State next) noexcept { source().state.store(next, std::memory_order_release); }
 
-// ---- what CUPTI calls, under locks of its own
-// -------------------------------------------------------------------------------
+// ---- what CUPTI calls, under locks of its own ------------------------------------------------------------
 
 void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
   std::byte* data = source().buffers.request(source().api.version < kMayRefuse);
@@ -72,8 +71,7 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_
     sem_post(&source().work);
 }
 
-// ---- what is enabled
-// --------------------------------------------------------------------------------------------------------
+// ---- what is enabled -------------------------------------------------------------------------------------
 
 // The result of the one kind without which there is nothing to show.
 int enable_all() noexcept {
@@ -106,8 +104,7 @@ void follow_window(bool opens) noexcept {
   sem_post(&s.work);
 }
 
-// ---- our thread
-// -------------------------------------------------------------------------------------------------------------
+// ---- our thread ------------------------------------------------------------------------------------------
 
 void write_completed() noexcept {
   Source& s = source();
@@ -118,10 +115,13 @@ void write_completed() noexcept {
   }
 }
 
-void look_after() noexcept {
+// `forced`: also of what has not ended. With the lock, so that nobody sees the end while another has taken buffers out
+// of CUPTI and not yet queued them.
+void look_after(bool forced) noexcept {
   Source& s = source();
-  s.api.flush_all(0);
   const Lock lock(s.writing);
+  s.api.flush_all(0);
+  if (forced) s.api.flush_all(1);
   write_completed();
   write_dropped(s.api, nullptr, 0, s.tally);
   write_clock(s.api);
@@ -148,7 +148,7 @@ void* run(void*) noexcept {
     const bool is_time = now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec) ||
                          next.tv_sec > now.tv_sec + 2 * kPeriodSeconds;  // the wall clock was set back
     if (!is_time && is_open == was_open) continue;
-    if (state() == State::kOn) look_after();
+    if (state() == State::kOn) look_after(false);
     if (!is_open && periods_left > 0) --periods_left;
     was_open = is_open;
     next = {now.tv_sec + kPeriodSeconds, now.tv_nsec};
@@ -170,8 +170,7 @@ bool start_thread() noexcept {
   return started;
 }
 
-// ---- beginning and end
-// ------------------------------------------------------------------------------------------------------
+// ---- beginning and end -----------------------------------------------------------------------------------
 
 void note_tally() noexcept {
   const Source& s = source();
@@ -191,16 +190,15 @@ void finish() {
   Source& s = source();
   const State last = state();
   if (last != State::kOn && last != State::kAside) return;
-  if (last == State::kOn) {
-    s.api.flush_all(0);
-    s.api.flush_all(1);  // and what has not ended: it comes with an end of 0
-  }
-  // Whoever writes now has been at it since before the flush; CUPTI may keep him.
-  constexpr time_t kPatienceSeconds = 5;
+  constexpr time_t kPatienceSeconds = 5;  // CUPTI may keep whoever flushes now
   timespec until{};
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += kPatienceSeconds;
   if (pthread_mutex_timedlock(&s.writing, &until) != 0) return;
+  if (last == State::kOn) {
+    s.api.flush_all(0);
+    s.api.flush_all(1);  // and what has not ended: it comes with an end of 0
+  }
   write_completed();
   if (last == State::kOn) {
     write_dropped(s.api, nullptr, 0, s.tally);
@@ -333,8 +331,7 @@ void step_aside(const char* whom) noexcept {
   const KeepErrno keep;
   const Lock lock(s.switching);
   disable_all();
-  s.api.flush_all(1);  // or the other would be given our buffers
-  look_after();
+  look_after(true);  // or the other would be given our buffers
   become(State::kAside);
   char text[session::kNoteSize];
   snprintf(text, sizeof(text), "CUPTI's activity records, but not while %s has them", whom);

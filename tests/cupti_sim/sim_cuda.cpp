@@ -57,6 +57,7 @@ struct Pending {
 };
 
 struct Device {
+  std::mutex completing;  // by whoever delivers: when he is done, what had ended is with CUPTI; taken before `lock`
   std::mutex lock;
   bool has_context = false;
   std::map<uint32_t, uint64_t> free_at;  // by stream
@@ -84,6 +85,7 @@ bool is_ready() { return cuda().devices > 0 && !cuda().is_dead; }
 void complete(int number, bool gives_up) {
   static thread_local std::minstd_rand random(42);
   Device& d = cuda().device[number];
+  const std::lock_guard completing(d.completing);
   std::vector<Pending> ended;
   {
     const std::lock_guard lock(d.lock);

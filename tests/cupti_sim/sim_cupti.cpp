@@ -57,8 +57,9 @@ struct Cupti {
   std::atomic<int> threads{16};  // lanes of threads; those below are the devices'
   std::mutex lock;               // of what follows
   std::condition_variable wake;
+  std::condition_variable handed_over;
   std::deque<Buffer> full;
-  bool has_worker = false;
+  bool has_worker = false, is_handing_over = false;
   std::atomic<uint64_t> made[64]{}, delivered[64]{};
   std::atomic<uint64_t> dropped{0}, dropped_told{0}, count{0}, junk{0}, cut{0};
 };
@@ -89,8 +90,12 @@ void work() {
     c.wake.wait(lock, [&c] { return !c.full.empty(); });
     const Buffer buffer = c.full.front();
     c.full.pop_front();
+    c.is_handing_over = true;
     lock.unlock();
     hand_over(buffer);
+    lock.lock();
+    c.is_handing_over = false;
+    c.handed_over.notify_all();
   }
 }
 
@@ -119,6 +124,7 @@ bool put(Lane& lane, const void* record, uint32_t bytes) {
   return true;
 }
 
+// Returns when all that was full has been handed over, as the real one says that it does.
 void flush() {
   Cupti& c = cupti();
   std::vector<Buffer> buffers;
@@ -133,6 +139,8 @@ void flush() {
   c.full.clear();
   lock.unlock();
   for (const Buffer& buffer : buffers) hand_over(buffer);
+  lock.lock();
+  c.handed_over.wait(lock, [&c] { return !c.is_handing_over; });
 }
 
 // Run after the exit handlers of whoever came later.

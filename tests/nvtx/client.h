@@ -6,6 +6,7 @@
 #include <nvtx3/nvToolsExt.h>
 #else
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -66,16 +67,19 @@ static const struct {
 } nvtx_callbacks = {16, nvtx_module_table};
 static const void* nvtx_get_export_table(uint32_t table) { return table == 1 ? &nvtx_callbacks : NULL; }
 
-static void nvtx_init(void) {
-  static int done;
-  if (done) return;
-  done = 1;
+static void nvtx_connect(void) {
   const char* path = getenv("NVTX_INJECTION64_PATH");
   void* library = path ? dlopen(path, RTLD_LAZY) : NULL;
   int (*initialize)(const void* (*)(uint32_t)) =
       library ? (int (*)(const void* (*)(uint32_t)))dlsym(library, "InitializeInjectionNvtx2") : NULL;
   if (initialize && initialize(nvtx_get_export_table)) return;
   for (int i = 0; i < 16; ++i) nvtx_core[i] = nvtx_core2[i] = NULL;
+}
+
+/* Whoever calls while another connects waits for him, as with the real one. */
+static void nvtx_init(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, nvtx_connect);
 }
 
 #define NVTX_CALL(result, name, table, number, none, types, names)       \
