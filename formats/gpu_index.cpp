@@ -135,7 +135,10 @@ void GpuIndex::find_gaps(const clock::Converter& clock, Ticks end) {
 void GpuIndex::finish(const clock::Converter& clock, Ticks end) {
   time_.finish(clock);
   for (auto& [thread, calls] : calls_) std::ranges::stable_sort(calls, {}, &Call::start);
-  std::ranges::stable_sort(activities_, {}, &Activity::correlation);
+  std::ranges::stable_sort(activities_, [this](const Activity& a, const Activity& b) {
+    if (a.correlation != b.correlation) return a.correlation < b.correlation;
+    return a.correlation != 0 && span_of(*this, a).start < span_of(*this, b).start;
+  });
   std::ranges::sort(events_, {}, [](const Event& e) { return std::tuple(e.context, e.event, e.correlation); });
   find_faults();
   find_gaps(clock, end);

@@ -78,7 +78,7 @@ class GpuIndex {
 
   // Each thread's calls by their start. Threads by GpuApi::thread.
   const std::map<uint32_t, std::vector<Call>>& calls() const { return calls_; }
-  // By correlation; of one correlation in the order of delivery.
+  // By correlation; of one correlation, which a graph's nodes share, as they begin.
   const std::vector<Activity>& activities() const { return activities_; }
   struct Range {  // of activities(), by their numbers
     size_t begin, end;

@@ -151,7 +151,7 @@ void KinetoGpu::activity(const GpuActivity& a, std::string_view module, std::str
     if (a.begin < a.call->begin) at = put_us(put(at, R"j(,"before launch (us)":)j"), a.call->begin - a.begin);
     at = put(at, module);
     if (a.call->is_backward) at = put(at, R"(,"Backward":true)");
-    extend_annotations(a);
+    annotations_.extend(a);
   }
   at = put(at, "}},\n");
   if (a.call != nullptr && a.kind != Kind::GpuEvent) at = put_flow(at, "f", a.correlation, pid, tid, a.begin);
@@ -262,27 +262,11 @@ char* KinetoGpu::put_channel(char* at, uint32_t channel, uint8_t type) const {
 
 // ---- annotations -----------------------------------------------------------------------------------------
 
-void KinetoGpu::extend_annotations(const GpuActivity& a) {
-  const ThreadStack& stack = *a.call->stack;
-  for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
-    if (!is_annotation(stack[i].scope)) continue;
-    auto& spans = annotations_[stack[i].id];
-    const auto it =
-        std::ranges::find_if(spans, [&a](const StreamSpan& s) { return s.device == a.device && s.stream == a.stream; });
-    if (it == spans.end()) {
-      spans.push_back({a.device, a.stream, a.begin.value, a.end.value});
-    } else {
-      it->begin = std::min(it->begin, a.begin.value);
-      it->end = std::max(it->end, a.end.value);
-    }
-  }
-}
-
 void KinetoGpu::annotation_ended(uint64_t external_id, std::string_view name) {
-  const auto it = annotations_.find(external_id);
-  if (it == annotations_.end()) return;
+  const std::vector<GpuAnnotations::Span> spans = annotations_.take(external_id);
+  if (spans.empty()) return;
   const std::string json = json_string_within(name, kMaxNameBytes);
-  for (const StreamSpan& s : it->second) {
+  for (const GpuAnnotations::Span& s : spans) {
     char* at = out_.reserve(json.size() + kMaxBytes);
     at = put(put(at, R"({"ph":"X","cat":"gpu_user_annotation","name":)"), json);
     at = put_number(at, R"(,"pid":)", device_pid(s.device));
@@ -294,7 +278,6 @@ void KinetoGpu::annotation_ended(uint64_t external_id, std::string_view name) {
     at = put_number(at, R"(,"args":{"External id":)", place_.external + external_id);
     out_.advance(put(at, "}},\n"));
   }
-  annotations_.erase(it);
 }
 
 // ---- rows ------------------------------------------------------------------------------------------------

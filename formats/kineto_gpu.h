@@ -6,8 +6,7 @@
 //             overhead of CUPTI in a process of its own, which is -1 in Kineto: Perfetto takes that for device 0
 //   calls     cuda_runtime and cuda_driver slices on the rows of threads
 //   flows     ac2g, from a call to each piece of work that it started. Kineto also writes ends that begin nowhere
-//   annotations  gpu_user_annotation: on each stream from the first to the last work launched in a user annotation, of
-//             all annotations that were open on the launching thread then; Kineto takes the innermost only
+//   annotations  gpu_user_annotation: formats/gpu_annotations.h
 //
 // Arguments come in Kineto's order; after them ours: "queue time (us)", from the end of the call to the begin of the
 // work, "before launch (us)" where the work would begin before its call, "Module", "Module path", "Backward". Source:
@@ -26,6 +25,7 @@
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/gpu_annotations.h"
 #include "formats/replay.h"
 
 namespace torchprof::formats {
@@ -52,13 +52,6 @@ class KinetoGpu {
   uint64_t finish();
 
  private:
-  struct StreamSpan {
-    uint32_t device;
-    uint32_t stream;
-    int64_t begin;
-    int64_t end;
-  };
-
   uint64_t device_pid(uint32_t device);
   uint64_t stream_tid(const GpuActivity& activity);
   const std::string& head_of(std::string_view category, NameId name);
@@ -71,7 +64,6 @@ class KinetoGpu {
   char* put_graph(char* at, uint32_t graph, uint64_t node) const;
   char* put_channel(char* at, uint32_t channel, uint8_t type) const;
   char* put_flow(char* at, std::string_view phase, uint32_t correlation, std::string_view pid, uint64_t tid, UnixNs ts);
-  void extend_annotations(const GpuActivity& activity);
   void write_overheads();
   void write_rows();
   void put_metadata(std::string_view name, uint64_t pid, uint64_t tid, std::string_view key, std::string_view value);
@@ -85,10 +77,10 @@ class KinetoGpu {
   bool has_graphs_;  // CUPTI 12 and up, which is where Kineto writes graphs and channels
   bool has_overheads_ = false;
   uint64_t last_correlation_;
-  std::set<uint32_t> devices_;                                         // seen
-  std::set<std::pair<uint32_t, uint64_t>> streams_;                    // device and tid
-  std::unordered_map<uint64_t, std::string> heads_;                    // by category and name
-  std::unordered_map<uint64_t, std::vector<StreamSpan>> annotations_;  // that are open, by external id
+  std::set<uint32_t> devices_;                       // seen
+  std::set<std::pair<uint32_t, uint64_t>> streams_;  // device and tid
+  std::unordered_map<uint64_t, std::string> heads_;  // by category and name
+  GpuAnnotations annotations_;
 };
 
 // For the top of a trace.

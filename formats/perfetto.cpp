@@ -2,15 +2,18 @@
 
 #include <array>
 #include <map>
-#include <protozero/buffer_fixed.hpp>
+#include <optional>
 #include <protozero/pbf_writer.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "formats/memory.h"
 #include "formats/perfetto_arguments.h"
 #include "formats/perfetto_fields.h"
+#include "formats/perfetto_gpu.h"
 #include "formats/perfetto_interning.h"
+#include "formats/perfetto_packets.h"
 #include "formats/process_label.h"
 #include "formats/replay.h"
 #include "formats/thread_stack.h"
@@ -20,23 +23,47 @@ namespace {
 
 using namespace perfetto;
 using protozero::pbf_writer;
-using FixedWriter = protozero::basic_pbf_writer<protozero::fixed_size_buffer_adaptor>;
-
-constexpr size_t kMaxPacket = 128;  // of an event without its fragments
 
 struct Ids {  // how many were given so far in this file
   uint64_t track = 0;
   uint64_t flow = 0;
+  uint64_t gpu_flow = 0;
   uint32_t sequence = 0;
 };
 
-enum Category : uint8_t { kPythonFunction, kCpuOp, kUserAnnotation, kCategories };
-constexpr std::array<const char*, kCategories> kCategoryNames = {"python_function", "cpu_op", "user_annotation"};
+enum Category : uint8_t {
+  kPythonFunction,
+  kCpuOp,
+  kUserAnnotation,
+  kCudaRuntime,
+  kCudaDriver,
+  kKernel,
+  kCopy,
+  kSet,
+  kSync,
+  kEvent,
+  kGpuAnnotation,
+  kInstantEvent,
+  kCategories
+};
+constexpr std::array<const char*, kCategories> kCategoryNames = {
+    "python_function", "cpu_op",     "user_annotation", "cuda_runtime", "cuda_driver",         "kernel",
+    "gpu_memcpy",      "gpu_memset", "cuda_sync",       "cuda_event",   "gpu_user_annotation", "cpu_instant_event"};
 
 Category category_of(SliceKind kind, OpScope scope) {
   if (kind != SliceKind::kOperator) return kPythonFunction;
   return scope == OpScope::kUserScope ? kUserAnnotation : kCpuOp;
 }
+
+Category category_of(Kind kind) {
+  return kind == Kind::GpuKernel ? kKernel
+         : kind == Kind::GpuCopy ? kCopy
+         : kind == Kind::GpuSet  ? kSet
+         : kind == Kind::GpuSync ? kSync
+                                 : kEvent;
+}
+
+constexpr uint64_t kNoKey = ~uint64_t{0};  // of span_key()
 
 class ProcessWriter final : public Sink {
  public:
@@ -45,29 +72,48 @@ class ProcessWriter final : public Sink {
         replay_(process),
         arguments_(process, replay_, names_),
         pid_(pid),
-        start_(start),
         ids_(ids),
-        sequence_(++ids.sequence),
-        out_(out) {}
+        packets_(++ids.sequence, start, ids.track, names_, out) {}
 
   void run() {
-    write_clock();
+    packets_.write_clock();
     write_process();
+    if (process_.gpu) gpu_.emplace(process_, names_, packets_, process_track_, ids_.gpu_flow);
     ids_.flow += replay_.run(*this).flows;
+    if (gpu_) gpu_->finish();
   }
 
   void slice(const Slice& s) override {
     Lane& lane = lane_of(s.row);
     const uint64_t key = span_key(s);
-    uint32_t tied = s.depth;  // slices around it that begin with it
-    while (tied > 0 && s.around[tied - 1].begin == s.begin.value) --tied;
-    end_moved(lane, s, key);
-    for (uint32_t i = tied; i < s.depth; ++i) begin_early(lane, s.around[i]);
+    begin_around(lane, {s.around, s.depth}, key, s.begin, s.end);
     if (!lane.begun.empty() && lane.begun.back() == key)
       lane.begun.pop_back();
     else
       event(s.begin, lane.track, begin_of(category_of(s.kind, s.scope), s.name));
     event(s.end, lane.track, end_, arguments_.of(s));
+    if (gpu_ && s.kind == SliceKind::kOperator && is_annotation(s.scope)) annotation_ended(s);
+  }
+
+  void gpu_call(const GpuCall& c) override {
+    Lane& lane = lane_of(c.row);
+    begin_around(lane, c.stack->spans(), kNoKey, c.begin, c.end);
+    const Category category = c.api->api == GpuApiKind::kDriver ? kCudaDriver : kCudaRuntime;
+    event(c.begin, lane.track, begin_of(category, c.name), gpu_->begins(c));
+    event(c.end, lane.track, end_, gpu_->arguments(c));
+  }
+
+  void gpu_activity(const GpuActivity& a) override {
+    std::string of_launch = a.call ? arguments_.of_launch(a.call->module, a.call->is_backward) : std::string{};
+    gpu_->activity(a,
+                   a.kind == Kind::GpuEvent ? instant_of(kEvent, replay_.names().text(a.name))
+                                            : begin_of(category_of(a.kind), a.name),
+                   of_launch);
+  }
+
+  void mark(const Mark& m) override {
+    event(m.time, lane_of(m.row).track, instant_of(kInstantEvent, replay_.names().text(m.name)),
+          arguments_.of_nvtx(m.attributes));
   }
 
   void flow(const Flow& f) override {
@@ -76,7 +122,7 @@ class ProcessWriter final : public Sink {
   }
 
   void step(const StepMark& m) override {
-    if (steps_track_.empty()) steps_track_ = track_field(add_track("Steps"));
+    if (steps_track_.empty()) steps_track_ = track_field(packets_.add_track(process_track_, "Steps"));
     std::string begin = begin_fragment(kUserAnnotation, "ProfilerStep#" + std::to_string(m.number));
     event(m.begin, steps_track_, begin);
     event(m.end, steps_track_, end_,
@@ -85,9 +131,8 @@ class ProcessWriter final : public Sink {
 
   void memory(const MemoryEvent& m) override {
     if (m.is_out_of_memory) {
-      std::string fields = type_field(event::kInstant);
-      pbf_writer(fields).add_uint64(event::kName, names_.event_name("[OutOfMemory]"));
-      return event(m.time, lane_of(m.row).track, fields, names_.argument("Bytes", m.bytes));
+      return event(m.time, lane_of(m.row).track, instant_of(kInstantEvent, "[OutOfMemory]"),
+                   names_.argument("Bytes", m.bytes));
     }
     if (m.is_mapped) return;
     Device& device = devices_[{m.device_type, m.device_index}];
@@ -109,76 +154,15 @@ class ProcessWriter final : public Sink {
     Counter allocated, reserved;
   };
 
-  // ---- packets ---------------------------------------------------------------------------------------------
-
-  // `fill` adds what the packet holds beside its sequence.
-  template <class Fill>
-  void packet(uint32_t flags, Fill fill) {
-    std::string bytes;
-    {
-      pbf_writer trace(bytes);
-      pbf_writer packet(trace, trace::kPacket);
-      packet.add_uint32(packet::kSequenceId, sequence_);
-      packet.add_uint32(packet::kSequenceFlags, flags);
-      fill(packet);
-    }
-    out_.write(bytes);
-  }
-
-  // An event made of encoded parts.
   void event(UnixNs time, std::string_view track, std::string_view fields, std::string_view more = {}) {
-    if (names_.has_pending()) [[unlikely]]
-      packet(packet::kNeedsIncrementalState,
-             [this](pbf_writer& p) { p.add_message(packet::kInternedData, names_.take_pending()); });
-    const auto ns = static_cast<uint64_t>(std::max<int64_t>(0, time - start_));
-    const size_t room = kMaxPacket + track.size() + fields.size() + more.size();
-    if (room > Output::kMaxReserve) return event(time, track, fields);
-    protozero::fixed_size_buffer_adaptor buffer(out_.reserve(room), room);
-    {
-      FixedWriter trace(buffer);
-      FixedWriter packet(trace, trace::kPacket);
-      packet.add_uint64(packet::kTimestamp, ns);
-      packet.add_uint32(packet::kSequenceId, sequence_);
-      packet.add_uint32(packet::kSequenceFlags, packet::kNeedsIncrementalState);
-      packet.add_bytes_vectored(packet::kTrackEvent, fields, track, more);
-    }
-    out_.advance(buffer.data() + buffer.size());
-  }
-
-  static std::string track_field(uint64_t track) {
-    std::string field;
-    pbf_writer(field).add_uint64(event::kTrack, track);
-    return field;
-  }
-  static std::string type_field(uint32_t type) {
-    std::string field;
-    pbf_writer(field).add_uint32(event::kType, type);
-    return field;
-  }
-
-  void write_clock() {
-    packet(packet::kIncrementalStateCleared, [this](pbf_writer& p) {
-      {
-        pbf_writer snapshot(p, packet::kClockSnapshot);
-        const auto clock = [&snapshot](uint32_t id, int64_t time) {
-          pbf_writer c(snapshot, clock_snapshot::kClocks);
-          c.add_uint32(clock_snapshot::kClockId, id);
-          c.add_uint64(clock_snapshot::kTimestamp, static_cast<uint64_t>(time));
-        };
-        clock(clock_snapshot::kSequence, 0);
-        clock(clock_snapshot::kRealtime, start_.value);
-        snapshot.add_uint32(clock_snapshot::kPrimaryClock, clock_snapshot::kRealtime);
-      }
-      pbf_writer defaults(p, packet::kDefaults);
-      defaults.add_uint32(defaults::kTimestampClock, clock_snapshot::kSequence);
-    });
+    packets_.event(time, track, fields, more);
   }
 
   // ---- tracks ----------------------------------------------------------------------------------------------
 
   void write_process() {
-    process_track_ = ++ids_.track;
-    packet(packet::kNeedsIncrementalState, [this](pbf_writer& p) {
+    process_track_ = packets_.next_track();
+    packets_.packet(packet::kNeedsIncrementalState, [this](pbf_writer& p) {
       pbf_writer track(p, packet::kTrackDescriptor);
       track.add_uint64(track::kUuid, process_track_);
       pbf_writer process(track, track::kProcess);
@@ -193,21 +177,6 @@ class ProcessWriter final : public Sink {
       process.add_bytes(process::kName, text_field(name));
       process.add_int64(process::kStart, process_.start.value);
     });
-  }
-
-  // A track of the process, or below another.
-  uint64_t add_track(std::string_view name, bool is_counter = false, uint64_t parent = 0) {
-    const uint64_t id = ++ids_.track;
-    packet(packet::kNeedsIncrementalState, [&](pbf_writer& p) {
-      pbf_writer track(p, packet::kTrackDescriptor);
-      track.add_uint64(track::kUuid, id);
-      track.add_uint64(track::kParent, parent != 0 ? parent : process_track_);
-      track.add_bytes(track::kName, std::string(name));
-      if (!is_counter) return;
-      pbf_writer counter(track, track::kCounter);
-      counter.add_uint32(counter::kUnit, counter::kBytes);
-    });
-    return id;
   }
 
   Lane& lane_of(uint32_t row) {
@@ -228,10 +197,11 @@ class ProcessWriter final : public Sink {
         const Row& other = replay_.rows()[i];
         if (!other.is_overflow && other.tid == row.sort_tid) parent = track_of(i);
       }
-      return tracks_[row.tid] = add_track("what crosses other annotations", false, parent);
+      return tracks_[row.tid] =
+                 packets_.add_track(parent != 0 ? parent : process_track_, "what crosses other annotations");
     }
-    const uint64_t id = tracks_[row.tid] = ++ids_.track;
-    packet(packet::kNeedsIncrementalState, [&](pbf_writer& p) {
+    const uint64_t id = tracks_[row.tid] = packets_.next_track();
+    packets_.packet(packet::kNeedsIncrementalState, [&](pbf_writer& p) {
       pbf_writer track(p, packet::kTrackDescriptor);
       track.add_uint64(track::kUuid, id);
       track.add_uint64(track::kParent, process_track_);
@@ -244,19 +214,22 @@ class ProcessWriter final : public Sink {
   }
 
   void count(Counter& counter, UnixNs time, uint64_t value, std::string_view what, const std::string& device) {
-    if (counter.track.empty())
-      counter.track = type_field(event::kCounter) +
-                      track_field(add_track(std::string(what) + (device.empty() ? "device" : device), true));
+    if (counter.track.empty()) {
+      const std::string name = std::string(what) + (device.empty() ? "device" : device);
+      counter.track = Packets::counter_fields(packets_.add_track(process_track_, name, Unit::kBytes));
+    }
     counter.last = value;
-    std::string field;
-    pbf_writer(field).add_int64(event::kCounterValue, static_cast<int64_t>(value));
-    event(time, counter.track, field);
+    packets_.count(counter.track, time, static_cast<int64_t>(value));
   }
 
   // ---- slices ----------------------------------------------------------------------------------------------
 
   std::string begin_fragment(Category category, std::string_view name) {
-    std::string fields = type_field(event::kSliceBegin);
+    return fragment(event::kSliceBegin, category, name);
+  }
+  std::string instant_of(Category category, std::string_view name) { return fragment(event::kInstant, category, name); }
+  std::string fragment(uint32_t type, Category category, std::string_view name) {
+    std::string fields = type_field(type);
     pbf_writer writer(fields);
     writer.add_uint64(event::kCategory, names_.category(kCategoryNames[category]));
     writer.add_uint64(event::kName, names_.event_name(name));
@@ -280,14 +253,23 @@ class ProcessWriter final : public Sink {
     event({span.begin}, lane.track, begin_of(category_of(span.kind, span.scope), span.name));
   }
 
-  // An annotation whose begin is written and which the end of a function below it moves: it ends here and begins anew.
-  void end_moved(Lane& lane, const Slice& s, uint64_t key) {
-    while (!lane.begun.empty() && lane.begun.back() != key) {
-      for (uint32_t i = s.depth; i-- > 0;)
-        if (span_key(s.around[i]) == lane.begun.back()) return;
-      lane.begun.pop_back();
-      event(s.end, lane.track, end_);
-    }
+  // Before a slice: those around it that begin with it begin first. An annotation whose begin is written and which the
+  // end of a function below it moves ends here and begins anew.
+  void begin_around(Lane& lane, std::span<const Span> around, uint64_t key, UnixNs begin, UnixNs end) {
+    const auto is_around = [around](uint64_t begun) {
+      return std::ranges::any_of(around, [begun](const Span& span) { return span_key(span) == begun; });
+    };
+    for (; !lane.begun.empty() && lane.begun.back() != key && !is_around(lane.begun.back()); lane.begun.pop_back())
+      event(end, lane.track, end_);
+    size_t tied = around.size();
+    while (tied > 0 && around[tied - 1].begin == begin.value) --tied;
+    for (; tied < around.size(); ++tied) begin_early(lane, around[tied]);
+  }
+
+  void annotation_ended(const Slice& s) {
+    uint32_t depth = 0;
+    for (const Span& span : std::span(s.around, s.depth)) depth += span.is_op() && is_annotation(span.scope) ? 1 : 0;
+    gpu_->annotation_ended(s.external_id, depth, begin_of(kGpuAnnotation, s.name));
   }
 
   void flow_end(const Flow& f, char phase, uint32_t row, UnixNs time) {
@@ -309,10 +291,9 @@ class ProcessWriter final : public Sink {
   Interning names_;
   SliceArguments arguments_;
   const uint64_t pid_;
-  const UnixNs start_;
   Ids& ids_;
-  const uint32_t sequence_;
-  Output& out_;
+  Packets packets_;
+  std::optional<GpuTracks> gpu_;  // none: there is no GPU
   uint64_t process_track_ = 0;
   std::vector<Lane> lanes_;                              // by row
   std::map<uint32_t, uint64_t> tracks_;                  // by tid

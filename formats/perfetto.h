@@ -3,6 +3,7 @@
 //   * A track for each thread; what crosses other annotations on a track below it. Modules, Python functions and
 //     operators nest as in the Kineto trace and have the categories of it. A track "Steps" where the marks are made
 //     here. A counter for what each device has allocated and reserved. Processes have their ranks in their names.
+//     GPUs: formats/perfetto_gpu.h. Marks of NVTX and failed allocations are instants.
 //   * Arguments: those of the Kineto trace that say something of the program (shapes, types, concrete inputs, sequence
 //     number, module, overload, FLOPs, collectives, caller, garbage collections), not its numbers of events. They are
 //     on the end of a slice.

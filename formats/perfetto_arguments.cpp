@@ -6,6 +6,7 @@
 
 #include "formats/collectives.h"
 #include "formats/inputs.h"
+#include "formats/nvtx.h"
 #include "formats/perfetto_fields.h"
 
 namespace torchprof::formats::perfetto {
@@ -40,9 +41,23 @@ void SliceArguments::operator_arguments(const Slice& s) {
   if (s.collective_sequence >= 0) out_ += names_.argument("Seq", s.collective_sequence);
   if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0)
     number(flops_key_, "FLOPs", static_cast<int64_t>(flops));
-  if (s.module && s.module.value < process_.objects.size())
-    add(modules_, s.module.value, [&] { return module(s.module); });
-  if (s.is_backward) add(flags_, 0, [&] { return names_.argument("Backward", true); });
+  if (s.nvtx != nullptr) out_ += of_nvtx(*s.nvtx);
+  place(s.module, s.is_backward);
+}
+
+void SliceArguments::place(ObjectId id, bool is_backward) {
+  if (id && id.value < process_.objects.size()) add(modules_, id.value, [&] { return module(id); });
+  if (is_backward) add(flags_, 0, [&] { return names_.argument("Backward", true); });
+}
+
+const std::string& SliceArguments::of_launch(ObjectId module, bool is_backward) {
+  out_.clear();
+  place(module, is_backward);
+  return out_;
+}
+
+std::string SliceArguments::of_nvtx(const NvtxAttributes& attributes) {
+  return of_json(nvtx_json(process_, attributes));
 }
 
 void SliceArguments::python_arguments(const Slice& s) {

@@ -20,12 +20,16 @@ class SliceArguments {
 
   // Encoded fields of a TrackEvent; valid until the next call.
   const std::string& of(const Slice& s);
+  // Of what an operator of this module launched; likewise.
+  const std::string& of_launch(ObjectId module, bool is_backward);
+  std::string of_nvtx(const NvtxAttributes& attributes);
 
  private:
   using Cache = std::vector<std::optional<std::string>>;
 
   void operator_arguments(const Slice& s);
   void python_arguments(const Slice& s);
+  void place(ObjectId module, bool is_backward);
   std::string module(ObjectId id);
   std::string caller(const CallSiteDef& site);
   std::string of_json(std::string_view members);

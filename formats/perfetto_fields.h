@@ -48,8 +48,8 @@ namespace thread {
 enum : uint32_t { kPid = 1, kTid = 2, kName = 5 };
 }
 namespace counter {
-enum : uint32_t { kUnit = 3 };
-enum : uint32_t { kBytes = 3 };
+enum : uint32_t { kUnit = 3, kUnitName = 6 };
+enum : uint32_t { kCount = 2, kBytes = 3 };
 }  // namespace counter
 namespace event {
 enum : uint32_t {
@@ -59,7 +59,8 @@ enum : uint32_t {
   kType = 9,
   kName = 10,
   kTrack = 11,
-  kCounterValue = 30
+  kCounterValue = 30,
+  kFlowIds = 47,  // fixed64
 };
 enum : uint32_t { kSliceBegin = 1, kSliceEnd = 2, kInstant = 3, kCounter = 4 };  // type
 }  // namespace event
@@ -67,7 +68,7 @@ namespace legacy {
 enum : uint32_t { kPhase = 2, kId = 6, kBindToEnclosing = 12 };
 }
 namespace annotation {
-enum : uint32_t { kNameId = 1, kBool = 2, kInt = 4, kStringId = 17 };
+enum : uint32_t { kNameId = 1, kBool = 2, kInt = 4, kDouble = 5, kStringId = 17 };
 }
 
 }  // namespace torchprof::formats::perfetto

@@ -50,6 +50,10 @@ std::string Interning::argument(std::string_view key, int64_t number) {
   return argument_with(key, [&](pbf_writer& a) { a.add_int64(annotation::kInt, number); });
 }
 
+std::string Interning::argument(std::string_view key, double number) {
+  return argument_with(key, [&](pbf_writer& a) { a.add_double(annotation::kDouble, number); });
+}
+
 std::string Interning::argument(std::string_view key, bool flag) {
   return argument_with(key, [&](pbf_writer& a) { a.add_bool(annotation::kBool, flag); });
 }

@@ -31,6 +31,7 @@ class Interning {
   // Encoded fields of a TrackEvent: one argument, or one for each member of the object.
   std::string argument(std::string_view key, std::string_view text);
   std::string argument(std::string_view key, int64_t number);
+  std::string argument(std::string_view key, double number);
   std::string argument(std::string_view key, bool flag);
   std::string arguments(const nlohmann::ordered_json& object);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "formats/names.h"
@@ -69,6 +70,7 @@ class ThreadStack {
   int32_t size() const { return static_cast<int32_t>(spans_.size()); }
   Span& operator[](int32_t i) { return spans_[static_cast<size_t>(i)]; }
   const Span& operator[](int32_t i) const { return spans_[static_cast<size_t>(i)]; }
+  std::span<const Span> spans() const { return spans_; }  // outermost first
   int32_t top_python() const { return top_python_; }
   int32_t top_op() const { return top_op_; }
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 
 PROTO = pathlib.Path(__file__).with_name("perfetto.proto")
-BEGIN, END, COUNTER = 1, 2, 4
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
 
 def decode(data, message, proto=PROTO):
@@ -26,9 +26,16 @@ def decode(data, message, proto=PROTO):
             stack.append(inner)
         else:
             name, value = line.split(": ", 1)
-            stack[-1][name].append(text_of(value) if value[0] == '"' else {"true": True, "false": False}.get(value) if value in ("true", "false")
-                                   else int(value, 0))
+            stack[-1][name].append(value_of(value))
     return stack[0]
+
+
+def value_of(text):
+    if text in ("true", "false"):
+        return text == "true"
+    if text[0] == '"':
+        return text_of(text)
+    return int(text, 0) if re.fullmatch(r"-?(\d+|0x[0-9a-f]+)", text) else float(text)
 
 
 def text_of(quoted):
@@ -52,7 +59,7 @@ class Trace:
         names = {re.fullmatch(r"\d+", key) for p in self.packets for key in p}
         assert names == {None}, "fields that perfetto.proto does not know"
         self.tracks, self.processes, self.threads = {}, {}, {}
-        self.slices, self.flows, self.counters = [], [], collections.defaultdict(list)
+        self.slices, self.instants, self.flows, self.counters = [], [], [], collections.defaultdict(list)
         self.state = collections.defaultdict(lambda: collections.defaultdict(dict))
         self.clock = {}
         events = [row for row in map(self._read, self.packets) if row]
@@ -85,15 +92,21 @@ class Trace:
     def _value(a, state):
         if a["string_value_iid"]:
             return state["debug_annotation_string_values"][a["string_value_iid"][0]]
-        return (a["int_value"] or a["bool_value"])[0]
+        return (a["int_value"] or a["double_value"] or a["bool_value"])[0]
 
     def _replay(self, events):
-        open_slices, starts = collections.defaultdict(list), {}
+        open_slices, starts, chains = collections.defaultdict(list), {}, {}
         for time, e, name, category, args in events:
             stack = open_slices[e["track_uuid"][0]]
             kind = e["type"][0] if e["type"] else None
             if kind == BEGIN:
                 stack.append(Slice(name, category, e["track_uuid"][0], time, None, args))
+                for flow in e["flow_ids"]:  # each leads on from the one before
+                    if flow in chains:
+                        self.flows.append((chains[flow], name))
+                    chains.setdefault(flow, name)
+            elif kind == INSTANT:
+                self.instants.append(Slice(name, category, e["track_uuid"][0], time, time, args))
             elif kind == END:
                 stack[-1].end = time
                 stack[-1].args.update(args)
@@ -108,6 +121,11 @@ class Trace:
                     assert legacy["phase"] == [ord("f")] and legacy["bind_to_enclosing"] == [True]
                     self.flows.append((starts[legacy["unscoped_id"][0]].name, stack[-1].name))
         assert not any(open_slices.values())
+
+    def path(self, track):
+        """Names of the tracks from below the process down."""
+        t = self.tracks[track]
+        return (*self.path(t["parent_uuid"][0]), t["name"][0]) if t["name"] else ()
 
     def tid(self, track):
         """Of the thread, also of what crosses on a track below it; None for other tracks."""

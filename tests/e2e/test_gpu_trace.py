@@ -1,7 +1,9 @@
 """What traces and tables show of the simulated GPU: each piece of work once, under the call, operator and module that it came from."""
 import collections
+import json
 import subprocess
 
+import perfetto_trace
 from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
 
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -80,3 +82,24 @@ def test_tables_of_the_trace_are_those_of_the_run(run_simulated, prefix):  # noq
                              check=True).stdout.partition("GPU kernels by")[2].partition("\n\n")[0].rstrip()
               for what in (run.directory, next(run.directory.glob("*.json.gz")))]
     assert report[0] == report[1] and "matmul(float*, float*)" in report[0]
+
+
+def test_perfetto_has_calls_work_flows_annotations_and_counters_of_the_kineto_trace(run_simulated):  # noqa: F811
+    run, _ = run_simulated(MODULES + EVERYTHING, options=["--format", "kineto,perfetto"])
+    kineto, perfetto = run.trace(), perfetto_trace.Trace(run.directory / "merged.perfetto-trace")
+    events = json.loads(kineto.text, parse_float=lambda text: int(text.replace(".", "")))["traceEvents"]
+    base = kineto.doc["baseTimeNanoseconds"]
+    for category in ("cuda_runtime", "kernel", "gpu_memcpy", "gpu_memset", "cuda_sync"):
+        expected = collections.Counter((e["name"], e["ts"], e["dur"], e["args"].get("Module path")) for e in events if e.get("cat") == category)
+        found = collections.Counter((s.name, s.begin - base, s.end - s.begin, s.args.get("Module path")) for s in perfetto.slices if s.category == category)
+        assert found == expected and found, category
+    theirs, ours = kineto.spans("gpu_user_annotation")[0], [s for s in perfetto.slices if s.category == "gpu_user_annotation"]
+    assert [(s.name, perfetto.path(s.track)[1:]) for s in ours] == [("training", ("stream 7", "annotations"))]
+    assert abs(theirs["dur"] - (ours[0].end - ours[0].begin) / 1000) < 0.003  # Kineto's margin
+    streams = {perfetto.path(s.track) for s in perfetto.slices if s.category == "kernel"}
+    assert {(gpu.split(",")[0], stream) for gpu, stream in streams} == {("GPU 0", "stream 7"), ("GPU 0", "stream 13"), ("GPU 1", "stream 7")}
+    flows = collections.Counter(f for f in perfetto.flows if f[1] in ("double_forward()", "node()"))
+    assert flows == {("cudaLaunchKernel", "double_forward()"): 2, ("cudaGraphLaunch", "node()"): 4}
+    kernel = next(s for s in perfetto.slices if s.name == "matmul(float*, float*)")
+    assert kernel.args.items() >= {"grid": "32x1x1", "block": "256x1x1", "registers per thread": 32}.items() and kernel.args["queue time (us)"] >= 0
+    assert max(value for _, value in perfetto.counters["busy"]) > 0 and {value for _, value in perfetto.counters["queue depth"]} >= {0, 1}
