@@ -7,6 +7,7 @@
 #include "formats/chrome_legacy.h"
 #include "formats/kineto_json.h"
 #include "formats/perfetto.h"
+#include "formats/sqlite.h"
 #include "formats/stacks.h"
 #include "formats/table.h"
 
@@ -23,6 +24,7 @@ constexpr std::array kFormats = {
     Format{"stacks", ".stacks.txt", "merged", false, write_stacks},
     Format{"speedscope", ".speedscope.json", "merged", false, write_speedscope},
     Format{"pprof", ".pb.gz", "merged", false, write_pprof},
+    Format{"sqlite", ".sqlite", "merged", false, write_sqlite},
     Format{"table", ".txt", "summary", false, write_table},
 };
 

@@ -38,6 +38,10 @@ class Output {
   void advance(char* to) { at_ = to; }
   void write(std::string_view text);
 
+  // For what insists on writing a file by its name: the temporary one, empty, which commit() renames; nothing is given
+  // to write() then. Empty where there is none: memory, a pipe, a compressed file.
+  std::filesystem::path own_file() const { return gzip_ || temporary_ == file_ ? std::filesystem::path{} : temporary_; }
+
   void commit();
   const std::filesystem::path& file() const { return file_; }  // empty for memory
   // Bytes given to write() so far, before compression; and on the disk (complete after commit()).

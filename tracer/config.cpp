@@ -66,7 +66,7 @@ constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kOnOff[] = {"off", "on"};
 constexpr const char* kFormats[] = {"kineto",     "perfetto", "chrome-legacy", "json-stream", "stacks",
-                                    "speedscope", "pprof",    "table",         "none"};
+                                    "speedscope", "pprof",    "sqlite",        "table",       "none"};
 
 __attribute__((format(printf, 2, 3))) bool fail(ErrorText& error, const char* format, ...) noexcept {
   va_list args;

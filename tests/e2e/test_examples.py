@@ -1,6 +1,7 @@
 """The examples train, say what they say without torchprof, and leave the traces that their headers promise."""
 import collections
 import re
+import subprocess
 import sys
 
 import pytest
@@ -100,3 +101,17 @@ def test_mixed_runs_on_as_many_threads_as_it_says(run_example):
     assert len(by_function["raw_thread_worker"]) == 2
     assert by_function["nested_backward"] - by_function["main"], "torch's own thread is missing"
     assert len(by_function["nested_backward"]) == 2
+
+
+def test_databases_of_ranks_are_read_at_once(run_torchprof, torch_python, program, examples):
+    text = "import torch\nw = torch.nn.Parameter(torch.zeros(2))\no = torch.optim.SGD([w], lr=1)\nfor i in range(%d):\n    o.zero_grad(); w.sum().backward(); o.step()\n"
+    runs = [run_torchprof([torch_python, program(text % steps)], options=["--format", "sqlite"], env={"RANK": str(rank), "WORLD_SIZE": "12"})
+            for rank, steps in ((0, 3), (7, 4))]
+    files = [str(run.directory / "merged.sqlite") for run in runs]
+    # More files than SQLite attaches at a time.
+    done = subprocess.run([torch_python, examples / "sql/ranks.py", *files * 6], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    steps, spread = done.stdout.split("\n\n")
+    assert {tuple(line.split()[1:4:2]) for line in steps.splitlines()[1:]} == {("0", "18"), ("7", "24")}
+    lines = [line.split()[:3] for line in spread.splitlines()[1:]]
+    assert len(lines) == 10 and all(ranks == "12" and float(most) >= float(least) for ranks, least, most in lines)

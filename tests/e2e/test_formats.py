@@ -4,6 +4,7 @@ import gzip
 import json
 import pathlib
 import re
+import sqlite3
 
 import pytest
 
@@ -128,6 +129,34 @@ def test_perfetto_counts_memory(export, recorded):
     base = kineto.doc["baseTimeNanoseconds"]
     expected = [(base + e["ts"], e["args"]["Total Allocated"]) for e in in_ns(kineto) if e["name"] == "[memory]"]
     assert perfetto.counters["Memory allocated, CPU"] == expected and expected
+
+
+# ---- sqlite -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_sqlite_has_the_slices_of_the_kineto_trace(export, recorded):
+    kineto, db = recorded.trace(), sqlite3.connect(export("sqlite", name="x.sqlite"))
+    base, marks = kineto.doc["baseTimeNanoseconds"], [e for e in in_ns(kineto) if "Step ends with" in e.get("args", {})]
+    found = collections.Counter(db.execute("SELECT name, tid, start_ns - ?, duration_ns FROM op_events", (base,)))
+    assert found == collections.Counter((e["name"], e["tid"], e["ts"], e["dur"]) for e in in_ns(kineto)
+                                        if e.get("cat") in ("cpu_op", "user_annotation") and e not in marks)
+    found = collections.Counter(db.execute("SELECT name, tid, start_ns - ?, duration_ns FROM python_events", (base,)))
+    assert found == collections.Counter((e["name"], e["tid"], e["ts"], e["dur"]) for e in in_ns(kineto) if e.get("cat") == "python_function")
+    assert [n for n, in db.execute("SELECT number FROM steps ORDER BY number")] == [1, 2, 3, 4, 5]
+    shapes = collections.Counter(json.dumps(json.loads(text)) for text, in db.execute("SELECT shapes FROM op_events WHERE shapes IS NOT NULL"))
+    assert shapes == collections.Counter(json.dumps(e["args"]["Input Dims"]) for e in kineto.spans("cpu_op", "user_annotation") if "Input Dims" in e["args"])
+    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_sqlite_has_the_memory_and_the_tree_of_the_kineto_trace(export, recorded):
+    kineto, db = recorded.trace(), sqlite3.connect(export("sqlite", name="x.sqlite"))
+    base = kineto.doc["baseTimeNanoseconds"]
+    expected = [(base + e["ts"], e["args"]["Bytes"], e["args"]["Total Allocated"]) for e in in_ns(kineto) if e["name"] == "[memory]"]
+    assert db.execute("SELECT time_ns, bytes, allocated FROM memory ORDER BY rowid").fetchall() == expected != []
+    callers = db.execute("SELECT o.name, p.name, c.name FROM op_events o JOIN op_events p ON p.id = o.parent JOIN python_events c ON c.id = o.python").fetchall()
+    assert {row[:2] for row in callers if "linear" in row[2]} >= {("aten::addmm", "aten::linear")}
+    modules = {row[0]: row[1:] for row in db.execute("SELECT path, calls, backward_self_ns > 0 FROM module_totals")}
+    assert modules == {"": (4, 0), "0": (4, 1), "1": (4, 1), "2": (4, 1)}
 
 
 # ---- call paths -------------------------------------------------------------------------------------------------------------------
