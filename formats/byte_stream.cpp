@@ -1,0 +1,37 @@
+#include "formats/byte_stream.h"
+
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "formats/error.h"
+
+namespace torchprof::formats {
+
+void ByteStream::Close::operator()(gzFile_s* file) const { gzclose(file); }
+
+ByteStream::ByteStream(const std::filesystem::path& path) : path_(path) {
+  errno = 0;
+  file_.reset(gzopen(path.c_str(), "rb"));
+  if (!file_) fail(errno != 0 ? std::strerror(errno) : "out of memory");
+  gzbuffer(file_.get(), 256 * 1024);
+}
+
+void ByteStream::fail(const std::string& why) const {
+  throw Error("cannot read the trace " + path_.string() + ": " + why);
+}
+
+bool ByteStream::fill() {
+  const int n = gzread(file_.get(), buffer_.data(), static_cast<unsigned>(buffer_.size()));
+  int code = Z_OK;
+  const char* message = gzerror(file_.get(), &code);
+  if (n < 0 || code == Z_BUF_ERROR) {
+    fail(code == Z_ERRNO ? std::strerror(errno) : code == Z_BUF_ERROR ? "the compressed file is cut off" : message);
+  }
+  at_ = 0;
+  size_ = static_cast<size_t>(n);
+  return n > 0;
+}
+
+}  // namespace torchprof::formats
