@@ -1,7 +1,9 @@
 #include "formats/call_tree.h"
 
 #include <algorithm>
+#include <span>
 
+#include "formats/gpu_index.h"
 #include "formats/process_label.h"
 #include "formats/steps.h"
 #include "formats/thread_stack.h"
@@ -14,19 +16,35 @@ class CallTree::Builder final : public Sink {
 
   void slice(const Slice& s) override {
     if (tree_.replay_.rows()[s.row].is_overflow) return;
-    if (s.row >= lanes_.size()) lanes_.resize(s.row + 1);
-    Lane& lane = lanes_[s.row];
-    if (lane.root == 0) lane.root = tree_.tree_.child(0, NameId{s.row});
-    open_around(lane, s);
+    Lane& lane = lane_of(s.row);
+    open_around(lane, {s.around, s.depth}, span_key(s));
     Node& node = tree_.tree_.nodes[close(lane, s)];
     node.own_ns += s.own_ns;
     ++node.calls;
+  }
+
+  void gpu_activity(const GpuActivity& a) override {
+    if (!runs_on_device(a.kind)) return;
+    uint32_t caller = 0;
+    if (a.call != nullptr) {
+      Lane& lane = lane_of(a.call->row);
+      const std::span<const Span> around = a.call->stack->spans();
+      open_around(lane, around, kNoKey);
+      caller = node_below(lane, around.size());
+    } else {
+      if (unknown_ == 0) unknown_ = tree_.tree_.child(0, NameId{UINT32_MAX});
+      caller = unknown_;
+    }
+    Node& node = tree_.tree_.nodes[tree_.tree_.child(caller, a.name)];
+    node.gpu_ns += a.end - a.begin;
+    ++node.gpu_calls;
   }
 
   void finish() {
     for (Lane& lane : lanes_) give_up(lane, 0);
     for (uint32_t row = 0; row < lanes_.size(); ++row)
       if (lanes_[row].root != 0) tree_.threads_.push_back({thread_label(tree_.replay_.rows()[row]), lanes_[row].root});
+    if (unknown_ != 0) tree_.threads_.push_back({kUnknownThread, unknown_});
   }
 
  private:
@@ -43,6 +61,14 @@ class CallTree::Builder final : public Sink {
     std::vector<Open> open;  // of the spans that are open, the outer ones, as far as something has ended inside of them
   };
 
+  static constexpr uint64_t kNoKey = ~uint64_t{0};  // of span_key()
+
+  Lane& lane_of(uint32_t row) {
+    if (row >= lanes_.size()) lanes_.resize(row + 1);
+    if (lanes_[row].root == 0) lanes_[row].root = tree_.tree_.child(0, NameId{row});
+    return lanes_[row];
+  }
+
   uint32_t node_below(const Lane& lane, size_t i) const { return i == 0 ? lane.root : lane.open[i - 1].node; }
 
   // What was gathered in the outermost `kept` and above them goes to `into`, or each to the one below it.
@@ -56,14 +82,14 @@ class CallTree::Builder final : public Sink {
   }
 
   // The slice itself and what it was around of stay, where they are known.
-  void open_around(Lane& lane, const Slice& s) {
+  void open_around(Lane& lane, std::span<const Span> around, uint64_t key) {
     size_t known = 0;
-    while (known < std::min<size_t>(s.depth, lane.open.size()) && lane.open[known].key == span_key(s.around[known]))
+    while (known < std::min(around.size(), lane.open.size()) && lane.open[known].key == span_key(around[known]))
       ++known;
-    if (known < s.depth || (lane.open.size() > known && lane.open[known].key != span_key(s))) give_up(lane, known);
-    for (size_t i = known; i < s.depth; ++i) {
-      const Span& span = s.around[i];
-      const bool is_apart = i > 0 && span.is_op() != s.around[i - 1].is_op();
+    if (known < around.size() || (lane.open.size() > known && lane.open[known].key != key)) give_up(lane, known);
+    for (size_t i = known; i < around.size(); ++i) {
+      const Span& span = around[i];
+      const bool is_apart = i > 0 && span.is_op() != around[i - 1].is_op();
       const uint32_t node = is_apart ? tree_.tree_.apart() : tree_.tree_.child(node_below(lane, i), name_of(span.name));
       lane.open.push_back({span_key(span), node, is_apart});
     }
@@ -99,6 +125,7 @@ class CallTree::Builder final : public Sink {
 
   CallTree& tree_;
   std::vector<Lane> lanes_;    // by row
+  uint32_t unknown_ = 0;       // the thread of work that has no call
   std::vector<NameId> names_;  // what a name is counted as
 };
 
@@ -108,6 +135,13 @@ CallTree::CallTree(const Process& process) : replay_(process) {
   builder.finish();
   const std::vector<uint32_t> numbers = leave_out_moved();
   for (Thread& thread : threads_) thread.root = numbers[thread.root];
+}
+
+void CallTree::Node::add(const Node& other) {
+  own_ns += other.own_ns;
+  calls += other.calls;
+  gpu_ns += other.gpu_ns;
+  gpu_calls += other.gpu_calls;
 }
 
 uint32_t CallTree::Nodes::add(Node node) {
@@ -157,8 +191,7 @@ void CallTree::Nodes::move_children(uint32_t from, uint32_t to) {
         link(target, node);
         continue;
       }
-      nodes[it->second].own_ns += nodes[node].own_ns;
-      nodes[it->second].calls += nodes[node].calls;
+      nodes[it->second].add(nodes[node]);
       left.emplace_back(node, it->second);
     }
     links[source].first = 0;
@@ -184,9 +217,8 @@ std::vector<uint32_t> CallTree::leave_out_moved() {
     const auto [i, caller] = left.back();
     left.pop_back();
     const Node& node = tree_.nodes[i];
-    const uint32_t to = node.calls == 0 ? caller : kept.child(caller, node.name);
-    kept.nodes[to].own_ns += node.own_ns;
-    kept.nodes[to].calls += node.calls;
+    const uint32_t to = node.calls == 0 && node.gpu_calls == 0 ? caller : kept.child(caller, node.name);
+    kept.nodes[to].add(node);
     inside.clear();
     for (uint32_t k = tree_.links[i].first; k != 0; k = tree_.links[k].second) inside.push_back(k);
     for (auto k = inside.rbegin(); k != inside.rend(); ++k) left.emplace_back(*k, to);
@@ -200,7 +232,7 @@ void CallTree::each_path(const Thread& thread, const Visit& visit) const {
   uint32_t at = tree_.links[thread.root].first;
   while (at != 0) {
     path.push_back(tree_.nodes[at].name);
-    if (tree_.nodes[at].own_ns != 0 || tree_.nodes[at].calls != 0) visit(path, tree_.nodes[at]);
+    if (!tree_.nodes[at].is_empty()) visit(path, tree_.nodes[at]);
     if (tree_.links[at].first != 0) {
       at = tree_.links[at].first;
       continue;

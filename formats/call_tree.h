@@ -4,6 +4,8 @@
 //   own_ns   time in a call without what ran inside it, whatever that was: over a thread it adds up to the time in
 //            which anything was open
 //   calls    how often the path came
+//   gpu_ns   time of a kernel, copy or set, which is a node of its own at the end of the path that launched it; so many
+//            times as gpu_calls. What has no known call is under a thread of its own, kUnknownThread
 //
 // What crosses other annotations (overflow rows of a replay) and marks of steps are not in it: what ran meanwhile is on
 // the thread's own row. The marks that a program makes itself are one, "ProfilerStep*". Memory: one node for each path.
@@ -30,7 +32,12 @@ class CallTree {
     NameId name{};        // of a thread: none
     int64_t own_ns = 0;
     uint64_t calls = 0;
+    int64_t gpu_ns = 0;
+    uint64_t gpu_calls = 0;
+    bool is_empty() const { return own_ns == 0 && calls == 0 && gpu_calls == 0; }
+    void add(const Node& other);  // its times and calls
   };
+  static constexpr const char* kUnknownThread = "launched where it is not known";
   struct Thread {
     std::string label;
     uint32_t root;  // node

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/gpu_index.h"
 #include "formats/print.h"
 #include "formats/process_label.h"
 #include "formats/replay.h"
@@ -16,11 +17,14 @@ constexpr size_t kMaxNumbers = 128;                  // of the other bytes of an
 
 class LegacyWriter final : public Sink {
  public:
-  LegacyWriter(const Process& process, const std::string& pid, UnixNs start, bool& is_first, Output& out)
+  LegacyWriter(const Process& process, const std::string& pid, UnixNs start, bool& is_first, uint64_t& flow,
+               Output& out)
       : replay_(process),
-        pid_(std::string(R"(, "pid": )").append(json_string(pid)).append(R"(, "args": {}})")),
+        pid_(pid_field("CPU functions" + pid)),
+        gpu_pid_(pid_field("CUDA functions" + pid)),
         start_(start),
         is_first_(is_first),
+        flow_(flow),
         out_(out) {}
   void run() { replay_.run(*this); }
 
@@ -29,6 +33,14 @@ class LegacyWriter final : public Sink {
   }
   void step(const StepMark& m) override {
     write(head("ProfilerStep#" + std::to_string(m.number)), m.row, m.begin, m.end);
+  }
+  void gpu_activity(const GpuActivity& a) override {
+    if (!runs_on_device(a.kind)) return;
+    write(name(a.name), a.device, gpu_pid_, a.begin, a.end);
+    if (a.call == nullptr) return;
+    ++flow_;
+    write_flow(R"({"name": "launch", "ph": "s", "ts": )", replay_.rows()[a.call->row].tid, pid_, a.call->begin);
+    write_flow(R"({"name": "launch", "ph": "f", "ts": )", a.device, gpu_pid_, a.begin);
   }
 
  private:
@@ -44,8 +56,22 @@ class LegacyWriter final : public Sink {
     if (text.empty()) text = head(replay_.names().text(id));
     return text;
   }
+  static std::string pid_field(const std::string& pid) {
+    return std::string(R"(, "pid": )").append(json_string(pid)).append(R"(, "args": {}})");
+  }
   void write(const std::string& head, uint32_t row, UnixNs begin, UnixNs end) {
-    char* at = out_.reserve(head.size() + pid_.size() + kMaxNumbers);
+    write(head, replay_.rows()[row].tid, pid_, begin, end);
+  }
+  void write_flow(std::string_view head, uint32_t tid, const std::string& pid, UnixNs time) {
+    char* at = out_.reserve(head.size() + pid.size() + kMaxNumbers);
+    at = put(put(at, ",\n"), head);
+    at = put_us(at, time - start_);
+    at = put(put(at, R"(, "tid": )"), uint64_t{tid});
+    at = put(put(at, R"(, "cat": "cpu_to_cuda", "id": )"), flow_);
+    out_.advance(put(at, pid));
+  }
+  void write(const std::string& head, uint32_t tid, const std::string& pid, UnixNs begin, UnixNs end) {
+    char* at = out_.reserve(head.size() + pid.size() + kMaxNumbers);
     at = put(at, is_first_ ? "[" : ",\n");
     is_first_ = false;
     at = put(at, head);
@@ -53,14 +79,15 @@ class LegacyWriter final : public Sink {
     at = put(at, R"(, "dur": )");
     at = put_us(at, end - begin);
     at = put(at, R"(, "tid": )");
-    at = put(at, uint64_t{replay_.rows()[row].tid});
-    out_.advance(put(at, pid_));
+    at = put(at, uint64_t{tid});
+    out_.advance(put(at, pid));
   }
 
   Replay replay_;
-  const std::string pid_;
+  const std::string pid_, gpu_pid_;
   const UnixNs start_;
   bool& is_first_;
+  uint64_t& flow_;  // the last number
   Output& out_;
   std::vector<std::string> heads_;
 };
@@ -69,10 +96,10 @@ class LegacyWriter final : public Sink {
 
 void write_chrome_legacy(const Trace& trace, Processes processes, Output& out) {
   bool is_first = true;
+  uint64_t flow = 0;
   for (const Process& p : processes) {
-    std::string pid = "CPU functions";
-    if (processes.size() > 1) pid += ", " + process_label(p).substr(0, 1000);
-    LegacyWriter(p, pid, trace.start, is_first, out).run();
+    const std::string pid = processes.size() > 1 ? ", " + process_label(p).substr(0, 1000) : std::string{};
+    LegacyWriter(p, pid, trace.start, is_first, flow, out).run();
   }
   out.write(is_first ? "[]\n" : "]\n");
 }

@@ -3,7 +3,8 @@
 //
 // Source: export_chrome_trace in torch/autograd/profiler.py (to 1.8) and profiler_util.py (since), event_template in
 // torch/csrc/autograd/profiler_legacy.cpp. Times are microseconds since the run began, here with three decimals. The
-// process is "CPU functions", as there; with several processes their number or rank follows.
+// process is "CPU functions", as there; with several processes their number or rank follows. Work of GPUs is in a
+// process "CUDA functions", a thread for each device, with flows from the calls.
 #pragma once
 
 #include "formats/format.h"

@@ -22,6 +22,7 @@ constexpr std::array kFormats = {
     Format{"chrome-legacy", ".chrome-legacy.json", "merged", false, write_chrome_legacy},
     Format{"json-stream", ".stream.json", "merged", false, write_json_stream},
     Format{"stacks", ".stacks.txt", "merged", false, write_stacks},
+    Format{"stacks-cuda", ".stacks-cuda.txt", "merged", false, write_cuda_stacks},
     Format{"speedscope", ".speedscope.json", "merged", false, write_speedscope},
     Format{"pprof", ".pb.gz", "merged", false, write_pprof},
     Format{"sqlite", ".sqlite", "merged", false, write_sqlite},

@@ -67,7 +67,8 @@ class PprofWriter {
   explicit PprofWriter(Output& out) : out_(out) { string(""); }
 
   void head(UnixNs start, int64_t duration_ns) {
-    for (const auto& [type, unit] : {std::pair{"time", "nanoseconds"}, std::pair{"calls", "count"}}) {
+    for (const auto& [type, unit] : {std::pair{"time", "nanoseconds"}, std::pair{"calls", "count"},
+                                     std::pair{"cuda", "nanoseconds"}, std::pair{"launched", "count"}}) {
       const int64_t type_id = string(type), unit_id = string(unit);
       message(profile::kSampleType, [&](pbf_writer& m) {
         m.add_int64(value_type::kType, type_id);
@@ -120,7 +121,8 @@ class PprofWriter {
 
   // `locations` innermost first.
   void sample(const std::vector<uint64_t>& locations, const CallTree::Node& node, const std::string& labels) {
-    const int64_t values[] = {node.own_ns, static_cast<int64_t>(node.calls)};
+    const int64_t values[] = {node.own_ns, static_cast<int64_t>(node.calls), node.gpu_ns,
+                              static_cast<int64_t>(node.gpu_calls)};
     std::string fields;
     pbf_writer writer(fields);
     writer.add_packed_uint64(sample::kLocations, locations.begin(), locations.end());

@@ -1,5 +1,6 @@
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/call_tree.h"
@@ -25,20 +26,30 @@ class Frames {  // of the whole file
 };
 
 void write_profile(const CallTree& tree, const CallTree::Thread& thread, const std::string& name,
-                   const std::function<size_t(NameId)>& number, Output& out) {
+                   int64_t CallTree::Node::*metric, const std::function<size_t(NameId)>& number, Output& out) {
   std::string weights;
   int64_t sum = 0;
   out.write(R"({"type":"sampled","name":)" + json_string(name) + R"(,"unit":"nanoseconds","samples":[)");
   tree.each_path(thread, [&](const std::vector<NameId>& path, const CallTree::Node& node) {
-    if (node.own_ns == 0) return;
+    if (node.*metric == 0) return;
     std::string sample = weights.empty() ? "\n[" : ",\n[";
     for (const NameId frame : path) sample.append(std::to_string(number(frame))).append(",");
     sample.back() = ']';
     out.write(sample);
-    weights.append(weights.empty() ? "" : ",").append(std::to_string(node.own_ns));
-    sum += node.own_ns;
+    weights.append(weights.empty() ? "" : ",").append(std::to_string(node.*metric));
+    sum += node.*metric;
   });
   out.write("\n],\"weights\":[" + weights + "],\"startValue\":0,\"endValue\":" + std::to_string(sum) + "}");
+}
+
+// Calls, work on GPUs.
+std::pair<bool, bool> what_is_in(const CallTree& tree, const CallTree::Thread& thread) {
+  std::pair found{false, false};
+  tree.each_path(thread, [&found](const std::vector<NameId>&, const CallTree::Node& node) {
+    found.first |= node.calls != 0;
+    found.second |= node.gpu_calls != 0;
+  });
+  return found;
 }
 
 }  // namespace
@@ -58,9 +69,15 @@ void write_speedscope(const Trace&, Processes processes, Output& out) {
       return known - 1;
     };
     for (const CallTree::Thread& thread : tree.threads()) {
-      out.write(comma);
-      comma = ",\n";
-      write_profile(tree, thread, process_label(process) + ", thread " + thread.label, number, out);
+      const std::string name = process_label(process) + ", thread " + thread.label;
+      const auto [has_cpu, has_gpu] = what_is_in(tree, thread);
+      const auto write = [&](const std::string& text, int64_t CallTree::Node::*metric) {
+        out.write(comma);
+        comma = ",\n";
+        write_profile(tree, thread, text, metric, number, out);
+      };
+      if (has_cpu || !has_gpu) write(name, &CallTree::Node::own_ns);
+      if (has_gpu) write(name + ", on GPUs", &CallTree::Node::gpu_ns);
     }
   }
   out.write("\n],\n\"shared\":{\"frames\":[");

@@ -18,9 +18,7 @@ std::string frame(std::string_view text) {
   return line;
 }
 
-}  // namespace
-
-void write_stacks(const Trace&, Processes processes, Output& out) {
+void write(Processes processes, int64_t CallTree::Node::*metric, Output& out) {
   for (const Process& process : processes) {
     CallTree tree(process);
     std::vector<std::string> frames(tree.names() + 1);
@@ -28,7 +26,7 @@ void write_stacks(const Trace&, Processes processes, Output& out) {
     for (const CallTree::Thread& thread : tree.threads()) {
       const std::string head = frame(process_label(process)).append(";").append(frame(thread.label));
       tree.each_path(thread, [&](const std::vector<NameId>& path, const CallTree::Node& node) {
-        left_over += node.own_ns;
+        left_over += node.*metric;
         const int64_t us = left_over / 1000;
         left_over %= 1000;
         if (us == 0) return;
@@ -42,6 +40,13 @@ void write_stacks(const Trace&, Processes processes, Output& out) {
       });
     }
   }
+}
+
+}  // namespace
+
+void write_stacks(const Trace&, Processes processes, Output& out) { write(processes, &CallTree::Node::own_ns, out); }
+void write_cuda_stacks(const Trace&, Processes processes, Output& out) {
+  write(processes, &CallTree::Node::gpu_ns, out);
 }
 
 }  // namespace torchprof::formats

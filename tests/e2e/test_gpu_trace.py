@@ -1,6 +1,8 @@
 """What traces and tables show of the simulated GPU: each piece of work once, under the call, operator and module that it came from."""
 import collections
+import gzip
 import json
+import pathlib
 import subprocess
 
 import perfetto_trace
@@ -103,3 +105,26 @@ def test_perfetto_has_calls_work_flows_annotations_and_counters_of_the_kineto_tr
     kernel = next(s for s in perfetto.slices if s.name == "matmul(float*, float*)")
     assert kernel.args.items() >= {"grid": "32x1x1", "block": "256x1x1", "registers per thread": 32}.items() and kernel.args["queue time (us)"] >= 0
     assert max(value for _, value in perfetto.counters["busy"]) > 0 and {value for _, value in perfetto.counters["queue depth"]} >= {0, 1}
+
+
+def test_formats_of_call_paths_have_the_time_on_gpus(run_simulated):  # noqa: F811
+    run, _ = run_simulated(MODULES + EVERYTHING, options=["--format", "kineto,stacks-cuda,speedscope,pprof,chrome-legacy"])
+    expected = collections.Counter()
+    for category in WORK:
+        for e in run.trace().spans(category):
+            expected[e["name"]] += e["dur"] / 1e3
+    stacks = [line.rsplit(" ", 1) for line in (run.directory / "merged.stacks-cuda.txt").read_text().splitlines()]
+    assert abs(sum(int(us) for _, us in stacks) - sum(expected.values()) * 1e3) < 1
+    path, = (path for path, _ in stacks if path.endswith(";double_backward()"))
+    assert ";Doubled" in path and "Module:_Net_0;" not in path
+    path, = {path for path, _ in stacks if path.endswith(";double_forward()") and "Double_1" in path}
+    assert ";training;" in path and "nn.Module:_Net_0;" in path and "nn.Module:_Double_1;" in path
+    scope = json.loads((run.directory / "merged.speedscope.json").read_text())
+    on_gpus = [p for p in scope["profiles"] if p["name"].endswith(", on GPUs")]
+    assert abs(sum(p["endValue"] for p in on_gpus) / 1e6 - sum(expected.values())) < 1e-3
+    profile = perfetto_trace.decode(gzip.decompress((run.directory / "merged.pb.gz").read_bytes()), "Profile", pathlib.Path(__file__).with_name("pprof.proto"))
+    assert abs(sum(s["value"][2] for s in profile["sample"]) / 1e6 - sum(expected.values())) < 1e-3
+    legacy = json.loads((run.directory / "merged.chrome-legacy.json").read_text())
+    kernels = [e for e in legacy if e["pid"] == "CUDA functions" and e["ph"] == "X"]
+    assert collections.Counter(e["name"] for e in kernels) == collections.Counter(e["name"] for c in WORK for e in run.trace().spans(c))
+    assert collections.Counter(e["ph"] for e in legacy) == {"X": len(legacy) - 2 * len(kernels), "s": len(kernels), "f": len(kernels)}
