@@ -1,4 +1,5 @@
-// Cells of tables for people, and tables of them: lines of at most kWidth columns.
+// Cells of tables for people, and tables of them: lines of at most kWidth columns, more only where all but the last
+// take too many.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 namespace torchprof::formats {
 
 inline constexpr size_t kWidth = 120;
+inline constexpr size_t kNarrowest = 40;  // that the last column gets, however many there are before it
 
 std::string print(const char* format, double value);     // printf's
 std::string duration_text(double ns);                    // "12.345 ms"

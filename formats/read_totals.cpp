@@ -77,8 +77,11 @@ class RowSweep {
       looks_for_place = false;
       if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
     }
-    if (owner.op != 0 && !m.change.is_out_of_memory)
-      collector_.add_memory(owner.op - 1, m.change.bytes, m.change.device_type == 0);
+    if (owner.op == 0 || m.change.is_out_of_memory) return;
+    collector_.add_memory(owner.op - 1, m.change.bytes, m.change.device_type == 0);
+    for (const Open& o : open_)
+      if (o.event->is_operator && o.outermost)
+        collector_.add_memory_total(o.event->name, m.change.bytes, m.change.device_type == 0);
   }
 
   void close() {

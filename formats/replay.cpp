@@ -596,6 +596,7 @@ void Replay::Impl::memory(Thread& thread, const Memory& memory, bool is_out_of_m
     event.allocated = event.is_mapped ? 0 : cpu_total(memory, !thread.cursor.is_next());
   }
   const ThreadStack& stack = thread.stack;
+  event.stack = &stack;
   if (const int32_t op = stack.top_op(); op >= 0) {
     event.op = stack[op].name;
     event.outer_op = stack[op].outer_op;

@@ -104,11 +104,12 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
   int8_t device_index;
   bool is_mapped = false;  // memory of a file or shared between processes, which torch does not count into `allocated`
   // What ran on the thread then; none where there is none.
-  NameId op{};            // innermost open operator or annotation
-  NameId outer_op{};      // outermost operator below it, annotations apart
-  ObjectId module{};      // of the innermost call of an nn.Module
-  FunctionId function{};  // innermost Python function
-  uint32_t line = 0;      // that it was executing; 0: not recorded
+  NameId op{};                         // innermost open operator or annotation
+  NameId outer_op{};                   // outermost operator below it, annotations apart
+  ObjectId module{};                   // of the innermost call of an nn.Module
+  FunctionId function{};               // innermost Python function
+  uint32_t line = 0;                   // that it was executing; 0: not recorded
+  const ThreadStack* stack = nullptr;  // what was open; during the call
 };
 
 struct Mark {  // a moment that the program told NVTX of

@@ -37,7 +37,11 @@ class CollectingSink final : public Sink {
                            .op = e.op.value,
                            .outer_op = e.outer_op.value,
                            .place = e.function ? names.place(e.function, e.line).value : 0}});
-    if (e.op && !e.is_out_of_memory) collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
+    if (!e.op || e.is_out_of_memory) return;
+    collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
+    const ThreadStack& stack = *e.stack;
+    for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
+      if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
   }
   void gpu_activity(const GpuActivity& a) override {
     if (!runs_on_device(a.kind)) return;
@@ -122,6 +126,8 @@ Tally& Tally::operator+=(const Tally& other) {
   calls += other.calls;
   cpu_bytes += other.cpu_bytes;
   device_bytes += other.device_bytes;
+  cpu_total_bytes += other.cpu_total_bytes;
+  device_total_bytes += other.device_total_bytes;
   flops += other.flops;
   gpu_self_ns += other.gpu_self_ns;
   gpu_total_ns += other.gpu_total_ns;
@@ -156,6 +162,12 @@ void Collector::add_memory(uint32_t name, int64_t bytes, bool is_cpu) {
   Tally& tally = named(true, name).tally;
   int64_t& sum = is_cpu ? tally.cpu_bytes : tally.device_bytes;
   __builtin_add_overflow(sum, bytes, &sum);  // a damaged record may say any number
+}
+
+void Collector::add_memory_total(uint32_t name, int64_t bytes, bool is_cpu) {
+  Tally& tally = named(true, name).tally;
+  int64_t& sum = is_cpu ? tally.cpu_total_bytes : tally.device_total_bytes;
+  __builtin_add_overflow(sum, bytes, &sum);
 }
 
 void Collector::add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,

@@ -19,11 +19,13 @@ struct Tally {
   int64_t self_ns = 0;
   int64_t total_ns = 0;
   uint64_t calls = 0;
-  int64_t cpu_bytes = 0;     // operators: allocated less freed while no other was open inside
-  int64_t device_bytes = 0;  // the same of all devices but the CPU
-  uint64_t flops = 0;        // formats/flops.h
-  int64_t gpu_self_ns = 0;   // of work that it launched: formats/gpu_statistics.h
-  int64_t gpu_total_ns = 0;  // with that of the operators inside it
+  int64_t cpu_bytes = 0;           // operators: allocated less freed while no other was open inside
+  int64_t device_bytes = 0;        // the same of all devices but the CPU
+  int64_t cpu_total_bytes = 0;     // with those inside it, in calls that are not inside another of the same name
+  int64_t device_total_bytes = 0;  // the same of all devices but the CPU
+  uint64_t flops = 0;              // formats/flops.h
+  int64_t gpu_self_ns = 0;         // of work that it launched: formats/gpu_statistics.h
+  int64_t gpu_total_ns = 0;        // with that of the operators inside it
   Tally& operator+=(const Tally& other);
 };
 using Tallies = std::unordered_map<std::string, Tally>;  // by name
@@ -53,6 +55,8 @@ class Collector {
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t bytes, bool is_cpu);
+  // The same of what it or one inside it did.
+  void add_memory_total(uint32_t name, int64_t bytes, bool is_cpu);
   void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
   // Work that operator `name` launched, or one inside it.
   void add_gpu_self(uint32_t name, int64_t ns) { named(true, name).tally.gpu_self_ns += ns; }

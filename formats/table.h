@@ -31,6 +31,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/render.h"
 #include "formats/trace.h"
 
 namespace torchprof::formats {
@@ -38,15 +39,23 @@ namespace torchprof::formats {
 struct TableOptions {
   std::vector<std::string> tables;  // of table_names(); empty: those that a summary shows
   size_t rows = 15;                 // of each table
-  // One of sort_names(), largest first. Empty: operators by self and by total time, modules by total, Python by self.
+  // self, total, calls, average or the key of a column, without _ns or _bytes if one likes. Empty: operators by self
+  // and by total time (in text), kernels and modules by total, Python by self. A table that has no such column keeps
+  // its own order.
   std::string sort{};
+  std::vector<std::string> columns{};  // keys of one table; "all"; empty: what the style shows by itself
+  ReportStyle style = ReportStyle::kText;
+  bool has_totals = false;  // a line of sums below the operators
 };
 
 // What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "processes".
 const std::vector<std::string>& table_names();
 
-// "self", "total", "calls", "average".
-const std::vector<std::string>& sort_names();
+// Keys of the columns of a table.
+std::vector<std::string> column_names(const std::string& table);
+
+// Throws Error with the options of `report` where one names what there is not.
+void check(const TableOptions& options);
 
 // What `torchprof run` prints at its end and writes to summary.txt. Lines of at most 120 columns, a newline at the end.
 // Always valid UTF-8.

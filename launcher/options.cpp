@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "formats/error.h"
 
@@ -158,6 +160,22 @@ std::string whole_number(const std::string& value) {
   return is_one ? "" : "'" + value + "' is not a whole number from 1";
 }
 
+// The keys of all tables, in lines that a terminal takes.
+std::string report_footer() {
+  std::string text =
+      "\nColumns, as --sort and --columns take them (also without _ns and _bytes) and --json and --csv have them:";
+  for (const std::string& table : formats::table_names()) {
+    std::string line = "\n  " + table + ":";
+    for (const std::string& key : formats::column_names(table)) {
+      constexpr size_t kWidest = 115;
+      if (line.size() + key.size() > kWidest) text += std::exchange(line, "\n     ");
+      line += " " + key;
+    }
+    text += line;
+  }
+  return text;
+}
+
 }  // namespace
 
 RunOptions parse_run(const Arguments& arguments) {
@@ -187,24 +205,45 @@ RunOptions parse_run(const Arguments& arguments) {
 
 ReportOptions parse_report(const Arguments& arguments) {
   ReportOptions options;
+  formats::TableOptions& t = options.tables;
   Parser parser("report", "RUN|TRACE [OPTIONS]",
                 "Prints tables of a run directory, a spool, or a trace of torchprof's or torch.profiler's.");
   CLI::App& app = parser.app();
-  std::string tables;
+  std::string tables, columns;
+  size_t top = 0;
   app.add_option("RUN|TRACE", options.input, "a run directory, a .spool, a .json or a .json.gz")
       ->required()
       ->type_name("");
   app.add_option("-t,--tables", tables, "which tables: " + joined(formats::table_names()))->type_name("T[,T]");
-  app.add_option("-s,--sort", options.tables.sort, "by what, largest first: " + joined(formats::sort_names()))
+  app.add_option("-s,--sort", t.sort, "by what, largest first: self, total, calls, average, or the key of any column")
       ->type_name("KEY");
-  app.add_option("-n,--top", options.tables.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
+  app.add_option("-n,--top", top, "rows of each table [15 in text and Markdown, else all]")
+      ->type_name("N")
+      ->check(whole_number);
+  app.add_option("-c,--columns", columns, "which columns of the table, by their keys, or all")
+      ->type_name("KEY[,KEY]|all");
+  std::vector<formats::ReportStyle> styles;
+  const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
+    app.add_flag_callback(
+        name, [&styles, style] { styles.push_back(style); }, meaning);
+  };
+  add_style("--json", formats::ReportStyle::kJson, "all columns as JSON: times in ns, sizes in bytes");
+  add_style("--csv", formats::ReportStyle::kCsv, "all columns as CSV, the first line the keys");
+  add_style("--markdown", formats::ReportStyle::kMarkdown, "tables for a job summary or a comment");
+  app.footer(report_footer());
   parser.parse(arguments);
-  if (!tables.empty()) options.tables.tables = split(tables);
-  for (const std::string& table : options.tables.tables)
-    if (std::ranges::count(formats::table_names(), table) == 0)
-      throw Error("report: --tables: '" + table + "' is not a table: " + joined(formats::table_names()));
-  if (const std::string& key = options.tables.sort; !key.empty() && std::ranges::count(formats::sort_names(), key) == 0)
-    throw Error("report: --sort: '" + key + "' is not an order: " + joined(formats::sort_names()));
+  if (styles.size() > 1) throw Error("report: one of --json, --csv and --markdown");
+  if (!styles.empty()) t.style = styles.front();
+  const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
+  t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
+  if (!tables.empty()) t.tables = split(tables);
+  if (!columns.empty()) t.columns = split(columns);
+  t.has_totals = !tables.empty();
+  try {
+    formats::check(t);
+  } catch (const Error& error) {
+    throw Error(std::string("report: ") + error.what());
+  }
   return options;
 }
 

@@ -111,7 +111,8 @@ TEST_CASE("a table that there is none of names those that there are") {
   SpoolBuilder b;
   const test::LoadedTrace trace(b);
   CHECK_THROWS_WITH_AS(summary_text(*trace, {{"ops", "colours"}}),
-                       "there is no table 'colours': ops, kernels, modules, memory, python, steps, processes", Error);
+                       "--tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, processes",
+                       Error);
 }
 
 TEST_CASE("a run of seconds says seconds") {

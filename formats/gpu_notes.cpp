@@ -1,0 +1,29 @@
+#include "formats/gpu_notes.h"
+
+#include "formats/cells.h"
+#include "formats/gpu_index.h"
+#include "formats/text.h"
+
+namespace torchprof::formats {
+std::vector<std::string> gpu_notes(const Process& process) {
+  std::vector<std::string> notes;
+  if (!process.gpu) return notes;
+  const GpuIndex& gpu = *process.gpu;
+  const auto add = [&notes](uint64_t n, const char* what, const std::string& more) {
+    if (n != 0) notes.push_back(plural(n, what) + more);
+  };
+  add(gpu.faults().count, "GPU operation",
+      " would begin before the launch, by up to " + duration_text(static_cast<double>(gpu.faults().most_ns)) +
+          ": the clocks of GPU and CPU disagree");
+  if (gpu.gaps().count != 0) {
+    notes.push_back("GPU not recorded for " + duration_text(static_cast<double>(gpu.gaps().ns)) +
+                    ": another client of CUPTI, as torch.profiler is, had it, " + plural(gpu.gaps().count, "time"));
+  }
+  add(gpu.lost(GpuLoss::kDropped), "GPU record", " dropped by CUPTI, which had no buffer for them");
+  add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");
+  add(gpu.lost(GpuLoss::kUnknown), "GPU record", " of kinds that were not asked for");
+  add(gpu.timeless(), "GPU operation", " without a time, which CUPTI did not know; not drawn");
+  return notes;
+}
+
+}  // namespace torchprof::formats

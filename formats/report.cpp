@@ -1,0 +1,62 @@
+#include "formats/report.h"
+
+#include <utility>
+
+#include "formats/cells.h"
+#include "formats/gpu_index.h"
+#include "formats/read_kineto.h"
+#include "formats/text.h"
+
+namespace torchprof::formats {
+namespace {
+
+std::string command_text(const Process& p) {
+  std::string text;
+  for (const std::string_view argument : p.command) text.append(text.empty() ? "" : " ").append(argument);
+  return text.empty() ? "(unknown command)" : text;
+}
+
+}  // namespace
+
+Report report_of(const Trace& trace) {
+  Report report;
+  report.start = trace.start;
+  EventCounts counts;
+  std::vector<const Process*> in_order(trace.processes.size());
+  for (const Process& p : trace.processes) in_order[p.place - 1] = &p;
+  for (const Process* shown : in_order) {
+    const Process& p = *shown;
+    counts += p.counts;
+    report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
+                            p.counts.records, p.role, statistics_of(p)});
+  }
+  uint64_t unfinished = 0, kernels = 0;
+  for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
+  report.headline = plural(trace.processes.size(), "process") + ", " +
+                    duration_text(static_cast<double>(trace.end - trace.start)) + ": " +
+                    plural(counts.operators, "operator") + ", " + plural(counts.python, "Python call");
+  if (counts.c_calls != 0) report.headline += ", " + plural(counts.c_calls, "C call");
+  if (unfinished != 0) report.headline += "; " + count_text(unfinished) + " still open at the end";
+  for (const Process& p : trace.processes) {
+    if (p.gpu && p.gpu->kernels() != 0) kernels += p.gpu->kernels();
+  }
+  if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
+  report.notes = notes_of(trace);
+  return report;
+}
+
+Report report_of(const std::filesystem::path& trace_file) {
+  TraceFile file = read_kineto(trace_file);
+  Report report;
+  report.start = file.start;
+  uint64_t slices = 0;
+  for (auto& part : file.processes) {
+    slices += part.statistics.slices;
+    report.parts.push_back({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
+  }
+  report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
+                    ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+  return report;
+}
+
+}  // namespace torchprof::formats

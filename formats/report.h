@@ -1,0 +1,39 @@
+// What the tables of a report are made from, whether it comes from spools or from a trace file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/statistics.h"
+#include "formats/trace.h"
+
+namespace torchprof::formats {
+
+struct ReportPart {  // one process
+  std::string pid;
+  std::string command;
+  std::string ended;               // empty: not known
+  std::optional<uint64_t> events;  // records
+  std::string role;                // Process::role
+  Statistics statistics;
+};
+
+struct Report {
+  std::string headline;
+  UnixNs start{};                 // times in tables count from here
+  std::vector<ReportPart> parts;  // in the order in which processes are shown
+  std::vector<std::string> notes{};
+};
+
+Report report_of(const Trace& trace);
+// Of ours or torch.profiler's, .json or .json.gz. Throws Error naming the file and the cause.
+Report report_of(const std::filesystem::path& trace_file);
+
+// What was not captured, lost or damaged: lines for people. The same line for several processes comes once, with their
+// ids.
+std::vector<std::string> notes_of(const Trace& trace);
+
+}  // namespace torchprof::formats

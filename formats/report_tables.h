@@ -1,0 +1,25 @@
+// Tables of a report (formats/table.h has their definitions), with all rows, in no order that matters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/report.h"
+#include "formats/report_table.h"
+
+namespace torchprof::formats {
+
+ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title);
+ReportTable python_table(const Tallies& functions, int64_t python_ns);
+ReportTable modules_table(const ModuleTallies& modules);
+ReportTable gpus_table(const std::vector<ReportPart>& parts);
+ReportTable kernels_table(const GpuTallies& work);
+ReportTable steps_table(const std::vector<ReportPart>& parts);
+ReportTable processes_table(const std::vector<ReportPart>& parts);
+// One for each device of each process, the fullest first; of its owners the first `most`, the others as one row.
+std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most);
+
+// Shows these columns if any of its rows has something in `key`.
+void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);
+
+}  // namespace torchprof::formats
