@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,12 +9,13 @@
 #include <cstring>
 
 #include "formats/error.h"
+#include "formats/gzip.h"
 
 namespace torchprof::formats {
 namespace {
 
 constexpr size_t kBufferSize = size_t{256} * 1024;
-static_assert(kBufferSize >= Output::kMaxReserve);
+static_assert(kBufferSize >= Output::kMaxReserve && kBufferSize <= Gzip::kChunk);
 
 }  // namespace
 
@@ -32,14 +32,8 @@ Output::Output(const std::filesystem::path& file) : file_(file), temporary_(file
   }
   fd_ = ::open(temporary_.c_str(), flags, 0666);
   if (fd_ < 0) fail("cannot create", errno);
-  if (file.extension() != ".gz") return;
-  compressed_.resize(kBufferSize);
-  gzip_ = std::make_unique<z_stream_s>();
-  constexpr int kGzip = 16;  // added to the window bits: one gzip member around the data
-  if (deflateInit2(gzip_.get(), 1, Z_DEFLATED, MAX_WBITS + kGzip, MAX_MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK) {
-    gzip_.reset();
-    fail("cannot compress", ENOMEM);
-  }
+  if (file.extension() == ".gz")
+    gzip_ = std::make_unique<Gzip>([this](std::string_view data) { write_all(data.data(), data.size()); });
 }
 
 Output::Output(std::string& memory) : memory_(&memory), buffer_(kBufferSize) {
@@ -50,8 +44,6 @@ Output::Output(std::string& memory) : memory_(&memory), buffer_(kBufferSize) {
 Output::~Output() { discard(); }
 
 void Output::discard() noexcept {
-  if (gzip_) deflateEnd(gzip_.get());
-  gzip_.reset();
   if (fd_ >= 0) {
     ::close(fd_);
     remove_temporary();
@@ -90,22 +82,10 @@ void Output::sink(const char* data, size_t size) {
     memory_->append(data, size);
     written_ += size;
   } else if (gzip_) {
-    deflate_some(data, size, false);
+    gzip_->add({data, size});
   } else {
     write_all(data, size);
   }
-}
-
-void Output::deflate_some(const char* data, size_t size, bool last) {
-  gzip_->next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));
-  gzip_->avail_in = static_cast<uInt>(size);
-  int result = Z_OK;
-  do {
-    gzip_->next_out = reinterpret_cast<Bytef*>(compressed_.data());
-    gzip_->avail_out = static_cast<uInt>(compressed_.size());
-    result = deflate(gzip_.get(), last ? Z_FINISH : Z_NO_FLUSH);
-    write_all(compressed_.data(), compressed_.size() - gzip_->avail_out);
-  } while (gzip_->avail_out == 0 || (last && result != Z_STREAM_END));
 }
 
 void Output::write_all(const char* data, size_t size) {
@@ -122,11 +102,7 @@ void Output::write_all(const char* data, size_t size) {
 void Output::commit() {
   flush();
   if (memory_ != nullptr) return;
-  if (gzip_) {
-    deflate_some(nullptr, 0, true);
-    deflateEnd(gzip_.get());
-    gzip_.reset();
-  }
+  if (gzip_) gzip_->finish();
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0 || (temporary_ != file_ && std::rename(temporary_.c_str(), file_.c_str()) != 0)) {

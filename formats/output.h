@@ -2,8 +2,8 @@
 //
 // Bytes go to NAME.tmp in the same directory, which commit() renames to NAME. A writer that fails (full disk, no
 // permission) or is destroyed before commit() removes the temporary and leaves NAME as it was. Names that end in ".gz"
-// are compressed: one gzip member. What exists and is no file (/dev/stdout, a pipe) is written to as it is.
-// Errors are thrown as Error with the name and the cause. One thread at a time.
+// are compressed, by several threads: one gzip member (formats/gzip.h). What exists and is no file (/dev/stdout, a
+// pipe) is written to as it is. Errors are thrown as Error with the name and the cause. One thread at a time.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-struct z_stream_s;
-
 namespace torchprof::formats {
+
+class Gzip;
 
 class Output {
  public:
@@ -51,7 +51,6 @@ class Output {
  private:
   void flush();
   void sink(const char* data, size_t size);
-  void deflate_some(const char* data, size_t size, bool last);
   void write_all(const char* data, size_t size);
   [[noreturn]] void fail(const std::string& what, int error);
   void discard() noexcept;
@@ -61,9 +60,8 @@ class Output {
   std::filesystem::path temporary_;
   std::string* memory_ = nullptr;
   int fd_ = -1;
-  std::unique_ptr<z_stream_s> gzip_;
+  std::unique_ptr<Gzip> gzip_;
   std::vector<char> buffer_;
-  std::vector<char> compressed_;
   char* at_ = nullptr;
   char* end_ = nullptr;
   uint64_t flushed_ = 0;

@@ -9,9 +9,11 @@
 #include <fstream>
 
 #include "formats/error.h"
+#include "formats/gzip.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;
+using formats::Gzip;
 using formats::Output;
 namespace fs = std::filesystem;
 
@@ -68,6 +70,22 @@ TEST_CASE("a name that ends in .gz makes one gzip member of all that was written
   uint32_t size = 0;  // of the last member: all of it, so there is one
   std::copy_n(raw.data() + raw.size() - 4, 4, reinterpret_cast<char*>(&size));
   CHECK(size == text.size());
+}
+
+TEST_CASE("what is compressed in pieces is whole, whatever its size") {
+  test::TemporaryDirectory directory;
+  const std::string text = noise(700'000) + std::string(2'000'000, ' ') + noise(100'000);
+  for (const size_t size : {size_t{0}, size_t{1}, Gzip::kChunk - 1, Gzip::kChunk, Gzip::kChunk + 1, text.size()}) {
+    for (const size_t piece : {size_t{1000}, Gzip::kChunk}) {
+      std::string compressed;
+      Gzip gzip([&compressed](std::string_view data) { compressed.append(data); });
+      for (size_t at = 0; at < size; at += piece)
+        gzip.add(std::string_view(text).substr(at, std::min(piece, size - at)));
+      gzip.finish();
+      std::ofstream(directory / "x.gz", std::ios::binary) << compressed;
+      CHECK(gunzip(directory / "x.gz") == text.substr(0, size));
+    }
+  }
 }
 
 TEST_CASE("what was there before stays when a writer gives up") {
