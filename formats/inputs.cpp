@@ -214,6 +214,15 @@ std::vector<KeywordInput> decode_keywords(std::string_view encoded) {
   return keywords;
 }
 
+std::string dims_json(std::string_view encoded) {
+  std::string out = "[";
+  for (const Input& input : decode_inputs(encoded)) {
+    if (out.size() > 1) out += ',';
+    append_shape(out, input, &Tensor::sizes);
+  }
+  return out + "]";
+}
+
 std::string inputs_json(std::string_view encoded) {
   const std::vector<Input> inputs = decode_inputs(encoded);
   std::string out;

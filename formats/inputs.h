@@ -27,6 +27,9 @@ struct Input {
 
 std::vector<Input> decode_inputs(std::string_view encoded);
 
+// The shapes alone, as Kineto's "Input Dims": "[[2,3],[]]".
+std::string dims_json(std::string_view encoded);
+
 struct KeywordInput {
   std::string name{};
   std::string json{};  // a number, true, false, a string or a list of them; "" for what Kineto leaves out

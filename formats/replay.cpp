@@ -340,7 +340,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .end = {end},
                 .module = span.module,
                 .is_backward = span.is_backward,
-                .self_ns = std::max<int64_t>(0, end - span.begin - span.child_ns),
+                .self_ns = span.is_async ? 0 : std::max<int64_t>(0, end - span.begin - span.child_ns),
                 .own_ns = is_own_row ? std::max<int64_t>(0, end - span.begin - span.inside_ns) : 0,
                 .around = is_own_row && span.below() >= 0 ? &thread.stack[0] : nullptr,
                 .depth = is_own_row ? static_cast<uint32_t>(span.below() + 1) : 0,

@@ -53,7 +53,9 @@ struct Slice {
   // operator (matched as flows are), none where no call of a module did.
   ObjectId module;
   bool is_backward;
-  int64_t self_ns;  // without slices of the same kind directly inside (C calls count as Python); never negative
+  int64_t
+      self_ns;  // without slices of the same kind directly inside (C calls count as Python); never negative, and 0 of
+  // an asynchronous operator
   // Without slices of any kind directly inside; 0 on an overflow row: what ran meanwhile is on the thread's own.
   int64_t own_ns;
   // The slices that are open around it on its row, outermost first; none on an overflow row. During the call.

@@ -18,7 +18,7 @@ std::string command_text(const Process& p) {
 
 }  // namespace
 
-Report report_of(const Trace& trace) {
+Report report_of(const Trace& trace, const OpGrouping& grouping) {
   Report report;
   report.start = trace.start;
   EventCounts counts;
@@ -28,7 +28,7 @@ Report report_of(const Trace& trace) {
     const Process& p = *shown;
     counts += p.counts;
     report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
-                            p.counts.records, p.role, statistics_of(p)});
+                            p.counts.records, p.role, statistics_of(p, grouping)});
   }
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;

@@ -28,7 +28,7 @@ struct Report {
   std::vector<std::string> notes{};
 };
 
-Report report_of(const Trace& trace);
+Report report_of(const Trace& trace, const OpGrouping& grouping = {});
 // Of ours or torch.profiler's, .json or .json.gz. Throws Error naming the file and the cause.
 Report report_of(const std::filesystem::path& trace_file);
 

@@ -36,21 +36,42 @@ void show_if_any(ReportTable& table, std::string_view key, const std::vector<std
 }
 
 ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title) {
+  OpGroups groups;
+  for (const auto& [name, tally] : operators) groups[name] = {.name = name, .detail = {}, .source = {}, .tally = tally};
+  return ops_table(groups, {}, operator_ns, std::move(title));
+}
+
+ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title) {
   ReportTable table = make_table("ops", std::move(title));
-  int64_t self_gpu_ns = 0;
-  uint64_t calls = 0;
-  for (const auto& [name, t] : operators) {
-    self_gpu_ns += t.gpu_self_ns;
-    calls += t.calls;
+  Tally sum;
+  for (const auto& [key, group] : operators) sum += group.tally;
+  const size_t detail = grouping.by == OpGrouping::By::kName ? table.columns.size() : table.column(grouping.column());
+  const size_t source = table.column("source");
+  for (const auto& [key, group] : operators) {
+    const Tally& t = group.tally;
+    std::vector<Cell> row{t.self_ns,
+                          percent(t.self_ns, operator_ns),
+                          t.total_ns,
+                          percent(t.total_ns, operator_ns),
+                          count(t.calls),
+                          average(t.total_ns, t.calls),
+                          t.gpu_self_ns,
+                          percent(t.gpu_self_ns, sum.gpu_self_ns),
+                          t.gpu_total_ns,
+                          average(t.gpu_total_ns, t.calls),
+                          t.cpu_bytes,
+                          t.cpu_total_bytes,
+                          t.device_bytes,
+                          t.device_total_bytes,
+                          t.flops == 0 ? Cell{} : count(t.flops),
+                          group.name};
+    row.resize(table.columns.size());
+    if (detail < row.size()) row[detail] = text_or_missing(group.detail);
+    row[source] = text_or_missing(group.source);
+    table.rows.push_back(std::move(row));
   }
-  for (const auto& [name, t] : operators) {
-    table.rows.push_back({t.self_ns, percent(t.self_ns, operator_ns), t.total_ns, percent(t.total_ns, operator_ns),
-                          count(t.calls), average(t.total_ns, t.calls), t.gpu_self_ns,
-                          percent(t.gpu_self_ns, self_gpu_ns), t.gpu_total_ns, average(t.gpu_total_ns, t.calls),
-                          t.cpu_bytes, t.cpu_total_bytes, t.device_bytes, t.device_total_bytes,
-                          t.flops == 0 ? Cell{} : count(t.flops), name});
-  }
-  table.totals = {{"self_cpu_ns", operator_ns}, {"self_cuda_ns", self_gpu_ns}, {"calls", count(calls)}};
+  if (detail < table.columns.size()) table.columns[detail].is_shown = true;
+  table.totals = {{"self_cpu_ns", sum.self_ns}, {"self_cuda_ns", sum.gpu_self_ns}, {"calls", count(sum.calls)}};
   return table;
 }
 

@@ -10,6 +10,7 @@
 namespace torchprof::formats {
 
 ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title);
+ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title);
 ReportTable python_table(const Tallies& functions, int64_t python_ns);
 ReportTable modules_table(const ModuleTallies& modules);
 ReportTable gpus_table(const std::vector<ReportPart>& parts);

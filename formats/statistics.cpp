@@ -1,6 +1,7 @@
 #include "formats/statistics.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "formats/flops.h"
 #include "formats/gpu_index.h"
@@ -13,12 +14,16 @@ namespace {
 
 class CollectingSink final : public Sink {
  public:
-  CollectingSink(const Process& process, Replay& replay) : flops_(process), process_(process), replay_(replay) {}
+  CollectingSink(const Process& process, Replay& replay, const OpGrouping& grouping)
+      : flops_(process), process_(process), replay_(replay) {
+    if (!grouping.is_plain()) groups_.emplace(process, replay, grouping);
+  }
   void slice(const Slice& s) override {
     collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
                    s.end.value, s.self_ns, s.outermost);
-    if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0)
-      collector_.add_flops(s.name.value, flops);
+    const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs);
+    if (flops != 0) collector_.add_flops(s.name.value, flops);
+    if (groups_ && s.kind == SliceKind::kOperator) groups_->slice(s, flops);
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
@@ -38,6 +43,7 @@ class CollectingSink final : public Sink {
                            .outer_op = e.outer_op.value,
                            .place = e.function ? names.place(e.function, e.line).value : 0}});
     if (!e.op || e.is_out_of_memory) return;
+    if (groups_) groups_->memory(e);
     collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
     const ThreadStack& stack = *e.stack;
     for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
@@ -60,6 +66,7 @@ class CollectingSink final : public Sink {
               .occupancy = occupancy.achieved});
     if (a.call == nullptr || a.call->op < 0) return;
     const ThreadStack& stack = *a.call->stack;
+    if (groups_) groups_->gpu(stack, a.call->row, a.call->op, a.end - a.begin);
     collector_.add_gpu_self(stack[a.call->op].name.value, a.end - a.begin);
     for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
       if (stack[i].outermost) collector_.add_gpu_total(stack[i].name.value, a.end - a.begin);
@@ -76,11 +83,13 @@ class CollectingSink final : public Sink {
     return gpu;
   }
   Statistics finish() {
-    return collector_.finish(true, memory_.finish([this](uint32_t id) {
+    Statistics result = collector_.finish(true, memory_.finish([this](uint32_t id) {
       const std::string_view name = replay_.names().text({id});
       const auto module = modules_.find(id);
       return module == modules_.end() ? std::string(name) : module_text(name, process_.path(module->second));
     }));
+    if (groups_) result.op_groups = groups_->finish();
+    return result;
   }
   void step(const StepMark& m) override {
     const std::string_view by = m.ended_by ? replay_.names().text(m.ended_by) : std::string_view{};
@@ -112,6 +121,7 @@ class CollectingSink final : public Sink {
   Collector collector_;
   GpuCollector gpu_;
   Flops flops_;
+  std::optional<OpGroupCollector> groups_;
   MemoryCollector memory_;
   std::unordered_map<uint32_t, ObjectId> modules_;  // by name
   const Process& process_;
@@ -120,23 +130,10 @@ class CollectingSink final : public Sink {
 
 }  // namespace
 
-Tally& Tally::operator+=(const Tally& other) {
-  self_ns += other.self_ns;
-  total_ns += other.total_ns;
-  calls += other.calls;
-  cpu_bytes += other.cpu_bytes;
-  device_bytes += other.device_bytes;
-  cpu_total_bytes += other.cpu_total_bytes;
-  device_total_bytes += other.device_total_bytes;
-  flops += other.flops;
-  gpu_self_ns += other.gpu_self_ns;
-  gpu_total_ns += other.gpu_total_ns;
-  return *this;
-}
-
 Statistics& Statistics::operator+=(const Statistics& other) {
   for (const auto& [name, tally] : other.operators) operators[name] += tally;
   for (const auto& [name, tally] : other.python) python[name] += tally;
+  merge(op_groups, other.op_groups);
   for (const auto& [name, tally] : other.modules) modules[name] += tally;
   if (other.steps.count > steps.count) {
     steps.count = other.steps.count;
@@ -156,18 +153,6 @@ Collector::Named& Collector::named(bool is_operator, uint32_t name) {
   auto& list = named_[is_operator];
   if (name >= list.size()) list.resize(std::max<size_t>(name + 1, list.size() * 2));
   return list[name];
-}
-
-void Collector::add_memory(uint32_t name, int64_t bytes, bool is_cpu) {
-  Tally& tally = named(true, name).tally;
-  int64_t& sum = is_cpu ? tally.cpu_bytes : tally.device_bytes;
-  __builtin_add_overflow(sum, bytes, &sum);  // a damaged record may say any number
-}
-
-void Collector::add_memory_total(uint32_t name, int64_t bytes, bool is_cpu) {
-  Tally& tally = named(true, name).tally;
-  int64_t& sum = is_cpu ? tally.cpu_total_bytes : tally.device_total_bytes;
-  __builtin_add_overflow(sum, bytes, &sum);
 }
 
 void Collector::add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
@@ -204,9 +189,9 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
   return result;
 }
 
-Statistics statistics_of(const Process& process) {
+Statistics statistics_of(const Process& process, const OpGrouping& grouping) {
   Replay replay(process);
-  CollectingSink sink(process, replay);
+  CollectingSink sink(process, replay, grouping);
   const ReplayStats stats = replay.run(sink);
   Statistics result = sink.finish();
   result.unfinished = stats.unfinished;

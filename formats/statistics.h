@@ -10,29 +10,17 @@
 #include "formats/gpu_statistics.h"
 #include "formats/memory.h"
 #include "formats/modules.h"
+#include "formats/op_groups.h"
 #include "formats/steps.h"
+#include "formats/tally.h"
 #include "formats/trace.h"
 
 namespace torchprof::formats {
 
-struct Tally {
-  int64_t self_ns = 0;
-  int64_t total_ns = 0;
-  uint64_t calls = 0;
-  int64_t cpu_bytes = 0;           // operators: allocated less freed while no other was open inside
-  int64_t device_bytes = 0;        // the same of all devices but the CPU
-  int64_t cpu_total_bytes = 0;     // with those inside it, in calls that are not inside another of the same name
-  int64_t device_total_bytes = 0;  // the same of all devices but the CPU
-  uint64_t flops = 0;              // formats/flops.h
-  int64_t gpu_self_ns = 0;         // of work that it launched: formats/gpu_statistics.h
-  int64_t gpu_total_ns = 0;        // with that of the operators inside it
-  Tally& operator+=(const Tally& other);
-};
-using Tallies = std::unordered_map<std::string, Tally>;  // by name
-
 struct Statistics {
-  Tallies operators;  // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
-  Tallies python;     // functions, module and optimizer calls, C calls
+  Tallies operators;   // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
+  Tallies python;      // functions, module and optimizer calls, C calls
+  OpGroups op_groups;  // as they were asked for
   ModuleTallies modules;
   Steps steps;
   uint64_t slices = 0;
@@ -45,7 +33,8 @@ struct Statistics {
   Statistics& operator+=(const Statistics& other);
 };
 
-Statistics statistics_of(const Process& process);
+// A plain grouping has no op_groups.
+Statistics statistics_of(const Process& process, const OpGrouping& grouping = {});
 
 // Collects slices whose names have small dense numbers of the caller's choice.
 class Collector {
@@ -54,9 +43,11 @@ class Collector {
   void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
-  void add_memory(uint32_t name, int64_t bytes, bool is_cpu);
+  void add_memory(uint32_t name, int64_t bytes, bool is_cpu) { named(true, name).tally.add_self_bytes(bytes, is_cpu); }
   // The same of what it or one inside it did.
-  void add_memory_total(uint32_t name, int64_t bytes, bool is_cpu);
+  void add_memory_total(uint32_t name, int64_t bytes, bool is_cpu) {
+    named(true, name).tally.add_total_bytes(bytes, is_cpu);
+  }
   void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
   // Work that operator `name` launched, or one inside it.
   void add_gpu_self(uint32_t name, int64_t ns) { named(true, name).tally.gpu_self_ns += ns; }

@@ -93,14 +93,20 @@ class Assembly {
     return table;
   }
 
+  ReportTable operators() const {
+    std::string title = options_.grouping.top_level ? "Operators of the top level" : "Operators";
+    if (options_.grouping.is_plain()) return ops_table(all_.operators, all_.operator_ns, title);
+    return ops_table(all_.op_groups, options_.grouping, all_.operator_ns, title);
+  }
+
   void add_operators() {
     const auto by = [this](std::string_view order) {
-      return with_what_is_there(
-          first_rows(ops_table(all_.operators, all_.operator_ns, "Operators"), order, options_.rows));
+      return with_what_is_there(first_rows(operators(), order, options_.rows));
     };
     ReportTable table = by("self");
     if (options_.has_totals && !table.rows.empty()) {
-      std::string sums = "all: self CPU " + duration_text(static_cast<double>(all_.operator_ns));
+      std::string sums =
+          "all: self CPU " + duration_text(static_cast<double>(std::get<int64_t>(table.totals[0].second)));
       const int64_t gpu_ns = std::get<int64_t>(table.totals[1].second);
       if (gpu_ns != 0) sums += ", self CUDA " + duration_text(static_cast<double>(gpu_ns));
       table.remarks.push_back(sums + ", " +
@@ -172,10 +178,18 @@ void check(const TableOptions& options) {
       throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
 }
 
-std::string summary_text(const Trace& trace, const TableOptions& options) { return render(report_of(trace), options); }
+std::string summary_text(const Trace& trace, const TableOptions& options) {
+  return render(report_of(trace, options.grouping), options);
+}
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
-  return render(report_of(trace_file), options);
+  OpGrouping by_name;
+  by_name.has_source = options.grouping.has_source;  // not in the file: that column is empty
+  if (options.grouping.by != by_name.by || options.grouping.top_level)
+    throw Error(trace_file.string() + ": --group-by and --top-level want the raw records of a run (run --keep-spool)");
+  TableOptions of_file = options;
+  of_file.grouping = {};
+  return render(report_of(trace_file), of_file);
 }
 
 }  // namespace torchprof::formats

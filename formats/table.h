@@ -7,6 +7,8 @@
 //   other
 //           Python frames. So the self times of one kind add up to the time in which any of that kind ran
 //   calls   how often it began
+//           An asynchronous range (of distributed or RPC, NVTX ranges by number) has a total and no self time, and
+//           takes none from what is around it, as in torch
 //   step    a `ProfilerStep#N` annotation if there are any, and then its own duration counts; otherwise what ends where
 //   an
 //           optimizer's step ends, timed from the end of the step before (so the first one counts and has no time).
@@ -20,7 +22,8 @@
 //
 //   CUDA    self: time of the kernels, copies and sets that an operator launched itself; total: with those of the
 //           operators inside it, in calls that are not inside another of the same name. As torch's key_averages have
-//           it, which counts the latter again
+//           it, which counts the latter again, but for an operator that calls another of its name and nothing else: of
+//           these it leaves out the outer one, calls and all. GPU and CPU mem likewise
 //   kernels work of devices by name; busy is the time in which a device did any of it
 //
 // Times of several threads and processes add up, so a total may pass the wall clock.
@@ -31,6 +34,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/op_groups.h"
 #include "formats/render.h"
 #include "formats/trace.h"
 
@@ -45,6 +49,7 @@ struct TableOptions {
   std::string sort{};
   std::vector<std::string> columns{};  // keys of one table; "all"; empty: what the style shows by itself
   ReportStyle style = ReportStyle::kText;
+  OpGrouping grouping{};    // of the operators
   bool has_totals = false;  // a line of sums below the operators
 };
 

@@ -85,10 +85,11 @@ class ThreadStack {
   int32_t module_call_below(int32_t i) const;
   // Counts `ns` as spent inside the span of the same kind directly below `span`.
   void add_child(const Span& span, int64_t ns);
-  // `span`, which was taken, took `ns`: for the spans below it.
+  // `span`, which was taken, took `ns`: for the spans below it. An asynchronous one is not around or inside of anything
+  // but by chance: what ran inside it did so in the one below.
   void ended(const Span& span, int64_t ns) {
     if (ns < min_ns) return;
-    add_child(span, ns);
+    add_child(span, span.is_async ? span.child_ns : ns);
     if (const int32_t below = span.below(); below >= 0) (*this)[below].inside_ns += ns;
   }
   // What ran inside of span `i` so far ran directly inside of the one below.

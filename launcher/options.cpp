@@ -222,6 +222,11 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->check(whole_number);
   app.add_option("-c,--columns", columns, "which columns of the table, by their keys, or all")
       ->type_name("KEY[,KEY]|all");
+  std::string group_by;
+  app.add_option("-g,--group-by", group_by,
+                 "operators by name and: shape, stack:N (N innermost Python functions), module, thread, overload")
+      ->type_name("G");
+  app.add_flag("--top-level", t.grouping.top_level, "only operators that no other operator is around");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
     app.add_flag_callback(
@@ -239,6 +244,9 @@ ReportOptions parse_report(const Arguments& arguments) {
   if (!tables.empty()) t.tables = split(tables);
   if (!columns.empty()) t.columns = split(columns);
   t.has_totals = !tables.empty();
+  if (!group_by.empty() && !formats::parse_grouping(group_by, t.grouping))
+    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread or overload");
+  t.grouping.has_source = !is_for_people || !t.columns.empty() || t.sort == "source";
   try {
     formats::check(t);
   } catch (const Error& error) {

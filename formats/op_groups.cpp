@@ -1,0 +1,210 @@
+#include "formats/op_groups.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "formats/inputs.h"
+#include "formats/memory.h"
+#include "formats/process_label.h"
+#include "formats/steps.h"
+#include "formats/thread_stack.h"
+
+namespace torchprof::formats {
+namespace {
+
+using By = OpGrouping::By;
+
+struct Grouping {
+  std::string_view name, column;
+  By by;
+};
+constexpr Grouping kGroupings[] = {{"shape", "input_shapes", By::kShape},
+                                   {"stack", "stack", By::kStack},
+                                   {"module", "module", By::kModule},
+                                   {"thread", "thread", By::kThread},
+                                   {"overload", "overload", By::kOverload}};
+
+uint64_t pair_of(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
+
+}  // namespace
+
+std::string_view OpGrouping::column() const {
+  for (const Grouping& grouping : kGroupings)
+    if (grouping.by == by) return grouping.column;
+  return {};
+}
+
+bool parse_grouping(std::string_view text, OpGrouping& out) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  for (const Grouping& grouping : kGroupings) {
+    if (grouping.name != text.substr(0, colon)) continue;
+    out.by = grouping.by;
+    if (out.by != By::kStack) return colon == text.size();
+    const std::string_view depth = text.substr(std::min(colon + 1, text.size()));
+    const auto [end, error] = std::from_chars(depth.data(), depth.data() + depth.size(), out.depth);
+    return error == std::errc{} && end == depth.data() + depth.size() && out.depth > 0;
+  }
+  return false;
+}
+
+void merge(OpGroups& into, const OpGroups& from) {
+  for (const auto& [key, group] : from) {
+    const auto [it, is_new] = into.try_emplace(key, group);
+    if (is_new) continue;
+    it->second.tally += group.tally;
+    if (group.source_calls <= it->second.source_calls) continue;
+    it->second.source = group.source;
+    it->second.source_calls = group.source_calls;
+  }
+}
+
+OpGroupCollector::OpGroupCollector(const Process& process, Replay& replay, const OpGrouping& grouping)
+    : process_(process), replay_(replay), grouping_(grouping), texts_(1) {}
+
+OpGroupCollector::Call OpGroupCollector::call_of(const ThreadStack& stack, uint32_t row, int32_t i) {
+  const Span& span = stack[i];
+  return {span.name, span.scope, span.inputs, span.recorded, span.module, row, &stack[0], static_cast<uint32_t>(i)};
+}
+
+uint32_t OpGroupCollector::intern(std::string text) {
+  const auto [it, is_new] = texts_ids_.try_emplace(std::move(text), static_cast<uint32_t>(texts_.size()));
+  if (is_new) texts_.push_back(it->first);
+  return it->second;
+}
+
+uint32_t OpGroupCollector::shape_of(StringId inputs) {
+  if (inputs.value >= shapes_.size()) shapes_.resize(std::max<size_t>(inputs.value + 1, shapes_.size() * 2));
+  uint32_t& known = shapes_[inputs.value];
+  if (known == 0) known = intern(inputs ? dims_json(process_.string(inputs)) : std::string());
+  return known;
+}
+
+uint32_t OpGroupCollector::stack_of(const Call& call) {
+  std::string text;
+  uint32_t frames = 0;
+  for (uint32_t i = call.depth; i-- > 0 && frames < grouping_.depth;) {
+    if (call.around[i].kind != SliceKind::kPython) continue;
+    if (frames++ != 0) text += "; ";
+    text += replay_.names().text(call.around[i].name);
+  }
+  return intern(std::move(text));
+}
+
+// What tells groups of one name apart: an id of the process, or of a text.
+uint32_t OpGroupCollector::detail_of(const Call& call) {
+  switch (grouping_.by) {
+    case By::kShape:
+      return shape_of(call.inputs);
+    case By::kStack:
+      return stack_of(call);
+    case By::kModule:
+      return call.module.value;
+    case By::kThread:
+      return call.row;
+    case By::kOverload:
+      return call.recorded.value;
+    case By::kName:
+      break;
+  }
+  return 0;
+}
+
+std::string OpGroupCollector::detail_text(uint32_t detail) {
+  switch (grouping_.by) {
+    case By::kShape:
+    case By::kStack:
+      return texts_[detail];
+    case By::kModule:
+      return module_of({detail});
+    case By::kThread:
+      return thread_label(replay_.rows()[detail]);
+    case By::kOverload:
+      return std::string(split_operator_name(process_.string({detail})).overload);
+    case By::kName:
+      break;
+  }
+  return {};
+}
+
+std::string OpGroupCollector::module_of(ObjectId module) {
+  if (!module || replay_.names().object(module) == nullptr) return {};
+  return module_text(replay_.names().text(replay_.names().function({}, module)), process_.path(module));
+}
+
+Tally* OpGroupCollector::tally_of(const Call& call) {
+  if (grouping_.top_level) {
+    const auto is_operator = [](const Span& s) { return s.is_op() && !is_annotation(s.scope); };
+    if (is_annotation(call.scope) || std::any_of(call.around, call.around + call.depth, is_operator)) return nullptr;
+  }
+  const uint32_t detail = detail_of(call);
+  const auto [it, is_new] =
+      by_key_.try_emplace(pair_of(call.name.value, detail), static_cast<uint32_t>(groups_.size()));
+  if (is_new) groups_.push_back({call.name, detail, {}});
+  return &groups_[it->second].tally;
+}
+
+void OpGroupCollector::slice(const Slice& s, uint64_t flops) {
+  const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth};
+  Tally* tally = tally_of(call);
+  if (tally == nullptr) return;
+  *tally += {.self_ns = s.self_ns, .total_ns = s.outermost ? s.end - s.begin : 0, .calls = 1, .flops = flops};
+  if (grouping_.has_source) count_source(by_key_.at(pair_of(call.name.value, detail_of(call))), call);
+}
+
+void OpGroupCollector::count_source(uint32_t group, const Call& call) {
+  for (uint32_t i = call.depth; i-- > 0;) {
+    const Span& span = call.around[i];
+    if (span.kind != SliceKind::kPython || span.object) continue;  // a module's call has no line of its own
+    ++sources_[pair_of(group, span.name.value)];
+    return;
+  }
+}
+
+void OpGroupCollector::memory(const MemoryEvent& e) {
+  if (e.is_out_of_memory) return;
+  const ThreadStack& stack = *e.stack;
+  const bool is_cpu = e.device_type == 0;
+  for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
+    const bool is_innermost = i == stack.top_op();
+    if (!is_innermost && !stack[i].outermost) continue;
+    Tally* tally = tally_of(call_of(stack, e.row, i));
+    if (tally == nullptr) continue;
+    if (is_innermost) tally->add_self_bytes(e.bytes, is_cpu);
+    if (stack[i].outermost) tally->add_total_bytes(e.bytes, is_cpu);
+  }
+}
+
+void OpGroupCollector::gpu(const ThreadStack& stack, uint32_t row, int32_t op, int64_t ns) {
+  if (Tally* tally = tally_of(call_of(stack, row, op))) tally->gpu_self_ns += ns;
+  for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
+    if (!stack[i].outermost) continue;
+    if (Tally* tally = tally_of(call_of(stack, row, i))) tally->gpu_total_ns += ns;
+  }
+}
+
+OpGroups OpGroupCollector::finish() {
+  std::vector<std::pair<uint64_t, uint32_t>> source(groups_.size());  // calls, function
+  for (const auto& [key, calls] : sources_) {
+    auto& best = source[key >> 32];
+    // The smaller number of two that are as many: the same in each run.
+    const auto function = static_cast<uint32_t>(key);
+    if (calls > best.first || (calls == best.first && function < best.second)) best = {calls, function};
+  }
+  OpGroups result;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    const std::string_view text = replay_.names().text(group.name);
+    OpGroup one{.name = text.starts_with(kProfilerStep) ? "ProfilerStep*" : std::string(text),
+                .detail = detail_text(group.detail),
+                .source = {},
+                .source_calls = source[i].first,
+                .tally = group.tally};
+    if (one.source_calls != 0) one.source = replay_.names().text({source[i].second});
+    std::string key = one.name + '\0' + one.detail;
+    merge(result, {{std::move(key), std::move(one)}});
+  }
+  return result;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,29 @@
+#include "formats/tally.h"
+
+namespace torchprof::formats {
+
+Tally& Tally::operator+=(const Tally& other) {
+  self_ns += other.self_ns;
+  total_ns += other.total_ns;
+  calls += other.calls;
+  cpu_bytes += other.cpu_bytes;
+  device_bytes += other.device_bytes;
+  cpu_total_bytes += other.cpu_total_bytes;
+  device_total_bytes += other.device_total_bytes;
+  flops += other.flops;
+  gpu_self_ns += other.gpu_self_ns;
+  gpu_total_ns += other.gpu_total_ns;
+  return *this;
+}
+
+void Tally::add_self_bytes(int64_t bytes, bool is_cpu) {
+  int64_t& sum = is_cpu ? cpu_bytes : device_bytes;
+  __builtin_add_overflow(sum, bytes, &sum);
+}
+
+void Tally::add_total_bytes(int64_t bytes, bool is_cpu) {
+  int64_t& sum = is_cpu ? cpu_total_bytes : device_total_bytes;
+  __builtin_add_overflow(sum, bytes, &sum);
+}
+
+}  // namespace torchprof::formats
