@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/names.h"
+
 namespace torchprof::formats {
 
 ModuleTally& ModuleTally::operator+=(const ModuleTally& other) {
@@ -35,6 +37,13 @@ void ModuleCollector::call(uint32_t module, uint32_t caller, int64_t duration, i
 }
 
 void ModuleCollector::backward(uint32_t module, int64_t self_ns) { at(module).tally.backward_self_ns += self_ns; }
+
+std::string ModuleCollector::stable_name(uint32_t module) const {
+  const Module& m = modules_[module];
+  std::string name = m.name.substr(m.name.starts_with(kModulePrefix) ? kModulePrefix.size() : 0);
+  if (m.tally.path.empty()) return name;
+  return name.substr(0, name.rfind('_')) + " " + m.tally.path;
+}
 
 std::string ModuleCollector::place(std::string_view root, std::string_view path) {
   return std::string(root).append(1, '\0').append(path);

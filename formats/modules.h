@@ -39,6 +39,9 @@ class ModuleCollector {
   // `caller`: the module in whose call this one was made.
   void call(uint32_t module, uint32_t caller, int64_t duration, int64_t self_ns, bool outermost);
   void backward(uint32_t module, int64_t self_ns);
+  // "Linear decoder.out", the same in another run although modules that were called earlier came or went; without a
+  // path as define() had it.
+  std::string stable_name(uint32_t module) const;
   ModuleTallies finish();
 
  private:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -97,6 +98,7 @@ struct ReadEvents {
 };
 
 // Self times, totals and owners of memory from nesting by time. `events` is sorted on the way.
-TraceFile totals_of(ReadEvents& events);
+// `warmup`: with samples of steps (formats/step_samples.h) but of this many first ones.
+TraceFile totals_of(ReadEvents& events, std::optional<size_t> warmup = {});
 
 }  // namespace torchprof::formats

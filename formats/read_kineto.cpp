@@ -239,7 +239,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-TraceFile read_kineto(const std::filesystem::path& file) {
+TraceFile read_kineto(const std::filesystem::path& file, std::optional<size_t> warmup) {
   ByteStream stream(file);
   ReadEvents events;
   Handler handler(events);
@@ -249,7 +249,7 @@ TraceFile read_kineto(const std::filesystem::path& file) {
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");
 
-  return totals_of(events);
+  return totals_of(events, warmup);
 }
 
 }  // namespace torchprof::formats

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "formats/read_events.h"
 
 namespace torchprof::formats {
 
 // Throws Error naming the file and the cause: unreadable, cut off, not JSON, no trace.
-TraceFile read_kineto(const std::filesystem::path& file);
+// `warmup`: as totals_of().
+TraceFile read_kineto(const std::filesystem::path& file, std::optional<size_t> warmup = {});
 
 }  // namespace torchprof::formats

@@ -78,7 +78,7 @@ class RowSweep {
       if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
     }
     if (owner.op == 0 || m.change.is_out_of_memory) return;
-    collector_.add_memory(owner.op - 1, m.change.bytes, m.change.device_type == 0);
+    collector_.add_memory(owner.op - 1, m.change.time.value, m.change.bytes, m.change.device_type == 0);
     for (const Open& o : open_)
       if (o.event->is_operator && o.outermost)
         collector_.add_memory_total(o.event->name, m.change.bytes, m.change.device_type == 0);
@@ -117,13 +117,17 @@ class RowSweep {
   void add_module(const Open& o, int64_t self_ns) {
     const ReadSlice& e = *o.event;
     if (e.is_operator) {
-      if (e.is_backward && e.module != 0) collector_.modules.backward(module(e.module - 1), self_ns);
+      if (!e.is_backward || e.module == 0) return;
+      collector_.modules.backward(module(e.module - 1), self_ns);
+      collector_.sample_module(e.module, e.begin, self_ns, false);
     } else if (is_module_call(e)) {
       const auto caller =
           std::find_if(open_.rbegin(), open_.rend(), [this](const Open& p) { return is_module_call(*p.event); });
       if (caller != open_.rend()) caller->module_child_ns += e.duration;
+      const int64_t own_ns = std::max<int64_t>(0, e.duration - o.module_child_ns);
       collector_.modules.call(module(e.name), caller != open_.rend() ? module(caller->event->name) : 0, e.duration,
-                              std::max<int64_t>(0, e.duration - o.module_child_ns), o.outermost);
+                              own_ns, o.outermost);
+      collector_.sample_module(module(e.name), e.begin, own_ns, true);
     }
   }
 
@@ -153,7 +157,8 @@ std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
 }
 
 // By process. `order`: the processes that have slices.
-std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns) {
+std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
+                                              std::vector<Collector>& collectors) {
   if (read.devices.empty() || order.empty()) return {};
   std::unordered_map<uint32_t, uint32_t> owner;
   const auto wanted = read.devices.owner_wanted();
@@ -161,27 +166,21 @@ std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std:
     const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
     if (device != wanted.end()) owner.emplace(device->second, read.rows[e.row].pid);
   }
+  read.devices.each(owner, order.front(), [&collectors](uint32_t pid, const DeviceWork& w) {
+    collectors[pid].sample_kernel(w.name, w.begin, w.duration);
+  });
   return read.devices.finish(owner, order.front(), read.span_ns != 0 ? read.span_ns : ns, read.pids.texts,
                              [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
 }
 
-}  // namespace
-
-TraceFile totals_of(ReadEvents& read) {
-  TraceFile result;
+// Slices and steps of sorted events. Gives the interned pids in the order in which they come.
+std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors) {
   auto& events = read.slices;
-  std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
   auto& memory = read.memory;
-  std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
-  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
-  std::vector<uint32_t> order;  // interned pids, as they come
-  std::vector<Collector> collectors(read.pids.texts.size());
+  std::vector<uint32_t> order;
   for (size_t i = 0; i < events.size();) {
     size_t end = i;
-    for (; end < events.size() && events[end].row == events[i].row; ++end) {
-      first = std::min(first, events[end].begin);
-      last = std::max(last, events[end].begin + events[end].duration);
-    }
+    while (end < events.size() && events[end].row == events[i].row) ++end;
     const uint32_t pid = read.rows[events[i].row].pid;
     if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
     // Not std::ranges::equal_range: clang 14 cannot compile libstdc++ 12's subrange.
@@ -191,10 +190,38 @@ TraceFile totals_of(ReadEvents& read) {
     RowSweep(collectors[pid], read.names, read.places, read.devices).run({events.data() + i, end - i}, of_row);
     i = end;
   }
-  std::vector<MemoryCollector> devices = collect_memory(read);
-  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(read, order, events.empty() ? 0 : last - first);
-  for (const auto& [of, flops] : read.flops) collectors[of.first].add_flops(of.second, flops);
   for (const MadeStep& s : read.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
+  return order;
+}
+
+// Steps are known when all slices have been seen: samples take a sweep of their own.
+void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& collectors) {
+  std::vector<Collector> first(collectors.size());
+  for (const uint32_t pid : sweep(read, first)) {
+    const auto no_text = [](uint32_t) { return std::string(); };
+    collectors[pid].sampler.emplace(first[pid].finish(read.is_ours, {}, no_text).steps.spans, warmup);
+  }
+}
+
+}  // namespace
+
+TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
+  TraceFile result;
+  auto& events = read.slices;
+  std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
+  auto& memory = read.memory;
+  std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
+  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
+  for (const ReadSlice& e : events) {
+    first = std::min(first, e.begin);
+    last = std::max(last, e.begin + e.duration);
+  }
+  std::vector<Collector> collectors(read.pids.texts.size());
+  if (warmup) add_samplers(read, *warmup, collectors);
+  const std::vector<uint32_t> order = sweep(read, collectors);
+  std::vector<MemoryCollector> devices = collect_memory(read);
+  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(read, order, events.empty() ? 0 : last - first, collectors);
+  for (const auto& [of, flops] : read.flops) collectors[of.first].add_flops(of.second, flops);
   for (const uint32_t pid : order) {
     const auto name = read.process_names.find(pid);
     std::vector<DeviceMemory> memory_of = devices[pid].finish([&read, pid](uint32_t id) {
@@ -204,7 +231,8 @@ TraceFile totals_of(ReadEvents& read) {
       return path == read.module_paths.end() ? text : module_text(text, path->second);
     });
     result.processes.push_back({*read.pids.texts[pid], name == read.process_names.end() ? "" : name->second,
-                                collectors[pid].finish(read.is_ours, std::move(memory_of))});
+                                collectors[pid].finish(read.is_ours, std::move(memory_of),
+                                                       [&read](uint32_t id) { return *read.names.texts[id]; })});
     result.processes.back().statistics.gpu = std::move(gpu[pid]);
   }
   if (first <= last) {

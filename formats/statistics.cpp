@@ -14,9 +14,10 @@ namespace {
 
 class CollectingSink final : public Sink {
  public:
-  CollectingSink(const Process& process, Replay& replay, const OpGrouping& grouping)
+  CollectingSink(const Process& process, Replay& replay, const OpGrouping& grouping, std::optional<StepSampler> sampler)
       : flops_(process), process_(process), replay_(replay) {
     if (!grouping.is_plain()) groups_.emplace(process, replay, grouping);
+    collector_.sampler = std::move(sampler);
   }
   void slice(const Slice& s) override {
     collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
@@ -44,7 +45,7 @@ class CollectingSink final : public Sink {
                            .place = e.function ? names.place(e.function, e.line).value : 0}});
     if (!e.op || e.is_out_of_memory) return;
     if (groups_) groups_->memory(e);
-    collector_.add_memory(e.op.value, e.bytes, e.device_type == 0);
+    collector_.add_memory(e.op.value, e.time.value, e.bytes, e.device_type == 0);
     const ThreadStack& stack = *e.stack;
     for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
@@ -64,6 +65,7 @@ class CollectingSink final : public Sink {
               .end = a.end.value,
               .blocks_per_sm = occupancy.blocks_per_sm,
               .occupancy = occupancy.achieved});
+    collector_.sample_kernel(a.name.value, a.begin.value, a.end - a.begin);
     if (a.call == nullptr || a.call->op < 0) return;
     const ThreadStack& stack = *a.call->stack;
     if (groups_) groups_->gpu(stack, a.call->row, a.call->op, a.end - a.begin);
@@ -83,11 +85,13 @@ class CollectingSink final : public Sink {
     return gpu;
   }
   Statistics finish() {
-    Statistics result = collector_.finish(true, memory_.finish([this](uint32_t id) {
+    std::vector<DeviceMemory> devices = memory_.finish([this](uint32_t id) {
       const std::string_view name = replay_.names().text({id});
       const auto module = modules_.find(id);
       return module == modules_.end() ? std::string(name) : module_text(name, process_.path(module->second));
-    }));
+    });
+    Statistics result = collector_.finish(true, std::move(devices),
+                                          [this](uint32_t name) { return std::string(replay_.names().text({name})); });
     if (groups_) result.op_groups = groups_->finish();
     return result;
   }
@@ -111,10 +115,15 @@ class CollectingSink final : public Sink {
   void add_module(const Slice& s) {
     if (s.kind == SliceKind::kOperator) {
       if (!s.is_backward) return;
-      if (const uint32_t m = module(s.module)) collector_.modules.backward(m, s.self_ns);
+      const uint32_t m = module(s.module);
+      if (m == 0) return;
+      collector_.modules.backward(m, s.self_ns);
+      collector_.sample_module(m, s.begin.value, s.self_ns, false);
     } else if (s.kind == SliceKind::kPython && s.object && s.object == s.module) {
-      if (const uint32_t m = module(s.object))
-        collector_.modules.call(m, module(s.calling_module), s.end - s.begin, s.module_self_ns, s.outermost);
+      const uint32_t m = module(s.object);
+      if (m == 0) return;
+      collector_.modules.call(m, module(s.calling_module), s.end - s.begin, s.module_self_ns, s.outermost);
+      collector_.sample_module(m, s.begin.value, s.module_self_ns, true);
     }
   }
 
@@ -146,6 +155,7 @@ Statistics& Statistics::operator+=(const Statistics& other) {
   operator_ns += other.operator_ns;
   python_ns += other.python_ns;
   gpu += other.gpu;
+  samples += other.samples;
   return *this;
 }
 
@@ -165,13 +175,25 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
     if (text.starts_with(is_operator ? kOptimizerStep : kOptimizerPrefix)) n.role = Role::kStepEnd;
   }
   ++slices_;
+  if (sampler) sampler->time(is_operator ? Sampled::kOperator : Sampled::kPython, name, begin, self_ns);
   n.tally += {.self_ns = self_ns, .total_ns = outermost ? end - begin : 0, .calls = 1};
   if (n.role == Role::kProfilerStep) steps_.add(step_number(text).value_or(0), begin, end, "ProfilerStep");
   if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);
 }
 
-Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory) {
+std::string Collector::sampled_text(Sampled kind, uint32_t name) const {
+  if (kind == Sampled::kModule) return modules.stable_name(name);
+  const Named& named = named_[kind == Sampled::kOperator][name];
+  return named.role == Role::kProfilerStep ? "ProfilerStep*" : named.text;
+}
+
+Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory,
+                             const std::function<std::string(uint32_t)>& kernel) {
   Statistics result;
+  if (sampler)
+    result.samples = sampler->finish([&](Sampled kind, uint32_t name) {
+      return kind == Sampled::kKernel ? kernel(name) : sampled_text(kind, name);
+    });
   result.memory = std::move(memory);
   for (DeviceMemory& device : result.memory) device.step = steps_.number_at(device.peak.value);
   result.slices = slices_;
@@ -189,14 +211,24 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
   return result;
 }
 
-Statistics statistics_of(const Process& process, const OpGrouping& grouping) {
+namespace {
+
+Statistics collect(const Process& process, const OpGrouping& grouping, std::optional<StepSampler> sampler) {
   Replay replay(process);
-  CollectingSink sink(process, replay, grouping);
+  CollectingSink sink(process, replay, grouping, std::move(sampler));
   const ReplayStats stats = replay.run(sink);
   Statistics result = sink.finish();
   result.unfinished = stats.unfinished;
   result.gpu = sink.finish_gpu();
   return result;
+}
+
+}  // namespace
+
+Statistics statistics_of(const Process& process, const OpGrouping& grouping) { return collect(process, grouping, {}); }
+
+Statistics sampled_statistics_of(const Process& process, size_t warmup) {
+  return collect(process, {}, StepSampler(collect(process, {}, {}).steps.spans, warmup));
 }
 
 }  // namespace torchprof::formats

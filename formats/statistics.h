@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "formats/memory.h"
 #include "formats/modules.h"
 #include "formats/op_groups.h"
+#include "formats/step_samples.h"
 #include "formats/steps.h"
 #include "formats/tally.h"
 #include "formats/trace.h"
@@ -29,12 +31,15 @@ struct Statistics {
   int64_t python_ns = 0;
   GpuStatistics gpu;
   std::vector<DeviceMemory> memory;  // of one process; sums over processes have none
+  StepSamples samples;               // if they were asked for
   // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
 };
 
 // A plain grouping has no op_groups.
 Statistics statistics_of(const Process& process, const OpGrouping& grouping = {});
+// With samples, but of the first steps. Replays the process twice.
+Statistics sampled_statistics_of(const Process& process, size_t warmup);
 
 // Collects slices whose names have small dense numbers of the caller's choice.
 class Collector {
@@ -43,7 +48,10 @@ class Collector {
   void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
-  void add_memory(uint32_t name, int64_t bytes, bool is_cpu) { named(true, name).tally.add_self_bytes(bytes, is_cpu); }
+  void add_memory(uint32_t name, int64_t time, int64_t bytes, bool is_cpu) {
+    if (sampler && bytes > 0) sampler->allocated(name, time, static_cast<uint64_t>(bytes));
+    named(true, name).tally.add_self_bytes(bytes, is_cpu);
+  }
   // The same of what it or one inside it did.
   void add_memory_total(uint32_t name, int64_t bytes, bool is_cpu) {
     named(true, name).tally.add_total_bytes(bytes, is_cpu);
@@ -57,8 +65,18 @@ class Collector {
   }
   // The modules among them.
   ModuleCollector modules;
+  // Self time of a module, in a call of it or in its backward.
+  void sample_module(uint32_t module, int64_t begin, int64_t ns, bool is_call) {
+    if (sampler) sampler->time(Sampled::kModule, module, begin, ns, is_call);
+  }
+  void sample_kernel(uint32_t name, int64_t begin, int64_t ns) {
+    if (sampler) sampler->time(Sampled::kKernel, name, begin, ns);
+  }
+  std::optional<StepSampler> sampler;  // set: finish() gives samples
   // `last_is_rest`: as StepTimes::finish(). `memory`: the process's devices, whose steps are added.
-  Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory);
+  // `kernel`: texts of the names of sample_kernel().
+  Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory,
+                    const std::function<std::string(uint32_t)>& kernel);
 
  private:
   enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd };
@@ -68,6 +86,7 @@ class Collector {
     std::string text;
   };
   Named& named(bool is_operator, uint32_t name);
+  std::string sampled_text(Sampled kind, uint32_t name) const;
 
   std::vector<Named> named_[2];  // Python, operators; by name
   StepTimes steps_;

@@ -22,7 +22,10 @@ Steps StepTimes::from_ends(const Text& text) {
     if (count <= counter.current()) continue;
     if (count > counter.current() + 1) ++steps.jumps;
     counter.set(count);
-    if (border) steps.ns.push_back(end - *border);
+    if (border) {
+      steps.ns.push_back(end - *border);
+      steps.spans.push_back({*border, end});
+    }
     border = end;
     ++steps.count;
     if (steps.ended_by.empty()) steps.ended_by = text(is_annotation, requester);
@@ -48,6 +51,7 @@ Steps StepTimes::finish(bool last_is_rest, const Text& text) {
     if (last_is_rest && !rests_are_said && !follows && marks_.size() > 1) continue;
     ++steps.count;
     steps.ns.push_back(marks_[i].end - marks_[i].begin);
+    steps.spans.push_back({marks_[i].begin, marks_[i].end});
     if (follows && marks_[i + 1].number > marks_[i].number + 1) ++steps.jumps;
   }
   if (steps.count != 0) steps.ended_by = ended_by_;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/step_samples.h"
 #include "tracer/step_counter.h"
 
 namespace torchprof::formats {
@@ -22,9 +23,10 @@ inline constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 
 struct Steps {
   uint64_t count = 0;
-  std::vector<int64_t> ns{};  // of those whose begin is known
-  std::string ended_by{};     // "ProfilerStep", "Optimizer: AdamW_0"; empty if there are none
-  uint64_t jumps = 0;         // times that the number went up by more than one
+  std::vector<int64_t> ns{};      // of those whose begin is known
+  std::vector<StepSpan> spans{};  // when those were
+  std::string ended_by{};         // "ProfilerStep", "Optimizer: AdamW_0"; empty if there are none
+  uint64_t jumps = 0;             // times that the number went up by more than one
 };
 
 class StepTimes {

@@ -22,6 +22,14 @@ std::unordered_map<uint32_t, uint32_t> TraceDevices::owner_wanted() const {
   return by_external;
 }
 
+void TraceDevices::each(const std::unordered_map<uint32_t, uint32_t>& owner, uint32_t otherwise,
+                        const std::function<void(uint32_t process, const DeviceWork& work)>& visit) const {
+  for (const DeviceWork& w : work_) {
+    const auto known = owner.find(w.pid);
+    visit(known == owner.end() ? otherwise : known->second, w);
+  }
+}
+
 std::map<uint32_t, GpuStatistics> TraceDevices::finish(const std::unordered_map<uint32_t, uint32_t>& owner,
                                                        uint32_t otherwise, int64_t captured_ns,
                                                        const std::vector<const std::string*>& pids,

@@ -44,6 +44,9 @@ class TraceDevices {
   std::map<uint32_t, GpuStatistics> finish(const std::unordered_map<uint32_t, uint32_t>& owner, uint32_t otherwise,
                                            int64_t captured_ns, const std::vector<const std::string*>& pids,
                                            const std::function<std::string_view(uint32_t)>& text) const;
+  // The work of each process, as finish() tells them apart.
+  void each(const std::unordered_map<uint32_t, uint32_t>& owner, uint32_t otherwise,
+            const std::function<void(uint32_t process, const DeviceWork& work)>& visit) const;
 
  private:
   std::vector<DeviceWork> work_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/diff.h"
 #include "formats/format.h"
 #include "formats/slice_request.h"
 #include "formats/table.h"
@@ -43,6 +44,17 @@ struct ExportOptions {
   formats::SliceRequest slice;
 };
 ExportOptions parse_export(const Arguments& arguments);
+
+struct DiffOptions {
+  std::filesystem::path base;
+  std::filesystem::path now;
+  formats::DiffOptions compared;  // but for the budget
+  std::filesystem::path budget;   // empty: none
+  std::filesystem::path junit;    // likewise
+  bool is_markdown = false;
+  size_t rows = 15;  // of each table
+};
+DiffOptions parse_diff(const Arguments& arguments);
 
 struct CtlOptions {
   std::string target;   // as for `where`

@@ -1,0 +1,49 @@
+// torchprof diff: two runs beside each other, and whether what got slower is past a limit.
+#include <cstdio>
+
+#include "formats/budget.h"
+#include "formats/diff.h"
+#include "formats/error.h"
+#include "formats/output.h"
+#include "launcher/input.h"
+#include "launcher/say.h"
+#include "launcher/subcommands.h"
+
+namespace torchprof::launcher {
+namespace {
+
+formats::Measured measure(const std::filesystem::path& path, size_t warmup) {
+  const Input input = find_input(path);
+  if (input.run && input.run->is_live()) say(path.string() + ": the run still goes on: this is what there is so far");
+  if (input.spools.empty()) return formats::measure(input.trace, path.string(), warmup);
+  const formats::Trace trace = formats::load(input.spools);
+  for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
+  if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");
+  return formats::measure(trace, path.string(), warmup);
+}
+
+}  // namespace
+
+int diff(const Arguments& arguments) {
+  constexpr int kPastTheLimit = 1;
+  DiffOptions options = parse_diff(arguments);
+  formats::Budget budget;
+  if (!options.budget.empty()) {
+    budget = formats::read_budget(options.budget);
+    options.compared.budget = &budget;
+  }
+  const formats::Measured base = measure(options.base, options.compared.warmup);
+  const formats::Measured now = measure(options.now, options.compared.warmup);
+  const formats::Diff diff = formats::compare(base, now, options.compared);
+  if (!options.junit.empty()) {
+    formats::Output out(options.junit);
+    out.write(formats::diff_junit(diff));
+    out.commit();
+  }
+  const std::string text =
+      options.is_markdown ? formats::diff_markdown(diff, options.rows) : formats::diff_text(diff, options.rows);
+  fwrite(text.data(), 1, text.size(), stdout);
+  return diff.failed() == 0 ? 0 : kPastTheLimit;
+}
+
+}  // namespace torchprof::launcher
