@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -20,6 +21,18 @@ ByteStream::ByteStream(const std::filesystem::path& path) : path_(path) {
 
 void ByteStream::fail(const std::string& why) const {
   throw Error("cannot read the trace " + path_.string() + ": " + why);
+}
+
+bool ByteStream::is_compressed() const { return gzdirect(file_.get()) == 0; }
+
+std::string ByteStream::take(size_t size) {
+  std::string bytes;  // grows with what is there, not with what a length says
+  while (bytes.size() < size && (at_ < size_ || fill())) {
+    const size_t n = std::min(size - bytes.size(), size_ - at_);
+    bytes.append(buffer_.data() + at_, n);
+    at_ += n;
+  }
+  return bytes;
 }
 
 bool ByteStream::fill() {

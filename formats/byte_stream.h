@@ -9,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 
 struct gzFile_s;
 
@@ -22,6 +23,14 @@ class ByteStream {
     if (at_ == size_ && !fill()) return -1;
     return static_cast<unsigned char>(buffer_[at_++]);
   }
+  // The first bytes of the file, as many as were read at once. Before get().
+  std::string_view front() {
+    if (size_ == 0) fill();
+    return {buffer_.data(), size_};
+  }
+  // `size` bytes, or as many as there are.
+  std::string take(size_t size);
+  bool is_compressed() const;  // after front()
   // All that follows the document, which the parser leaves unread: a gzip file that is cut off there is cut off as
   // well.
   void drain() {

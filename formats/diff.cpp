@@ -12,7 +12,7 @@
 #include "formats/diff_checks.h"
 #include "formats/names.h"
 #include "formats/rank_test.h"
-#include "formats/read_kineto.h"
+#include "formats/read_trace.h"
 
 namespace torchprof::formats {
 namespace {
@@ -266,8 +266,7 @@ Measured measure(const Trace& trace, const std::string& name, size_t warmup) {
 
 Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup) {
   Measured run{.name = name};
-  for (const TraceFile::ProcessPart& part : read_kineto(trace_file, warmup).processes)
-    add_process(run, part.statistics);
+  for (const TraceFile::ProcessPart& part : read_trace(trace_file, warmup).processes) add_process(run, part.statistics);
   return run;
 }
 

@@ -62,7 +62,10 @@ std::string SliceArguments::of_nvtx(const NvtxAttributes& attributes) {
 
 void SliceArguments::python_arguments(const Slice& s) {
   if (s.object && s.object == s.module && process_.root(s.object))
-    add(paths_, s.object.value, [&] { return names_.argument("Module path", process_.path(s.object)); });
+    add(paths_, s.object.value, [&] {
+      return names_.argument("Module path", process_.path(s.object)) +
+             names_.argument("Module root", module_name(process_.root(s.object)));
+    });
   if (s.site && s.site.value < process_.call_sites.size())
     add(callers_, s.site.value, [&] { return caller(process_.call_sites[s.site.value]); });
   if (s.preexisting) add(flags_, 1, [&] { return names_.argument("preexisting", true); });
@@ -74,8 +77,12 @@ void SliceArguments::python_arguments(const Slice& s) {
 }
 
 std::string SliceArguments::module(ObjectId id) {
-  if (process_.root(id)) return names_.argument("Module path", process_.path(id));
-  return names_.argument("Module", replay_.names().text(replay_.names().function({}, id)));
+  const std::string name = names_.argument("Module", module_name(id));
+  return process_.root(id) ? name + names_.argument("Module path", process_.path(id)) : name;
+}
+
+std::string_view SliceArguments::module_name(ObjectId id) {
+  return replay_.names().text(replay_.names().function({}, id));
 }
 
 std::string SliceArguments::caller(const CallSiteDef& site) {

@@ -31,6 +31,7 @@ class SliceArguments {
   void python_arguments(const Slice& s);
   void place(ObjectId module, bool is_backward);
   std::string module(ObjectId id);
+  std::string_view module_name(ObjectId id);
   std::string caller(const CallSiteDef& site);
   std::string of_json(std::string_view members);
   void number(std::optional<uint64_t>& key, std::string_view name, int64_t value);

@@ -85,6 +85,7 @@ struct ReadEvents {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
   TraceDevices devices;
+  std::unordered_map<uint32_t, uint32_t> device_owners;       // process of a device's row, where the file says it
   int64_t span_ns = 0;                                        // of the whole capture, if the file says it
   std::unordered_map<std::string, std::string> module_paths;  // by pid, 0 and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid

@@ -35,8 +35,17 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool is_at_device() const { return in_devices_ && depth_ == kDeviceDepth && event_depth_ == kNever; }
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
 
-  bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
-  bool number_unsigned(number_unsigned_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
+  bool number_integer(number_integer_t v) override {
+    number(static_cast<double>(v), std::to_string(v));
+    // Old files count since 1970: a double of nanoseconds would be off by a hundred of them.
+    if (depth_ == event_depth_ && key_ == "ts" && std::abs(event_.begin) < kLongest) event_.begin_ns = v * 1000;
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t v) override {
+    return v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
+               ? number_integer(static_cast<int64_t>(v))
+               : number(static_cast<double>(v), std::to_string(v));
+  }
   bool number_float(number_float_t v, const string_t& text) override { return number(v, text); }
   bool binary(binary_t&) override { return true; }
 
@@ -134,7 +143,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       for (size_t i = 0; i < kMemoryArguments.size(); ++i)
         if (key_ == kMemoryArguments[i]) event_.memory[i] = value;
     }
-    if (depth_ == event_depth_ + 1 && key_ == "External id" && value > 0 && value < 4e9)
+    if (depth_ == event_depth_ + 1 && (key_ == "External id" || key_ == "external id") && value > 0 && value < 4e9)
       event_.external = static_cast<uint32_t>(value);
     if (depth_ == event_depth_ + 1 && key_ == "blocks per SM") event_.blocks_per_sm = static_cast<float>(value);
     if (depth_ == event_depth_ + 1 && key_ == "est. achieved occupancy %")
@@ -142,7 +151,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (is_at_device() && key_ == "id" && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
     if (in_torchprof_ && depth_ == kProcessDepth && key_ == "pid") section_pid_ = text;
     if (depth_ != event_depth_) return true;
-    if (key_ == "ts") event_.begin = value, event_.has_begin = true;
+    if (key_ == "ts") {
+      event_.begin = value;
+      event_.begin_ns = std::abs(value) < kLongest ? std::llround(value * 1e3) : 0;
+      event_.has_begin = true;
+    }
     if (key_ == "dur") event_.duration = value, event_.has_duration = true;
     if (key_ == "pid") event_.pid = text;
     if (key_ == "tid") event_.tid = text;
@@ -165,7 +178,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (!is_python && !is_operator) return;
     if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
     if (const auto number = event_.is_made_step ? step_number(event_.name) : std::nullopt) {
-      const auto begin = std::llround(event_.begin * 1e3);
+      const auto begin = event_.begin_ns;
       into_.steps.push_back(
           {*number, begin, begin + std::llround(event_.duration * 1e3), into_.pids(event_.pid), event_.ended_by});
       return;
@@ -175,21 +188,20 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     const uint32_t module = is_operator && !event_.module.empty() ? into_.names(event_.module) + 1 : 0;
     if (event_.flops > 0 && is_operator)
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
-    into_.slices.push_back({std::llround(event_.begin * 1e3), std::llround(event_.duration * 1e3), name, row(),
-                            is_operator, c == "user_annotation", event_.is_backward, module,
-                            is_operator ? event_.external : 0});
+    into_.slices.push_back({event_.begin_ns, std::llround(event_.duration * 1e3), name, row(), is_operator,
+                            c == "user_annotation", event_.is_backward, module, is_operator ? event_.external : 0});
   }
 
   void finish_work() {
     if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
-    into_.devices.add({.begin = std::llround(event_.begin * 1e3),
+    into_.devices.add({.begin = event_.begin_ns,
                        .duration = std::llround(event_.duration * 1e3),
                        .name = into_.names(event_.name),
                        .pid = into_.pids(event_.pid),
                        .external = event_.external,
                        .blocks_per_sm = event_.blocks_per_sm,
                        .occupancy = event_.occupancy,
-                       .is_kernel = event_.category == "kernel"});
+                       .is_kernel = event_.category == "kernel" || event_.category == "Kernel"});
   }
 
   void finish_memory() {
@@ -205,7 +217,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
                 .is_mapped = number(kReserved) != 0,
                 .device_type = small(kDeviceType),
                 .device_index = small(kDeviceId),
-                .time = {std::llround(event_.begin * 1e3)},
+                .time = {event_.begin_ns},
                 .address = static_cast<uint64_t>(number(kAddress)),
                 .bytes = number(kBytes),
                 .allocated = static_cast<uint64_t>(std::max<int64_t>(0, number(kAllocated))),
@@ -219,6 +231,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
     ModulePlace place;
     std::array<double, kMemoryArguments.size()> memory{};
+    int64_t begin_ns = 0;
     double begin = 0, duration = 0, flops = 0;
     uint32_t external = 0;
     float blocks_per_sm = 0, occupancy = 0;
@@ -239,8 +252,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-TraceFile read_kineto(const std::filesystem::path& file, std::optional<size_t> warmup) {
-  ByteStream stream(file);
+ReadEvents read_kineto(ByteStream& stream) {
   ReadEvents events;
   Handler handler(events);
   if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler)) {
@@ -249,7 +261,7 @@ TraceFile read_kineto(const std::filesystem::path& file, std::optional<size_t> w
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");
 
-  return totals_of(events, warmup);
+  return events;
 }
 
 }  // namespace torchprof::formats

@@ -4,15 +4,12 @@
 // Events are taken from a stream, the document is never held: formats/read_events.h says what is kept.
 #pragma once
 
-#include <filesystem>
-#include <optional>
-
+#include "formats/byte_stream.h"
 #include "formats/read_events.h"
 
 namespace torchprof::formats {
 
 // Throws Error naming the file and the cause: unreadable, cut off, not JSON, no trace.
-// `warmup`: as totals_of().
-TraceFile read_kineto(const std::filesystem::path& file, std::optional<size_t> warmup = {});
+ReadEvents read_kineto(ByteStream& stream);
 
 }  // namespace torchprof::formats

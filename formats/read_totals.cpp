@@ -160,7 +160,7 @@ std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
 std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
                                               std::vector<Collector>& collectors) {
   if (read.devices.empty() || order.empty()) return {};
-  std::unordered_map<uint32_t, uint32_t> owner;
+  std::unordered_map<uint32_t, uint32_t> owner = read.device_owners;
   const auto wanted = read.devices.owner_wanted();
   for (const ReadSlice& e : read.slices) {
     const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
@@ -190,6 +190,8 @@ std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors
     RowSweep(collectors[pid], read.names, read.places, read.devices).run({events.data() + i, end - i}, of_row);
     i = end;
   }
+  for (const auto& [row, pid] : read.device_owners)
+    if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
   for (const MadeStep& s : read.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   return order;
 }

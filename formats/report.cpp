@@ -4,7 +4,7 @@
 
 #include "formats/cells.h"
 #include "formats/gpu_index.h"
-#include "formats/read_kineto.h"
+#include "formats/read_trace.h"
 #include "formats/text.h"
 
 namespace torchprof::formats {
@@ -46,7 +46,7 @@ Report report_of(const Trace& trace, const OpGrouping& grouping) {
 }
 
 Report report_of(const std::filesystem::path& trace_file) {
-  TraceFile file = read_kineto(trace_file);
+  TraceFile file = read_trace(trace_file);
   Report report;
   report.start = file.start;
   uint64_t slices = 0;

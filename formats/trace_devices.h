@@ -28,8 +28,10 @@ struct DeviceWork {
 
 class TraceDevices {
  public:
+  // Of Kineto's; old files have the names in capitals.
   static bool is_category(std::string_view category) {
-    return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset";
+    return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "Kernel" ||
+           category == "Memcpy" || category == "Memset";
   }
   void add(const DeviceWork& work);
   void label(uint32_t pid, const std::string& text) { labels_[pid] = text; }                     // "GPU 0, rank 1"

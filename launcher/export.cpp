@@ -7,6 +7,7 @@
 
 #include "formats/error.h"
 #include "formats/output.h"
+#include "formats/read_trace.h"
 #include "launcher/input.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"
@@ -36,6 +37,8 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
   formats::Output out(file);
   if (format.name == "table")
     out.write(formats::summary_text(trace));
+  else if (formats::form_of(trace) != formats::TraceForm::kJson)
+    throw Error(trace.string() + ": of a file like this only the tables can be written");
   else if (format.name == "kineto")
     copy_trace(trace, out);
   else

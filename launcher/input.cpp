@@ -1,6 +1,8 @@
 #include "launcher/input.h"
 
 #include "formats/error.h"
+#include "formats/format.h"
+#include "formats/read_trace.h"
 #include "formats/trace.h"
 
 namespace torchprof::launcher {
@@ -8,24 +10,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_trace(const fs::path& file) {
-  const std::string name = file.filename();
-  return name.ends_with(".json") || name.ends_with(".json.gz");
-}
-
-// The merged trace, or else the only one.
+// The merged trace, or else the only one; Perfetto's where there is no other.
 fs::path trace_in(const fs::path& directory) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
-    if (name.find(".pt.trace.json") == std::string::npos || !is_trace(entry.path())) continue;
+    if (!name.ends_with(".pt.trace.json") && !name.ends_with(".pt.trace.json.gz")) continue;
     if (name.starts_with("merged.")) return entry.path();
     found.push_back(entry.path());
   }
   if (found.size() > 1)
     throw Error(directory.string() + ": holds " + std::to_string(found.size()) +
                 " traces and no merged one: name one of them");
-  return found.empty() ? fs::path{} : found.front();
+  if (!found.empty()) return found.front();
+  const fs::path perfetto = directory / formats::merged_name(*formats::find_format("perfetto"));
+  return fs::exists(perfetto) ? perfetto : fs::path{};
 }
 
 }  // namespace
@@ -36,12 +35,10 @@ Input find_input(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) throw Error(path.string() + ": " + (error ? error.message() : "no such file or directory"));
   if (!fs::is_directory(status)) {
-    if (path.extension() == ".spool")
+    if (formats::form_of(path) == formats::TraceForm::kSpool)
       input.spools.push_back(path);
-    else if (is_trace(path))
-      input.trace = path;
     else
-      throw Error(path.string() + ": is no trace (.json, .json.gz), no spool (.spool) and no run directory");
+      input.trace = path;
     return input;
   }
   if (fs::exists(path / "run.json", error) || fs::is_directory(path / "spool", error)) {

@@ -215,11 +215,11 @@ ReportOptions parse_report(const Arguments& arguments) {
   ReportOptions options;
   formats::TableOptions& t = options.tables;
   Parser parser("report", "RUN|TRACE [OPTIONS]",
-                "Prints tables of a run directory, a spool, or a trace of torchprof's or torch.profiler's.");
+                "Prints tables of a run directory, a spool, or a trace: ours, torch.profiler's, nvprof's or nsys's.");
   CLI::App& app = parser.app();
   std::string tables, columns;
   size_t top = 0;
-  app.add_option("RUN|TRACE", options.input, "a run directory, a .spool, a .json or a .json.gz")
+  app.add_option("RUN|TRACE", options.input, "a run directory, or a file: what is in it counts, not its name")
       ->required()
       ->type_name("");
   app.add_option("-t,--tables", tables, "which tables: " + joined(formats::table_names()))->type_name("T[,T]");
@@ -270,9 +270,7 @@ ExportOptions parse_export(const Arguments& arguments) {
       "Writes formats again. Without -o: what the run would have written at its end, into the run directory.");
   CLI::App& app = parser.app();
   std::string format;
-  app.add_option("RUN|TRACE", options.input, "a run directory, a .spool, a .json or a .json.gz")
-      ->required()
-      ->type_name("");
+  app.add_option("RUN|TRACE", options.input, "a run directory, a spool or a trace")->required()->type_name("");
   app.add_option("-f,--format", format, "one or several of " + joined(format_names()))->type_name("F[,F]");
   app.add_option("-o,--output", options.outputs,
                  "the file to write, compressed if its name ends in .gz; given once for each format, or a directory "

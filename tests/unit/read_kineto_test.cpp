@@ -1,4 +1,4 @@
-#include "formats/read_kineto.h"
+#include "formats/read_trace.h"
 
 #include <doctest/doctest.h>
 
@@ -22,7 +22,7 @@ fs::path write(const fs::path& file, std::string_view text) {
 
 std::string error_of(const fs::path& file) {
   try {
-    read_kineto(file);
+    read_trace(file);
   } catch (const Error& error) {
     return error.what();
   }
@@ -55,7 +55,7 @@ TEST_CASE("our own trace file gives the totals of the spool that it was made fro
   test::TemporaryDirectory directory;
   const fs::path file = directory / "x.pt.trace.json.gz";
   write_file(*find_format("kineto"), *trace, trace->processes, file);
-  const TraceFile read = read_kineto(file);
+  const TraceFile read = read_trace(file);
   REQUIRE(read.processes.size() == 1);
   CHECK(read.processes[0].pid == "100");
   CHECK(read.processes[0].name == "python3");
@@ -76,7 +76,7 @@ TEST_CASE("our own trace file gives the totals of the spool that it was made fro
 
 TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
   test::TemporaryDirectory directory;
-  const TraceFile read = read_kineto(write(directory / "x.json", R"json({
+  const TraceFile read = read_trace(write(directory / "x.json", R"json({
     "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "distributedInfo": {"rank": 0, "pg_config": [[1]]},
     "traceEvents": [
       {"ph":"M","name":"process_name","pid":7,"tid":0,"ts":1.0,"args":{"name":"python"}},
@@ -100,7 +100,7 @@ TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
 
 TEST_CASE("the bare list that torch writes without Kineto") {
   test::TemporaryDirectory directory;
-  const TraceFile read = read_kineto(write(
+  const TraceFile read = read_trace(write(
       directory / "x.json",
       R"([{"name": "aten::add", "ph": "X", "ts": 573, "dur": 49, "tid": 1, "pid": "CPU functions", "args": {}}])"));
   REQUIRE(read.processes.size() == 1);
@@ -146,4 +146,49 @@ TEST_CASE("hostile JSON ends in an error or in totals, never in a crash") {
     CAPTURE(text);
     CHECK(error_of(write(directory / "x.json", text)).size() > 0);
   }
+}
+
+TEST_CASE("a file of 2021: whole microseconds since 1970, categories in capitals") {
+  test::TemporaryDirectory directory;
+  const TraceFile read = read_trace(write(directory / "x", R"json({"schemaVersion": 1, "traceEvents": [
+      {"ph":"X","cat":"Operator","name":"aten::linear","pid":7,"tid":"7","ts":1621403029386001,"dur":30,"args":{"external id":3}},
+      {"ph":"X","cat":"Operator","name":"aten::addmm","pid":7,"tid":"7","ts":1621403029386003,"dur":28,"args":{"external id":4}},
+      {"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","pid":7,"tid":"7","ts":1621403029386005,"dur":5,"args":{"external id":4}},
+      {"ph":"X","cat":"Kernel","name":"gemm","pid":0,"tid":"stream 7","ts":1621403029386020,"dur":6,"args":{"device":0,"external id":4}},
+      {"ph":"X","cat":"Memcpy","name":"Memcpy HtoD","pid":0,"tid":"stream 7","ts":1621403029386030,"dur":2,"args":{"external id":3}}
+      ]})json"));
+  REQUIRE(read.processes.size() == 1);
+  const Statistics& s = read.processes[0].statistics;
+  CHECK(s.operators.at("aten::linear").self_ns == 2'000);  // both end at the same microsecond
+  CHECK(s.operators.at("aten::addmm").gpu_self_ns == 6'000);
+  CHECK(s.operators.at("aten::linear").gpu_total_ns == 8'000);
+  CHECK(s.gpu.work.at("gemm").is_kernel);
+  CHECK(read.start.value == 1'621'403'029'386'001'000);
+}
+
+TEST_CASE("hostile numbers and texts are read or refused") {
+  test::TemporaryDirectory directory;
+  const auto events = [&](const std::string& text) {
+    return write(
+        directory / "x",
+        R"({"traceEvents": [{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":2}, )" + text + "]}");
+  };
+  const auto slices = [&](const std::string& text) {
+    return read_trace(events(text)).processes.at(0).statistics.slices;
+  };
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":1,"ts":1e300,"dur":1e300})") == 1);
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":1,"ts":-1e300,"dur":-5})") == 1);
+  CHECK(
+      slices(
+          R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":1,"ts":18446744073709551615,"dur":9223372036854775807})") ==
+      1);
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"b","name":"c","pid":1,"tid":1,"ts":1,"ts":2,"dur":1})") == 2);
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"\u0000\u001b","pid":{"a":[1]},"tid":null,"ts":2,"dur":1})") == 1);
+  CHECK(error_of(events(R"({"ph":"X","ts":NaN})")).find("it is not JSON at byte") != std::string::npos);
+  CHECK(error_of(events(R"({"name":"\ud800"})")).find("surrogate") != std::string::npos);
+  CHECK(error_of(events("{\"name\":\"\x01\"}")).find("control character") != std::string::npos);
+  CHECK(error_of(events("{\"name\":\"\xff\"}")).find("ill-formed UTF-8") != std::string::npos);
+  CHECK(error_of(events(R"({"args":1e999})")).find("number overflow") != std::string::npos);
+  CHECK(slices(std::string(200'000, '[') + std::string(200'000, ']')) == 1);
+  CHECK(error_of(write(directory / "deep", std::string(1'000'000, '['))).find("cut off after") != std::string::npos);
 }
