@@ -297,6 +297,7 @@ void start_now() noexcept {
     return warn_once(Cause::kGpu, "the GPU is not recorded: no thread could be started");
   }
   atexit(finish);
+  if (window::is_open()) write_clock(s.api);  // not left to the thread, which may not run before the program ends
   note_on();
 }
 

@@ -4,11 +4,12 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
 import spool_records as spool
-from conftest import BUILD
+from conftest import BUILD, ROOT
 
 SIM = BUILD / "tests" / "cupti_sim" / "libcupti.so.12"
 HERE = pathlib.Path(__file__).parent
@@ -260,3 +261,12 @@ def test_the_real_cupti_without_a_driver_gives_a_note_and_nothing_else(torch_pyt
 @pytest.fixture
 def library(prefix):
     return prefix / "lib" / "torchprof" / "libtorchprof.so"
+
+
+def test_the_recorder_of_real_records_works(launcher, torch_python, tmp_path):
+    """Against the simulator, where there is no GPU, and it says so."""
+    done = subprocess.run([ROOT / "tests" / "gpu" / "record.py", BUILD, "--launcher", launcher, "--python", torch_python, "--out", tmp_path, "--only", "autograd"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("NO GPU: ") and re.search(r"^autograd +6 pieces of work", done.stdout, re.M) and "torchprof adds" in done.stdout
+    assert {p.name: p.stat().st_size > 1000 for p in tmp_path.iterdir()} == {"autograd.%s.records" % v: True for v in ("11.8", "12.4", "13.0")}

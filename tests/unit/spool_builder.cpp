@@ -333,8 +333,10 @@ std::string read_file(const fs::path& file) {
   return text.str();
 }
 
+fs::path golden_directory() { return GOLDEN_DIRECTORY; }
+
 void check_golden(const std::string& name, const std::string& text) {
-  const fs::path file = fs::path(GOLDEN_DIRECTORY) / name;
+  const fs::path file = golden_directory() / name;
   if (std::getenv("TORCHPROF_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(file, std::ios::binary) << text;
     return;

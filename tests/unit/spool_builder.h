@@ -153,6 +153,7 @@ class LoadedTrace {
 std::string read_file(const std::filesystem::path& file);
 
 // Compares with a golden file; TORCHPROF_UPDATE_GOLDEN=1 writes it instead, for people to look at the difference.
+std::filesystem::path golden_directory();
 void check_golden(const std::string& name, const std::string& text);
 
 }  // namespace torchprof::test
