@@ -61,7 +61,9 @@ std::string aligned(const Cells& head, const std::vector<Cells>& rows) {
       text.append(2 + widths[c] - columns(cells[c]), ' ').append(cells[c]);
       used += 2 + widths[c];
     }
-    text.append("  ").append(shorten(cells.back(), std::max(kWidth, used + 2 + kNarrowest) - used - 2)).append("\n");
+    text.append("  ").append(shorten(cells.back(), std::max(kWidth, used + 2 + kNarrowest) - used - 2));
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
   };
   line(head);
   for (const Cells& row : rows) line(row);

@@ -1,5 +1,7 @@
 #include "formats/report.h"
 
+#include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "formats/cells.h"
@@ -16,9 +18,21 @@ std::string command_text(const Process& p) {
   return text.empty() ? "(unknown command)" : text;
 }
 
+void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock::time_point begun) {
+  const auto took = std::chrono::steady_clock::now() - begun;
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(p.file, error);
+  part.recorder = {.counts = p.counts,
+                   .spool_bytes = error ? 0 : bytes,
+                   .lost = p.total_lost(),
+                   .recycled_bytes = p.recycled_bytes,
+                   .damaged_bytes = p.damage.bytes,
+                   .read_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()};
+}
+
 }  // namespace
 
-Report report_of(const Trace& trace, const OpGrouping& grouping) {
+Report report_of(const Trace& trace, const StatisticsRequest& request) {
   Report report;
   report.start = trace.start;
   EventCounts counts;
@@ -27,8 +41,10 @@ Report report_of(const Trace& trace, const OpGrouping& grouping) {
   for (const Process* shown : in_order) {
     const Process& p = *shown;
     counts += p.counts;
+    const auto begun = std::chrono::steady_clock::now();
     report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
-                            p.counts.records, p.role, statistics_of(p, grouping)});
+                            p.counts.records, p.role, statistics_of(p, request)});
+    add_recorder(report.parts.back(), p, begun);
   }
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;

@@ -19,6 +19,15 @@ struct ReportPart {  // one process
   std::optional<uint64_t> events;  // records
   std::string role;                // Process::role
   Statistics statistics;
+  struct Recorder {  // what recording took and lost
+    EventCounts counts;
+    uint64_t spool_bytes = 0;
+    uint64_t lost = 0;  // events
+    uint64_t recycled_bytes = 0;
+    uint64_t damaged_bytes = 0;
+    int64_t read_ns = 0;  // for these tables
+  };
+  std::optional<Recorder> recorder{};  // of spools
 };
 
 struct Report {
@@ -28,7 +37,7 @@ struct Report {
   std::vector<std::string> notes{};
 };
 
-Report report_of(const Trace& trace, const OpGrouping& grouping = {});
+Report report_of(const Trace& trace, const StatisticsRequest& request = {});
 // Of ours or torch.profiler's, .json or .json.gz. Throws Error naming the file and the cause.
 Report report_of(const std::filesystem::path& trace_file);
 

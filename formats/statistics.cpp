@@ -14,9 +14,13 @@ namespace {
 
 class CollectingSink final : public Sink {
  public:
-  CollectingSink(const Process& process, Replay& replay, const OpGrouping& grouping, std::optional<StepSampler> sampler)
+  CollectingSink(const Process& process, Replay& replay, const StatisticsRequest& request,
+                 std::optional<StepSampler> sampler)
       : flops_(process), process_(process), replay_(replay) {
-    if (!grouping.is_plain()) groups_.emplace(process, replay, grouping);
+    if (!request.grouping.is_plain()) groups_.emplace(process, replay, request.grouping);
+    if (request.has_step_parts) step_parts_.emplace();
+    if (request.has_comms) comms_.emplace(process);
+    if (request.has_threads) threads_.emplace();
     collector_.sampler = std::move(sampler);
   }
   void slice(const Slice& s) override {
@@ -25,6 +29,9 @@ class CollectingSink final : public Sink {
     const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs);
     if (flops != 0) collector_.add_flops(s.name.value, flops);
     if (groups_ && s.kind == SliceKind::kOperator) groups_->slice(s, flops);
+    if (step_parts_) step_parts_->slice(s, replay_.names().text(s.name));
+    if (comms_) comms_->slice(s, replay_.names().text(s.name));
+    if (threads_) threads_->slice(s);
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
@@ -52,6 +59,9 @@ class CollectingSink final : public Sink {
   }
   void gpu_activity(const GpuActivity& a) override {
     if (!runs_on_device(a.kind)) return;
+    if (step_parts_) step_parts_->gpu(a, replay_.names().text(a.name));
+    if (comms_) comms_->gpu(a);
+    if (threads_) threads_->gpu(a);
     Occupancy occupancy;
     if (a.kind == Kind::GpuKernel) {
       const auto& devices = process_.gpu->devices();
@@ -93,6 +103,9 @@ class CollectingSink final : public Sink {
     Statistics result = collector_.finish(true, std::move(devices),
                                           [this](uint32_t name) { return std::string(replay_.names().text({name})); });
     if (groups_) result.op_groups = groups_->finish();
+    if (step_parts_) result.step_parts = step_parts_->finish(result.steps.spans);
+    if (comms_) result.comms = comms_->finish();
+    if (threads_) result.threads = threads_->finish(replay_.rows());
     return result;
   }
   void step(const StepMark& m) override {
@@ -131,6 +144,9 @@ class CollectingSink final : public Sink {
   GpuCollector gpu_;
   Flops flops_;
   std::optional<OpGroupCollector> groups_;
+  std::optional<StepPartsCollector> step_parts_;
+  std::optional<CommsCollector> comms_;
+  std::optional<ThreadCollector> threads_;
   MemoryCollector memory_;
   std::unordered_map<uint32_t, ObjectId> modules_;  // by name
   const Process& process_;
@@ -213,9 +229,9 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
 
 namespace {
 
-Statistics collect(const Process& process, const OpGrouping& grouping, std::optional<StepSampler> sampler) {
+Statistics collect(const Process& process, const StatisticsRequest& request, std::optional<StepSampler> sampler) {
   Replay replay(process);
-  CollectingSink sink(process, replay, grouping, std::move(sampler));
+  CollectingSink sink(process, replay, request, std::move(sampler));
   const ReplayStats stats = replay.run(sink);
   Statistics result = sink.finish();
   result.unfinished = stats.unfinished;
@@ -225,7 +241,9 @@ Statistics collect(const Process& process, const OpGrouping& grouping, std::opti
 
 }  // namespace
 
-Statistics statistics_of(const Process& process, const OpGrouping& grouping) { return collect(process, grouping, {}); }
+Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
+  return collect(process, request, {});
+}
 
 Statistics sampled_statistics_of(const Process& process, size_t warmup) {
   return collect(process, {}, StepSampler(collect(process, {}, {}).steps.spans, warmup));

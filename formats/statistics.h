@@ -8,13 +8,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/comms.h"
 #include "formats/gpu_statistics.h"
 #include "formats/memory.h"
 #include "formats/modules.h"
 #include "formats/op_groups.h"
+#include "formats/step_parts.h"
 #include "formats/step_samples.h"
 #include "formats/steps.h"
 #include "formats/tally.h"
+#include "formats/thread_statistics.h"
 #include "formats/trace.h"
 
 namespace torchprof::formats {
@@ -30,14 +33,25 @@ struct Statistics {
   int64_t operator_ns = 0;  // sum of self times
   int64_t python_ns = 0;
   GpuStatistics gpu;
-  std::vector<DeviceMemory> memory;  // of one process; sums over processes have none
-  StepSamples samples;               // if they were asked for
+  // Of one process; sums over processes have none.
+  std::vector<DeviceMemory> memory;
+  std::vector<StepParts> step_parts;
+  CommsCalls comms;
+  std::vector<ThreadTally> threads;
+  StepSamples samples;  // if they were asked for
   // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
 };
 
-// A plain grouping has no op_groups.
-Statistics statistics_of(const Process& process, const OpGrouping& grouping = {});
+// What takes time or memory of its own and is not always wanted.
+struct StatisticsRequest {
+  OpGrouping grouping{};  // a plain one has no op_groups
+  bool has_step_parts = false;
+  bool has_comms = false;
+  bool has_threads = false;
+};
+
+Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
 // With samples, but of the first steps. Replays the process twice.
 Statistics sampled_statistics_of(const Process& process, size_t warmup);
 

@@ -21,6 +21,7 @@ namespace torchprof::formats {
 struct StepSpan {
   int64_t begin;  // ns, of any clock
   int64_t end;
+  uint64_t number = 0;
 };
 
 enum class Sampled : uint8_t { kOperator, kPython, kModule, kKernel };  // modules: forward and backward

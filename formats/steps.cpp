@@ -24,7 +24,7 @@ Steps StepTimes::from_ends(const Text& text) {
     counter.set(count);
     if (border) {
       steps.ns.push_back(end - *border);
-      steps.spans.push_back({*border, end});
+      steps.spans.push_back({*border, end, steps.count});
     }
     border = end;
     ++steps.count;
@@ -51,7 +51,7 @@ Steps StepTimes::finish(bool last_is_rest, const Text& text) {
     if (last_is_rest && !rests_are_said && !follows && marks_.size() > 1) continue;
     ++steps.count;
     steps.ns.push_back(marks_[i].end - marks_[i].begin);
-    steps.spans.push_back({marks_[i].begin, marks_[i].end});
+    steps.spans.push_back({marks_[i].begin, marks_[i].end, marks_[i].number});
     if (follows && marks_[i + 1].number > marks_[i].number + 1) ++steps.jumps;
   }
   if (steps.count != 0) steps.ended_by = ended_by_;

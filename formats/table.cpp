@@ -36,7 +36,13 @@ class Assembly {
     if (is_wanted("python")) add_sorted(python_table(all_.python, all_.python_ns), "self");
     if (is_wanted("memory"))
       for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows)) add(std::move(table));
-    if (is_wanted("steps")) add_in_order(steps_table(report_.parts));
+    if (is_wanted("steps")) {
+      add_in_order(steps_table(report_.parts));
+      if (is_detailed()) add_step_times();
+    }
+    if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
+    if (is_asked_for("threads")) add_sorted(threads_table(report_.parts), "open_ns");
+    if (is_asked_for("profiler")) add_in_order(profiler_table(report_.parts));
     if (is_wanted("processes")) add_processes();
     return std::move(document_);
   }
@@ -45,6 +51,9 @@ class Assembly {
   bool is_wanted(const char* name) const {
     return options_.tables.empty() || std::ranges::find(options_.tables, name) != options_.tables.end();
   }
+  // Not part of a summary.
+  bool is_asked_for(const char* name) const { return !options_.tables.empty() && is_wanted(name); }
+  bool is_detailed() const { return options_.has_totals || !is_text(); }
   bool is_text() const { return options_.style == ReportStyle::kText; }
 
   void add(ReportTable table) {
@@ -72,6 +81,17 @@ class Assembly {
   void add_in_order(ReportTable table) {
     if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
       sort_rows(table, *column);
+    add(std::move(table));
+  }
+
+  void add_step_times() {
+    ReportTable table = step_times_table(report_.parts);
+    if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
+      sort_rows(table, *column);
+    if (table.rows.size() > options_.rows) {
+      table.remarks.push_back(plural(table.rows.size() - options_.rows, "more step"));
+      table.rows.resize(options_.rows);
+    }
     add(std::move(table));
   }
 
@@ -147,7 +167,8 @@ std::string render(const Report& report, const TableOptions& options) {
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops", "kernels", "modules", "memory", "python", "steps", "processes"};
+  static const std::vector<std::string> names{"ops",   "kernels", "modules", "memory",    "python",
+                                              "steps", "comms",   "threads", "processes", "profiler"};
   return names;
 }
 
@@ -179,7 +200,15 @@ void check(const TableOptions& options) {
 }
 
 std::string summary_text(const Trace& trace, const TableOptions& options) {
-  return render(report_of(trace, options.grouping), options);
+  const auto names = [&options](const char* table) {
+    return std::ranges::find(options.tables, table) != options.tables.end();
+  };
+  const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
+  return render(report_of(trace, {.grouping = options.grouping,
+                                  .has_step_parts = is_detailed && (options.tables.empty() || names("steps")),
+                                  .has_comms = names("comms"),
+                                  .has_threads = names("threads")}),
+                options);
 }
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
@@ -187,6 +216,9 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   by_name.has_source = options.grouping.has_source;  // not in the file: that column is empty
   if (options.grouping.by != by_name.by || options.grouping.top_level)
     throw Error(trace_file.string() + ": --group-by and --top-level want the raw records of a run (run --keep-spool)");
+  for (const char* table : {"comms", "threads", "profiler"})
+    if (std::ranges::find(options.tables, table) != options.tables.end())
+      throw Error(trace_file.string() + ": --tables " + table + " wants the raw records of a run (run --keep-spool)");
   TableOptions of_file = options;
   of_file.grouping = {};
   return render(report_of(trace_file), of_file);

@@ -26,6 +26,8 @@
 //           these it leaves out the outer one, calls and all. GPU and CPU mem likewise
 //   kernels work of devices by name; busy is the time in which a device did any of it
 //
+//   steps   each with what its time went to: formats/step_parts.h. Collectives: formats/comms.h
+//
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
 
@@ -50,10 +52,11 @@ struct TableOptions {
   std::vector<std::string> columns{};  // keys of one table; "all"; empty: what the style shows by itself
   ReportStyle style = ReportStyle::kText;
   OpGrouping grouping{};    // of the operators
-  bool has_totals = false;  // a line of sums below the operators
+  bool has_totals = false;  // a line of sums below the operators; each step with what it took
 };
 
-// What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "processes".
+// What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",
+// "processes", "profiler".
 const std::vector<std::string>& table_names();
 
 // Keys of the columns of a table.

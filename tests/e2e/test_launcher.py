@@ -52,7 +52,7 @@ REFUSED = {
                                            "output '%q{NOT_SET}': variable NOT_SET is not set"),
     "a subcommand to come": (["merge", "1"], {}, "merge is not there yet in this version"),
     "a table that is none": (["report", ".", "--tables", "ops,colours"], {},
-                             "report: --tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, processes"),
+                             "report: --tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, comms, threads, processes, profiler"),
     "an order that is none": (["report", ".", "--sort", "age"], {},
                               "report: --sort: 'age' is not self, total, calls, average or a column of `torchprof help report`"),
     "a column that is none": (["report", ".", "--tables", "steps", "--columns", "pid,age"], {},

@@ -18,9 +18,9 @@ using test::SpoolBuilder;
 
 namespace {
 
-using Intervals = std::vector<std::pair<uint64_t, uint64_t>>;
+using Spans = std::vector<std::pair<uint64_t, uint64_t>>;
 
-int64_t length_of_union(Intervals intervals) {
+int64_t length_of_union(Spans intervals) {
   std::ranges::sort(intervals);
   uint64_t sum = 0, until = 0;
   for (const auto& [begin, end] : intervals) {
@@ -31,9 +31,9 @@ int64_t length_of_union(Intervals intervals) {
 }
 
 // Random operators that nest, on one thread; the intervals in which each name was open.
-std::map<std::string, Intervals> random_operators(SpoolBuilder& b, TrackId track, uint32_t seed) {
+std::map<std::string, Spans> random_operators(SpoolBuilder& b, TrackId track, uint32_t seed) {
   std::mt19937 random(seed);
-  std::map<std::string, Intervals> intervals;
+  std::map<std::string, Spans> intervals;
   std::vector<std::pair<std::string, uint64_t>> open;
   uint64_t t = 1 + seed, key = seed * 100'000;
   b.on(track);
@@ -57,7 +57,7 @@ std::map<std::string, Intervals> random_operators(SpoolBuilder& b, TrackId track
 
 Statistics statistics(const SpoolBuilder& b, const OpGrouping& grouping) {
   const test::LoadedTrace trace(b);
-  return statistics_of(trace->processes[0], grouping);
+  return statistics_of(trace->processes[0], {.grouping = grouping});
 }
 
 OpGrouping grouping(std::string_view text) {
@@ -83,7 +83,7 @@ TEST_CASE("totals are unions of intervals, and self times add up to the union of
     std::map<std::string, int64_t> totals;
     int64_t all = 0;
     for (uint32_t thread = 0; thread < 3; ++thread) {
-      Intervals of_thread;
+      Spans of_thread;
       for (const auto& [name, intervals] : random_operators(b, b.thread(100 + thread), seed + thread)) {
         totals[name] += length_of_union(intervals);
         of_thread.insert(of_thread.end(), intervals.begin(), intervals.end());
