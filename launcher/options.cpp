@@ -2,100 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <utility>
 
 #include "formats/error.h"
+#include "launcher/parser.h"
 
 namespace torchprof::launcher {
 namespace {
-
-std::string see_help(const std::string& subcommand) { return "; see `torchprof help " + subcommand + "`"; }
-
-// CLI11's help, with our own first lines.
-class HelpFormatter : public CLI::Formatter {
- public:
-  explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(36); }
-  std::string make_description(const CLI::App*) const override { return {}; }
-  std::string make_usage(const CLI::App* app, std::string) const override {
-    return "Usage: " + usage_ + "\n\n" + app->get_description() + "\n";
-  }
-
- private:
-  std::string usage_;
-};
-
-// One CLI11 application a subcommand, with our messages.
-class Parser {
- public:
-  // `usage`: what follows "torchprof NAME".
-  Parser(const std::string& name, const std::string& usage, const std::string& meaning) : name_(name) {
-    app_.description(meaning);
-    app_.formatter(std::make_shared<HelpFormatter>("torchprof " + name + " " + usage));
-    app_.set_help_flag("-h,--help", "this text");
-    app_.option_defaults()->take_last();
-  }
-  CLI::App& app() { return app_; }
-
-  void parse(const Arguments& arguments) {
-    try {
-      app_.parse(Arguments(arguments.rbegin(), arguments.rend()));
-    } catch (const CLI::CallForHelp&) {
-      throw HelpWanted{app_.help()};
-    } catch (const CLI::ExtrasError&) {
-      fail_unknown(app_.remaining().front());
-    } catch (const CLI::ArgumentMismatch&) {  // the arguments ended where a value should be
-      const CLI::Option* option = app_.get_option_no_throw(arguments.back());
-      throw Error(name_ + ": " + arguments.back() + ": the value is missing" +
-                  (option ? ": " + option->get_type_name() : std::string{}) + see_help(name_));
-    } catch (const CLI::ParseError& error) {
-      throw Error(name_ + ": " + error.what() + see_help(name_));
-    }
-    // CLI11 takes `--option= next` for `--option next`: the value would be the command.
-    const size_t used = arguments.size() - std::min(arguments.size(), app_.remaining_size());
-    for (size_t i = 0; i < used; ++i)
-      if (arguments[i].starts_with("--") && arguments[i].ends_with('='))
-        throw Error(name_ + ": " + arguments[i] + ": the value is missing" + see_help(name_));
-  }
-
-  [[noreturn]] void fail_unknown(const std::string& argument) const {
-    const bool is_option = argument.starts_with('-');
-    throw Error(name_ + ": " + argument + (is_option ? ": no such option" : ": one argument too many") +
-                see_help(name_));
-  }
-
-  // With prefix_command(): what follows the options, from the first argument that is none or from after `--`.
-  Arguments command() const {
-    Arguments rest = app_.remaining();
-    if (rest.empty()) return rest;
-    if (rest.front() == "--")
-      rest.erase(rest.begin());
-    else if (rest.front().size() > 1 && rest.front().starts_with('-'))
-      fail_unknown(rest.front());
-    return rest;
-  }
-
- private:
-  CLI::App app_;
-  std::string name_;
-};
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t comma = std::min(list.find(',', at), list.size());
-    out.push_back(list.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return out;
-}
 
 void add_settings(CLI::App& app, RunOptions& options) {
   for (const Setting& setting : settings()) {
@@ -153,14 +67,6 @@ const formats::Format& named_format(const std::string& name, const std::string& 
   throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
 }
 
-// A CLI11 check: the complaint, or nothing.
-std::string whole_number(const std::string& value) {
-  const bool is_one = !value.empty() && value.size() < 10 &&
-                      value.find_first_not_of("0123456789") == std::string::npos &&
-                      value.find_first_not_of('0') != std::string::npos;
-  return is_one ? "" : "'" + value + "' is not a whole number from 1";
-}
-
 // The keys of all tables, in lines that a terminal takes.
 std::string report_footer() {
   std::string text =
@@ -175,13 +81,6 @@ std::string report_footer() {
     text += line;
   }
   return text;
-}
-
-std::string percent(const std::string& value) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool is_one = error == std::errc{} && end == value.data() + value.size() && number >= 0 && number <= 1e9;
-  return is_one ? "" : "'" + value + "' is not a number of percent from 0";
 }
 
 }  // namespace
@@ -288,50 +187,6 @@ ExportOptions parse_export(const Arguments& arguments) {
   if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
     throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +
                 std::to_string(options.formats.size()) + " formats: once for each, or one directory");
-  return options;
-}
-
-DiffOptions parse_diff(const Arguments& arguments) {
-  DiffOptions options;
-  Parser parser(
-      "diff", "BASE NEW [OPTIONS]",
-      "Compares two runs, spools or traces: time, calls and memory of each operator, module, kernel and Python\n"
-      "function, per step where both runs have steps. Times are tested over steps, so that noise is no "
-      "regression.");
-  CLI::App& app = parser.app();
-  std::string metrics;
-  app.add_option("BASE", options.base, "a run directory, a .spool, a .json or a .json.gz")->required()->type_name("");
-  app.add_option("NEW", options.now, "likewise")->required()->type_name("");
-  app.add_option("--fail-over", options.compared.fail_over, "exit with 1 if a metric went up by more than this percent")
-      ->type_name("PCT")
-      ->check(percent);
-  app.add_option("--metric", metrics,
-                 "what --fail-over is about, one or several of " + joined(formats::metric_names()) +
-                     " [step, or total where there are no steps]")
-      ->type_name("M[,M]");
-  app.add_option("--budget", options.budget, "limits of a JSON file; exit with 1 past any")->type_name("FILE");
-  app.add_option("--min-share", options.compared.share,
-                 "names that take less than this percent of their table in both runs are not judged [1]")
-      ->type_name("PCT")
-      ->check(percent);
-  app.add_option("--warmup", options.compared.warmup, "first steps of each process that do not count [1]")
-      ->type_name("N")
-      ->check([](const std::string& value) { return value == "0" ? "" : whole_number(value); });
-  app.add_flag("--markdown", options.is_markdown, "print GitHub's markdown, for a job summary");
-  app.add_option("--junit", options.junit, "also write the limits as tests of JUnit's XML")->type_name("FILE");
-  app.add_option("-n,--top", options.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
-  app.footer("\nThe exit status is 0, 1 past a limit, 125 where nothing can be compared. With fewer than " +
-             std::to_string(formats::kMinSteps) +
-             " steps in a run nothing\nis tested, and any change past the limit counts.");
-  parser.parse(arguments);
-  if (!metrics.empty() && !options.compared.fail_over)
-    throw Error("diff: --metric needs --fail-over" + see_help("diff"));
-  if (!metrics.empty())
-    for (const std::string& name : split(metrics)) {
-      const auto metric = formats::metric_named(name);
-      if (!metric) throw Error("diff: --metric: '" + name + "' is not a metric: " + joined(formats::metric_names()));
-      options.compared.metrics.push_back(*metric);
-    }
   return options;
 }
 

@@ -56,6 +56,14 @@ struct DiffOptions {
 };
 DiffOptions parse_diff(const Arguments& arguments);
 
+struct MergeOptions {
+  std::vector<std::filesystem::path> runs;
+  std::filesystem::path output;
+  std::string format = "kineto,table";
+  bool keep_spool = false;
+};
+MergeOptions parse_merge(const Arguments& arguments);
+
 struct CtlOptions {
   std::string target;   // as for `where`
   std::string command;  // start, stop or status

@@ -8,13 +8,11 @@
 namespace torchprof::launcher {
 namespace {
 
-int not_there_yet(const Arguments&) { return 125; }
-
 constexpr Subcommand kSubcommands[] = {
     {"run", "profile a command and everything it starts", run},
     {"report", "tables of a run or a trace: operators, GPU kernels, modules, memory, Python, steps", report},
     {"export", "write a format again", export_},
-    {"merge", "several runs or nodes into one", not_there_yet},
+    {"merge", "several runs or nodes into one", merge},
     {"diff", "what got slower from one run to another; a gate for CI", diff},
     {"ctl", "open and close the window of a running program", ctl},
     {"where", "what every thread is doing now, or was doing when it died", where},
@@ -27,9 +25,7 @@ void print_overview() {
   printf(
       "Usage: torchprof SUBCOMMAND ...\n\nProfiles PyTorch programs without a change to their code: torchprof run "
       "python train.py\n\n");
-  for (const Subcommand& subcommand : kSubcommands)
-    printf("  %-12s%s%s\n", subcommand.name, subcommand.meaning,
-           subcommand.main == not_there_yet ? " (not there yet in this version)" : "");
+  for (const Subcommand& subcommand : kSubcommands) printf("  %-12s%s\n", subcommand.name, subcommand.meaning);
   printf("\n`torchprof help SUBCOMMAND` says more.\n");
 }
 
@@ -42,9 +38,7 @@ const Subcommand& subcommand_named(const char* name) {
   if (wanted.empty()) throw Error("the subcommand is missing: torchprof run COMMAND; see `torchprof help`");
   if (wanted == "-h" || wanted == "--help") wanted = "help";
   for (const Subcommand& subcommand : kSubcommands) {
-    if (wanted != subcommand.name) continue;
-    if (subcommand.main == not_there_yet) throw Error(std::string(wanted) + " is not there yet in this version");
-    return subcommand;
+    if (wanted == subcommand.name) return subcommand;
   }
   throw Error("'" + std::string(wanted) + "' is no subcommand; to profile it: torchprof run " + std::string(wanted) +
               " ...; see `torchprof help`");

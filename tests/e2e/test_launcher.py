@@ -50,7 +50,7 @@ REFUSED = {
     "a lone percent sign": (["run", "-o", "x%", "touch", "started"], {}, "output 'x%': a lone % at its end: %% is a percent sign"),
     "a placeholder without its variable": (["run", "-o", "%q{NOT_SET}", "touch", "started"], {},
                                            "output '%q{NOT_SET}': variable NOT_SET is not set"),
-    "a subcommand to come": (["merge", "1"], {}, "merge is not there yet in this version"),
+    "nowhere to merge to": (["merge", "1"], {}, "merge: --output is required; see `torchprof help merge`"),
     "a table that is none": (["report", ".", "--tables", "ops,colours"], {},
                              "report: --tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, comms, threads, processes, profiler"),
     "an order that is none": (["report", ".", "--sort", "age"], {},

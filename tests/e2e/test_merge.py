@@ -1,0 +1,62 @@
+"""Runs that were made apart, as on two machines, become one."""
+import json
+
+import pytest
+
+PROGRAM = "import sys\ndef {name}(): return sum(range(1000))\nfor _ in range({calls}): {name}()\nsys.exit({status})\n"
+
+
+@pytest.fixture
+def two_runs(run_torchprof, program, torch_python, tmp_path):
+    """Two run directories, whose programs call `on_one` 3 times and `on_two` 5 times; the second fails."""
+    for name, calls, status in (("on_one", 3, 0), ("on_two", 5, 7)):
+        run = run_torchprof([torch_python, program(PROGRAM.format(name=name, calls=calls, status=status), name + ".py")],
+                            directory=tmp_path / name, options=["--keep-spool", "-q"])
+        assert run.status == status, run.stderr
+    return tmp_path / "on_one", tmp_path / "on_two"
+
+
+def calls_in(trace):
+    return {name.rpartition(": ")[2]: n for name, n in trace.names("python_function").items() if name.rpartition(": ")[2] in ("on_one", "on_two")}
+
+
+def test_two_runs_are_one_with_all_of_both(two_runs, torchprof, check_trace, tmp_path):
+    done = torchprof("merge", *two_runs, "-o", tmp_path / "all")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "torchprof: 2 processes, " in done.stderr
+    merged = check_trace(tmp_path / "all" / "merged.pt.trace.json.gz", merged=True)
+    assert calls_in(merged) == {"on_one": 3, "on_two": 5}
+    info = json.loads((tmp_path / "all" / "run.json").read_text())
+    assert [run["run"] for run in info["merged"]] == list(map(str, two_runs)) and info["merged"][1]["exit_status"] == 7
+    assert info["start"] == info["merged"][0]["start"] and info["end"] == info["merged"][1]["end"]
+    assert len(info["processes"]) == 2 and info["exported"]
+    assert not (tmp_path / "all" / "spool").exists() and all((run / "spool").exists() for run in two_runs)
+    # What was merged is a run like any other.
+    assert "on_two" in torchprof("report", tmp_path / "all", "-t", "python", "-n", 100).stdout
+
+
+def test_the_raw_records_may_be_kept_and_merged_again(two_runs, torchprof, tmp_path):
+    assert torchprof("merge", two_runs[0], "-o", tmp_path / "a", "--keep-spool", "-f", "none").returncode == 0
+    done = torchprof("merge", tmp_path / "a", two_runs[1], "-o", tmp_path / "b", "--format", "perfetto")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "b" / "merged.perfetto-trace").exists() and not list((tmp_path / "b").glob("*.json.gz"))
+
+
+def test_the_same_run_twice_is_refused_and_leaves_nothing_behind(two_runs, torchprof, tmp_path):
+    done = torchprof("merge", two_runs[0], two_runs[0], "-o", tmp_path / "all")
+    assert done.returncode == 125 and "is one of them given twice?" in done.stderr
+    assert not (tmp_path / "all").exists()
+
+
+def test_a_run_is_not_merged_into_itself(two_runs, torchprof):
+    done = torchprof("merge", *two_runs, "-o", two_runs[1])
+    assert (done.returncode, done.stderr) == (
+        125, "torchprof: merge: %s is one of the runs and the output; choose another with -o\n" % two_runs[1])
+    assert list((two_runs[1] / "spool").glob("*.spool"))
+
+
+def test_a_run_without_raw_records_says_how_to_keep_them(run_torchprof, torchprof, torch_python, tmp_path):
+    run = run_torchprof([torch_python, "-c", "pass"], options=["-q"])
+    done = torchprof("merge", run.directory, "-o", tmp_path / "all")
+    assert done.returncode == 125 and "the raw records are gone" in done.stderr and "--keep-spool" in done.stderr
+    assert not (tmp_path / "all").exists()
