@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,21 @@
 
 namespace torchprof::formats {
 namespace {
+
+// Microseconds as they are written, in ns. A double of so many of them is off by a nanosecond after a month, and by a
+// hundred since 1970: enough for what touches to overlap, and for a slice to lie in its neighbour.
+int64_t exact_ns(std::string_view text, double us) {
+  const size_t dot = std::min(text.find('.'), text.size());
+  int64_t whole = 0, part = 0;
+  const auto end = std::from_chars(text.data(), text.data() + dot, whole);
+  const std::string_view after = text.substr(std::min(dot + 1, text.size()));
+  for (size_t i = 0; i < 4; ++i) part = part * 10 + (i < after.size() ? after[i] - '0' : 0);  // one to round by
+  const bool is_plain =
+      end.ec == std::errc{} && end.ptr == text.data() + dot && after.find_first_not_of("0123456789") == after.npos;
+  if (!is_plain) return std::llround(us * 1e3);  // with an exponent
+  part = (part + 5) / 10;
+  return whole * 1000 + (text.starts_with('-') ? -part : part);
+}
 
 // Takes slices and process names out of the stream of JSON tokens.
 class Handler final : public nlohmann::json_sax<nlohmann::json> {
@@ -35,12 +51,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool is_at_device() const { return in_devices_ && depth_ == kDeviceDepth && event_depth_ == kNever; }
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
 
-  bool number_integer(number_integer_t v) override {
-    number(static_cast<double>(v), std::to_string(v));
-    // Old files count since 1970: a double of nanoseconds would be off by a hundred of them.
-    if (depth_ == event_depth_ && key_ == "ts" && std::abs(event_.begin) < kLongest) event_.begin_ns = v * 1000;
-    return true;
-  }
+  bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
   bool number_unsigned(number_unsigned_t v) override {
     return v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
                ? number_integer(static_cast<int64_t>(v))
@@ -153,7 +164,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ != event_depth_) return true;
     if (key_ == "ts") {
       event_.begin = value;
-      event_.begin_ns = std::abs(value) < kLongest ? std::llround(value * 1e3) : 0;
+      event_.begin_ns = std::abs(value) < kLongest ? exact_ns(text, value) : 0;
       event_.has_begin = true;
     }
     if (key_ == "dur") event_.duration = value, event_.has_duration = true;

@@ -98,6 +98,34 @@ TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
   CHECK(read.wall_ns == 300'000);
 }
 
+TEST_CASE("what touches does not overlap, however large the times are") {
+  test::TemporaryDirectory directory;
+  for (const char* begin : {"1", "4421060716", "1790000000000"}) {
+    CAPTURE(begin);
+    std::string text = "[";
+    for (int i = 0; i < 1000; ++i) {
+      // "f" with 1 ns of its own before "enter", "block" from where that ends, and "inside" in it.
+      const auto event = [&](const char* category, const char* name, int from, int ns) {
+        char rest[160];
+        snprintf(rest, sizeof(rest), "%03d.%03d,\"dur\":0.%03d,\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\"},", i, from,
+                 ns, category, name);
+        text += std::string(R"({"pid":1,"tid":1,"ts":)") + begin + rest;
+      };
+      event("python_function", "f", 0, 900);
+      event("python_function", "enter", 1, i % 300 + 1);
+      event("user_annotation", "block", i % 300 + 2, 500);
+      event("python_function", "inside", i % 300 + 3, 100);
+    }
+    text.back() = ']';
+    const TraceFile read = read_trace(write(directory / "x.json", text));
+    REQUIRE(read.processes.size() == 1);
+    const Tallies& python = read.processes[0].statistics.python;
+    CHECK(python.at("inside").self_ns == 100'000);
+    CHECK(python.at("enter").self_ns == python.at("enter").total_ns);
+    CHECK(python.at("f").self_ns == 900'000 - 100'000 - python.at("enter").total_ns);
+  }
+}
+
 TEST_CASE("the bare list that torch writes without Kineto") {
   test::TemporaryDirectory directory;
   const TraceFile read = read_trace(write(
