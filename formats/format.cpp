@@ -6,6 +6,7 @@
 
 #include "formats/chrome_legacy.h"
 #include "formats/kineto_json.h"
+#include "formats/memory_timeline.h"
 #include "formats/perfetto.h"
 #include "formats/sqlite.h"
 #include "formats/stacks.h"
@@ -25,6 +26,9 @@ constexpr std::array kFormats = {
     Format{"stacks-cuda", ".stacks-cuda.txt", "merged", false, write_cuda_stacks},
     Format{"speedscope", ".speedscope.json", "merged", false, write_speedscope},
     Format{"pprof", ".pb.gz", "merged", false, write_pprof},
+    Format{"memory-timeline", ".memory.json", "merged", true, write_memory_timeline},
+    Format{"memory-timeline-raw", ".memory.raw.json.gz", "merged", true, write_memory_timeline_raw},
+    Format{"memory-timeline-html", ".memory.html", "merged", false, write_memory_timeline_html},
     Format{"sqlite", ".sqlite", "merged", false, write_sqlite},
     Format{"table", ".txt", "summary", false, write_table},
 };

@@ -96,7 +96,7 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
     for (size_t i = 0; i < all.size(); ++i) {
       const std::string name = formats::file_name(format, all[i]);
       write(all.subspan(i, 1), name);
-      traces[i] = name;
+      if (format.name == "kineto") traces[i] = name;
     }
   if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
 }

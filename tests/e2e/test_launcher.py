@@ -14,7 +14,8 @@ from conftest import ROOT, clean_environment
 
 PYTHON = sys.executable
 ON_OFF = "is not allowed: off or on"
-FORMATS = "kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, sqlite, table"
+FORMATS = "kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \
+    "memory-timeline, memory-timeline-raw, memory-timeline-html, sqlite, table"
 
 # Arguments after `torchprof`, variables, the line on stderr. The command would leave a file named "started".
 REFUSED = {
