@@ -125,6 +125,29 @@ void describe_machine(const Library& library) {
                       "does not trust");
 }
 
+// What other tools hold, and whether there is a driver.
+void describe_gpu(const Config& config) {
+  const std::vector<std::string> environment = current_environment();
+  const auto holder = [&environment](const char* variable) { return value_in(environment, variable); };
+  const std::string of_cuda = holder("CUDA_INJECTION64_PATH"), of_nvtx = holder(kNvtxInjection);
+  if (!config.gpu)
+    line("gpu", "switched off (--gpu off)");
+  else if (access("/dev/nvidiactl", F_OK) != 0)
+    line("gpu", "no NVIDIA driver here (/dev/nvidiactl): nothing to record");
+  else if (!of_cuda.empty())
+    line("gpu", "a driver; CUDA_INJECTION64_PATH names " + of_cuda + ", so recorded from the first use of torch.cuda");
+  else
+    line("gpu", "a driver: CUPTI's records, from the moment when the program initialises CUDA");
+  if (config.nvtx == NvtxMode::kOff)
+    line("nvtx", "switched off (--nvtx off)");
+  else if (config.nvtx == NvtxMode::kEmit)
+    line("nvtx",
+         "operators as ranges for " + (of_nvtx.empty() ? "nobody: NVTX_INJECTION64_PATH names no tool" : of_nvtx));
+  else
+    line("nvtx", of_nvtx.empty() ? "the program's own ranges and marks"
+                                 : "off: NVTX_INJECTION64_PATH names " + of_nvtx + ", which keeps them");
+}
+
 // Whether a run directory can be made where it is to be.
 bool describe_output(const Config& config) {
   std::error_code error;
@@ -214,6 +237,7 @@ int doctor(const Arguments& arguments) {
   const Library library = find_library();
   describe_machine(library);
   const bool has_place = describe_output(config);
+  describe_gpu(config);
   if (disabled_by_environment()) line("off", "TORCHPROF_DISABLE is set: nothing is captured");
   bool has_torch = false;
   bool works = examine(command.empty() ? "python3" : command.front(), library, config, has_torch);

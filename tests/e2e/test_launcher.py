@@ -445,8 +445,15 @@ def test_doctor_says_what_would_be_captured_of_a_python_with_torch(torchprof, to
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("\nA capture would work.\n")
     for pattern in [r"(?m)^python +%s, version 3\." % re.escape(torch_python), r"(?m)^torch +[12]\.", r"(?m)^  python +on", r"(?m)^  operators +on",
-                    r"(?m)^library +/.*libtorchprof\.so$", r"(?m)^clock ", r"(?m)^output .* free"]:
+                    r"(?m)^library +/.*libtorchprof\.so$", r"(?m)^clock ", r"(?m)^output .* free",
+                    r"(?m)^gpu +(no NVIDIA|a) driver", r"(?m)^nvtx +the program's own"]:
         assert re.search(pattern, done.stdout), pattern + "\n" + done.stdout
+
+
+def test_doctor_names_the_tools_that_are_there_already(torchprof):
+    done = torchprof("doctor", "--", "sh", env={"NVTX_INJECTION64_PATH": "/opt/libtheirs.so", "TORCHPROF_GPU": "off"})
+    assert "\ngpu           switched off (--gpu off)\n" in done.stdout
+    assert "\nnvtx          off: NVTX_INJECTION64_PATH names /opt/libtheirs.so, which keeps them\n" in done.stdout
 
 
 def test_doctor_of_every_python(torchprof, python):
