@@ -77,6 +77,18 @@ def test_what_cannot_be_reached_is_named(run_torchprof, program, tmp_path):
     assert "untraced: ./static (2 times) " + reason in run.stderr
 
 
+def test_a_shim_that_runs_many_helpers_leaves_the_program_alone(run_torchprof, program, tmp_path):
+    """As pyenv's: a script of bash that asks some ninety small programs which Python it is, and becomes that."""
+    (tmp_path / "shims").mkdir()
+    shim = program("#!/usr/bin/env bash\nfor i in $(seq 30); do where=$(dirname \"$(readlink -f %s)\"); true | cat; done\nexec %s \"$@\"\n" % (PYTHON, PYTHON), "shims/python3")
+    shim.chmod(0o755)
+    run = run_torchprof(["python3", program(CHILD)], env={"PATH": "%s:/usr/bin:/bin" % shim.parent})
+    assert run.status == 0, run.stderr
+    listed = json.loads((run.directory / "run.json").read_text())
+    assert len(listed["processes"]) == 1 and listed["untraced"] == []
+    assert [p.name for p in (run.directory / "spool").glob("*")] == [] and "child" in run.trace().text
+
+
 def test_a_program_for_musl_starts_without_us(run_torchprof, program, tmp_path):
     """A program whose dynamic linker says ld-musl: a link to glibc's, which shows what is preloaded."""
     (tmp_path / "x.c").write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts(getenv("LD_PRELOAD") ? "preloaded" : "clean"); }\n')
