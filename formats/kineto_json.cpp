@@ -15,6 +15,7 @@
 #include "formats/gpu_index.h"
 #include "formats/inputs.h"
 #include "formats/kineto_gpu.h"
+#include "formats/kineto_stacks.h"
 #include "formats/nvtx.h"
 #include "formats/object_details.h"
 #include "formats/print.h"
@@ -115,8 +116,8 @@ class ProcessWriter final : public Sink {
     at = put(at, nvtx);
     if (s.is_backward && s.kind == SliceKind::kOperator) at = put(at, R"(,"Backward":true)");
     if (!s.finished) at = put(at, R"(,"finished":false)");
-    at = put(at, "}},\n");
     out_.advance(at);
+    end_event(s.native);
     if (gpu_ && s.kind == SliceKind::kOperator && is_annotation(s.scope))
       gpu_->annotation_ended(s.external_id, replay_.names().text(s.name));
   }
@@ -200,8 +201,8 @@ class ProcessWriter final : public Sink {
       at = put(at, R"(,"Python line":)");
       at = put(at, place);
     }
-    at = put(at, "}},\n");
     out_.advance(at);
+    end_event(m.native);
   }
 
   void flow(const Flow& f) override {
@@ -276,6 +277,13 @@ class ProcessWriter final : public Sink {
     std::string& text = overloads_[s.recorded.value];
     if (text.empty()) text = ",\"Overload name\":" + json_string(overload.substr(0, kMaxOverload));
     return text;
+  }
+
+  // ,"stack":["at::add","THPVariable_add"]}}      innermost first
+  void end_event(NativeFrameId innermost) {
+    if (innermost && process_.native && process_.native->has(innermost))
+      native_.write(*process_.native, innermost, out_);
+    out_.write("}},\n");
   }
 
   // Made once for each line.
@@ -417,9 +425,10 @@ class ProcessWriter final : public Sink {
   std::vector<std::string> modules_[2];                    // args, by module: of its calls, of operators
   std::vector<std::string> inputs_;                        // by their encoding
   std::unordered_map<uint32_t, std::string> collectives_;  // likewise
-  std::vector<std::string> callers_;                       // by call site
-  std::vector<std::string> overloads_;                     // by OpBegin::name
-  std::unordered_map<uint32_t, std::string> places_;       // by name
+  KinetoStacks native_;
+  std::vector<std::string> callers_;                  // by call site
+  std::vector<std::string> overloads_;                // by OpBegin::name
+  std::unordered_map<uint32_t, std::string> places_;  // by name
 };
 
 // ---- the file --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ namespace {
 // Whether the record changes what is open on its thread.
 bool changes_stack(Kind kind) {
   return kind != Kind::OpInputs && kind != Kind::Collective && kind != Kind::Memory && kind != Kind::OutOfMemory &&
-         kind != Kind::AllocationSite && !is_gpu(kind);
+         kind != Kind::AllocationSite && kind != Kind::NativeStack && kind != Kind::AllocationStack && !is_gpu(kind);
 }
 
 }  // namespace
@@ -151,6 +151,10 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
         thread.stack[top].collective_sequence = record.as<Collective>().sequence;
       }
       return;
+    case Kind::NativeStack:
+      if (const int32_t top = thread.stack.top_op(); top >= 0 && thread.stack[top].key == thread.last_op_key)
+        thread.stack[top].native = record.as<NativeStack>().innermost;
+      return;
     case Kind::NvtxInfo:
       if (const int32_t top = thread.stack.top_op();
           top >= 0 && thread.stack[top].key == thread.last_op_key && thread.stack[top].scope == OpScope::kNvtx)
@@ -168,6 +172,9 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
     case Kind::AllocationSite:
       thread.site = record.as<AllocationSite>();
       thread.site_time = t;
+      return;
+    case Kind::AllocationStack:
+      thread.native = record.as<AllocationStack>().innermost;
       return;
     case Kind::OpEnd:
       return end_op(thread, record.as<OpEnd>().key, t);
@@ -243,6 +250,7 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
   }
   const ThreadStack& stack = thread.stack;
   event.stack = &stack;
+  event.native = std::exchange(thread.native, {});
   if (const int32_t op = stack.top_op(); op >= 0) {
     event.op = stack[op].name;
     event.outer_op = stack[op].outer_op;
@@ -362,6 +370,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .inputs = span.inputs,
                 .collective = span.collective,
                 .collective_sequence = span.collective_sequence,
+                .native = span.native,
                 .nvtx = is_nvtx ? &nvtx : nullptr});
 }
 

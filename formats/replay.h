@@ -83,6 +83,7 @@ struct Slice {
   StringId inputs;              // encoded (formats/inputs.h); none: they were not recorded
   StringId collective;          // encoded (formats/collectives.h); none: it is no collective
   int64_t collective_sequence;  // -1: none
+  NativeFrameId native;         // innermost frame of the stack that began it; none: it was not taken
   const NvtxAttributes* nvtx;   // of a range of NVTX; nullptr: it is none
 };
 
@@ -110,6 +111,7 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
   NameId outer_op{};                   // outermost operator below it, annotations apart
   ObjectId module{};                   // of the innermost call of an nn.Module
   FunctionId function{};               // innermost Python function
+  NativeFrameId native{};              // innermost frame of the stack that allocated it; none: it was not taken
   uint32_t line = 0;                   // that it was executing; 0: not recorded
   const ThreadStack* stack = nullptr;  // what was open; during the call
 };

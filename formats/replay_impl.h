@@ -34,6 +34,7 @@ struct ReplayThread {
   int64_t last = 0;                                    // time of the last record
   AllocationSite site{};                               // of the memory event at `site_time`
   int64_t site_time = -1;
+  NativeFrameId native{};  // of the memory event that comes next
   bool begun = false;
   bool restating = false;  // between a PythonSync and the first record that is no PythonFrame
   size_t restated = 0;     // frames of `open_frames` that were found again

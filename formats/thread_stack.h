@@ -44,6 +44,7 @@ struct Span {
   StringId inputs{};
   StringId collective{};
   int64_t collective_sequence = -1;
+  NativeFrameId native{};
   NameId outer_op{};  // name of the outermost operator, this one included, annotations apart
   // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.
   int32_t below_python = -1;

@@ -154,6 +154,10 @@ class Loader {
       case Kind::GpuContextDef:
       case Kind::ThreadHandleDef:
         return gpu_index().define(record);
+      case Kind::NativeObjectDef:
+      case Kind::NativeFrameDef:
+        if (!p_.native) p_.native = std::make_shared<NativeStacks>();
+        return p_.native->define(record) ? void() : bad();
       case Kind::StringDef:
         return define_string(record);
       case Kind::ThreadDef: {

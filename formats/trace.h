@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/native_stacks.h"
 #include "formats/selection.h"
 #include "tracer/clock.h"
 #include "tracer/ids.h"
@@ -107,8 +108,9 @@ struct Process {
   std::vector<FunctionDef> functions;
   std::vector<ObjectDef> objects;
   std::vector<CallSiteDef> call_sites;
-  std::vector<ObjectDetail> details;    // by the object's id
-  std::shared_ptr<const GpuIndex> gpu;  // null: CUPTI delivered nothing
+  std::vector<ObjectDetail> details;     // by the object's id
+  std::shared_ptr<const GpuIndex> gpu;   // null: CUPTI delivered nothing
+  std::shared_ptr<NativeStacks> native;  // null: none were taken
   std::shared_ptr<const SpoolReader> spool;
   clock::Converter clock;
 

@@ -43,7 +43,6 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "not in this version";
   if (config.gpu && access("/dev/kfd", F_OK) == 0) session::note_source("gpu", SourceState::kOff, kMissing);
-  if (config.native) session::note_source("native", SourceState::kOff, kMissing);
 }
 
 void arm() noexcept {

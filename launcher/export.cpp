@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "formats/error.h"
+#include "formats/native_names.h"
 #include "formats/output.h"
 #include "formats/read_trace.h"
 #include "launcher/input.h"
@@ -51,6 +52,7 @@ formats::Trace load(const Input& input, const ExportOptions& options) {
   formats::Trace trace = formats::load(input.spools);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(options.input.string() + ": none of its spools can be read");
+  formats::name_native_frames(trace);
   if (!options.slice.is_all()) formats::select(options.slice, trace);
   return trace;
 }

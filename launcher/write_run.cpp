@@ -14,6 +14,7 @@
 #include <span>
 
 #include "formats/error.h"
+#include "formats/native_names.h"
 #include "formats/table.h"
 #include "formats/text.h"
 #include "launcher/progress.h"
@@ -103,7 +104,8 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
 
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats) {
   Written out;
-  const formats::Trace trace = formats::load(dir.spools());
+  formats::Trace trace = formats::load(dir.spools());
+  formats::name_native_frames(trace);
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
   if (!trace.processes.empty())

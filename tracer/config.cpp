@@ -27,7 +27,9 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
      "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
     {"TORCHPROF_NATIVE", "--native", 0, false, "on|off",
-     "native frames with operators, launches and allocations [off]"},
+     "C++ and C frames of each operator and large allocation [off]"},
+    {"TORCHPROF_NATIVE_THRESHOLD", "--native-threshold", 0, false, "SIZE",
+     "with --native: allocations from this size on have their frames [1M]"},
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
@@ -51,6 +53,7 @@ enum Index {
   kGpu,
   kNvtx,
   kNative,
+  kNativeThreshold,
   kFlops,
   kMaxSize,
   kMaxRunSize,
@@ -107,7 +110,7 @@ bool choose(const char* const (&names)[N], const char* value, const char* shown_
   return fail(error, "%s: '%s' is not allowed: %s", shown_as, value, alternatives(names, allowed));
 }
 
-bool parse_size(const char* value, uint64_t& out) noexcept {
+bool parse_size(const char* value, uint64_t least, uint64_t& out) noexcept {
   if (*value < '0' || *value > '9') return false;
   char* end = nullptr;
   const uint64_t number = strtoull(value, &end, 10);
@@ -137,7 +140,7 @@ bool parse_size(const char* value, uint64_t& out) noexcept {
   if (*end == 'B' && shift) ++end;
   if (*end || number > (uint64_t{1} << 50) >> shift) return false;
   out = number << shift;
-  return out >= kMinMaxSize;
+  return out >= least;
 }
 
 bool check_formats(const char* value, const char* shown_as, ErrorText& error) noexcept {
@@ -212,12 +215,16 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     case kMaxRunSize: {
       const bool of_run = index == kMaxRunSize;
       uint64_t size = 0;
-      if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, size))
+      if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
         return fail(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
                     of_run ? ", or none" : "");
       (of_run ? config.max_run_size : config.max_size) = size;
       return true;
     }
+    case kNativeThreshold:
+      if (!parse_size(value, 0, config.native_threshold))
+        return fail(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
+      return true;
     case kFormat:
       return check_formats(value, shown_as, error) && copy(config.format, value, shown_as, error);
     default:
@@ -256,6 +263,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kMaxSize:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));
+      return;
+    case kNativeThreshold:
+      snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));
       return;
     case kMaxRunSize:
       if (config.max_run_size == 0)

@@ -30,8 +30,9 @@ struct Config {
   bool flops = true;
   bool quiet = false;
   bool keep_spool = false;
-  uint64_t max_size = uint64_t{4} << 30;  // bytes of spool per process, at least kMinMaxSize
-  uint64_t max_run_size = 0;              // bytes of spool of all processes together, likewise; 0: no limit
+  uint64_t max_size = uint64_t{4} << 30;          // bytes of spool per process, at least kMinMaxSize
+  uint64_t native_threshold = uint64_t{1} << 20;  // bytes from which an allocation has a native stack
+  uint64_t max_run_size = 0;                      // bytes of spool of all processes together, likewise; 0: no limit
 };
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 

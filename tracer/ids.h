@@ -17,11 +17,13 @@ struct Id {
   friend auto operator<=>(Id, Id) = default;
 };
 
-using StringId = Id<struct StringTag>;      // a name, by content
-using FunctionId = Id<struct FunctionTag>;  // a Python code object, for as long as it lives
-using ObjectId = Id<struct ObjectTag>;      // an nn.Module or an optimizer, for as long as it lives
-using CallSiteId = Id<struct CallSiteTag>;  // where in which function a C function is called
-using TrackId = Id<struct TrackTag>;        // a thread of one process, for as long as it lives
+using StringId = Id<struct StringTag>;              // a name, by content
+using FunctionId = Id<struct FunctionTag>;          // a Python code object, for as long as it lives
+using ObjectId = Id<struct ObjectTag>;              // an nn.Module or an optimizer, for as long as it lives
+using CallSiteId = Id<struct CallSiteTag>;          // where in which function a C function is called
+using NativeObjectId = Id<struct NativeObjectTag>;  // an object file while it is mapped
+using NativeFrameId = Id<struct NativeFrameTag>;    // a return address and all that it returns to
+using TrackId = Id<struct TrackTag>;                // a thread of one process, for as long as it lives
 
 // Time is never a bare integer: a tick cannot be written where nanoseconds are expected.
 struct Ticks {  // of the recording clock, tracer/clock.h

@@ -38,7 +38,7 @@ inline constexpr uint32_t kSpoolVersion = 1;
 // and the reader's bounds checks are made from it.
 //   1..31    definitions
 //   32..63   Python; 44: torch
-//   64..95   torch; 72..83: the GPU; 84..89: NVTX
+//   64..95   torch; 72..83: the GPU; 84..89: NVTX; 90..95: native stacks
 //   96..127  threads and the recorder itself
 #define TORCHPROF_RECORDS(X) \
   X(1, StringDef, 16)        \
@@ -54,6 +54,8 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(20, GpuDeviceDef, 88)    \
   X(21, GpuContextDef, 24)   \
   X(22, ThreadHandleDef, 16) \
+  X(24, NativeObjectDef, 48) \
+  X(25, NativeFrameDef, 32)  \
   X(32, PythonBegin, 16)     \
   X(33, PythonEnd, 16)       \
   X(34, PythonFrame, 16)     \
@@ -85,6 +87,8 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(82, GpuDropped, 32)      \
   X(84, NvtxInfo, 40)        \
   X(85, NvtxMark, 48)        \
+  X(90, NativeStack, 16)     \
+  X(91, AllocationStack, 16) \
   X(96, ThreadEnd, 8)        \
   X(97, Restate, 16)
 
@@ -116,7 +120,8 @@ struct RecordHeader {
   X(130, CCallBegin)               \
   X(131, OpEndHere)                \
   X(132, OpInputs)                 \
-  X(138, CCallBeginAt)
+  X(138, CCallBeginAt)             \
+  X(139, NativeStack)
 // OpBegin whose value is the name: 56 bits key, which is the handle, | 8 bits scope; with or without a word of
 // sequence.
 inline constexpr uint8_t kShortOp = 192;
@@ -260,6 +265,27 @@ struct WindowDef {  // events lie in windows only, if there is one (window.h); t
   uint64_t step;   // steps that had ended before it
   uint64_t begin;  // ticks, not counted from a chunk's base
   uint64_t end;    // 0: not closed yet
+};
+
+struct NativeObjectDef {  // a file whose code is mapped; the same file again gets a new id
+  RecordHeader header;
+  NativeObjectId id;
+  StringId path;      // as the loader has it; of the program itself the file that /proc/self/exe names
+  StringId build_id;  // the bytes of its GNU build id; none: it has none
+  uint32_t pad;
+  uint64_t start;  // its first and last address
+  uint64_t end;
+  uint64_t bias;  // what is to be taken from an address for one of the file's own
+};
+
+// A frame of a native stack with all frames that it returns to: stacks that begin alike share their outer frames.
+struct NativeFrameDef {
+  RecordHeader header;
+  NativeFrameId id;
+  NativeFrameId caller;   // always a smaller id; none: the outermost
+  NativeObjectId object;  // none: code that belongs to no file
+  uint32_t pad;
+  uint64_t pc;  // the address after the call; 0: what is further out is not known
 };
 
 enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };
@@ -408,6 +434,18 @@ struct AllocationSite {
   RecordHeader header;
   FunctionId function;
   uint32_t line;
+};
+
+struct NativeStack {  // of the operator that has just begun on this thread
+  RecordHeader header;
+  NativeFrameId innermost;
+  uint32_t pad;
+};
+
+struct AllocationStack {  // of the Memory or OutOfMemory record of the same time that comes next on this thread
+  RecordHeader header;
+  NativeFrameId innermost;
+  uint32_t pad;
 };
 
 struct OutOfMemory {  // an allocation of this many bytes failed; `address` is 0

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +16,7 @@
 
 #include "tracer/diag.h"
 #include "tracer/lock.h"
+#include "tracer/native_stack.h"
 #include "tracer/spool_writer.h"
 
 namespace torchprof {
@@ -251,6 +253,7 @@ void on_thread_end(void* value) noexcept {
   if (buffer->chunk) spool.release(buffer->chunk);
   spool.release(buffer->run);
   if (buffer->open) munmap(buffer->open, sizeof(OpenSpans));
+  native::free_thread(buffer->native);
   munmap(buffer, sizeof(ThreadBuffer));
 }
 
@@ -482,6 +485,18 @@ void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
   const Lock lock(recorder().lock);
   define(TorchThreadDef{{}, track, 0, torch_thread});
 }
+
+DefinitionLock::DefinitionLock() noexcept : errno_(errno) { pthread_mutex_lock(&recorder().lock); }
+DefinitionLock::~DefinitionLock() {
+  pthread_mutex_unlock(&recorder().lock);
+  errno = errno_;
+}
+const StringTable::Entry* DefinitionLock::intern(std::string_view text) noexcept {
+  text = text.substr(0, kMaxString);
+  return intern_locked(text, StringTable::hash(text));
+}
+bool DefinitionLock::define(const NativeObjectDef& object) noexcept { return session::define(object); }
+bool DefinitionLock::define(const NativeFrameDef& frame) noexcept { return session::define(frame); }
 
 void define_fact(std::string_view key, std::string_view value) noexcept {
   const KeepErrno keep;

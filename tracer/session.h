@@ -138,6 +138,23 @@ void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 // A fact of any length that is found while events are recorded; cut at kMaxString.
 void define_fact(std::string_view key, std::string_view value) noexcept;
 
+// For definitions that refer to each other: holds the recorder's lock, and keeps errno.
+class DefinitionLock {
+ public:
+  DefinitionLock() noexcept;
+  ~DefinitionLock();
+  DefinitionLock(const DefinitionLock&) = delete;
+  DefinitionLock& operator=(const DefinitionLock&) = delete;
+
+  // nullptr, false: nothing can be recorded any more.
+  const StringTable::Entry* intern(std::string_view text) noexcept;
+  bool define(const NativeObjectDef& object) noexcept;
+  bool define(const NativeFrameDef& frame) noexcept;
+
+ private:
+  int errno_;
+};
+
 // Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`
 // are literals. At most kNotes of each; text is cut at kNoteSize.
 inline constexpr size_t kNotes = 24;

@@ -20,6 +20,10 @@
 
 namespace torchprof {
 
+namespace native {
+struct ThreadStacks;
+}
+
 struct ThreadBuffer {
   std::byte* next = nullptr;  // where the next record goes; equal to `end` when there is no chunk
   std::byte* end = nullptr;
@@ -37,6 +41,8 @@ struct ThreadBuffer {
   bool has_total = false;     // this chunk has a Memory record with totals (torch_memory)
   ChunkRun run;               // mapped ahead
   OpenSpans* open = nullptr;  // at the end of the chunk before this one; with --keep last (session)
+
+  native::ThreadStacks* native = nullptr;  // once the thread has taken a stack (native_stack)
 
   struct Name {  // session::intern_from, intern_overload
     const char* place = nullptr;

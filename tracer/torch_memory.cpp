@@ -1,6 +1,7 @@
 #include "tracer/torch_memory.h"
 
 #include "tracer/diag.h"
+#include "tracer/native_stack.h"
 #include "tracer/python_site.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
@@ -24,13 +25,26 @@ constexpr int64_t kSiteBytes = int64_t{64} << 10;
   buffer.commit();
 }
 
+[[gnu::noinline, gnu::cold]] void put_stack(ThreadBuffer& buffer, NativeFrameId stack, Ticks now) noexcept {
+  auto* record = stack ? buffer.append<AllocationStack>(now) : nullptr;
+  if (!record) return;
+  record->innermost = stack;
+  record->pad = 0;
+  buffer.commit();
+}
+
 void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
   ThreadBuffer* buffer = session::current_buffer();
   if (!buffer) return;
+  const bool is_large = bytes > 0 && static_cast<uint64_t>(bytes) >= session::config().native_threshold;
+  const bool wants_stack = native::wanted() && (is_large || kind == Kind::OutOfMemory);
+  const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   const Ticks now = session::now();
   const auto place = reinterpret_cast<uint64_t>(address);
   if (bytes >= kSiteBytes || kind == Kind::OutOfMemory) [[unlikely]]
     put_site(*buffer, now);
+  if (wants_stack) [[unlikely]]
+    put_stack(*buffer, stack, now);
   // The CPU's totals are sums that the reader makes itself, from the first that it finds. A total of 0 when something
   // is freed is how at::MapAllocator's blocks are told apart.
   if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "tracer/diag.h"
+#include "tracer/native_stack.h"
 #include "tracer/python_calls.h"
 #include "tracer/session.h"
 #include "tracer/torch_abi.h"
@@ -181,6 +182,15 @@ StringId inputs_of(const RecordFunction& function, const Row& row, const ValueRo
   }
 }
 
+[[gnu::noinline]] void put_stack(ThreadBuffer& buffer, NativeFrameId stack, Ticks time) noexcept {
+  if (!stack || buffer.put_short(kShortKindOf<NativeStack>, stack.value, time)) return;
+  if (auto* record = buffer.append<NativeStack>(time)) {
+    record->innermost = stack;
+    record->pad = 0;
+    buffer.commit();
+  }
+}
+
 Context on_start(const RecordFunction& function) {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return {};
@@ -194,12 +204,16 @@ Context on_start(const RecordFunction& function) {
   const uint64_t key = key_of(function, row);
   const ValueRow* values = g_reading.values.load(std::memory_order_relaxed);
   const StringId inputs = row && values ? inputs_of(function, *row, *values) : StringId{};
+  const bool wants_stack = native::wanted();
+  const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   // The clock is read last, so that our own work is not part of the operator.
   const Ticks time = now();
   if (!begin_short(*buffer, function, row, name, key, time)) [[unlikely]]
     begin_long(*buffer, function, row, name, key, time);
   if (inputs && !buffer->put_short(kShortKindOf<OpInputs>, inputs.value, time)) [[unlikely]]
     put_inputs_long(*buffer, inputs, time);
+  if (wants_stack) [[unlikely]]
+    put_stack(*buffer, stack, time);
   if (row && is_collective(function, *row)) [[unlikely]]
     record_collective(*buffer, time);
   return {};
@@ -358,6 +372,7 @@ void attach_if_loaded() noexcept {
     note(SourceState::kOff, "switched off (--ops off)");
     return;
   }
+  native::start();
   Callback& callback = g_callback;
   callback = {};
   callback.start = on_start;

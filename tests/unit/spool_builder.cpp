@@ -117,6 +117,12 @@ SpoolBuilder& SpoolBuilder::raw(uint8_t kind, const std::vector<uint64_t>& paylo
   return *this;
 }
 
+void SpoolBuilder::raw_definition(uint8_t kind, const std::vector<uint64_t>& payload) {
+  std::vector<std::byte> bytes(8 + 8 * payload.size());
+  std::memcpy(bytes.data() + 8, payload.data(), 8 * payload.size());
+  append(true, static_cast<Kind>(kind), std::move(bytes));
+}
+
 SpoolBuilder& SpoolBuilder::next_chunk(uint32_t missing, const std::vector<uint64_t>& begins) {
   const auto open = open_chunk_.find(track_.value);
   const uint32_t sequence = (open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1) + missing;

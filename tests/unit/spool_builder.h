@@ -90,6 +90,8 @@ class SpoolBuilder {
   // Any words as one record of the current track: the header is made of `kind`, the length and the current time.
   SpoolBuilder& raw(uint8_t kind, const std::vector<uint64_t>& payload);
 
+  void raw_definition(uint8_t kind, const std::vector<uint64_t>& payload);
+
   // The same event as a short record (record.h); `more` are its words after the first.
   SpoolBuilder& short_record(uint8_t kind, uint64_t value, const std::vector<uint64_t>& more = {});
 

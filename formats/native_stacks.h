@@ -1,0 +1,73 @@
+// The native stacks of one process: the tree of frames that its spool defines, and what their addresses stand for.
+//
+//     if (process.native) process.native->each_frame(slice.native, [&](uint32_t text) { ... texts()[text] ... });
+//
+// Memory: the frames and their texts, which are bounded by the code that ran, not by events.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/symbol_file.h"
+#include "tracer/record_cursor.h"
+
+namespace torchprof::formats {
+
+class NativeStacks {
+ public:
+  // A NativeObjectDef or a NativeFrameDef. False: it is none that a recorder would write.
+  bool define(const RecordView& record);
+
+  // Gives all frames their texts. `strings` are the process's. Symbols that `known` does not have are looked for in the
+  // objects' files and put there. Without this there are no texts, and each_frame() visits nothing.
+  void find_symbols(std::span<const std::string_view> strings, SymbolFile& known);
+
+  // "at::native::add (BinaryOps.cpp:12)", "malloc", "libc.so.6+0x1234", "0x7f0012345678", "..." for what is not known
+  const std::vector<std::string>& texts() const { return texts_; }
+
+  // Calls `visit` with the index of a text for each frame, innermost first, inlined functions on their own, without the
+  // recorder's own at its inner end. Nothing for
+  // an id that was never defined.
+  template <class Visit>
+  void each_frame(NativeFrameId innermost, Visit visit) const {
+    if (texts_.empty()) return;
+    uint32_t i = innermost.value;
+    while (i != 0 && i < frames_.size() && is_recorder(frames_[i])) i = frames_[i].caller;
+    for (; i != 0 && i < frames_.size(); i = frames_[i].caller)
+      for (const uint32_t text : places_[frames_[i].place]) visit(text);
+  }
+  bool has(NativeFrameId frame) const { return frame.value < frames_.size() && frame && !texts_.empty(); }
+
+ private:
+  struct Frame {
+    uint32_t caller = 0;  // smaller than its own number: there are no circles
+    uint32_t place = 0;
+  };
+  struct Address {
+    uint32_t object = 0;
+    uint64_t pc = 0;
+    bool operator==(const Address&) const = default;
+    auto operator<=>(const Address&) const = default;
+  };
+
+  bool is_recorder(const Frame& frame) const { return is_recorder_[addresses_[frame.place].object]; }
+  SymbolFile::Object object_of(uint32_t object, std::span<const std::string_view> strings) const;
+  uint64_t in_file(const Address& address) const;
+  std::vector<uint32_t> texts_of(const Address& address, std::span<const std::string_view> strings,
+                                 const SymbolFile& known);
+  uint32_t intern(const std::string& text);
+
+  std::vector<Frame> frames_{1};
+  std::vector<NativeObjectDef> objects_{1};
+  std::vector<bool> is_recorder_{false};  // of each object
+  std::map<Address, uint32_t> place_of_;
+  std::vector<Address> addresses_;             // of each place
+  std::vector<std::vector<uint32_t>> places_;  // texts, innermost first
+  std::map<std::string, uint32_t> text_of_;
+  std::vector<std::string> texts_;
+};
+
+}  // namespace torchprof::formats

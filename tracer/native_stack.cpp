@@ -1,0 +1,140 @@
+#include "tracer/native_stack.h"
+
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "tracer/native_frame.h"
+#include "tracer/native_objects.h"
+#include "tracer/native_tree.h"
+#include "tracer/session.h"
+
+namespace torchprof::native {
+
+constinit std::atomic<bool> detail::g_wanted{false};
+
+// Of one thread; about 90 KiB, of which only what is used is ever touched.
+struct ThreadStacks {
+  static constexpr uint32_t kMost = 1024;  // frames of a stack; of a deeper one the innermost are kept
+  uint32_t unloads = 0;                    // of g_unloads, when all of this was learned
+  uintptr_t top = 0;                       // above the thread's stack; 0: not known
+  FrameRule rules[4096];
+  // The stack that was taken last, outermost first.
+  uint32_t depth = 0;
+  uintptr_t last[kMost + 1];
+  NativeFrameId ids[kMost + 1];
+  // The one that is being taken, innermost first.
+  uintptr_t found[kMost + 1];
+};
+
+namespace {
+
+std::atomic<uint32_t> g_unloads{0};
+constinit FrameTree g_tree;
+
+// Stacks of threads end at what pthread keeps of them, that of the first at what the kernel put above it. A stack that
+// is elsewhere (a coroutine's) is not bounded.
+uintptr_t find_top(uint32_t tid) noexcept {
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const uintptr_t top = tid == static_cast<uint32_t>(getpid()) ? getauxval(AT_EXECFN) : uintptr_t{pthread_self()};
+  constexpr uintptr_t kLargest = uintptr_t{1} << 30;
+  return here < top && top - here < kLargest ? top : 0;
+}
+
+ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
+  void* memory = mmap(nullptr, sizeof(ThreadStacks), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  auto* stacks = static_cast<ThreadStacks*>(memory);  // zeroed by the kernel: empty
+  stacks->top = find_top(buffer.tid);
+  stacks->unloads = g_unloads.load(std::memory_order_acquire);
+  return stacks;
+}
+
+[[gnu::noinline]] void forget(ThreadStacks& stacks, uint32_t unloads) noexcept {
+  std::ranges::fill(stacks.rules, FrameRule{});
+  stacks.depth = 0;
+  stacks.unloads = unloads;
+}
+
+// From this function's caller on. Gives the number of frames in `found`.
+[[gnu::noinline]] uint32_t walk(ThreadStacks& stacks) noexcept {
+  Registers registers{};
+  asm("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
+      : "=&r"(registers.pc), "=&r"(registers.sp), "=&r"(registers.bp));
+  const auto here = registers.sp;
+  const uintptr_t top = here < stacks.top ? stacks.top : 0;
+  uint32_t count = 0;
+  FrameRule::Cfa ended_by = FrameRule::kUnknown;
+  for (;;) {
+    FrameRule& rule = stacks.rules[(registers.pc ^ registers.pc >> 12) % std::size(stacks.rules)];
+    if (rule.pc != registers.pc) [[unlikely]]
+      rule = find_rule(registers.pc);
+    ended_by = rule.cfa_is;
+    if (!step(rule, top, registers)) break;
+    if (count == ThreadStacks::kMost) {
+      ended_by = FrameRule::kUnknown;
+      break;
+    }
+    stacks.found[count++] = registers.pc;
+  }
+  // A frame further out is not known: the tree has a frame without an address for it.
+  if (ended_by != FrameRule::kEnd) stacks.found[count++] = 0;
+  return count;
+}
+
+}  // namespace
+
+NativeFrameId take_stack(ThreadBuffer& buffer) noexcept {
+  if (!buffer.native) [[unlikely]]
+    buffer.native = make_thread(buffer);
+  if (!buffer.native) return {};
+  ThreadStacks& stacks = *buffer.native;
+  // Pairs with the releases in before_unload() and after_unload().
+  const uint32_t unloads = g_unloads.load(std::memory_order_acquire);
+  if (stacks.unloads != unloads) [[unlikely]]
+    forget(stacks, unloads);
+  const uint32_t count = walk(stacks);
+  NativeFrameId frame{};
+  uint32_t i = 0;
+  for (; i < std::min(count, stacks.depth) && stacks.last[i] == stacks.found[count - 1 - i]; ++i) frame = stacks.ids[i];
+  for (; i < count; ++i) {
+    const uintptr_t pc = stacks.found[count - 1 - i];
+    frame = g_tree.frame(frame, pc);
+    stacks.depth = frame ? i + 1 : 0;
+    if (!frame) return {};
+    stacks.last[i] = pc;
+    stacks.ids[i] = frame;
+  }
+  stacks.depth = count;
+  return frame;
+}
+
+void start() noexcept {
+  if (!session::config().native) return;
+  find_registered_frames();
+  session::note_source("native", SourceState::kOn, "call frame information of the mapped objects");
+  detail::g_wanted.store(true, std::memory_order_release);
+}
+
+void before_unload() noexcept {
+  if (wanted()) g_unloads.fetch_add(1, std::memory_order_release);
+}
+
+void after_unload() noexcept {
+  if (!wanted()) return;
+  session::DefinitionLock lock;
+  if (!forget_unmapped(lock)) return;
+  g_tree.begin_anew(lock);
+  g_unloads.fetch_add(1, std::memory_order_release);
+}
+
+void free_thread(ThreadStacks* stacks) noexcept {
+  if (stacks) munmap(static_cast<void*>(stacks), sizeof(ThreadStacks));
+}
+
+}  // namespace torchprof::native
