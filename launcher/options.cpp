@@ -34,6 +34,22 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+// For the column of descriptions, of which a terminal has some 80.
+std::string in_lines(const std::vector<std::string>& names) {
+  constexpr size_t kWidest = 76;
+  std::string text;
+  size_t width = 0;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ",";
+    width += name.size() + 2;
+    const bool is_next_line = width > kWidest;
+    if (is_next_line) width = name.size() + 2;
+    if (!text.empty()) text += is_next_line ? "\n" : " ";
+    text += name;
+  }
+  return text;
+}
+
 // --steps and its like.
 void add_slice(CLI::App& app, formats::SliceRequest& slice) {
   const auto add = [&app](const char* name, const char* value, const char* meaning, auto parse, auto& out,
@@ -121,7 +137,7 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("RUN|TRACE", options.input, "a run directory, or a file: what is in it counts, not its name")
       ->required()
       ->type_name("");
-  app.add_option("-t,--tables", tables, "which tables: " + joined(formats::table_names()))->type_name("T[,T]");
+  app.add_option("-t,--tables", tables, "which tables:\n" + in_lines(formats::table_names()))->type_name("T[,T]");
   app.add_option("-s,--sort", t.sort, "by what, largest first: self, total, calls, average, or the key of any column")
       ->type_name("KEY");
   app.add_option("-n,--top", top, "rows of each table [15 in text and Markdown, else all]")
@@ -131,7 +147,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->type_name("KEY[,KEY]|all");
   std::string group_by;
   app.add_option("-g,--group-by", group_by,
-                 "operators by name and: shape, stack:N (N innermost Python functions), module, thread, overload")
+                 "operators by name and: shape, module, thread, overload,\nstack:N (N innermost Python functions)")
       ->type_name("G");
   app.add_flag("--top-level", t.grouping.top_level, "only operators that no other operator is around");
   std::vector<formats::ReportStyle> styles;
@@ -170,7 +186,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   CLI::App& app = parser.app();
   std::string format;
   app.add_option("RUN|TRACE", options.input, "a run directory, a spool or a trace")->required()->type_name("");
-  app.add_option("-f,--format", format, "one or several of " + joined(format_names()))->type_name("F[,F]");
+  app.add_option("-f,--format", format, "one or several of\n" + in_lines(format_names()))->type_name("F[,F]");
   app.add_option("-o,--output", options.outputs,
                  "the file to write, compressed if its name ends in .gz; given once for each format, or a directory "
                  "for all")

@@ -1,0 +1,88 @@
+// libFuzzer: whatever a trace file holds, JSON, Perfetto or a database, reading it ends in totals or in an Error.
+// tests/fuzz/run builds it.
+//
+// With --seeds DIRECTORY it writes the corpus to begin with instead.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "formats/error.h"
+#include "formats/format.h"
+#include "formats/read_trace.h"
+#include "formats/sqlite_database.h"
+#include "formats/table.h"
+#include "tests/unit/gpu_program.h"
+#include "tests/unit/small_training.h"
+
+namespace {
+
+using namespace torchprof;
+
+void write_database(const std::filesystem::path& file, const char* sql) {
+  std::ofstream(file).flush();
+  formats::Database(file, formats::Database::Use::kCreate).run(sql);
+}
+
+void write_seeds(const std::filesystem::path& directory) {
+  test::SpoolBuilder training;
+  test::train(training, 100);
+  test::Program gpu;
+  gpu.b.at(1'000).op(1, "aten::mm").at(9'000).op_end(1);
+  gpu.deliver();
+  gpu.b.gpu(test::call(100, 2'000, 3'000, 5)).gpu(test::kernel(gpu.b, 4'000, 8'000, 5));
+  for (const auto& [name, spool] : {std::pair("training", &training), std::pair("gpu", &gpu.b)}) {
+    const test::LoadedTrace trace(*spool);
+    for (const char* const format : {"kineto", "perfetto", "chrome-legacy"})
+      write_file(*formats::find_format(format), *trace, trace->processes,
+                 directory / (std::string(name) + "." + format));
+  }
+  write_database(directory / "nvprof", R"sql(PRAGMA page_size = 512; VACUUM;
+    CREATE TABLE StringTable(_id_, value); INSERT INTO StringTable VALUES(1, 'mm, seq = 5'), (2, '_Z4gemmPf');
+    CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER(timestamp, id, name);
+    INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES(1, 7, 1), (9, 7, 0);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(_id_, cbid, start, end, correlationId);
+    INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(1, 211, 2, 3, 9);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL(start, end, correlationId, name);
+    INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL VALUES(4, 5, 9, 2);)sql");
+  write_database(directory / "nsys", R"sql(PRAGMA page_size = 512; VACUUM;
+    CREATE TABLE StringIds(id, value); INSERT INTO StringIds VALUES(1, 'gemm');
+    CREATE TABLE NVTX_EVENTS(start, end, eventType, text, globalTid);
+    INSERT INTO NVTX_EVENTS VALUES(1, 9, 59, 'mm', 16777217), (1, 9, 60, 'epoch', 16777217);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start, end, globalTid, correlationId);
+    INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(2, 3, 16777217, 5);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, correlationId, globalPid, demangledName);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(4, 5, 0, 5, 16777216, 1);)sql");
+}
+
+// A file that every input is written into: in memory, gone with the process.
+int scratch() {
+  static const int fd = memfd_create("trace", MFD_CLOEXEC);
+  if (fd < 0) abort();
+  return fd;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
+  if (*count == 3 && strcmp((*arguments)[1], "--seeds") == 0) {
+    write_seeds((*arguments)[2]);
+    exit(0);
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const int fd = scratch();
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != static_cast<ssize_t>(size)) abort();
+  try {
+    formats::summary_text(std::filesystem::path("/proc/self/fd/" + std::to_string(fd)));
+  } catch (const Error&) {
+  }
+  return 0;
+}
