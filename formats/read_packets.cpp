@@ -1,0 +1,267 @@
+#include "formats/read_packets.h"
+
+#include <algorithm>
+#include <optional>
+#include <protozero/pbf_reader.hpp>
+#include <unordered_map>
+
+#include "formats/perfetto_fields.h"
+
+namespace torchprof::formats {
+namespace {
+
+using namespace perfetto;
+using protozero::pbf_reader;
+
+PacketCategory category_of(std::string_view name) {
+  if (name == "python_function") return PacketCategory::kPython;
+  if (name == "cpu_op") return PacketCategory::kOperator;
+  if (name == "user_annotation") return PacketCategory::kAnnotation;
+  if (name == "cuda_runtime" || name == "cuda_driver") return PacketCategory::kCall;
+  if (name == "kernel") return PacketCategory::kKernel;
+  return name == "gpu_memcpy" || name == "gpu_memset" ? PacketCategory::kCopyOrSet : PacketCategory::kOther;
+}
+
+class PacketReader {
+ public:
+  PacketReader(ByteStream& stream, ReadEvents& events, PacketTracks& into)
+      : stream_(stream), events_(events), into_(into) {}
+
+  void run() {
+    while (const auto tag = varint()) {
+      const auto size = *tag == (trace::kPacket << 3 | 2) ? varint() : std::nullopt;
+      if (!size || *size > kMostBytes) stream_.fail("it is damaged at byte " + std::to_string(at_));
+      const std::string bytes = stream_.take(static_cast<size_t>(*size));
+      if (bytes.size() != *size) stream_.fail("it is cut off after " + std::to_string(at_ + bytes.size()) + " bytes");
+      try {
+        read_packet(pbf_reader(bytes));
+      } catch (const protozero::exception&) {
+        stream_.fail("the packet at byte " + std::to_string(at_) + " is damaged");
+      }
+      at_ += *size;
+    }
+  }
+
+ private:
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 28;  // of a packet
+
+  // What one sequence has defined.
+  struct Sequence {
+    std::unordered_map<uint64_t, PacketCategory> categories;
+    std::unordered_map<uint64_t, uint32_t> names;  // interned
+    std::unordered_map<uint64_t, std::string> argument_names, strings;
+    int64_t start = 0;  // of its clock, Unix
+  };
+
+  std::optional<uint64_t> varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const int byte = stream_.get();
+      if (byte < 0) return std::nullopt;
+      ++at_;
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  void read_packet(pbf_reader packet) {
+    uint64_t time = 0;
+    uint32_t flags = 0, sequence = 0;
+    protozero::data_view clock{}, interned{}, track{}, event{};
+    while (packet.next()) switch (packet.tag_and_type()) {
+        case tag_and_type(packet::kTimestamp, protozero::pbf_wire_type::varint):
+          time = packet.get_uint64();
+          break;
+        case tag_and_type(packet::kSequenceId, protozero::pbf_wire_type::varint):
+          sequence = packet.get_uint32();
+          break;
+        case tag_and_type(packet::kSequenceFlags, protozero::pbf_wire_type::varint):
+          flags = packet.get_uint32();
+          break;
+        case tag_and_type(packet::kClockSnapshot, protozero::pbf_wire_type::length_delimited):
+          clock = packet.get_view();
+          break;
+        case tag_and_type(packet::kInternedData, protozero::pbf_wire_type::length_delimited):
+          interned = packet.get_view();
+          break;
+        case tag_and_type(packet::kTrackDescriptor, protozero::pbf_wire_type::length_delimited):
+          track = packet.get_view();
+          break;
+        case tag_and_type(packet::kTrackEvent, protozero::pbf_wire_type::length_delimited):
+          event = packet.get_view();
+          break;
+        default:
+          packet.skip();
+      }
+    Sequence& of = sequences_[sequence];
+    if ((flags & packet::kIncrementalStateCleared) != 0) of = {};
+    if (clock.data() != nullptr) read_clock(of, pbf_reader(clock));
+    if (interned.data() != nullptr) read_interned(of, pbf_reader(interned));
+    if (track.data() != nullptr) read_track(pbf_reader(track));
+    if (event.data() != nullptr && time < kMostTime)
+      read_event(of, of.start + static_cast<int64_t>(time), pbf_reader(event));
+  }
+  static constexpr uint64_t kMostTime = uint64_t{1} << 60;
+
+  void read_clock(Sequence& of, pbf_reader snapshot) {
+    while (snapshot.next(clock_snapshot::kClocks)) {
+      pbf_reader clock = snapshot.get_message();
+      uint64_t id = 0, time = 0;
+      while (clock.next()) {
+        if (clock.tag() == clock_snapshot::kClockId)
+          id = clock.get_uint64();
+        else if (clock.tag() == clock_snapshot::kTimestamp)
+          time = clock.get_uint64();
+        else
+          clock.skip();
+      }
+      if (id != clock_snapshot::kRealtime || time >= kMostTime * 2) continue;
+      of.start = static_cast<int64_t>(time);
+      into_.has_clock = true;
+    }
+  }
+
+  void read_interned(Sequence& of, pbf_reader data) {
+    while (data.next()) {
+      const uint32_t kind = data.tag();
+      if (data.wire_type() != protozero::pbf_wire_type::length_delimited) {
+        data.skip();
+        continue;
+      }
+      pbf_reader entry = data.get_message();
+      uint64_t id = 0;
+      std::string text;
+      while (entry.next()) {
+        if (entry.tag() == interned::kId)
+          id = entry.get_uint64();
+        else if (entry.tag() == interned::kName)
+          text = entry.get_string();
+        else
+          entry.skip();
+      }
+      if (kind == interned::kCategories) of.categories[id] = category_of(text);
+      if (kind == interned::kEventNames) of.names[id] = events_.names(text);
+      if (kind == interned::kAnnotationNames) of.argument_names[id] = text;
+      if (kind == interned::kAnnotationStrings) of.strings[id] = text;
+    }
+  }
+
+  void read_track(pbf_reader descriptor) {
+    uint64_t id = 0;
+    PacketTrack track;
+    while (descriptor.next()) {
+      if (descriptor.tag() == track::kUuid)
+        id = descriptor.get_uint64();
+      else if (descriptor.tag() == track::kParent)
+        track.parent = descriptor.get_uint64();
+      else if (descriptor.tag() == track::kName)
+        track.name = descriptor.get_string();
+      else if (descriptor.tag() == track::kProcess)
+        read_process(track, descriptor.get_message());
+      else if (descriptor.tag() == track::kThread)
+        read_thread_descriptor(track, descriptor.get_message());
+      else
+        descriptor.skip();
+    }
+    PacketTrack& known = into_.tracks[id];
+    track.events = std::move(known.events);
+    known = std::move(track);
+  }
+  void read_process(PacketTrack& track, pbf_reader process) {
+    while (process.next()) {
+      if (process.tag() == process::kPid)
+        track.pid = std::to_string(process.get_int32());
+      else if (process.tag() == process::kName)
+        track.name = process.get_string();
+      else
+        process.skip();
+    }
+    if (!track.pid.empty()) events_.process_names[events_.pids(track.pid)] = track.name;
+    track.name.clear();
+  }
+  static void read_thread_descriptor(PacketTrack& track, pbf_reader thread) {
+    while (thread.next()) {
+      if (thread.tag() == thread::kPid)
+        track.pid = std::to_string(thread.get_int32());
+      else if (thread.tag() == thread::kTid)
+        track.tid = std::to_string(thread.get_int64());
+      else
+        thread.skip();
+    }
+  }
+
+  void read_event(const Sequence& of, int64_t time, pbf_reader fields) {
+    PacketEvent e{.time = time, .flow = 0, .name = 0, .arguments = 0, .type = 0, .category = PacketCategory::kOther};
+    uint64_t track = 0;
+    PacketArguments arguments;
+    while (fields.next()) {
+      if (fields.tag() == event::kType)
+        e.type = static_cast<uint8_t>(std::min<uint32_t>(fields.get_uint32(), 255));
+      else if (fields.tag() == event::kTrack)
+        track = fields.get_uint64();
+      else if (fields.tag() == event::kName)
+        e.name = found(of.names, fields.get_uint64());
+      else if (fields.tag() == event::kCategory)
+        e.category = found(of.categories, fields.get_uint64());
+      else if (fields.tag() == event::kFlowIds)
+        e.flow = fields.get_fixed64();
+      else if (fields.tag() == event::kAnnotations)
+        read_argument(of, arguments, fields.get_message());
+      else
+        fields.skip();
+    }
+    if (e.type != event::kSliceBegin && e.type != event::kSliceEnd) return;
+    if (arguments.matter()) {
+      into_.arguments.push_back(std::move(arguments));
+      e.arguments = static_cast<uint32_t>(into_.arguments.size());
+    }
+    into_.tracks[track].events.push_back(e);
+  }
+
+  void read_argument(const Sequence& of, PacketArguments& into, pbf_reader argument) {
+    std::string name, text;
+    int64_t number = 0;
+    while (argument.next()) {
+      if (argument.tag() == annotation::kNameId)
+        name = found(of.argument_names, argument.get_uint64());
+      else if (argument.tag() == annotation::kStringId)
+        text = found(of.strings, argument.get_uint64());
+      else if (argument.tag() == annotation::kInt)
+        number = argument.get_int64();
+      else if (argument.tag() == annotation::kBool)
+        number = argument.get_bool() ? 1 : 0;
+      else
+        argument.skip();
+    }
+    if (name == "FLOPs" && number > 0) into.flops = static_cast<uint64_t>(number);
+    if (name == "Backward") into.is_backward = number != 0;
+    if (name == "Module") into.module = text;
+    if (name == "Module path") into.path = text;
+    if (name == "Module root") into.root = text;
+    if (name == "Step ends with") into.ended_by = text;
+    if (name == "est. achieved occupancy %") into.occupancy = static_cast<double>(number) / 100;
+  }
+
+  template <class Value>
+  static Value found(const std::unordered_map<uint64_t, Value>& map, uint64_t key) {
+    const auto it = map.find(key);
+    return it == map.end() ? Value{} : it->second;
+  }
+
+  ByteStream& stream_;
+  ReadEvents& events_;
+  PacketTracks& into_;
+  uint64_t at_ = 0;  // bytes that were read
+  std::map<uint32_t, Sequence> sequences_;
+};
+
+}  // namespace
+
+PacketTracks read_packets(ByteStream& stream, ReadEvents& events) {
+  PacketTracks tracks;
+  PacketReader(stream, events, tracks).run();
+  return tracks;
+}
+
+}  // namespace torchprof::formats
