@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "formats/inputs.h"
@@ -60,17 +61,21 @@ void merge(OpGroups& into, const OpGroups& from) {
 }
 
 OpGroupCollector::OpGroupCollector(const Process& process, Replay& replay, const OpGrouping& grouping)
-    : process_(process), replay_(replay), grouping_(grouping), texts_(1) {}
+    : process_(process), replay_(replay), grouping_(grouping), texts_(kOthers + 1) {}
 
 OpGroupCollector::Call OpGroupCollector::call_of(const ThreadStack& stack, uint32_t row, int32_t i) {
   const Span& span = stack[i];
   return {span.name, span.scope, span.inputs, span.recorded, span.module, row, &stack[0], static_cast<uint32_t>(i)};
 }
 
-uint32_t OpGroupCollector::intern(std::string text) {
-  const auto [it, is_new] = texts_ids_.try_emplace(std::move(text), static_cast<uint32_t>(texts_.size()));
-  if (is_new) texts_.push_back(it->first);
-  return it->second;
+// Programs have few shapes and few callers; one that has no end of them is bounded here.
+uint32_t OpGroupCollector::intern(const std::string& text) {
+  constexpr size_t kMostTexts = 50'000;
+  const auto known = texts_ids_.find(text);
+  if (known != texts_ids_.end()) return known->second;
+  if (texts_.size() > kMostTexts) return kOthers;
+  texts_.push_back(text);
+  return texts_ids_.emplace(text, static_cast<uint32_t>(texts_.size() - 1)).first->second;
 }
 
 uint32_t OpGroupCollector::shape_of(StringId inputs) {
@@ -80,15 +85,26 @@ uint32_t OpGroupCollector::shape_of(StringId inputs) {
   return known;
 }
 
+// The numbers of the functions' names, the innermost first.
 uint32_t OpGroupCollector::stack_of(const Call& call) {
-  std::string text;
+  scratch_.clear();
   uint32_t frames = 0;
   for (uint32_t i = call.depth; i-- > 0 && frames < grouping_.depth;) {
     if (call.around[i].kind != SliceKind::kPython) continue;
-    if (frames++ != 0) text += "; ";
-    text += replay_.names().text(call.around[i].name);
+    ++frames;
+    scratch_.append(reinterpret_cast<const char*>(&call.around[i].name.value), sizeof(uint32_t));
   }
-  return intern(std::move(text));
+  return intern(scratch_);
+}
+
+std::string OpGroupCollector::stack_text(std::string_view numbers) {
+  std::string text;
+  for (; numbers.size() >= sizeof(uint32_t); numbers.remove_prefix(sizeof(uint32_t))) {
+    NameId name;
+    std::memcpy(&name.value, numbers.data(), sizeof(uint32_t));
+    text.append(text.empty() ? "" : "; ").append(replay_.names().text(name));
+  }
+  return text;
 }
 
 // What tells groups of one name apart: an id of the process, or of a text.
@@ -113,8 +129,9 @@ uint32_t OpGroupCollector::detail_of(const Call& call) {
 std::string OpGroupCollector::detail_text(uint32_t detail) {
   switch (grouping_.by) {
     case By::kShape:
+      return detail == kOthers ? "(others)" : texts_[detail];
     case By::kStack:
-      return texts_[detail];
+      return detail == kOthers ? "(others)" : stack_text(texts_[detail]);
     case By::kModule:
       return module_of({detail});
     case By::kThread:

@@ -4,7 +4,7 @@
 // Definitions are those of formats/table.h, by name: a call inside another of the same name adds nothing to the total
 // of its group, whatever that is, so the totals of all groups of a name are its total.
 //
-// Memory: bounded by groups, never by events.
+// Memory: bounded by groups, never by events; shapes and stacks past 50,000 are one group "(others)".
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,9 @@ class OpGroupCollector {
   uint32_t detail_of(const Call& call);
   uint32_t stack_of(const Call& call);
   uint32_t shape_of(StringId inputs);
-  uint32_t intern(std::string text);
+  uint32_t intern(const std::string& text);
+  std::string stack_text(std::string_view numbers);
+  static constexpr uint32_t kOthers = 1;  // 0 is none
   std::string module_of(ObjectId module);
   std::string detail_text(uint32_t detail);
   void count_source(uint32_t group, const Call& call);
@@ -89,6 +91,7 @@ class OpGroupCollector {
   std::vector<uint32_t> shapes_;                    // details, by inputs; 0: not looked at
   std::unordered_map<std::string, uint32_t> texts_ids_;
   std::vector<std::string> texts_;
+  std::string scratch_;
 };
 
 }  // namespace torchprof::formats

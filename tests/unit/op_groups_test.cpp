@@ -142,6 +142,21 @@ TEST_CASE("operators by module, thread, overload and calling functions") {
             .contains("test.py(1): helper; nn.Module: Linear_0; test.py(1): main"));
 }
 
+TEST_CASE("stacks without end are bounded") {
+  SpoolBuilder b;
+  b.use_chunks_of(1024 * 1024);
+  std::vector<FunctionId> functions;
+  for (int i = 0; i < 250; ++i) functions.push_back(b.function(std::to_string(i)));
+  b.on(b.thread(100)).at(0);
+  for (const FunctionId outer : functions)
+    for (const FunctionId inner : functions)
+      b.begin(outer).begin(inner).op(1, "aten::add").op_end(1).end(inner).end(outer);
+  b.clean_exit(1000);
+  const Statistics s = statistics(b, grouping("stack:2"));
+  CHECK(s.op_groups.size() < 51'000);
+  CHECK(details(s, "aten::add").at("(others)") > 12'000);
+}
+
 TEST_CASE("the top level is what no operator is around; annotations are none") {
   SpoolBuilder b;
   b.on(b.thread(100)).at(0).annotation(1, "step").at(5).op(2, "outer").op(3, "inner").at(10).op_end(3).op_end(2);
