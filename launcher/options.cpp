@@ -158,8 +158,10 @@ ReportOptions parse_report(const Arguments& arguments) {
   add_style("--json", formats::ReportStyle::kJson, "all columns as JSON: times in ns, sizes in bytes");
   add_style("--csv", formats::ReportStyle::kCsv, "all columns as CSV, the first line the keys");
   add_style("--markdown", formats::ReportStyle::kMarkdown, "tables for a job summary or a comment");
+  app.add_option("--html", options.html, "write a page for a browser instead, with all of it")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
+  if (!options.html.empty() && app.count_all() > 2) throw Error("report: --html has all tables: without other options");
   if (styles.size() > 1) throw Error("report: one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;

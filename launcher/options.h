@@ -33,6 +33,7 @@ RunOptions parse_run(const Arguments& arguments);
 struct ReportOptions {
   std::filesystem::path input;
   formats::TableOptions tables;
+  std::filesystem::path html;  // not empty: a page there, no tables
 };
 ReportOptions parse_report(const Arguments& arguments);
 

@@ -1,0 +1,142 @@
+"""The page of `report --html`, drawn by Chromium: what it shows, also to the keyboard, and what hostile names do to it."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from conftest import clean_environment, profile
+
+PROGRAM = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner_layer = nn.Linear(64, 64)
+    def forward(self, x): return self.inner_layer(x)
+def train_of_the_page():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        model(torch.ones(32, 64)).sum().backward()
+        optimizer.step()
+with torch.autograd.profiler.record_function("</script><script>document.title='broken'</script><!--<script>"):
+    train_of_the_page()
+"""
+
+# What a person does: a tab, a search, a frame, keys. It runs in a copy of the page, after the page's own script.
+VISIT = """
+<script>
+{
+const said = {};
+const key = k => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: k, bubbles: true }));
+const view = () => document.getElementById("view");
+said.title = document.title;
+for (const name of Object.keys(views)) { open(name); said[name] = view().textContent; }
+open("Steps");
+said.bars = view().querySelectorAll("svg.steps rect").length;
+open("Memory");
+said.memory = view().querySelectorAll("svg.memory path").length;
+open("Flame graph");
+said.frames = view().querySelectorAll(".flame button").length;
+const wanted = [...view().querySelectorAll(".flame button")].find(e => e.textContent.endsWith(": train_of_the_page"));
+wanted.focus();
+said.status = document.getElementById("status").textContent;
+wanted.click();
+said.zoomed = view().querySelectorAll(".flame button")[0].textContent;
+said.focus_kept = document.activeElement.textContent;
+key("Escape");
+said.out_again = view().querySelectorAll(".flame button").length === 0 ? "" : view().querySelectorAll(".flame button")[0].textContent;
+document.querySelector("nav button").focus();
+key("ArrowRight");
+said.next_tab = document.activeElement.textContent;
+key("/");
+said.at_search = document.activeElement.id;
+open("Operators");
+document.getElementById("search").value = "ADDMM";
+document.getElementById("search").dispatchEvent(new Event("input"));
+said.found = [...view().querySelectorAll("tbody tr")].map(e => e.firstChild.textContent);
+document.getElementById("search").value = "";
+document.getElementById("search").dispatchEvent(new Event("input"));
+[...view().querySelectorAll("th button")].find(e => e.textContent === "calls").click();
+said.sorted = [...view().querySelectorAll("th")].find(e => e.getAttribute("aria-sort") === "descending").textContent;
+document.body.replaceChildren(document.createTextNode("SAID" + JSON.stringify(said) + "DIAS"));
+}
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def page(launcher, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("html")
+    (directory / "program.py").write_text(PROGRAM)
+    run = profile(launcher, directory / "run", [sys.executable, "program.py"], options=["--keep-spool", "-q"], cwd=directory)
+    assert run.status == 0, run.stderr
+    done = subprocess.run([launcher, "report", directory / "run", "--html", directory / "page.html"], capture_output=True, text=True,
+                          env=clean_environment())
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return directory / "page.html"
+
+
+@pytest.fixture
+def chromium(tmp_path):
+    """chromium(ARG...) on a profile of its own. The releases without it have the page's data read alone."""
+    def run(*arguments):
+        done = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=%s" % (tmp_path / "profile"), *map(str, arguments)],
+                              capture_output=True, text=True, timeout=110)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    return run
+
+
+needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="tests in a browser run where Debian's chromium is installed")
+
+
+def test_the_page_holds_all_of_its_data_and_fetches_nothing(page):
+    text = page.read_text()
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    assert "<" not in re.search(r'id="data">(.*?)</script>', text, re.S)[1]
+    assert text.count("<script") == text.count("</script>") == 2
+    assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org/2000/svg)", text.partition('id="data">')[0] + text.rpartition("</script>\n<script>")[2])
+    assert "default-src 'none'" in text
+    ops = [row["name"] for table in data["report"]["tables"] if table["name"] == "ops" for row in table["rows"]]
+    assert "aten::addmm" in ops and any(name.startswith("</script>") for name in ops)
+    frames = data["flame"]["threads"][0]["frames"]
+    assert all(frame[0] < i and frame[2] <= frames[frame[0]][2] for i, frame in enumerate(frames) if i)
+
+
+@needs_chromium
+def test_a_browser_shows_it_and_keys_work(page, chromium, tmp_path):
+    visited = tmp_path / "visited.html"
+    visited.write_text(page.read_text().replace("</body>", VISIT))
+    said = json.loads(re.search(r"SAID(.*)DIAS", chromium("--dump-dom", visited.as_uri()).rpartition("<body>")[2], re.S)[1]
+                      .replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    assert said["title"] == "torchprof"
+    assert said["bars"] == 6 and said["memory"] >= 1 and said["frames"] > 20
+    assert "aten::addmm" in said["Operators"] and "inner_layer" in said["Modules"] and "train_of_the_page" in said["Python"]
+    assert "There is nothing of this in the run." in said["Kernels"]
+    assert re.search(r"train_of_the_page, .* own .* 1 calls", said["status"])
+    assert said["zoomed"].endswith(": train_of_the_page") and said["focus_kept"] == said["zoomed"]
+    assert said["out_again"].startswith("</script><script>")
+    assert (said["next_tab"], said["at_search"], said["sorted"]) == ("Steps", "search", "calls")
+    assert said["found"] and all("addmm" in name.lower() for name in said["found"])
+
+
+@needs_chromium
+def test_a_browser_draws_it(page, chromium, tmp_path):
+    chromium("--window-size=1200,800", "--screenshot=%s" % (tmp_path / "page.png"), page.as_uri())
+    assert (tmp_path / "page.png").stat().st_size > 20_000  # an empty page has 5,000
+
+
+def test_a_trace_without_raw_records_has_tables_and_says_what_is_missing(page, torchprof, tmp_path):
+    trace, = (page.parent / "run").glob("*.pt.trace.json.gz")
+    assert torchprof("report", trace, "--html", tmp_path / "trace.html").returncode == 0
+    data = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "trace.html").read_text(), re.S)[1])
+    assert data["flame"] is None and any(table["rows"] for table in data["report"]["tables"])
+
+
+def test_it_takes_no_other_options(page, torchprof, tmp_path):
+    done = torchprof("report", page.parent / "run", "--html", tmp_path / "x.html", "--json")
+    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html has all tables: without other options\n")
