@@ -29,7 +29,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Times count from the last multiple of three months, as Kineto's: processes that started at different moments share
-// it, and microseconds with three decimals stay exact in a double.
+// it. In the first 51 days of it microseconds with three decimals are exact in a double, then off by up to one.
 constexpr int64_t kBaseStep = int64_t{7'889'238} * 1'000'000'000;
 
 // ---- one process -----------------------------------------------------------------------------------------
