@@ -111,7 +111,8 @@ TEST_CASE("a table that there is none of names those that there are") {
   SpoolBuilder b;
   const test::LoadedTrace trace(b);
   CHECK_THROWS_WITH_AS(summary_text(*trace, {{"ops", "colours"}}),
-                       "--tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, comms, threads, processes, profiler",
+                       "--tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, comms, "
+                       "threads, processes, profiler",
                        Error);
 }
 
