@@ -20,6 +20,7 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts);
 ReportTable comms_table(const std::vector<ReportPart>& parts);
 ReportTable threads_table(const std::vector<ReportPart>& parts);
 ReportTable profiler_table(const std::vector<ReportPart>& parts);
+ReportTable advice_table(const std::vector<ReportPart>& parts);
 ReportTable processes_table(const std::vector<ReportPart>& parts);
 // One for each device of each process, the fullest first; of its owners the first `most`, the others as one row.
 std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most);

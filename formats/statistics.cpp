@@ -21,6 +21,7 @@ class CollectingSink final : public Sink {
     if (request.has_step_parts) step_parts_.emplace();
     if (request.has_comms) comms_.emplace(process);
     if (request.has_threads) threads_.emplace();
+    if (request.has_waste) waste_.emplace(replay);
     collector_.sampler = std::move(sampler);
   }
   void slice(const Slice& s) override {
@@ -32,6 +33,7 @@ class CollectingSink final : public Sink {
     if (step_parts_) step_parts_->slice(s, replay_.names().text(s.name));
     if (comms_) comms_->slice(s, replay_.names().text(s.name));
     if (threads_) threads_->slice(s);
+    if (waste_) waste_->slice(s);
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
@@ -57,11 +59,15 @@ class CollectingSink final : public Sink {
     for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
   }
+  void gpu_call(const GpuCall& call) override {
+    if (waste_) waste_->gpu_call(call);
+  }
   void gpu_activity(const GpuActivity& a) override {
     if (!runs_on_device(a.kind)) return;
     if (step_parts_) step_parts_->gpu(a, replay_.names().text(a.name));
     if (comms_) comms_->gpu(a);
     if (threads_) threads_->gpu(a);
+    if (waste_) waste_->gpu(a);
     Occupancy occupancy;
     if (a.kind == Kind::GpuKernel) {
       const auto& devices = process_.gpu->devices();
@@ -106,6 +112,7 @@ class CollectingSink final : public Sink {
     if (step_parts_) result.step_parts = step_parts_->finish(result.steps.spans);
     if (comms_) result.comms = comms_->finish();
     if (threads_) result.threads = threads_->finish(replay_.rows());
+    if (waste_) result.waste = waste_->finish();
     return result;
   }
   void step(const StepMark& m) override {
@@ -147,6 +154,7 @@ class CollectingSink final : public Sink {
   std::optional<StepPartsCollector> step_parts_;
   std::optional<CommsCollector> comms_;
   std::optional<ThreadCollector> threads_;
+  std::optional<WasteCollector> waste_;
   MemoryCollector memory_;
   std::unordered_map<uint32_t, ObjectId> modules_;  // by name
   const Process& process_;

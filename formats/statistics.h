@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/advice.h"
 #include "formats/comms.h"
 #include "formats/gpu_statistics.h"
 #include "formats/memory.h"
@@ -38,6 +39,7 @@ struct Statistics {
   std::vector<StepParts> step_parts;
   CommsCalls comms;
   std::vector<ThreadTally> threads;
+  WasteTallies waste;
   StepSamples samples;  // if they were asked for
   // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
@@ -49,6 +51,7 @@ struct StatisticsRequest {
   bool has_step_parts = false;
   bool has_comms = false;
   bool has_threads = false;
+  bool has_waste = false;
 };
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});

@@ -42,6 +42,11 @@ class Assembly {
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
     if (is_asked_for("threads")) add_sorted(threads_table(report_.parts), "open_ns");
+    if (is_asked_for("advice")) {
+      ReportTable table = advice_table(report_.parts);
+      if (table.rows.empty()) table.remarks.push_back("nothing to say");
+      add_in_order(std::move(table));
+    }
     if (is_asked_for("profiler")) add_in_order(profiler_table(report_.parts));
     if (is_wanted("processes")) add_processes();
     return std::move(document_);
@@ -167,8 +172,8 @@ std::string render(const Report& report, const TableOptions& options) {
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops",   "kernels", "modules", "memory",    "python",
-                                              "steps", "comms",   "threads", "processes", "profiler"};
+  static const std::vector<std::string> names{"ops",   "kernels", "modules",   "memory",   "python", "steps",
+                                              "comms", "threads", "processes", "profiler", "advice"};
   return names;
 }
 
@@ -205,9 +210,11 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
   };
   const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
   return render(report_of(trace, {.grouping = options.grouping,
-                                  .has_step_parts = is_detailed && (options.tables.empty() || names("steps")),
-                                  .has_comms = names("comms"),
-                                  .has_threads = names("threads")}),
+                                  .has_step_parts =
+                                      (is_detailed && (options.tables.empty() || names("steps"))) || names("advice"),
+                                  .has_comms = names("comms") || names("advice"),
+                                  .has_threads = names("threads"),
+                                  .has_waste = names("advice")}),
                 options);
 }
 
@@ -216,7 +223,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   by_name.has_source = options.grouping.has_source;  // not in the file: that column is empty
   if (options.grouping.by != by_name.by || options.grouping.top_level)
     throw Error(trace_file.string() + ": --group-by and --top-level want the raw records of a run (run --keep-spool)");
-  for (const char* table : {"comms", "threads", "profiler"})
+  for (const char* table : {"comms", "threads", "profiler", "advice"})
     if (std::ranges::find(options.tables, table) != options.tables.end())
       throw Error(trace_file.string() + ": --tables " + table + " wants the raw records of a run (run --keep-spool)");
   TableOptions of_file = options;

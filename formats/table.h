@@ -56,7 +56,7 @@ struct TableOptions {
 };
 
 // What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",
-// "processes", "profiler".
+// "processes", "profiler", "advice".
 const std::vector<std::string>& table_names();
 
 // Keys of the columns of a table.

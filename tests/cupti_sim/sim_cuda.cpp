@@ -3,7 +3,8 @@
 // starts shares its correlation.
 //
 // A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. `late_kernels=1` in CUPTI_SIM: as
-// if the device ran behind; `zero=N`: each Nth kernel comes without times.
+// if the device ran behind; `zero=N`: each Nth kernel comes without times;
+// `pageable=1`: the host's memory is not pinned.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -281,8 +282,9 @@ SIM_API int simMemcpy(uint8_t kind, uint64_t bytes, uint32_t stream) {
   const Call call(kMemcpyAsync);
   MemcpyRecord copy;
   copy.copy_kind = kind;
-  copy.src_kind = kind == 1 ? 2 : 3;
-  copy.dst_kind = kind == 2 ? 2 : 3;
+  static const uint8_t host = setting("pageable", 0) != 0 ? 1 : 2;  // or pinned
+  copy.src_kind = kind == 1 ? host : 3;
+  copy.dst_kind = kind == 2 ? host : 3;
   copy.flags = 1;
   copy.bytes = bytes;
   place(copy, stream, call.correlation());
