@@ -190,8 +190,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   app.add_option("RUN|TRACE", options.input, "a run directory, a spool or a trace")->required()->type_name("");
   app.add_option("-f,--format", format, "one or several of\n" + in_lines(format_names()))->type_name("F[,F]");
   app.add_option("-o,--output", options.outputs,
-                 "the file to write, compressed if its name ends in .gz; given once for each format, or a directory "
-                 "for all")
+                 "the file, compressed if its name ends in .gz; one for each format, or a directory")
       ->type_name("FILE")
       ->take_all();
   add_slice(app, options.slice);

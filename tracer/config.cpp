@@ -38,7 +38,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
      "at the size limit: stop, or recycle the oldest events [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
-     "what is written at the end, of `torchprof help export`, or none [kineto,table]"},
+     "what is written at the end (`torchprof help export`), or none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
     {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
 };

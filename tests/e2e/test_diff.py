@@ -66,12 +66,6 @@ def test_a_slower_operator_fails_and_is_named(runs, torchprof, tmp_path):
     assert "aten::cumsum" in failed and "aten::addmm" not in failed
 
 
-@pytest.mark.parametrize("subcommand", ["diff", "merge"])
-def test_help_fits_a_terminal(torchprof, subcommand):
-    text = torchprof("help", subcommand).stdout
-    assert text.startswith("Usage: torchprof %s " % subcommand) and max(map(len, text.splitlines())) <= 120
-
-
 def test_without_a_limit_it_only_shows(runs, torchprof):
     done = torchprof("diff", runs["base"], runs["slow"])
     assert done.returncode == 0 and "Limits" not in done.stdout
