@@ -11,7 +11,8 @@
 //   zero_grad    gradients are set to zero rather than to None: a write and a read of each more than needed
 //   slow rank    in collectives the others wait for the same process in six of ten, for a twentieth of the time or more
 //
-// Shares are of the time of steps, of the whole run where there are none. A rule with less evidence says nothing.
+// Shares are of the time of steps but the first of each process, which loads and chooses for the others. Without steps
+// a slow rank alone is looked for, and has no share. A rule with less evidence says nothing.
 #pragma once
 
 #include <cstdint>

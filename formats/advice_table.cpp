@@ -1,5 +1,6 @@
 // Findings of formats/advice.h as a table.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "formats/cells.h"
@@ -13,8 +14,11 @@ class Findings {
  public:
   explicit Findings(const std::vector<ReportPart>& parts) : parts_(parts) {
     for (const ReportPart& part : parts) {
-      steps_ += part.statistics.step_parts.size();
-      for (const StepParts& s : part.statistics.step_parts) {
+      // The first step loads, compiles and chooses for all that follow.
+      std::span<const StepParts> steps = part.statistics.step_parts;
+      if (steps.size() > 1) steps = steps.subspan(1);
+      steps_ += steps.size();
+      for (const StepParts& s : steps) {
         ns_ += s.step.end - s.step.begin;
         loading_ns_ += s.loading_ns;
         if (part.statistics.gpu.work.empty()) continue;
