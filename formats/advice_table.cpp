@@ -71,7 +71,7 @@ class Findings {
   }
 
   void add_waste(Waste waste, const std::string& where, const WasteTally& t) {
-    constexpr int64_t kLeastCopied = 100;  // a hundredth of the time
+    constexpr int64_t kLeastCopied = 100, kLeastZeroed = 200;  // a hundredth of the time, half of that
     switch (waste) {
       case Waste::kSync:
         if (t.calls < steps_) return;
@@ -86,7 +86,7 @@ class Findings {
                        " from or to memory that is not pinned: pin_memory, non_blocking",
                    where);
       case Waste::kZeroGrad:
-        if (t.calls < steps_) return;
+        if (t.calls < steps_ || t.ns < ns_ / kLeastZeroed) return;
         return add(t.ns, ns_, "zero_grad", plural(t.calls, "gradient") + " set to zero: zero_grad(set_to_none=True)",
                    where);
     }
