@@ -7,7 +7,7 @@ from test_gpu import run_simulated  # noqa: F401  the fixture
 
 STEPS = """
 import sys, time, torch
-weights = [torch.nn.Parameter(torch.ones(1 << 16)) for _ in range(4)]
+weights = [torch.nn.Parameter(torch.ones(1 << 18)) for _ in range(4)]
 optimizer = torch.optim.SGD(weights, lr=0.1)
 def step():
     sum(w.sum() for w in weights).backward()
