@@ -31,12 +31,18 @@ struct Pair {
 };
 std::vector<Pair> g_taken;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOwnFrames = 2;  // the sanitizer's backtrace() calls the C library's
+#else
+constexpr int kOwnFrames = 1;
+#endif
+
 // Both from one function: its own frame differs in where it stands, what called it does not.
 [[gnu::noinline]] void take() {
   void* theirs[256];
   const int count = backtrace(theirs, 256);
   Pair& pair = g_taken.emplace_back();
-  for (int i = 1; i < count; ++i) pair.theirs.push_back(reinterpret_cast<uintptr_t>(theirs[i]));
+  for (int i = kOwnFrames; i < count; ++i) pair.theirs.push_back(reinterpret_cast<uintptr_t>(theirs[i]));
   if (ThreadBuffer* buffer = session::current_buffer()) pair.ours = native::take_stack(*buffer);
 }
 
