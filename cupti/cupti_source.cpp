@@ -115,16 +115,20 @@ void write_completed() noexcept {
   }
 }
 
-// `forced`: also of what has not ended. With the lock, so that nobody sees the end while another has taken buffers out
-// of CUPTI and not yet queued them.
-void look_after(bool forced) noexcept {
+// With the lock of writing, so that nobody sees the end while another has taken buffers out of CUPTI and not yet queued
+// them. `forced`: also of what has not ended, it comes with an end of 0.
+void write_all(bool forced) noexcept {
   Source& s = source();
-  const Lock lock(s.writing);
   s.api.flush_all(0);
   if (forced) s.api.flush_all(1);
   write_completed();
   write_dropped(s.api, nullptr, 0, s.tally);
   write_clock(s.api);
+}
+
+void look_after(bool forced) noexcept {
+  const Lock lock(source().writing);
+  write_all(forced);
 }
 
 void* run(void*) noexcept {
@@ -195,15 +199,10 @@ void finish() {
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += kPatienceSeconds;
   if (pthread_mutex_timedlock(&s.writing, &until) != 0) return;
-  if (last == State::kOn) {
-    s.api.flush_all(0);
-    s.api.flush_all(1);  // and what has not ended: it comes with an end of 0
-  }
-  write_completed();
-  if (last == State::kOn) {
-    write_dropped(s.api, nullptr, 0, s.tally);
-    write_clock(s.api);
-  }
+  if (last == State::kOn)
+    write_all(true);
+  else
+    write_completed();
   note_tally();
   become(State::kOff);
   pthread_mutex_unlock(&s.writing);

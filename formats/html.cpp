@@ -156,8 +156,7 @@ std::string memory_json(const Trace& trace) {
 
 TableOptions all_tables(bool has_records) {
   std::vector<std::string> tables = table_names();
-  if (!has_records)
-    std::erase_if(tables, [](const std::string& t) { return t == "comms" || t == "threads" || t == "profiler"; });
+  if (!has_records) std::erase_if(tables, wants_records);
   return {
       .tables = tables, .rows = std::numeric_limits<size_t>::max(), .style = ReportStyle::kJson, .has_totals = true};
 }

@@ -56,7 +56,6 @@ GpuTracks::Lane& GpuTracks::lane(uint32_t number, uint32_t stream, Place place, 
   if (parent == 0) {
     const std::string name = stream == kNoGpuNumber ? "events and contexts" : "stream " + std::to_string(stream);
     parent = packets_.add_track(device(number).track, name);
-    if (place == Place::kWork) return lanes.emplace_back(Lane{track_field(parent), 0});
   }
   constexpr const char* kNames[] = {"overlapping work", "waits", "annotations"};
   const bool is_first = place == Place::kWork && lanes.empty();

@@ -177,6 +177,11 @@ const std::vector<std::string>& table_names() {
   return names;
 }
 
+bool wants_records(std::string_view table) {
+  constexpr std::array<std::string_view, 4> kThose{"comms", "threads", "profiler", "advice"};
+  return std::ranges::find(kThose, table) != kThose.end();
+}
+
 std::vector<std::string> column_names(const std::string& table) {
   std::vector<std::string> names;
   for (const Column& column : columns_of(table)) names.emplace_back(column.key);
@@ -223,8 +228,8 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   by_name.has_source = options.grouping.has_source;  // not in the file: that column is empty
   if (options.grouping.by != by_name.by || options.grouping.top_level)
     throw Error(trace_file.string() + ": --group-by and --top-level want the raw records of a run (run --keep-spool)");
-  for (const char* table : {"comms", "threads", "profiler", "advice"})
-    if (std::ranges::find(options.tables, table) != options.tables.end())
+  for (const std::string& table : options.tables)
+    if (wants_records(table))
       throw Error(trace_file.string() + ": --tables " + table + " wants the raw records of a run (run --keep-spool)");
   TableOptions of_file = options;
   of_file.grouping = {};

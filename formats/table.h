@@ -58,6 +58,8 @@ struct TableOptions {
 // What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",
 // "processes", "profiler", "advice".
 const std::vector<std::string>& table_names();
+// The file of a trace does not say enough for this one.
+bool wants_records(std::string_view table);
 
 // Keys of the columns of a table.
 std::vector<std::string> column_names(const std::string& table);

@@ -16,10 +16,7 @@ formats::Measured measure(const std::filesystem::path& path, size_t warmup) {
   const Input input = find_input(path);
   if (input.run && input.run->is_live()) say(path.string() + ": the run still goes on: this is what there is so far");
   if (input.spools.empty()) return formats::measure(input.trace, path.string(), warmup);
-  const formats::Trace trace = formats::load(input.spools);
-  for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
-  if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");
-  return formats::measure(trace, path.string(), warmup);
+  return formats::measure(load(input, path), path.string(), warmup);
 }
 
 }  // namespace

@@ -48,10 +48,8 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
   out.commit();
 }
 
-formats::Trace load(const Input& input, const ExportOptions& options) {
-  formats::Trace trace = formats::load(input.spools);
-  for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
-  if (trace.processes.empty()) throw Error(options.input.string() + ": none of its spools can be read");
+formats::Trace load_part(const Input& input, const ExportOptions& options) {
+  formats::Trace trace = load(input, options.input);
   formats::name_native_frames(trace);
   if (!options.slice.is_all()) formats::select(options.slice, trace);
   return trace;
@@ -93,7 +91,7 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
     for (const formats::Format* format : options.formats)
       each([&] { export_trace(input.trace, *format, directory / formats::merged_name(*format)); });
   } else {
-    const formats::Trace trace = load(input, options);
+    const formats::Trace trace = load_part(input, options);
     std::vector<std::string> files, traces(trace.processes.size());
     for (const formats::Format* format : options.formats)
       each([&] { write_format(*format, trace, directory, files, traces); });
@@ -116,7 +114,7 @@ int export_files(const Input& input, const ExportOptions& options) {
   const BackgroundProgress progress([&options] { return bytes_of(options.outputs); });
   EachFormat each;
   formats::Trace trace;
-  if (!input.spools.empty()) trace = load(input, options);
+  if (!input.spools.empty()) trace = load_part(input, options);
   for (size_t i = 0; i < options.formats.size(); ++i)
     each([&] {
       if (input.spools.empty())

@@ -3,7 +3,7 @@
 #include "formats/error.h"
 #include "formats/format.h"
 #include "formats/read_trace.h"
-#include "formats/trace.h"
+#include "launcher/say.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -51,6 +51,13 @@ Input find_input(const fs::path& path) {
   if (input.spools.empty() && input.trace.empty())
     throw Error(path.string() + ": holds neither traces nor spools: no process was traced, or nothing was exported");
   return input;
+}
+
+formats::Trace load(const Input& input, const fs::path& path) {
+  formats::Trace trace = formats::load(input.spools);
+  for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
+  if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");
+  return trace;
 }
 
 }  // namespace torchprof::launcher

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "formats/trace.h"
 #include "launcher/run_dir.h"
 
 namespace torchprof::launcher {
@@ -17,5 +18,8 @@ struct Input {
 
 // Throws Error naming the path and what it could have been.
 Input find_input(const std::filesystem::path& path);
+
+// Its spools. What cannot be read is complained of; throws Error naming `path`, as the user gave it, if nothing can.
+formats::Trace load(const Input& input, const std::filesystem::path& path);
 
 }  // namespace torchprof::launcher

@@ -1,7 +1,6 @@
 // torchprof report: tables on stdout.
 #include <cstdio>
 
-#include "formats/error.h"
 #include "formats/html.h"
 #include "formats/table.h"
 #include "launcher/input.h"
@@ -9,19 +8,14 @@
 #include "launcher/subcommands.h"
 
 namespace torchprof::launcher {
-
 namespace {
 
 int write_page(const ReportOptions& options, const Input& input) {
   formats::Output out(options.html);
-  if (input.spools.empty()) {
+  if (input.spools.empty())
     formats::write_html(input.trace, out);
-  } else {
-    const formats::Trace trace = formats::load(input.spools);
-    for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
-    if (trace.processes.empty()) throw Error(options.input.string() + ": none of its spools can be read");
-    formats::write_html(trace, out);
-  }
+  else
+    formats::write_html(load(input, options.input), out);
   out.commit();
   say(options.html.string() + ": written");
   return 0;
@@ -33,15 +27,8 @@ int report(const Arguments& arguments) {
   const ReportOptions options = parse_report(arguments);
   const Input input = find_input(options.input);
   if (!options.html.empty()) return write_page(options, input);
-  std::string text;
-  if (input.spools.empty()) {
-    text = formats::summary_text(input.trace, options.tables);
-  } else {
-    const formats::Trace trace = formats::load(input.spools);
-    for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
-    if (trace.processes.empty()) throw Error(options.input.string() + ": none of its spools can be read");
-    text = formats::summary_text(trace, options.tables);
-  }
+  const std::string text = input.spools.empty() ? formats::summary_text(input.trace, options.tables)
+                                                : formats::summary_text(load(input, options.input), options.tables);
   if (input.run && input.run->is_live()) say("the run still goes on: this is what there is so far");
   fwrite(text.data(), 1, text.size(), stdout);
   return 0;

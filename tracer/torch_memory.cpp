@@ -36,8 +36,10 @@ constexpr int64_t kSiteBytes = int64_t{64} << 10;
 void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
   ThreadBuffer* buffer = session::current_buffer();
   if (!buffer) return;
-  const bool is_large = bytes > 0 && static_cast<uint64_t>(bytes) >= session::config().native_threshold;
-  const bool wants_stack = native::wanted() && (is_large || kind == Kind::OutOfMemory);
+  const auto is_large = [bytes] {
+    return bytes > 0 && static_cast<uint64_t>(bytes) >= session::config().native_threshold;
+  };
+  const bool wants_stack = native::wanted() && (kind == Kind::OutOfMemory || is_large());
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   const Ticks now = session::now();
   const auto place = reinterpret_cast<uint64_t>(address);

@@ -164,7 +164,7 @@ function flameView() {
 }
 
 const views = {
-  Summary: () => [stepChart(), ...tables("ops").slice(0, 1).map(t => tableView({ ...t, rows: t.rows.slice(0, 15) }, "top")), moduleTree(),
+  Summary: () => [stepChart(), ...tables("ops").slice(0, 1).map(t => tableView({ ...t, rows: t.rows.slice(0, 15) }, "top")), moduleTree(), ...tablesView("advice"),
     ...(data.report.notes.length ? [make("h2", {}, "Not in the trace"), ...data.report.notes.map(n => make("p", {}, n))] : [])],
   Steps: () => [stepChart(), ...tablesView("steps"), ...tablesView("step_times")],
   Operators: () => tablesView("ops"),

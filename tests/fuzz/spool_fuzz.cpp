@@ -1,22 +1,10 @@
 // libFuzzer: whatever a spool holds, the commands that read one end in an orderly way. tests/fuzz/run builds it.
-//
-// With --seeds DIRECTORY it writes the corpus to begin with instead.
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <string>
-
 #include "formats/format.h"
 #include "formats/open_threads.h"
 #include "formats/output.h"
 #include "formats/trace.h"
+#include "tests/fuzz/target.h"
 #include "tests/unit/spool_builder.h"
-
-namespace {
 
 using namespace torchprof;
 using test::SpoolBuilder;
@@ -50,27 +38,8 @@ void write_seeds(const std::filesystem::path& directory) {
   windows.write(directory / "windows.spool");
 }
 
-// A file that every input is written into: in memory, gone with the process.
-int scratch() {
-  static const int fd = memfd_create("spool", MFD_CLOEXEC);
-  if (fd < 0) abort();
-  return fd;
-}
-
-}  // namespace
-
-extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
-  if (*count == 3 && strcmp((*arguments)[1], "--seeds") == 0) {
-    write_seeds((*arguments)[2]);
-    exit(0);
-  }
-  return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const int fd = scratch();
-  if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != static_cast<ssize_t>(size)) abort();
-  const formats::Trace trace = formats::load({"/proc/self/fd/" + std::to_string(fd)});
+  const formats::Trace trace = formats::load({file_of(data, size)});
   for (const formats::Format& format : formats::all_formats()) {
     std::string text;
     formats::Output out(text);

@@ -1,33 +1,26 @@
 // libFuzzer: whatever a trace file holds, JSON, Perfetto or a database, reading it ends in totals or in an Error.
 // tests/fuzz/run builds it.
-//
-// With --seeds DIRECTORY it writes the corpus to begin with instead.
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <string>
 
 #include "formats/error.h"
 #include "formats/format.h"
 #include "formats/read_trace.h"
 #include "formats/sqlite_database.h"
 #include "formats/table.h"
+#include "tests/fuzz/target.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
 
-namespace {
-
 using namespace torchprof;
+
+namespace {
 
 void write_database(const std::filesystem::path& file, const char* sql) {
   std::ofstream(file).flush();
   formats::Database(file, formats::Database::Use::kCreate).run(sql);
 }
+
+}  // namespace
 
 void write_seeds(const std::filesystem::path& directory) {
   test::SpoolBuilder training;
@@ -60,28 +53,9 @@ void write_seeds(const std::filesystem::path& directory) {
     INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(4, 5, 0, 5, 16777216, 1);)sql");
 }
 
-// A file that every input is written into: in memory, gone with the process.
-int scratch() {
-  static const int fd = memfd_create("trace", MFD_CLOEXEC);
-  if (fd < 0) abort();
-  return fd;
-}
-
-}  // namespace
-
-extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
-  if (*count == 3 && strcmp((*arguments)[1], "--seeds") == 0) {
-    write_seeds((*arguments)[2]);
-    exit(0);
-  }
-  return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const int fd = scratch();
-  if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != static_cast<ssize_t>(size)) abort();
   try {
-    formats::summary_text(std::filesystem::path("/proc/self/fd/" + std::to_string(fd)));
+    formats::summary_text(std::filesystem::path(file_of(data, size)));
   } catch (const Error&) {
   }
   return 0;

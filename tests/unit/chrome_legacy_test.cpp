@@ -14,13 +14,7 @@ using test::SpoolBuilder;
 
 namespace {
 
-std::string legacy(const Trace& trace) {
-  std::string text;
-  Output out(text);
-  write_chrome_legacy(trace, trace.processes, out);
-  out.commit();
-  return text;
-}
+std::string legacy(const Trace& trace) { return test::written(trace, write_chrome_legacy); }
 
 }  // namespace
 

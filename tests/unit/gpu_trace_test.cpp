@@ -19,13 +19,7 @@ using test::SpoolBuilder;
 
 namespace {
 
-std::string kineto(const Trace& trace, Processes processes) {
-  std::string text;
-  Output out(text);
-  write_kineto(trace, processes, out);
-  out.commit();
-  return text;
-}
+std::string kineto(const Trace& trace, Processes processes) { return test::written(trace, processes, write_kineto); }
 
 json events_of(const Trace& trace) { return json::parse(kineto(trace, trace.processes)).at("traceEvents"); }
 

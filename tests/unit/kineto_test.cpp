@@ -17,13 +17,7 @@ using test::train;
 
 namespace {
 
-std::string kineto(const Trace& trace, Processes processes) {
-  std::string text;
-  Output out(text);
-  write_kineto(trace, processes, out);
-  out.commit();
-  return text;
-}
+std::string kineto(const Trace& trace, Processes processes) { return test::written(trace, processes, write_kineto); }
 
 }  // namespace
 
@@ -41,10 +35,7 @@ TEST_CASE("the stream has the same events, one a line, and the names of threads 
   SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});
   train(b, 100);
   const test::LoadedTrace trace(b);
-  std::string text;
-  Output out(text);
-  write_json_stream(*trace, trace->processes, out);
-  out.commit();
+  const std::string text = test::written(*trace, write_json_stream);
   test::check_golden("stream.json", text);
   std::vector<std::string> lines;
   const json events = json::parse(kineto(*trace, trace->processes)).at("traceEvents");

@@ -12,6 +12,7 @@ using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
 using test::SpoolBuilder;
+using test::written;
 
 namespace {
 
@@ -45,14 +46,6 @@ void iteration(SpoolBuilder& b) {
   allocate(b, 0x900, -90);
   allocate(b, 0x700, 70);
   b.clean_exit(10'000);
-}
-
-std::string written(const Trace& trace, void (*write)(const Trace&, Processes, Output&)) {
-  std::string text;
-  Output out(text);
-  write(trace, trace.processes, out);
-  out.commit();
-  return text;
 }
 
 constexpr int64_t kStartUs = test::kStartNs / 1000;

@@ -37,10 +37,7 @@ std::map<uint64_t, std::string> names_in(pbf_reader data) {
 
 // The slices' begins and ends in the order in which Perfetto takes them.
 std::string events_of(const Trace& trace) {
-  std::string bytes;
-  Output out(bytes);
-  write_perfetto(trace, trace.processes, out);
-  out.commit();
+  const std::string bytes = test::written(trace, write_perfetto);
   std::vector<Event> events;
   std::map<uint64_t, std::string> names;
   for (pbf_reader file(bytes); file.next(trace::kPacket);) {

@@ -23,11 +23,7 @@ std::string stacks_of(const SliceRequest& request) {
   const test::LoadedTrace loaded(b);
   Trace trace = *loaded;
   select(request, trace);
-  std::string text;
-  Output out(text);
-  write_stacks(trace, trace.processes, out);
-  out.commit();
-  return text;
+  return test::written(trace, write_stacks);
 }
 
 const std::string kMain = "python3_100;100_(main);test.py(1):_f", kWorker = "python3_100;101_(worker);aten::add";

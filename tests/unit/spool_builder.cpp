@@ -331,6 +331,16 @@ LoadedTrace::LoadedTrace(std::span<const SpoolBuilder* const> spools) {
 }
 LoadedTrace::LoadedTrace(const SpoolBuilder& spool) : LoadedTrace(std::vector<const SpoolBuilder*>{&spool}) {}
 
+std::string written(const formats::Trace& trace, formats::Processes processes, Write write) {
+  std::string text;
+  formats::Output out(text);
+  write(trace, processes, out);
+  out.commit();
+  return text;
+}
+
+std::string written(const formats::Trace& trace, Write write) { return written(trace, trace.processes, write); }
+
 std::string read_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   REQUIRE_MESSAGE(in, "cannot read ", file.string());

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/format.h"
 #include "formats/trace.h"
 #include "tracer/record.h"
 #include "tracer/spool.h"
@@ -151,6 +152,11 @@ class LoadedTrace {
   TemporaryDirectory directory_;
   formats::Trace trace_;
 };
+
+// What a format makes of a trace, or of a part of its processes.
+using Write = void (*)(const formats::Trace&, formats::Processes, formats::Output&);
+std::string written(const formats::Trace& trace, formats::Processes processes, Write write);
+std::string written(const formats::Trace& trace, Write write);
 
 std::string read_file(const std::filesystem::path& file);
 

@@ -115,10 +115,7 @@ TEST_CASE("the same bytes go through a pipe and into a compressed file") {
   SpoolBuilder b;
   test::train(b, 100);
   const test::LoadedTrace trace(b);
-  std::string text;
-  Output out(text);
-  write_sqlite(*trace, trace->processes, out);
-  out.commit();
+  const std::string text = test::written(*trace, write_sqlite);
   test::TemporaryDirectory directory;
   write_file(*find_format("sqlite"), *trace, trace->processes, directory / "x.sqlite");
   CHECK(text.starts_with("SQLite format 3"));

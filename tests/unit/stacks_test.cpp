@@ -13,18 +13,7 @@ using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
 using test::SpoolBuilder;
-
-namespace {
-
-std::string written(const Trace& trace, void (*write)(const Trace&, Processes, Output&)) {
-  std::string text;
-  Output out(text);
-  write(trace, trace.processes, out);
-  out.commit();
-  return text;
-}
-
-}  // namespace
+using test::written;
 
 TEST_CASE("collapsed stacks and speedscope of one process") {
   SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});

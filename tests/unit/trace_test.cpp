@@ -180,12 +180,7 @@ TEST_CASE("spools flipped at random load and export to well-formed traces") {
     std::ofstream(directory / "x.spool", std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     const Trace trace = load({directory / "x.spool"});
-    std::string json, table;
-    {
-      Output out(json);
-      write_kineto(trace, trace.processes, out);
-      out.commit();
-    }
+    const std::string json = test::written(trace, write_kineto);
     CHECK(json.find("Record Window End") != json.npos);
     CHECK(!summary_text(trace).empty());
   }
