@@ -10,6 +10,7 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
   const uint64_t* begins = nullptr;  // of the spans that are restated next
   uint32_t restated = 0;
   for (;;) {
+    if (restated == 0) fold_calls(cursor, base);
     if (ShortRecord plain; restated == 0 && cursor.next_plain(plain)) {
       last_ = {base.ticks.value + plain.time()};
       add_plain(plain, last_);
@@ -30,6 +31,28 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
     }
     add(record, time);
   }
+}
+
+void OpenSpans::fold_calls(RecordCursor& cursor, const ClockSample& base) noexcept {
+  if (deeper_ != 0) return;
+  Span* next = spans_ + count_;
+  uint64_t last = last_.value;
+  cursor.take_plain([&](ShortRecord record) {
+    const bool begins = record.kind() == kShortKindOf<PythonBegin>;
+    if (!begins && record.kind() != kShortKindOf<PythonEnd>) return false;
+    if (next == spans_ || next == spans_ + kMost) return false;
+    const FunctionId function{record.value()};
+    if (!(begins | ((next[-1].kind == Kind::PythonFrame) & (next[-1].function == function)))) return false;
+    last = base.ticks.value + record.time();
+    next->kind = Kind::PythonFrame;  // of an end: nobody's
+    next->begin = {last};
+    next->function = function;
+    next->object = {};
+    next += 2 * ptrdiff_t{begins} - 1;
+    return true;
+  });
+  count_ = static_cast<size_t>(next - spans_);
+  last_ = {last};
 }
 
 void OpenSpans::add_plain(ShortRecord record, Ticks time) noexcept {

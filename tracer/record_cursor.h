@@ -49,6 +49,16 @@ class RecordCursor {
     at_ += sizeof(record);
     return true;
   }
+  // Such records in a row, as long as `take` returns true for them.
+  template <class Take>
+  void take_plain(Take take) {
+    const std::byte* at = at_;
+    for (ShortRecord record; end_ - at >= static_cast<ptrdiff_t>(sizeof(record)); at += sizeof(record)) {
+      std::memcpy(&record, at, sizeof(record));
+      if (!is_plain(record.kind()) || !take(record)) break;
+    }
+    at_ = at;
+  }
   uint64_t dropped_bytes() const { return dropped_; }  // after next() returned false: what damage cost
   uint64_t unknown_records() const { return unknown_; }
 

@@ -130,13 +130,19 @@ void Completed::push(uint64_t offset) noexcept {
   if (count_ < capacity_) offsets_[(first_ + count_++) % capacity_] = offset;
 }
 
-bool Completed::pop(uint64_t& offset) noexcept {
+uint32_t Completed::pop(uint64_t& offset, uint32_t most) noexcept {
   const Lock lock(lock_);
-  if (count_ == 0) return false;
-  offset = offsets_[first_];
-  first_ = (first_ + 1) % capacity_;
-  --count_;
-  return true;
+  uint32_t popped = 0;
+  for (; popped < most && count_ > 0; ++popped) {
+    const uint64_t first = offsets_[first_];
+    if (popped == 0)
+      offset = first;
+    else if (first != offset + uint64_t{popped} * kChunkSize)
+      break;
+    first_ = (first_ + 1) % capacity_;
+    --count_;
+  }
+  return popped;
 }
 
 bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, ClockSource clock,
@@ -241,16 +247,16 @@ uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
   return offset;
 }
 
-bool SpoolWriter::map_run(ChunkRun& run, uint32_t chunks) noexcept {
+bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
   bool is_run_full = false;
-  for (; chunks > 0; chunks /= 2) {
+  for (uint32_t chunks = wanted; chunks > 0; chunks /= 2) {
     const uint64_t size = uint64_t{chunks} * kChunkSize;
     is_run_full = next_.load(std::memory_order_relaxed) + size <= limit() && !budget_.take(chunks);
     if (is_run_full) continue;
     if (const uint64_t offset = take(size, limit())) return map_at(run, offset, chunks);
   }
   if (keep_ == Keep::kLast) {
-    if (recycle(run)) return true;
+    if (recycle(run, wanted)) return true;
     // Every chunk belongs to a thread that still writes into it: one that has none goes beyond the limit.
     if (const uint64_t offset = take(kChunkSize, file_limit())) return map_at(run, offset, 1);
   }
@@ -290,17 +296,19 @@ bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexce
   return true;
 }
 
-bool SpoolWriter::recycle(ChunkRun& run) noexcept {
+bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   uint64_t offset = 0;
-  if (!completed_.pop(offset)) return false;
+  const uint32_t chunks = completed_.pop(offset, wanted);
+  if (chunks == 0) return false;
   const int fd = file();
-  void* memory = fd < 0 ? nullptr : map(fd, offset, kChunkSize);
+  void* memory = fd < 0 ? nullptr : map(fd, offset, uint64_t{chunks} * kChunkSize);
   if (!memory) return false;
-  // First of all: from here on a reader passes over it, whenever we die.
-  static_cast<ChunkHeader*>(memory)->magic.store(0, std::memory_order_relaxed);
+  run = {static_cast<std::byte*>(memory), offset, chunks};
+  // First of all: from here on a reader passes over them, whenever we die.
+  for (uint32_t i = 0; i < chunks; ++i)
+    reinterpret_cast<ChunkHeader*>(run.at + uint64_t{i} * kChunkSize)->magic.store(0, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  header_->recycled.fetch_add(1, std::memory_order_relaxed);
-  run = {static_cast<std::byte*>(memory), offset, 1};
+  header_->recycled.fetch_add(chunks, std::memory_order_relaxed);
   return true;
 }
 

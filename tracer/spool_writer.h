@@ -33,7 +33,8 @@ class Completed {
  public:
   bool prepare(uint64_t capacity) noexcept;
   void push(uint64_t offset) noexcept;
-  bool pop(uint64_t& offset) noexcept;  // the first
+  // The first and those after it, up to `most`, that follow it in the file: their number, 0 if there is none.
+  uint32_t pop(uint64_t& offset, uint32_t most) noexcept;
   // In a forked child: another thread of the parent may have held the lock.
   void abandon() noexcept { *this = Completed{}; }
 
@@ -92,10 +93,10 @@ class SpoolWriter {
   uint64_t limit() const noexcept;
   bool reserve(int fd, uint64_t end) noexcept;
   uint64_t take(uint64_t size, uint64_t limit) noexcept;  // of the file; the offset, 0 if it would pass the limit
-  bool map_run(ChunkRun& run, uint32_t chunks) noexcept;
+  bool map_run(ChunkRun& run, uint32_t wanted) noexcept;
   void say_full(bool is_run_full) noexcept;
   bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
-  bool recycle(ChunkRun& run) noexcept;
+  bool recycle(ChunkRun& run, uint32_t wanted) noexcept;
 
   // Programs close descriptors that they did not open (daemons, closefrom): before each use file() checks that this one
   // is still ours.

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "formats/replay.h"
 #include "tests/unit/spool_builder.h"
@@ -84,6 +86,32 @@ TEST_CASE("a recursion that is deeper than what is held comes back to it") {
   CHECK(open_in(s).ends_with(" f1@511 +7"));
   for (size_t i = 0; i < OpenSpans::kMost + 6; ++i) s.at(1000 + i).end(f);
   CHECK(open_in(s) == "f1@0");
+}
+
+TEST_CASE("short records say what long ones say, also where they do not match or are too deep") {
+  std::mt19937 random(7);  // NOLINT: the same numbers each time
+  for (const unsigned begins_of_ten : {3u, 5u, 9u}) {
+    SpoolBuilder longs, shorts;
+    for (SpoolBuilder* const b : {&longs, &shorts}) b->on(b->thread(1));
+    std::vector<uint32_t> calls;
+    for (uint64_t i = 1; i < 1500; ++i) {
+      const uint32_t any = 1 + random() % 3;
+      const bool is_c = random() % 8 == 0;
+      longs.at(i);
+      shorts.at(i);
+      if (random() % 10 < begins_of_ten) {
+        calls.push_back(any);
+        is_c ? longs.c_begin("len") : longs.begin(FunctionId{any});
+        is_c ? shorts.c_begin("len") : shorts.short_record(kShortKindOf<PythonBegin>, any);
+      } else {
+        const uint32_t ended = random() % 20 != 0 && !calls.empty() ? calls.back() : any;
+        if (!calls.empty()) calls.pop_back();
+        longs.end(FunctionId{ended});
+        shorts.short_record(kShortKindOf<PythonEnd>, ended);
+      }
+      REQUIRE(open_in(shorts) == open_in(longs));
+    }
+  }
 }
 
 TEST_CASE("a span that is written at the beginning of a chunk is read back as it was") {
