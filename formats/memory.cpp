@@ -62,6 +62,11 @@ void MemoryCollector::Device::hold(uint32_t owner, int64_t bytes, int sign) {
   changed.push_back(owner);
 }
 
+void MemoryCollector::hold(Device& device, uint32_t owner, int64_t bytes, int sign) {
+  device.hold(owner, bytes, sign);
+  if (on_change && owners_[owner].module != 0) on_change(owners_[owner].module, device.result.type == 0, sign * bytes);
+}
+
 void MemoryCollector::add(const MemoryChange& change) {
   MemoryChange e = change;
   e.bytes = std::clamp(e.bytes, -kMostBytes, kMostBytes);
@@ -81,7 +86,7 @@ void MemoryCollector::add(const MemoryChange& change) {
 
   // Whatever was at this address is gone, even where its free was not seen.
   if (const auto it = d.live.find(e.address); it != d.live.end()) {
-    d.hold(it->second.owner, it->second.bytes, -1);
+    hold(d, it->second.owner, it->second.bytes, -1);
     d.live.erase(it);
   }
   if (e.bytes <= 0) {
@@ -91,7 +96,7 @@ void MemoryCollector::add(const MemoryChange& change) {
   ++d.result.allocations;
   const uint32_t owner = intern(e.owner);
   d.live.emplace(e.address, Block{owner, e.bytes});
-  d.hold(owner, e.bytes, 1);
+  hold(d, owner, e.bytes, 1);
   if (d.result.end_bytes <= d.result.peak_bytes) return;
   d.result.peak_bytes = d.result.end_bytes;
   d.result.peak = e.time;

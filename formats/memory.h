@@ -80,6 +80,8 @@ class MemoryCollector {
  public:
   // In the order of time.
   void add(const MemoryChange& change);
+  // Told of every block that comes or (negative) goes, by the module that allocated it, if one did.
+  std::function<void(uint32_t module, bool is_cpu, int64_t bytes)> on_change;
   // Devices in the order of type and index.
   std::vector<DeviceMemory> finish(const std::function<std::string(uint32_t)>& text) const;
 
@@ -112,6 +114,7 @@ class MemoryCollector {
 
   uint32_t intern(const MemoryOwner& owner);
   Device& device(int8_t type, int8_t index);
+  void hold(Device& device, uint32_t owner, int64_t bytes, int sign);
 
   std::vector<MemoryOwner> owners_;
   std::unordered_map<MemoryOwner, uint32_t, OwnerHash> by_owner_;

@@ -6,13 +6,30 @@
 
 namespace torchprof::formats {
 
+ModuleCosts& ModuleCosts::operator+=(const ModuleCosts& other) {
+  gpu_forward_self_ns += other.gpu_forward_self_ns;
+  gpu_forward_total_ns += other.gpu_forward_total_ns;
+  gpu_backward_self_ns += other.gpu_backward_self_ns;
+  gpu_backward_total_ns += other.gpu_backward_total_ns;
+  optimizer_ns += other.optimizer_ns;
+  optimizer_gpu_ns += other.optimizer_gpu_ns;
+  parameters = std::max(parameters, other.parameters);
+  own_parameters = std::max(own_parameters, other.own_parameters);
+  parameter_bytes = std::max(parameter_bytes, other.parameter_bytes);
+  cpu_peak_bytes = std::max(cpu_peak_bytes, other.cpu_peak_bytes);
+  gpu_peak_bytes = std::max(gpu_peak_bytes, other.gpu_peak_bytes);
+  return *this;
+}
+
 ModuleTally& ModuleTally::operator+=(const ModuleTally& other) {
   if (path.empty()) path = other.path;
+  if (parent.empty()) parent = other.parent;
   calls += other.calls;
   forward_self_ns += other.forward_self_ns;
   forward_total_ns += other.forward_total_ns;
   backward_self_ns += other.backward_self_ns;
   backward_total_ns += other.backward_total_ns;
+  if (other.costs) costs = costs ? * costs += *other.costs : *other.costs;
   return *this;
 }
 
@@ -66,6 +83,9 @@ ModuleTallies ModuleCollector::finish() {
   for (uint32_t i = 1; i < modules_.size(); ++i) {
     if (!modules_[i].name.empty()) places.emplace(place(modules_[i].root, modules_[i].tally.path), i);
   }
+  for (uint32_t i = 1; i < modules_.size(); ++i)
+    if (const uint32_t parent = modules_[i].name.empty() ? 0 : holder(i, places); parent != 0)
+      modules_[i].tally.parent = modules_[parent].name;
   for (uint32_t i = 1; i < modules_.size(); ++i) {
     const int64_t ns = modules_[i].tally.backward_self_ns;
     // First callers may go round in a circle: each module gets it once, if a path were ever that long.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,13 +18,31 @@
 
 namespace torchprof::formats {
 
+struct ModuleCosts {  // formats/module_costs.h
+  int64_t gpu_forward_self_ns = 0;
+  int64_t gpu_forward_total_ns = 0;
+  int64_t gpu_backward_self_ns = 0;
+  int64_t gpu_backward_total_ns = 0;
+  int64_t optimizer_ns = 0;
+  int64_t optimizer_gpu_ns = 0;
+  uint64_t parameters = 0;
+  uint64_t own_parameters = 0;
+  int64_t parameter_bytes = 0;
+  int64_t cpu_peak_bytes = 0;
+  int64_t gpu_peak_bytes = 0;
+  // Of the same module in two processes: times add up, of sizes the larger.
+  ModuleCosts& operator+=(const ModuleCosts& other);
+};
+
 struct ModuleTally {
-  std::string path;  // in its root, as named_modules() has it
+  std::string path;    // in its root, as named_modules() has it
+  std::string parent;  // name of the nearest that was called and holds it: by its path, or that called it first
   uint64_t calls = 0;
   int64_t forward_self_ns = 0;
   int64_t forward_total_ns = 0;
   int64_t backward_self_ns = 0;
   int64_t backward_total_ns = 0;
+  std::optional<ModuleCosts> costs;  // if they were asked for
   int64_t self_ns() const { return forward_self_ns + backward_self_ns; }
   int64_t total_ns() const { return forward_total_ns + backward_total_ns; }
   ModuleTally& operator+=(const ModuleTally& other);

@@ -58,17 +58,22 @@ struct Shown {  // columns as people see them
   std::vector<Cells> rows;
 };
 
+// However deep a tree is, there is room for its names.
+size_t indent(uint32_t depth) { return std::min<size_t>(2 * size_t{depth}, kNarrowest / 2); }
+
 Shown shown(const ReportTable& table, bool appends) {
   Shown out;
   for (const Column& column : table.columns)
     if (column.is_shown && !(appends && column.is_appended)) out.head.emplace_back(column.title);
   for (const std::vector<Cell>& row : table.rows) {
+    const size_t number = out.rows.size();
     Cells& cells = out.rows.emplace_back();
     for (size_t i = 0; i < row.size(); ++i) {
       const Column& column = table.columns[i];
       if (!column.is_shown) continue;
+      const bool is_indented = appends && column.key == "name" && number < table.indents.size();
       if (!appends || !column.is_appended || cells.empty())
-        cells.push_back(for_people(row[i], column));
+        cells.push_back(std::string(is_indented ? indent(table.indents[number]) : 0, ' ') + for_people(row[i], column));
       else if (!std::holds_alternative<std::monostate>(row[i]))
         cells.back().append("  ").append(for_people(row[i], column));
     }

@@ -84,14 +84,6 @@ ReportTable python_table(const Tallies& functions, int64_t python_ns) {
   return table;
 }
 
-ReportTable modules_table(const ModuleTallies& modules) {
-  ReportTable table = make_table("modules", "Modules");
-  for (const auto& [name, m] : modules)
-    table.rows.push_back({m.forward_self_ns, m.forward_total_ns, m.backward_self_ns, m.backward_total_ns, m.self_ns(),
-                          m.total_ns(), count(m.calls), average(m.total_ns(), m.calls), name, text_or_missing(m.path)});
-  return table;
-}
-
 ReportTable gpus_table(const std::vector<ReportPart>& parts) {
   ReportTable table = make_table("gpus", "GPUs");
   std::string first_pid;

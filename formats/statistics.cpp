@@ -5,6 +5,7 @@
 
 #include "formats/flops.h"
 #include "formats/gpu_index.h"
+#include "formats/module_costs.h"
 #include "formats/occupancy.h"
 #include "formats/replay.h"
 #include "formats/thread_stack.h"
@@ -22,6 +23,12 @@ class CollectingSink final : public Sink {
     if (request.has_comms) comms_.emplace(process);
     if (request.has_threads) threads_.emplace();
     if (request.has_waste) waste_.emplace(replay);
+    if (request.has_module_costs) {
+      module_costs_.emplace(process, replay.names());
+      memory_.on_change = [this](uint32_t module, bool is_cpu, int64_t bytes) {
+        if (const auto m = modules_.find(module); m != modules_.end()) module_costs_->memory(m->second, is_cpu, bytes);
+      };
+    }
     collector_.sampler = std::move(sampler);
   }
   void slice(const Slice& s) override {
@@ -34,6 +41,7 @@ class CollectingSink final : public Sink {
     if (comms_) comms_->slice(s, replay_.names().text(s.name));
     if (threads_) threads_->slice(s);
     if (waste_) waste_->slice(s);
+    if (module_costs_) module_costs_->slice(s);
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
@@ -68,6 +76,7 @@ class CollectingSink final : public Sink {
     if (comms_) comms_->gpu(a);
     if (threads_) threads_->gpu(a);
     if (waste_) waste_->gpu(a);
+    if (module_costs_) module_costs_->gpu(a);
     Occupancy occupancy;
     if (a.kind == Kind::GpuKernel) {
       const auto& devices = process_.gpu->devices();
@@ -113,6 +122,7 @@ class CollectingSink final : public Sink {
     if (comms_) result.comms = comms_->finish();
     if (threads_) result.threads = threads_->finish(replay_.rows());
     if (waste_) result.waste = waste_->finish();
+    if (module_costs_) module_costs_->add_to(result.modules);
     return result;
   }
   void step(const StepMark& m) override {
@@ -155,6 +165,7 @@ class CollectingSink final : public Sink {
   std::optional<CommsCollector> comms_;
   std::optional<ThreadCollector> threads_;
   std::optional<WasteCollector> waste_;
+  std::optional<ModuleCostCollector> module_costs_;
   MemoryCollector memory_;
   std::unordered_map<uint32_t, ObjectId> modules_;  // by name
   const Process& process_;

@@ -52,6 +52,7 @@ struct StatisticsRequest {
   bool has_comms = false;
   bool has_threads = false;
   bool has_waste = false;
+  bool has_module_costs = false;
 };
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});

@@ -102,10 +102,7 @@ class Assembly {
 
   void add_modules() {
     ReportTable table = first_rows(modules_table(all_.modules), "total", options_.rows);
-    const bool has_backward =
-        std::ranges::any_of(all_.modules, [](const auto& m) { return m.second.backward_self_ns != 0; });
-    table.show("backward_self_ns", has_backward);
-    table.show("backward_total_ns", has_backward);
+    if (options_.sort.empty() && is_text()) arrange_as_tree(table);
     add(std::move(table));
   }
 
@@ -219,7 +216,8 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
                                       (is_detailed && (options.tables.empty() || names("steps"))) || names("advice"),
                                   .has_comms = names("comms") || names("advice"),
                                   .has_threads = names("threads"),
-                                  .has_waste = names("advice")}),
+                                  .has_waste = names("advice"),
+                                  .has_module_costs = is_detailed && (options.tables.empty() || names("modules"))}),
                 options);
 }
 

@@ -15,7 +15,8 @@
 //           Steps are counted by optimizer, those of the optimizer with the most
 //
 //   modules forward is time in calls, backward time in operators whose forward operator the module called
-//           (formats/modules.h)
+//           (formats/modules.h); in detail with GPU, optimizer, parameters and memory (formats/module_costs.h). Text
+//           shows the tree, JSON and CSV rows that name their parents
 //   memory  self: bytes that an operator allocated less those that it freed, itself. At the peak of a device: what
 //   lived
 //           then, by who had allocated it (formats/memory.h)
@@ -52,7 +53,7 @@ struct TableOptions {
   std::vector<std::string> columns{};  // keys of one table; "all"; empty: what the style shows by itself
   ReportStyle style = ReportStyle::kText;
   OpGrouping grouping{};    // of the operators
-  bool has_totals = false;  // a line of sums below the operators; each step with what it took
+  bool has_totals = false;  // a line of sums below the operators; each step with what it took, each module what it cost
 };
 
 // What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",

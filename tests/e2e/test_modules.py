@@ -4,6 +4,8 @@ import textwrap
 
 import pytest
 
+from test_gpu import run_simulated  # noqa: F401  the fixture
+
 
 @pytest.fixture
 def profiled(run_torchprof, check_trace, program, torch_python, tmp_path):
@@ -298,3 +300,70 @@ def test_the_table_has_a_backward_column_from_the_run_and_from_its_trace(run_tor
     outer, inner = (line.split() for line in table.splitlines()[2:])
     assert outer[4:6] == ["0.000", "us"] and outer[6:8] == inner[6:8] != ["0.000", "us"]  # self, total
     assert table in torchprof("report", run.directory, "--tables", "modules").stdout
+
+
+def module_rows(torchprof, run):
+    done = torchprof("report", run.directory, "-t", "modules", "--json", "-n", 1000)
+    assert run.status == 0 and done.returncode == 0, run.stderr + done.stderr
+    table, = json.loads(done.stdout)["tables"]
+    return {row["path"] or "": row for row in table["rows"]}
+
+
+def test_parameters_and_the_optimizer_s_time_of_each_module(run_torchprof, torchprof, torch_python, program, tmp_path):
+    told = tmp_path / "truth"
+    run = run_torchprof([torch_python, program(textwrap.dedent("""
+        import json, sys, torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.body, self.head = nn.Embedding(50, 8), nn.Sequential(nn.Linear(8, 80), nn.Linear(80, 8)), nn.Linear(8, 50)
+                self.head.weight = self.words.weight
+            def forward(self, x):
+                return self.head(self.body(self.words(x)))
+        net = Net()
+        optimizer = torch.optim.Adam(net.body.parameters())
+        for _ in range(3):
+            net(torch.arange(50)).sum().backward()
+            optimizer.step()
+        json.dump({name: sum(p.numel() for p in m.parameters()) for name, m in net.named_modules()}, open(sys.argv[1], "w"))
+        """)), str(told)], options=["--keep-spool"])
+    rows = module_rows(torchprof, run)
+    assert {path: row["parameters"] for path, row in rows.items()} == json.loads(told.read_text())
+    assert rows["body"]["optimizer_ns"] == rows[""]["optimizer_ns"] > 0 == rows["head"]["optimizer_ns"]
+    parts = [rows["body.%d" % i]["optimizer_ns"] / rows["body"]["optimizer_ns"] for i in (0, 1)]
+    assert parts == pytest.approx([720 / 1368, 648 / 1368], rel=0.01)
+    # What the first layer gave is kept for the backward: 50 by 80 floats.
+    assert rows[""]["cpu_peak_bytes"] >= rows["body"]["cpu_peak_bytes"] >= rows["body.0"]["cpu_peak_bytes"] >= 16000
+    assert rows["body.0"]["parent"] == rows["body"]["name"]
+
+
+def test_gpu_time_of_modules_forward_backward_and_in_the_optimizer(run_simulated, torchprof):  # noqa: F811
+    run, _ = run_simulated("""
+import torch
+from simulated_gpu import doubled, sim
+Doubled = doubled()
+sim.simInit(1)
+
+class Double(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        return Doubled.apply(x * self.weight)
+
+class Sgd(torch.optim.SGD):
+    def step(self):
+        sim.simLaunch(b"_Z6updatev", 7, 6000)
+        super().step()
+
+net = torch.nn.Sequential(Double(), Double())
+optimizer = Sgd(net.parameters(), lr=0.1)
+for _ in range(2):
+    net(torch.ones(4)).sum().backward()
+    optimizer.step()
+sim.simDeviceSynchronize()
+""")
+    rows = module_rows(torchprof, run)
+    gpu = {path: tuple(row["gpu_%s_ns" % key] for key in ("forward_self", "forward_total", "backward_total", "optimizer")) for path, row in rows.items()}
+    assert gpu == {"": (0, 20000, 20000, 12000), "0": (10000, 10000, 10000, 6000), "1": (10000, 10000, 10000, 6000)}
