@@ -4,6 +4,7 @@
 #include <span>
 
 #include "formats/gpu_index.h"
+#include "formats/native_path.h"
 #include "formats/process_label.h"
 #include "formats/steps.h"
 #include "formats/thread_stack.h"
@@ -12,7 +13,7 @@ namespace torchprof::formats {
 
 class CallTree::Builder final : public Sink {
  public:
-  explicit Builder(CallTree& tree) : tree_(tree) {}
+  explicit Builder(CallTree& tree) : tree_(tree), native_(tree.process_.native.get()) {}
 
   void slice(const Slice& s) override {
     if (tree_.replay_.rows()[s.row].is_overflow) return;
@@ -90,7 +91,10 @@ class CallTree::Builder final : public Sink {
     for (size_t i = known; i < around.size(); ++i) {
       const Span& span = around[i];
       const bool is_apart = i > 0 && span.is_op() != around[i - 1].is_op();
-      const uint32_t node = is_apart ? tree_.tree_.apart() : tree_.tree_.child(node_below(lane, i), name_of(span.name));
+      const uint32_t node =
+          is_apart ? tree_.tree_.apart()
+                   : tree_.tree_.child(through_native(node_below(lane, i), around.first(i), span.scope, span.native),
+                                       name_of(span.name));
       lane.open.push_back({span_key(span), node, is_apart});
     }
   }
@@ -98,7 +102,11 @@ class CallTree::Builder final : public Sink {
   // The node of the slice.
   uint32_t close(Lane& lane, const Slice& s) {
     const size_t i = s.depth;
-    if (lane.open.size() <= i) return tree_.tree_.child(node_below(lane, i), name_of(s.name));
+    const auto node_of_slice = [&] {
+      const uint32_t caller = through_native(node_below(lane, i), {s.around, s.depth}, s.scope, s.native);
+      return tree_.tree_.child(caller, name_of(s.name));
+    };
+    if (lane.open.size() <= i) return node_of_slice();
     // An annotation that goes on begins where the call ends; calls that go on begin where the annotation ends.
     const Open it = lane.open[i];
     if (s.kind != SliceKind::kOperator)
@@ -107,9 +115,23 @@ class CallTree::Builder final : public Sink {
       give_up(lane, i + 1);
     lane.open.erase(lane.open.begin() + static_cast<ptrdiff_t>(i));
     if (!it.is_apart) return it.node;
-    const uint32_t node = tree_.tree_.child(node_below(lane, i), name_of(s.name));
+    const uint32_t node = node_of_slice();
     tree_.tree_.move_children(it.node, node);
     tree_.tree_.drop(it.node);
+    return node;
+  }
+
+  // The node of the native frames that called an operator from `node`.
+  uint32_t through_native(uint32_t node, std::span<const Span> around, OpScope scope, NativeFrameId innermost) {
+    const auto child = [&](uint32_t frame) { node = tree_.tree_.child(node, NameId{kNative | frame}); };
+    for (const uint32_t place : native_.places(around, scope, innermost)) {
+      if (tree_.by_ == Native::kByAddress) {
+        child(place);
+        continue;
+      }
+      const std::vector<uint32_t>& texts = tree_.process_.native->where(place).texts;
+      std::for_each(texts.rbegin(), texts.rend(), child);
+    }
     return node;
   }
 
@@ -124,12 +146,13 @@ class CallTree::Builder final : public Sink {
   }
 
   CallTree& tree_;
+  NativePath native_;
   std::vector<Lane> lanes_;    // by row
   uint32_t unknown_ = 0;       // the thread of work that has no call
   std::vector<NameId> names_;  // what a name is counted as
 };
 
-CallTree::CallTree(const Process& process) : replay_(process) {
+CallTree::CallTree(const Process& process, Native native) : process_(process), by_(native), replay_(process) {
   Builder builder(*this);
   replay_.run(builder);
   builder.finish();
@@ -217,7 +240,8 @@ std::vector<uint32_t> CallTree::leave_out_moved() {
     const auto [i, caller] = left.back();
     left.pop_back();
     const Node& node = tree_.nodes[i];
-    const uint32_t to = node.calls == 0 && node.gpu_calls == 0 ? caller : kept.child(caller, node.name);
+    const bool is_moved = node.calls == 0 && node.gpu_calls == 0 && !is_native(node.name);
+    const uint32_t to = is_moved ? caller : kept.child(caller, final_name(node.name));
     kept.nodes[to].add(node);
     inside.clear();
     for (uint32_t k = tree_.links[i].first; k != 0; k = tree_.links[k].second) inside.push_back(k);
@@ -225,6 +249,28 @@ std::vector<uint32_t> CallTree::leave_out_moved() {
   }
   tree_ = std::move(kept);
   return numbers;
+}
+
+NameId CallTree::final_name(NameId name) {
+  if (!is_native(name)) return name;
+  NameId& known = native_names_[name.value];
+  if (!known) {
+    native_.push_back(name.value & ~kNative);
+    known = {static_cast<uint32_t>(names())};
+  }
+  return known;
+}
+
+std::optional<uint32_t> CallTree::place(NameId name) {
+  if (by_ != Native::kByAddress || name.value <= native_begin()) return std::nullopt;
+  return native_[name.value - native_begin() - 1];
+}
+
+std::string_view CallTree::text(NameId name) {
+  if (name.value <= native_begin()) return replay_.names().text(name);
+  const uint32_t frame = native_[name.value - native_begin() - 1];
+  const NativeStacks& stacks = *process_.native;
+  return stacks.texts()[by_ == Native::kByAddress ? stacks.where(frame).texts.front() : frame];
 }
 
 void CallTree::each_path(const Thread& thread, const Visit& visit) const {

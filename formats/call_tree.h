@@ -7,12 +7,16 @@
 //   gpu_ns   time of a kernel, copy or set, which is a node of its own at the end of the path that launched it; so many
 //            times as gpu_calls. What has no known call is under a thread of its own, kUnknownThread
 //
+// With native stacks, the frames through which an operator was called are around it (formats/native_path.h), as nodes
+// without time or calls of their own.
+//
 // What crosses other annotations (overflow rows of a replay) and marks of steps are not in it: what ran meanwhile is on
 // the thread's own row. The marks that a program makes itself are one, "ProfilerStep*". Memory: one node for each path.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,7 +29,8 @@ namespace torchprof::formats {
 
 class CallTree {
  public:
-  explicit CallTree(const Process& process);  // replays it
+  enum class Native : uint8_t { kByText, kByAddress };  // what is one frame: of kByAddress with all that was inlined
+  explicit CallTree(const Process& process, Native native = Native::kByText);  // replays it
 
   struct Node {
     uint32_t parent = 0;  // index; of a thread: 0, which is no node
@@ -43,8 +48,11 @@ class CallTree {
     uint32_t root;  // node
   };
 
-  std::string_view text(NameId name) { return replay_.names().text(name); }
-  size_t names() { return replay_.names().size(); }
+  // Of a native frame by address: of its innermost function.
+  std::string_view text(NameId name);
+  size_t names() { return native_begin() + native_.size(); }
+  // The place of a native frame by address; none: it is something else.
+  std::optional<uint32_t> place(NameId name);
   const std::vector<Thread>& threads() const { return threads_; }  // those with calls, in the order of rows
 
   // Calls `visit` for each path of the thread that took time or was called, callers before callees; `path` is outermost
@@ -73,9 +81,17 @@ class CallTree {
     uint32_t add(Node node);
     void link(uint32_t parent, uint32_t node);
   };
+  static constexpr uint32_t kNative = uint32_t{1} << 31;  // in a name while the tree grows: the rest is the frame's
+  static bool is_native(NameId name) { return name.value >= kNative; }
+  size_t native_begin() { return replay_.names().size(); }
   std::vector<uint32_t> leave_out_moved();
+  NameId final_name(NameId name);
 
+  const Process& process_;
+  const Native by_;
   Replay replay_;
+  std::vector<uint32_t> native_;  // places or texts, by their names: those after the replay's
+  std::unordered_map<uint32_t, NameId> native_names_;
   Nodes tree_;
   std::vector<Thread> threads_;
 };

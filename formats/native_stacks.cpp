@@ -69,8 +69,12 @@ void NativeStacks::find_symbols(std::span<const std::string_view> strings, Symbo
       if (!found[i].empty()) known.objects[file][places[i]] = found[i];
   }
   is_recorder_.assign(objects_.size(), false);
-  for (uint32_t i = 1; i < objects_.size(); ++i)
-    is_recorder_[i] = base_name(object_of(i, strings).second) == "libtorchprof.so";
+  is_interpreter_.assign(objects_.size(), false);
+  for (uint32_t i = 1; i < objects_.size(); ++i) {
+    const std::string name = base_name(object_of(i, strings).second);
+    is_recorder_[i] = name == "libtorchprof.so";
+    is_interpreter_[i] = name.starts_with("python3") || name.starts_with("libpython3");
+  }
   for (size_t i = 0; i < addresses_.size(); ++i) places_[i] = texts_of(addresses_[i], strings, known);
 }
 
@@ -83,15 +87,27 @@ std::vector<uint32_t> NativeStacks::texts_of(const Address& address, std::span<c
   std::vector<uint32_t> out;
   if (const auto object = known.objects.find(file); object != known.objects.end())
     if (const auto place = object->second.find(in_file(address)); place != object->second.end())
-      for (const Symbol& symbol : place->second) out.push_back(intern(text_of(symbol, otherwise)));
+      for (const Symbol& symbol : place->second) out.push_back(intern(text_of(symbol, otherwise), symbol));
   if (out.empty()) out.push_back(intern(otherwise));
   return out;
 }
 
-uint32_t NativeStacks::intern(const std::string& text) {
+uint32_t NativeStacks::intern(const std::string& text, const Symbol& symbol) {
   const auto [it, is_new] = text_of_.try_emplace(text, static_cast<uint32_t>(texts_.size()));
-  if (is_new) texts_.push_back(text);
+  if (is_new) {
+    texts_.push_back(text);
+    symbols_.push_back(symbol);
+  }
   return it->second;
+}
+
+// A caller's number is smaller than those of what it calls.
+NativeFrameId NativeStacks::common_caller(NativeFrameId a, NativeFrameId b) const {
+  while (a.value != b.value) {
+    NativeFrameId& later = a.value > b.value ? a : b;
+    later.value = frames_[later.value].caller;
+  }
+  return a;
 }
 
 }  // namespace torchprof::formats

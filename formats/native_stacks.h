@@ -27,18 +27,42 @@ class NativeStacks {
 
   // "at::native::add (BinaryOps.cpp:12)", "malloc", "libc.so.6+0x1234", "0x7f0012345678", "..." for what is not known
   const std::vector<std::string>& texts() const { return texts_; }
+  // What text `i` is made of; its file is one of those, where several have the same base name.
+  const Symbol& symbol(uint32_t i) const { return symbols_[i]; }
 
   // Calls `visit` with the index of a text for each frame, innermost first, inlined functions on their own, without the
-  // recorder's own at its inner end. Nothing for
-  // an id that was never defined.
+  // recorder's own at its inner end. Nothing for an id that was never defined.
   template <class Visit>
   void each_frame(NativeFrameId innermost, Visit visit) const {
+    each_place(innermost, [&](NativeFrameId, uint32_t place) {
+      for (const uint32_t text : places_[place]) visit(text);
+      return true;
+    });
+  }
+  // The same by places: an address with all that was inlined there. Ends where `visit(frame, place)` says false.
+  template <class Visit>
+  void each_place(NativeFrameId innermost, Visit visit) const {
     if (texts_.empty()) return;
     uint32_t i = innermost.value;
     while (i != 0 && i < frames_.size() && is_recorder(frames_[i])) i = frames_[i].caller;
     for (; i != 0 && i < frames_.size(); i = frames_[i].caller)
-      for (const uint32_t text : places_[frames_[i].place]) visit(text);
+      if (!visit(NativeFrameId{i}, frames_[i].place)) return;
   }
+
+  struct Where {                         // a place
+    const NativeObjectDef* object;       // null: none
+    uint64_t pc;                         // after the call
+    const std::vector<uint32_t>& texts;  // innermost first
+  };
+  Where where(uint32_t place) const {
+    const Address& address = addresses_[place];
+    return {address.object != 0 ? &objects_[address.object] : nullptr, address.pc, places_[place]};
+  }
+  size_t places() const { return places_.size(); }
+  bool is_interpreter(uint32_t place) const { return is_interpreter_[addresses_[place].object]; }  // CPython's own code
+  // Of frames that are defined: the innermost one that both return to, none where there is none.
+  NativeFrameId common_caller(NativeFrameId a, NativeFrameId b) const;
+
   bool has(NativeFrameId frame) const { return frame.value < frames_.size() && frame && !texts_.empty(); }
 
  private:
@@ -58,16 +82,17 @@ class NativeStacks {
   uint64_t in_file(const Address& address) const;
   std::vector<uint32_t> texts_of(const Address& address, std::span<const std::string_view> strings,
                                  const SymbolFile& known);
-  uint32_t intern(const std::string& text);
+  uint32_t intern(const std::string& text, const Symbol& symbol = {});
 
   std::vector<Frame> frames_{1};
   std::vector<NativeObjectDef> objects_{1};
-  std::vector<bool> is_recorder_{false};  // of each object
+  std::vector<bool> is_recorder_{false}, is_interpreter_{false};  // of each object
   std::map<Address, uint32_t> place_of_;
   std::vector<Address> addresses_;             // of each place
   std::vector<std::vector<uint32_t>> places_;  // texts, innermost first
   std::map<std::string, uint32_t> text_of_;
   std::vector<std::string> texts_;
+  std::vector<Symbol> symbols_;  // of each text
 };
 
 }  // namespace torchprof::formats

@@ -30,16 +30,6 @@ bool parse_bytes(std::string_view hex, std::string& out) {
   return hex.empty();
 }
 
-std::string hex_of(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    out.append({kDigits[byte >> 4], kDigits[byte & 15]});
-  }
-  return out.empty() ? "-" : out;
-}
-
 std::string hex_of(uint64_t number) {
   std::array<char, 16> digits;
   return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr};
@@ -65,6 +55,16 @@ Fields split(std::string_view line) {
 }
 
 }  // namespace
+
+std::string hex_of(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out.append({kDigits[byte >> 4], kDigits[byte & 15]});
+  }
+  return out.empty() ? "-" : out;
+}
 
 size_t SymbolFile::count() const {
   size_t sum = 0;

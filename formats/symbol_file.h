@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "formats/symbols.h"
@@ -24,5 +25,7 @@ struct SymbolFile {
   static SymbolFile read(const std::filesystem::path& file);
   void write(const std::filesystem::path& file) const;  // throws Error
 };
+
+std::string hex_of(std::string_view bytes);  // two digits each
 
 }  // namespace torchprof::formats
