@@ -10,6 +10,7 @@
 
 #include "formats/memory.h"
 #include "formats/perfetto_arguments.h"
+#include "formats/perfetto_callstacks.h"
 #include "formats/perfetto_fields.h"
 #include "formats/perfetto_gpu.h"
 #include "formats/perfetto_interning.h"
@@ -90,7 +91,7 @@ class ProcessWriter final : public Sink {
     if (!lane.begun.empty() && lane.begun.back() == key)
       lane.begun.pop_back();
     else
-      event(s.begin, lane.track, begin_of(category_of(s.kind, s.scope), s.name));
+      event(s.begin, lane.track, begin_of(category_of(s.kind, s.scope), s.name), callstacks_.field(s.native));
     event(s.end, lane.track, end_, arguments_.of(s));
     if (gpu_ && s.kind == SliceKind::kOperator && is_annotation(s.scope)) annotation_ended(s);
   }
@@ -250,7 +251,8 @@ class ProcessWriter final : public Sink {
     for (const uint64_t begun : lane.begun)
       if (begun == key) return;
     lane.begun.push_back(key);
-    event({span.begin}, lane.track, begin_of(category_of(span.kind, span.scope), span.name));
+    event({span.begin}, lane.track, begin_of(category_of(span.kind, span.scope), span.name),
+          callstacks_.field(span.native));
   }
 
   // Before a slice: those around it that begin with it begin first. An annotation whose begin is written and which the
@@ -290,6 +292,7 @@ class ProcessWriter final : public Sink {
   Replay replay_;
   Interning names_;
   SliceArguments arguments_;
+  Callstacks callstacks_{process_, names_};
   const uint64_t pid_;
   Ids& ids_;
   Packets packets_;

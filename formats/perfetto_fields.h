@@ -2,8 +2,8 @@
 //
 // Source: protos/perfetto/trace of google/perfetto (v58): trace, trace_packet, trace_packet_defaults, clock_snapshot,
 // interned_data/interned_data, track_event/{track_event,track_descriptor,process_descriptor,thread_descriptor,
-// counter_descriptor,debug_annotation}.proto. Published numbers never change. tests/e2e/perfetto.proto has the same for
-// protoc.
+// counter_descriptor,debug_annotation}.proto, profiling/profile_common.proto. Published numbers never change.
+// tests/e2e/perfetto.proto has the same for protoc.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,31 @@ enum : uint32_t { kClockId = 1, kTimestamp = 2 };   // Clock
 enum : uint32_t { kRealtime = 1, kSequence = 64 };  // clock ids; from 64 to 127: of a sequence
 }  // namespace clock_snapshot
 namespace interned {
-enum : uint32_t { kCategories = 1, kEventNames = 2, kAnnotationNames = 3, kAnnotationStrings = 29 };
-enum : uint32_t { kId = 1, kName = 2 };  // EventCategory, EventName, DebugAnnotationName, InternedString
+enum : uint32_t {
+  kCategories = 1,
+  kEventNames = 2,
+  kAnnotationNames = 3,
+  kFunctionNames = 5,
+  kFrames = 6,
+  kCallstacks = 7,
+  kBuildIds = 16,
+  kMappingPaths = 17,
+  kSourcePaths = 18,
+  kMappings = 19,
+  kAnnotationStrings = 29
+};
+// EventCategory, EventName, DebugAnnotationName, InternedString; of the others the iid alone.
+enum : uint32_t { kId = 1, kName = 2 };
 }  // namespace interned
+namespace mapping {
+enum : uint32_t { kBuildId = 2, kStart = 4, kEnd = 5, kPath = 7 };
+}
+namespace frame {
+enum : uint32_t { kFunctionName = 2, kMapping = 3, kRelativePc = 4, kSourcePath = 5, kLine = 6 };
+}
+namespace callstack {
+enum : uint32_t { kFrame = 2 };  // outermost first
+}
 namespace track {
 enum : uint32_t { kUuid = 1, kName = 2, kProcess = 3, kThread = 4, kParent = 5, kCounter = 8 };
 }
@@ -61,6 +83,7 @@ enum : uint32_t {
   kTrack = 11,
   kCounterValue = 30,
   kFlowIds = 47,  // fixed64
+  kCallstack = 56,
 };
 enum : uint32_t { kSliceBegin = 1, kSliceEnd = 2, kInstant = 3, kCounter = 4 };  // type
 }  // namespace event

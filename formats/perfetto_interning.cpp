@@ -17,7 +17,10 @@ Interning::Interning()
     : categories_{interned::kCategories, {}},
       event_names_{interned::kEventNames, {}},
       argument_names_{interned::kAnnotationNames, {}},
-      strings_{interned::kAnnotationStrings, {}} {}
+      strings_{interned::kAnnotationStrings, {}},
+      functions_{interned::kFunctionNames, {}},
+      source_paths_{interned::kSourcePaths, {}},
+      mapping_paths_{interned::kMappingPaths, {}} {}
 
 uint64_t Interning::intern(Table& table, std::string_view text) {
   const auto [it, is_new] = table.ids.try_emplace(text_field(text), table.ids.size() + 1);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <protozero/pbf_writer.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,17 @@ class Interning {
 
   uint64_t category(std::string_view text) { return intern(categories_, text); }
   uint64_t event_name(std::string_view text) { return intern(event_names_, text); }
+
+  uint64_t function_name(std::string_view text) { return intern(functions_, text); }
+  uint64_t source_path(std::string_view text) { return intern(source_paths_, text); }
+  uint64_t mapping_path(std::string_view text) { return intern(mapping_paths_, text); }  // a part of one
+  // An entry that the caller numbers; `fill` writes all of it.
+  template <class Fill>
+  void define(uint32_t table, Fill fill) {
+    protozero::pbf_writer data(pending_);
+    protozero::pbf_writer entry(data, table);
+    fill(entry);
+  }
 
   uint64_t argument_name(std::string_view text) { return intern(argument_names_, text); }
 
@@ -47,7 +59,7 @@ class Interning {
   template <class Fill>
   std::string argument_with(std::string_view key, Fill fill);
 
-  Table categories_, event_names_, argument_names_, strings_;
+  Table categories_, event_names_, argument_names_, strings_, functions_, source_paths_, mapping_paths_;
   std::string pending_;
 };
 

@@ -39,8 +39,12 @@ def value_of(text):
 
 
 def text_of(quoted):
-    """protoc escapes bytes beyond ASCII in octal."""
-    return ast.literal_eval("b" + quoted).decode("utf-8")
+    """protoc escapes bytes beyond ASCII in octal. What is no text (a build id) stays as it is."""
+    data = ast.literal_eval("b" + quoted)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
 
 
 @dataclasses.dataclass
@@ -51,6 +55,7 @@ class Slice:
     begin: int     # ns since the epoch
     end: int = None
     args: dict = dataclasses.field(default_factory=dict)
+    frames: list = None  # its native stack
 
 
 class Trace:
@@ -75,7 +80,7 @@ class Trace:
             for table, entries in interned.items():
                 for entry in entries:
                     assert entry["iid"][0] not in state[table]
-                    state[table][entry["iid"][0]] = entry["name"][0]
+                    state[table][entry["iid"][0]] = (entry["name"] or entry["str"] or [entry])[0]
         for track in p["track_descriptor"]:
             self.tracks[track["uuid"][0]] = track
             for process in track["process"]:
@@ -86,7 +91,18 @@ class Trace:
             name, category = (state[table][e[key][0]] if e[key] else None
                               for table, key in (("event_names", "name_iid"), ("event_categories", "category_iids")))
             args = {state["debug_annotation_names"][a["name_iid"][0]]: self._value(a, state) for a in e["debug_annotations"]}
-            return p["timestamp"][0] + state["offset"], e, name, category, args
+            return p["timestamp"][0] + state["offset"], e, name, category, args, self._stack(e, state)
+
+    @staticmethod
+    def _stack(e, state):
+        """Of names and objects' paths, outermost first; None without one."""
+        if not e["callstack_iid"]:
+            return None
+        def path(frame):
+            mapping = state["mappings"][frame["mapping_id"][0]] if frame["mapping_id"] else None
+            return mapping and "".join("/" + state["mapping_paths"][part] for part in mapping["path_string_ids"])
+        frames = [state["frames"][i] for i in state["callstacks"][e["callstack_iid"][0]]["frame_ids"]]
+        return [(state["function_names"][frame["function_name_id"][0]], path(frame)) for frame in frames]
 
     @staticmethod
     def _value(a, state):
@@ -96,11 +112,11 @@ class Trace:
 
     def _replay(self, events):
         open_slices, starts, chains = collections.defaultdict(list), {}, {}
-        for time, e, name, category, args in events:
+        for time, e, name, category, args, frames in events:
             stack = open_slices[e["track_uuid"][0]]
             kind = e["type"][0] if e["type"] else None
             if kind == BEGIN:
-                stack.append(Slice(name, category, e["track_uuid"][0], time, None, args))
+                stack.append(Slice(name, category, e["track_uuid"][0], time, None, args, frames))
                 for flow in e["flow_ids"]:  # each leads on from the one before
                     if flow in chains:
                         self.flows.append((chains[flow], name))

@@ -80,3 +80,12 @@ def test_pprof_has_addresses_in_objects_with_their_build_ids(export, recorded):
         return [functions[line["function_id"][0]] for i in reversed(sample["location_id"]) for line in reversed(locations[i]["line"])]
     path, = (p for p in map(path_of, profile["sample"]) if p[-1] == "aten::empty" and "inner" in p)
     check_path_of_empty(path)
+
+
+def test_perfetto_has_the_stacks_of_the_kineto_trace(export, recorded):
+    def described(name):
+        return without_arguments(name).strip()
+    expected = collections.Counter((e["name"], tuple(map(described, e["args"]["stack"]))) for e in recorded.trace().spans("cpu_op"))
+    slices = [s for s in perfetto_trace.Trace(export("perfetto")).slices if s.category == "cpu_op"]
+    assert collections.Counter((s.name, tuple(described(name) for name, _ in reversed(s.frames))) for s in slices) == expected
+    assert {path.split("/")[-1].split(".")[0] for s in slices for _, path in s.frames if path} >= {"libtorch_cpu", "libtorch_python", "libc"}

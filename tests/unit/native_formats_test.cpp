@@ -7,6 +7,7 @@
 #include <protozero/pbf_reader.hpp>
 
 #include "formats/native_names.h"
+#include "formats/perfetto.h"
 #include "formats/stacks.h"
 #include "tests/unit/spool_builder.h"
 
@@ -182,4 +183,28 @@ TEST_CASE("pprof has a location for each call, with its mapping, its address and
                                "/src/Operators.cpp:5",
                                "|aten::add:0", "/lib/libtorch.so ef@47|libtorch.so+0x30:0",
                                "/lib/libtorch.so ef@63|at::_ops::empty::call:0", "|aten::empty:0", "|0xabcd:0"});
+}
+
+TEST_CASE("perfetto has each stack, frame, object and name once") {
+  std::map<uint32_t, std::vector<Fields>> interned;
+  std::vector<uint64_t> stacks;
+  const Fields trace(written(*named_program(), write_perfetto));
+  for (const std::string& one : trace.bytes.at(1)) {
+    const Fields packet(one);
+    if (packet.bytes.contains(12))
+      for (const auto& [table, entries] : Fields(packet.bytes.at(12).at(0)).bytes)
+        for (const std::string& entry : entries) interned[table].emplace_back(entry);
+    if (packet.bytes.contains(11))
+      if (const uint64_t id = Fields(packet.bytes.at(11).at(0)).number(56); id != 0) stacks.push_back(id);
+  }
+  CHECK(stacks == std::vector<uint64_t>{1, 2, 3});
+  CHECK(interned[7].size() == 3);
+  CHECK(interned[6].size() == 9);
+  CHECK(interned[19].size() == 3);
+  CHECK(interned[16].at(0).bytes.at(2).at(0) == "\xef");
+  std::string names;
+  for (const uint64_t frame : interned[7].at(1).numbers.at(2))
+    names += interned[5].at(interned[6].at(frame - 1).number(2) - 1).bytes.at(2).at(0) + ";";
+  CHECK(names ==
+        "_start;_PyEval_EvalFrameDefault;THPVariable_add;at::_ops::add::call;libtorch.so+0x30;at::_ops::empty::call;");
 }
