@@ -213,7 +213,9 @@ void fail(int result, const char* what) noexcept {
   const char* text = nullptr;
   if (s.api.result_string) s.api.result_string(result, &text);
   char why[session::kNoteSize];
-  snprintf(why, sizeof(why), "%s: %s%s%d", what, text ? text : "", text ? ", " : "CUPTI error ", result);
+  // What CUPTI 12 says with the driver's library there and no driver or no GPU behind it.
+  const char* likely = result == abi::kNotInitialized ? " (is there a GPU, with a driver for this CUDA?)" : "";
+  snprintf(why, sizeof(why), "%s: %s%s%d%s", what, text ? text : "", text ? ", " : "CUPTI error ", result, likely);
   become(State::kOff);
   // 999, CUPTI_ERROR_UNKNOWN, is what CUPTI says of everything where there is no driver.
   constexpr int kUnknown = 999;

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "formats/text.h"
+#include "tracer/rank_facts.h"
 
 namespace torchprof::formats {
 namespace {
@@ -55,10 +56,19 @@ Distributed distributed_of(const Process& process) {
   Distributed result;
   result.rank = number(process.meta("distributed.rank"));
   if (!result.rank) {
-    const bool has_collectives = !process.meta("collectives.rank").empty();
-    result.source = has_collectives ? "arguments of collectives" : "environment variable RANK";
-    result.rank = number(process.meta(has_collectives ? "collectives.rank" : "environment.RANK"));
-    result.world_size = number(process.meta(has_collectives ? "collectives.world_size" : "environment.WORLD_SIZE"));
+    if (const std::string_view rank = process.meta("collectives.rank"); !rank.empty()) {
+      result.source = "arguments of collectives";
+      result.rank = number(rank);
+      result.world_size = number(process.meta("collectives.world_size"));
+      return result;
+    }
+    for (const RankFacts& names : kRankFacts) {
+      result.rank = number(process.meta(names.rank));
+      if (!result.rank) continue;
+      result.source = std::string("environment variable ").append(names.rank + kEnvironmentFact.size());
+      result.world_size = number(process.meta(names.world_size));
+      break;
+    }
     return result;
   }
   result.world_size = number(process.meta("distributed.world_size"));

@@ -22,7 +22,7 @@ struct ProcessGroup {
 struct Distributed {
   std::optional<int64_t> rank, world_size;  // rank: if this is empty, nothing is known
   std::string backend;
-  std::string_view source;           // where torch.distributed was not seen: for people, what the rank is from
+  std::string source;                // where torch.distributed was not seen: for people, what the rank is from
   std::vector<ProcessGroup> groups;  // the default group first
 };
 

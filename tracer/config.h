@@ -77,8 +77,6 @@ bool ask_cuda_to_call(const char* library) noexcept;
 inline constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
 const char* nvtx_injection() noexcept;
 
-// What launchers of distributed programs (torchrun, Slurm scripts) say to each process.
-inline constexpr const char* kRankVariables[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK"};
 // nullptr: the variable is unset, or no number of at most nine digits.
 const char* rank_variable(const char* name) noexcept;
 

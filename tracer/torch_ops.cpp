@@ -9,6 +9,7 @@
 #include "tracer/diag.h"
 #include "tracer/native_stack.h"
 #include "tracer/python_calls.h"
+#include "tracer/rank_facts.h"
 #include "tracer/session.h"
 #include "tracer/torch_abi.h"
 #include "tracer/torch_check.h"
@@ -323,9 +324,10 @@ void note_choice() noexcept {
 
 // For programs whose process groups are not seen: with --python off, or without Python.
 void note_environment() noexcept {
-  constexpr const char* kKeys[] = {"environment.RANK", "environment.WORLD_SIZE", "environment.LOCAL_RANK"};
-  for (size_t i = 0; i < std::size(kKeys); ++i)
-    if (const char* value = rank_variable(kRankVariables[i])) session::note_fact(kKeys[i], value);
+  for (const RankFacts& names : kRankFacts) {
+    for (const char* const fact : {names.rank, names.world_size, names.local_rank})
+      if (const char* value = rank_variable(fact + kEnvironmentFact.size())) session::note_fact(fact, value);
+  }
 }
 
 }  // namespace

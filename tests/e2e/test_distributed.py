@@ -1,6 +1,7 @@
 """Two processes that talk over gloo: who is which rank, in which groups, and what they say to each other."""
 import json
 import re
+import shutil
 
 import pytest
 
@@ -99,6 +100,23 @@ def test_without_python_the_environment_gives_the_rank_and_says_so(launcher, tor
     _, traces, _ = run_pair(launcher, torch_python, tmp_path, ["--python", "off"])
     for rank, trace in enumerate(traces):
         assert trace.doc["distributedInfo"] == {"backend": "unknown", "rank": rank, "world_size": 2, "source": "environment variable RANK"}
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+@pytest.mark.parametrize("outside", ["torchprof", "mpirun"])
+def test_the_ranks_of_mpirun_are_named(torchprof, launcher, torch_python, program, run_bare, load_trace, tmp_path, outside):
+    script = program("import os, torch\nprint((torch.ones(4) * int(os.environ['OMPI_COMM_WORLD_RANK'])).sum().item())")
+    torchprof_run = [launcher, "run", "-q", "-o", tmp_path / "run", "--format", "kineto"]
+    mpirun = ["mpirun", "--oversubscribe", "-n", "2"]
+    if outside == "mpirun":
+        torchprof_run[4] = tmp_path / "run-%q{OMPI_COMM_WORLD_RANK}"
+    ran = run_bare([*(torchprof_run + mpirun if outside == "torchprof" else mpirun + torchprof_run), torch_python, script],
+                   env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    assert (ran.returncode, sorted(ran.stdout.split())) == (0, [b"0.0", b"4.0"]), ran.stderr
+    traces = [load_trace(path) for path in tmp_path.glob("run*/*.pt.trace.json.gz") if not path.name.startswith("merged")]
+    assert sorted(t.doc["distributedInfo"]["rank"] for t in traces) == [0, 1]
+    assert {t.doc["distributedInfo"]["source"] for t in traces} == {"environment variable OMPI_COMM_WORLD_RANK"}
+    assert all(t.spans("cpu_op") for t in traces)
 
 
 def test_at_the_level_of_modules_groups_are_known_and_are_no_spans(launcher, torch_python, tmp_path):

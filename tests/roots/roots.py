@@ -2,7 +2,8 @@
 """usage: roots.py SUITE BUILD [PYTEST ARG...]: runs tests in a Debian of another release, with what was built here.
        roots.py SUITE BUILD bench [ARG...]: runs the benchmark there.
 
-SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14). Where its root is
+SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); or trixie-cuda, which
+is trixie with Debian's CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
 not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
 torchprof-roots in $XDG_CACHE_HOME or /var/cache). It stays there; delete it to have a newer one. A root without its stamp was
 interrupted and is made anew.
@@ -23,6 +24,23 @@ import sys
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FALLBACK_MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc libc6-dev binutils strace mount protobuf-compiler"
+# What python3-torch-cuda loads. Unpacked into the root, as two of its dependencies cannot be installed: cuDNN is not in Debian,
+# and the driver's own packages want a kernel module. A stub has cuDNN's name and functions: without a GPU none of them is called.
+CUDA_PACKAGES = ("python3-torch-cuda libtorch-cuda-2.6 libcublas12 libcublaslt12 libcudart12 libcufft11 libcurand10 libcusolver11 libcusparse12 "
+                 "libnvjitlink12 libnccl2 libgloo-cuda-0 libtensorpipe-cuda-0 libnvtoolsext1 libnvrtc12 libnvrtc-builtins12.4 libcupti12 libcuda1")
+ADD_CUDA = r"""
+sed -i 's/ main$/ main contrib non-free/' /etc/apt/sources.list
+$apt update
+cd "$(mktemp -d)"
+$apt -o APT::Sandbox::User=root download $packages
+for package in *.deb; do dpkg -x "$package" /; done
+libraries=/usr/lib/x86_64-linux-gnu
+for name in $(nm -D --undefined-only $libraries/libtorch*.so.2.6 | sed -n 's/.* U \(cudnn[^@]*\).*/\1/p' | sort -u); do echo "int $name(void) { return 1; }"; done > cudnn.c
+echo 'libcudnn.so.9 { global: cudnn*; };' > cudnn.map
+gcc -shared -fPIC -Wl,-soname,libcudnn.so.9 -Wl,--version-script=cudnn.map -o $libraries/libcudnn.so.9 cudnn.c
+ldconfig
+rm -r "$PWD"
+"""
 NOT_MADE = 75
 # A mirror may be a snapshot, whose Release file has outlived its date.
 APT = "apt-get -qq -y -o Acquire::Check-Valid-Until=false -o Dpkg::Use-Pty=0"
@@ -34,6 +52,7 @@ root=$1 checkout=$2 results=$3
 shift 3
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
+mount -o remount,bind,ro "$root/dev"  # the driver's library would make its nodes there
 mount -t sysfs -o ro sysfs "$root/sys"
 if [ -n "$results" ]; then
     mkdir -p "$root/srv/checkout" "$root/srv/results"
@@ -97,7 +116,9 @@ def make(cache, suite):
     if os.geteuid() != 0:
         raise NotMade("only root may make one and enter it")
     root, stamp, log = cache / suite, cache / suite / "etc" / "torchprof-root", cache / (suite + ".log")
-    if stamp.exists() and stamp.read_text() == PACKAGES:
+    release, _, variant = suite.partition("-")
+    contents = PACKAGES + (CUDA_PACKAGES + ADD_CUDA if variant == "cuda" else "")
+    if stamp.exists() and stamp.read_text() == contents:
         return root
     if not shutil.which("debootstrap"):
         raise NotMade("debootstrap is missing: apt-get install debootstrap")
@@ -110,11 +131,14 @@ def make(cache, suite):
                     "    " + line for line in open(log, errors="replace").readlines()[-5:])))
         if not stamp.exists():
             step(["rm", "-rf", "--one-file-system", "--", root])
-            step(["debootstrap", "--variant=minbase", "--include=ca-certificates", suite, root, mirror], env=environment())
+            step(["debootstrap", "--variant=minbase", "--include=ca-certificates", release, root, mirror], env=environment())
         stamp.unlink(missing_ok=True)
         step(["sh", "-ec", "%s update; %s --no-install-recommends install %s; apt-get clean" % (APT, APT, PACKAGES)],
              run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
-    stamp.write_text(PACKAGES)
+        if variant == "cuda":
+            step(["env", "apt=" + APT, "packages=" + CUDA_PACKAGES, "sh", "-ec", ADD_CUDA],
+                 run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
+    stamp.write_text(contents)
     return root
 
 

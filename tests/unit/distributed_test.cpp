@@ -50,6 +50,16 @@ TEST_CASE("the environment's rank is said to be that") {
   CHECK(json(b) == R"({"backend": "unknown", "rank": 3, "source": "environment variable RANK"})");
 }
 
+TEST_CASE("so is that of Open MPI, after torchrun's") {
+  SpoolBuilder b;
+  b.meta("environment.OMPI_COMM_WORLD_RANK", "3");
+  b.meta("environment.OMPI_COMM_WORLD_SIZE", "4");
+  CHECK(json(b) == R"({"backend": "unknown", "rank": 3, "world_size": 4, )"
+                   R"("source": "environment variable OMPI_COMM_WORLD_RANK"})");
+  b.meta("environment.RANK", "1");
+  CHECK(json(b) == R"({"backend": "unknown", "rank": 1, "source": "environment variable RANK"})");
+}
+
 TEST_CASE("what a collective said of its rank goes before the environment") {
   SpoolBuilder b;
   b.meta("environment.RANK", "3");
