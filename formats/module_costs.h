@@ -2,9 +2,8 @@
 //
 //   GPU forward   time of the kernels, copies and sets that are launched in a call of it (self: not in a call of
 //                 another module inside that); as its backward, of operators whose forward operator it called
-//   optimizer     time of the optimizers' steps (GPU: of what they launch), shared out by the bytes of their
-//   parameters:
-//                 a step works on all of them at once, so what a single module's take is not known
+//   optimizer     time of the optimizers' steps (GPU: of what they launch), shared out by the bytes of parameters: one
+//                 step works on all of them, so what a single module's take is not known
 //   peak          the most bytes that lived at one time of those that were allocated in its calls, forward and backward
 //
 // All but the GPU's forward and what is called self have the modules in it as part of it, by their paths

@@ -6,8 +6,8 @@ import json
 import pathlib
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.skipif(not torch.version.cuda, reason="torch is not built for CUDA here"),
               pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu/record.py is for that")]
 DRIVER = pathlib.Path("/usr/lib/x86_64-linux-gnu/nvidia/current")  # Debian's alternatives put it on the path, of which nothing is unpacked
@@ -27,7 +27,7 @@ def test_without_a_gpu_a_torch_for_cuda_runs_as_ever(torch_python, program, run_
     env = {"LD_LIBRARY_PATH": driver} if driver else {}
     script = program(USES_PROFILER)
     bare = run_bare([torch_python, script], env=env)
-    run = run_torchprof([torch_python, script], options=["--format", "none"], env=env)
+    run = run_torchprof([torch_python, script], options=["--format", "kineto"], env=env)
     assert (run.status, run.stdout) == (0, bare.stdout.decode()) and "aten::mm" in run.stdout
     assert run.stderr.count("the GPU is not recorded: ") == lines, run.stderr
     sources = json.loads((run.directory / "run.json").read_text())["processes"][0]["sources"]
