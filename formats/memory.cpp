@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace torchprof::formats {
@@ -97,6 +99,8 @@ void MemoryCollector::add(const MemoryChange& change) {
   const uint32_t owner = intern(e.owner);
   d.live.emplace(e.address, Block{owner, e.bytes});
   hold(d, owner, e.bytes, 1);
+  d.accounts[owner].allocated = formats::add(d.accounts[owner].allocated, e.bytes);
+  ++d.accounts[owner].allocations;
   if (d.result.end_bytes <= d.result.peak_bytes) return;
   d.result.peak_bytes = d.result.end_bytes;
   d.result.peak = e.time;
@@ -105,6 +109,30 @@ void MemoryCollector::add(const MemoryChange& change) {
     d.accounts[i].changed = false;
   }
   d.changed.clear();
+}
+
+std::vector<MemorySum> MemoryCollector::sums(const Device& device, Part part,
+                                             const std::function<std::string(uint32_t)>& text) const {
+  std::unordered_map<uint32_t, MemorySum> by_part;
+  for (uint32_t i = 0; i < device.accounts.size(); ++i) {
+    const Account& account = device.accounts[i];
+    if (account.allocations == 0) continue;
+    MemorySum& sum = by_part[owners_[i].*part];
+    sum.bytes = formats::add(sum.bytes, account.at_peak.bytes);
+    sum.blocks += account.at_peak.blocks;
+    sum.allocated = formats::add(sum.allocated, account.allocated);
+    sum.allocations += account.allocations;
+  }
+  std::vector<MemorySum> result;
+  for (auto& [id, sum] : by_part) {
+    if (id != 0) sum.name = text(id);
+    result.push_back(std::move(sum));
+  }
+  std::ranges::sort(result, [](const MemorySum& a, const MemorySum& b) {
+    return std::tuple(-a.bytes, -a.allocated, std::string_view(a.name)) <
+           std::tuple(-b.bytes, -b.allocated, std::string_view(b.name));
+  });
+  return result;
 }
 
 std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::string(uint32_t)>& text) const {
@@ -133,6 +161,8 @@ std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::strin
         result.rest.blocks += held.blocks;
       }
     }
+    result.lines = sums(d, &MemoryOwner::place, text);
+    result.modules = sums(d, &MemoryOwner::module, text);
     result.unknown_bytes = std::max<int64_t>(0, result.peak_bytes - known);
     if (d.result.failures != 0) result.failed_in = text_of(d.failed_in);
     all.push_back(std::move(result));

@@ -54,6 +54,14 @@ struct PeakShare {
   uint64_t blocks = 0;
 };
 
+struct MemorySum {        // of what has one line or one module
+  std::string name;       // empty: it has none
+  int64_t bytes = 0;      // at the peak
+  uint64_t blocks = 0;    // likewise
+  int64_t allocated = 0;  // all that it asked for
+  uint64_t allocations = 0;
+};
+
 struct DeviceMemory {
   int8_t type = 0;  // c10::DeviceType
   int8_t index = -1;
@@ -62,8 +70,10 @@ struct DeviceMemory {
   std::optional<uint64_t> step;   // that was going on then; the collector does not know it
   std::vector<PeakShare> shares;  // at the peak, largest first, at most kMaxShares
   PeakShare rest;                 // the sum of the other owners; its owner is empty
-  int64_t unknown_bytes = 0;      // of the peak, allocated before capture began or not recorded
-  int64_t end_bytes = 0;          // the total after the last event
+  std::vector<MemorySum> lines;   // all owners by place, those with the most at the peak first
+  std::vector<MemorySum> modules;
+  int64_t unknown_bytes = 0;  // of the peak, allocated before capture began or not recorded
+  int64_t end_bytes = 0;      // the total after the last event
   uint64_t allocations = 0;
   uint64_t frees = 0;
   uint64_t failures = 0;        // out of memory
@@ -95,6 +105,8 @@ class MemoryCollector {
   };
   struct Account {
     Held now, at_peak;
+    int64_t allocated = 0;
+    uint64_t allocations = 0;
     bool changed = false;  // since the peak
   };
   struct Block {
@@ -113,6 +125,8 @@ class MemoryCollector {
   };
 
   uint32_t intern(const MemoryOwner& owner);
+  using Part = uint32_t MemoryOwner::*;
+  std::vector<MemorySum> sums(const Device& device, Part part, const std::function<std::string(uint32_t)>& text) const;
   Device& device(int8_t type, int8_t index);
   void hold(Device& device, uint32_t owner, int64_t bytes, int sign);
 

@@ -1,4 +1,4 @@
-// The table of what lived at the peak of each device.
+// The tables of what lived at the peak of each device, and of what stays.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -26,6 +26,24 @@ std::string title_of(const ReportPart& part, const DeviceMemory& device, bool is
          duration_text(static_cast<double>(std::max<int64_t>(0, device.peak - start))) +
          (device.step ? ", in step " + count_text(*device.step) : "") + "; " +
          plural(device.allocations, "allocation") + ", " + plural(device.frees, "free");
+}
+
+ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool by_line, std::string_view of,
+                       size_t most) {
+  const std::vector<MemorySum>& sums = by_line ? device.lines : device.modules;
+  ReportTable table =
+      make_table(by_line ? "memory_lines" : "memory_modules",
+                 std::string("Memory of the ").append(of).append(by_line ? " by Python line" : " by module"));
+  const std::string name = device_text(device.type, device.index);
+  for (const MemorySum& s : sums) {
+    if (table.rows.size() == most) break;
+    table.rows.push_back({part.pid, name, s.bytes, percent(s.bytes, device.peak_bytes), count(s.blocks), s.allocated,
+                          count(s.allocations),
+                          s.name.empty() ? std::string(by_line ? "(no Python)" : "(no module)") : s.name});
+  }
+  // A device whose blocks have no line, or no module, is one row that says nothing.
+  if (sums.size() == 1 && sums.front().name.empty()) table.rows.clear();
+  return table;
 }
 
 ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std::string title, UnixNs start,
@@ -63,9 +81,31 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
   return table;
 }
 
+ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
+  ReportTable table = make_table("memory_growth", "Memory that stays, step after step");
+  int64_t bytes = 0;
+  for (const ReportPart& part : parts) {
+    for (const MemoryGrowth& g : part.statistics.growth) {
+      const int64_t each = g.bytes / static_cast<int64_t>(g.looked);
+      bytes += each;
+      if (table.rows.size() == most) continue;
+      table.rows.push_back({part.pid, device_text(g.device_type, g.device_index), g.bytes, each, count(g.blocks),
+                            count(g.steps), owner_text(g.owner), text_or_missing(g.owner.op),
+                            text_or_missing(g.owner.outer_op), text_or_missing(g.owner.module),
+                            text_or_missing(g.owner.place)});
+    }
+  }
+  table.totals = {{"step_bytes", bytes}};
+  if (bytes != 0)
+    table.remarks.push_back("all: " + memory_text(bytes) + " a step that were not freed " + std::to_string(kGrowthAge) +
+                            " steps later");
+  return table;
+}
+
 }  // namespace
 
-std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most) {
+std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
+                                       bool is_detailed) {
   constexpr size_t kMostDevices = 16;
   std::vector<std::pair<const ReportPart*, const DeviceMemory*>> devices;
   for (const ReportPart& part : parts)
@@ -73,8 +113,14 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, Uni
   std::ranges::stable_sort(devices, std::greater<>{}, [](const auto& d) { return d.second->peak_bytes; });
   if (devices.size() > kMostDevices) devices.resize(kMostDevices);
   std::vector<ReportTable> tables;
-  for (const auto& [part, device] : devices)
+  for (const auto& [part, device] : devices) {
     tables.push_back(memory_table(*part, *device, title_of(*part, *device, parts.size() == 1, start), start, most));
+    if (!is_detailed) continue;
+    const std::string of =
+        device_text(device->type, device->index) + (parts.size() == 1 ? "" : " in process " + part->pid);
+    for (const bool by_line : {true, false}) tables.push_back(sums_table(*part, *device, by_line, of, most));
+  }
+  if (is_detailed) tables.push_back(growth_table(parts, most));
   return tables;
 }
 

@@ -10,6 +10,11 @@ constexpr bool kHidden = false;
 constexpr bool kAppended = true;
 
 const std::map<std::string_view, std::vector<Column>>& catalogue() {
+  static const std::vector<Column> memory_sums{
+      {"pid", "pid", Unit::kText, kHidden},         {"device", "device", Unit::kText, kHidden},
+      {"bytes", "at peak", Unit::kBytes},           {"peak_percent", "peak %", Unit::kPercent},
+      {"blocks", "blocks", Unit::kCount},           {"allocated_bytes", "allocated", Unit::kBytes},
+      {"allocations", "allocations", Unit::kCount}, {"name", "name"}};
   static const std::map<std::string_view, std::vector<Column>> all{
       {"ops",
        {{"self_cpu_ns", "self", Unit::kTime},
@@ -91,6 +96,20 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"bytes", "bytes", Unit::kBytes},
         {"peak_percent", "peak %", Unit::kPercent},
         {"blocks", "blocks", Unit::kCount},
+        {"allocated_by", "allocated by"},
+        {"op", "operator", Unit::kText, kHidden},
+        {"outer_op", "outer operator", Unit::kText, kHidden},
+        {"module", "module", Unit::kText, kHidden},
+        {"place", "line", Unit::kText, kHidden}}},
+      {"memory_lines", memory_sums},
+      {"memory_modules", memory_sums},
+      {"memory_growth",
+       {{"pid", "pid", Unit::kText, kHidden},
+        {"device", "device", Unit::kText, kHidden},
+        {"bytes", "bytes", Unit::kBytes},
+        {"step_bytes", "per step", Unit::kBytes},
+        {"blocks", "blocks", Unit::kCount},
+        {"steps", "of steps", Unit::kCount},
         {"allocated_by", "allocated by"},
         {"op", "operator", Unit::kText, kHidden},
         {"outer_op", "outer operator", Unit::kText, kHidden},

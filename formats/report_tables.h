@@ -25,8 +25,10 @@ ReportTable threads_table(const std::vector<ReportPart>& parts);
 ReportTable profiler_table(const std::vector<ReportPart>& parts);
 ReportTable advice_table(const std::vector<ReportPart>& parts);
 ReportTable processes_table(const std::vector<ReportPart>& parts);
-// One for each device of each process, the fullest first; of its owners the first `most`, the others as one row.
-std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most);
+// One for each device of each process, the fullest first; of its owners the first `most`, the others as one row. In
+// detail also by line and by module, and at the end what stays from step to step.
+std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
+                                       bool is_detailed);
 
 // Shows these columns if any of its rows has something in `key`.
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);

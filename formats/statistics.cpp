@@ -5,6 +5,7 @@
 
 #include "formats/flops.h"
 #include "formats/gpu_index.h"
+#include "formats/memory_owners.h"
 #include "formats/module_costs.h"
 #include "formats/occupancy.h"
 #include "formats/replay.h"
@@ -26,7 +27,7 @@ class CollectingSink final : public Sink {
     if (request.has_module_costs) {
       module_costs_.emplace(process, replay.names());
       memory_.on_change = [this](uint32_t module, bool is_cpu, int64_t bytes) {
-        if (const auto m = modules_.find(module); m != modules_.end()) module_costs_->memory(m->second, is_cpu, bytes);
+        module_costs_->memory(owners_.module(module), is_cpu, bytes);
       };
     }
     collector_.sampler = std::move(sampler);
@@ -45,9 +46,6 @@ class CollectingSink final : public Sink {
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
-    Names& names = replay_.names();
-    const uint32_t module = e.module ? names.function({}, e.module).value : 0;
-    if (e.module && e.bytes > 0) modules_.try_emplace(module, e.module);
     memory_.add({.is_out_of_memory = e.is_out_of_memory,
                  .is_mapped = e.is_mapped,
                  .device_type = e.device_type,
@@ -56,10 +54,7 @@ class CollectingSink final : public Sink {
                  .address = e.address,
                  .bytes = e.bytes,
                  .allocated = e.allocated,
-                 .owner = {.module = module,
-                           .op = e.op.value,
-                           .outer_op = e.outer_op.value,
-                           .place = e.function ? names.place(e.function, e.line).value : 0}});
+                 .owner = owners_.of(e)});
     if (!e.op || e.is_out_of_memory) return;
     if (groups_) groups_->memory(e);
     collector_.add_memory(e.op.value, e.time.value, e.bytes, e.device_type == 0);
@@ -110,11 +105,7 @@ class CollectingSink final : public Sink {
     return gpu;
   }
   Statistics finish() {
-    std::vector<DeviceMemory> devices = memory_.finish([this](uint32_t id) {
-      const std::string_view name = replay_.names().text({id});
-      const auto module = modules_.find(id);
-      return module == modules_.end() ? std::string(name) : module_text(name, process_.path(module->second));
-    });
+    std::vector<DeviceMemory> devices = memory_.finish([this](uint32_t id) { return owners_.text(id); });
     Statistics result = collector_.finish(true, std::move(devices),
                                           [this](uint32_t name) { return std::string(replay_.names().text({name})); });
     if (groups_) result.op_groups = groups_->finish();
@@ -167,9 +158,9 @@ class CollectingSink final : public Sink {
   std::optional<WasteCollector> waste_;
   std::optional<ModuleCostCollector> module_costs_;
   MemoryCollector memory_;
-  std::unordered_map<uint32_t, ObjectId> modules_;  // by name
   const Process& process_;
   Replay& replay_;
+  MemoryOwners owners_{process_, replay_.names()};
 };
 
 }  // namespace
@@ -261,7 +252,9 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
 }  // namespace
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
-  return collect(process, request, {});
+  Statistics result = collect(process, request, {});
+  if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
+  return result;
 }
 
 Statistics sampled_statistics_of(const Process& process, size_t warmup) {

@@ -12,6 +12,7 @@
 #include "formats/comms.h"
 #include "formats/gpu_statistics.h"
 #include "formats/memory.h"
+#include "formats/memory_growth.h"
 #include "formats/modules.h"
 #include "formats/op_groups.h"
 #include "formats/step_parts.h"
@@ -36,6 +37,7 @@ struct Statistics {
   GpuStatistics gpu;
   // Of one process; sums over processes have none.
   std::vector<DeviceMemory> memory;
+  std::vector<MemoryGrowth> growth;
   std::vector<StepParts> step_parts;
   CommsCalls comms;
   std::vector<ThreadTally> threads;
@@ -53,6 +55,7 @@ struct StatisticsRequest {
   bool has_threads = false;
   bool has_waste = false;
   bool has_module_costs = false;
+  bool has_memory_growth = false;  // replays the process twice
 };
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});

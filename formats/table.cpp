@@ -35,7 +35,8 @@ class Assembly {
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_sorted(python_table(all_.python, all_.python_ns), "self");
     if (is_wanted("memory"))
-      for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows)) add(std::move(table));
+      for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows, is_detailed()))
+        add(std::move(table));
     if (is_wanted("steps")) {
       add_in_order(steps_table(report_.parts));
       if (is_detailed()) add_step_times();
@@ -63,6 +64,7 @@ class Assembly {
 
   void add(ReportTable table) {
     if (!options_.columns.empty()) keep_columns(table, options_.columns);
+    if (table.columns.empty()) return;
     document_.tables.push_back(std::move(table));
   }
 
@@ -217,7 +219,8 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
                                   .has_comms = names("comms") || names("advice"),
                                   .has_threads = names("threads"),
                                   .has_waste = names("advice"),
-                                  .has_module_costs = is_detailed && (options.tables.empty() || names("modules"))}),
+                                  .has_module_costs = is_detailed && (options.tables.empty() || names("modules")),
+                                  .has_memory_growth = is_detailed && (options.tables.empty() || names("memory"))}),
                 options);
 }
 

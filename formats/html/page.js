@@ -170,7 +170,7 @@ const views = {
   Operators: () => tablesView("ops"),
   Modules: () => [moduleTree(), ...tablesView("modules")],
   "Flame graph": flameView,
-  Memory: () => [...(data.memory || []).map(memoryChart), ...tablesView("memory")],
+  Memory: () => [...(data.memory || []).map(memoryChart), ...["memory_growth", "memory", "memory_lines", "memory_modules"].flatMap(tablesView)],
   Kernels: () => ["gpus", "kernels"].flatMap(tablesView),
   Python: () => tablesView("python"),
   Processes: () => ["processes", "threads", "comms", "profiler"].flatMap(tablesView),

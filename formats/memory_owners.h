@@ -1,0 +1,48 @@
+// Whose a block is, in the numbers of names, and what people are told.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "formats/memory.h"
+#include "formats/names.h"
+#include "formats/replay.h"
+
+namespace torchprof::formats {
+
+class MemoryOwners {
+ public:
+  MemoryOwners(const Process& process, Names& names) : process_(process), names_(names) {}
+
+  MemoryOwner of(const MemoryEvent& e) {
+    const uint32_t module = e.module ? names_.function({}, e.module).value : 0;
+    if (module != 0 && e.bytes > 0) modules_.try_emplace(module, e.module);
+    return {.module = module,
+            .op = e.op.value,
+            .outer_op = e.outer_op.value,
+            .place = e.function ? names_.place(e.function, e.line).value : 0};
+  }
+  // Of a number that of() gave as an owner's module; none: it is none.
+  ObjectId module(uint32_t name) const {
+    const auto it = modules_.find(name);
+    return it == modules_.end() ? ObjectId{} : it->second;
+  }
+  // A module with its path.
+  std::string text(uint32_t name) const {
+    const auto it = modules_.find(name);
+    const std::string_view plain = names_.text({name});
+    return it == modules_.end() ? std::string(plain) : module_text(plain, process_.path(it->second));
+  }
+  OwnerText text(const MemoryOwner& o) const {
+    const auto or_nothing = [this](uint32_t id) { return id != 0 ? text(id) : std::string(); };
+    return {or_nothing(o.module), or_nothing(o.op), or_nothing(o.outer_op), or_nothing(o.place)};
+  }
+
+ private:
+  const Process& process_;
+  Names& names_;
+  std::unordered_map<uint32_t, ObjectId> modules_;  // by name
+};
+
+}  // namespace torchprof::formats
