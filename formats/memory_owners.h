@@ -7,13 +7,14 @@
 
 #include "formats/memory.h"
 #include "formats/names.h"
+#include "formats/native_site.h"
 #include "formats/replay.h"
 
 namespace torchprof::formats {
 
 class MemoryOwners {
  public:
-  MemoryOwners(const Process& process, Names& names) : process_(process), names_(names) {}
+  MemoryOwners(const Process& process, Names& names) : process_(process), names_(names), sites_(process, names) {}
 
   MemoryOwner of(const MemoryEvent& e) {
     const uint32_t module = e.module ? names_.function({}, e.module).value : 0;
@@ -21,7 +22,7 @@ class MemoryOwners {
     return {.module = module,
             .op = e.op.value,
             .outer_op = e.outer_op.value,
-            .place = e.function ? names_.place(e.function, e.line).value : 0};
+            .place = (e.function ? names_.place(e.function, e.line) : sites_.of(e.native)).value};
   }
   // Of a number that of() gave as an owner's module; none: it is none.
   ObjectId module(uint32_t name) const {
@@ -42,6 +43,7 @@ class MemoryOwners {
  private:
   const Process& process_;
   Names& names_;
+  NativeSites sites_;
   std::unordered_map<uint32_t, ObjectId> modules_;  // by name
 };
 

@@ -26,6 +26,8 @@ constexpr Grouping kGroupings[] = {{"shape", "input_shapes", By::kShape},
                                    {"thread", "thread", By::kThread},
                                    {"overload", "overload", By::kOverload}};
 
+constexpr uint32_t kNativeText = uint32_t{1} << 31;  // in the number of a frame: of a text, not of a name
+
 uint64_t pair_of(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
 
 }  // namespace
@@ -61,11 +63,12 @@ void merge(OpGroups& into, const OpGroups& from) {
 }
 
 OpGroupCollector::OpGroupCollector(const Process& process, Replay& replay, const OpGrouping& grouping)
-    : process_(process), replay_(replay), grouping_(grouping), texts_(kOthers + 1) {}
+    : process_(process), replay_(replay), grouping_(grouping), native_(process.native.get()), texts_(kOthers + 1) {}
 
 OpGroupCollector::Call OpGroupCollector::call_of(const ThreadStack& stack, uint32_t row, int32_t i) {
   const Span& span = stack[i];
-  return {span.name, span.scope, span.inputs, span.recorded, span.module, row, &stack[0], static_cast<uint32_t>(i)};
+  return {span.name,  span.scope, span.inputs, span.recorded, span.module, row, &stack[0], static_cast<uint32_t>(i),
+          span.native};
 }
 
 // Programs have few shapes and few callers; one that has no end of them is bounded here.
@@ -85,14 +88,25 @@ uint32_t OpGroupCollector::shape_of(StringId inputs) {
   return known;
 }
 
-// The numbers of the functions' names, the innermost first.
+// The numbers of the functions' names and of the native frames' texts, the innermost first.
 uint32_t OpGroupCollector::stack_of(const Call& call) {
   scratch_.clear();
-  uint32_t frames = 0;
-  for (uint32_t i = call.depth; i-- > 0 && frames < grouping_.depth;) {
-    if (call.around[i].kind != SliceKind::kPython) continue;
-    ++frames;
-    scratch_.append(reinterpret_cast<const char*>(&call.around[i].name.value), sizeof(uint32_t));
+  uint32_t left = grouping_.depth;
+  const auto add = [&](uint32_t number) {
+    if (left == 0) return;
+    --left;
+    scratch_.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
+  const auto add_native = [&](uint32_t depth, OpScope scope, NativeFrameId innermost) {
+    const std::span<const uint32_t> places = native_.places({call.around, depth}, scope, innermost);
+    for (auto place = places.rbegin(); place != places.rend() && left > 0; ++place)
+      for (const uint32_t text : process_.native->where(*place).texts) add(kNativeText | text);
+  };
+  add_native(call.depth, call.scope, call.native);
+  for (uint32_t i = call.depth; i-- > 0 && left > 0;) {
+    const Span& span = call.around[i];
+    if (span.kind == SliceKind::kPython) add(span.name.value);
+    if (span.is_op()) add_native(i, span.scope, span.native);
   }
   return intern(scratch_);
 }
@@ -100,9 +114,13 @@ uint32_t OpGroupCollector::stack_of(const Call& call) {
 std::string OpGroupCollector::stack_text(std::string_view numbers) {
   std::string text;
   for (; numbers.size() >= sizeof(uint32_t); numbers.remove_prefix(sizeof(uint32_t))) {
-    NameId name;
-    std::memcpy(&name.value, numbers.data(), sizeof(uint32_t));
-    text.append(text.empty() ? "" : "; ").append(replay_.names().text(name));
+    uint32_t number;
+    std::memcpy(&number, numbers.data(), sizeof(uint32_t));
+    text.append(text.empty() ? "" : "; ");
+    if ((number & kNativeText) != 0)
+      text.append(process_.native->texts()[number & ~kNativeText]);
+    else
+      text.append(replay_.names().text({number}));
   }
   return text;
 }
@@ -162,7 +180,7 @@ Tally* OpGroupCollector::tally_of(const Call& call) {
 }
 
 void OpGroupCollector::slice(const Slice& s, uint64_t flops) {
-  const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth};
+  const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth, s.native};
   Tally* tally = tally_of(call);
   if (tally == nullptr) return;
   *tally += {.self_ns = s.self_ns, .total_ns = s.outermost ? s.end - s.begin : 0, .calls = 1, .flops = flops};

@@ -1,5 +1,5 @@
-// Operators by their name and one thing more: their input shapes, the Python functions that call them, the module that
-// they run for, their thread, or their overload.
+// Operators by their name and one thing more: their input shapes, the Python functions and native frames that call them
+// (formats/native_path.h), the module that they run for, their thread, or their overload.
 //
 // Definitions are those of formats/table.h, by name: a call inside another of the same name adds nothing to the total
 // of its group, whatever that is, so the totals of all groups of a name are its total.
@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/native_path.h"
 #include "formats/replay.h"
 #include "formats/tally.h"
 
@@ -22,7 +23,7 @@ namespace torchprof::formats {
 struct OpGrouping {
   enum class By : uint8_t { kName, kShape, kStack, kModule, kThread, kOverload };
   By by = By::kName;
-  uint32_t depth = 0;      // kStack: how many functions
+  uint32_t depth = 0;      // kStack: how many frames
   bool top_level = false;  // only operators that no other operator is around; annotations are none, and left out
   bool has_source = false;
 
@@ -63,6 +64,7 @@ class OpGroupCollector {
     uint32_t row;
     const Span* around;  // `depth` of them
     uint32_t depth;
+    NativeFrameId native;
   };
   static Call call_of(const ThreadStack& stack, uint32_t row, int32_t i);
   Tally* tally_of(const Call& call);  // null: it is not shown
@@ -80,6 +82,7 @@ class OpGroupCollector {
   const Process& process_;
   Replay& replay_;
   OpGrouping grouping_;
+  NativePath native_;
   std::unordered_map<uint64_t, uint32_t> by_key_;  // name and detail
   struct Group {
     NameId name;

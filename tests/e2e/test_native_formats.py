@@ -89,3 +89,10 @@ def test_perfetto_has_the_stacks_of_the_kineto_trace(export, recorded):
     slices = [s for s in perfetto_trace.Trace(export("perfetto")).slices if s.category == "cpu_op"]
     assert collections.Counter((s.name, tuple(described(name) for name, _ in reversed(s.frames))) for s in slices) == expected
     assert {path.split("/")[-1].split(".")[0] for s in slices for _, path in s.frames if path} >= {"libtorch_cpu", "libtorch_python", "libc"}
+
+
+def test_operators_by_the_native_frames_that_call_them(torchprof, recorded):
+    done = torchprof("report", recorded.directory, "--group-by", "stack:6", "--csv", "--tables", "ops")
+    assert done.returncode == 0, done.stderr
+    empty = [line for line in done.stdout.splitlines() if "aten::empty" in line]
+    assert empty and all("at::_ops::empty" in line for line in empty), done.stdout

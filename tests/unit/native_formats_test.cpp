@@ -9,6 +9,7 @@
 #include "formats/native_names.h"
 #include "formats/perfetto.h"
 #include "formats/stacks.h"
+#include "formats/statistics.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;
@@ -20,6 +21,9 @@ using test::written;
 namespace {
 
 constexpr const char* kSymbols = R"(torchprof symbols 1
+object	ab	/usr/bin/program
+at	1f
+symbol	make	program.cpp	12
 object	ab	/usr/bin/python3
 at	f
 symbol	_start		0
@@ -207,4 +211,34 @@ TEST_CASE("perfetto has each stack, frame, object and name once") {
     names += interned[5].at(interned[6].at(frame - 1).number(2) - 1).bytes.at(2).at(0) + ";";
   CHECK(names ==
         "_start;_PyEval_EvalFrameDefault;THPVariable_add;at::_ops::add::call;libtorch.so+0x30;at::_ops::empty::call;");
+}
+
+TEST_CASE("operators by the frames that call them, native and Python's, the innermost first") {
+  const auto stack_of_empty = [](uint32_t depth) {
+    const NamedTrace trace = named_program();
+    OpGrouping grouping{.by = OpGrouping::By::kStack, .depth = depth};
+    for (const auto& [key, group] : statistics_of((*trace).processes[0], {.grouping = grouping}).op_groups)
+      if (group.name == "aten::empty") return group.detail;
+    return std::string();
+  };
+  CHECK(stack_of_empty(1) == "at::_ops::empty::call");
+  CHECK(stack_of_empty(9) ==
+        "at::_ops::empty::call; libtorch.so+0x30; c10::Dispatcher::call (Dispatcher.h:700); at::_ops::add::call "
+        "(Operators.cpp:5); THPVariable_add (bindings.cpp:30); test.py(1): f");
+}
+
+TEST_CASE("memory that no function of Python asked for has the native line outside of torch") {
+  SpoolBuilder b(100, {"program"});
+  const TrackId main = b.thread(100, "main");
+  object(b, 1, "/usr/bin/program", "\xab");
+  object(b, 2, "/lib/libtorch_cpu.so.2", "\xcd");
+  frame(b, 1, 0, 1, 0x10);
+  frame(b, 2, 1, 1, 0x20);
+  frame(b, 3, 2, 2, 0x10);
+  b.on(main).at(10).raw(91, {3}).raw(68, {0x1000, 4096, 4096, 4096, 0xff00});
+  const NamedTrace trace(b);
+  const Statistics s = statistics_of((*trace).processes[0], {});
+  REQUIRE(s.memory.size() == 1);
+  REQUIRE(s.memory[0].shares.size() == 1);
+  CHECK(s.memory[0].shares[0].owner.place == "make (program.cpp:12)");
 }
