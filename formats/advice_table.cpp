@@ -16,6 +16,8 @@ class Findings {
     for (const ReportPart& part : parts) {
       // The first step loads, compiles and chooses for all that follow.
       std::span<const StepParts> steps = part.statistics.step_parts;
+      for (const StepParts& s : steps) all_ns_ += s.step.end - s.step.begin;
+      all_steps_ += steps.size();
       if (steps.size() > 1) steps = steps.subspan(1);
       steps_ += steps.size();
       for (const StepParts& s : steps) {
@@ -38,6 +40,7 @@ class Findings {
     if (ns_ > 0) {
       loading();
       host_bound();
+      kernels();
       for (const auto& [what, tally] : waste_) add_waste(what.first, what.second, tally);
     }
     slow_rank();
@@ -68,6 +71,41 @@ class Findings {
         "the GPU waits " + text(host_ns_) + " for the program; " + plural(kernels, "kernel") + " of " +
             text(kernel_ns / std::max<int64_t>(1, static_cast<int64_t>(kernels))) +
             " on average: larger batches, fused kernels or CUDA graphs");
+  }
+
+  struct KernelSum {
+    uint64_t calls = 0;
+    int64_t ns = 0;
+    void operator+=(const GpuTally& t) { calls += t.calls, ns += t.total_ns; }
+  };
+
+  // Names: cuBLAS's and cuDNN's kernels for float32 on ordinary cores ("ampere_sgemm_128x64_tn",
+  // "cutlass_80_simt_sgemm", "maxwell_scudnn_128x64"; those of tensor cores read "s1688gemm"), cuDNN's transposes of
+  // layouts, 11.0 to 13.
+  void kernels() {
+    constexpr int64_t kTiny = 10'000;
+    KernelSum all, tiny, plain, transposes;
+    for (const ReportPart& part : parts_) {
+      for (const auto& [name, t] : part.statistics.gpu.work) {
+        if (!t.is_kernel) continue;
+        all += t;
+        if (t.total_ns < static_cast<int64_t>(t.calls) * kTiny) tiny += t;
+        if (name.find("sgemm") != name.npos || name.find("scudnn") != name.npos) plain += t;
+        if (name.find("nchwToNhwc") != name.npos || name.find("nhwcToNchw") != name.npos) transposes += t;
+      }
+    }
+    const auto say = [this](const KernelSum& sum, const char* rule, const std::string& finding) {
+      add(std::min(sum.ns, all_ns_), all_ns_, rule, plural(sum.calls, "kernel") + " of " + text(sum.ns) + finding);
+    };
+    constexpr uint64_t kManyKernels = 100;  // a step
+    if (tiny.calls >= kManyKernels * all_steps_ && tiny.calls >= all.calls / 2 && tiny.ns >= all_ns_ / 20)
+      say(tiny, "tiny kernels",
+          " take less than 10 us each: fused kernels (torch.compile), foreach optimizers, CUDA graphs");
+    if (plain.ns >= all_ns_ / 10)
+      say(plain, "autocast",
+          " multiply float32 without tensor cores: torch.autocast, or TF32 (set_float32_matmul_precision)");
+    if (transposes.ns >= all_ns_ / 50)
+      say(transposes, "layout", " only transpose for convolutions: memory_format=torch.channels_last");
   }
 
   void add_waste(Waste waste, const std::string& where, const WasteTally& t) {
@@ -108,7 +146,8 @@ class Findings {
 
   const std::vector<ReportPart>& parts_;
   ReportTable table_ = make_table("advice", "Advice");
-  uint64_t steps_ = 0;
+  uint64_t steps_ = 0, all_steps_ = 0;
+  int64_t all_ns_ = 0;  // with the first step, whose kernels are in the sums as well
   int64_t ns_ = 0, loading_ns_ = 0, gpu_steps_ns_ = 0, host_ns_ = 0;
   WasteTallies waste_;
 };
