@@ -20,7 +20,7 @@ class KinetoStacks {
       out.write(of(stacks, text));
       before = ",";
     });
-    out.write("]");
+    out.write(before == "," ? "]" : R"(,"stack":[])");
   }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace torchprof::formats {
 
-void name_native_frames(Trace& trace) {
+void name_native_frames(Trace& trace, NativeFrames frames) {
   struct Known {
     SymbolFile symbols;
     size_t before;
@@ -22,7 +22,7 @@ void name_native_frames(Trace& trace) {
       const size_t count = symbols.count();
       it = files.emplace(file, Known{std::move(symbols), count}).first;
     }
-    process.native->find_symbols(process.strings, it->second.symbols);
+    process.native->find_symbols(process, it->second.symbols, frames);
   }
   for (const auto& [file, known] : files)
     if (known.symbols.count() != known.before) try {

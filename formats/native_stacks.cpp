@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "formats/text.h"
+#include "formats/trace.h"
 
 namespace torchprof::formats {
 namespace {
@@ -39,31 +40,31 @@ bool NativeStacks::define(const RecordView& record) {
   }
   const auto& def = record.as<NativeFrameDef>();
   if (def.id.value != frames_.size() || def.caller.value >= def.id.value) return false;
-  const Address address{def.object.value < objects_.size() ? def.object.value : 0, def.pc};
+  const Address address{def.object.value < objects_.size() ? def.object.value : 0, def.function.value, def.pc};
   const auto [it, is_new] = place_of_.try_emplace(address, static_cast<uint32_t>(addresses_.size()));
   if (is_new) addresses_.push_back(address);
-  frames_.push_back({def.caller.value, it->second});
+  frames_.push_back({def.caller.value, it->second, def.function || frames_[def.caller.value].has_python});
   places_.resize(addresses_.size());
   return true;
 }
 
-SymbolFile::Object NativeStacks::object_of(uint32_t object, std::span<const std::string_view> strings) const {
-  const auto text = [&](StringId id) { return std::string(id.value < strings.size() ? strings[id.value] : ""); };
+SymbolFile::Object NativeStacks::object_of(uint32_t object, const Process& process) const {
+  const auto text = [&](StringId id) { return std::string(process.string(id)); };
   return {text(objects_[object].build_id), text(objects_[object].path)};
 }
 
 // The call, not the address to which it returns: that may belong to the next function.
 uint64_t NativeStacks::in_file(const Address& address) const { return address.pc - 1 - objects_[address.object].bias; }
 
-void NativeStacks::find_symbols(std::span<const std::string_view> strings, SymbolFile& known) {
+void NativeStacks::find_symbols(const Process& process, SymbolFile& known, NativeFrames frames) {
   std::map<uint32_t, std::vector<uint64_t>> wanted;  // by object
   for (const Address& address : addresses_) {
     if (address.object == 0) continue;
-    const auto& places = known.objects[object_of(address.object, strings)];
+    const auto& places = known.objects[object_of(address.object, process)];
     if (!places.contains(in_file(address))) wanted[address.object].push_back(in_file(address));
   }
   for (const auto& [object, places] : wanted) {
-    const SymbolFile::Object file = object_of(object, strings);
+    const SymbolFile::Object file = object_of(object, process);
     const std::vector<Place> found = formats::find_symbols(file.second, file.first, places);
     for (size_t i = 0; i < places.size(); ++i)
       if (!found[i].empty()) known.objects[file][places[i]] = found[i];
@@ -71,25 +72,68 @@ void NativeStacks::find_symbols(std::span<const std::string_view> strings, Symbo
   is_recorder_.assign(objects_.size(), false);
   is_interpreter_.assign(objects_.size(), false);
   for (uint32_t i = 1; i < objects_.size(); ++i) {
-    const std::string name = base_name(object_of(i, strings).second);
+    const std::string name = base_name(object_of(i, process).second);
     is_recorder_[i] = name == "libtorchprof.so";
-    is_interpreter_[i] = name.starts_with("python3") || name.starts_with("libpython3");
+    is_interpreter_[i] = formats::is_interpreter(name);
   }
-  for (size_t i = 0; i < addresses_.size(); ++i) places_[i] = texts_of(addresses_[i], strings, known);
+  noise_.assign(addresses_.size(), NativeNoise::kNone);
+  for (size_t i = 0; i < addresses_.size(); ++i) name_place(i, process, known, frames);
+  if (frames == NativeFrames::kFolded) find_starts(process);
 }
 
-std::vector<uint32_t> NativeStacks::texts_of(const Address& address, std::span<const std::string_view> strings,
-                                             const SymbolFile& known) {
-  if (address.pc == 0) return {intern("...")};
-  if (address.object == 0) return {intern(hex(address.pc))};
-  const SymbolFile::Object file = object_of(address.object, strings);
-  const std::string otherwise = printable(base_name(file.second)) + '+' + hex(in_file(address) + 1);
-  std::vector<uint32_t> out;
+void NativeStacks::find_starts(const Process& process) {
+  std::vector<bool> begins = is_interpreter_;
+  for (uint32_t i = 1; i < objects_.size(); ++i)
+    if (base_name(object_of(i, process).second).starts_with("libc.so")) begins[i] = true;
+  for (size_t i = 1; i < frames_.size(); ++i) {
+    const bool is_outermost = frames_[i].caller == 0 || frames_[frames_[i].caller].is_start;
+    frames_[i].is_start = is_outermost && begins[addresses_[frames_[i].place].object];
+  }
+}
+
+void NativeStacks::name_place(size_t place, const Process& process, const SymbolFile& known, NativeFrames frames) {
+  const Address& address = addresses_[place];
+  std::vector<uint32_t>& texts = places_[place];
+  texts.clear();
+  if (address.function != 0)
+    texts.push_back(intern(python_text(address, process)));
+  else if (address.pc == 0)
+    texts.push_back(intern("..."));
+  else if (address.object == 0)
+    texts.push_back(intern(hex(address.pc)));
+  if (!texts.empty()) return;
+  const SymbolFile::Object file = object_of(address.object, process);
+  const std::string name = base_name(file.second);
+  const std::string otherwise = printable(name) + '+' + hex(in_file(address) + 1);
+  const auto noise = [&](const Symbol& symbol) {
+    return frames == NativeFrames::kAll ? NativeNoise::kNone : noise_of(name, symbol.function);
+  };
+  size_t bindings = 0, found = 0;
+  const auto add = [&](const Symbol& symbol) {
+    ++found;
+    const NativeNoise is = noise(symbol);
+    if (is == NativeNoise::kInterpreter) ++bindings;
+    if (is != NativeNoise::kDispatch) texts.push_back(intern(text_of(symbol, otherwise), symbol));
+  };
   if (const auto object = known.objects.find(file); object != known.objects.end())
-    if (const auto place = object->second.find(in_file(address)); place != object->second.end())
-      for (const Symbol& symbol : place->second) out.push_back(intern(text_of(symbol, otherwise), symbol));
-  if (out.empty()) out.push_back(intern(otherwise));
-  return out;
+    if (const auto at = object->second.find(in_file(address)); at != object->second.end())
+      for (const Symbol& symbol : at->second) add(symbol);
+  if (found == 0) add({});
+  if (texts.empty())
+    noise_[place] = NativeNoise::kDispatch;
+  else if (bindings == texts.size())
+    noise_[place] = NativeNoise::kInterpreter;
+}
+
+// "train.py(12): step", the line that it runs; as the slices of calls, whose line is the function's first.
+std::string NativeStacks::python_text(const Address& address, const Process& process) {
+  if (address.function >= process.functions.size()) return "?";
+  const FunctionDef& def = process.functions[address.function];
+  std::string_view file = process.string(def.file);
+  file.remove_prefix(std::min<size_t>(def.trim, file.size()));
+  std::string text(file);
+  text.append("(").append(std::to_string(address.pc)).append("): ").append(process.string(def.name));
+  return printable(text);
 }
 
 uint32_t NativeStacks::intern(const std::string& text, const Symbol& symbol) {

@@ -11,21 +11,29 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/native_noise.h"
 #include "formats/symbol_file.h"
 #include "tracer/record_cursor.h"
 
 namespace torchprof::formats {
+
+struct Process;
+
+// All, or without those that native_noise.h names. What is the interpreter's is left out only of stacks that have
+// functions of Python in its place.
+enum class NativeFrames : uint8_t { kFolded, kAll };
 
 class NativeStacks {
  public:
   // A NativeObjectDef or a NativeFrameDef. False: it is none that a recorder would write.
   bool define(const RecordView& record);
 
-  // Gives all frames their texts. `strings` are the process's. Symbols that `known` does not have are looked for in the
-  // objects' files and put there. Without this there are no texts, and each_frame() visits nothing.
-  void find_symbols(std::span<const std::string_view> strings, SymbolFile& known);
+  // Gives all frames their texts. Symbols that `known` does not have are looked for in the objects' files and put
+  // there. Without this there are no texts, and each_frame() visits nothing.
+  void find_symbols(const Process& process, SymbolFile& known, NativeFrames frames);
 
-  // "at::native::add (BinaryOps.cpp:12)", "malloc", "libc.so.6+0x1234", "0x7f0012345678", "..." for what is not known
+  // "at::native::add (BinaryOps.cpp:12)", "train.py(12): step", "malloc", "libc.so.6+0x1234", "0x7f0012345678", "..."
+  // for what is not known
   const std::vector<std::string>& texts() const { return texts_; }
   // What text `i` is made of; its file is one of those, where several have the same base name.
   const Symbol& symbol(uint32_t i) const { return symbols_[i]; }
@@ -45,13 +53,18 @@ class NativeStacks {
     if (texts_.empty()) return;
     uint32_t i = innermost.value;
     while (i != 0 && i < frames_.size() && is_recorder(frames_[i])) i = frames_[i].caller;
-    for (; i != 0 && i < frames_.size(); i = frames_[i].caller)
+    const bool has_python = i < frames_.size() && frames_[i].has_python;
+    for (; i != 0 && i < frames_.size(); i = frames_[i].caller) {
+      const NativeNoise noise = noise_[frames_[i].place];
+      if (has_python && frames_[i].is_start) return;
+      if (noise == NativeNoise::kDispatch || (has_python && noise == NativeNoise::kInterpreter)) continue;
       if (!visit(NativeFrameId{i}, frames_[i].place)) return;
+    }
   }
 
   struct Where {                         // a place
     const NativeObjectDef* object;       // null: none
-    uint64_t pc;                         // after the call
+    uint64_t pc;                         // after the call; of a function of Python its line
     const std::vector<uint32_t>& texts;  // innermost first
   };
   Where where(uint32_t place) const {
@@ -59,7 +72,10 @@ class NativeStacks {
     return {address.object != 0 ? &objects_[address.object] : nullptr, address.pc, places_[place]};
   }
   size_t places() const { return places_.size(); }
-  bool is_interpreter(uint32_t place) const { return is_interpreter_[addresses_[place].object]; }  // CPython's own code
+  // CPython's own code, or a function of Python in its place.
+  bool is_interpreter(uint32_t place) const {
+    return addresses_[place].function != 0 || is_interpreter_[addresses_[place].object];
+  }
   // Of frames that are defined: the innermost one that both return to, none where there is none.
   NativeFrameId common_caller(NativeFrameId a, NativeFrameId b) const;
 
@@ -69,19 +85,23 @@ class NativeStacks {
   struct Frame {
     uint32_t caller = 0;  // smaller than its own number: there are no circles
     uint32_t place = 0;
+    bool has_python = false;  // it, or a frame further out
+    bool is_start = false;    // it and all further out are the interpreter's and libc's, to be folded
   };
   struct Address {
     uint32_t object = 0;
+    uint32_t function = 0;
     uint64_t pc = 0;
     bool operator==(const Address&) const = default;
     auto operator<=>(const Address&) const = default;
   };
 
   bool is_recorder(const Frame& frame) const { return is_recorder_[addresses_[frame.place].object]; }
-  SymbolFile::Object object_of(uint32_t object, std::span<const std::string_view> strings) const;
+  SymbolFile::Object object_of(uint32_t object, const Process& process) const;
+  static std::string python_text(const Address& address, const Process& process);
+  void find_starts(const Process& process);
   uint64_t in_file(const Address& address) const;
-  std::vector<uint32_t> texts_of(const Address& address, std::span<const std::string_view> strings,
-                                 const SymbolFile& known);
+  void name_place(size_t place, const Process& process, const SymbolFile& known, NativeFrames frames);
   uint32_t intern(const std::string& text, const Symbol& symbol = {});
 
   std::vector<Frame> frames_{1};
@@ -89,7 +109,8 @@ class NativeStacks {
   std::vector<bool> is_recorder_{false}, is_interpreter_{false};  // of each object
   std::map<Address, uint32_t> place_of_;
   std::vector<Address> addresses_;             // of each place
-  std::vector<std::vector<uint32_t>> places_;  // texts, innermost first
+  std::vector<std::vector<uint32_t>> places_;  // texts, innermost first, without the dispatcher's where folded
+  std::vector<NativeNoise> noise_;             // of each place, as far as it is to be folded
   std::map<std::string, uint32_t> text_of_;
   std::vector<std::string> texts_;
   std::vector<Symbol> symbols_;  // of each text

@@ -50,7 +50,7 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
 
 formats::Trace load_part(const Input& input, const ExportOptions& options) {
   formats::Trace trace = load(input, options.input);
-  formats::name_native_frames(trace);
+  formats::name_native_frames(trace, options.frames);
   if (!options.slice.is_all()) formats::select(options.slice, trace);
   return trace;
 }
@@ -138,7 +138,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   Info info = input.run->read_info();
   if (info.contains("still_running")) info["still_running"] = those_that_still_run(info["still_running"]);
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
-  const Written written = write_run(*input.run, info, formats);
+  const Written written = write_run(*input.run, info, formats, options.frames);
   say(written.text);
   complain(written.trouble);
   return written.is_complete ? 0 : 125;
@@ -152,6 +152,8 @@ int export_(const Arguments& arguments) {
   if (options.outputs.empty()) return complete_run(input, options);
   if (input.spools.empty() && !options.slice.is_all())
     throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): no part of it can be shown");
+  if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
+    throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): it has the frames it has");
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
   if (status == 0)

@@ -194,7 +194,13 @@ ExportOptions parse_export(const Arguments& arguments) {
       ->type_name("FILE")
       ->take_all();
   add_slice(app, options.slice);
+  std::string frames = "folded";
+  app.add_option("--native-frames", frames,
+                 "native stacks without the interpreter's and the\ndispatcher's own frames, or all [folded]")
+      ->type_name("folded|all")
+      ->check(CLI::IsMember({"folded", "all"}));
   parser.parse(arguments);
+  if (frames == "all") options.frames = formats::NativeFrames::kAll;
   if (!options.slice.is_all() && options.outputs.empty())
     throw Error("export: a part of a run needs -o" + see_help("export"));
   if (!format.empty())

@@ -10,6 +10,7 @@
 
 #include "formats/diff.h"
 #include "formats/format.h"
+#include "formats/native_stacks.h"
 #include "formats/slice_request.h"
 #include "formats/table.h"
 #include "tracer/config.h"
@@ -43,6 +44,7 @@ struct ExportOptions {
   std::vector<std::filesystem::path> outputs;   // none: into the run directory, as `run` would have; a file for each
                                                 // format, or one directory for all
   formats::SliceRequest slice;
+  formats::NativeFrames frames = formats::NativeFrames::kFolded;
 };
 ExportOptions parse_export(const Arguments& arguments);
 

@@ -63,7 +63,8 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
     say("not exported: `torchprof export " + dir.path().string() + " --format kineto -o FILE` writes a trace");
     return;
   }
-  const bool is_complete = write_run_apart(dir, info, formats, signals);
+  const auto frames = options.config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
+  const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
   const bool writes_on = any_still_writes(dir, running);
   say(still_running_lines(dir.read_info()));
   if (!is_complete || writes_on)

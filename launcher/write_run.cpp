@@ -102,10 +102,11 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
   if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
 }
 
-Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats) {
+Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
+                  formats::NativeFrames frames) {
   Written out;
   formats::Trace trace = formats::load(dir.spools());
-  formats::name_native_frames(trace);
+  formats::name_native_frames(trace, frames);
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
   if (!trace.processes.empty())
@@ -180,7 +181,7 @@ class Note {
 }  // namespace
 
 bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
-                     const Signals& signals) {
+                     formats::NativeFrames frames, const Signals& signals) {
   const Note text, trouble;
   const pid_t parent = getpid();
   const pid_t pid = fork();
@@ -189,7 +190,7 @@ bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<cons
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     try {
-      const Written written = write_run(dir, info, formats);
+      const Written written = write_run(dir, info, formats, frames);
       text.write(written.text);
       trouble.write(written.trouble);
       _exit(written.is_complete ? 0 : 1);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/native_stacks.h"
 #include "launcher/run_dir.h"
 #include "launcher/run_info.h"
 #include "launcher/signals.h"
@@ -19,7 +20,8 @@ struct Written {
 
 // Writes each format as `run` does at its end, and `info` with what was found to run.json. One format that fails does
 // not keep the others back. Throws Error if nothing can be done at all.
-Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats);
+Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
+                  formats::NativeFrames frames = formats::NativeFrames::kFolded);
 
 // Writes the files of one format as `run` names them; their names go to `files`, and those of single processes to
 // `traces`, which has a place for each process. Throws Error at the first that cannot be written.
@@ -29,6 +31,6 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
 // In a process of its own, which the user can interrupt (the second SIGINT or SIGTERM), whose crash harms nobody and
 // which shows its progress on a terminal. Prints what there is to say. True: it is complete.
 bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
-                     const Signals& signals);
+                     formats::NativeFrames frames, const Signals& signals);
 
 }  // namespace torchprof::launcher

@@ -30,6 +30,8 @@ constexpr Setting kSettings[] = {
      "C++ and C frames of each operator and large allocation [off]"},
     {"TORCHPROF_NATIVE_THRESHOLD", "--native-threshold", 0, false, "SIZE",
      "with --native: allocations from this size on have their frames [1M]"},
+    {"TORCHPROF_NATIVE_FRAMES", "--native-frames", 0, false, "folded|all",
+     "with --native: without the interpreter's and the dispatcher's own, or all [folded]"},
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
@@ -54,6 +56,7 @@ enum Index {
   kNvtx,
   kNative,
   kNativeThreshold,
+  kNativeFrames,
   kFlops,
   kMaxSize,
   kMaxRunSize,
@@ -67,6 +70,7 @@ static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
 constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
 constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
+constexpr const char* kNativeFramesShown[] = {"folded", "all"};
 constexpr const char* kOnOff[] = {"off", "on"};
 constexpr const char* kFormats[] = {
     "kineto", "perfetto",        "chrome-legacy",       "json-stream",          "stacks", "stacks-cuda", "speedscope",
@@ -211,6 +215,8 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       return choose(kNvtxModes, value, shown_as, config.nvtx, error);
     case kKeep:
       return choose(kKeeps, value, shown_as, config.keep, error);
+    case kNativeFrames:
+      return choose(kNativeFramesShown, value, shown_as, config.all_native_frames, error);
     case kMaxSize:
     case kMaxRunSize: {
       const bool of_run = index == kMaxRunSize;
@@ -260,6 +266,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kKeep:
       snprintf(out, size, "%s", kKeeps[static_cast<int>(config.keep)]);
+      return;
+    case kNativeFrames:
+      snprintf(out, size, "%s", kNativeFramesShown[config.all_native_frames ? 1 : 0]);
       return;
     case kMaxSize:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));

@@ -27,6 +27,7 @@ struct Config {
   bool memory = true;
   bool gpu = true;
   bool native = false;
+  bool all_native_frames = false;  // in what the launcher writes
   bool flops = true;
   bool quiet = false;
   bool keep_spool = false;

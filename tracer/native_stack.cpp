@@ -12,6 +12,8 @@
 #include "tracer/native_frame.h"
 #include "tracer/native_objects.h"
 #include "tracer/native_tree.h"
+#include "tracer/python_code.h"
+#include "tracer/python_frames.h"
 #include "tracer/session.h"
 
 namespace torchprof::native {
@@ -20,16 +22,22 @@ constinit std::atomic<bool> detail::g_wanted{false};
 
 // Of one thread; about 90 KiB, of which only what is used is ever touched.
 struct ThreadStacks {
-  static constexpr uint32_t kMost = 1024;  // frames of a stack; of a deeper one the innermost are kept
-  uint32_t unloads = 0;                    // of g_unloads, when all of this was learned
-  uintptr_t top = 0;                       // above the thread's stack; 0: not known
+  static constexpr uint32_t kMost = 1024;       // frames of a stack; of a deeper one the innermost are kept
+  static constexpr uint32_t kRoom = kMost + 2;  // for the loop's frame, and for what is not known
+  uint32_t unloads = 0;                         // of g_unloads, when all of this was learned
+  uintptr_t top = 0;                            // above the thread's stack; 0: not known
   FrameRule rules[4096];
   // The stack that was taken last, outermost first.
   uint32_t depth = 0;
-  uintptr_t last[kMost + 1];
-  NativeFrameId ids[kMost + 1];
+  uintptr_t last[kRoom];
+  NativeFrameId ids[kRoom];
+  struct Line {
+    uint64_t key;  // function and instruction
+    uint32_t line;
+  };
+  Line lines[512];
   // The one that is being taken, innermost first.
-  uintptr_t found[kMost + 1];
+  uintptr_t found[kRoom];
 };
 
 namespace {
@@ -61,6 +69,36 @@ ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
   stacks.unloads = unloads;
 }
 
+// As the tree takes it; 0: a function that is not recorded. Most operators are called without the GIL, so that none can
+// be defined here.
+uintptr_t python_frame(ThreadStacks& stacks, const python::Position& at) noexcept {
+  if (!at.code || at.offset < 0) return 0;
+  const python::Function function = python::known_function(at.code);
+  if (!function.bits) return 0;
+  const uint64_t key = uint64_t{function.id().value} << 32 | static_cast<uint32_t>(at.offset);
+  ThreadStacks::Line& known = stacks.lines[(key ^ key >> 32 ^ key >> 9) % std::size(stacks.lines)];
+  if (known.key != key) [[unlikely]]
+    known = {key, static_cast<uint32_t>(std::max(0, python::api().code_line(at.code, at.offset)))};
+  return FrameTree::python_frame(function.id(), known.line);
+}
+
+// The functions of the loop's next run.
+void put_run(ThreadStacks& stacks, python::FrameWalk& python, uint32_t& count) noexcept {
+  for (python::Position at; python.next(at);)
+    if (const uintptr_t frame = python_frame(stacks, at); frame != 0 && count < ThreadStacks::kMost)
+      stacks.found[count++] = frame;
+}
+
+// The frame that was found last ends below `end`. Functions that it runs, if it is the loop, come before it.
+void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin, uintptr_t end,
+                uint32_t& count) noexcept {
+  while (python.loop() >= begin && python.loop() < end) {
+    const uintptr_t loop = stacks.found[--count];
+    put_run(stacks, python, count);
+    stacks.found[count++] = loop;
+  }
+}
+
 // From this function's caller on. Gives the number of frames in `found`.
 [[gnu::noinline]] uint32_t walk(ThreadStacks& stacks) noexcept {
   Registers registers{};
@@ -69,6 +107,7 @@ ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
   const auto here = registers.sp;
   const uintptr_t top = here < stacks.top ? stacks.top : 0;
   uint32_t count = 0;
+  python::FrameWalk python;
   FrameRule::Cfa ended_by = FrameRule::kUnknown;
   for (;;) {
     FrameRule& rule = stacks.rules[(registers.pc ^ registers.pc >> 12) % std::size(stacks.rules)];
@@ -76,14 +115,18 @@ ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
       rule = find_rule(registers.pc);
     ended_by = rule.cfa_is;
     if (!step(rule, top, registers)) break;
-    if (count == ThreadStacks::kMost) {
+    if (count > 0) put_python(stacks, python, here, registers.sp, count);
+    if (count >= ThreadStacks::kMost) {
       ended_by = FrameRule::kUnknown;
       break;
     }
     stacks.found[count++] = registers.pc;
   }
   // A frame further out is not known: the tree has a frame without an address for it.
-  if (ended_by != FrameRule::kEnd) stacks.found[count++] = 0;
+  if (ended_by == FrameRule::kEnd) return count;
+  stacks.found[count++] = 0;
+  // What Python knows of it is known all the same.
+  while (python.loop() >= here) put_run(stacks, python, count);
   return count;
 }
 

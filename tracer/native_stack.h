@@ -7,6 +7,8 @@
 // frames have all been seen takes no lock and allocates nothing; about 8 ns for each frame, and 3 more where it differs
 // from the one that the thread took before.
 //
+// Before the frame of the interpreter's loop come the functions of Python that it runs (python_frames.h).
+//
 // Not from signal handlers: they may have interrupted the thread here. Anywhere else: what is read of the loader is
 // lock-free. What a thread has learned is dropped when an object is unloaded.
 #pragma once

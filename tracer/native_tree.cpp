@@ -60,8 +60,10 @@ bool FrameTree::grow() noexcept {
   NativeFrameDef frame{};
   frame.id = {count_ + 1};
   if ((caller & kOutermost) == 0) frame.caller = {caller};
-  if (pc != 0) frame.object = object_at(lock, pc - 1);
-  frame.pc = pc;
+  const bool is_python = pc >> 63 != 0;
+  if (is_python) frame.function = {static_cast<uint32_t>(pc >> 32) & 0x7fffffff};
+  if (pc != 0 && !is_python) frame.object = object_at(lock, pc - 1);
+  frame.pc = is_python ? pc & 0xffffffff : pc;
   if (frame.id.value >= kOutermost || !lock.define(frame)) return {};
   ++count_;
   put(*table_.load(std::memory_order_relaxed), caller, pc, frame.id.value);

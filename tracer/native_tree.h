@@ -18,6 +18,11 @@ class FrameTree {
  public:
   constexpr FrameTree() = default;
 
+  // What stands for a function of Python and the line that it runs, instead of an address.
+  static uintptr_t python_frame(FunctionId function, uint32_t line) noexcept {
+    return uintptr_t{1} << 63 | uintptr_t{function.value} << 32 | line;
+  }
+
   // `caller` none: the outermost. None: nothing can be recorded any more.
   NativeFrameId frame(NativeFrameId caller, uintptr_t pc) noexcept;
 

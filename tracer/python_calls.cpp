@@ -1,10 +1,10 @@
 #include "tracer/python_calls.h"
 
 #include "tracer/python_events.h"
+#include "tracer/python_frames.h"
 #include "tracer/python_gc.h"
 #include "tracer/python_monitoring.h"
 #include "tracer/python_profile.h"
-#include "tracer/python_site.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {

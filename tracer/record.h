@@ -284,8 +284,8 @@ struct NativeFrameDef {
   NativeFrameId id;
   NativeFrameId caller;   // always a smaller id; none: the outermost
   NativeObjectId object;  // none: code that belongs to no file
-  uint32_t pad;
-  uint64_t pc;  // the address after the call; 0: what is further out is not known
+  FunctionId function;    // of Python, which the interpreter's loop, its caller here, runs; none: it is a native frame
+  uint64_t pc;            // the address after the call; 0: what is further out is not known; of `function`: its line
 };
 
 enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };

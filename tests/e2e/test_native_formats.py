@@ -44,7 +44,7 @@ def check_path_of_empty(path):
     begin = next(i for i, frame in enumerate(path) if frame.endswith("inner"))
     inside = [without_arguments(frame) for frame in path[begin + 1:]]
     ones, empty = inside.index("aten::ones"), inside.index("aten::empty")
-    assert "at::_ops::ones::call" in inside[:ones] and inside[0].startswith(("libtorch_python", "torch::", "THP")), inside
+    assert "at::_ops::ones::call" in inside[:ones], inside
     assert any(frame.startswith("at::_ops::empty") for frame in inside[ones:empty]), inside
     assert inside.count("at::_ops::ones::call") == 1 and empty == len(inside) - 1, inside
     assert not any("Py_RunMain" in frame or "_start" in frame or "libtorchprof" in frame for frame in path)
@@ -88,7 +88,7 @@ def test_perfetto_has_the_stacks_of_the_kineto_trace(export, recorded):
     expected = collections.Counter((e["name"], tuple(map(described, e["args"]["stack"]))) for e in recorded.trace().spans("cpu_op"))
     slices = [s for s in perfetto_trace.Trace(export("perfetto")).slices if s.category == "cpu_op"]
     assert collections.Counter((s.name, tuple(described(name) for name, _ in reversed(s.frames))) for s in slices) == expected
-    assert {path.split("/")[-1].split(".")[0] for s in slices for _, path in s.frames if path} >= {"libtorch_cpu", "libtorch_python", "libc"}
+    assert {path.split("/")[-1].split(".")[0] for s in slices for _, path in s.frames if path} >= {"libtorch_cpu"}
 
 
 def test_operators_by_the_native_frames_that_call_them(torchprof, recorded):

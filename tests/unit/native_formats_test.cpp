@@ -78,7 +78,7 @@ class NamedTrace {
   explicit NamedTrace(const SpoolBuilder& spool) : trace_(spool) {
     Trace named = *trace_;
     std::ofstream(named.processes.at(0).file.parent_path() / "symbols") << kSymbols;
-    name_native_frames(named);
+    name_native_frames(named, NativeFrames::kAll);
   }
   const Trace& operator*() const { return *trace_; }
 

@@ -77,7 +77,7 @@ TEST_CASE("a stack has its inlined functions, and what is not known by object an
   REQUIRE(process.native);
   CHECK(texts_of(process, {4}).empty());
   SymbolFile known = an_example();
-  process.native->find_symbols(process.strings, known);
+  process.native->find_symbols(process, known, NativeFrames::kFolded);
   CHECK(texts_of(process, {4}) ==
         std::vector<std::string>{"0xabc", "libtorch.so+0x30", "inlined(int) (a.h:7)", "outer?one() (b.cpp:12)", "..."});
   CHECK(texts_of(process, {99}).empty());
