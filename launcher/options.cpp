@@ -147,7 +147,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->type_name("KEY[,KEY]|all");
   std::string group_by;
   app.add_option("-g,--group-by", group_by,
-                 "operators by name and: shape, module, thread, overload,\nstack:N (N innermost Python functions)")
+                 "operators by name and: shape, module, thread, overload,\nstack:N (N innermost functions)")
       ->type_name("G");
   app.add_flag("--top-level", t.grouping.top_level, "only operators that no other operator is around");
   std::vector<formats::ReportStyle> styles;
