@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 namespace torchprof::formats {
 namespace {
@@ -37,16 +39,20 @@ class Object {
     Place place;
     Dwarf_Addr bias = 0;
     if (Dwarf_Die* unit = dwfl_module_addrdie(module_, address, &bias)) add_inlined(*unit, address - bias, place);
-    const std::string function = symbol_at(address);
-    if (place.empty() && !function.empty()) place.emplace_back();
+    const Range* const symbol = symbol_at(address);
+    const std::string function = symbol ? demangle(symbol->name) : std::string();
+    if (place.empty() && symbol) place.emplace_back();
     if (place.empty()) return place;
-    // DWARF knows which of several names of one address is meant, but not always the arguments.
+    // DWARF knows which of several names of one address is meant, but not always the arguments, nor whose a lambda is.
     std::string& outermost = place.back().function;
-    if (outermost.empty() || (outermost.find('(') == std::string::npos && function.find('(') != std::string::npos))
-      outermost = function;
+    const bool is_plain = outermost.find('(') == std::string::npos || outermost == "operator()";
+    if (outermost.empty() || (is_plain && function.find('(') != std::string::npos)) outermost = function;
     if (Dwfl_Line* line = dwfl_module_getsrc(module_, address)) {
       int number = 0;
-      if (const char* source = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr)) {
+      Dwarf_Addr begin = 0;
+      const char* const source = dwfl_lineinfo(line, &begin, &number, nullptr, nullptr, nullptr);
+      // What has no debug information (_start) is given the line of what stands before it.
+      if (source && (!symbol || begin >= symbol->start)) {
         place.front().file = source;
         place.front().line = static_cast<uint32_t>(std::max(number, 0));
       }
@@ -92,16 +98,16 @@ class Object {
     std::ranges::stable_sort(symbols_, {}, &Range::start);
   }
 
-  std::string symbol_at(uint64_t address) const {
+  const Range* symbol_at(uint64_t address) const {
     auto it = std::ranges::upper_bound(symbols_, address, {}, &Range::start);
     // The one that begins last and holds the address; of several that begin together, the first.
     for (int tries = 0; it != symbols_.begin() && tries < 16; ++tries) {
       --it;
       if (address - it->start >= it->size) continue;
       while (it != symbols_.begin() && std::prev(it)->start == it->start && std::prev(it)->size == it->size) --it;
-      return demangle(it->name);
+      return &*it;
     }
-    return {};
+    return nullptr;
   }
 
   static std::string name_of(Dwarf_Die& function) {
@@ -128,30 +134,69 @@ class Object {
     return dwarf_formudata(dwarf_attr(&die, attribute, &found), &value) == 0 ? value : 0;
   }
 
+  struct Function {
+    Dwarf_Addr begin, end;  // one of its ranges
+    Dwarf_Die die;
+  };
+
+  // The functions of a unit by address, also those within others, as lambdas are: dwarf_getscopes() looks into what has
+  // the address alone.
+  const std::vector<Function>& functions_of(Dwarf_Die& unit) {
+    const auto [it, is_new] = functions_.try_emplace(dwarf_dieoffset(&unit));
+    if (!is_new) return it->second;
+    std::vector<Dwarf_Die> todo{unit};
+    while (!todo.empty()) {
+      Dwarf_Die die = todo.back();
+      todo.pop_back();
+      Dwarf_Die child;
+      for (int rc = dwarf_child(&die, &child); rc == 0; rc = dwarf_siblingof(&child, &child)) {
+        if (dwarf_tag(&child) == DW_TAG_subprogram) add_ranges(child, it->second);
+        if (dwarf_haschildren(&child) == 1) todo.push_back(child);
+      }
+    }
+    std::ranges::sort(it->second, {}, &Function::begin);
+    return it->second;
+  }
+
+  static void add_ranges(Dwarf_Die& die, std::vector<Function>& functions) {
+    Dwarf_Addr base = 0, begin = 0, end = 0;
+    for (ptrdiff_t at = 0; (at = dwarf_ranges(&die, at, &base, &begin, &end)) > 0;)
+      functions.push_back({begin, end, die});
+  }
+
   // Where the innermost one stands is left open: the table of lines says it.
-  static void add_inlined(Dwarf_Die& unit, uint64_t address, Place& place) {
-    Dwarf_Die* found = nullptr;
-    const int count = dwarf_getscopes(&unit, address, &found);
-    if (count <= 0) return;
-    const std::unique_ptr<Dwarf_Die, void (*)(void*)> owner(found, std::free);
-    Dwarf_Die* scopes = nullptr;
-    const int depth = dwarf_getscopes_die(found, &scopes);
-    if (depth <= 0) return;
-    const std::unique_ptr<Dwarf_Die, void (*)(void*)> other_owner(scopes, std::free);
+  void add_inlined(Dwarf_Die& unit, uint64_t address, Place& place) {
+    const std::vector<Function>& functions = functions_of(unit);
+    const auto after = std::ranges::upper_bound(functions, address, {}, &Function::begin);
+    if (after == functions.begin() || std::prev(after)->end <= address) return;
+    std::vector<Dwarf_Die> calls{std::prev(after)->die};  // outermost first
+    for (Dwarf_Die scope = calls.front(); find_scope(scope, address);)
+      if (dwarf_tag(&scope) == DW_TAG_inlined_subroutine) calls.push_back(scope);
     Symbol called;  // where the next one out calls
-    for (int i = 0; i < depth; ++i) {
-      const int tag = dwarf_tag(&scopes[i]);
-      if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_subprogram) continue;
-      place.push_back({name_of(scopes[i]), called.file, called.line});
-      if (tag == DW_TAG_subprogram) return;
-      called.file = file_of(unit, number(scopes[i], DW_AT_call_file));
-      called.line = static_cast<uint32_t>(number(scopes[i], DW_AT_call_line));
+    for (size_t i = calls.size(); i-- > 0;) {
+      place.push_back({name_of(calls[i]), called.file, called.line});
+      called.file = file_of(unit, number(calls[i], DW_AT_call_file));
+      called.line = static_cast<uint32_t>(number(calls[i], DW_AT_call_line));
     }
   }
 
+  // Goes to the block or inlined call in `scope` that has the address.
+  static bool find_scope(Dwarf_Die& scope, uint64_t address) {
+    Dwarf_Die child;
+    for (int rc = dwarf_child(&scope, &child); rc == 0; rc = dwarf_siblingof(&child, &child)) {
+      const int tag = dwarf_tag(&child);
+      if ((tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block) || dwarf_haspc(&child, address) != 1)
+        continue;
+      scope = child;
+      return true;
+    }
+    return false;
+  }
+
   std::unique_ptr<Dwfl, void (*)(Dwfl*)> dwfl_;
-  Dwfl_Module* module_ = nullptr;  // null: it cannot be read, or is another one
-  std::vector<Range> symbols_;     // by address
+  Dwfl_Module* module_ = nullptr;                                   // null: it cannot be read, or is another one
+  std::vector<Range> symbols_;                                      // by address
+  std::unordered_map<Dwarf_Off, std::vector<Function>> functions_;  // by unit
 };
 
 }  // namespace
