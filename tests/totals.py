@@ -1,6 +1,6 @@
 """usage: totals.py LOG...: adds up meson's testlog.json files (the cases of doctest within them) and pytest's JUnit files.
 
-Prints one line a log and at the end "N passed, N failed". The exit status is 0 only if something was tested and nothing failed.
+Prints one line a log, one for each test of pytest that was skipped, with the reason, and at the end "N passed, N failed". The exit status is 0 only if something was tested and nothing failed.
 A log that is missing, a program that printed no summary and a log without tests each count as a failure.
 """
 import json
@@ -28,6 +28,9 @@ def of_pytest(path):
     suites = list(xml.etree.ElementTree.parse(path).getroot().iter("testsuite"))
     tests, failed, skipped = (sum(sum(int(s.get(key, 0)) for key in keys) for s in suites)
                               for keys in (["tests"], ["failures", "errors"], ["skipped"]))
+    for case in (case for suite in suites for case in suite.iter("testcase")):
+        for skip in case.iter("skipped"):
+            print("%s: NOT TESTED: %s: %s" % (path, case.get("name"), skip.get("message")))
     return tests - failed - skipped, failed
 
 

@@ -1,10 +1,11 @@
 // A program of libtorch without Python: a small regression, trained in main() and checked in a thread of its own.
 //
-//     c++ -std=c++17 -O2 -g train.cpp -o train -ltorch_cpu -lc10 -pthread
+//     c++ -std=c++20 -O2 -g train.cpp -o train -ltorch_cpu -lc10 -pthread
 //     torchprof run --native on ./train
 //
 // `step` and `check` are annotations.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 
 #include <cstdio>

@@ -251,12 +251,14 @@ def on_cpp_threads(x):
 
 
 @scenario
-def cpp_threads(warm=[]):
-    if not warm:  # compiled and specialised once
-        warm.append(True)
+def cpp_threads(held=[]):
+    if not held:  # compiled and specialised once
+        held.append(None)
         for _ in range(5):
             cpp_threads()
-    on_cpp_threads(torch.ones(8))
+    # A thread of torch's that lets go of a tensor last, once Python has begun to end, aborts the program, with us and without.
+    held.append(torch.ones(8))
+    on_cpp_threads(held[-1])
 
 
 @scenario

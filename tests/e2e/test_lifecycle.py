@@ -178,6 +178,8 @@ class Terminal:
     def __init__(self, command, cwd, env=None):
         self.pid, self.end = pty.fork()
         if self.pid == 0:
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # as a terminal's, whoever started the tests
+                signal.signal(number, signal.SIG_DFL)
             os.chdir(cwd)
             os.execvpe(command[0], list(map(str, command)), clean_environment(env))
         self.seen = ""
@@ -185,12 +187,21 @@ class Terminal:
     def type(self, text):
         os.write(self.end, text.encode())
 
+    def states(self):
+        """Of each process of the session: its command, what it waits for in the kernel, and its signals."""
+        told = ("Name", "State", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt")
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.getsid(int(path.name)) == self.pid:
+                    lines = [line for line in (path / "status").read_text().splitlines() if line.startswith(told)]
+                    yield " ".join([path.name, (path / "wchan").read_text(), *lines])
+
     def read_until(self, pattern, timeout=30):
         """What came up to and with the pattern; later calls go on behind it."""
         deadline = time.monotonic() + timeout
         os.set_blocking(self.end, False)
         while not (match := re.search(pattern, self.seen)):
-            assert time.monotonic() < deadline, "%r is not in %r" % (pattern, self.seen)
+            assert time.monotonic() < deadline, "%r is not in %r\n%s" % (pattern, self.seen, "\n".join(self.states()))
             try:
                 self.seen += os.read(self.end, 4096).decode("utf-8", "replace").replace("\r\n", "\n")
             except BlockingIOError:
