@@ -3,13 +3,10 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -17,61 +14,16 @@
 #include "tracer/diag.h"
 #include "tracer/lock.h"
 #include "tracer/native_stack.h"
-#include "tracer/spool_writer.h"
+#include "tracer/recorder.h"
 
 namespace torchprof {
 
 thread_local constinit ThreadBuffer* t_buffer = nullptr;
 
 namespace session {
-namespace {
 
-struct Note {
-  const char* key = nullptr;  // a literal
-  char text[kNoteSize] = "";
-  SourceState state = SourceState::kOff;
-  bool is_source = false;
-};
+alignas(Recorder) std::byte g_recorder[sizeof(Recorder)];
 
-// Definitions share one stream of chunks: they are rare, and their order matters.
-struct Definitions {
-  ChunkHeader* chunk = nullptr;
-  uint32_t sequence = 0;
-  uint32_t used = 0;    // bytes of records in `chunk`
-  uint64_t offset = 0;  // of `chunk` in the file
-  ChunkRun run;         // always one chunk
-};
-
-struct Recorder {
-  std::atomic<State> state{State::kOff};
-  pid_t pid = 0;
-  Config config;
-  char directory[PATH_MAX] = "";  // of the spools: the run directory's
-  SpoolWriter spool;
-  StringTable strings;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_key_t thread_end{};
-  Definitions definitions;
-  uint32_t next_string = 0;
-  uint32_t next_function = 0;
-  uint32_t next_object = 0;
-  uint32_t next_call_site = 0;
-  std::atomic<uint32_t> next_track{0};
-  Note notes[kNotes * 2];
-  size_t note_count = 0;
-  // Set in a forked child until its spool is open: what of the parent's definitions to copy.
-  bool inherits = false;
-  Definitions inherited;
-  char forked_from[SpoolWriter::kNameSize] = "";
-};
-
-// In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still
-// record.
-alignas(Recorder) std::byte g_storage[sizeof(Recorder)];
-Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_storage); }
-
-// False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not
-// write to it.
 bool is_our_process() noexcept {
   if (getpid() == recorder().pid) return true;
   detail::g_live.store(false, std::memory_order_relaxed);
@@ -85,126 +37,7 @@ void stop(State state) noexcept {
   if (r.spool.is_open()) r.spool.stop(now());
 }
 
-// ---- definitions, all under the lock
-// --------------------------------------------------------------------------------------
-
-bool next_definition_chunk() noexcept {
-  Recorder& r = recorder();
-  Definitions& d = r.definitions;
-  ChunkHeader* fresh = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, d.sequence, now(), d.chunk, d.run);
-  if (!fresh) return false;
-  d = {fresh, d.sequence + 1, 0, fresh->offset, {}};
-  return true;
-}
-
-// Room for one definition, zeroed. nullptr: the spool is full, capture has stopped.
-std::byte* begin_definition(uint64_t bytes) noexcept {
-  Recorder& r = recorder();
-  Definitions& d = r.definitions;
-  if (!r.spool.is_open() || !is_our_process()) return nullptr;
-  if ((!d.chunk || d.used + bytes > kChunkCapacity) && !next_definition_chunk()) {
-    stop(State::kStopped);
-    return nullptr;
-  }
-  return reinterpret_cast<std::byte*>(d.chunk) + sizeof(ChunkHeader) + d.used;
-}
-
-void commit_definition(uint64_t bytes) noexcept {
-  Definitions& d = recorder().definitions;
-  d.used += static_cast<uint32_t>(bytes);
-  d.chunk->committed.store(d.used, std::memory_order_release);  // pairs with the reader's load
-}
-
-// `length` bytes follow the fixed part.
-template <class R>
-bool define_with(R definition, const void* more, size_t length) noexcept {
-  const uint64_t bytes = (sizeof(R) + length + 7) & ~uint64_t{7};
-  std::byte* at = begin_definition(bytes);
-  if (!at) return false;
-  definition.header = RecordHeader::make(kKindOf<R>, bytes / 8, 0);
-  memcpy(at, &definition, sizeof(R));
-  if (length) memcpy(at + sizeof(R), more, length);
-  commit_definition(bytes);
-  return true;
-}
-
-template <class R>
-bool define(R definition) noexcept {
-  return define_with(definition, nullptr, 0);
-}
-
-const StringTable::Entry* intern_locked(std::string_view text, uint64_t hash) noexcept {
-  Recorder& r = recorder();
-  if (const StringTable::Entry* known = r.strings.find(text, hash)) return known;
-  const StringId id{r.next_string + 1};
-  if (!define_with(StringDef{{}, id, static_cast<uint32_t>(text.size())}, text.data(), text.size())) return nullptr;
-  r.next_string = id.value;
-  return r.strings.add(text, hash, id);
-}
-
-StringId intern_locked(std::string_view text) noexcept {
-  const StringTable::Entry* entry = intern_locked(text, StringTable::hash(text));
-  return entry ? entry->id : StringId{};
-}
-
-void write_note(const Note& note) noexcept {
-  const StringId key = intern_locked(note.key);
-  const StringId text = intern_locked(note.text);
-  if (note.is_source)
-    define(SourceDef{{}, key, text, note.state, {}});
-  else
-    define(MetaDef{{}, key, text});
-}
-
-void keep_note(const char* key, bool is_source, SourceState state, const char* text) noexcept {
-  Recorder& r = recorder();
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  Note* note = nullptr;
-  for (size_t i = 0; i < r.note_count; ++i)
-    if (r.notes[i].is_source == is_source && strcmp(r.notes[i].key, key) == 0) note = &r.notes[i];
-  if (!note) {
-    if (r.note_count == kNotes * 2) return;
-    note = &r.notes[r.note_count++];
-  }
-  note->key = key;
-  note->is_source = is_source;
-  note->state = state;
-  snprintf(note->text, sizeof(note->text), "%s", text);
-  if (r.spool.is_open()) write_note(*note);
-}
-
-// ---- opening
-// ----------------------------------------------------------------------------------------------------------
-
-// The child's definitions begin as a copy of the parent's, so that ids which live in the program (a code object's, an
-// nn.Module's) and in the table of names still mean the same.
-bool copy_inherited(int parent_file) noexcept {
-  Recorder& r = recorder();
-  const Definitions from = r.inherited;
-  // From the newest backwards, as the chunks are linked; the newest stays open for what the child adds.
-  uint64_t offset = from.offset;
-  for (uint32_t sequence = from.sequence; sequence-- > 0;) {
-    ChunkHeader header;
-    if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header))
-      return false;
-    ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr, r.definitions.run);
-    if (!copy) return false;
-    const bool is_newest = sequence + 1 == from.sequence;
-    // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
-    const uint32_t bytes = is_newest ? from.used : std::min(header.committed.load(), kChunkCapacity);
-    auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
-    if (pread(parent_file, records, bytes, static_cast<off_t>(offset + sizeof(header))) != static_cast<ssize_t>(bytes))
-      return false;
-    copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
-    if (is_newest)
-      r.definitions = {copy, from.sequence, bytes, copy->offset, {}};
-    else
-      r.spool.release(copy);
-    offset = header.previous;
-  }
-  return true;
-}
+namespace {
 
 bool open_spool_locked() noexcept {
   Recorder& r = recorder();
@@ -347,16 +180,10 @@ ThreadBuffer* attach() noexcept {
   return buffer;
 }
 
-const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  return intern_locked(text, hash);
-}
-
 }  // namespace detail
 
 void arm(const Config& config, const char* output) noexcept {
-  Recorder& r = *new (g_storage) Recorder;
+  Recorder& r = *new (g_recorder) Recorder;
   r.config = config;
   r.pid = getpid();
   snprintf(r.directory, sizeof(r.directory), "%s/spool", output);
@@ -410,104 +237,6 @@ void finish() noexcept {
   Recorder& r = recorder();
   if (r.spool.is_open()) r.spool.finish();
 }
-
-StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name, const char* overload) noexcept {
-  char text[512];
-  const size_t length = strnlen(name, sizeof(text) / 2 - 1), more = strnlen(overload, sizeof(text) / 2 - 1);
-  memcpy(text, name, length);
-  text[length] = 0;
-  memcpy(text + length + 1, overload, more);
-  const StringTable::Entry* entry = detail::intern_entry({text, more ? length + 1 + more : length});
-  if (!entry) return {};
-  slot = {name, entry->text, more ? entry->text + length + 1 : entry->text + length, entry->id};
-  return entry->id;
-}
-
-FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
-                           FunctionKind kind) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  FunctionDef definition{};
-  definition.id = {recorder().next_function + 1};
-  definition.name = name;
-  definition.qualname = qualname;
-  definition.file = file;
-  definition.line = line;
-  definition.trim = trim;
-  definition.kind = kind;
-  if (!define(definition)) return {};
-  return FunctionId{++recorder().next_function};
-}
-
-ObjectId define_object(ObjectDef object) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  const bool is_new = !object.id;
-  if (is_new) object.id = {recorder().next_object + 1};
-  if (!define(object)) return {};
-  if (is_new) ++recorder().next_object;
-  return object.id;
-}
-
-bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  return define_with(detail, bytes, detail.length);
-}
-
-CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  if (!define(CallSiteDef{{}, CallSiteId{recorder().next_call_site + 1}, name, function, line})) return {};
-  return CallSiteId{++recorder().next_call_site};
-}
-
-void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  define(ThreadDef{{}, track, tid, {}, name});
-}
-
-bool define_gpu(const GpuDeviceDef& device) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  return define(device);
-}
-
-bool define_gpu(const GpuContextDef& context) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  return define(context);
-}
-
-void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  define(TorchThreadDef{{}, track, 0, torch_thread});
-}
-
-DefinitionLock::DefinitionLock() noexcept : errno_(errno) { pthread_mutex_lock(&recorder().lock); }
-DefinitionLock::~DefinitionLock() {
-  pthread_mutex_unlock(&recorder().lock);
-  errno = errno_;
-}
-const StringTable::Entry* DefinitionLock::intern(std::string_view text) noexcept {
-  text = text.substr(0, kMaxString);
-  return intern_locked(text, StringTable::hash(text));
-}
-bool DefinitionLock::define(const NativeObjectDef& object) noexcept { return session::define(object); }
-bool DefinitionLock::define(const NativeFrameDef& frame) noexcept { return session::define(frame); }
-
-void define_fact(std::string_view key, std::string_view value) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  if (!recorder().spool.is_open()) return;
-  const StringId key_id = intern_locked(key), value_id = intern_locked(value.substr(0, kMaxString));
-  define(MetaDef{{}, key_id, value_id});
-}
-
-void note_fact(const char* key, const char* value) noexcept { keep_note(key, false, SourceState::kOn, value); }
-void note_source(const char* name, SourceState state, const char* text) noexcept { keep_note(name, true, state, text); }
 
 }  // namespace session
 

@@ -1,0 +1,206 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "tracer/diag.h"
+#include "tracer/lock.h"
+#include "tracer/recorder.h"
+
+namespace torchprof::session {
+namespace {
+
+bool next_definition_chunk() noexcept {
+  Recorder& r = recorder();
+  Definitions& d = r.definitions;
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, d.sequence, now(), d.chunk, d.run);
+  if (!fresh) return false;
+  d = {fresh, d.sequence + 1, 0, fresh->offset, {}};
+  return true;
+}
+
+void keep_note(const char* key, bool is_source, SourceState state, const char* text) noexcept {
+  Recorder& r = recorder();
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  Note* note = nullptr;
+  for (size_t i = 0; i < r.note_count; ++i)
+    if (r.notes[i].is_source == is_source && strcmp(r.notes[i].key, key) == 0) note = &r.notes[i];
+  if (!note) {
+    if (r.note_count == kNotes * 2) return;
+    note = &r.notes[r.note_count++];
+  }
+  note->key = key;
+  note->is_source = is_source;
+  note->state = state;
+  snprintf(note->text, sizeof(note->text), "%s", text);
+  if (r.spool.is_open()) write_note(*note);
+}
+
+template <class R>
+bool define_alone(const R& definition) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  return define(definition);
+}
+
+}  // namespace
+
+std::byte* begin_definition(uint64_t bytes) noexcept {
+  Recorder& r = recorder();
+  Definitions& d = r.definitions;
+  if (!r.spool.is_open() || !is_our_process()) return nullptr;
+  if ((!d.chunk || d.used + bytes > kChunkCapacity) && !next_definition_chunk()) {
+    stop(State::kStopped);
+    return nullptr;
+  }
+  return reinterpret_cast<std::byte*>(d.chunk) + sizeof(ChunkHeader) + d.used;
+}
+
+void commit_definition(uint64_t bytes) noexcept {
+  Definitions& d = recorder().definitions;
+  d.used += static_cast<uint32_t>(bytes);
+  d.chunk->committed.store(d.used, std::memory_order_release);  // pairs with the reader's load
+}
+
+const StringTable::Entry* intern_locked(std::string_view text, uint64_t hash) noexcept {
+  Recorder& r = recorder();
+  if (const StringTable::Entry* known = r.strings.find(text, hash)) return known;
+  const StringId id{r.next_string + 1};
+  if (!define_with(StringDef{{}, id, static_cast<uint32_t>(text.size())}, text.data(), text.size())) return nullptr;
+  r.next_string = id.value;
+  return r.strings.add(text, hash, id);
+}
+
+void write_note(const Note& note) noexcept {
+  const StringId key = intern_locked(note.key);
+  const StringId text = intern_locked(note.text);
+  if (note.is_source)
+    define(SourceDef{{}, key, text, note.state, {}});
+  else
+    define(MetaDef{{}, key, text});
+}
+
+bool copy_inherited(int parent_file) noexcept {
+  Recorder& r = recorder();
+  const Definitions from = r.inherited;
+  // From the newest backwards, as the chunks are linked; the newest stays open for what the child adds.
+  uint64_t offset = from.offset;
+  for (uint32_t sequence = from.sequence; sequence-- > 0;) {
+    ChunkHeader header;
+    if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header))
+      return false;
+    ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr, r.definitions.run);
+    if (!copy) return false;
+    const bool is_newest = sequence + 1 == from.sequence;
+    // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
+    const uint32_t bytes = is_newest ? from.used : std::min(header.committed.load(), kChunkCapacity);
+    auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
+    if (pread(parent_file, records, bytes, static_cast<off_t>(offset + sizeof(header))) != static_cast<ssize_t>(bytes))
+      return false;
+    copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
+    if (is_newest)
+      r.definitions = {copy, from.sequence, bytes, copy->offset, {}};
+    else
+      r.spool.release(copy);
+    offset = header.previous;
+  }
+  return true;
+}
+
+namespace detail {
+
+const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  return intern_locked(text, hash);
+}
+
+}  // namespace detail
+
+StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name, const char* overload) noexcept {
+  char text[512];
+  const size_t length = strnlen(name, sizeof(text) / 2 - 1), more = strnlen(overload, sizeof(text) / 2 - 1);
+  memcpy(text, name, length);
+  text[length] = 0;
+  memcpy(text + length + 1, overload, more);
+  const StringTable::Entry* entry = detail::intern_entry({text, more ? length + 1 + more : length});
+  if (!entry) return {};
+  slot = {name, entry->text, more ? entry->text + length + 1 : entry->text + length, entry->id};
+  return entry->id;
+}
+
+FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
+                           FunctionKind kind) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  FunctionDef definition{};
+  definition.id = {recorder().next_function + 1};
+  definition.name = name;
+  definition.qualname = qualname;
+  definition.file = file;
+  definition.line = line;
+  definition.trim = trim;
+  definition.kind = kind;
+  if (!define(definition)) return {};
+  return FunctionId{++recorder().next_function};
+}
+
+ObjectId define_object(ObjectDef object) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  const bool is_new = !object.id;
+  if (is_new) object.id = {recorder().next_object + 1};
+  if (!define(object)) return {};
+  if (is_new) ++recorder().next_object;
+  return object.id;
+}
+
+bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  return define_with(detail, bytes, detail.length);
+}
+
+CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  if (!define(CallSiteDef{{}, CallSiteId{recorder().next_call_site + 1}, name, function, line})) return {};
+  return CallSiteId{++recorder().next_call_site};
+}
+
+void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept {
+  define_alone(ThreadDef{{}, track, tid, {}, name});
+}
+void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
+  define_alone(TorchThreadDef{{}, track, 0, torch_thread});
+}
+bool define_gpu(const GpuDeviceDef& device) noexcept { return define_alone(device); }
+bool define_gpu(const GpuContextDef& context) noexcept { return define_alone(context); }
+
+DefinitionLock::DefinitionLock() noexcept : errno_(errno) { pthread_mutex_lock(&recorder().lock); }
+DefinitionLock::~DefinitionLock() {
+  pthread_mutex_unlock(&recorder().lock);
+  errno = errno_;
+}
+const StringTable::Entry* DefinitionLock::intern(std::string_view text) noexcept {
+  text = text.substr(0, kMaxString);
+  return intern_locked(text, StringTable::hash(text));
+}
+bool DefinitionLock::define(const NativeObjectDef& object) noexcept { return session::define(object); }
+bool DefinitionLock::define(const NativeFrameDef& frame) noexcept { return session::define(frame); }
+
+void define_fact(std::string_view key, std::string_view value) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  if (!recorder().spool.is_open()) return;
+  const StringId key_id = intern_locked(key), value_id = intern_locked(value.substr(0, kMaxString));
+  define(MetaDef{{}, key_id, value_id});
+}
+
+void note_fact(const char* key, const char* value) noexcept { keep_note(key, false, SourceState::kOn, value); }
+void note_source(const char* name, SourceState state, const char* text) noexcept { keep_note(name, true, state, text); }
+
+}  // namespace torchprof::session

@@ -1,0 +1,103 @@
+// What the session is made of: for tracer/session.cpp, which opens, forks and ends it, and tracer/definitions.cpp,
+// which writes what events refer to. Nobody else includes this.
+//
+// Threads: all below wants the recorder's lock, but `state` and `next_track`. Fork: the lock is held across it, so that
+// the child's copy is whole.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "tracer/session.h"
+#include "tracer/spool_writer.h"
+
+namespace torchprof::session {
+
+struct Note {
+  const char* key = nullptr;  // a literal
+  char text[kNoteSize] = "";
+  SourceState state = SourceState::kOff;
+  bool is_source = false;
+};
+
+// Definitions share one stream of chunks: they are rare, and their order matters.
+struct Definitions {
+  ChunkHeader* chunk = nullptr;
+  uint32_t sequence = 0;
+  uint32_t used = 0;    // bytes of records in `chunk`
+  uint64_t offset = 0;  // of `chunk` in the file
+  ChunkRun run;         // always one chunk
+};
+
+struct Recorder {
+  std::atomic<State> state{State::kOff};
+  pid_t pid = 0;
+  Config config;
+  char directory[PATH_MAX] = "";  // of the spools: the run directory's
+  SpoolWriter spool;
+  StringTable strings;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  pthread_key_t thread_end{};
+  Definitions definitions;
+  uint32_t next_string = 0;
+  uint32_t next_function = 0;
+  uint32_t next_object = 0;
+  uint32_t next_call_site = 0;
+  std::atomic<uint32_t> next_track{0};
+  Note notes[kNotes * 2];
+  size_t note_count = 0;
+  // Set in a forked child until its spool is open: what of the parent's definitions to copy.
+  bool inherits = false;
+  Definitions inherited;
+  char forked_from[SpoolWriter::kNameSize] = "";
+};
+
+// In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still
+// record.
+extern std::byte g_recorder[];
+inline Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_recorder); }
+
+// False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not
+// write to it.
+bool is_our_process() noexcept;
+void stop(State state) noexcept;
+
+// Room for one definition, zeroed. nullptr: the spool is full, capture has stopped.
+std::byte* begin_definition(uint64_t bytes) noexcept;
+void commit_definition(uint64_t bytes) noexcept;
+
+// `length` bytes follow the fixed part.
+template <class R>
+bool define_with(R definition, const void* more, size_t length) noexcept {
+  const uint64_t bytes = (sizeof(R) + length + 7) & ~uint64_t{7};
+  std::byte* at = begin_definition(bytes);
+  if (!at) return false;
+  definition.header = RecordHeader::make(kKindOf<R>, bytes / 8, 0);
+  memcpy(at, &definition, sizeof(R));
+  if (length) memcpy(at + sizeof(R), more, length);
+  commit_definition(bytes);
+  return true;
+}
+
+template <class R>
+bool define(R definition) noexcept {
+  return define_with(definition, nullptr, 0);
+}
+
+const StringTable::Entry* intern_locked(std::string_view text, uint64_t hash) noexcept;
+inline StringId intern_locked(std::string_view text) noexcept {
+  const StringTable::Entry* entry = intern_locked(text, StringTable::hash(text));
+  return entry ? entry->id : StringId{};
+}
+void write_note(const Note& note) noexcept;
+
+// In a forked child, once its spool is open: its definitions begin as a copy of the parent's, so that ids which live in
+// the program (a code object's, an nn.Module's) and in the table of names still mean the same.
+bool copy_inherited(int parent_file) noexcept;
+
+}  // namespace torchprof::session
