@@ -35,24 +35,40 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
 
 void OpenSpans::fold_calls(RecordCursor& cursor, const ClockSample& base) noexcept {
   if (deeper_ != 0) return;
-  Span* next = spans_ + count_;
-  uint64_t last = last_.value;
-  cursor.take_plain([&](ShortRecord record) {
-    const bool begins = record.kind() == kShortKindOf<PythonBegin>;
-    if (!begins && record.kind() != kShortKindOf<PythonEnd>) return false;
-    if (next == spans_ || next == spans_ + kMost) return false;
-    const FunctionId function{record.value()};
-    if (!(begins | ((next[-1].kind == Kind::PythonFrame) & (next[-1].function == function)))) return false;
-    last = base.ticks.value + record.time();
-    next->kind = Kind::PythonFrame;  // of an end: nobody's
-    next->begin = {last};
-    next->function = function;
-    next->object = {};
-    next += 2 * ptrdiff_t{begins} - 1;
+  // The kind and the value; an end and its begin differ in the kind alone.
+  constexpr uint64_t kWhat = 0xff | ShortRecord::kMaxValue << 8;
+  constexpr uint64_t kBegins = kShortKindOf<PythonBegin>, kEnds = kBegins ^ kShortKindOf<PythonEnd>;
+  uint64_t* top = calls_;
+  const uint64_t* end = calls_ + (kMost - count_);
+  *top = 0;  // is no begin
+  uint64_t last = 0;
+  cursor.take_words([&](ShortRecord record) {
+    const bool begins = record.kind() == kBegins;
+    if (!((begins & (top != end)) | (((*top ^ record.bits) & kWhat) == kEnds))) [[unlikely]] {
+      if (top != calls_ || !ends_last(record)) return false;
+      ++end;
+    } else {
+      top[1] = record.bits;  // of an end: nobody's
+      top += 2 * ptrdiff_t{begins} - 1;
+    }
+    last = record.bits;
     return true;
   });
-  count_ = static_cast<size_t>(next - spans_);
-  last_ = {last};
+  if (last != 0) last_ = {base.ticks.value + ShortRecord{last}.time()};
+  for (const uint64_t* call = calls_; call != top;) {
+    const ShortRecord record{*++call};
+    Span* span = push(Kind::PythonFrame, {base.ticks.value + record.time()});
+    span->function = {record.value()};
+    span->object = {};
+  }
+}
+
+bool OpenSpans::ends_last(ShortRecord record) noexcept {
+  if (record.kind() != kShortKindOf<PythonEnd> || count_ == 0) return false;
+  const Span& span = spans_[count_ - 1];
+  if (span.kind != Kind::PythonFrame || span.function.value != record.value()) return false;
+  --count_;
+  return true;
 }
 
 void OpenSpans::add_plain(ShortRecord record, Ticks time) noexcept {

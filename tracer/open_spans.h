@@ -48,8 +48,9 @@ class OpenSpans {
  private:
   void add(const RecordView& record, Ticks time) noexcept;
   // Begins and ends of Python functions, as long as they match. They are most of what a chunk holds, in an order that
-  // no branch predictor knows: so both take the same way.
+  // no branch predictor knows: so both take the same way, and only what is open after them becomes a span.
   void fold_calls(RecordCursor& cursor, const ClockSample& base) noexcept;
+  bool ends_last(ShortRecord record) noexcept;  // takes the last span if it does
   void add_plain(ShortRecord record, Ticks time) noexcept;
   Span* push(Kind kind, Ticks begin) noexcept;  // nullptr: there is no room
   void take(size_t i) noexcept;
@@ -60,6 +61,7 @@ class OpenSpans {
   void end_op_here(uint32_t low_key) noexcept;
 
   Span spans_[kMost];
+  uint64_t calls_[kMost + 2];  // of fold_calls: short PythonBegin that have not ended, from 1 on
   size_t count_ = 0;
   uint64_t deeper_ = 0;
   bool has_ended_ = false;

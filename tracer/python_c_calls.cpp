@@ -99,10 +99,11 @@ struct Recent {
   FunctionId function;
   uint32_t offset = 0;
   Callee callee;
-  const char* name = "";  // the same texts, which live as long as the process
-  const char* type = "";
+  const char* name = nullptr;  // the same texts, which live as long as the process
+  const char* type = nullptr;
   CallSiteId id;
 };
+// All zeros: pointers in it would be relocated at the start of every process, one that is not traced too.
 constinit Recent g_recent[1024];
 
 bool is_it(const Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {

@@ -49,13 +49,13 @@ class RecordCursor {
     at_ += sizeof(record);
     return true;
   }
-  // Such records in a row, as long as `take` returns true for them.
+  // Words in a row, as long as `take` returns true for them: only for those that are whole records.
   template <class Take>
-  void take_plain(Take take) {
+  void take_words(Take take) {
     const std::byte* at = at_;
     for (ShortRecord record; end_ - at >= static_cast<ptrdiff_t>(sizeof(record)); at += sizeof(record)) {
       std::memcpy(&record, at, sizeof(record));
-      if (!is_plain(record.kind()) || !take(record)) break;
+      if (!take(record)) break;
     }
     at_ = at;
   }
