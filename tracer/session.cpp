@@ -15,6 +15,7 @@
 #include "tracer/lock.h"
 #include "tracer/native_stack.h"
 #include "tracer/recorder.h"
+#include "tracer/spool_fault.h"
 
 namespace torchprof {
 
@@ -38,6 +39,15 @@ void stop(State state) noexcept {
 }
 
 namespace {
+
+// In a signal's handler.
+void stop_after_fault() noexcept {
+  recorder().spool.lost(LossCause::kDiskFull);
+  stop(State::kStopped);
+  warn_once(Cause::kDiskFull,
+            "the file system has no room for what is written to the spool: capture stops here, "
+            "what was recorded is kept (free space, or use --output)");
+}
 
 bool open_spool_locked() noexcept {
   Recorder& r = recorder();
@@ -195,6 +205,7 @@ void arm(const Config& config, const char* output) noexcept {
     r.state.store(State::kFailed, std::memory_order_relaxed);
     return;
   }
+  spool_fault::at_loss(stop_after_fault);
   r.state.store(State::kArmed, std::memory_order_relaxed);
   detail::g_live.store(true, std::memory_order_release);
 }

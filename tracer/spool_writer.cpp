@@ -17,6 +17,7 @@
 #include "tracer/diag.h"
 #include "tracer/lock.h"
 #include "tracer/record.h"
+#include "tracer/spool_fault.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
@@ -30,6 +31,8 @@ constexpr uint64_t kMinGrowth = uint64_t{256} << 10;
 constexpr uint64_t kMaxGrowth = uint64_t{16} << 20;
 // Chunks that a thread takes at a time once it has filled its first.
 constexpr uint32_t kRunChunks = 4;
+
+bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
 
 // `path` is RUN/spool. What a program did is its user's business: these two are for nobody else to read; what is above
 // them is as `mkdir -p` makes it.
@@ -98,9 +101,12 @@ int move_away(int fd) noexcept {
 void* map(int fd, uint64_t offset, size_t size) noexcept {
   void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (p == MAP_FAILED) return nullptr;
-  // One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever.
-  madvise(p, size, MADV_POPULATE_WRITE);
-  return p;
+  // One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever. EFAULT: a
+  // store would raise SIGBUS.
+  if (madvise(p, size, MADV_POPULATE_WRITE) == 0 || errno != EFAULT) return p;
+  munmap(p, size);
+  errno = ENOSPC;
+  return nullptr;
 }
 
 // Bytes in which nothing has been recorded.
@@ -177,6 +183,7 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
   next_.store(kFileHeaderSize, std::memory_order_relaxed);
   reserved_.store(0, std::memory_order_relaxed);
   struct stat status {};
+  may_fault_ = spool_fault::is_possible(fd);
   void* page = fstat(fd, &status) == 0 && reserve(fd, kFileHeaderSize) ? map_new(fd, 0, kFileHeaderSize) : nullptr;
   if (!page) {
     fail();
@@ -187,6 +194,7 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
   device_ = status.st_dev;
   inode_ = status.st_ino;
   fd_.store(fd, std::memory_order_release);
+  if (may_fault_) spool_fault::guard(name_);
   header_ = new (page) FileHeader{};
   header_->version = kSpoolVersion;
   header_->chunk_size = kChunkSize;
@@ -227,7 +235,7 @@ bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
     const uint64_t want = std::min(std::max(end, have + ahead), std::max(limit(), end));
     if (!reserve_blocks(fd, have, want)) {
       // The last few blocks of a nearly full disk are still good for what is needed now.
-      if (errno != ENOSPC || want == end || !reserve_blocks(fd, have, end)) return false;
+      if (!is_no_space(errno) || want == end || !reserve_blocks(fd, have, end)) return false;
       reserved_.compare_exchange_strong(have, end, std::memory_order_acq_rel);
       return true;
     }
@@ -248,6 +256,7 @@ uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
 }
 
 bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
+  if (may_fault_) spool_fault::guard(name_);
   bool is_run_full = false;
   for (uint32_t chunks = wanted; chunks > 0; chunks /= 2) {
     const uint64_t size = uint64_t{chunks} * kChunkSize;
@@ -278,22 +287,23 @@ void SpoolWriter::say_full(bool is_run_full) noexcept {
 bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept {
   const uint64_t size = uint64_t{chunks} * kChunkSize;
   const int fd = file();
-  if (fd < 0 || !reserve(fd, offset + size)) {
-    lost(LossCause::kDiskFull);
+  const bool is_reserved = fd >= 0 && reserve(fd, offset + size);
+  void* memory = is_reserved ? map_new(fd, offset, size) : nullptr;
+  if (memory) {
+    run = {static_cast<std::byte*>(memory), offset, chunks};
+    return true;
+  }
+  const bool is_full = !is_reserved || is_no_space(errno);
+  // Before the count: where there is no room for that either, there is one line all the same.
+  if (is_full)
     warn_once(Cause::kDiskFull,
               "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
               strerror(errno));
-    return false;
-  }
-  void* memory = map_new(fd, offset, size);
-  if (!memory) {
-    lost(errno == ENOSPC ? LossCause::kDiskFull : LossCause::kNoMemory);
+  else
     warn_once(Cause::kMapping, "cannot write to the spool: %s; capture stops here, what was recorded is kept",
               strerror(errno));
-    return false;
-  }
-  run = {static_cast<std::byte*>(memory), offset, chunks};
-  return true;
+  lost(is_full ? LossCause::kDiskFull : LossCause::kNoMemory);
+  return false;
 }
 
 bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {

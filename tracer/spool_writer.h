@@ -4,7 +4,7 @@
 // Threads: claim(), release() and lost() from any thread at any time, without a lock: a chunk costs one atomic add and,
 // now and then, one fallocate. open() and finish() from one. Errors: a result says so and the loss is counted in the
 // file; nothing is thrown, errno is kept by the callers. Blocks are reserved before they are mapped, so that a full
-// disk is an error here and never a SIGBUS in the program.
+// disk is an error here and not a SIGBUS in the program; where that is not enough, spool_fault.h is.
 #pragma once
 
 #include <pthread.h>
@@ -108,6 +108,7 @@ class SpoolWriter {
   FileHeader* header_ = nullptr;
   uint64_t max_size_ = 0;
   RunBudget budget_;
+  bool may_fault_ = false;  // stores into the file may fail (spool_fault.h)
   Keep keep_ = Keep::kFirst;
   Completed completed_;
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
