@@ -60,13 +60,15 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   dir.write_info(info);
   const auto formats = formats_named(options.config.format);
   if (formats.empty()) {
-    say("not exported: `torchprof export " + dir.path().string() + " --format kineto -o FILE` writes a trace");
+    say(oom_line(info) + "not exported: `torchprof export " + dir.path().string() +
+        " --format kineto -o FILE` writes a trace");
     return;
   }
   const auto frames = options.config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
   const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
   const bool writes_on = any_still_writes(dir, running);
-  say(still_running_lines(dir.read_info()));
+  const Info written = dir.read_info();
+  say(oom_line(written) + still_running_lines(written));
   if (!is_complete || writes_on)
     complain("the spool stays in " + dir.spool().string() + "; `torchprof export " + dir.path().string() +
              "` writes the trace again");
@@ -82,6 +84,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   const RunDir dir = RunDir::create(output);
   if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
   Info info = begin_info(options.command, environment);
+  const uint64_t killed_before = count_oom_kills();
   int status = 0;
   std::vector<pid_t> running;
   try {
@@ -93,7 +96,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
     dir.remove_if_unused();
     throw;
   }
-  add_end(info, status, running);
+  add_end(info, status, running, count_oom_kills() - killed_before);
   finish(dir, info, options, running, signals);
   end_like(status);
 }

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "formats/open_threads.h"
@@ -122,7 +124,25 @@ Info begin_info(const std::vector<std::string>& command, const std::vector<std::
   return info;
 }
 
-void add_end(Info& info, int wait_status, const std::vector<int>& running) {
+uint64_t count_oom_kills() {
+  std::ifstream in("/proc/vmstat");
+  std::string name;
+  for (uint64_t count = 0; in >> name >> count;)
+    if (name == "oom_kill") return count;
+  return 0;
+}
+
+std::string oom_line(const Info& info) {
+  const auto kills = info.value("oom_kills", uint64_t{0});
+  const auto is_killed = [](const Info& process) { return !process.value("clean_exit", true); };
+  const Info processes = info.value("processes", Info::array());
+  if (kills == 0 || (info.value("signal", 0) != SIGKILL && std::ranges::none_of(processes, is_killed))) return {};
+  return "while the command ran, the kernel killed " +
+         (kills == 1 ? std::string("1 process") : std::to_string(kills) + " processes") +
+         " of this machine because memory ran out (a cgroup's limit, or all of it)\n";
+}
+
+void add_end(Info& info, int wait_status, const std::vector<int>& running, uint64_t oom_kills) {
   const UnixNs end = now();
   info["end"] = iso_time(end);
   info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;
@@ -133,6 +153,7 @@ void add_end(Info& info, int wait_status, const std::vector<int>& running) {
   } else {
     info["exit_status"] = WEXITSTATUS(wait_status);
   }
+  if (oom_kills != 0) info["oom_kills"] = oom_kills;
   info["still_running"] = still_running(running);
 }
 

@@ -3,13 +3,14 @@
 //
 //   torchprof, command, directory, environment (every TORCHPROF_*, LD_PRELOAD, PYTHONPATH as the command got them),
 //   host, kernel, cpus, launcher (pid), start, start_ns (since 1970) at the end: end, seconds, exit_status or signal
-//   and signal_name, still_running (still_running.h) after an export: exported (all of it, and nothing still ran),
-//   files, unreadable (file, reason), processes (pid, parent_pid, host, command, role (formats/roles.h), start, end,
-//   clean_exit, metadata, sources (state, detail), events, lost, dropped_bytes, trace; open: of one that did not end in
-//   an orderly way)
+//   and signal_name, oom_kills (if there were any), still_running (still_running.h) after an export: exported (all of
+//   it, and nothing still ran), files, unreadable (file, reason), processes (pid, parent_pid, host, command, role
+//   (formats/roles.h), start, end, clean_exit, metadata, sources (state, detail), events, lost, dropped_bytes, trace;
+//   open: of one that did not end in an orderly way)
 // Times are UTC, ISO 8601.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +22,14 @@ namespace torchprof::launcher {
 using Info = nlohmann::ordered_json;
 
 Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment);
-void add_end(Info& info, int wait_status, const std::vector<int>& running);
+// `oom_kills`: how many the kernel made while the command ran.
+void add_end(Info& info, int wait_status, const std::vector<int>& running, uint64_t oom_kills);
+// How many processes of this machine the kernel has killed because memory ran out, by a cgroup's limit or altogether
+// (oom_kill of /proc/vmstat, since Linux 4.13); 0 if it does not say.
+uint64_t count_oom_kills();
+// For people; empty if there were none, or if the command and each of its processes ended in another way than by a
+// kill.
+std::string oom_line(const Info& info);
 // A process as run.json has it.
 Info process_info(const formats::Process& process);
 // "open": what every thread that had not ended was doing, and since when: seconds before the end, or before now.

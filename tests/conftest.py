@@ -7,6 +7,7 @@ tree that is there already: so runs tests/roots/roots.py the tests where nothing
 Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
 /usr/local/bin and ~/.pyenv. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
 """
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -220,6 +222,36 @@ def mount_namespace():
         if subprocess.run([*way, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0:
             return way
     pytest.skip("no mount namespace may be made here")
+
+
+@pytest.fixture
+def memory_limit():
+    """memory_limit(BYTES) makes a memory cgroup, of version 1 or 2, and gives its directory: what is written into its cgroup.procs stays below the limit."""
+    made = []
+
+    def make(size):
+        root = pathlib.Path("/sys/fs/cgroup")
+        try:
+            if not (root / "memory").is_dir():
+                (root / "cgroup.subtree_control").write_text("+memory")
+            group = root / "memory" if (root / "memory").is_dir() else root
+            made.append(group / ("torchprof-test-%d-%d" % (os.getpid(), len(made))))
+            made[-1].mkdir()
+            limits = [made[-1] / name for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max")]
+            for limit in filter(pathlib.Path.exists, limits):
+                limit.write_text(str(size))
+            if (no_swap := made[-1] / "memory.swap.max").exists():
+                no_swap.write_text("0")
+        except OSError as error:
+            pytest.skip("no memory cgroup may be made here: %s" % error)
+        return made[-1]
+    yield make
+    for group in filter(pathlib.Path.exists, made):
+        for _ in range(100):  # what ran in it has ended, but may not have been taken out yet
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -269,3 +269,29 @@ def test_a_limit_for_the_whole_run_counts_dead_processes_too(run_torchprof, chec
     assert 0 < sum(cause in lost for lost in said) < len(said) and all(set(lost) <= {cause} for lost in said)
     assert cause in (run.directory / "summary.txt").read_text() and run.stderr.count("reached --max-run-size (2 MiB)") == 1
     check_trace(run.merged_path, merged=True)
+
+
+WANTS_MORE = """
+import os, sys, torch
+with open(sys.argv[1] + "/cgroup.procs", "w") as group: group.write(str(os.getpid()))
+held = []
+for n in range(10000):
+    held.append(torch.ones(1 << 20))
+    os.write(1, b"%d\\n" % n)
+"""
+
+
+@pytest.mark.parametrize("inside", ["the program", "the launcher too"])
+def test_killed_for_memory_by_the_kernel_it_loses_nothing(launcher, memory_limit, torch_python, run_bare, check_trace, program, tmp_path, inside):
+    group, directory = memory_limit(512 << 20), tmp_path / "run"
+    command = [torch_python, program(WANTS_MORE), group]
+    bare = run_bare(command)
+    enter = ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', group] if inside == "the launcher too" else []
+    done = subprocess.run([*enter, launcher, "run", "-o", directory, *command], capture_output=True, text=True, env=clean_environment())
+    assert done.returncode == bare.returncode == -9, done.stderr
+    printed = done.stdout.split()
+    assert printed == [str(n) for n in range(len(printed))] and len(printed) > 10
+    trace, = directory.glob("*.pt.trace.json.gz")
+    assert check_trace(trace).names("cpu_op")["aten::ones"] - len(printed) in (0, 1)
+    assert json.loads((directory / "run.json").read_text())["oom_kills"] > 0
+    assert re.search("torchprof: while the command ran, the kernel killed .* because memory ran out", done.stderr)
