@@ -16,6 +16,8 @@
 //     asynchronous one (a range that NVTX starts and ends by its number) it is itself that moves.
 //   * A Python stack that is stated anew (PythonSync) keeps the frames that it finds open in their places, from the
 //   outermost on; what differs from there on ends.
+//   * The first stack that is stated in a window was there before it: it lies below the annotation that opened the
+//     window, inside the frame of `__enter__`.
 //   * An end whose begin was never seen is counted and otherwise ignored.
 //   * What is open at the end of a thread ends there; what is open at the end of the process too, marked unfinished.
 // No slice has a negative duration, none lies outside of [Process::start, Process::end].

@@ -19,6 +19,12 @@ void Replay::Impl::begin_python(ReplayThread& thread, FunctionId function, Objec
   }
   span.begin = t;
   span.id = ++stats_.python_ids;
+  // The first statement of a stack: an annotation so far opened the window, within those frames. (An operator may have
+  // called the outermost of them: a thread of C++ that first comes to Python.)
+  const int32_t next = thread.stack.top_python() + 1;
+  if (preexisting && thread.open_frames.empty() && !steps_.is_waiting(thread.row) && next < thread.stack.size() &&
+      is_annotation(thread.stack[next].scope))
+    return thread.stack.push_below_ops(span);
   push(thread, span);
 }
 

@@ -49,6 +49,8 @@ class StepTracker {
   void begun(uint32_t thread, ThreadStack& stack) {
     if (!is_idle() && !pending_ && is_work(stack[stack.size() - 1])) mark_work(thread, stack);
   }
+  // A step of this thread has ended whose place in the stack is still to be found.
+  bool is_waiting(uint32_t thread) const { return pending_ && thread_ == thread; }
   // `span` was at `i`, was taken and has ended. The mark of the step before the one that ended with it, if one did.
   std::optional<Mark> ended(uint32_t thread, const ThreadStack& stack, int32_t i, const Span& span, int64_t end,
                             bool finished);

@@ -25,6 +25,18 @@ void ThreadStack::push(Span span) {
   inherit_module(size() - 1);
 }
 
+void ThreadStack::push_below_ops(Span frame) {
+  const int32_t at = top_python_ + 1;
+  if (at >= size()) return push(frame);
+  frame.outermost = open_count(frame)++ == 0;
+  frame.begin = std::min(frame.begin, (*this)[at].begin);
+  spans_.insert(spans_.begin() + at, frame);
+  relink(at);
+  const int32_t below_op = (*this)[at].below_op;
+  (*this)[at].op_child_ns = below_op >= 0 ? (*this)[below_op].child_ns : 0;
+  for (int32_t i = at; i < size(); ++i) inherit_module(i);
+}
+
 void ThreadStack::inherit_module(int32_t i) {
   Span& span = (*this)[i];
   if (span.has_own_module) return;

@@ -76,6 +76,8 @@ class ThreadStack {
   int32_t top_op() const { return top_op_; }
 
   void push(Span span);
+  // Below the operators on top, which began inside of it: it begins with the lowest of them, if not before.
+  void push_below_ops(Span frame);
   // Takes span `i` out; indices above it move down by one. The caller tells the spans below what it cost (add_child).
   Span take(int32_t i);
   // Index of the open operator with this key, or -1.

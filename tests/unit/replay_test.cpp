@@ -251,6 +251,31 @@ TEST_CASE("frames that are stated anew and were open stay open, the others end")
 )");
 }
 
+TEST_CASE("frames that are stated once a window is open are around the annotation that opened it") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId main = b.function("main"), enter = b.function("__enter__");
+  b.on(t).at(10).annotation(1, "block").at(12).sync().frame(main).frame(enter).at(13).end(enter);
+  b.at(20).op(2, "aten::add").at(30).op_end(2).at(50).op_end(1).at(60).end(main);
+  CHECK(replayed(b) == R"(
+100 10-13 test.py(1): __enter__ preexisting
+100 20-30 aten::add
+100 13-50 block
+100 10-60 test.py(1): main preexisting
+)");
+}
+
+TEST_CASE("frames that are stated in an operator are within it") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId f = b.function("f");
+  b.on(t).at(10).op(1, "PyNode").at(12).sync().frame(f).at(30).end(f).at(50).op_end(1);
+  CHECK(replayed(b) == R"(
+100 12-30 test.py(1): f preexisting
+100 10-50 PyNode
+)");
+}
+
 TEST_CASE("a garbage collection holds what it runs") {
   SpoolBuilder b;
   const TrackId t = b.thread(100);
