@@ -1,5 +1,6 @@
 #include "cupti/activity_decode.h"
 
+#include <iterator>
 #include <new>
 
 #include "cupti/cupti_abi.h"
@@ -197,6 +198,31 @@ void decode_memory(const Fields& f, Decoded& out) noexcept {
   r.is_async = f.get<uint32_t>(kIsAsync) != 0;
 }
 
+void decode_pool(const Fields& f, Decoded& out) noexcept {
+  using namespace abi::pool;
+  auto& r = make<GpuMemoryPool>(out);
+  f.read(kTime, r.time);
+  f.read(kAddress, r.address);
+  f.read(kBytes, r.bytes);
+  f.read(kUsed, r.used);
+  f.read(kThreshold, r.threshold);
+  f.read(kCorrelation, r.correlation);
+  f.read(kDevice, r.device);
+  f.read_narrow(kOperation, r.operation);
+  f.read_narrow(kPoolType, r.type);
+}
+
+void decode_environment(const Fields& f, Decoded& out) noexcept {
+  using namespace abi::environment;
+  constexpr uint32_t kNumbers[] = {0, 5, 1, 2, 1};  // of each kind; what lies behind them in the union means nothing
+  auto& r = make<GpuEnvironment>(out);
+  f.read(kTime, r.time);
+  f.read(kDevice, r.device);
+  f.read(kEnvironmentKind, r.kind);
+  const uint32_t count = r.kind < std::size(kNumbers) ? kNumbers[r.kind] : 0;
+  for (uint16_t i = 0; i < count; ++i) f.read({static_cast<uint16_t>(kValues.at + 4 * i)}, r.values[i]);
+}
+
 void decode_device(const Fields& f, Decoded& out) noexcept {
   using namespace abi::device;
   auto& r = make<GpuDeviceDef>(out);
@@ -248,6 +274,10 @@ size_t least_size(uint32_t kind) noexcept {
       return abi::overhead::kSize;
     case abi::kMemory2:
       return abi::memory::kSize;
+    case abi::kMemoryPool:
+      return abi::pool::kSize;
+    case abi::kEnvironment:
+      return abi::environment::kSize;
     case abi::kDevice:
       return abi::device::kSize;
     case abi::kContext:
@@ -292,6 +322,12 @@ Decoding decode(const std::byte* record, size_t room, uint32_t version, Decoded&
       break;
     case abi::kMemory2:
       decode_memory(fields, out);
+      break;
+    case abi::kMemoryPool:
+      decode_pool(fields, out);
+      break;
+    case abi::kEnvironment:
+      decode_environment(fields, out);
       break;
     case abi::kDevice:
       decode_device(fields, out);

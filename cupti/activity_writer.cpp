@@ -40,6 +40,10 @@ bool put(ThreadBuffer& to, Decoded& decoded) noexcept {
       return put(to, decoded.as<GpuOverhead>());
     case Kind::GpuMemory:
       return put(to, decoded.as<GpuMemory>());
+    case Kind::GpuMemoryPool:
+      return put(to, decoded.as<GpuMemoryPool>());
+    case Kind::GpuEnvironment:
+      return put(to, decoded.as<GpuEnvironment>());
     case Kind::GpuDeviceDef:
       decoded.as<GpuDeviceDef>().name = name();
       return session::define_gpu(decoded.as<GpuDeviceDef>());

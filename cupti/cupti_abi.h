@@ -30,10 +30,12 @@ enum ActivityKind : uint32_t {  // CUpti_ActivityKind
   kContext = 9,
   kConcurrentKernel = 10,
   kOverhead = 17,
+  kEnvironment = 20,
   kMemcpyPeer = 22,
   kCudaEvent = 36,
   kSynchronization = 38,
   kMemory2 = 49,
+  kMemoryPool = 50,  // since 11.2
 };
 
 inline constexpr Field kKind{0};  // of every record, uint32_t
@@ -81,6 +83,8 @@ inline constexpr uint16_t kSize = 24;
 inline constexpr Field kCorrelation{4}, kContext{8}, kStream{12}, kEvent{16}, kDeviceTime{40, 26}, kEventRecord{48, 26};
 }  // namespace event
 
+// Since 13.0 an overhead has at 48 a pointer to more, which the client may free: it is neither read nor freed, as a
+// record of another client's would have it too.
 namespace overhead {  // CUpti_ActivityOverhead, 2, 3
 inline constexpr uint16_t kSize = 40;
 inline constexpr Field kOverheadKind{4}, kObjectKind{8}, kObject{12}, kStart{24}, kEnd{32}, kCorrelation{40, 20};
@@ -93,6 +97,17 @@ inline constexpr uint16_t kSize = 112;
 inline constexpr Field kOperation{4}, kMemoryKind{8}, kCorrelation{12}, kAddress{16}, kBytes{24}, kTime{32},
     kDevice{52}, kContext{56}, kStream{60}, kIsAsync{72};
 }  // namespace memory
+
+namespace pool {  // CUpti_ActivityMemoryPool, 2
+inline constexpr uint16_t kSize = 64;
+inline constexpr Field kOperation{4}, kPoolType{8}, kCorrelation{12}, kDevice{20}, kAddress{32}, kBytes{40},
+    kThreshold{48}, kTime{56}, kUsed{64, 16};  // came in 11.3, which says of itself what 11.2 does
+}  // namespace pool
+
+namespace environment {  // CUpti_ActivityEnvironment
+inline constexpr uint16_t kSize = 40;
+inline constexpr Field kDevice{4}, kTime{8}, kEnvironmentKind{16}, kValues{20};  // the last is a union, five numbers
+}  // namespace environment
 
 namespace device {  // CUpti_ActivityDevice2 .. 5
 inline constexpr uint16_t kSize = 144;

@@ -26,9 +26,9 @@ namespace {
 enum class State : uint8_t { kOff, kWaiting, kStarting, kOn, kAside };  // without prepare() it is off
 
 constexpr uint32_t kAlways[] = {abi::kDevice, abi::kContext};  // a few records in all; contexts come before windows
-constexpr uint32_t kInWindow[] = {abi::kConcurrentKernel, abi::kMemcpy,         abi::kMemcpyPeer, abi::kMemset,
-                                  abi::kRuntime,          abi::kDriver,         abi::kOverhead,   abi::kCudaEvent,
-                                  abi::kMemory2,          abi::kSynchronization};
+constexpr uint32_t kInWindow[] = {abi::kConcurrentKernel, abi::kMemcpy,          abi::kMemcpyPeer, abi::kMemset,
+                                  abi::kRuntime,          abi::kDriver,          abi::kOverhead,   abi::kCudaEvent,
+                                  abi::kMemory2,          abi::kSynchronization, abi::kMemoryPool, abi::kEnvironment};
 constexpr time_t kPeriodSeconds = 1;
 constexpr int kPeriodsAfterWindow = 3;  // its kernels may still run
 // Since this version a refused buffer is safe (Kineto's experience); before, more is handed out.

@@ -89,6 +89,12 @@ void GpuIndex::add(uint32_t chunk, const RecordView& record) {
     case Kind::GpuMemory:
       memory_.push_back({clamp_ns(record.as<GpuMemory>().time), chunk, word});
       return;
+    case Kind::GpuMemoryPool:
+      pools_.push_back({clamp_ns(record.as<GpuMemoryPool>().time), chunk, word});
+      return;
+    case Kind::GpuEnvironment:
+      environment_.push_back({clamp_ns(record.as<GpuEnvironment>().time), chunk, word});
+      return;
     case Kind::GpuClock:
       return time_.add(record.as<GpuClock>());
     case Kind::GpuDropped: {
@@ -135,6 +141,7 @@ void GpuIndex::find_gaps(const clock::Converter& clock, Ticks end) {
 void GpuIndex::finish(const clock::Converter& clock, Ticks end) {
   time_.finish(clock);
   for (auto& [thread, calls] : calls_) std::ranges::stable_sort(calls, {}, &Call::start);
+  for (std::vector<Call>* list : {&memory_, &pools_, &environment_}) std::ranges::stable_sort(*list, {}, &Call::start);
   std::ranges::stable_sort(activities_, [this](const Activity& a, const Activity& b) {
     if (a.correlation != b.correlation) return a.correlation < b.correlation;
     return a.correlation != 0 && span_of(*this, a).start < span_of(*this, b).start;

@@ -86,7 +86,9 @@ class GpuIndex {
   };
   Range of_correlation(uint32_t correlation) const;  // empty for 0
   const std::vector<Call>& overheads() const { return overheads_; }
-  const std::vector<Call>& memory() const { return memory_; }
+  const std::vector<Call>& memory() const { return memory_; }  // GpuMemory, by time, as what follows
+  const std::vector<Call>& pools() const { return pools_; }    // GpuMemoryPool
+  const std::vector<Call>& environment() const { return environment_; }
 
   template <class R>
   const R& record(uint32_t chunk, uint32_t word) const {
@@ -123,7 +125,7 @@ class GpuIndex {
   const SpoolReader& spool_;
   std::map<uint32_t, std::vector<Call>> calls_;
   std::vector<Activity> activities_;
-  std::vector<Call> overheads_, memory_;
+  std::vector<Call> overheads_, memory_, pools_, environment_;
   std::map<uint32_t, GpuDeviceDef> devices_;
   std::map<uint32_t, uint32_t> device_of_context_;
   std::map<uint32_t, std::vector<TrackId>> tracks_of_handle_;
@@ -148,7 +150,7 @@ struct GpuSpan {
 GpuSpan span_of(const GpuIndex& index, const GpuIndex::Activity& activity);
 
 // Of an event, not of a definition.
-inline bool is_gpu(Kind kind) { return kind >= Kind::GpuKernel && kind <= Kind::GpuDropped; }
+inline bool is_gpu(Kind kind) { return kind >= Kind::GpuKernel && kind <= Kind::GpuEnvironment; }
 
 inline bool runs_on_device(Kind kind) {
   return kind == Kind::GpuKernel || kind == Kind::GpuCopy || kind == Kind::GpuSet;

@@ -1,6 +1,7 @@
 #include "formats/gpu_notes.h"
 
 #include "formats/cells.h"
+#include "formats/gpu_counters.h"
 #include "formats/gpu_index.h"
 #include "formats/text.h"
 
@@ -23,6 +24,15 @@ std::vector<std::string> gpu_notes(const Process& process) {
   add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");
   add(gpu.lost(GpuLoss::kUnknown), "GPU record", " of kinds that were not asked for");
   add(gpu.timeless(), "GPU operation", " without a time, which CUPTI did not know; not drawn");
+  for (const auto& [device, t] : gpu_throttling(gpu)) {
+    const auto held_down = [&, number = device, samples = t.samples](uint64_t n, const char* by) {
+      add(n, "sample",
+          " of " + std::to_string(samples) + " found the clock of GPU " + std::to_string(number) + " held down by " +
+              by);
+    };
+    held_down(t.power, "its power limit");
+    held_down(t.hardware, "the hardware (heat, power supply)");
+  }
   return notes;
 }
 

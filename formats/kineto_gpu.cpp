@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "formats/gpu_counters.h"
 #include "formats/gpu_index.h"
 #include "formats/gpu_names.h"
 #include "formats/occupancy.h"
@@ -301,6 +302,20 @@ void KinetoGpu::write_overheads() {
   }
 }
 
+// As Kineto has the counters that it samples itself, but on the row of the device.
+void KinetoGpu::write_counters() {
+  for (const GpuCounter& counter : gpu_counters(index_)) {
+    const std::string name = json_string(counter.name), pid = std::to_string(device_pid(counter.device));
+    for (const auto& [time, value] : counter.values) {
+      const int64_t at_ns = std::clamp(time.value, process_.start.value, process_.end.value);
+      char* at = put(out_.reserve(kMaxBytes), R"({"ph":"C","cat":"hardware_counters","name":)");
+      at = put(put(put(at, name), R"(,"pid":)"), pid);
+      at = put_us(put(at, R"(,"tid":0,"ts":)"), at_ns - place_.base);
+      out_.advance(put(put_signed(put(at, R"(,"args":{"":)"), value), "}},\n"));
+    }
+  }
+}
+
 void KinetoGpu::put_metadata(std::string_view name, uint64_t pid, uint64_t tid, std::string_view key,
                              std::string_view value) {
   char* at = out_.reserve(value.size() + kMaxBytes);
@@ -337,6 +352,7 @@ void KinetoGpu::write_rows() {
 
 uint64_t KinetoGpu::finish() {
   write_overheads();
+  write_counters();
   write_rows();
   return last_correlation_;
 }

@@ -48,7 +48,7 @@ class KinetoGpu {
   void activity(const GpuActivity& activity, std::string_view module, std::string_view collective);
   // Once the slice of the annotation is written.
   void annotation_ended(uint64_t external_id, std::string_view name);
-  // Overheads, and the names of rows. Returns the largest correlation.
+  // Overheads, counters, and the names of rows. Returns the largest correlation.
   uint64_t finish();
 
  private:
@@ -65,6 +65,7 @@ class KinetoGpu {
   char* put_channel(char* at, uint32_t channel, uint8_t type) const;
   char* put_flow(char* at, std::string_view phase, uint32_t correlation, std::string_view pid, uint64_t tid, UnixNs ts);
   void write_overheads();
+  void write_counters();
   void write_rows();
   void put_metadata(std::string_view name, uint64_t pid, uint64_t tid, std::string_view key, std::string_view value);
 

@@ -1,6 +1,8 @@
 // What the top of a trace says of GPUs.
+#include <algorithm>
 #include <cstdlib>
 
+#include "formats/gpu_counters.h"
 #include "formats/gpu_index.h"
 #include "formats/kineto_gpu.h"
 
@@ -64,6 +66,14 @@ ordered_json describe_gpu(const Process& process) {
   lost(GpuLoss::kMalformed, "malformed");
   lost(GpuLoss::kUnknown, "unknown");
   if (!gpu.memory().empty()) j["driver_memory_operations"] = gpu.memory().size();
+  if (!gpu.pools().empty()) j["driver_memory_pool_operations"] = gpu.pools().size();
+  for (const GpuCounter& c : gpu_counters(gpu)) {
+    const auto [least, most] = std::ranges::minmax_element(c.values, {}, [](const auto& v) { return v.second; });
+    j["devices"][std::to_string(c.device)][std::string(c.name)] = {{"least", least->second}, {"most", most->second}};
+  }
+  for (const auto& [device, t] : gpu_throttling(gpu))
+    j["devices"][std::to_string(device)]["clock_samples"] = {
+        {"all", t.samples}, {"held_down_by_power", t.power}, {"held_down_by_hardware", t.hardware}};
   return j;
 }
 

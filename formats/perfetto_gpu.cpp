@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/gpu_counters.h"
 #include "formats/gpu_index.h"
 #include "formats/gpu_names.h"
 #include "formats/occupancy.h"
@@ -183,7 +184,17 @@ void GpuTracks::write_queue(Device& d) {
   }
 }
 
+void GpuTracks::write_counters() {
+  for (const GpuCounter& counter : gpu_counters(*process_.gpu)) {
+    const Unit unit = counter.is_bytes ? Unit::kBytes : Unit::kCount;
+    const uint64_t track = packets_.add_track(device(counter.device).track, counter.name, unit);
+    const std::string fields = Packets::counter_fields(track);
+    for (const auto& [time, value] : counter.values) packets_.count(fields, time, value);
+  }
+}
+
 void GpuTracks::finish() {
+  write_counters();
   for (auto& [number, d] : devices_) {
     if (d.busy.empty()) continue;
     std::ranges::sort(d.busy);

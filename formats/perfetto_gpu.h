@@ -6,6 +6,7 @@
 //   * Annotations: formats/gpu_annotations.h, on tracks of their own below the stream.
 //   * Counters: how much of the time the device was busy, in percent of intervals (kIntervals of them over the run, at
 //     least 100 us each), and how many pieces of work had been launched and had not begun.
+//     Beside them those of formats/gpu_counters.h.
 //   * Arguments: those of the Kineto trace without the numbers of events, on the end of a slice.
 //
 // Memory: 32 bytes for each kernel, copy and set, for the counters: they come in no order.
@@ -61,6 +62,7 @@ class GpuTracks {
   const std::string& of_kernel(const GpuKernel& kernel);
   void write_busy(const Device& device);
   void write_queue(Device& device);
+  void write_counters();
 
   const Process& process_;
   Interning& names_;

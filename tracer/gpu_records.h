@@ -192,6 +192,32 @@ struct GpuMemory {  // the driver allocates or frees
   uint8_t pad[5];
 };
 
+struct GpuMemoryPool {  // the driver makes, trims or destroys a pool, as cudaMallocAsync takes from
+  RecordHeader header;
+  uint64_t time;
+  uint64_t address;
+  uint64_t bytes;      // of the pool
+  uint64_t used;       // of those; CUPTI 11.5 and up
+  uint64_t threshold;  // bytes that it keeps when it is trimmed by itself
+  uint32_t correlation;
+  uint32_t device;
+  uint8_t operation;  // CUpti_ActivityMemoryPoolOperationType: 1 made, 2 destroyed, 3 trimmed
+  uint8_t type;       // CUpti_ActivityMemoryPoolType: 1 local, 2 imported
+  uint8_t pad[6];
+};
+
+struct GpuEnvironment {  // a sample of a device, as often as CUPTI takes one
+  RecordHeader header;
+  uint64_t time;  // 0: not known
+  uint32_t device;
+  uint32_t kind;  // CUpti_ActivityEnvironmentKind: 1 speed, 2 temperature, 3 power, 4 cooling
+  // 1: MHz of the multiprocessors, MHz of the memory, generation and width of the PCIe link, why the clock is low
+  // (CUpti_EnvironmentClocksThrottleReason: 1 idle, 2 as the user set it, 4 power cap, 8 hardware slowdown);
+  // 2: degrees C; 3: mW, and mW at which it is held down; 4: percent of the fan. Others are 0.
+  uint32_t values[5];
+  uint32_t pad;
+};
+
 struct GpuClock {  // cuptiGetTimestamp() between two readings of our clock
   RecordHeader header;
   uint64_t before;  // ticks, not counted from a chunk's base

@@ -83,8 +83,10 @@ inline constexpr uint32_t kSpoolVersion = 1;
   X(77, GpuEvent, 40)        \
   X(78, GpuOverhead, 48)     \
   X(79, GpuMemory, 56)       \
+  X(80, GpuMemoryPool, 64)   \
   X(81, GpuClock, 32)        \
   X(82, GpuDropped, 32)      \
+  X(83, GpuEnvironment, 48)  \
   X(84, NvtxInfo, 40)        \
   X(85, NvtxMark, 48)        \
   X(90, NativeStack, 16)     \

@@ -221,6 +221,33 @@ struct MemoryRecord {
 };
 static_assert(sizeof(MemoryRecord) == 128);
 
+struct PoolRecord {
+  uint32_t kind = 50;
+  uint32_t operation = 1;
+  uint32_t pool_type = 1;
+  uint32_t correlation_id = 0;
+  uint32_t process_id = 0;
+  uint32_t device_id = 0;
+  uint64_t min_bytes_to_keep = 0;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint64_t release_threshold = 0;
+  uint64_t timestamp = 0;
+  uint64_t utilized = 0;
+  static constexpr uint32_t size(uint32_t) { return 72; }
+};
+static_assert(sizeof(PoolRecord) == 72);
+
+struct EnvironmentRecord {
+  uint32_t kind = 20;
+  uint32_t device_id = 0;
+  uint64_t timestamp = 0;
+  uint32_t environment_kind = 1;
+  uint32_t values[5] = {};
+  static constexpr uint32_t size(uint32_t) { return 40; }
+};
+static_assert(sizeof(EnvironmentRecord) == 40);
+
 struct DeviceRecord {
   uint32_t kind = 8;
   uint32_t flags = 0;
@@ -305,6 +332,10 @@ inline uint32_t size_of(uint32_t kind, uint32_t version) {
       return OverheadRecord::size(version);
     case 49:
       return MemoryRecord::size(version);
+    case 50:
+      return PoolRecord::size(version);
+    case 20:
+      return EnvironmentRecord::size(version);
     case 8:
       return DeviceRecord::size(version);
     case 9:

@@ -7,7 +7,6 @@
 // `pageable=1`: the host's memory is not pinned.
 #include <dlfcn.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,31 +19,13 @@
 #include <thread>
 #include <vector>
 
-#include "tests/cupti_sim/cupti_sim.h"
-
-#define SIM_API extern "C" __attribute__((visibility("default")))
+#include "tests/cupti_sim/sim_device.h"
 
 namespace cupti_sim {
 namespace {
 
-constexpr int kDevices = 16, kNotInitialized = 3;
+constexpr int kDevices = 16;
 constexpr uint64_t kLaunchLatency = 3000;
-
-// Of cupti_runtime_cbid.h and cupti_driver_cbid.h, the same since CUDA 11.
-enum Cbid : uint32_t {
-  kMalloc = 20,
-  kFree = 22,
-  kMemcpyAsync = 41,
-  kMemsetAsync = 51,
-  kStreamSynchronize = 131,
-  kEventRecord = 135,
-  kEventSynchronize = 137,
-  kStreamWaitEvent = 147,
-  kMemcpyPeerAsync = 161,
-  kDeviceSynchronize = 165,
-  kLaunchKernel = 211,
-  kGraphLaunch = 311,
-};
 
 struct Pending {
   uint64_t end;
@@ -78,10 +59,6 @@ Cuda& cuda() {
   static auto* the = new Cuda;
   return *the;
 }
-thread_local int t_device = 0;
-
-bool is_ready() { return cuda().devices > 0 && !cuda().is_dead; }
-
 // What has ended goes to CUPTI, in any order.
 void complete(int number, bool gives_up) {
   static thread_local std::minstd_rand random(42);
@@ -109,29 +86,6 @@ void run_devices() {
     for (int i = 0; i < cuda().devices; ++i) complete(i, false);
   }
 }
-
-// An API call: it begins with the object and is recorded when it ends.
-class Call {
- public:
-  explicit Call(uint32_t cbid) {
-    record_.cbid = cbid;
-    record_.start = now_ns();
-    record_.correlation_id = ++cuda().correlation;
-  }
-  ~Call() {
-    record_.end = now_ns();
-    record_.process_id = static_cast<uint32_t>(getpid());
-    record_.thread_id = static_cast<uint32_t>(pthread_self());
-    if (is_enabled(record_.kind)) deliver(-1, record_);
-  }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  uint32_t correlation() const { return record_.correlation_id; }
-  uint64_t start() const { return record_.start; }
-
- private:
-  ApiRecord record_;
-};
 
 template <class R>
 void place(R& record, uint32_t stream, uint32_t correlation) {
@@ -195,6 +149,14 @@ void wait(uint32_t stream, uint32_t type, uint32_t event, const Call& call) {
   if (is_enabled(sync.kind)) deliver(-1, sync);
 }
 
+}  // namespace
+
+thread_local int t_device = 0;
+
+bool is_ready() { return cuda().devices > 0 && !cuda().is_dead; }
+int device_count() { return cuda().devices; }
+uint32_t next_correlation() { return ++cuda().correlation; }
+
 int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation, uint32_t graph, uint64_t node) {
   static const long zero = setting("zero", 0);
   KernelRecord kernel;
@@ -218,8 +180,6 @@ int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation,
   return 0;
 }
 
-}  // namespace
-
 void give_up_pending() {
   for (int i = 0; i < cuda().devices; ++i) complete(i, true);
 }
@@ -236,9 +196,6 @@ void say_devices() {
 }  // namespace cupti_sim
 
 using namespace cupti_sim;
-
-#define NEED_CUDA \
-  if (!is_ready()) return kNotInitialized
 
 // cuInit, with `devices` of them.
 SIM_API int simInit(int devices) {

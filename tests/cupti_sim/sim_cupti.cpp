@@ -297,5 +297,5 @@ SIM_API void simUseIdleClient() {
         if (!*buffer) *buffer = static_cast<uint8_t*>(std::malloc(*size));
       },
       [](void*, uint32_t, uint8_t* buffer, size_t, size_t) { std::free(kept.exchange(buffer)); });
-  for (const uint32_t kind : {1u, 2u, 4u, 5u, 10u, 17u, 22u, 36u, 38u, 49u}) cuptiActivityEnable(kind);
+  for (const uint32_t kind : {1u, 2u, 4u, 5u, 10u, 17u, 20u, 22u, 36u, 38u, 49u, 50u}) cuptiActivityEnable(kind);
 }

@@ -5,13 +5,14 @@ import os
 sim = ctypes.CDLL(os.environ["SIM"])
 sim.simStorm.restype = ctypes.c_double
 for name, types in {"simLaunch": "pIQ", "simGraphLaunch": "pIIQ", "simMemcpy": "BQI", "simMemcpyPeer": "iQI", "simMemset": "IQI",
-                    "simMalloc": "QQi"}.items():
+                    "simMalloc": "QQi", "simDriverLaunch": "IpIQ", "simLaunchThroughBoth": "pIQ", "simCall": "III", "simOverhead": "IQ",
+                    "simMemoryPool": "IQQQ", "simEnvironment": "IIIIII"}.items():
     getattr(sim, name).argtypes = [{"p": ctypes.c_char_p, "I": ctypes.c_uint32, "Q": ctypes.c_uint64, "B": ctypes.c_uint8,
                                     "i": ctypes.c_int}[t] for t in types]
 
 
 def everything():
-    """One of each, on two devices; 3 + 4 + 1 kernels."""
+    """One of each, on two devices; 3 + 4 + 1 + 1 kernels."""
     sim.simInit(2)
     for _ in range(3):
         sim.simLaunch(b"_Z6matmulPfS_", 7, 20000)
@@ -26,6 +27,11 @@ def everything():
     sim.simMalloc(0x7000, 512, 0)
     sim.simMalloc(0x7000, 512, 1)
     sim.simMemcpyPeer(1, 2048, 7)
+    sim.simDriverLaunch(652, b"_Z6drivenv", 7, 1000)  # cuLaunchKernelEx
+    sim.simCall(4, 549, 0)  # cuMemCreate
+    sim.simOverhead(1, 4000)  # of the driver's compiler
+    sim.simMemoryPool(1, 0x9000, 65536, 1024)
+    sim.simEnvironment(2, 61, 0, 0, 0, 0)  # degrees
     sim.simStreamSynchronize(7)
     sim.simSetDevice(1)
     sim.simLaunch(b"_Z5otherv", 7, 1000)

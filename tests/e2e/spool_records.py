@@ -3,9 +3,9 @@ import collections
 import struct
 
 FILE_HEADER, CHUNK, CHUNK_HEADER, MAGIC = 4096, 64 * 1024, 64, 0x4B4E4843
-# GpuKernel ... GpuDropped by their kinds, and the activity kinds of CUPTI that they come from.
-KERNEL, COPY, SET, API, SYNC, EVENT, MEMORY, CLOCK, DROPPED, DEVICE, CONTEXT = 72, 73, 74, 75, 76, 77, 79, 81, 82, 20, 21
-OF_CUPTI = {10: KERNEL, 1: COPY, 22: COPY, 2: SET, 5: API, 38: SYNC, 36: EVENT, 49: MEMORY, 8: DEVICE, 9: CONTEXT}
+# GpuKernel ... GpuEnvironment by their kinds, and the activity kinds of CUPTI that they come from.
+KERNEL, COPY, SET, API, SYNC, EVENT, OVERHEAD, MEMORY, POOL, CLOCK, DROPPED, ENVIRONMENT, DEVICE, CONTEXT = 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 20, 21
+OF_CUPTI = {10: KERNEL, 1: COPY, 22: COPY, 2: SET, 4: API, 5: API, 38: SYNC, 36: EVENT, 17: OVERHEAD, 49: MEMORY, 50: POOL, 20: ENVIRONMENT, 8: DEVICE, 9: CONTEXT}
 
 
 def records(path):

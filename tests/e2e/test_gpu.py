@@ -13,8 +13,8 @@ from conftest import BUILD, ROOT
 
 SIM = BUILD / "tests" / "cupti_sim" / "libcupti.so.12"
 HERE = pathlib.Path(__file__).parent
-ONE_OF_EACH = {spool.KERNEL: 8, spool.COPY: 3, spool.SET: 1, spool.API: 17, spool.SYNC: 5, spool.EVENT: 1, spool.MEMORY: 2,
-               spool.DEVICE: 2, spool.CONTEXT: 2}
+ONE_OF_EACH = {spool.KERNEL: 9, spool.COPY: 3, spool.SET: 1, spool.API: 20, spool.SYNC: 5, spool.EVENT: 1, spool.OVERHEAD: 1,
+               spool.MEMORY: 2, spool.POOL: 1, spool.ENVIRONMENT: 1, spool.DEVICE: 2, spool.CONTEXT: 2}
 EVERYTHING = "from simulated_gpu import everything; everything(); print('done')"
 
 
@@ -65,9 +65,9 @@ def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, check
     assert not found[spool.DROPPED] and len(found[spool.CLOCK]) >= 2
     assert set(spool.correlations(found, spool.KERNEL)) <= set(spool.correlations(found, spool.API))
     starts_and_ends = spool.fields("QQ", found[spool.KERNEL], 8)
-    assert sorted(end - start for start, end in starts_and_ends) == [1000] * 5 + [20000] * 3
+    assert sorted(end - start for start, end in starts_and_ends) == [1000] * 6 + [20000] * 3
     graphs = collections.Counter(spool.fields("I", found[spool.KERNEL], 56))
-    assert graphs == {(0,): 4, (5,): 4}
+    assert graphs == {(0,): 5, (5,): 4}
 
 
 def test_every_record_of_a_million_kernels_is_there(run_simulated):
@@ -149,7 +149,7 @@ def test_a_child_forked_after_cuda_records_none(run_simulated):
     run, _ = run_simulated("import os\nfrom simulated_gpu import *\neverything()\npid = os.fork()\n"
                            "if pid: print(os.waitpid(pid, 0)[1])\nelse: len('recorded'); exit(sim.simLaunch(b'k', 7, 1))")
     assert run.stdout == "%d\n" % (3 << 8) and not gpu_lines(run), run.stderr
-    assert sorted(len(spool.gpu_records(path)[spool.API]) for path in spool.spools(run)) == [0, 17]
+    assert sorted(len(spool.gpu_records(path)[spool.API]) for path in spool.spools(run)) == [0, 20]
 
 
 def test_what_is_older_than_a_second_survives_an_exit_without_handlers(run_simulated):

@@ -58,7 +58,7 @@ def test_each_kind_of_work_is_in_the_trace(run_simulated, check_trace):  # noqa:
     trace = check_trace(run.trace())
     names = collections.Counter(e["name"] for category in WORK for e in trace.spans(category))
     assert {name: n for name, n in names.items() if "emcpy" not in name and "emset" not in name} == {
-        "matmul(float*, float*)": 3, "node()": 4, "other()": 1}
+        "matmul(float*, float*)": 3, "node()": 4, "other()": 1, "driven()": 1}
     assert len(list(trace.spans("gpu_memcpy"))) == 3 and len(list(trace.spans("gpu_memset"))) == 1
     assert {e["pid"] for e in trace.spans("kernel")} == {0, 1}
     assert len({e["args"]["graph node id"] for e in trace.spans("kernel") if e["args"]["graph id"]}) == 4

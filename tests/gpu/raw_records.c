@@ -92,7 +92,7 @@ int InitializeInjection(void) {
   get_version(&version);
   fwrite(&version, sizeof(version), 1, out);
   register_callbacks((void*)request, (void*)completed);
-  static const uint32_t kinds[] = {1, 2, 4, 5, 8, 9, 10, 17, 22, 36, 38, 49};
+  static const uint32_t kinds[] = {1, 2, 4, 5, 8, 9, 10, 17, 20, 22, 36, 38, 49, 50};
   for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); ++i) enable(kinds[i]);
   atexit(at_exit);
   return 1;

@@ -1,6 +1,7 @@
 // Records as CUPTI 11.8, 12.4 and 13.0 write them (tests/cupti_sim/layouts.h), turned into ours.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <vector>
@@ -106,6 +107,29 @@ TEST_CASE("memsets, calls and allocations") {
     const auto memory = decoded<GpuMemory>(version, y);
     CHECK((memory.operation == 2 && memory.kind == 3 && memory.address == 0x7f0000 && memory.bytes == 512));
     CHECK((memory.time == 99 && memory.device == 1 && memory.context == 3 && memory.stream == 13 && memory.is_async));
+  }
+}
+
+TEST_CASE("pools of memory, and what a device says of itself") {
+  PoolRecord p;
+  p.operation = 3, p.pool_type = 2, p.correlation_id = 7, p.device_id = 1, p.address = 0x7f00, p.bytes = 4096;
+  p.release_threshold = 64, p.timestamp = 12, p.utilized = 1024;
+  EnvironmentRecord e;
+  e.device_id = 2, e.timestamp = 99;
+  for (uint32_t i = 0; i < 5; ++i) e.values[i] = 100 + i;
+  for (const uint32_t version : kVersions) {
+    CAPTURE(version);
+    const auto pool = decoded<GpuMemoryPool>(version, p);
+    CHECK(
+        (pool.operation == 3 && pool.type == 2 && pool.correlation == 7 && pool.device == 1 && pool.address == 0x7f00));
+    CHECK((pool.bytes == 4096 && pool.threshold == 64 && pool.time == 12 && pool.used == 1024));
+    const uint32_t last[] = {0, 104, 100, 101, 100, 0};  // of as many as the kind has
+    for (const uint32_t kind : {1u, 2u, 3u, 4u, 5u}) {
+      e.environment_kind = kind;
+      const auto sample = decoded<GpuEnvironment>(version, e);
+      CHECK((sample.device == 2 && sample.time == 99 && sample.kind == kind));
+      CHECK(*std::max_element(sample.values, sample.values + 5) == last[kind]);
+    }
   }
 }
 

@@ -158,6 +158,27 @@ SAME(Memory, streamId, memory::kStream);
 SAME(Memory, isAsync, memory::kIsAsync);
 SAME(CUpti_ActivityMemory2, isAsync, memory::kIsAsync);
 
+using Pool = CUpti_ActivityMemoryPool2;
+SIZE(CUpti_ActivityMemoryPool, pool::kSize);
+SAME(Pool, memoryPoolOperationType, pool::kOperation);
+SAME(Pool, memoryPoolType, pool::kPoolType);
+SAME(Pool, correlationId, pool::kCorrelation);
+SAME(Pool, deviceId, pool::kDevice);
+SAME(Pool, address, pool::kAddress);
+SAME(Pool, size, pool::kBytes);
+SAME(Pool, releaseThreshold, pool::kThreshold);
+SAME(Pool, timestamp, pool::kTime);
+SAME(Pool, utilizedSize, pool::kUsed);
+CAME_WITH(CUpti_ActivityMemoryPool, CUpti_ActivityMemoryPool2, pool::kUsed);
+
+using Environment = CUpti_ActivityEnvironment;
+SIZE(Environment, environment::kSize);
+SAME(Environment, deviceId, environment::kDevice);
+SAME(Environment, timestamp, environment::kTime);
+SAME(Environment, environmentKind, environment::kEnvironmentKind);
+SAME(Environment, data, environment::kValues);
+static_assert(offsetof(Environment, data.speed.clocksThrottleReasons) == abi::environment::kValues.at + 16);
+
 using Device = CUpti_ActivityDevice5;
 SIZE(CUpti_ActivityDevice2, device::kSize);
 SAME(Device, globalMemoryBandwidth, device::kBandwidth);
@@ -198,6 +219,8 @@ TEST_CASE("the table of CUPTI's records agrees with its header") {
   CHECK(uint32_t{abi::kCudaEvent} == CUPTI_ACTIVITY_KIND_CUDA_EVENT);
   CHECK(uint32_t{abi::kSynchronization} == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
   CHECK(uint32_t{abi::kMemory2} == CUPTI_ACTIVITY_KIND_MEMORY2);
+  CHECK(uint32_t{abi::kMemoryPool} == CUPTI_ACTIVITY_KIND_MEMORY_POOL);
+  CHECK(uint32_t{abi::kEnvironment} == CUPTI_ACTIVITY_KIND_ENVIRONMENT);
   CHECK(abi::kMaxLimitReached == CUPTI_ERROR_MAX_LIMIT_REACHED);
   CHECK(abi::kNotInitialized == CUPTI_ERROR_NOT_INITIALIZED);
   CHECK(abi::kMultipleSubscribers == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);

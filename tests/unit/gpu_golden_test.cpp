@@ -60,9 +60,21 @@ std::string text_of(Decoded& d) {
       const auto& r = d.as<GpuEvent>();
       return line("event", r.correlation, r.stream, r.event);
     }
+    case Kind::GpuOverhead: {
+      const auto& r = d.as<GpuOverhead>();
+      return line("overhead", r.end - r.start, r.kind, r.object_kind, r.correlation);
+    }
     case Kind::GpuMemory: {
       const auto& r = d.as<GpuMemory>();
       return line("memory", r.bytes, r.device);
+    }
+    case Kind::GpuMemoryPool: {
+      const auto& r = d.as<GpuMemoryPool>();
+      return line("pool", r.operation, r.type, r.bytes, r.used, r.device, r.correlation);
+    }
+    case Kind::GpuEnvironment: {
+      const auto& r = d.as<GpuEnvironment>();
+      return line("environment", r.device, r.kind, r.values[0], r.values[1], r.values[4]);
     }
     case Kind::GpuDeviceDef: {
       const auto& r = d.as<GpuDeviceDef>();

@@ -102,6 +102,8 @@ template SpoolBuilder& SpoolBuilder::gpu(GpuSync);
 template SpoolBuilder& SpoolBuilder::gpu(GpuEvent);
 template SpoolBuilder& SpoolBuilder::gpu(GpuOverhead);
 template SpoolBuilder& SpoolBuilder::gpu(GpuMemory);
+template SpoolBuilder& SpoolBuilder::gpu(GpuMemoryPool);
+template SpoolBuilder& SpoolBuilder::gpu(GpuEnvironment);
 template SpoolBuilder& SpoolBuilder::gpu(GpuClock);
 template SpoolBuilder& SpoolBuilder::gpu(GpuDropped);
 
