@@ -16,6 +16,7 @@
 #include "cupti/activity_writer.h"
 #include "cupti/cupti_abi.h"
 #include "tracer/diag.h"
+#include "tracer/gpu_tool.h"
 #include "tracer/lock.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
@@ -271,9 +272,30 @@ void after_fork_in_child() noexcept {
   session::note_source("gpu", SourceState::kOff, "forked after CUDA was initialised: it cannot be used here");
 }
 
+void note_tool(const GpuTool& tool) noexcept {
+  char why[session::kNoteSize];
+  snprintf(why, sizeof(why), "%s has CUPTI (%s)", tool.name, tool.mark);
+  session::note_source("gpu", SourceState::kOff, why);
+}
+
+// One line, where CUDA is used.
+void leave_to(const GpuTool& tool) noexcept {
+  become(State::kOff);
+  note_tool(tool);
+  warn_once(Cause::kGpu, "the GPU is not recorded: %s has CUPTI (%s)", tool.name, tool.mark);
+}
+
+// Of a program that uses CUDA without torch: its driver calls the tool's library, not ours.
+void say_tool_at_exit() {
+  const KeepErrno keep;
+  if (const GpuTool tool = find_gpu_tool(); state() == State::kWaiting && tool.name && is_cuda_program())
+    leave_to(tool);
+}
+
 void start_now() noexcept {
   Source& s = source();
   const char* why = nullptr;
+  if (const GpuTool tool = find_gpu_tool(); tool.name) return leave_to(tool);
   if (!find(s.api, &why)) {
     become(State::kOff);
     session::note_source("gpu", SourceState::kFailed, why);
@@ -313,9 +335,13 @@ void prepare(const char* library) noexcept {
   sem_init(&s.work, 0, 0);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   window::set_listener(follow_window);
-  if (!ask_cuda_to_call(library))
+  if (const GpuTool tool = find_gpu_tool(); tool.name) {
+    note_tool(tool);
+    atexit(say_tool_at_exit);
+  } else if (!ask_cuda_to_call(library)) {
     session::note_source("gpu", SourceState::kOff,
                          "CUDA_INJECTION64_PATH names another tool; not before torch.cuda is used");
+  }
 }
 
 void start() noexcept {

@@ -14,9 +14,10 @@
 // CUPTI's clock once a second while the window is open. The last flush is that of an exit handler, registered after
 // libcuda's, so run before them: a process that ends without exit handlers loses the last second.
 //
-// Other clients of CUPTI: one that holds a subscription (nsys, ncu, cuda-gdb, another tool) has the process to itself,
-// and we say so. torch.profiler has it while it runs, step_aside() and come_back() say when; its trace is whole, ours
-// has a gap, which the source "gpu" and a pair of GpuDropped (kAside, kBack) name.
+// Other clients of CUPTI: nsys, ncu and the like (tracer/gpu_tool.h), and whoever holds a subscription (cuda-gdb), have
+// the process to themselves: CUPTI is not touched, and one line says so. torch.profiler has it while it runs,
+// step_aside() and come_back() say when; its trace is whole, ours has a gap, which the source "gpu" and a pair of
+// GpuDropped (kAside, kBack) name.
 //
 // fork: before CUDA was initialised, the child starts when it initialises it; after, CUDA cannot be used there, and
 // nothing is recorded of it.
