@@ -22,10 +22,24 @@ PacketCategory category_of(std::string_view name) {
   return name == "gpu_memcpy" || name == "gpu_memset" ? PacketCategory::kCopyOrSet : PacketCategory::kOther;
 }
 
+enum class Argument : uint8_t { kOther, kFlops, kBackward, kModule, kPath, kRoot, kEndedBy, kOccupancy };
+
+Argument argument_of(std::string_view name) {
+  if (name == "FLOPs") return Argument::kFlops;
+  if (name == "Backward") return Argument::kBackward;
+  if (name == "Module") return Argument::kModule;
+  if (name == "Module path") return Argument::kPath;
+  if (name == "Module root") return Argument::kRoot;
+  if (name == "Step ends with") return Argument::kEndedBy;
+  return name == "est. achieved occupancy %" ? Argument::kOccupancy : Argument::kOther;
+}
+
 class PacketReader {
  public:
-  PacketReader(ByteStream& stream, ReadEvents& events, PacketTracks& into)
-      : stream_(stream), events_(events), into_(into) {}
+  PacketReader(ByteStream& stream, ReadEvents& events, std::map<uint64_t, PacketTrack>& tracks, PacketSink& sink)
+      : stream_(stream), events_(events), tracks_(tracks), sink_(sink) {}
+
+  bool has_clock = false;
 
   void run() {
     while (const auto tag = varint()) {
@@ -49,7 +63,8 @@ class PacketReader {
   struct Sequence {
     std::unordered_map<uint64_t, PacketCategory> categories;
     std::unordered_map<uint64_t, uint32_t> names;  // interned
-    std::unordered_map<uint64_t, std::string> argument_names, strings;
+    std::unordered_map<uint64_t, Argument> arguments;
+    std::unordered_map<uint64_t, std::string> strings;
     int64_t start = 0;  // of its clock, Unix
   };
 
@@ -118,7 +133,7 @@ class PacketReader {
       }
       if (id != clock_snapshot::kRealtime || time >= kMostTime * 2) continue;
       of.start = static_cast<int64_t>(time);
-      into_.has_clock = true;
+      has_clock = true;
     }
   }
 
@@ -142,7 +157,7 @@ class PacketReader {
       }
       if (kind == interned::kCategories) of.categories[id] = category_of(text);
       if (kind == interned::kEventNames) of.names[id] = events_.names(text);
-      if (kind == interned::kAnnotationNames) of.argument_names[id] = text;
+      if (kind == interned::kAnnotationNames) of.arguments[id] = argument_of(text);
       if (kind == interned::kAnnotationStrings) of.strings[id] = text;
     }
   }
@@ -164,9 +179,7 @@ class PacketReader {
       else
         descriptor.skip();
     }
-    PacketTrack& known = into_.tracks[id];
-    track.events = std::move(known.events);
-    known = std::move(track);
+    tracks_[id] = std::move(track);
   }
   void read_process(PacketTrack& track, pbf_reader process) {
     while (process.next()) {
@@ -192,7 +205,7 @@ class PacketReader {
   }
 
   void read_event(const Sequence& of, int64_t time, pbf_reader fields) {
-    PacketEvent e{.time = time, .flow = 0, .name = 0, .arguments = 0, .type = 0, .category = PacketCategory::kOther};
+    PacketEvent e{.time = time, .flow = 0, .name = 0, .occupancy = 0, .type = 0, .category = PacketCategory::kOther};
     uint64_t track = 0;
     PacketArguments arguments;
     while (fields.next()) {
@@ -207,26 +220,22 @@ class PacketReader {
       else if (fields.tag() == event::kFlowIds)
         e.flow = fields.get_fixed64();
       else if (fields.tag() == event::kAnnotations)
-        read_argument(of, arguments, fields.get_message());
+        read_argument(of, e, arguments, fields.get_message());
       else
         fields.skip();
     }
-    if (e.type != event::kSliceBegin && e.type != event::kSliceEnd) return;
-    if (arguments.matter()) {
-      into_.arguments.push_back(std::move(arguments));
-      e.arguments = static_cast<uint32_t>(into_.arguments.size());
-    }
-    into_.tracks[track].events.push_back(e);
+    if (e.type == event::kSliceBegin || e.type == event::kSliceEnd) sink_.event(track, e, arguments);
   }
 
-  void read_argument(const Sequence& of, PacketArguments& into, pbf_reader argument) {
-    std::string name, text;
+  static void read_argument(const Sequence& of, PacketEvent& event, PacketArguments& into, pbf_reader argument) {
+    Argument name = Argument::kOther;
+    std::string_view text;
     int64_t number = 0;
     while (argument.next()) {
       if (argument.tag() == annotation::kNameId)
-        name = found(of.argument_names, argument.get_uint64());
+        name = found(of.arguments, argument.get_uint64());
       else if (argument.tag() == annotation::kStringId)
-        text = found(of.strings, argument.get_uint64());
+        text = text_of(of, argument.get_uint64());
       else if (argument.tag() == annotation::kInt)
         number = argument.get_int64();
       else if (argument.tag() == annotation::kBool)
@@ -234,15 +243,37 @@ class PacketReader {
       else
         argument.skip();
     }
-    if (name == "FLOPs" && number > 0) into.flops = static_cast<uint64_t>(number);
-    if (name == "Backward") into.is_backward = number != 0;
-    if (name == "Module") into.module = text;
-    if (name == "Module path") into.path = text;
-    if (name == "Module root") into.root = text;
-    if (name == "Step ends with") into.ended_by = text;
-    if (name == "est. achieved occupancy %") into.occupancy = static_cast<double>(number) / 100;
+    switch (name) {
+      case Argument::kFlops:
+        into.flops = number > 0 ? static_cast<uint64_t>(number) : 0;
+        break;
+      case Argument::kBackward:
+        into.is_backward = number != 0;
+        break;
+      case Argument::kModule:
+        into.module = text;
+        break;
+      case Argument::kPath:
+        into.path = text;
+        break;
+      case Argument::kRoot:
+        into.root = text;
+        break;
+      case Argument::kEndedBy:
+        into.ended_by = text;
+        break;
+      case Argument::kOccupancy:
+        event.occupancy = static_cast<float>(number) / 100;
+        break;
+      case Argument::kOther:
+        break;
+    }
   }
 
+  static std::string_view text_of(const Sequence& of, uint64_t id) {
+    const auto it = of.strings.find(id);
+    return it == of.strings.end() ? std::string_view{} : it->second;
+  }
   template <class Value>
   static Value found(const std::unordered_map<uint64_t, Value>& map, uint64_t key) {
     const auto it = map.find(key);
@@ -251,17 +282,18 @@ class PacketReader {
 
   ByteStream& stream_;
   ReadEvents& events_;
-  PacketTracks& into_;
+  std::map<uint64_t, PacketTrack>& tracks_;
+  PacketSink& sink_;
   uint64_t at_ = 0;  // bytes that were read
   std::map<uint32_t, Sequence> sequences_;
 };
 
 }  // namespace
 
-PacketTracks read_packets(ByteStream& stream, ReadEvents& events) {
-  PacketTracks tracks;
-  PacketReader(stream, events, tracks).run();
-  return tracks;
+bool read_packets(ByteStream& stream, ReadEvents& events, std::map<uint64_t, PacketTrack>& tracks, PacketSink& sink) {
+  PacketReader reader(stream, events, tracks, sink);
+  reader.run();
+  return reader.has_clock;
 }
 
 }  // namespace torchprof::formats

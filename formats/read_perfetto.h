@@ -2,8 +2,9 @@
 // threads, steps, GPU work, with the arguments that tables need. Counters are left out: they do not say who allocated,
 // so there is no table of memory.
 //
-// Packets come from a stream. What is kept of an event are 32 bytes, two of a slice, and of arguments that tables need
-// one entry for each slice that has some.
+// Packets come from a stream; nothing is kept of events but what is open, the work of GPUs, and what ReadEvents holds.
+// Begins and ends belong together as they follow each other on their track: a slice is written when it ends, after all
+// that is inside of it.
 #pragma once
 
 #include "formats/byte_stream.h"
