@@ -113,16 +113,7 @@ class ProcessWriter final : public Sink {
     const std::string name = json_name(replay_.names().text(m.name));
     const std::string nvtx = nvtx_json(process_, m.attributes);
     char* at = out_.reserve(kMaxSliceBytes + name.size() + nvtx.size());
-    at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
-    at = put(at, name);
-    at = put(at, R"(,"pid":)");
-    at = put(at, pid_);
-    at = put(at, R"(,"tid":)");
-    at = put(at, uint64_t{replay_.rows()[m.row].tid});
-    at = put(at, R"(,"ts":)");
-    at = put_us(at, m.time.value - base_);
-    at = put(at, R"(,"args":{"Ev Idx":)");
-    at = put(at, ids_.event++);
+    at = put_instant(at, name, m.row, m.time.value);
     at = put(at, nvtx);
     at = put(at, "}},\n");
     out_.advance(at);
@@ -131,16 +122,7 @@ class ProcessWriter final : public Sink {
   void memory(const MemoryEvent& m) override {
     const std::string_view place = m.line != 0 ? texts_.place_of(m) : std::string_view{};
     char* at = out_.reserve(kMaxSliceBytes + place.size());
-    at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
-    at = put(at, m.is_out_of_memory ? R"("[OutOfMemory]")" : R"("[memory]")");
-    at = put(at, R"(,"pid":)");
-    at = put(at, pid_);
-    at = put(at, R"(,"tid":)");
-    at = put(at, uint64_t{replay_.rows()[m.row].tid});
-    at = put(at, R"(,"ts":)");
-    at = put_us(at, m.time.value - base_);
-    at = put(at, R"(,"args":{"Ev Idx":)");
-    at = put(at, ids_.event++);
+    at = put_instant(at, m.is_out_of_memory ? R"("[OutOfMemory]")" : R"("[memory]")", m.row, m.time.value);
     at = put(at, R"(,"Device Type":)");
     at = put_signed(at, m.device_type);
     at = put(at, R"(,"Device Id":)");
@@ -171,9 +153,23 @@ class ProcessWriter final : public Sink {
  private:
   // ,"stack":["at::add","THPVariable_add"]}}      innermost first
   void end_event(NativeFrameId innermost) {
-    if (innermost && process_.native && process_.native->has(innermost))
-      native_.write(*process_.native, innermost, out_);
+    if (process_.native && process_.native->has(innermost)) native_.write(*process_.native, innermost, out_);
     out_.write("}},\n");
+  }
+
+  // As far as the first argument; `name` in JSON.
+  char* put_instant(char* at, std::string_view name, uint32_t row, int64_t time) {
+    at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
+    at = put(at, name);
+    at = put(at, R"(,"pid":)");
+    at = put(at, pid_);
+    at = put(at, R"(,"tid":)");
+    at = put(at, uint64_t{replay_.rows()[row].tid});
+    at = put(at, R"(,"ts":)");
+    at = put_us(at, time - base_);
+    at = put(at, R"(,"args":{"Ev Idx":)");
+    at = put(at, ids_.event++);
+    return at;
   }
 
   char* put_op_args(char* at, const Slice& s) {

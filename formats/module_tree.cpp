@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/modules.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -30,11 +32,10 @@ void ModuleTree::find_holders(const Process& process) {
     if (process.root({i})) places.emplace(key(process.root({i}), process.path({i})), ObjectId{i});
   for (uint32_t i = 1; i < process.details.size(); ++i) {
     if (!process.root({i})) continue;
-    for (std::string_view path = process.path({i}); !path.empty() && !holders_[i];) {
-      const size_t dot = path.rfind('.');
-      path = dot == path.npos ? std::string_view{} : path.substr(0, dot);
-      if (const auto it = places.find(key(process.root({i}), path)); it != places.end()) holders_[i] = it->second;
-    }
+    holders_[i] = find_holder(process.path({i}), [&](std::string_view path) {
+      const auto it = places.find(key(process.root({i}), path));
+      return it == places.end() ? ObjectId{} : it->second;
+    });
   }
 }
 

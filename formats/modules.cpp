@@ -70,12 +70,10 @@ std::string ModuleCollector::place(std::string_view root, std::string_view path)
 uint32_t ModuleCollector::holder(uint32_t module, const Places& places) const {
   const Module& m = modules_[module];
   if (m.tally.path.empty()) return m.caller;
-  for (std::string_view path = m.tally.path; !path.empty();) {
-    const size_t dot = path.rfind('.');
-    path = dot == path.npos ? std::string_view{} : path.substr(0, dot);
-    if (const auto it = places.find(place(m.root, path)); it != places.end()) return it->second;
-  }
-  return 0;
+  return find_holder(m.tally.path, [&](std::string_view path) {
+    const auto it = places.find(place(m.root, path));
+    return it == places.end() ? 0 : it->second;
+  });
 }
 
 ModuleTallies ModuleCollector::finish() {

@@ -18,6 +18,18 @@
 
 namespace torchprof::formats {
 
+// What `find` gives for the longest path that is a beginning of `path` and that it knows, up to the empty one of a
+// root. `find`: of a path; false as a bool if there is none.
+template <class Find>
+auto find_holder(std::string_view path, Find find) -> decltype(find(path)) {
+  while (!path.empty()) {
+    const size_t dot = path.rfind('.');
+    path = dot == path.npos ? std::string_view{} : path.substr(0, dot);
+    if (const auto holder = find(path)) return holder;
+  }
+  return {};
+}
+
 struct ModuleCosts {  // formats/module_costs.h
   int64_t gpu_forward_self_ns = 0;
   int64_t gpu_forward_total_ns = 0;

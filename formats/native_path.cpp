@@ -24,7 +24,7 @@ bool NativePath::is_next_to(NativeFrameId caller, NativeFrameId frame, uint32_t 
 
 std::span<const uint32_t> NativePath::places(std::span<const Span> around, OpScope scope, NativeFrameId innermost) {
   places_.clear();
-  if (stacks_ == nullptr || !innermost || is_annotation(scope) || !stacks_->has(innermost)) return {};
+  if (stacks_ == nullptr || is_annotation(scope) || !stacks_->has(innermost)) return {};
   NativeFrameId outer{};
   bool is_in_python = false;
   for (size_t i = around.size(); i-- > 0 && !outer;) {

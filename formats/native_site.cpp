@@ -16,7 +16,7 @@ bool is_library(std::string_view path) {
 }  // namespace
 
 NameId NativeSites::of(NativeFrameId innermost) {
-  if (!innermost || !process_.native || !process_.native->has(innermost)) return {};
+  if (!process_.native || !process_.native->has(innermost)) return {};
   const auto [it, is_new] = known_.try_emplace(innermost.value);
   if (!is_new) return it->second;
   NameId& site = it->second;

@@ -10,7 +10,7 @@ namespace torchprof::formats::perfetto {
 using protozero::pbf_writer;
 
 std::string_view Callstacks::field(NativeFrameId innermost) {
-  if (!innermost || !process_.native || !process_.native->has(innermost)) return {};
+  if (!process_.native || !process_.native->has(innermost)) return {};
   const auto [it, is_new] = fields_.try_emplace(innermost.value);
   if (!is_new) return it->second;
   Ids ids;
