@@ -62,6 +62,15 @@ class NativeStacks {
     }
   }
 
+  // Functions of Python in it and the lines that they run, innermost first; needs no symbols.
+  template <class Visit>
+  void each_python_line(NativeFrameId innermost, Visit visit) const {
+    for (uint32_t i = innermost.value; i != 0 && i < frames_.size(); i = frames_[i].caller) {
+      const Address& address = addresses_[frames_[i].place];
+      if (address.function != 0) visit(FunctionId{address.function}, static_cast<uint32_t>(address.pc));
+    }
+  }
+
   struct Where {                         // a place
     const NativeObjectDef* object;       // null: none
     uint64_t pc;                         // after the call; of a function of Python its line

@@ -20,11 +20,9 @@ struct Grouping {
   std::string_view name, column;
   By by;
 };
-constexpr Grouping kGroupings[] = {{"shape", "input_shapes", By::kShape},
-                                   {"stack", "stack", By::kStack},
-                                   {"module", "module", By::kModule},
-                                   {"thread", "thread", By::kThread},
-                                   {"overload", "overload", By::kOverload}};
+constexpr Grouping kGroupings[] = {{"shape", "input_shapes", By::kShape},   {"stack", "stack", By::kStack},
+                                   {"module", "module", By::kModule},       {"thread", "thread", By::kThread},
+                                   {"overload", "overload", By::kOverload}, {"line", "line", By::kLine}};
 
 constexpr uint32_t kNativeText = uint32_t{1} << 31;  // in the number of a frame: of a text, not of a name
 
@@ -63,7 +61,12 @@ void merge(OpGroups& into, const OpGroups& from) {
 }
 
 OpGroupCollector::OpGroupCollector(const Process& process, Replay& replay, const OpGrouping& grouping)
-    : process_(process), replay_(replay), grouping_(grouping), native_(process.native.get()), texts_(kOthers + 1) {}
+    : process_(process),
+      replay_(replay),
+      grouping_(grouping),
+      native_(process.native.get()),
+      lines_(process, replay.names()),
+      texts_(kOthers + 1) {}
 
 OpGroupCollector::Call OpGroupCollector::call_of(const ThreadStack& stack, uint32_t row, int32_t i) {
   const Span& span = stack[i];
@@ -138,6 +141,8 @@ uint32_t OpGroupCollector::detail_of(const Call& call) {
       return call.row;
     case By::kOverload:
       return call.recorded.value;
+    case By::kLine:
+      return lines_.line_of(call.native, {call.around, call.depth}).value;
     case By::kName:
       break;
   }
@@ -156,6 +161,8 @@ std::string OpGroupCollector::detail_text(uint32_t detail) {
       return thread_label(replay_.rows()[detail]);
     case By::kOverload:
       return std::string(split_operator_name(process_.string({detail})).overload);
+    case By::kLine:
+      return detail == 0 ? std::string() : std::string(replay_.names().text({detail}));
     case By::kName:
       break;
   }

@@ -1,5 +1,6 @@
 // Operators by their name and one thing more: their input shapes, the Python functions and native frames that call them
-// (formats/native_path.h), the module that they run for, their thread, or their overload.
+// (formats/native_path.h), the module that they run for, their thread, their overload, or the line of Python
+// (formats/python_lines.h).
 //
 // Definitions are those of formats/table.h, by name: a call inside another of the same name adds nothing to the total
 // of its group, whatever that is, so the totals of all groups of a name are its total.
@@ -15,13 +16,14 @@
 #include <vector>
 
 #include "formats/native_path.h"
+#include "formats/python_lines.h"
 #include "formats/replay.h"
 #include "formats/tally.h"
 
 namespace torchprof::formats {
 
 struct OpGrouping {
-  enum class By : uint8_t { kName, kShape, kStack, kModule, kThread, kOverload };
+  enum class By : uint8_t { kName, kShape, kStack, kModule, kThread, kOverload, kLine };
   By by = By::kName;
   uint32_t depth = 0;      // kStack: how many frames
   bool top_level = false;  // only operators that no other operator is around; annotations are none, and left out
@@ -31,7 +33,7 @@ struct OpGrouping {
   std::string_view column() const;  // of the table, for the thing more; empty for kName
 };
 
-// "shape", "stack:5", "module", "thread", "overload" into `grouping`; false: it is none of them.
+// "shape", "stack:5", "module", "thread", "overload", "line" into `grouping`; false: it is none of them.
 bool parse_grouping(std::string_view text, OpGrouping& grouping);
 
 struct OpGroup {
@@ -83,6 +85,7 @@ class OpGroupCollector {
   Replay& replay_;
   OpGrouping grouping_;
   NativePath native_;
+  PythonLines lines_;
   std::unordered_map<uint64_t, uint32_t> by_key_;  // name and detail
   struct Group {
     NameId name;

@@ -84,6 +84,17 @@ ReportTable python_table(const Tallies& functions, int64_t python_ns) {
   return table;
 }
 
+ReportTable python_lines_table(const LineTallies& tallies) {
+  ReportTable table = make_table("python_lines", "Lines of Python");
+  int64_t sum = 0;
+  for (const auto& [name, t] : tallies.lines) sum += t.self_ns;
+  for (const auto& [name, t] : tallies.lines)
+    table.rows.push_back({t.self_ns, percent(t.self_ns, sum), t.total_ns, count(t.calls), t.gpu_ns, name});
+  show_if_any(table, "self_cuda_ns", {"self_cuda_ns"});
+  table.totals = {{"self_ns", sum}, {"unknown_ns", tallies.unknown_ns}};
+  return table;
+}
+
 ReportTable gpus_table(const std::vector<ReportPart>& parts) {
   ReportTable table = make_table("gpus", "GPUs");
   std::string first_pid;

@@ -12,6 +12,7 @@ namespace torchprof::formats {
 ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title);
 ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title);
 ReportTable python_table(const Tallies& functions, int64_t python_ns);
+ReportTable python_lines_table(const LineTallies& tallies);
 ReportTable modules_table(const ModuleTallies& modules);
 // Rows of it as a tree: each behind the one that holds it, if that is there, with its path in that one; otherwise in
 // the order that they have.

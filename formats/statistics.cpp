@@ -24,6 +24,7 @@ class CollectingSink final : public Sink {
     if (request.has_comms) comms_.emplace(process);
     if (request.has_threads) threads_.emplace();
     if (request.has_waste) waste_.emplace(replay);
+    if (request.has_lines && PythonLines::are_in(process)) lines_.emplace(process, replay);
     if (request.has_module_costs) {
       module_costs_.emplace(process, replay.names());
       memory_.on_change = [this](uint32_t module, bool is_cpu, int64_t bytes) {
@@ -43,6 +44,7 @@ class CollectingSink final : public Sink {
     if (threads_) threads_->slice(s);
     if (waste_) waste_->slice(s);
     if (module_costs_) module_costs_->slice(s);
+    if (lines_) lines_->slice(s);
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
@@ -72,6 +74,7 @@ class CollectingSink final : public Sink {
     if (threads_) threads_->gpu(a);
     if (waste_) waste_->gpu(a);
     if (module_costs_) module_costs_->gpu(a);
+    if (lines_) lines_->gpu(a);
     Occupancy occupancy;
     if (a.kind == Kind::GpuKernel) {
       const auto& devices = process_.gpu->devices();
@@ -114,6 +117,7 @@ class CollectingSink final : public Sink {
     if (threads_) result.threads = threads_->finish(replay_.rows());
     if (waste_) result.waste = waste_->finish();
     if (module_costs_) module_costs_->add_to(result.modules);
+    if (lines_) result.lines = lines_->finish();
     return result;
   }
   void step(const StepMark& m) override {
@@ -157,6 +161,7 @@ class CollectingSink final : public Sink {
   std::optional<ThreadCollector> threads_;
   std::optional<WasteCollector> waste_;
   std::optional<ModuleCostCollector> module_costs_;
+  std::optional<LineCollector> lines_;
   MemoryCollector memory_;
   const Process& process_;
   Replay& replay_;
@@ -169,6 +174,7 @@ Statistics& Statistics::operator+=(const Statistics& other) {
   for (const auto& [name, tally] : other.operators) operators[name] += tally;
   for (const auto& [name, tally] : other.python) python[name] += tally;
   merge(op_groups, other.op_groups);
+  lines += other.lines;
   for (const auto& [name, tally] : other.modules) modules[name] += tally;
   if (other.steps.count > steps.count) {
     steps.count = other.steps.count;

@@ -15,6 +15,7 @@
 #include "formats/memory_growth.h"
 #include "formats/modules.h"
 #include "formats/op_groups.h"
+#include "formats/python_lines.h"
 #include "formats/step_parts.h"
 #include "formats/step_samples.h"
 #include "formats/steps.h"
@@ -28,6 +29,7 @@ struct Statistics {
   Tallies operators;   // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
   Tallies python;      // functions, module and optimizer calls, C calls
   OpGroups op_groups;  // as they were asked for
+  LineTallies lines;
   ModuleTallies modules;
   Steps steps;
   uint64_t slices = 0;
@@ -55,6 +57,7 @@ struct StatisticsRequest {
   bool has_threads = false;
   bool has_waste = false;
   bool has_module_costs = false;
+  bool has_lines = false;
   bool has_memory_growth = false;  // replays the process twice
 };
 

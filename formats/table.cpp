@@ -33,7 +33,7 @@ class Assembly {
       add_sorted(kernels_table(all_.gpu.work), "total");
     }
     if (is_wanted("modules")) add_modules();
-    if (is_wanted("python")) add_sorted(python_table(all_.python, all_.python_ns), "self");
+    if (is_wanted("python")) add_python();
     if (is_wanted("memory"))
       for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows, is_detailed()))
         add(std::move(table));
@@ -106,6 +106,19 @@ class Assembly {
     ReportTable table = first_rows(modules_table(all_.modules), "total", options_.rows);
     if (options_.sort.empty() && is_text()) arrange_as_tree(table);
     add(std::move(table));
+  }
+
+  void add_python() {
+    add_sorted(python_table(all_.python, all_.python_ns), "self");
+    if (!is_detailed()) return;
+    ReportTable lines = python_lines_table(all_.lines);
+    if (lines.rows.empty() && is_asked_for("python"))
+      lines.remarks.push_back(
+          "lines come from raw records (--keep-spool) of run --python calls (C calls) or --native on (operators)");
+    if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
+      lines.remarks.push_back("operators of no known line: " +
+                              duration_text(static_cast<double>(all_.lines.unknown_ns)));
+    add_sorted(std::move(lines), "self");
   }
 
   // Memory, GPUs and FLOPs only where there are some.
@@ -220,6 +233,7 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
                                   .has_threads = names("threads"),
                                   .has_waste = names("advice"),
                                   .has_module_costs = is_detailed && (options.tables.empty() || names("modules")),
+                                  .has_lines = is_detailed && (options.tables.empty() || names("python")),
                                   .has_memory_growth = is_detailed && (options.tables.empty() || names("memory"))}),
                 options);
 }

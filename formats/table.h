@@ -25,6 +25,7 @@
 //           operators inside it, in calls that are not inside another of the same name. As torch's key_averages have
 //           it, which counts the latter again, but for an operator that calls another of its name and nothing else: of
 //           these it leaves out the outer one, calls and all. GPU and CPU mem likewise
+//   lines   of Python: formats/python_lines.h
 //   kernels work of devices by name; busy is the time in which a device did any of it
 //
 //   steps   each with what its time went to: formats/step_parts.h. Collectives: formats/comms.h

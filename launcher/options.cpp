@@ -147,7 +147,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->type_name("KEY[,KEY]|all");
   std::string group_by;
   app.add_option("-g,--group-by", group_by,
-                 "operators by name and: shape, module, thread, overload,\nstack:N (N innermost functions)")
+                 "operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
       ->type_name("G");
   app.add_flag("--top-level", t.grouping.top_level, "only operators that no other operator is around");
   std::vector<formats::ReportStyle> styles;
@@ -170,7 +170,7 @@ ReportOptions parse_report(const Arguments& arguments) {
   if (!columns.empty()) t.columns = split(columns);
   t.has_totals = !tables.empty();
   if (!group_by.empty() && !formats::parse_grouping(group_by, t.grouping))
-    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread or overload");
+    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line");
   t.grouping.has_source = !is_for_people || !t.columns.empty() || t.sort == "source";
   try {
     formats::check(t);

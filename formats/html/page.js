@@ -172,7 +172,7 @@ const views = {
   "Flame graph": flameView,
   Memory: () => [...(data.memory || []).map(memoryChart), ...["memory_growth", "memory", "memory_lines", "memory_modules"].flatMap(tablesView)],
   Kernels: () => ["gpus", "kernels"].flatMap(tablesView),
-  Python: () => tablesView("python"),
+  Python: () => ["python", "python_lines"].flatMap(tablesView),
   Processes: () => ["processes", "threads", "comms", "profiler"].flatMap(tablesView),
 };
 function show() {

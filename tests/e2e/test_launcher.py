@@ -1,5 +1,6 @@
 """What torchprof says and does before and after the command: options, environment, run directory, doctor, report, export."""
 import gzip
+import itertools
 import json
 import os
 import re
@@ -397,7 +398,8 @@ def test_report_sorts_by_any_column(torchprof, finished, key):
     lines = torchprof("report", finished.directory, "--tables", "python", "--top", "1000", "--sort", key).stdout.splitlines()
     unit = {"us": 1e3, "ms": 1e6, "s": 1e9}
     title = lines.index("Python functions by " + {"calls": "calls"}.get(key, key + " time"))
-    rows = [re.match(r" *([\d.]+) (\w+) +([\d.]+) % +([\d.]+) (\w+) +([\d,]+) +([\d.]+) (\w+)", line) for line in lines[title + 2:]]
+    rows = [re.match(r" *([\d.]+) (\w+) +([\d.]+) % +([\d.]+) (\w+) +([\d,]+) +([\d.]+) (\w+)", line)
+            for line in itertools.takewhile(bool, lines[title + 2:])]
     assert len(rows) > 20 and all(rows)
     self_ns, total_ns, average_ns = ([float(row[i]) * unit[row[i + 1]] for row in rows] for i in (1, 4, 7))
     values = {"self": self_ns, "total": total_ns, "average": average_ns, "calls": [int(row[6].replace(",", "")) for row in rows]}[key]
