@@ -31,15 +31,14 @@ std::string title_of(const ReportPart& part, const DeviceMemory& device, bool is
 ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool by_line, std::string_view of,
                        size_t most) {
   const std::vector<MemorySum>& sums = by_line ? device.lines : device.modules;
-  ReportTable table =
-      make_table(by_line ? "memory_lines" : "memory_modules",
-                 std::string("Memory of the ").append(of).append(by_line ? " by Python line" : " by module"));
+  ReportTable table = make_table(by_line ? "memory_lines" : "memory_modules",
+                                 std::string("Memory of the ").append(of).append(by_line ? " by line" : " by module"));
   const std::string name = device_text(device.type, device.index);
   for (const MemorySum& s : sums) {
     if (table.rows.size() == most) break;
     table.rows.push_back({part.pid, name, s.bytes, percent(s.bytes, device.peak_bytes), count(s.blocks), s.allocated,
                           count(s.allocations),
-                          s.name.empty() ? std::string(by_line ? "(no Python)" : "(no module)") : s.name});
+                          s.name.empty() ? std::string(by_line ? "(no line)" : "(no module)") : s.name});
   }
   // A device whose blocks have no line, or no module, is one row that says nothing.
   if (sums.size() == 1 && sums.front().name.empty()) table.rows.clear();

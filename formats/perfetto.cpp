@@ -131,10 +131,11 @@ class ProcessWriter final : public Sink {
   }
 
   void memory(const MemoryEvent& m) override {
-    if (m.is_out_of_memory) {
-      return event(m.time, lane_of(m.row).track, instant_of(kInstantEvent, "[OutOfMemory]"),
-                   names_.argument("Bytes", m.bytes));
-    }
+    const std::string_view stack = callstacks_.field(m.native);
+    if (m.is_out_of_memory || !stack.empty())
+      event(m.time, lane_of(m.row).track, instant_of(kInstantEvent, m.is_out_of_memory ? "[OutOfMemory]" : "[memory]"),
+            names_.argument("Bytes", m.bytes).append(stack));
+    if (m.is_out_of_memory) return;
     if (m.is_mapped) return;
     Device& device = devices_[{m.device_type, m.device_index}];
     const std::string name = device.allocated.track.empty() ? device_text(m.device_type, m.device_index) : "";

@@ -19,6 +19,8 @@
 #include "formats/gpu_index.h"
 #include "formats/inputs.h"
 #include "formats/memory.h"
+#include "formats/native_site.h"
+#include "formats/python_lines.h"
 #include "formats/replay.h"
 #include "formats/sqlite_database.h"
 #include "formats/sqlite_schema.h"
@@ -69,7 +71,7 @@ class Tables {
     db_.run(kSqliteTables);
     strings_.emplace(db_, into("strings", 2));
     python.emplace(db_, into("python", 13));
-    ops.emplace(db_, into("ops", 19));
+    ops.emplace(db_, into("ops", 20));
     calls.emplace(db_, into("cuda_calls", 8));
     kernels.emplace(db_, into("kernels", 19));
     memory.emplace(db_, into("memory", 12));
@@ -152,7 +154,7 @@ class ProcessTables final : public Sink {
   void memory(const MemoryEvent& m) override {
     if (m.is_mapped) return;
     const std::string_view kind = m.is_out_of_memory ? "out_of_memory" : m.bytes < 0 ? "free" : "alloc";
-    const NameId place = m.function ? replay_.names().place(m.function, m.line) : NameId{};
+    const NameId place = m.function ? replay_.names().place(m.function, m.line) : sites_.of(m.native);
     tables_.memory->insert(id_, thread(m.row), m.time.value, std::string_view(device(m.device_type, m.device_index)),
                            kind, static_cast<int64_t>(m.address), m.bytes, static_cast<int64_t>(m.allocated),
                            static_cast<int64_t>(m.reserved), name(m.op), module(m.module), name(place));
@@ -213,7 +215,7 @@ class ProcessTables final : public Sink {
                         python(caller), name(s.name), op_kind(s.scope), overload(s.recorded), module(s.module),
                         int64_t{s.is_backward}, some(s.sequence, s.sequence >= 0), or_null(s.fwd_thread), s.begin.value,
                         s.end - s.begin, s.self_ns, int64_t{s.outermost}, int64_t{s.finished}, or_null(flops),
-                        inputs(s.inputs));
+                        inputs(s.inputs), name(line(s)));
     if (s.name == last_own_name_) return;
     last_own_name_ = s.name;
     const auto number = text.starts_with(kProfilerStep) ? step_number(text) : std::nullopt;
@@ -221,6 +223,12 @@ class ProcessTables final : public Sink {
     last_own_step_ = std::max(last_own_step_.value_or(0), *number);
     tables_.steps->insert(id_, static_cast<int64_t>(*number), s.begin.value, s.end - s.begin, int64_t{0},
                           std::string_view("ProfilerStep"));
+  }
+
+  NameId line(const Slice& s) {
+    if (!s.native) return {};
+    const NameId of_python = lines_.line_of(s.native, {s.around, s.depth});
+    return of_python ? of_python : sites_.of(s.native);
   }
 
   // ---- ids -------------------------------------------------------------------------------------------------
@@ -310,6 +318,8 @@ class ProcessTables final : public Sink {
   Tables& tables_;
   Replay replay_;
   Flops flops_;
+  PythonLines lines_{process_, replay_.names()};
+  NativeSites sites_{process_, replay_.names()};
   struct {
     uint64_t python, ops, threads, modules;
   } first_{};

@@ -54,7 +54,9 @@ CREATE TABLE ops(             -- operators and annotations
   self_ns INTEGER,            -- without operators directly inside
   is_outermost INTEGER, is_finished INTEGER,
   flops INTEGER,              -- estimated; that of the operators inside it included
-  inputs INTEGER);            -- strings.id of a JSON object: "Input Dims", "Input type" ... as in a Kineto trace
+  inputs INTEGER,             -- strings.id of a JSON object: "Input Dims", "Input type" ... as in a Kineto trace
+  line INTEGER);              -- strings.id of what called it, if its stack was taken (--native on): the line of Python,
+                              -- in a program of C++ the innermost of its own functions
 CREATE TABLE cuda_calls(      -- of the CUDA runtime and driver
   id INTEGER PRIMARY KEY, process INTEGER, thread INTEGER, name INTEGER, op INTEGER, correlation INTEGER,
   start_ns INTEGER, duration_ns INTEGER);
@@ -75,7 +77,7 @@ CREATE TABLE memory(          -- allocations and frees of torch's allocators
   address INTEGER,
   bytes INTEGER,              -- negative: freed
   allocated INTEGER, reserved INTEGER,  -- of the device, after it
-  op INTEGER,                 -- strings.id, as `place`: the innermost operator, the line of Python
+  op INTEGER,                 -- strings.id, as `place`: the innermost operator; the line that asked for it
   module INTEGER, place INTEGER);
 CREATE TABLE steps(
   process INTEGER, number INTEGER, start_ns INTEGER, duration_ns INTEGER,
@@ -102,9 +104,10 @@ inline constexpr const char* kSqliteViews = R"sql(
 CREATE VIEW op_events AS      -- ops with their texts
   SELECT o.id, p.pid, p.rank, t.tid, n.text AS name, o.kind, v.text AS overload, m.name AS module, m.path AS module_path,
     o.is_backward, o.sequence, o.start_ns, o.duration_ns, o.self_ns, o.flops, o.parent, o.python,
-    json_extract(i.text, '$."Input Dims"') AS shapes, json_extract(i.text, '$."Input type"') AS types
+    json_extract(i.text, '$."Input Dims"') AS shapes, json_extract(i.text, '$."Input type"') AS types, l.text AS line
   FROM ops o JOIN processes p ON p.id = o.process JOIN threads t ON t.id = o.thread JOIN strings n ON n.id = o.name
-    LEFT JOIN strings v ON v.id = o.overload LEFT JOIN strings i ON i.id = o.inputs LEFT JOIN modules m ON m.id = o.module;
+    LEFT JOIN strings v ON v.id = o.overload LEFT JOIN strings i ON i.id = o.inputs LEFT JOIN modules m ON m.id = o.module
+    LEFT JOIN strings l ON l.id = o.line;
 CREATE VIEW python_events AS
   SELECT c.id, p.pid, p.rank, t.tid, n.text AS name, c.kind, m.name AS module, m.path AS module_path,
     c.start_ns, c.duration_ns, c.self_ns, c.parent

@@ -122,7 +122,7 @@ class Trace:
                         self.flows.append((chains[flow], name))
                     chains.setdefault(flow, name)
             elif kind == INSTANT:
-                self.instants.append(Slice(name, category, e["track_uuid"][0], time, time, args))
+                self.instants.append(Slice(name, category, e["track_uuid"][0], time, time, args, frames))
             elif kind == END:
                 stack[-1].end = time
                 stack[-1].args.update(args)

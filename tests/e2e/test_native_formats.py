@@ -3,6 +3,7 @@ import collections
 import gzip
 import json
 import pathlib
+import sqlite3
 
 import pytest
 
@@ -14,6 +15,7 @@ import torch
 def outer(): return inner()
 def inner(): return torch.ones(3)
 outer()
+large = torch.empty(1 << 20)
 """
 
 
@@ -89,6 +91,20 @@ def test_perfetto_has_the_stacks_of_the_kineto_trace(export, recorded):
     slices = [s for s in perfetto_trace.Trace(export("perfetto")).slices if s.category == "cpu_op"]
     assert collections.Counter((s.name, tuple(described(name) for name, _ in reversed(s.frames))) for s in slices) == expected
     assert {path.split("/")[-1].split(".")[0] for s in slices for _, path in s.frames if path} >= {"libtorch_cpu"}
+
+
+def test_a_large_allocation_has_its_stack_in_every_format_that_shows_allocations(export, recorded, torchprof):
+    expected, = (e["args"] for e in recorded.trace().events if e["name"] == "[memory]" and "stack" in e["args"] and e["args"]["Bytes"] > 0)
+    assert any(frame.startswith("at::") for frame in expected["stack"])
+    instant, = (i for i in perfetto_trace.Trace(export("perfetto")).instants if i.name == "[memory]")
+    assert instant.args["Bytes"] == expected["Bytes"] == 4 << 20
+    assert [without_arguments(name).strip() for name, _ in reversed(instant.frames)] == [without_arguments(f).strip() for f in expected["stack"]]
+
+
+def test_sqlite_has_the_lines_that_call_operators_and_allocate(export):
+    db = sqlite3.connect(export("sqlite", name="x.sqlite"))
+    assert db.execute("SELECT line FROM op_events WHERE name = 'aten::ones'").fetchall() == [("program.py(4): inner",)]
+    assert db.execute("SELECT place FROM memory_events WHERE bytes = 4 << 20").fetchall() == [("program.py(6): <module>",)]
 
 
 def test_operators_by_the_native_frames_that_call_them(torchprof, recorded):
