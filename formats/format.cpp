@@ -6,6 +6,7 @@
 
 #include "formats/chrome_legacy.h"
 #include "formats/kineto_json.h"
+#include "formats/memory_snapshot.h"
 #include "formats/memory_timeline.h"
 #include "formats/perfetto.h"
 #include "formats/sqlite.h"
@@ -29,6 +30,7 @@ constexpr std::array kFormats = {
     Format{"memory-timeline", ".memory.json", "merged", true, write_memory_timeline},
     Format{"memory-timeline-raw", ".memory.raw.json.gz", "merged", true, write_memory_timeline_raw},
     Format{"memory-timeline-html", ".memory.html", "merged", false, write_memory_timeline_html},
+    Format{"memory-snapshot", ".memory.pickle", "merged", true, write_memory_snapshot},
     Format{"sqlite", ".sqlite", "merged", false, write_sqlite},
     Format{"table", ".txt", "summary", false, write_table},
 };

@@ -64,21 +64,26 @@ void MemoryCollector::Device::hold(uint32_t owner, int64_t bytes, int sign) {
   changed.push_back(owner);
 }
 
+OwnerText text_of(const MemoryOwner& owner, const std::function<std::string(uint32_t)>& text) {
+  const auto or_nothing = [&text](uint32_t id) { return id != 0 ? text(id) : std::string(); };
+  return {or_nothing(owner.module), or_nothing(owner.op), or_nothing(owner.outer_op), or_nothing(owner.place)};
+}
+
 void MemoryCollector::hold(Device& device, uint32_t owner, int64_t bytes, int sign) {
   device.hold(owner, bytes, sign);
   if (on_change && owners_[owner].module != 0) on_change(owners_[owner].module, device.result.type == 0, sign * bytes);
 }
 
-void MemoryCollector::add(const MemoryChange& change) {
+bool MemoryCollector::add(const MemoryChange& change) {
   MemoryChange e = change;
   e.bytes = std::clamp(e.bytes, -kMostBytes, kMostBytes);
   Device& d = device(e.device_type, e.device_index);
   if (e.is_out_of_memory) {
     ++d.result.failures;
-    if (e.bytes <= d.result.largest_failure) return;
+    if (e.bytes <= d.result.largest_failure) return false;
     d.result.largest_failure = e.bytes;
     d.failed_in = e.owner;
-    return;
+    return false;
   }
   if (e.is_mapped)
     d.mapped = std::max<int64_t>(0, formats::add(d.mapped, e.bytes));
@@ -93,7 +98,7 @@ void MemoryCollector::add(const MemoryChange& change) {
   }
   if (e.bytes <= 0) {
     ++d.result.frees;
-    return;
+    return false;
   }
   ++d.result.allocations;
   const uint32_t owner = intern(e.owner);
@@ -101,7 +106,7 @@ void MemoryCollector::add(const MemoryChange& change) {
   hold(d, owner, e.bytes, 1);
   d.accounts[owner].allocated = formats::add(d.accounts[owner].allocated, e.bytes);
   ++d.accounts[owner].allocations;
-  if (d.result.end_bytes <= d.result.peak_bytes) return;
+  if (d.result.end_bytes <= d.result.peak_bytes) return false;
   d.result.peak_bytes = d.result.end_bytes;
   d.result.peak = e.time;
   for (const uint32_t i : d.changed) {
@@ -109,6 +114,7 @@ void MemoryCollector::add(const MemoryChange& change) {
     d.accounts[i].changed = false;
   }
   d.changed.clear();
+  return true;
 }
 
 std::vector<MemorySum> MemoryCollector::sums(const Device& device, Part part,
@@ -136,10 +142,6 @@ std::vector<MemorySum> MemoryCollector::sums(const Device& device, Part part,
 }
 
 std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::string(uint32_t)>& text) const {
-  const auto text_of = [&text](const MemoryOwner& o) {
-    const auto or_nothing = [&text](uint32_t id) { return id != 0 ? text(id) : std::string(); };
-    return OwnerText{or_nothing(o.module), or_nothing(o.op), or_nothing(o.outer_op), or_nothing(o.place)};
-  };
   std::vector<DeviceMemory> all;
   for (const Device& d : devices_) {
     DeviceMemory result = d.result;
@@ -155,7 +157,7 @@ std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::strin
     for (size_t k = 0; k < order.size(); ++k) {
       const Held& held = d.accounts[order[k]].at_peak;
       if (k < kMaxShares) {
-        result.shares.push_back({text_of(owners_[order[k]]), held.bytes, held.blocks});
+        result.shares.push_back({text_of(owners_[order[k]], text), held.bytes, held.blocks});
       } else {
         result.rest.bytes = formats::add(result.rest.bytes, held.bytes);
         result.rest.blocks += held.blocks;
@@ -164,7 +166,7 @@ std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::strin
     result.lines = sums(d, &MemoryOwner::place, text);
     result.modules = sums(d, &MemoryOwner::module, text);
     result.unknown_bytes = std::max<int64_t>(0, result.peak_bytes - known);
-    if (d.result.failures != 0) result.failed_in = text_of(d.failed_in);
+    if (d.result.failures != 0) result.failed_in = text_of(d.failed_in, text);
     all.push_back(std::move(result));
   }
   std::ranges::sort(all, {}, [](const DeviceMemory& d) { return std::pair(d.type, d.index); });

@@ -48,6 +48,9 @@ struct OwnerText {
   std::string module, op, outer_op, place;
 };
 
+// `text`: of a number that is not 0.
+OwnerText text_of(const MemoryOwner& owner, const std::function<std::string(uint32_t)>& text);
+
 struct PeakShare {
   OwnerText owner;
   int64_t bytes = 0;
@@ -88,8 +91,8 @@ std::string device_text(int8_t type, int8_t index);
 
 class MemoryCollector {
  public:
-  // In the order of time.
-  void add(const MemoryChange& change);
+  // In the order of time. True: its device has never had that much.
+  bool add(const MemoryChange& change);
   // Told of every block that comes or (negative) goes, by the module that allocated it, if one did.
   std::function<void(uint32_t module, bool is_cpu, int64_t bytes)> on_change;
   // Devices in the order of type and index.

@@ -1,7 +1,6 @@
 // Whose a block is, in the numbers of names, and what people are told.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -35,9 +34,8 @@ class MemoryOwners {
     const std::string_view plain = names_.text({name});
     return it == modules_.end() ? std::string(plain) : module_text(plain, process_.path(it->second));
   }
-  OwnerText text(const MemoryOwner& o) const {
-    const auto or_nothing = [this](uint32_t id) { return id != 0 ? text(id) : std::string(); };
-    return {or_nothing(o.module), or_nothing(o.op), or_nothing(o.outer_op), or_nothing(o.place)};
+  OwnerText text(const MemoryOwner& owner) const {
+    return text_of(owner, [this](uint32_t name) { return text(name); });
   }
 
  private:

@@ -72,9 +72,21 @@ constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kNativeFramesShown[] = {"folded", "all"};
 constexpr const char* kOnOff[] = {"off", "on"};
-constexpr const char* kFormats[] = {
-    "kineto", "perfetto",        "chrome-legacy",       "json-stream",          "stacks", "stacks-cuda", "speedscope",
-    "pprof",  "memory-timeline", "memory-timeline-raw", "memory-timeline-html", "sqlite", "table",       "none"};
+constexpr const char* kFormats[] = {"kineto",
+                                    "perfetto",
+                                    "chrome-legacy",
+                                    "json-stream",
+                                    "stacks",
+                                    "stacks-cuda",
+                                    "speedscope",
+                                    "pprof",
+                                    "memory-timeline",
+                                    "memory-timeline-raw",
+                                    "memory-timeline-html",
+                                    "memory-snapshot",
+                                    "sqlite",
+                                    "table",
+                                    "none"};
 
 __attribute__((format(printf, 2, 3))) bool fail(ErrorText& error, const char* format, ...) noexcept {
   va_list args;

@@ -16,7 +16,7 @@ from conftest import ROOT, clean_environment
 PYTHON = sys.executable
 ON_OFF = "is not allowed: off or on"
 FORMATS = "kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \
-    "memory-timeline, memory-timeline-raw, memory-timeline-html, sqlite, table"
+    "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table"
 
 # Arguments after `torchprof`, variables, the line on stderr. The command would leave a file named "started".
 REFUSED = {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_reader.hpp>
 
+#include "formats/memory_snapshot.h"
 #include "formats/native_names.h"
 #include "formats/perfetto.h"
 #include "formats/stacks.h"
@@ -241,4 +242,7 @@ TEST_CASE("memory that no function of Python asked for has the native line outsi
   REQUIRE(s.memory.size() == 1);
   REQUIRE(s.memory[0].shares.size() == 1);
   CHECK(s.memory[0].shares[0].owner.place == "make (program.cpp:12)");
+  const std::string snapshot = written(*trace, write_memory_snapshot);
+  for (const char* const text : {"make", "program.cpp", "libtorch_cpu.so.2+0x10"})
+    CHECK(snapshot.find(text) != std::string::npos);
 }
