@@ -33,6 +33,19 @@ constexpr std::string_view kBindings[] = {
     "torch::handle_torch_function",
 };
 
+// torch/csrc/jit/{api,runtime}; 1.13 to 2.14.
+constexpr std::string_view kScript[] = {
+    "torch::jit::DifferentiableGraphOp::",
+    "torch::jit::Function::",
+    "torch::jit::GraphExecutor",
+    "torch::jit::GraphFunction::",
+    "torch::jit::InterpreterState",
+    "torch::jit::Method::",
+    "torch::jit::ProfilingGraphExecutorImpl::",
+    "torch::jit::SimpleGraphExecutorImpl::",
+    "torch::jit::(anonymous namespace)::DifferentiableGraphOp::",
+};
+
 bool begins_with_one(std::string_view name, const std::string_view* first, const std::string_view* last) {
   return std::any_of(first, last, [&](std::string_view begin) { return name.starts_with(begin); });
 }
@@ -71,6 +84,11 @@ NativeNoise noise_of(std::string_view object, std::string_view function) {
   if (begins_with_one(name, std::begin(kDispatch), std::end(kDispatch)) ||
       (name.starts_with("at::_ops::") && name.ends_with("::redispatch")))
     return NativeNoise::kDispatch;
+  // Of a library without symbols what runs the interpreter is not told from other code: it is asked for its callers
+  // alone.
+  if (begins_with_one(name, std::begin(kScript), std::end(kScript)) ||
+      (name.empty() && object.starts_with("libtorch_cpu.")))
+    return NativeNoise::kScript;
   const bool is_bindings = object.starts_with("libtorch_python.") &&
                            (name.empty() || begins_with_one(name, std::begin(kBindings), std::end(kBindings)) ||
                             name.find("::THPVariable_") != name.npos);

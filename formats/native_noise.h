@@ -11,6 +11,7 @@ enum class NativeNoise : uint8_t {
   kDispatch,     // torch's dispatcher, its boxing and redispatching, and at::RecordFunction, which calls the recorder
   kInterpreter,  // CPython's own functions, and torch's and pybind11's bindings: functions of Python stand in their
                  // place
+  kScript,       // torch's interpreter of TorchScript, whose functions stand in its place
 };
 
 // `object`: the base name of the file that the code is in. `function`: demangled, with its return type and arguments as

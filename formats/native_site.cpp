@@ -23,8 +23,9 @@ NameId NativeSites::of(NativeFrameId innermost) {
   const NativeStacks& stacks = *process_.native;
   stacks.each_place(innermost, [&](NativeFrameId, uint32_t place) {
     const NativeStacks::Where where = stacks.where(place);
-    if (where.object == nullptr || stacks.is_interpreter(place) || is_library(process_.string(where.object->path)))
-      return true;
+    const bool is_other =
+        where.object == nullptr || stacks.is_interpreter(place) || is_library(process_.string(where.object->path));
+    if (is_other && !stacks.is_script(place)) return true;
     site = names_.intern(stacks.texts()[where.texts.front()]);
     return false;
   });

@@ -12,8 +12,9 @@ class NativeSites {
  public:
   NativeSites(const Process& process, Names& names) : process_(process), names_(names) {}
 
-  // The innermost frame outside of torch, the C and C++ libraries and the interpreter: "train.cpp:12"-like, as
-  // NativeStacks::texts() have it. None where there is none: a backward on a thread of torch's own.
+  // The innermost function of TorchScript or frame outside of torch, the C and C++ libraries and the interpreter:
+  // "train.cpp:12"-like, as NativeStacks::texts() have it. None where there is none: a backward on a thread of torch's
+  // own.
   NameId of(NativeFrameId innermost);
 
  private:

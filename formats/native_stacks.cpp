@@ -43,7 +43,7 @@ bool NativeStacks::define(const RecordView& record) {
   const Address address{def.object.value < objects_.size() ? def.object.value : 0, def.function.value, def.pc};
   const auto [it, is_new] = place_of_.try_emplace(address, static_cast<uint32_t>(addresses_.size()));
   if (is_new) addresses_.push_back(address);
-  frames_.push_back({def.caller.value, it->second, def.function || frames_[def.caller.value].has_python});
+  frames_.push_back({.caller = def.caller.value, .place = it->second});
   places_.resize(addresses_.size());
   return true;
 }
@@ -76,9 +76,32 @@ void NativeStacks::find_symbols(const Process& process, SymbolFile& known, Nativ
     is_recorder_[i] = name == "libtorchprof.so";
     is_interpreter_[i] = formats::is_interpreter(name);
   }
+  find_functions(process);
   noise_.assign(addresses_.size(), NativeNoise::kNone);
   for (size_t i = 0; i < addresses_.size(); ++i) name_place(i, process, known, frames);
-  if (frames == NativeFrames::kFolded) find_starts(process);
+  if (frames == NativeFrames::kAll) return;
+  find_starts(process);
+  find_script_runs();
+}
+
+void NativeStacks::find_functions(const Process& process) {
+  is_script_.assign(addresses_.size(), false);
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    const uint32_t function = addresses_[i].function;
+    is_script_[i] = function < process.functions.size() && process.functions[function].kind == FunctionKind::kScript;
+  }
+  for (size_t i = 1; i < frames_.size(); ++i)
+    frames_[i].has_python = is_python(frames_[i].place) || frames_[frames_[i].caller].has_python;
+}
+
+// Those that call functions of TorchScript, and their callers, as far as they are the interpreter's.
+void NativeStacks::find_script_runs() {
+  for (size_t i = frames_.size(); i-- > 1;) {
+    const Frame& frame = frames_[i];
+    if (!is_script_[frame.place] && !frame.runs_script) continue;
+    Frame& caller = frames_[frame.caller];
+    if (frame.caller != 0 && noise_[caller.place] == NativeNoise::kScript) caller.runs_script = true;
+  }
 }
 
 void NativeStacks::find_starts(const Process& process) {
@@ -108,11 +131,12 @@ void NativeStacks::name_place(size_t place, const Process& process, const Symbol
   const auto noise = [&](const Symbol& symbol) {
     return frames == NativeFrames::kAll ? NativeNoise::kNone : noise_of(name, symbol.function);
   };
-  size_t bindings = 0, found = 0;
+  size_t bindings = 0, script = 0, found = 0;
   const auto add = [&](const Symbol& symbol) {
     ++found;
     const NativeNoise is = noise(symbol);
     if (is == NativeNoise::kInterpreter) ++bindings;
+    if (is == NativeNoise::kScript) ++script;
     if (is != NativeNoise::kDispatch) texts.push_back(intern(text_of(symbol, otherwise), symbol));
   };
   if (const auto object = known.objects.find(file); object != known.objects.end())
@@ -123,6 +147,8 @@ void NativeStacks::name_place(size_t place, const Process& process, const Symbol
     noise_[place] = NativeNoise::kDispatch;
   else if (bindings == texts.size())
     noise_[place] = NativeNoise::kInterpreter;
+  else if (script == texts.size())
+    noise_[place] = NativeNoise::kScript;
 }
 
 // "train.py(12): step", the line that it runs; as the slices of calls, whose line is the function's first.
@@ -130,7 +156,11 @@ std::string NativeStacks::python_text(const Address& address, const Process& pro
   if (address.function >= process.functions.size()) return "?";
   const FunctionDef& def = process.functions[address.function];
   std::string_view file = process.string(def.file);
-  file.remove_prefix(std::min<size_t>(def.trim, file.size()));
+  uint16_t trim = def.trim;
+  if (def.kind == FunctionKind::kScript)  // of a module of Python, which may have run itself
+    for (const FunctionDef& other : process.functions)
+      if (other.file == def.file) trim = std::max(trim, other.trim);
+  file.remove_prefix(std::min<size_t>(trim, file.size()));
   std::string text(file);
   text.append("(").append(std::to_string(address.pc)).append("): ").append(process.string(def.name));
   return printable(text);

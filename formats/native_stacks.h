@@ -55,6 +55,7 @@ class NativeStacks {
     while (i != 0 && i < frames_.size() && is_recorder(frames_[i])) i = frames_[i].caller;
     const bool has_python = i < frames_.size() && frames_[i].has_python;
     for (; i != 0 && i < frames_.size(); i = frames_[i].caller) {
+      if (frames_[i].runs_script) continue;
       const NativeNoise noise = noise_[frames_[i].place];
       if (has_python && frames_[i].is_start) return;
       if (noise == NativeNoise::kDispatch || (has_python && noise == NativeNoise::kInterpreter)) continue;
@@ -82,9 +83,8 @@ class NativeStacks {
   }
   size_t places() const { return places_.size(); }
   // CPython's own code, or a function of Python in its place.
-  bool is_interpreter(uint32_t place) const {
-    return addresses_[place].function != 0 || is_interpreter_[addresses_[place].object];
-  }
+  bool is_interpreter(uint32_t place) const { return is_python(place) || is_interpreter_[addresses_[place].object]; }
+  bool is_script(uint32_t place) const { return is_script_[place]; }  // a function of TorchScript
   // Of frames that are defined: the innermost one that both return to, none where there is none.
   NativeFrameId common_caller(NativeFrameId a, NativeFrameId b) const;
 
@@ -94,8 +94,9 @@ class NativeStacks {
   struct Frame {
     uint32_t caller = 0;  // smaller than its own number: there are no circles
     uint32_t place = 0;
-    bool has_python = false;  // it, or a frame further out
-    bool is_start = false;    // it and all further out are the interpreter's and libc's, to be folded
+    bool has_python = false;   // it, or a frame further out
+    bool is_start = false;     // it and all further out are the interpreter's and libc's, to be folded
+    bool runs_script = false;  // calls a function of TorchScript, to be folded
   };
   struct Address {
     uint32_t object = 0;
@@ -107,8 +108,11 @@ class NativeStacks {
 
   bool is_recorder(const Frame& frame) const { return is_recorder_[addresses_[frame.place].object]; }
   SymbolFile::Object object_of(uint32_t object, const Process& process) const;
+  bool is_python(uint32_t place) const { return addresses_[place].function != 0 && !is_script_[place]; }
   static std::string python_text(const Address& address, const Process& process);
+  void find_functions(const Process& process);
   void find_starts(const Process& process);
+  void find_script_runs();
   uint64_t in_file(const Address& address) const;
   void name_place(size_t place, const Process& process, const SymbolFile& known, NativeFrames frames);
   uint32_t intern(const std::string& text, const Symbol& symbol = {});
@@ -118,6 +122,7 @@ class NativeStacks {
   std::vector<bool> is_recorder_{false}, is_interpreter_{false};  // of each object
   std::map<Address, uint32_t> place_of_;
   std::vector<Address> addresses_;             // of each place
+  std::vector<bool> is_script_;                // of each place
   std::vector<std::vector<uint32_t>> places_;  // texts, innermost first, without the dispatcher's where folded
   std::vector<NativeNoise> noise_;             // of each place, as far as it is to be folded
   std::map<std::string, uint32_t> text_of_;

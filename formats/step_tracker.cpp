@@ -44,6 +44,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
       case FunctionKind::kThread:
       case FunctionKind::kProcessGroup:
       case FunctionKind::kWorker:
+      case FunctionKind::kScript:
         break;
     }
     return Role::kPlain;

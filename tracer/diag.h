@@ -30,6 +30,7 @@ enum class Cause : uint8_t {
   kPython,
   kTorch,
   kInputs,
+  kScript,
   kThread,
   kGpu,
   kCount

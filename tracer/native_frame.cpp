@@ -309,34 +309,59 @@ extern "C" const uint8_t* _Unwind_Find_FDE(void* pc, Bases* bases);
 // Of the program: knows what its JIT compilers registered.
 std::atomic<FindEntry> g_theirs{nullptr};
 
-}  // namespace
+struct Entry {  // of a function: its FDE
+  Common common;
+  Reader instructions{};
+  uintptr_t start = 0;
+  uintptr_t size = 0;
+};
 
-void find_registered_frames() noexcept {
-  g_theirs.store(reinterpret_cast<FindEntry>(dlsym(RTLD_DEFAULT, "_Unwind_Find_FDE")), std::memory_order_relaxed);
+// DW_EH_PE_*: the number without what it is relative to.
+uintptr_t plain_number(Reader& r, size_t size) {
+  return size == 8 ? r.fixed<uint64_t>() : size == 4 ? r.fixed<uint32_t>() : r.fixed<uint16_t>();
 }
 
-FrameRule find_rule(uintptr_t pc) noexcept {
-  const FrameRule unknown{.pc = pc};
+bool find_entry(uintptr_t pc, Entry& entry) noexcept {
   Bases bases{};
   // The call itself is before the address to which it returns.
   auto* const inside = reinterpret_cast<void*>(pc - 1);
   const uint8_t* fde = _Unwind_Find_FDE(inside, &bases);
   if (!fde)
     if (const FindEntry theirs = g_theirs.load(std::memory_order_relaxed)) fde = theirs(inside, &bases);
-  if (!fde) return unknown;
+  if (!fde) return false;
   uint32_t length = 0, to_cie = 0;
   memcpy(&length, fde, sizeof(length));
   memcpy(&to_cie, fde + 4, sizeof(to_cie));
-  if (length == 0 || length >= 0xfffffff0 || to_cie == 0) return unknown;
-  Common common;
-  if (!read_common(fde + 4 - to_cie, common) || common.is_signal) return unknown;
-  const size_t pointer = size_of_pointer(common.pointers);
-  if (pointer == 0) return unknown;
+  if (length == 0 || length >= 0xfffffff0 || to_cie == 0) return false;
+  if (!read_common(fde + 4 - to_cie, entry.common)) return false;
+  const size_t pointer = size_of_pointer(entry.common.pointers);
+  if (pointer == 0) return false;
   Reader r{fde + 8, fde + 4 + length};
-  r.at += 2 * pointer;  // where the function is: `bases` says it
-  if (common.has_augmentation) r.block();
+  r.at += pointer;  // where the function is: `bases` says it
+  entry.size = plain_number(r, pointer);
+  entry.start = reinterpret_cast<uintptr_t>(bases.function);
+  if (entry.common.has_augmentation) r.block();
+  entry.instructions = r;
+  return r.is_whole;
+}
+
+}  // namespace
+
+void find_registered_frames() noexcept {
+  g_theirs.store(reinterpret_cast<FindEntry>(dlsym(RTLD_DEFAULT, "_Unwind_Find_FDE")), std::memory_order_relaxed);
+}
+
+CodeRange function_at(uintptr_t pc) noexcept {
+  Entry entry;
+  return find_entry(pc, entry) ? CodeRange{entry.start, entry.size} : CodeRange{};
+}
+
+FrameRule find_rule(uintptr_t pc) noexcept {
+  const FrameRule unknown{.pc = pc};
+  Entry entry;
+  if (!find_entry(pc, entry) || entry.common.is_signal) return unknown;
+  const auto& [common, r, start, size] = entry;
   Program program(common, pc - 1);
-  const auto start = reinterpret_cast<uintptr_t>(bases.function);
   if (!r.is_whole || !program.run(common.instructions, start)) return unknown;
   program.keep_initial();
   if (!program.run(r, start)) return unknown;

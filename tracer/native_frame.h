@@ -43,6 +43,16 @@ struct FrameRule {
 };
 static_assert(sizeof(FrameRule) == 16);
 
+// A function, or a part of it that stands apart.
+struct CodeRange {
+  uintptr_t begin = 0;
+  uintptr_t size = 0;  // 0: not known
+
+  bool has(uintptr_t pc) const noexcept { return pc - begin < size; }
+};
+// What the return address `pc` is in.
+CodeRange function_at(uintptr_t pc) noexcept;
+
 // The rule for the return address `pc`; about 200 ns, no lock, no allocation. Of code that registered its frames with
 // the program's own libgcc (JIT compilers) its lock is taken, for as long as a search in a list takes.
 FrameRule find_rule(uintptr_t pc) noexcept;

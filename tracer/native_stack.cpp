@@ -15,6 +15,7 @@
 #include "tracer/python_code.h"
 #include "tracer/python_frames.h"
 #include "tracer/session.h"
+#include "tracer/torch_script.h"
 
 namespace torchprof::native {
 
@@ -99,6 +100,20 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
   }
 }
 
+// The frame that was found last runs an interpreter of TorchScript: the functions that this runs come before its
+// frames.
+[[gnu::noinline]] void put_script(ThreadStacks& stacks, uint32_t& count) noexcept {
+  constexpr size_t kMostLines = 64;
+  torch::ScriptLine lines[kMostLines];
+  const size_t room = std::min<size_t>(kMostLines, ThreadStacks::kMost - count);
+  const auto added = static_cast<uint32_t>(torch::script_lines(lines, room));
+  const uintptr_t run = stacks.found[count - 1], inner = count > 1 ? stacks.found[count - 2] : 0;
+  uintptr_t* const loop = stacks.found + count - (torch::is_script_loop(run, inner) ? 2 : 1);
+  std::copy_backward(loop, stacks.found + count, stacks.found + count + added);
+  for (uint32_t i = 0; i < added; ++i) loop[i] = FrameTree::python_frame(lines[i].function, lines[i].line);
+  count += added;
+}
+
 // From this function's caller on. Gives the number of frames in `found`.
 [[gnu::noinline]] uint32_t walk(ThreadStacks& stacks) noexcept {
   Registers registers{};
@@ -108,6 +123,7 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
   const uintptr_t top = here < stacks.top ? stacks.top : 0;
   uint32_t count = 0;
   python::FrameWalk python;
+  CodeRange script = torch::script_run();
   FrameRule::Cfa ended_by = FrameRule::kUnknown;
   for (;;) {
     FrameRule& rule = stacks.rules[(registers.pc ^ registers.pc >> 12) % std::size(stacks.rules)];
@@ -121,6 +137,10 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
       break;
     }
     stacks.found[count++] = registers.pc;
+    if (script.has(registers.pc)) [[unlikely]] {
+      put_script(stacks, count);
+      script = {};  // torch tells of the innermost alone
+    }
   }
   // A frame further out is not known: the tree has a frame without an address for it.
   if (ended_by == FrameRule::kEnd) return count;

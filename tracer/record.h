@@ -208,6 +208,7 @@ enum class FunctionKind : uint8_t {
   kThread = 4,        // of threading's, names a thread; to the reader a function as any other
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
   kWorker = 6,        // of multiprocessing or DataLoader, where a process knows what it is; likewise
+  kScript = 7,        // of TorchScript; in native stacks alone
 };
 
 struct FunctionDef {  // a Python code object
@@ -286,8 +287,8 @@ struct NativeFrameDef {
   NativeFrameId id;
   NativeFrameId caller;   // always a smaller id; none: the outermost
   NativeObjectId object;  // none: code that belongs to no file
-  FunctionId function;    // of Python, which the interpreter's loop, its caller here, runs; none: it is a native frame
-  uint64_t pc;            // the address after the call; 0: what is further out is not known; of `function`: its line
+  FunctionId function;  // of Python or TorchScript, which the interpreter, its caller here, runs; none: a native frame
+  uint64_t pc;          // the address after the call; 0: what is further out is not known; of `function`: its line
 };
 
 enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };

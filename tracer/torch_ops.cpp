@@ -15,6 +15,7 @@
 #include "tracer/torch_check.h"
 #include "tracer/torch_comms.h"
 #include "tracer/torch_memory.h"
+#include "tracer/torch_script.h"
 #include "tracer/torch_values.h"
 #include "tracer/window.h"
 
@@ -375,6 +376,7 @@ void attach_if_loaded() noexcept {
     return;
   }
   native::start();
+  if (native::wanted()) find_script(g_api);
   Callback& callback = g_callback;
   callback = {};
   callback.start = on_start;
