@@ -89,11 +89,12 @@ Standing standing_of(const Process& process) {
   standing.rank = distributed_of(process).rank;
   standing.name = shorten(printable(own_fact(process, "multiprocessing.process")), kWidest);
   if (standing.kind == Kind::kDataLoaderWorker) return standing;
-  if (!standing.name.empty()) {
+  standing.kind = kind_of_command(process);
+  // Inductor's helper does its work in a pool of processes.
+  if (!standing.name.empty() && standing.kind != Kind::kCompileWorker) {
     standing.kind = Kind::kMultiprocessingWorker;
     return standing;
   }
-  standing.kind = kind_of_command(process);
   if (process.forked_from.empty()) return standing;
   // Forked children have the command line of their parent, which does its work through them or not.
   if (standing.kind == Kind::kForkServer) standing.kind = Kind::kMultiprocessingWorker;
@@ -144,7 +145,7 @@ std::string text_of(const Standing& s) {
     case Kind::kMultiprocessingWorker:
       return of_rank("multiprocessing worker" + (s.name.empty() ? "" : " " + s.name));
     case Kind::kCompileWorker:
-      return of_rank("compile worker");
+      return of_rank("compile worker" + (s.name.empty() ? "" : " " + s.name));
     case Kind::kForkServer:
       return of_rank("fork server");
     case Kind::kResourceTracker:

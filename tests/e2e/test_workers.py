@@ -1,6 +1,7 @@
 """Processes that Python libraries start: all are traced, each says what it is, and those of one rank stand together."""
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -86,3 +87,33 @@ def test_workers_of_pools_are_traced_and_have_their_names(how, run_torchprof, pr
 def test_a_worker_that_is_killed_keeps_its_name(how, run_torchprof, program):
     run = run_torchprof([sys.executable, program(DIES), how])
     assert "multiprocessing worker unmistakable" in processes(run)
+
+
+COMPILES = """
+import torch
+from torch._inductor.async_compile import AsyncCompile
+
+def f(x): return torch.nn.functional.gelu(x).softmax(-1).sum()
+
+if __name__ == "__main__":
+    print(AsyncCompile.process_pool().submit(abs, -1).result())
+    x = torch.linspace(-1, 1, 64).reshape(8, 8)
+    print(torch.compile(f)(x).item(), f(x).item(), flush=True)
+"""
+
+
+def test_torch_compile_has_its_compiler_and_its_workers(torch_python, run_torchprof, run_bare, program, load_trace, tmp_path):
+    if subprocess.run([torch_python, "-c", "import torch; torch.compile"], capture_output=True).returncode != 0:
+        pytest.skip("there is no torch.compile before torch 2")
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": 2, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": 0}
+    command = [torch_python, program(COMPILES)]
+    bare = run_bare(command, env={**environment, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "bare"}, timeout=300)
+    assert bare.returncode == 0, bare.stderr.decode()
+    run = run_torchprof(command, env={**environment, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "ours"}, options=["--python", "modules"], timeout=300)
+    assert run.stdout_bytes == bare.stdout, run.stderr
+    roles = processes(run)
+    # Of the compiler and what it starts nothing is left behind; the helper that only forks the workers may have nothing to show.
+    kinds = {re.sub(r"-\d+$", "", role) for role in roles}
+    assert {"", "compile worker ForkProcess"} <= kinds <= {"", "compile worker ForkProcess", "compile worker"}
+    assert json.loads((run.directory / "run.json").read_text())["untraced"] == [] and not (run.directory / "spool").exists()
+    assert load_trace(run.directory / roles[""]["trace"]).names("cpu_op")["aten::gelu"] > 0

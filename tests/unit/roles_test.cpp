@@ -56,11 +56,14 @@ TEST_CASE("torchrun, its ranks in their order, and the workers below their rank"
   worker(second, 22, 1);
   worker(tree.add(21, 11, kSpawned), 21, 0);
   tree.add(30, 12, {"python3", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2"});
+  tree.add(33, 30, {"python3", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2"})
+      .meta("multiprocessing.process", "33\tForkProcess-1");
   tree.add(31, 12, {"python3", "-c", "from multiprocessing.resource_tracker import main;main(5)"});
   tree.add(32, 12, {"git", "log"});
   CHECK(tree.roles() == std::vector<std::string>{"10: launcher of ranks", "11: rank 0",
                                                  "21: rank 0, DataLoader worker 0", "22: rank 0, DataLoader worker 1",
                                                  "12: rank 1", "32: child of rank 1", "30: rank 1, compile worker",
+                                                 "33: rank 1, compile worker ForkProcess-1",
                                                  "31: rank 1, resource tracker"});
 }
 
