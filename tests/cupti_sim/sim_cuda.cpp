@@ -16,6 +16,9 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -125,6 +128,15 @@ int submit(R record, R Pending::*member, uint64_t ns) {
   return 0;
 }
 
+// A kernel's name is CUPTI's own and outlives the program's copy: Python's is gone when the exit handlers flush.
+const char* kept(const char* name) {
+  static auto* lock = new std::mutex;
+  static auto* names = new std::set<std::string, std::less<>>;
+  const std::lock_guard guard(*lock);
+  const auto it = names->find(std::string_view(name));
+  return (it != names->end() ? it : names->emplace(name).first)->c_str();
+}
+
 uint64_t idle_at(uint32_t stream) {
   Device& d = cuda().device[t_device];
   const std::lock_guard lock(d.lock);
@@ -160,7 +172,7 @@ uint32_t next_correlation() { return ++cuda().correlation; }
 int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation, uint32_t graph, uint64_t node) {
   static const long zero = setting("zero", 0);
   KernelRecord kernel;
-  kernel.name = name;
+  kernel.name = kept(name);
   kernel.grid_x = 32;
   kernel.block_x = 256;
   kernel.registers_per_thread = 32;
