@@ -10,6 +10,7 @@ Tests that need no torch take the fixture `python` and run once for each CPython
 import contextlib
 import dataclasses
 import functools
+import gc
 import itertools
 import os
 import pathlib
@@ -36,6 +37,8 @@ def setting(name):
 
 BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
 INSTALLED = setting("TORCHPROF_INSTALLED")
+# Traces are read as millions of objects that all live on: to look through them again and again takes as long as to read them.
+gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
 
 

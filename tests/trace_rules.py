@@ -6,6 +6,7 @@ with the writer under test. Each rule is a function that takes a Trace and yield
 import bisect
 import collections
 import gzip
+import heapq
 import json
 import pathlib
 import re
@@ -22,6 +23,7 @@ class Trace:
         self.text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
         self.doc = json.loads(self.text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
         self.events = self.doc["traceEvents"]
+        self._spans = None  # by category, with their places
 
     @property
     def pid(self):
@@ -31,7 +33,13 @@ class Trace:
         return pids.pop()
 
     def spans(self, *categories):
-        return [e for e in self.events if e.get("ph") == "X" and e.get("cat") in categories]
+        if self._spans is None:
+            self._spans = collections.defaultdict(list)
+            for n, e in enumerate(self.events):
+                if e.get("ph") == "X":
+                    self._spans[e.get("cat")].append((n, e))
+        found = [self._spans[category] for category in set(categories)]
+        return [e for _, e in (found[0] if len(found) == 1 else heapq.merge(*found, key=lambda span: span[0]))]
 
     def names(self, *categories):
         """How often each name comes."""
@@ -73,9 +81,10 @@ def _refuse_constant(word):
 
 
 def _refuse_duplicates(pairs):
-    if len({k for k, _ in pairs}) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key comes twice: %s" % [k for k, _ in pairs])
-    return dict(pairs)
+    return members
 
 
 def broken_rules(trace, merged=False, limit=20):
@@ -112,6 +121,9 @@ def top_level(trace):
 
 
 def shape(trace):
+    def is_negative(number):
+        return isinstance(number, int) and number < 0
+
     for e in trace.events:
         if not isinstance(e.get("name"), str) or "ph" not in e:
             yield "an event has no name or no ph: %s" % e
@@ -122,11 +134,10 @@ def shape(trace):
                 yield "a slice wants args: %s" % e
         if e.get("ph") in ("X", "i", "s", "f") and not (_is_number(e.get("ts")) and e["ts"] >= 0):
             yield "ts is not a number from 0 on: %s" % e
-        if any(isinstance(e.get(key), int) and e[key] < 0 for key in ("pid", "tid")):
+        if is_negative(e.get("pid")) or is_negative(e.get("tid")):
             yield "a pid or tid is negative: %s" % e
-    for match in re.finditer(r'"(?:ts|dur)":\s*"?-?(\d+)(\.\d+)?', trace.text):
-        if match[2] is not None and len(match[2]) != 4:
-            yield "a time has not three decimals: %s" % match[0]
+    for match in re.finditer(r'"(?:ts|dur)":\s*"?-?\d+\.(?!\d{3}(?!\d))\d*', trace.text):
+        yield "a time has not three decimals: %s" % match[0]
 
 
 def rows(trace):

@@ -31,11 +31,14 @@ def decode(data, message, proto=PROTO):
 
 
 def value_of(text):
-    if text in ("true", "false"):
-        return text == "true"
     if text[0] == '"':
         return text_of(text)
-    return int(text, 0) if re.fullmatch(r"-?(\d+|0x[0-9a-f]+)", text) else float(text)
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text, 0)
+    except ValueError:
+        return float(text)
 
 
 def text_of(quoted):
@@ -61,8 +64,8 @@ class Slice:
 class Trace:
     def __init__(self, path):
         self.packets = decode(path.read_bytes(), "Trace")["packet"]
-        names = {re.fullmatch(r"\d+", key) for p in self.packets for key in p}
-        assert names == {None}, "fields that perfetto.proto does not know"
+        names = set().union(*self.packets)
+        assert names and not any(map(str.isdecimal, names)), "fields that perfetto.proto does not know"
         self.tracks, self.processes, self.threads = {}, {}, {}
         self.slices, self.instants, self.flows, self.counters = [], [], [], collections.defaultdict(list)
         self.state = collections.defaultdict(lambda: collections.defaultdict(dict))
