@@ -11,6 +11,18 @@
 
 namespace torchprof::formats {
 
+inline MemoryChange change_of(const MemoryEvent& e, const MemoryOwner& owner) {
+  return {.is_out_of_memory = e.is_out_of_memory,
+          .is_mapped = e.is_mapped,
+          .device_type = e.device_type,
+          .device_index = e.device_index,
+          .time = e.time,
+          .address = e.address,
+          .bytes = e.bytes,
+          .allocated = e.allocated,
+          .owner = owner};
+}
+
 class MemoryOwners {
  public:
   MemoryOwners(const Process& process, Names& names) : process_(process), names_(names), sites_(process, names) {}

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/memory.h"
 #include "formats/memory_categories.h"
+#include "formats/memory_owners.h"
 #include "formats/memory_snapshot_frames.h"
 #include "formats/process_label.h"
 
@@ -28,15 +28,7 @@ class PeakFinder final : public Sink {
     const MemoryDevice device{e.device_type, e.device_index};
     uint64_t& seen = seen_[device];
     ++seen;
-    const bool is_peak = collector_.add({.is_out_of_memory = e.is_out_of_memory,
-                                         .is_mapped = e.is_mapped,
-                                         .device_type = e.device_type,
-                                         .device_index = e.device_index,
-                                         .time = e.time,
-                                         .address = e.address,
-                                         .bytes = e.bytes,
-                                         .allocated = e.allocated});
-    if (is_peak) until_[device] = seen;
+    if (collector_.add(change_of(e, {}))) until_[device] = seen;
   }
   uint64_t until(const MemoryDevice& device) const {
     const auto it = until_.find(device);

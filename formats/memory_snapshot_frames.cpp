@@ -33,7 +33,6 @@ void SnapshotFrames::write(const Stack& stack) {
 void SnapshotFrames::write_all(const Stack& stack) {
   Pickle::List frames(pickle_);
   std::vector<std::pair<uint32_t, uint32_t>> lines;  // of functions of Python, innermost first
-  if (stack[1] != 0) lines.emplace_back(stack[1], stack[2]);
   if (process_.native) {
     const NativeStacks& native = *process_.native;
     native.each_place(NativeFrameId{stack[0]}, [&](NativeFrameId, uint32_t place) {
@@ -46,10 +45,10 @@ void SnapshotFrames::write_all(const Stack& stack) {
       }
       return true;
     });
-    if (lines.empty())
-      native.each_python_line(NativeFrameId{stack[0]},
-                              [&](FunctionId function, uint32_t line) { lines.emplace_back(function.value, line); });
+    native.each_python_line(NativeFrameId{stack[0]},
+                            [&](FunctionId function, uint32_t line) { lines.emplace_back(function.value, line); });
   }
+  if (stack[1] != 0 && (lines.empty() || lines[0].first != stack[1])) lines.insert(lines.begin(), {stack[1], stack[2]});
   auto line = lines.begin();
   for (size_t i = 3; i + 3 < stack.size(); i += 4) {
     frames.next();
@@ -58,10 +57,13 @@ void SnapshotFrames::write_all(const Stack& stack) {
       write_frame("", 0, name);
       continue;
     }
-    const bool has_line = line != lines.end() && line->first == stack[i + 2];
+    // TorchScript's functions have lines and no span; so has Python's where a span was not recorded.
+    const auto own = std::find_if(line, lines.end(), [&](const auto& of) { return of.first == stack[i + 2]; });
+    const bool has_line = own != lines.end();
+    if (has_line) line = own + 1;
     const ObjectId object{stack[i + 3]};
     const std::string called = object ? module_text(name, process_.path(object)) : std::string();
-    write_function({stack[i + 2]}, has_line ? (line++)->second : 0, called);
+    write_function({stack[i + 2]}, has_line ? own->second : 0, called);
   }
   frames.end();
 }

@@ -15,7 +15,7 @@ namespace torchprof::formats {
 
 class SnapshotFrames {
  public:
-  using Stack = std::vector<uint32_t>;  // what tells a stack from others; frames() makes frames of it
+  using Stack = std::vector<uint32_t>;  // what tells a stack from others; write() makes frames of it
 
   SnapshotFrames(const Process& process, Names& names, Pickle& pickle)
       : process_(process), names_(names), pickle_(pickle) {}

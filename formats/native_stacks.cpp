@@ -156,11 +156,7 @@ std::string NativeStacks::python_text(const Address& address, const Process& pro
   if (address.function >= process.functions.size()) return "?";
   const FunctionDef& def = process.functions[address.function];
   std::string_view file = process.string(def.file);
-  uint16_t trim = def.trim;
-  if (def.kind == FunctionKind::kScript)  // of a module of Python, which may have run itself
-    for (const FunctionDef& other : process.functions)
-      if (other.file == def.file) trim = std::max(trim, other.trim);
-  file.remove_prefix(std::min<size_t>(trim, file.size()));
+  file.remove_prefix(std::min<size_t>(def.trim, file.size()));
   std::string text(file);
   text.append("(").append(std::to_string(address.pc)).append("): ").append(process.string(def.name));
   return printable(text);

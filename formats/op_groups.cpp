@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "formats/inputs.h"
@@ -176,8 +177,8 @@ std::string OpGroupCollector::module_of(ObjectId module) {
 
 Tally* OpGroupCollector::tally_of(const Call& call) {
   if (grouping_.top_level) {
-    const auto is_operator = [](const Span& s) { return s.is_op() && !is_annotation(s.scope); };
-    if (is_annotation(call.scope) || std::any_of(call.around, call.around + call.depth, is_operator)) return nullptr;
+    if (is_annotation(call.scope) || std::any_of(call.around, call.around + call.depth, std::mem_fn(&Span::is_real_op)))
+      return nullptr;
   }
   const uint32_t detail = detail_of(call);
   const auto [it, is_new] =

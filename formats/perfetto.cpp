@@ -135,8 +135,7 @@ class ProcessWriter final : public Sink {
     if (m.is_out_of_memory || !stack.empty())
       event(m.time, lane_of(m.row).track, instant_of(kInstantEvent, m.is_out_of_memory ? "[OutOfMemory]" : "[memory]"),
             names_.argument("Bytes", m.bytes).append(stack));
-    if (m.is_out_of_memory) return;
-    if (m.is_mapped) return;
+    if (m.is_out_of_memory || m.is_mapped) return;
     Device& device = devices_[{m.device_type, m.device_index}];
     const std::string name = device.allocated.track.empty() ? device_text(m.device_type, m.device_index) : "";
     count(device.allocated, m.time, m.allocated, "Memory allocated, ", name);

@@ -1,17 +1,16 @@
 #include "formats/python_lines.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace torchprof::formats {
 namespace {
-
-bool is_call(const Span& span) { return span.is_op() && !is_annotation(span.scope); }
 
 // Whether a call of the same function of Python is around.
 bool is_inside_of_call(std::span<const Span> around) {
   for (size_t i = around.size(); i-- > 0;) {
     if (around[i].kind == SliceKind::kPython) return false;
-    if (is_call(around[i]) || (around[i].kind == SliceKind::kCCall && around[i].site)) return true;
+    if (around[i].is_real_op() || (around[i].kind == SliceKind::kCCall && around[i].site)) return true;
   }
   return false;
 }
@@ -45,7 +44,7 @@ NameId PythonLines::line_of(NativeFrameId native, std::span<const Span> around) 
   if (const auto own = of(native); !own.empty()) return own.front();
   for (size_t i = around.size(); i-- > 0 && around[i].kind != SliceKind::kPython;) {
     if (const NameId site = of(around[i].site)) return site;
-    if (!is_call(around[i])) continue;
+    if (!around[i].is_real_op()) continue;
     if (const auto lines = of(around[i].native); !lines.empty()) return lines.front();
   }
   return {};
@@ -89,7 +88,7 @@ void LineCollector::mark_around(const Slice& s) {
   for (uint32_t i = s.depth; i-- > 0;) {
     const Span& span = s.around[i];
     if (const NameId site = lines_.of(span.site)) mark(site);
-    if (has_operator || !is_call(span)) continue;
+    if (has_operator || !span.is_real_op()) continue;
     for (const NameId line : lines_.of(span.native)) {
       mark(line);
       has_operator = true;

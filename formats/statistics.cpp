@@ -48,15 +48,7 @@ class CollectingSink final : public Sink {
     add_module(s);
   }
   void memory(const MemoryEvent& e) override {
-    memory_.add({.is_out_of_memory = e.is_out_of_memory,
-                 .is_mapped = e.is_mapped,
-                 .device_type = e.device_type,
-                 .device_index = e.device_index,
-                 .time = e.time,
-                 .address = e.address,
-                 .bytes = e.bytes,
-                 .allocated = e.allocated,
-                 .owner = owners_.of(e)});
+    memory_.add(change_of(e, owners_.of(e)));
     if (!e.op || e.is_out_of_memory) return;
     if (groups_) groups_->memory(e);
     collector_.add_memory(e.op.value, e.time.value, e.bytes, e.device_type == 0);

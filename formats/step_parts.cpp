@@ -64,7 +64,7 @@ void StepPartsCollector::slice(const Slice& s, std::string_view name) {
   // The outermost will tell.
   if (part == Part::kCompute)
     for (uint32_t i = s.depth; i-- > 0;)
-      if (s.around[i].is_op() && !is_annotation(s.around[i].scope)) return;
+      if (s.around[i].is_real_op()) return;
   (part == Part::kCompute         ? operators_
    : part == Part::kCommunication ? communication_
                                   : loading_)

@@ -54,6 +54,8 @@ struct Span {
 
   int32_t below() const { return std::max(below_python, below_op); }
   bool is_op() const { return kind == SliceKind::kOperator; }
+  // Not an annotation.
+  bool is_real_op() const { return is_op() && !is_annotation(scope); }
 };
 
 // The same of a span and of the slice that it becomes; of one process, unique among those that have an id.

@@ -91,6 +91,7 @@ class Loader {
     p_.damage = spool_.damage();
     p_.recycled_bytes = h.recycled.load(std::memory_order_relaxed) * h.chunk_size;
     for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
+    trim_scripts();
   }
 
   Ticks last_event() const { return last_event_; }
@@ -268,6 +269,17 @@ class Loader {
     const auto [it, is_new] = tracks_.try_emplace(id, p_.tracks.size());
     if (is_new) p_.tracks.push_back({.id = id});
     return p_.tracks[it->second];
+  }
+
+  // A function of TorchScript is in a file of Python's, whose own functions know what of its path to leave out.
+  void trim_scripts() {
+    std::unordered_map<uint32_t, uint16_t> trims;  // by file
+    for (const FunctionDef& def : p_.functions) {
+      uint16_t& trim = trims[def.file.value];
+      trim = std::max(trim, def.trim);
+    }
+    for (FunctionDef& def : p_.functions)
+      if (def.kind == FunctionKind::kScript) def.trim = trims[def.file.value];
   }
 
   void bad() { ++p_.damage.records; }

@@ -27,8 +27,8 @@ void add_end(Info& info, int wait_status, const std::vector<int>& running, uint6
 // How many processes of this machine the kernel has killed because memory ran out, by a cgroup's limit or altogether
 // (oom_kill of /proc/vmstat, since Linux 4.13); 0 if it does not say.
 uint64_t count_oom_kills();
-// For people; empty if there were none, or if the command and each of its processes ended in another way than by a
-// kill.
+// For people; empty if there were none, or if the command was not killed and each of its processes came to its exit
+// handlers.
 std::string oom_line(const Info& info);
 // A process as run.json has it.
 Info process_info(const formats::Process& process);

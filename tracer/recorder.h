@@ -59,7 +59,7 @@ struct Recorder {
 
 // In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still
 // record.
-extern std::byte g_recorder[];
+alignas(Recorder) extern std::byte g_recorder[sizeof(Recorder)];
 inline Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_recorder); }
 
 // False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not
