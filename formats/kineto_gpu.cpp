@@ -285,13 +285,13 @@ void KinetoGpu::annotation_ended(uint64_t external_id, std::string_view name) {
 
 void KinetoGpu::write_overheads() {
   const uint64_t pid = kOverheadPid + place_.process.value_or(0);
-  const auto to_ns = [this](uint64_t t) {
-    return std::clamp(index_.time().to_unix(t), process_.start.value, process_.end.value);
-  };
   for (const GpuIndex::Call& place : index_.overheads()) {
     const auto& o = index_.record<GpuOverhead>(place.chunk, place.word);
-    const int64_t begin = to_ns(o.start), end = std::max(begin, to_ns(o.end));
     if (o.start == 0) continue;
+    const int64_t begin = std::clamp(index_.time().to_unix(o.start), process_.start.value, process_.end.value);
+    // As of what runs on a device: the duration is CUPTI's.
+    const auto ns = static_cast<int64_t>(std::min<uint64_t>(std::max(o.start, o.end) - o.start, INT64_MAX / 4));
+    const int64_t end = std::max(begin, std::min(begin + ns, process_.end.value));
     char* at = out_.reserve(kMaxBytes);
     at = put(put(at, R"({"ph":"X","cat":"overhead","name":")"), overhead_name(o));
     at = put_number(at, R"(","pid":)", pid);

@@ -152,11 +152,11 @@ def load_trace():
 
 @pytest.fixture
 def check_trace():
-    """Asserts that a trace breaks no rule of the format. Takes a path or a Trace; gives the Trace back."""
-    def check(trace, merged=False):
+    """Asserts that a trace breaks no rule of the format. Takes a path or a Trace; gives the Trace back. `imports`: inside of long ones, too."""
+    def check(trace, merged=False, imports=False):
         if not isinstance(trace, trace_rules.Trace):
             trace = trace_rules.Trace(trace)
-        assert trace_rules.broken_rules(trace, merged=merged) == [], trace.path
+        assert trace_rules.broken_rules(trace, merged=merged, imports=imports) == [], trace.path
         if OTHER_CHECKER.exists():
             other = subprocess.run([sys.executable, OTHER_CHECKER, trace.path, *(["--merged"] if merged else [])], capture_output=True,
                                    text=True)

@@ -5,6 +5,7 @@ with the writer under test. Each rule is a function that takes a Trace and yield
 """
 import bisect
 import collections
+import copy
 import gzip
 import heapq
 import json
@@ -22,7 +23,10 @@ class Trace:
         raw = self.path.read_bytes()
         self.text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
         self.doc = json.loads(self.text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
-        self.events = self.doc["traceEvents"]
+        self.use(self.doc["traceEvents"])
+
+    def use(self, events):
+        self.events = events
         self._spans = None  # by category, with their places
 
     @property
@@ -54,6 +58,24 @@ class Trace:
         return [e for e in self.spans(*categories)
                 if e is not span and (e["pid"], e["tid"]) == (span["pid"], span["tid"])
                 and begin - ROUNDING_US <= e["ts"] and e["ts"] + e["dur"] <= end + ROUNDING_US]
+
+    def without_imports(self):
+        """The same trace without the Python calls inside of long imports: a million in that of torch, which are no different from others."""
+        imports = [e for e in self.spans("python_function") if e["dur"] > 50_000 and "_find_and_load" in e["name"]]
+        begins, ends = collections.defaultdict(list), collections.defaultdict(list)  # of the outermost, by thread
+        for e in sorted(imports, key=lambda e: (e["ts"], -e["dur"])):
+            row = e["pid"], e["tid"]
+            if not ends[row] or _end(e) > ends[row][-1]:
+                begins[row].append(e["ts"])
+                ends[row].append(_end(e))
+
+        def is_inside(e):
+            row = e["pid"], e["tid"]
+            before = bisect.bisect_left(begins[row], e["ts"])
+            return before > 0 and e["ts"] < ends[row][before - 1]
+        kept = copy.copy(self)
+        kept.use([e for e in self.events if e.get("cat") != "python_function" or not is_inside(e)])
+        return kept
 
     def parents(self):
         """For each python_function the name of its parent, by parent id: a list of (name, name of parent or None)."""
@@ -87,8 +109,10 @@ def _refuse_duplicates(pairs):
     return members
 
 
-def broken_rules(trace, merged=False, limit=20):
+def broken_rules(trace, merged=False, limit=20, imports=True):
     """Lines that name a rule and where it is broken; empty for a good trace. `merged`: more than one process in one file."""
+    if not imports:
+        trace = trace.without_imports()
     rules = [top_level, shape, rows, nesting, flows, python_parents]
     if not merged:
         rules += [ids, tail]

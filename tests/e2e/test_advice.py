@@ -5,6 +5,8 @@ import pytest
 
 from test_gpu import run_simulated  # noqa: F401  the fixture
 
+pytestmark = pytest.mark.once
+
 STEPS = """
 import sys, time, torch
 weights = [torch.nn.Parameter(torch.ones(1 << 18)) for _ in range(4)]

@@ -10,6 +10,8 @@ import yaml
 from conftest import ROOT, clean_environment
 from test_diff import TRAIN
 
+pytestmark = pytest.mark.once
+
 CI = ROOT / "examples" / "ci"
 
 

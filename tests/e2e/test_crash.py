@@ -10,6 +10,8 @@ import pytest
 import trace_rules
 from conftest import ROOT, clean_environment
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def start_training(launcher, torch_python, examples, tmp_path):

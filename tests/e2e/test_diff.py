@@ -8,6 +8,8 @@ import pytest
 
 from conftest import profile
 
+pytestmark = pytest.mark.once
+
 # `extra`: calls of cumsum in each step. Limits are wide and differences huge: CI's machines are loaded.
 TRAIN = """
 import sys, torch

@@ -33,7 +33,7 @@ def functions(trace):
 def test_the_cnn_learns_and_its_steps_are_in_the_trace(run_example, check_trace):
     run = run_example("cnn.py")
     assert len(losses(run.stdout)) == 40 and losses(run.stdout)[-1] < losses(run.stdout)[0]
-    trace = check_trace(run.trace())
+    trace = check_trace(run.trace(), imports=True)
     annotations, operators, python = trace.names("user_annotation"), trace.names("cpu_op"), trace.names("python_function")
     assert annotations["train_step"] == annotations["Optimizer.step#SGD.step"] == 40
     assert annotations["Optimizer.zero_grad#SGD.zero_grad"] == 40

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 PYTHON = sys.executable
 TEXT = """
 import os, sys, threading

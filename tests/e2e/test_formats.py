@@ -11,6 +11,8 @@ import pytest
 import perfetto_trace
 import trace_rules
 
+pytestmark = pytest.mark.once
+
 PROGRAM = """
 import torch
 

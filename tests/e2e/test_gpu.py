@@ -11,6 +11,8 @@ import pytest
 import spool_records as spool
 from conftest import BUILD, ROOT
 
+pytestmark = pytest.mark.once
+
 SIM = BUILD / "tests" / "cupti_sim" / "libcupti.so.12"
 HERE = pathlib.Path(__file__).parent
 ONE_OF_EACH = {spool.KERNEL: 9, spool.COPY: 3, spool.SET: 1, spool.API: 20, spool.SYNC: 5, spool.EVENT: 1, spool.OVERHEAD: 1,

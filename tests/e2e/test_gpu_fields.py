@@ -3,6 +3,8 @@ import perfetto_trace
 import pytest
 from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
 
+pytestmark = pytest.mark.once
+
 VERSIONS = pytest.mark.parametrize("version, number, driver", [("11.8", 18, 11080), ("12.4", 22, 12040), ("13.0", 130000, 13000)])
 ON_STREAM = {"device": 0, "context": 1, "stream": 7}
 GRAPH = {"graph id": 0, "graph node id": 0, "channel": 0, "channel_type": 0}

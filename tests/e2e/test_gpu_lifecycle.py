@@ -5,6 +5,8 @@ import pytest
 import spool_records as spool
 from test_gpu import ONE_OF_EACH, counts, gpu_lines, run_simulated  # noqa: F401  the fixture
 
+pytestmark = pytest.mark.once
+
 BEGIN = """
 import os, signal, sys, threading, time
 from simulated_gpu import everything, sim

@@ -9,6 +9,8 @@ from conftest import clean_environment
 from test_gpu import run_simulated  # noqa: F401  the fixture
 from test_html import chromium, needs_chromium  # noqa: F401  the fixture
 
+pytestmark = pytest.mark.once
+
 TRAIN = """
 import torch
 from simulated_gpu import sim

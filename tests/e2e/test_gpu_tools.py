@@ -7,6 +7,8 @@ import spool_records as spool
 from conftest import ROOT
 from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
 
+pytestmark = pytest.mark.once
+
 UNTOUCHED = {"dropped": 0, "unknown": 0, "cut": 0}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from conftest import clean_environment, profile
 
+pytestmark = pytest.mark.once
+
 PROGRAM = """
 import torch
 from torch import nn

@@ -13,6 +13,8 @@ import pytest
 
 from conftest import ROOT, clean_environment
 
+pytestmark = pytest.mark.once
+
 PYTHON = sys.executable
 ON_OFF = "is not allowed: off or on"
 FORMATS = "kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \

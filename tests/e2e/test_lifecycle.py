@@ -16,6 +16,8 @@ import pytest
 
 from conftest import clean_environment
 
+pytestmark = pytest.mark.once
+
 PYTHON = sys.executable
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from conftest import clean_environment, profile
 
+pytestmark = pytest.mark.once
+
 PYTHON = sys.executable
 
 

@@ -3,6 +3,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 PROGRAM = """
 import torch
 net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))

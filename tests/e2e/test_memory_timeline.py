@@ -2,6 +2,10 @@
 import gzip
 import json
 
+import pytest
+
+pytestmark = pytest.mark.once
+
 PROGRAM = """
 import torch
 net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Tanh(), torch.nn.Linear(512, 256))

@@ -3,6 +3,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 PROGRAM = "import sys\ndef {name}(): return sum(range(1000))\nfor _ in range({calls}): {name}()\nsys.exit({status})\n"
 
 

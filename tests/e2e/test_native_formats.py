@@ -10,6 +10,8 @@ import pytest
 import perfetto_trace
 from conftest import profile
 
+pytestmark = pytest.mark.once
+
 PROGRAM = """
 import torch
 def outer(): return inner()

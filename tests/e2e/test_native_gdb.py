@@ -7,6 +7,8 @@ import pytest
 
 from conftest import clean_environment
 
+pytestmark = pytest.mark.once
+
 PROGRAMS = {
     "C++": ["/usr/lib/libtorch-test/basic", "--gtest_filter=BasicTest.BasicTestCPU"],
     "Python": ["PYTHON", "-c", "import torch; torch.ones(3)"],

@@ -2,6 +2,10 @@
 import collections
 import subprocess
 
+import pytest
+
+pytestmark = pytest.mark.once
+
 PROGRAM = """
 import _ctypes, ctypes, gc, mmap, os, random, signal, sys, threading, torch
 

@@ -10,6 +10,8 @@ import pytest
 
 from conftest import clean_environment
 
+pytestmark = pytest.mark.once
+
 PYTHON = sys.executable
 # A subvolume of btrfs for 8 MiB, in a directory; then a run in it and its export to where there is room.
 ON_BTRFS = """

@@ -9,6 +9,8 @@ import pytest
 
 from conftest import clean_environment
 
+pytestmark = pytest.mark.once
+
 PYTHON = sys.executable
 RANK = """
 import os, sys, threading, time

@@ -33,7 +33,9 @@ REAL = {
                        "def work():\n with torch.cuda.stream(a): y = x @ x; e.record()\n"
                        " with torch.cuda.stream(b): e.wait(); y + x\n e.synchronize()",
     "copies": TORCH + "p, h = torch.ones(4096).pin_memory(), torch.ones(4096)\n"
-                      "def work(): p.cuda(non_blocking=True).cpu(); h.cuda().clone(); x.zero_()",
+                      "def work():\n d = p.cuda(non_blocking=True); d.cpu(); p.copy_(d, non_blocking=True); h.cuda().clone()",
+    "peer": TORCH + "def work(): x.to('cuda:1').to('cuda:0')",
+    "memset": TORCH + "def work(): x.zero_()",
     "graph": TORCH + "s = torch.cuda.Stream()\nwith torch.cuda.stream(s): y = x @ x\ntorch.cuda.synchronize()\n"
                      "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g): y = (x @ x).relu()\ndef work(): g.replay()",
     "autograd": TORCH + "m = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()).cuda()\no = torch.optim.SGD(m.parameters(), 0.1)\n"
@@ -50,6 +52,7 @@ SIMULATED = {
                 "def work(): D.apply(torch.ones(4, requires_grad=True)).sum().backward(); sim.simDeviceSynchronize()",
     "threads": "from simulated_gpu import sim\nsim.simInit(2)\ndef work(): sim.simStorm(4, 50, 8, 2)",
 }
+NEEDS_TWO = {"peer"}
 RUN = "\nfor _ in range(3): work()\n"
 PROFILED = """
 import torch
@@ -94,7 +97,8 @@ class Runner:
         self.launcher = options.launcher or options.build.resolve() / "launcher" / "torchprof"
         self.sim = options.build.resolve() / "tests" / "cupti_sim" / "libcupti.so.12"
         self.env = {**os.environ, "SIM": str(self.sim), "PYTHONPATH": str(HERE.parent / "e2e")}
-        self.has_gpu = self.run("import torch; print(torch.cuda.is_available())").stdout.strip() == "True"
+        self.gpus = int(self.run("import torch; print(torch.cuda.device_count())").stdout)
+        self.has_gpu = self.gpus > 0
 
     def run(self, text, prefix=(), **env):
         program = self.scratch / "workload.py"
@@ -138,6 +142,9 @@ def main():
         subprocess.run(["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, HERE / "raw_records.c", "-ldl", "-lpthread"], check=True)
         workloads = REAL if runner.has_gpu else SIMULATED
         for name in options.only or workloads:
+            if name in NEEDS_TWO and runner.gpus < 2:
+                print("%-12s NOT RUN: it needs two GPUs" % name)
+                continue
             text = workloads[name] + RUN
             ours = work_of(next(runner.torchprof(text, "run-" + name)[0].glob("*.json.gz")))
             theirs = None

@@ -9,6 +9,8 @@ import pytest
 
 from conftest import BUILD, ROOT
 
+SHALLOW = ["--extra-arg=" + word for word in ("-Xclang", "-analyzer-config", "-Xclang", "mode=shallow")]
+
 
 def tool(name):
     path = shutil.which(name + "-14")
@@ -42,7 +44,9 @@ def test_clang_tidy_has_nothing_to_say():
     assert len(files) > 20
 
     def check(name):
-        done = subprocess.run([tool("clang-tidy"), "--quiet", "-p", BUILD, ROOT / name], capture_output=True, text=True)
+        # What runs in the program's process is searched deeply, which takes twice as long.
+        options = [] if name.startswith(("tracer/", "inject/", "cupti/")) else SHALLOW
+        done = subprocess.run([tool("clang-tidy"), "--quiet", "-p", BUILD, *options, ROOT / name], capture_output=True, text=True)
         return "" if done.returncode == 0 else done.stdout
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

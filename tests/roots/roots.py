@@ -23,7 +23,7 @@ import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FALLBACK_MIRROR = "http://deb.debian.org/debian"
-PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev binutils strace mount protobuf-compiler"
+PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler"
 # What python3-torch-cuda loads. Unpacked into the root, as two of its dependencies cannot be installed: cuDNN is not in Debian,
 # and the driver's own packages want a kernel module. A stub has cuDNN's name and functions: without a GPU none of them is called.
 CUDA_PACKAGES = ("python3-torch-cuda libtorch-cuda-2.6 libcublas12 libcublaslt12 libcudart12 libcufft11 libcurand10 libcusolver11 libcusparse12 "
