@@ -8,6 +8,7 @@ while is slower for all of them. Ratios are taken within a round and then the me
 """
 import argparse
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -157,6 +158,25 @@ def flight_recorder(bench, pythons):
             "--keep first": bench.profiled(loop, "--format", "none")}, {"--keep first": 1.05})
 
 
+def native_stacks(bench, python):
+    """What the stack of an operator costs on top of the operator's records, and on top of a step of training with the default options."""
+    loop, off = [python, HERE / "op_loop.py", "deep"], ["--python", "off", "--shapes", "off", "--memory", "off"]
+    bench.run(bench.profiled([*loop, 1], *off, "--native", "on", "--native-frames", "all"))
+    trace, = bench.output.glob("*.pt.trace.json.gz")
+    frames = median(len(e["args"]["stack"]) for e in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] if e["name"] == "aten::add")
+    numbers = bench.interleaved({"bare": [*loop, 20], "off": bench.profiled([*loop, 20], *off, "--format", "none"),
+                                 "on": bench.profiled([*loop, 20], *off, "--format", "none", "--native", "on")})
+    added = {name: median(n - b for n, b in zip(numbers[name], numbers["bare"])) for name in ("off", "on")}
+    bench.row("torch.add in a stack of %d frames, --native on" % frames, "%.0f ns" % median(numbers["bare"]), "+%.0f" % added["on"],
+              "+%.0f (--native off)" % added["off"], "%.2f us a stack" % ((added["on"] - added["off"]) / 1e3), verdict((added["on"] - added["off"]) / 1e3, 1.5))
+    loop = [python, HERE / "train_loop.py", "step", 20]
+    numbers = bench.interleaved({"bare": loop, "off": bench.profiled(loop, "--format", "none"), "on": bench.profiled(loop, "--format", "none", "--native", "on")})
+    ratio = median(on / off for on, off in zip(numbers["on"], numbers["off"]))
+    added = {name: median(n - b for n, b in zip(numbers[name], numbers["bare"])) / 1e3 for name in ("off", "on")}
+    bench.row("step of a small transformer, --native on", "%.0f us" % (median(numbers["bare"]) / 1e3), "+%.0f us" % added["on"], "+%.0f us (--native off)" % added["off"],
+              "%.2f" % ratio, verdict(ratio, 1.6))
+
+
 def from_end_to_trace(bench, python):
     """A million events (two records each) of the cheapest kind, and the same number of operators as torch.profiler can hold."""
     seconds, bare_seconds, sizes = [], [], None
@@ -218,7 +238,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--build", type=pathlib.Path, default=BUILD)
-    parser.add_argument("--only", choices=["operators", "calls", "recycling", "window", "trace", "start"])
+    parser.add_argument("--only", choices=["operators", "calls", "recycling", "window", "native", "trace", "start"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -229,6 +249,7 @@ def main():
         parts = {"operators": lambda: operators(bench, sys.executable), "calls": lambda: python_calls(bench, find_pythons()),
                  "recycling": lambda: flight_recorder(bench, find_pythons()),
                  "window": lambda: outside_of_a_window(bench, sys.executable, find_pythons()),
+                 "native": lambda: native_stacks(bench, sys.executable),
                  "trace": lambda: from_end_to_trace(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
         for name, part in parts.items():
             if args.only in (None, name):

@@ -1,6 +1,6 @@
-"""usage: op_loop.py bare|empty|operators|shapes+memory BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
+"""usage: op_loop.py bare|deep|empty|operators|shapes+memory BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
 
-`empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators` and `shapes+memory` are torch.profiler's ways.
+`deep` calls it inside of calls that go through C and back to Python. `empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators` and `shapes+memory` are torch.profiler's ways.
 After the number comes the time on the wall at which the work was
 done, for who wants to know how long the rest takes; torch.profiler then writes its trace to FILE before the process ends.
 """
@@ -29,6 +29,10 @@ def measure(batches):
     return statistics.median(batch(a, b) for _ in range(batches))
 
 
+def nested(depth, work):
+    return work() if depth == 0 else next(map(lambda _: nested(depth - 1, work), [0]))
+
+
 def main():
     mode, batches = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(1)
@@ -36,8 +40,8 @@ def main():
         library, = pathlib.Path(torch.__file__).parent.glob("lib/libtorch_cpu.so*")
         add = ctypes.CDLL(library)._ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE
         assert ctypes.CDLL(sys.argv[3]).add_empty_callback(add)
-    if mode in ("bare", "empty"):
-        print(measure(batches), time.time())
+    if mode in ("bare", "deep", "empty"):
+        print(nested(3 if mode == "deep" else 0, lambda: measure(batches)), time.time())
         return
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=mode == "shapes+memory",
                                 profile_memory=mode == "shapes+memory") as profiler:
