@@ -211,6 +211,38 @@ def from_end_to_trace(bench, python):
               "+%.2f s (torch.profiler, .json)" % median(theirs), "%.2f" % ratio, verdict(ratio, 1 / 6 if kineto() else None))
 
 
+def reports(bench, python):
+    """Ten million events of a training, on one core: the slowest table, all of them as a page, and Perfetto's format."""
+    bench.run(bench.profiled([python, HERE / "train_loop.py", "step", 470], "--python", "calls", "--keep-spool", "--format", "none"))
+    run = bench.directory / "reported"
+    bench.output.rename(run)
+    (table,) = json.loads(bench.run([bench.launcher, "report", run, "-t", "profiler", "--json"])[0])["tables"]
+    events = sum(row["operators"] + row["python_calls"] + row["c_calls"] for row in table["rows"]) / 1e6
+
+    def on_one_core(*arguments):
+        """(seconds, seconds of CPU, megabytes)"""
+        begin = time.perf_counter()
+        process = subprocess.Popen([bench.launcher, *map(str, arguments)], stdout=subprocess.DEVNULL, env=bench.environment, cwd=bench.directory,
+                                   preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+        _, status, usage = os.wait4(process.pid, 0)
+        if status != 0:
+            sys.exit("%s: %d" % (arguments, status))
+        return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+    took = {table: on_one_core("report", run, "-t", table)
+            for table in ("ops", "modules", "memory", "python", "steps", "comms", "threads", "processes", "profiler", "advice")}
+    slowest = max(took, key=took.get)
+    bench.row("report of %.1f million events, slowest table: %s" % (events, slowest), "", "%.1f s" % took[slowest][0],
+              "%.0f MB" % max(megabytes for *_, megabytes in took.values()), "", "10 s, 1 GB: %s" % (
+                  "kept" if took[slowest][0] <= 10 and max(megabytes for *_, megabytes in took.values()) <= 1000 else "MISSED"))
+    seconds, _, megabytes = on_one_core("report", run, "--html", bench.directory / "page.html")
+    bench.row("the same as a page", "", "%.1f s" % seconds, "%.0f MB" % megabytes)
+    _, cpu, megabytes = on_one_core("export", run, "--format", "perfetto", "-o", bench.directory / "reported.perfetto-trace")
+    bench.row("the same in Perfetto's format", "", "%.1f million/s" % (events / cpu), "%.0f MB" % megabytes, "", "3 million/s: %s" % (
+        "kept" if events / cpu >= 3 else "MISSED"))
+    shutil.rmtree(run)
+
+
 def start_up(bench, python):
     for name, command in (("true", ["true"]), ("python3 -c pass", [python, "-c", "pass"])):
         bare, ours = [], []
@@ -238,7 +270,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--build", type=pathlib.Path, default=BUILD)
-    parser.add_argument("--only", choices=["operators", "calls", "recycling", "window", "native", "trace", "start"])
+    parser.add_argument("--only", choices=["operators", "calls", "recycling", "window", "native", "trace", "reports", "start"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -250,7 +282,8 @@ def main():
                  "recycling": lambda: flight_recorder(bench, find_pythons()),
                  "window": lambda: outside_of_a_window(bench, sys.executable, find_pythons()),
                  "native": lambda: native_stacks(bench, sys.executable),
-                 "trace": lambda: from_end_to_trace(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
+                 "trace": lambda: from_end_to_trace(bench, sys.executable),
+                 "reports": lambda: reports(bench, sys.executable), "start": lambda: start_up(bench, sys.executable)}
         for name, part in parts.items():
             if args.only in (None, name):
                 part()
