@@ -136,7 +136,7 @@ void KinetoGpu::activity(const GpuActivity& a, std::string_view module, std::str
     at = put(put_number(at, R"("External id":)", place_.external + a.call->external_id), ",");
   if (a.kind == Kind::GpuKernel) {
     at = put(put_kernel(at, a.as<GpuKernel>()), collective);
-    if (!collective.empty() && a.call->collective_sequence >= 0)
+    if (!collective.empty() && a.call != nullptr && a.call->collective_sequence >= 0)
       at = put_signed(put(at, R"(,"Seq":)"), a.call->collective_sequence);
   } else if (a.kind == Kind::GpuCopy) {
     at = put_copy(at, a.as<GpuCopy>(), ns);
