@@ -15,19 +15,20 @@
 //   zero_grad    gradients are set to zero rather than to None: a write and a read of each more than needed
 //   slow rank    in collectives the others wait for the same process in six of ten, for a twentieth of the time or more
 //
-// Shares are of the time of steps but the first of each process, which loads and chooses for the others. Without steps
-// a slow rank alone is looked for, and has no share. A rule with less evidence says nothing.
+// Shares are of the time of steps but the first of each process, which loads and chooses for the others; of what is
+// wasted only what begins in these steps counts, up to their ends. Without steps a slow rank alone is looked for, and
+// has no share. A rule with less evidence says nothing.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include "formats/replay.h"
+#include "formats/gpu_statistics.h"
+#include "formats/step_samples.h"
+#include "formats/trace.h"
 
 namespace torchprof::formats {
 
@@ -41,22 +42,21 @@ struct WasteTally {
 // By what, and the Python function that it is called from.
 using WasteTallies = std::map<std::pair<Waste, std::string>, WasteTally>;
 
-class WasteCollector {
- public:
-  explicit WasteCollector(Replay& replay) : replay_(replay) {}
-  void slice(const Slice& slice);
-  void gpu_call(const GpuCall& call);
-  void gpu(const GpuActivity& activity);
-  WasteTallies finish();
-
- private:
-  enum class Role : uint8_t { kUnseen, kPlain, kZero, kZeroGrad, kWaits };
-  Role role_of(NameId name);
-  WasteTally& at(Waste waste, const Span* around, uint32_t depth);
-
-  Replay& replay_;
-  std::vector<Role> roles_;                                   // by name
-  std::map<std::pair<Waste, uint32_t>, WasteTally> tallies_;  // by the function's name, 0: none
+struct StepWaste {  // of one process
+  WasteTallies by_place;
+  GpuTallies kernels;  // calls and total alone
 };
+
+// The first step loads, compiles and chooses for all that follow.
+template <class Step>
+std::span<const Step> without_first(std::span<const Step> steps) {
+  return steps.size() > 1 ? steps.subspan(1) : steps;
+}
+
+// None: it lies between steps, which are in the order of their begins.
+const StepSpan* step_at(std::span<const StepSpan> steps, int64_t time);
+
+// What begins within these steps, which are in the order of their begins. A replay of its own.
+StepWaste waste_of(const Process& process, std::span<const StepSpan> steps);
 
 }  // namespace torchprof::formats

@@ -14,11 +14,7 @@ class Findings {
  public:
   explicit Findings(const std::vector<ReportPart>& parts) : parts_(parts) {
     for (const ReportPart& part : parts) {
-      // The first step loads, compiles and chooses for all that follow.
-      std::span<const StepParts> steps = part.statistics.step_parts;
-      for (const StepParts& s : steps) all_ns_ += s.step.end - s.step.begin;
-      all_steps_ += steps.size();
-      if (steps.size() > 1) steps = steps.subspan(1);
+      const auto steps = without_first(std::span<const StepParts>(part.statistics.step_parts));
       steps_ += steps.size();
       for (const StepParts& s : steps) {
         ns_ += s.step.end - s.step.begin;
@@ -27,12 +23,13 @@ class Findings {
         gpu_steps_ns_ += s.step.end - s.step.begin;
         host_ns_ += s.host_ns;
       }
-      for (const auto& [what, tally] : part.statistics.waste) {
+      for (const auto& [what, tally] : part.statistics.waste.by_place) {
         WasteTally& sum = waste_[what];
         sum.calls += tally.calls;
         sum.ns += tally.ns;
         sum.bytes += tally.bytes;
       }
+      for (const auto& [name, tally] : part.statistics.waste.kernels) kernels_[name] += tally;
     }
   }
 
@@ -50,7 +47,9 @@ class Findings {
 
  private:
   void add(int64_t ns, int64_t whole, const char* rule, std::string finding, const std::string& where = {}) {
-    table_.rows.push_back({percent(ns, whole), std::string(rule), std::move(finding), text_or_missing(where)});
+    // Several threads, streams and devices may waste at the same time.
+    table_.rows.push_back(
+        {percent(std::min(ns, whole), whole), std::string(rule), std::move(finding), text_or_missing(where)});
   }
   static std::string text(int64_t ns) { return duration_text(static_cast<double>(ns)); }
 
@@ -62,15 +61,13 @@ class Findings {
 
   void host_bound() {
     if (gpu_steps_ns_ == 0 || host_ns_ < gpu_steps_ns_ / 10 * 4) return;
-    uint64_t kernels = 0;
-    int64_t kernel_ns = 0;
-    for (const ReportPart& part : parts_)
-      for (const auto& [name, t] : part.statistics.gpu.work)
-        if (t.is_kernel) kernels += t.calls, kernel_ns += t.total_ns;
-    add(host_ns_, gpu_steps_ns_, "host bound",
-        "the GPU waits " + text(host_ns_) + " for the program; " + plural(kernels, "kernel") + " of " +
-            text(kernel_ns / std::max<int64_t>(1, static_cast<int64_t>(kernels))) +
-            " on average: larger batches, fused kernels or CUDA graphs");
+    KernelSum all;
+    for (const auto& [name, t] : kernels_) all += t;
+    std::string finding = "the GPU waits " + text(host_ns_) + " for the program";
+    if (all.calls != 0)
+      finding +=
+          "; " + plural(all.calls, "kernel") + " of " + text(all.ns / static_cast<int64_t>(all.calls)) + " on average";
+    add(host_ns_, gpu_steps_ns_, "host bound", finding + ": larger batches, fused kernels or CUDA graphs");
   }
 
   struct KernelSum {
@@ -85,26 +82,23 @@ class Findings {
   void kernels() {
     constexpr int64_t kTiny = 10'000;
     KernelSum all, tiny, plain, transposes;
-    for (const ReportPart& part : parts_) {
-      for (const auto& [name, t] : part.statistics.gpu.work) {
-        if (!t.is_kernel) continue;
-        all += t;
-        if (t.total_ns < static_cast<int64_t>(t.calls) * kTiny) tiny += t;
-        if (name.find("sgemm") != name.npos || name.find("scudnn") != name.npos) plain += t;
-        if (name.find("nchwToNhwc") != name.npos || name.find("nhwcToNchw") != name.npos) transposes += t;
-      }
+    for (const auto& [name, t] : kernels_) {
+      all += t;
+      if (t.total_ns < static_cast<int64_t>(t.calls) * kTiny) tiny += t;
+      if (name.find("sgemm") != name.npos || name.find("scudnn") != name.npos) plain += t;
+      if (name.find("nchwToNhwc") != name.npos || name.find("nhwcToNchw") != name.npos) transposes += t;
     }
     const auto say = [this](const KernelSum& sum, const char* rule, const std::string& finding) {
-      add(std::min(sum.ns, all_ns_), all_ns_, rule, plural(sum.calls, "kernel") + " of " + text(sum.ns) + finding);
+      add(sum.ns, ns_, rule, plural(sum.calls, "kernel") + " of " + text(sum.ns) + finding);
     };
     constexpr uint64_t kManyKernels = 100;  // a step
-    if (tiny.calls >= kManyKernels * all_steps_ && tiny.calls >= all.calls / 2 && tiny.ns >= all_ns_ / 20)
+    if (tiny.calls >= kManyKernels * steps_ && tiny.calls >= all.calls / 2 && tiny.ns >= ns_ / 20)
       say(tiny, "tiny kernels",
           " take less than 10 us each: fused kernels (torch.compile), foreach optimizers, CUDA graphs");
-    if (plain.ns >= all_ns_ / 10)
+    if (plain.ns >= ns_ / 10)
       say(plain, "autocast",
           " multiply float32 without tensor cores: torch.autocast, or TF32 (set_float32_matmul_precision)");
-    if (transposes.ns >= all_ns_ / 50)
+    if (transposes.ns >= ns_ / 50)
       say(transposes, "layout", " only transpose for convolutions: memory_format=torch.channels_last");
   }
 
@@ -134,11 +128,15 @@ class Findings {
     std::vector<const CommsCalls*> processes;
     for (const ReportPart& part : parts_) processes.push_back(&part.statistics.comms);
     constexpr uint64_t kFewest = 10;
-    for (const auto& [kind, t] : compare(processes)) {
+    const auto is_in_step = [this](size_t process, int64_t begin) {
+      const auto& steps = parts_[process].statistics.steps.spans;
+      return step_at(without_first(std::span<const StepSpan>(steps)), begin) != nullptr;
+    };
+    for (const auto& [kind, t] : compare(processes, ns_ > 0 ? CommsCounts(is_in_step) : CommsCounts{})) {
       if (t.compared < kFewest || t.slowest_calls * 10 < t.compared * 6 || t.waiting_ns < ns_ / 20) continue;
       const ReportPart& part = parts_[t.slowest];
       add(t.waiting_ns, ns_, "slow rank",
-          "the others wait " + text(t.waiting_ns) + " in " + kind.first + " for " +
+          "the others wait " + text(t.waiting_ns) + " in " + kind.name + " for " +
               (part.role.empty() ? "process " + part.pid : part.role) + ", the last in " +
               percent_text(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared)));
     }
@@ -146,10 +144,10 @@ class Findings {
 
   const std::vector<ReportPart>& parts_;
   ReportTable table_ = make_table("advice", "Advice");
-  uint64_t steps_ = 0, all_steps_ = 0;
-  int64_t all_ns_ = 0;  // with the first step, whose kernels are in the sums as well
+  uint64_t steps_ = 0;
   int64_t ns_ = 0, loading_ns_ = 0, gpu_steps_ns_ = 0, host_ns_ = 0;
   WasteTallies waste_;
+  GpuTallies kernels_;
 };
 
 }  // namespace

@@ -42,8 +42,10 @@ std::string memory_text(int64_t bytes) {
 }
 
 std::string plural(uint64_t n, const std::string& one) {
-  const char* ending = n == 1 ? "" : one.ends_with('s') ? "es" : "s";
-  return count_text(n) + " " + one + ending;
+  const std::string text = count_text(n) + " " + one;
+  if (n == 1) return text;
+  if (one.ends_with('y')) return text.substr(0, text.size() - 1) + "ies";
+  return text + (one.ends_with('s') ? "es" : "s");
 }
 
 // ---- a table: right-aligned columns, then one of text that takes what is left of the line ----------------

@@ -61,16 +61,20 @@ void add(std::string& out, std::string_view key, std::string_view value) {
 
 // "[0, 1]", a text.
 void add(std::string& out, std::string_view key, const NumberList& list) {
-  std::string text = "[";
+  add(out, key, std::string("[").append(text_of(list)).append("]"));
+}
+
+}  // namespace
+
+std::string text_of(const NumberList& list) {
+  std::string text;
   for (size_t i = 0; i < list.listed.size(); ++i) {
     if (i > 0) text += ", ";
     if (list.count > list.listed.size() && i + 1 == list.listed.size()) text += "..., ";
     text += std::to_string(list.listed[i]);
   }
-  add(out, key, text + "]");
+  return text;
 }
-
-}  // namespace
 
 bool decode_collective(std::string_view encoded, Collective& collective) {
   EncodedReader in(encoded);

@@ -31,6 +31,9 @@ struct Collective {
 // False: it is cut off or no such encoding.
 bool decode_collective(std::string_view encoded, Collective& collective);
 
+// "0, 1, ..., 40"
+std::string text_of(const NumberList& list);
+
 // `,"Collective name":"allreduce","dtype":"Float",...`; empty where it cannot be decoded.
 std::string collective_json(std::string_view encoded);
 

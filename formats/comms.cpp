@@ -45,7 +45,8 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
       std::tie(call.begin, call.end) = kernels->second;
       kernels_.erase(kernels);
     }
-    calls_[{c.name, c.description.empty() ? c.group : c.description}].push_back(call);
+    const std::string ranks = text_of(c.ranks);
+    calls_[{c.name, c.description.empty() ? c.group : c.description, c.group + ":" + ranks, ranks}].push_back(call);
     return;
   }
   if (s.name.value >= is_range_.size()) is_range_.resize(std::max<size_t>(s.name.value + 1, is_range_.size() * 2));
@@ -55,7 +56,7 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
     is_range = std::ranges::any_of(kBackends, [name](std::string_view b) { return name.starts_with(b); }) ? 1 : -1;
   }
   if (is_range < 0) return;
-  calls_[{std::string(name), ""}].push_back({s.begin.value, s.end.value, bytes_of(process_.string(s.inputs))});
+  calls_[{std::string(name)}].push_back({s.begin.value, s.end.value, bytes_of(process_.string(s.inputs))});
 }
 
 void CommsCollector::gpu(const GpuActivity& a) {
@@ -71,9 +72,9 @@ CommsCalls CommsCollector::finish() {
   return std::move(calls_);
 }
 
-std::map<std::pair<std::string, std::string>, CommsTally> compare(const std::vector<const CommsCalls*>& processes) {
-  std::map<std::pair<std::string, std::string>, CommsTally> tallies;
-  std::map<std::pair<std::string, std::string>, std::vector<std::pair<size_t, const std::vector<CommsCall>*>>> kinds;
+std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& processes, const CommsCounts& counts) {
+  std::map<CommsKind, CommsTally> tallies;
+  std::map<CommsKind, std::vector<std::pair<size_t, const std::vector<CommsCall>*>>> kinds;
   for (size_t i = 0; i < processes.size(); ++i)
     for (const auto& [kind, calls] : *processes[i]) kinds[kind].emplace_back(i, &calls);
   for (const auto& [kind, lists] : kinds) {
@@ -88,11 +89,12 @@ std::map<std::pair<std::string, std::string>, CommsTally> compare(const std::vec
       }
     }
     if (lists.size() < 2) continue;
-    tally.compared = shared;
     std::vector<uint64_t> was_last(lists.size());
     for (size_t n = 0; n < shared; ++n) {
       const auto begin = [n](const auto& list) { return (*list.second)[n].begin; };
       const auto last = std::ranges::max_element(lists, {}, begin);
+      if (counts && !counts(last->first, begin(*last))) continue;
+      ++tally.compared;
       ++was_last[static_cast<size_t>(last - lists.begin())];
       for (const auto& list : lists) tally.waiting_ns += std::min(begin(*last), (*list.second)[n].end) - begin(list);
     }

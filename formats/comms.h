@@ -4,15 +4,16 @@
 //             record_param_comms and the kernels that it launched, from the first to the last
 //   bytes     of the larger of what goes in and what comes out; 0 where that was not recorded
 //   waiting   the nth of a kind is taken for the same collective in all processes that have it: from the begin to that
-//   of
-//             the process that began last, the slowest, at most as long as it lasted. Needs processes on one clock
-//             (one host)
+//             of the process that began last, the slowest, at most as long as it lasted. Needs processes on one clock
+//             (one host). A kind is a name and a group, which its name and ranks tell, not its description
 //   rate      bytes by time without waiting
 //
 // Memory: 40 bytes for each collective.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,8 +30,15 @@ struct CommsCall {
   int64_t end;
   uint64_t bytes;
 };
-// Of one process, by what it is called and its group; in the order of begins.
-using CommsCalls = std::map<std::pair<std::string, std::string>, std::vector<CommsCall>>;
+struct CommsKind {
+  std::string name;
+  std::string group{};  // for people: its description, or its name; all groups of a dimension of a DeviceMesh share one
+  std::string id{};     // of the group: its name and its ranks
+  std::string ranks{};  // "0, 2"; empty: not known
+  auto operator<=>(const CommsKind&) const = default;
+};
+// Of one process; in the order of begins.
+using CommsCalls = std::map<CommsKind, std::vector<CommsCall>>;
 
 struct CommsTally {
   uint64_t calls = 0;
@@ -41,8 +49,11 @@ struct CommsTally {
   size_t slowest = 0;          // index of the process that most often began last
   uint64_t slowest_calls = 0;  // how often
 };
-// Over processes; the slowest is an index into them.
-std::map<std::pair<std::string, std::string>, CommsTally> compare(const std::vector<const CommsCalls*>& processes);
+// Over processes; the slowest is an index into them. `counts`: whether what began then in this process, the last of
+// all, is compared; none: all is.
+using CommsCounts = std::function<bool(size_t process, int64_t begin)>;
+std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& processes,
+                                        const CommsCounts& counts = {});
 
 class CommsCollector {
  public:

@@ -1,5 +1,7 @@
 // Tables of how a run went: its steps, its collectives, its threads, and what recording it took.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "formats/cells.h"
 #include "formats/report_columns.h"
@@ -41,16 +43,22 @@ ReportTable comms_table(const std::vector<ReportPart>& parts) {
   ReportTable table = make_table("comms", "Collectives");
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
-  for (const auto& [kind, t] : compare(processes)) {
+  const auto tallies = compare(processes);
+  // Groups that are described alike are told apart by their ranks.
+  std::map<std::string, std::set<std::string>> alike;
+  for (const auto& [kind, t] : tallies) alike[kind.group].insert(kind.id);
+  for (const auto& [kind, t] : tallies) {
     const auto bytes = static_cast<double>(t.bytes), ns = static_cast<double>(t.total_ns - t.waiting_ns);
     const bool is_compared = t.compared != 0;
     const auto if_compared = [is_compared](Cell cell) { return is_compared ? std::move(cell) : Cell{}; };
     std::string slowest;
     if (is_compared) slowest = parts[t.slowest].role.empty() ? parts[t.slowest].pid : parts[t.slowest].role;
+    std::string group = kind.group;
+    if (alike[kind.group].size() > 1 && !kind.ranks.empty()) group.append(" (").append(kind.ranks).append(")");
     table.rows.push_back({count(t.calls), t.total_ns, static_cast<double>(t.total_ns) / static_cast<double>(t.calls),
                           count(t.bytes), bytes > 0 && ns > 0 ? Cell(bytes / ns) : Cell{}, if_compared(t.waiting_ns),
                           if_compared(percent(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared))),
-                          text_or_missing(slowest), kind.first, text_or_missing(kind.second)});
+                          text_or_missing(slowest), kind.name, text_or_missing(group)});
   }
   return table;
 }

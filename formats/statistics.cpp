@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "formats/flops.h"
 #include "formats/gpu_index.h"
@@ -23,7 +24,6 @@ class CollectingSink final : public Sink {
     if (request.has_step_parts) step_parts_.emplace();
     if (request.has_comms) comms_.emplace(process);
     if (request.has_threads) threads_.emplace();
-    if (request.has_waste) waste_.emplace(replay);
     if (request.has_lines && PythonLines::are_in(process)) lines_.emplace(process, replay);
     if (request.has_module_costs) {
       module_costs_.emplace(process, replay.names());
@@ -42,7 +42,6 @@ class CollectingSink final : public Sink {
     if (step_parts_) step_parts_->slice(s, replay_.names().text(s.name));
     if (comms_) comms_->slice(s, replay_.names().text(s.name));
     if (threads_) threads_->slice(s);
-    if (waste_) waste_->slice(s);
     if (module_costs_) module_costs_->slice(s);
     if (lines_) lines_->slice(s);
     add_module(s);
@@ -56,15 +55,11 @@ class CollectingSink final : public Sink {
     for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
   }
-  void gpu_call(const GpuCall& call) override {
-    if (waste_) waste_->gpu_call(call);
-  }
   void gpu_activity(const GpuActivity& a) override {
     if (!runs_on_device(a.kind)) return;
     if (step_parts_) step_parts_->gpu(a, replay_.names().text(a.name));
     if (comms_) comms_->gpu(a);
     if (threads_) threads_->gpu(a);
-    if (waste_) waste_->gpu(a);
     if (module_costs_) module_costs_->gpu(a);
     if (lines_) lines_->gpu(a);
     Occupancy occupancy;
@@ -107,7 +102,6 @@ class CollectingSink final : public Sink {
     if (step_parts_) result.step_parts = step_parts_->finish(result.steps.spans);
     if (comms_) result.comms = comms_->finish();
     if (threads_) result.threads = threads_->finish(replay_.rows());
-    if (waste_) result.waste = waste_->finish();
     if (module_costs_) module_costs_->add_to(result.modules);
     if (lines_) result.lines = lines_->finish();
     return result;
@@ -151,7 +145,6 @@ class CollectingSink final : public Sink {
   std::optional<StepPartsCollector> step_parts_;
   std::optional<CommsCollector> comms_;
   std::optional<ThreadCollector> threads_;
-  std::optional<WasteCollector> waste_;
   std::optional<ModuleCostCollector> module_costs_;
   std::optional<LineCollector> lines_;
   MemoryCollector memory_;
@@ -252,6 +245,8 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
   Statistics result = collect(process, request, {});
   if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
+  if (request.has_waste)
+    result.waste = waste_of(process, without_first(std::span<const StepSpan>(result.steps.spans)));
   return result;
 }
 

@@ -43,7 +43,7 @@ struct Statistics {
   std::vector<StepParts> step_parts;
   CommsCalls comms;
   std::vector<ThreadTally> threads;
-  WasteTallies waste;
+  StepWaste waste;
   StepSamples samples;  // if they were asked for
   // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
   Statistics& operator+=(const Statistics& other);
@@ -55,7 +55,7 @@ struct StatisticsRequest {
   bool has_step_parts = false;
   bool has_comms = false;
   bool has_threads = false;
-  bool has_waste = false;
+  bool has_waste = false;  // replays the process twice
   bool has_module_costs = false;
   bool has_lines = false;
   bool has_memory_growth = false;  // replays the process twice

@@ -3,36 +3,14 @@
 #include <doctest/doctest.h>
 
 #include "formats/replay.h"
+#include "tests/unit/collective_encoding.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;
 using namespace torchprof::formats;
+using test::Encoding;
 
 namespace {
-
-// As tracer/torch_comms.cpp writes it: small numbers only.
-class Encoding {
- public:
-  Encoding& text(std::string_view text) {
-    bytes_.push_back(static_cast<char>(text.size()));
-    bytes_ += text;
-    return *this;
-  }
-  Encoding& byte(int value) {
-    bytes_.push_back(static_cast<char>(value));
-    return *this;
-  }
-  Encoding& number(int value) { return byte(value < 0 ? -2 * value - 1 : 2 * value); }
-  Encoding& list(const std::vector<int>& numbers, int count = -1) {
-    byte(count < 0 ? static_cast<int>(numbers.size()) : count);
-    for (const int n : numbers) number(n);
-    return *this;
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
 
 Encoding send() {
   return Encoding()

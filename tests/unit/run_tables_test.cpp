@@ -7,6 +7,7 @@
 #include "formats/intervals.h"
 #include "formats/statistics.h"
 #include "formats/table.h"
+#include "tests/unit/collective_encoding.h"
 #include "tests/unit/gpu_program.h"
 
 using namespace torchprof;
@@ -119,14 +120,33 @@ TEST_CASE("steps, threads and collectives as tables") {
 
 TEST_CASE("who waits for the slowest, and how long") {
   CommsCalls first, second;
-  first[{"all_reduce", ""}] = {{.begin = 0, .end = 100, .bytes = 40}, {.begin = 1000, .end = 1100, .bytes = 40}};
-  second[{"all_reduce", ""}] = {{.begin = 60, .end = 100, .bytes = 40}, {.begin = 1090, .end = 1100, .bytes = 40}};
-  second[{"broadcast", ""}] = {{.begin = 0, .end = 10, .bytes = 4}};
+  first[{"all_reduce"}] = {{.begin = 0, .end = 100, .bytes = 40}, {.begin = 1000, .end = 1100, .bytes = 40}};
+  second[{"all_reduce"}] = {{.begin = 60, .end = 100, .bytes = 40}, {.begin = 1090, .end = 1100, .bytes = 40}};
+  second[{"broadcast"}] = {{.begin = 0, .end = 10, .bytes = 4}};
   auto tallies = compare({&first, &second});
-  const CommsTally& t = tallies[{"all_reduce", ""}];
+  const CommsTally& t = tallies[{"all_reduce"}];
   CHECK((t.calls == 4 && t.bytes == 160 && t.total_ns == 250));
   CHECK((t.waiting_ns == 150 && t.slowest == 1 && t.slowest_calls == 2 && t.compared == 2));
-  CHECK(tallies[{"broadcast", ""}].compared == 0);
+  CHECK(tallies[{"broadcast"}].compared == 0);
+}
+
+// As a DeviceMesh of two by two makes them: each dimension has a description, and two groups of it.
+TEST_CASE("groups of one description are compared each for itself") {
+  SpoolBuilder ranks[] = {SpoolBuilder(100), SpoolBuilder(101), SpoolBuilder(102), SpoolBuilder(103)};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    SpoolBuilder& b = ranks[rank];
+    b.thread(100 + rank);
+    const int column = static_cast<int>(rank % 2);
+    const uint64_t begin = 1'000'000 + (column == 1 ? 500'000 : 0) + (rank == 2 ? 1000 : 0);
+    b.at(begin).op(1, "record_param_comms");
+    collective(b, {.group = column == 0 ? "1" : "2", .description = "mesh_dp", .ranks = {column, column + 2}});
+    b.at(begin + 1'000'000).op_end(1).clean_exit(3'000'000);
+  }
+  const SpoolBuilder* all[] = {&ranks[0], &ranks[1], &ranks[2], &ranks[3]};
+  const std::string text = report(all, "comms");
+  CAPTURE(text);
+  CHECK(text.find("1.000 us    100 %      102  allreduce  mesh_dp (0, 2)") != text.npos);
+  CHECK(text.find("0.000 us    100 %      101  allreduce  mesh_dp (1, 3)") != text.npos);
 }
 
 TEST_CASE("what recording took is told of spools") {
