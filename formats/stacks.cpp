@@ -22,9 +22,9 @@ void write(Processes processes, int64_t CallTree::Node::*metric, Output& out) {
   for (const Process& process : processes) {
     CallTree tree(process);
     std::vector<std::string> frames(tree.names() + 1);
-    int64_t left_over = 0;  // ns
     for (const CallTree::Thread& thread : tree.threads()) {
       const std::string head = frame(process_label(process)).append(";").append(frame(thread.label));
+      int64_t left_over = 0;  // ns
       tree.each_path(thread, [&](const std::vector<NameId>& path, const CallTree::Node& node) {
         left_over += node.*metric;
         const int64_t us = left_over / 1000;

@@ -37,6 +37,13 @@ TEST_CASE("a path that comes again is added up, and what is left of microseconds
         "python3_100;100_(main);test.py(1):_f 4\npython3_100;100_(main);test.py(1):_f;aten::mm;aten::mul 2\n");
 }
 
+TEST_CASE("what is left of microseconds stays with its thread") {
+  SpoolBuilder b(100, {"python3"});
+  for (const uint32_t tid : {100, 101}) b.on(b.thread(tid, "t")).at(1000).op(tid, "aten::mm").at(2700).op_end(tid);
+  CHECK(written(*test::LoadedTrace(b), write_stacks) ==
+        "python3_100;100_(t);aten::mm 1\npython3_100;101_(t);aten::mm 1\n");
+}
+
 TEST_CASE("an operator that a function leaves open is inside of what called the function") {
   SpoolBuilder b(100, {"python3"});
   b.thread(100, "main");
