@@ -29,7 +29,7 @@ class Assembly {
   ReportDocument run() {
     if (is_wanted("ops")) add_operators();
     if (is_wanted("kernels")) {
-      add(gpus_table(report_.parts));
+      add_trimmed(gpus_table(report_.parts), "more GPU");
       add_sorted(kernels_table(all_.gpu.work), "total");
     }
     if (is_wanted("modules")) add_modules();
@@ -38,17 +38,17 @@ class Assembly {
       for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows, is_detailed()))
         add(std::move(table));
     if (is_wanted("steps")) {
-      add_in_order(steps_table(report_.parts));
-      if (is_detailed()) add_step_times();
+      add_in_order(steps_table(report_.parts), "more process");
+      if (is_detailed()) add_in_order(step_times_table(report_.parts), "more step");
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
     if (is_asked_for("threads")) add_sorted(threads_table(report_.parts), "open_ns");
     if (is_asked_for("advice")) {
       ReportTable table = advice_table(report_.parts);
       if (table.rows.empty()) table.remarks.push_back("nothing to say");
-      add_in_order(std::move(table));
+      add_in_order(std::move(table), "more finding");
     }
-    if (is_asked_for("profiler")) add_in_order(profiler_table(report_.parts));
+    if (is_asked_for("profiler")) add_in_order(profiler_table(report_.parts), "more process");
     if (is_wanted("processes")) add_processes();
     return std::move(document_);
   }
@@ -84,22 +84,20 @@ class Assembly {
     add(first_rows(std::move(table), otherwise, options_.rows));
   }
 
-  // In its own order unless another was asked for.
-  void add_in_order(ReportTable table) {
-    if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
-      sort_rows(table, *column);
-    add(std::move(table));
-  }
-
-  void add_step_times() {
-    ReportTable table = step_times_table(report_.parts);
-    if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
-      sort_rows(table, *column);
+  // Says how many of what its rows are were left out.
+  void add_trimmed(ReportTable table, const std::string& more) {
     if (table.rows.size() > options_.rows) {
-      table.remarks.push_back(plural(table.rows.size() - options_.rows, "more step"));
+      table.remarks.push_back(plural(table.rows.size() - options_.rows, more));
       table.rows.resize(options_.rows);
     }
     add(std::move(table));
+  }
+
+  // In its own order unless another was asked for.
+  void add_in_order(ReportTable table, const std::string& more) {
+    if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
+      sort_rows(table, *column);
+    add_trimmed(std::move(table), more);
   }
 
   void add_modules() {
@@ -155,14 +153,14 @@ class Assembly {
 
   void add_processes() {
     if (is_text() && report_.parts.size() < 2) return;
-    add_in_order(processes_table(report_.parts));
+    add_in_order(processes_table(report_.parts), "more process");
     if (!is_text()) return;
     constexpr size_t kMostProcesses = 16, kRows = 5;
     for (size_t i = 0; i < std::min(report_.parts.size(), kMostProcesses); ++i) {
       const ReportPart& part = report_.parts[i];
       ReportTable table = ops_table(part.statistics.operators, part.statistics.operator_ns, "");
       sort_rows(table, *find_column(table.columns, "self"));
-      if (table.rows.size() > kRows) table.rows.resize(kRows);
+      if (const size_t rows = std::min(kRows, options_.rows); table.rows.size() > rows) table.rows.resize(rows);
       table.title =
           "Operators by self time in process " + part.pid + (part.role.empty() ? "" : ", " + part.role) + ": ";
       table.title += shorten(printable(part.command), kWidth - columns(table.title));

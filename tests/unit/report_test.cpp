@@ -5,6 +5,7 @@
 
 #include "formats/report_columns.h"
 #include "formats/table.h"
+#include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
 
 using namespace torchprof;
@@ -74,6 +75,27 @@ TEST_CASE("names of a hostile program stay text in every style") {
 TEST_CASE("a table that nothing fills is empty in JSON and absent in text") {
   CHECK(json::parse(trained({.tables = {"kernels"}, .style = ReportStyle::kJson}))["tables"][1]["rows"].empty());
   CHECK(trained({.tables = {"kernels"}}).find("kernels") == std::string::npos);
+}
+
+TEST_CASE("the number of rows is that of each table, and what is left out is counted") {
+  SpoolBuilder ranks[] = {SpoolBuilder(100), SpoolBuilder(200), SpoolBuilder(300)};
+  for (SpoolBuilder& b : ranks) {
+    b.context(1, 0, 7);
+    b.thread(100, "python3", 1);
+    for (uint64_t i = 0; i < 3; ++i) b.at(i * 1000).annotation(i + 1, "ProfilerStep#").at(i * 1000 + 900).op_end(i + 1);
+    b.gpu(test::call(100, 100, 200, 1)).gpu(test::kernel(b, 300, 400, 1)).clean_exit(4000);
+  }
+  const SpoolBuilder* all[] = {&ranks[0], &ranks[1], &ranks[2]};
+  const test::LoadedTrace trace(all);
+  for (const std::string& name : table_names()) {
+    CAPTURE(name);
+    const auto tables =
+        json::parse(summary_text(*trace, {.tables = {name}, .rows = 1, .style = ReportStyle::kJson}))["tables"];
+    for (const json& table : tables) CHECK(table["rows"].size() <= 1);
+  }
+  const std::string text = summary_text(*trace, {.tables = {"kernels", "steps", "processes"}, .rows = 1});
+  CHECK(text.find("2 more GPUs") != text.npos);
+  CHECK(text.find("2 more processes") != text.npos);
 }
 
 TEST_CASE("no two columns of a table have the same key") {
