@@ -74,15 +74,16 @@ Metric metric_of(const std::string& name, const Entry& entry) {
   entry.fail("is no metric: " + allowed);
 }
 
-NameBudget name_budget(const Entry& entry) {
-  constexpr const char* kAllowed = "time, calls, allocated";
+// Memory is an operator's or a module's.
+NameBudget name_budget(const Entry& entry, bool has_memory) {
+  const char* const kAllowed = has_memory ? "time, calls, allocated" : "time, calls";
   NameBudget budget;
-  entry.each(kAllowed, [&budget](const std::string& key, const Entry& value) {
+  entry.each(kAllowed, [&](const std::string& key, const Entry& value) {
     if (key == "time")
       budget.time = value.ns();
     else if (key == "calls")
       budget.calls = value.number("a number");
-    else if (key == "allocated")
+    else if (key == "allocated" && has_memory)
       budget.bytes = value.bytes();
     else
       value.fail(std::string("is no key of a budget: ") + kAllowed);
@@ -105,7 +106,7 @@ void add_key(Budget& budget, const std::string& key, const Entry& entry) {
     });
   } else if (key == "ops" || key == "modules" || key == "kernels" || key == "python") {
     entry.each("NAME: {...}", [&](const std::string& name, const Entry& value) {
-      budget.names[metric_of(key, entry)][name] = name_budget(value);
+      budget.names[metric_of(key, entry)][name] = name_budget(value, key == "ops" || key == "modules");
     });
   } else {
     entry.fail(std::string("is no key of a budget: ") + kKeys);

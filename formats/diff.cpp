@@ -153,6 +153,7 @@ class Comparison {
     if (!are_sums) {
       mark_minor(rows, &DiffRow::time);
       mark_minor(rows, &DiffRow::bytes);
+      for (DiffRow& row : rows) row.calls.is_minor = row.time.is_minor;
     }
     for (DiffRow& row : rows) {
       if (!is_tested_ || row.fate != Fate::kBoth || row.time.is_minor) continue;

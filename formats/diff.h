@@ -6,13 +6,13 @@
 //            the mean. Operators and Python functions: self time; modules: their own in forward and backward; kernels:
 //            work of GPUs. Modules go by class and path, Python functions by file and name: numbers of instances and
 //            lines change when a program does
-//   calls    of an operator, kernel ... a step; allocated: bytes that an operator asked for itself, a step; peak: most
+//   calls    of an operator, kernel ... a step; allocated: bytes that an operator or a module asked for itself, a step; peak: most
 //            that was allocated on a device. These are counts, and not tested
 //   tested   a difference of times is real if formats/rank_test.h finds it with p <= 0.01, corrected by Holm for all
 //            names of the table that have their share. It needs kMinSteps steps of each run; with fewer, or of totals,
 //            nothing is tested, and any difference counts as it is
-//   share    a name that takes less than this part of its table's sum in both runs is not judged: it is too small to
-//            matter, and so many would blunt the test
+//   share    a name that takes less than this part of its table's time in both runs is not judged, for its calls
+//            neither: it is too small to matter, and so many would blunt the test. Of what is allocated: of the bytes
 //
 // What the test cannot see: all steps of a run may be slower because of its machine, its neighbours or where its memory
 // came to lie. The limit has to be above what two runs of the same program differ by.

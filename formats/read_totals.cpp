@@ -77,7 +77,10 @@ class RowSweep {
       looks_for_place = false;
       if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
     }
-    if (owner.op == 0 || m.change.is_out_of_memory) return;
+    if (m.change.is_out_of_memory) return;
+    if (collector_.sampler && owner.module != 0)
+      collector_.sample_module_memory(module(owner.module - 1), m.change.time.value, m.change.bytes);
+    if (owner.op == 0) return;
     collector_.add_memory(owner.op - 1, m.change.time.value, m.change.bytes, m.change.device_type == 0);
     for (const Open& o : open_)
       if (o.event->is_operator && o.outermost)

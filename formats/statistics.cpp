@@ -48,7 +48,10 @@ class CollectingSink final : public Sink {
   }
   void memory(const MemoryEvent& e) override {
     memory_.add(change_of(e, owners_.of(e)));
-    if (!e.op || e.is_out_of_memory) return;
+    if (e.is_out_of_memory) return;
+    if (collector_.sampler)
+      if (const uint32_t m = module(e.module); m != 0) collector_.sample_module_memory(m, e.time.value, e.bytes);
+    if (!e.op) return;
     if (groups_) groups_->memory(e);
     collector_.add_memory(e.op.value, e.time.value, e.bytes, e.device_type == 0);
     const ThreadStack& stack = *e.stack;

@@ -73,7 +73,7 @@ class Collector {
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t time, int64_t bytes, bool is_cpu) {
-    if (sampler && bytes > 0) sampler->allocated(name, time, static_cast<uint64_t>(bytes));
+    if (sampler && bytes > 0) sampler->allocated(Sampled::kOperator, name, time, static_cast<uint64_t>(bytes));
     named(true, name).tally.add_self_bytes(bytes, is_cpu);
   }
   // The same of what it or one inside it did.
@@ -92,6 +92,10 @@ class Collector {
   // Self time of a module, in a call of it or in its backward.
   void sample_module(uint32_t module, int64_t begin, int64_t ns, bool is_call) {
     if (sampler) sampler->time(Sampled::kModule, module, begin, ns, is_call);
+  }
+  // Likewise memory that was allocated in it.
+  void sample_module_memory(uint32_t module, int64_t time, int64_t bytes) {
+    if (sampler && bytes > 0) sampler->allocated(Sampled::kModule, module, time, static_cast<uint64_t>(bytes));
   }
   void sample_kernel(uint32_t name, int64_t begin, int64_t ns) {
     if (sampler) sampler->time(Sampled::kKernel, name, begin, ns);

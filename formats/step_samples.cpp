@@ -54,8 +54,8 @@ void StepSampler::time(Sampled kind, uint32_t name, int64_t begin, int64_t ns, u
   samples.calls += calls;
 }
 
-void StepSampler::allocated(uint32_t op, int64_t time, uint64_t bytes) {
-  if (step_at(time) != steps_.size()) named(Sampled::kOperator, op).allocated += bytes;
+void StepSampler::allocated(Sampled kind, uint32_t name, int64_t time, uint64_t bytes) {
+  if (step_at(time) != steps_.size()) named(kind, name).allocated += bytes;
 }
 
 StepSamples StepSampler::finish(const Text& text) {

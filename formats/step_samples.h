@@ -31,7 +31,7 @@ inline constexpr size_t kMostSamples = 512;
 struct Samples {
   std::vector<double> ns;  // for each sample, 0 where it did not run
   uint64_t calls = 0;      // in all steps together
-  uint64_t allocated = 0;  // operators: bytes that they asked for themselves, in all steps together
+  uint64_t allocated = 0;  // operators, modules: bytes that they asked for themselves, in all steps together
 };
 
 struct StepSamples {
@@ -50,7 +50,7 @@ class StepSampler {
   StepSampler(std::vector<StepSpan> steps, size_t warmup);
   // `name`: a small dense number of the caller's choice for each kind.
   void time(Sampled kind, uint32_t name, int64_t begin, int64_t ns, uint64_t calls = 1);
-  void allocated(uint32_t op, int64_t time, uint64_t bytes);
+  void allocated(Sampled kind, uint32_t name, int64_t time, uint64_t bytes);
   using Text = std::function<std::string(Sampled, uint32_t)>;
   StepSamples finish(const Text& text);
 

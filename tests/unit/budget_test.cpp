@@ -47,6 +47,7 @@ TEST_CASE("a budget of everything") {
 
 TEST_CASE("each mistake in a budget is named with its place and what is allowed") {
   CHECK(complaint("{}").empty());
+  CHECK(complaint(R"({"python": {"f": {"allocated": 1}}})").ends_with("is no key of a budget: time, calls"));
   CHECK(complaint(R"({"stepp": 1})") ==
         "stepp: is no key of a budget: fail_over, step, total, ops, modules, kernels, python, memory");
   CHECK(complaint(R"({"step": "fast"})") ==

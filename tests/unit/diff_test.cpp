@@ -19,6 +19,7 @@ struct Program {
   uint64_t mm_calls = 2;
   std::string other = "aten::relu";
   uint64_t noise_ns = 1'000;  // a different part of it each step
+  int64_t mm_bytes = 0;
 };
 
 // Steps of a module with two operators, an optimizer at the end of each.
@@ -38,6 +39,10 @@ void train(SpoolBuilder& b, const Program& program) {
     after(5'000).begin(call, linear);
     for (uint64_t k = 0; k < program.mm_calls; ++k) {
       after(1'000).op(++key, "aten::mm");
+      for (const int64_t bytes : {program.mm_bytes, -program.mm_bytes})
+        if (bytes != 0)
+          b.raw(static_cast<uint8_t>(Kind::Memory),
+                {4096, static_cast<uint64_t>(bytes), static_cast<uint64_t>(std::max<int64_t>(0, bytes)), 0, 0xff00});
       after(program.mm_ns + (i * 7919 + k) % 10 * program.noise_ns).op_end(key);
     }
     after(1'000).op(++key, program.other);
@@ -100,6 +105,32 @@ TEST_CASE("a real difference below the limit passes, the same above it does not"
   CHECK(compare(now, base, {.fail_over = 0, .metrics = {Metric::kOps}}).failed() == 0);  // faster
 }
 
+TEST_CASE("what is allocated is its operator's and its module's") {
+  const Measured base = measured("base", {.mm_bytes = 1000}), now = measured("new", {.mm_bytes = 4000});
+  Budget budget;
+  budget.names[Metric::kModules]["Linear decoder.out"].bytes = 7999;
+  const Diff diff = compare(base, now, {.budget = &budget});
+  for (const auto& [metric, name] :
+       {std::pair(Metric::kOps, "aten::mm"), std::pair(Metric::kModules, "Linear decoder.out")}) {
+    CHECK(row(diff, metric, name).bytes.base == 2000);
+    CHECK(row(diff, metric, name).bytes.now == 8000);
+  }
+  CHECK(row(diff, Metric::kModules, "Net_0").bytes.now == 0);
+  CHECK(diff.failed() == 1);
+}
+
+TEST_CASE("a name of little time is judged by no metric, for its calls neither") {
+  const auto judged = [](double share) {
+    const Measured base = measured("base", {.mm_ns = 1'000'000}), now = measured("new", {.mm_ns = 1'000'000});
+    size_t relu = 0;
+    for (const Check& check : compare(base, now, {.fail_over = 0, .metrics = {Metric::kCalls}, .share = share}).checks)
+      relu += check.name == "aten::relu";
+    return relu;
+  };
+  CHECK(judged(2) == 0);  // 30 us of 2 ms
+  CHECK(judged(1) == 1);
+}
+
 TEST_CASE("modules go by path, functions by file and name") {
   const Diff diff = compare(measured("base", {}), measured("new", {.mm_calls = 5}), {});
   CHECK(row(diff, Metric::kModules, "Linear decoder.out").fate == Fate::kBoth);
@@ -146,7 +177,7 @@ TEST_CASE("a metric of which there is nothing says so") {
 
 TEST_CASE("a trace file says what its spool says") {
   SpoolBuilder b;
-  train(b, {});
+  train(b, {.mm_bytes = 1000});
   const test::LoadedTrace trace(b);
   const test::TemporaryDirectory directory;
   write_file(*find_format("kineto"), *trace, trace->processes, directory / "x.json");
@@ -157,6 +188,7 @@ TEST_CASE("a trace file says what its spool says") {
       CAPTURE(each.name);
       CHECK(each.fate == Fate::kBoth);
       CHECK(each.calls.base == each.calls.now);
+      CHECK(each.bytes.base == each.bytes.now);
       CHECK(each.time.now == doctest::Approx(each.time.base).epsilon(0.001));
       ++compared;
     }

@@ -27,8 +27,8 @@ TEST_CASE("time goes to the step in which it began; the first and what lies betw
   sampler.time(Sampled::kOperator, 1, 300, 20);
   sampler.time(Sampled::kOperator, 1, 100, 1);  // not in order
   sampler.time(Sampled::kOperator, 1, 390, 1000);
-  sampler.allocated(1, 250, 64);
-  sampler.allocated(1, 999, 64);
+  sampler.allocated(Sampled::kOperator, 1, 250, 64);
+  sampler.allocated(Sampled::kOperator, 1, 999, 64);
   const StepSamples samples = sampler.finish(text);
   CHECK(samples.steps == 3);
   CHECK(samples.step_ns == std::vector<double>{90, 90, 90});
