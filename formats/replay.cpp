@@ -55,7 +55,7 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     const Ticks until = queue.empty() ? Ticks{~uint64_t{0}} : queue.top().first;
     do {
       const int64_t t = to_ns(thread.cursor.time());
-      if (process_.windows.empty() || is_in_window(t)) handle(thread, thread.cursor.record(), shown(t));
+      if (process_.windows.empty() || is_in_window(t)) handle(thread, thread.cursor.record(), t);
       thread.cursor.advance();
     } while (!thread.cursor.done() && thread.cursor.time() <= until);
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
@@ -90,7 +90,8 @@ bool Replay::Impl::is_in_window(int64_t t) {
   return true;
 }
 
-void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_t t) {
+void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_t recorded) {
+  int64_t t = shown(recorded);
   if (!thread.begun) [[unlikely]]
     begin_thread(thread, t);
   if (record.kind() == Kind::Restate) return restate(thread, record.as<Restate>(), record.header());
@@ -103,8 +104,9 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
     t = std::max(thread.last, shown(to_ns(begin)));
   } else {
     thread.last = t;
-    if (thread.calls != nullptr && thread.calls->next <= t && changes_stack(record.kind())) [[unlikely]]
-      calls_until(thread, t, false);
+    // The filter of a selection cuts calls at its edges; what they are in is told by when they were.
+    if (thread.calls != nullptr && thread.calls->next <= recorded && changes_stack(record.kind())) [[unlikely]]
+      calls_until(thread, recorded, false);
   }
   if (thread.restating && record.kind() != Kind::PythonFrame) [[unlikely]]
     end_restating(thread);

@@ -61,7 +61,7 @@ class Replay::Impl {
   const Selection& selection() const { return process_.selection; }
 
  private:
-  void handle(ReplayThread& thread, const RecordView& record, int64_t t);
+  void handle(ReplayThread& thread, const RecordView& record, int64_t recorded);
   void begin_thread(ReplayThread& thread, int64_t t);
   void begin_python(ReplayThread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
   void end_python(ReplayThread& thread, FunctionId function, int64_t t);
