@@ -137,9 +137,8 @@ class ProcessWriter final : public Sink {
             names_.argument("Bytes", m.bytes).append(stack));
     if (m.is_out_of_memory || m.is_mapped) return;
     Device& device = devices_[{m.device_type, m.device_index}];
-    const std::string name = device.allocated.track.empty() ? device_text(m.device_type, m.device_index) : "";
-    count(device.allocated, m.time, m.allocated, "Memory allocated, ", name);
-    if (device.reserved.last != m.reserved) count(device.reserved, m.time, m.reserved, "Memory reserved, ", name);
+    count(device.allocated, m.time, m.allocated, "Memory allocated, ", m);
+    if (device.reserved.last != m.reserved) count(device.reserved, m.time, m.reserved, "Memory reserved, ", m);
   }
 
  private:
@@ -214,9 +213,9 @@ class ProcessWriter final : public Sink {
     return id;
   }
 
-  void count(Counter& counter, UnixNs time, uint64_t value, std::string_view what, const std::string& device) {
+  void count(Counter& counter, UnixNs time, uint64_t value, std::string_view what, const MemoryEvent& of) {
     if (counter.track.empty()) {
-      const std::string name = std::string(what) + (device.empty() ? "device" : device);
+      const std::string name = std::string(what).append(device_text(of.device_type, of.device_index));
       counter.track = Packets::counter_fields(packets_.add_track(process_track_, name, Unit::kBytes));
     }
     counter.last = value;

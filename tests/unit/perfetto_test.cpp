@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <protozero/pbf_reader.hpp>
 
 #include "formats/perfetto_fields.h"
@@ -71,7 +72,77 @@ std::string events_of(const Trace& trace) {
   return text;
 }
 
+// "NAME TIME=VALUE ..." of each counter, in the order in which they come.
+std::string counters_of(const Trace& trace) {
+  const std::string bytes = test::written(trace, write_perfetto);
+  std::vector<std::pair<uint64_t, std::string>> tracks;
+  for (pbf_reader file(bytes); file.next(trace::kPacket);) {
+    uint64_t time = 0;
+    for (pbf_reader packet = file.get_message(); packet.next();) {
+      if (packet.tag() == packet::kTimestamp) {
+        time = packet.get_uint64();
+      } else if (packet.tag() == packet::kTrackDescriptor) {
+        bool is_counter = false;
+        std::pair<uint64_t, std::string> track;
+        for (pbf_reader d = packet.get_message(); d.next();) {
+          if (d.tag() == track::kUuid) {
+            track.first = d.get_uint64();
+          } else if (d.tag() == track::kName) {
+            track.second = d.get_string();
+          } else {
+            is_counter = is_counter || d.tag() == track::kCounter;
+            d.skip();
+          }
+        }
+        if (is_counter) tracks.push_back(track);
+      } else if (packet.tag() == packet::kTrackEvent) {
+        uint64_t type = 0, on = 0;
+        std::optional<int64_t> value;
+        for (pbf_reader e = packet.get_message(); e.next();) {
+          if (e.tag() == event::kType)
+            type = e.get_uint32();
+          else if (e.tag() == event::kTrack)
+            on = e.get_uint64();
+          else if (e.tag() == event::kCounterValue)
+            value = e.get_int64();
+          else
+            e.skip();
+        }
+        if (type != event::kCounter) continue;
+        const auto track = std::ranges::find(tracks, on, &std::pair<uint64_t, std::string>::first);
+        REQUIRE(track != tracks.end());
+        REQUIRE(value.has_value());
+        track->second.append(" ").append(std::to_string(time)).append("=").append(std::to_string(*value));
+      } else {
+        packet.skip();
+      }
+    }
+  }
+  std::string text;
+  for (const auto& [id, track] : tracks) text += track + "\n";
+  return text;
+}
+
 }  // namespace
+
+TEST_CASE("memory of each device is counted, what is reserved where that changes") {
+  SpoolBuilder b;
+  b.thread(100);
+  const auto memory = [&b](uint64_t t, uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved,
+                           uint64_t device) {
+    b.at(t).raw(static_cast<uint8_t>(Kind::Memory),
+                {address, static_cast<uint64_t>(bytes), allocated, reserved, device});
+  };
+  constexpr uint64_t kCpu = 0xff00, kCuda1 = 0x0101;
+  memory(10, 1, 64, 64, 0, kCpu);
+  memory(20, 2, 100, 100, 0, kCuda1);
+  memory(30, 3, 200, 300, 1024, kCuda1);
+  memory(40, 2, -100, 200, 1024, kCuda1);
+  memory(50, 3, -200, 0, 512, kCuda1);
+  CHECK(counters_of(*test::LoadedTrace(b)) ==
+        "Memory allocated, CPU 10=64\nMemory allocated, CUDA 1 20=100 30=300 40=200 50=0\n"
+        "Memory reserved, CUDA 1 30=1024 50=512\n");
+}
 
 TEST_CASE("slices that begin together are begun from the outermost in") {
   SpoolBuilder b;
