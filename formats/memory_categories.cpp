@@ -119,7 +119,9 @@ class CategorySink final : public Sink {
   }
   void enter(uint32_t row, Phase phase) {
     if (row >= phases_.size()) phases_.resize(row + 1, Phase::kOutside);
-    if (std::exchange(phases_[row], phase) == phase) return;
+    bool is_new = std::exchange(phases_[row], phase) != phase;
+    if (phase != Phase::kOutside) is_new = std::exchange(last_, phase) != phase || is_new;
+    if (!is_new) return;
     if (phase == Phase::kModule) ++modules_;
     if (phase == Phase::kOptimizer) ++optimizers_;
     if (phase != Phase::kBackward) return;
@@ -157,8 +159,10 @@ class CategorySink final : public Sink {
   std::unordered_map<uint64_t, Known> known_;  // by address
   std::map<MemoryDevice, std::unordered_map<uint64_t, Block>> live_;
   std::map<MemoryDevice, int64_t> sizes_;
-  std::vector<Role> roles_;    // by name
-  std::vector<Phase> phases_;  // by row
+  std::vector<Role> roles_;  // by name
+  // A thread of autograd's own knows nothing but backwards: that a new one begins is told by what other threads do.
+  std::vector<Phase> phases_;     // by row
+  Phase last_ = Phase::kOutside;  // of any row, but those that are outside
   uint32_t backwards_ = 0, optimizers_ = 0, modules_ = 0;
   std::vector<uint32_t> modules_at_backward_;
 };
@@ -166,5 +170,36 @@ class CategorySink final : public Sink {
 }  // namespace
 
 MemoryCategories categories_of(const Process& process) { return CategorySink(process).run(); }
+
+PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices) {
+  struct Moment {
+    UnixNs peak;
+    CategorySizes now{}, at_peak{};
+    int64_t sum = 0, most = std::numeric_limits<int64_t>::min();
+  };
+  std::map<MemoryDevice, Moment> moments;
+  for (const DeviceMemory& device : devices) moments[{device.type, device.index}].peak = device.peak;
+  const MemoryCategories categories = categories_of(process);
+  CategorizedReplay(process, categories, [&](const CategorizedEvent& e) {
+    const auto found = moments.find(e.device);
+    if (found == moments.end() || e.time > found->second.peak) return;
+    Moment& m = found->second;
+    add_memory(m.now[static_cast<size_t>(e.category)], e.change());
+    add_memory(m.sum, e.change());
+    if (e.time == m.peak && m.sum < m.most) return;  // several events may have the time of the peak
+    m.at_peak = m.now;
+    m.most = e.time == m.peak ? m.sum : std::numeric_limits<int64_t>::min();
+  }).run();
+  PeakCategories result;
+  for (const DeviceMemory& device : devices) {
+    const Moment& m = moments[{device.type, device.index}];
+    int64_t known = 0;
+    for (const int64_t size : m.at_peak) add_memory(known, size);
+    CategorySizes& sizes = result[{device.type, device.index}] = m.at_peak;
+    add_memory(sizes[static_cast<size_t>(MemoryCategory::kUnknown)],
+               std::clamp<int64_t>(device.peak_bytes - known, 0, kMostMemory));
+  }
+  return result;
+}
 
 }  // namespace torchprof::formats

@@ -22,10 +22,12 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "formats/memory.h"
 #include "formats/replay.h"
 
 namespace torchprof::formats {
@@ -42,6 +44,8 @@ enum class MemoryCategory : uint8_t {
   kUnknown,
 };
 inline constexpr size_t kMemoryCategories = 8;
+inline constexpr std::array<const char*, kMemoryCategories> kCategoryNames = {
+    "parameter", "optimizer state", "input", "temporary", "activation", "gradient", "autograd detail", "unknown"};
 
 using MemoryDevice = std::pair<int8_t, int8_t>;  // type and index
 using CategorySizes = std::array<int64_t, kMemoryCategories>;
@@ -60,6 +64,10 @@ inline bool is_counted(const MemoryEvent& m) {
 }
 
 MemoryCategories categories_of(const Process& process);
+
+// At the peaks of these devices; what of one is in no event, there before or mapped, is unknown. Two replays.
+using PeakCategories = std::map<MemoryDevice, CategorySizes>;
+PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices);
 
 // Allocations and frees with what they were for: a replay in which they come as they came to categories_of().
 struct CategorizedEvent {

@@ -15,9 +15,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int kWide = 1000, kHigh = 240;  // of a picture, a column for each unit of its width
-constexpr std::array<const char*, kMemoryCategories> kNames = {
-    "parameter", "optimizer state", "input", "temporary", "activation", "gradient", "autograd detail", "unknown"};
+constexpr int kWide = 1000, kHigh = 240;                           // of a picture, a column for each unit of its width
 constexpr std::array<const char*, kMemoryCategories> kColours = {  // torch's, the black one lighter
     "#2e7d32", "#daa520", "#607d8b", "#9370db", "#e53935", "#1e40af", "#4169e1", "#9e9e9e"};
 
@@ -76,7 +74,7 @@ std::string band(const Picture& p, size_t category) {
   }
   std::string out = "<polygon fill=\"";
   out.append(kColours[category]).append("\" points=\"").append(upper).append(lower).append("\"><title>");
-  return out.append(kNames[category]).append("</title></polygon>\n");
+  return out.append(kCategoryNames[category]).append("</title></polygon>\n");
 }
 
 void write_picture(const std::string& title, const Picture& p, int64_t whole, Output& out) {
@@ -87,7 +85,7 @@ void write_picture(const std::string& title, const Picture& p, int64_t whole, Ou
     const bool is_there = std::ranges::any_of(p.columns, [c](const CategorySizes& s) { return s[c] > 0; });
     if (!is_there) continue;
     bands += band(p, c);
-    out.write(std::string("<li><i style=\"background:") + kColours[c] + "\"></i>" + kNames[c] + " " +
+    out.write(std::string("<li><i style=\"background:") + kColours[c] + "\"></i>" + kCategoryNames[c] + " " +
               bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, p.at_peak[c]))) + "</li>");
   }
   out.write("</ul>\n<svg viewBox=\"0 0 " + std::to_string(kWide) + " " + std::to_string(kHigh) +

@@ -28,6 +28,18 @@ std::string title_of(const ReportPart& part, const DeviceMemory& device, bool is
          plural(device.allocations, "allocation") + ", " + plural(device.frees, "free");
 }
 
+ReportTable categories_table(const ReportPart& part, const DeviceMemory& device, std::string_view of) {
+  ReportTable table = make_table("memory_categories", std::string("Memory of the ").append(of).append(" by category"));
+  const auto sizes = part.statistics.memory_categories.find({device.type, device.index});
+  if (sizes == part.statistics.memory_categories.end()) return table;
+  for (size_t i = 0; i < kMemoryCategories; ++i)
+    if (const int64_t bytes = sizes->second[i]; bytes > 0)
+      table.rows.push_back({part.pid, device_text(device.type, device.index), bytes, percent(bytes, device.peak_bytes),
+                            std::string(kCategoryNames[i])});
+  sort_rows(table, table.column("bytes"));
+  return table;
+}
+
 ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool by_line, std::string_view of,
                        size_t most) {
   const std::vector<MemorySum>& sums = by_line ? device.lines : device.modules;
@@ -117,6 +129,7 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, Uni
     if (!is_detailed) continue;
     const std::string of =
         device_text(device->type, device->index) + (parts.size() == 1 ? "" : " in process " + part->pid);
+    tables.push_back(categories_table(*part, *device, of));
     for (const bool by_line : {true, false}) tables.push_back(sums_table(*part, *device, by_line, of, most));
   }
   if (is_detailed) tables.push_back(growth_table(parts, most));

@@ -27,7 +27,7 @@ ReportTable profiler_table(const std::vector<ReportPart>& parts);
 ReportTable advice_table(const std::vector<ReportPart>& parts);
 ReportTable processes_table(const std::vector<ReportPart>& parts);
 // One for each device of each process, the fullest first; of its owners the first `most`, the others as one row. In
-// detail also by line and by module, and at the end what stays from step to step.
+// detail also by category, by line and by module, and at the end what stays from step to step.
 std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
                                        bool is_detailed);
 

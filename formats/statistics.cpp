@@ -248,8 +248,9 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
   Statistics result = collect(process, request, {});
   if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
-  if (request.has_waste)
-    result.waste = waste_of(process, without_first(std::span<const StepSpan>(result.steps.spans)));
+  if (request.has_memory_categories && !result.memory.empty())
+    result.memory_categories = categories_at_peaks(process, result.memory);
+  if (request.has_waste) result.waste = waste_of(process, without_first(std::span<const StepSpan>(result.steps.spans)));
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "formats/comms.h"
 #include "formats/gpu_statistics.h"
 #include "formats/memory.h"
+#include "formats/memory_categories.h"
 #include "formats/memory_growth.h"
 #include "formats/modules.h"
 #include "formats/op_groups.h"
@@ -40,6 +41,7 @@ struct Statistics {
   // Of one process; sums over processes have none.
   std::vector<DeviceMemory> memory;
   std::vector<MemoryGrowth> growth;
+  PeakCategories memory_categories;
   std::vector<StepParts> step_parts;
   CommsCalls comms;
   std::vector<ThreadTally> threads;
@@ -58,7 +60,8 @@ struct StatisticsRequest {
   bool has_waste = false;  // replays the process twice
   bool has_module_costs = false;
   bool has_lines = false;
-  bool has_memory_growth = false;  // replays the process twice
+  bool has_memory_growth = false;      // replays the process twice
+  bool has_memory_categories = false;  // likewise, and once more
 };
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});

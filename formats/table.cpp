@@ -232,7 +232,8 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
                                   .has_waste = names("advice"),
                                   .has_module_costs = is_detailed && (options.tables.empty() || names("modules")),
                                   .has_lines = is_detailed && (options.tables.empty() || names("python")),
-                                  .has_memory_growth = is_detailed && (options.tables.empty() || names("memory"))}),
+                                  .has_memory_growth = is_detailed && (options.tables.empty() || names("memory")),
+                                  .has_memory_categories = is_detailed && (options.tables.empty() || names("memory"))}),
                 options);
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/memory_categories.h"
+#include "formats/statistics.h"
 #include "tests/unit/small_training.h"
 
 using namespace torchprof;
@@ -61,6 +62,54 @@ TEST_CASE("what each block was for") {
   CHECK((categories.of_allocation ==
          std::vector{kInput, kActivation, kTemporary, kGradient, kTemporary, kOptimizerState, kUnknown}));
   CHECK(categories.preexisting.at({1, 0}) == 90);
+}
+
+TEST_CASE("each backward of a thread of its own is one") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100, "python3", 1), engine = b.thread(101, "pt_autograd_0", 2);
+  const FunctionId call = b.function("module.py", 1, "_call_impl", 0, FunctionKind::kModuleCall);
+  const ObjectId linear = b.object("Linear");
+  for (uint64_t i = 0; i < 2; ++i) {
+    const uint64_t t = 10'000 * i;
+    b.on(main).at(t + 1'000).begin(call, linear).op(1, "aten::linear", {.sequence = static_cast<int64_t>(i)});
+    allocate(b, 0x100 + i, 10);
+    b.at(t + 2'000).op_end(1).end(call);
+    b.on(engine).at(t + 3'000).op(2, "autograd::engine::evaluate_function: LinearBackward0");
+    b.op(3, "LinearBackward0", {OpScope::kBackwardFunction, static_cast<int64_t>(i), 1, false, 0});
+    allocate(b, 0x200 + i, 20);
+    allocate(b, 0x300, 30);
+    b.at(t + 4'000);
+    allocate(b, 0x300, -30);
+    allocate(b, 0x100 + i, -10);
+    if (i == 1) allocate(b, 0x200, -20);  // the gradient of the backward before
+    b.op_end(3).op_end(2);
+  }
+  b.clean_exit(50'000);
+  using enum MemoryCategory;
+  CHECK((categories_of(test::LoadedTrace(b)->processes[0]).of_allocation ==
+         std::vector{kActivation, kGradient, kTemporary, kActivation, kGradient, kTemporary}));
+}
+
+TEST_CASE("at a peak each category has what lived then, and what no event tells is unknown") {
+  SpoolBuilder b;
+  b.thread(100);
+  const auto memory = [&b](uint64_t t, uint64_t address, int64_t bytes, uint64_t allocated) {
+    b.at(t).raw(static_cast<uint8_t>(Kind::Memory), {address, static_cast<uint64_t>(bytes), allocated, 4096, 0x0001});
+  };
+  b.at(500).op(1, "aten::empty");
+  memory(1'000, 1, 100, 1100);  // 1000 were there before
+  memory(2'000, 2, 30, 1130);
+  memory(3'000, 2, -30, 1100);
+  memory(4'000, 3, 50, 1150);
+  memory(4'000, 4, 10, 1160);  // the peak
+  memory(4'000, 4, -10, 1150);
+  memory(5'000, 5, 5, 1155);
+  b.at(6'000).op_end(1).clean_exit(7'000);
+  const test::LoadedTrace trace(b);
+  const Process& process = trace->processes[0];
+  const auto memory_of = statistics_of(process).memory;
+  CHECK(categories_at_peaks(process, memory_of) ==
+        PeakCategories{{{int8_t{1}, int8_t{0}}, CategorySizes{0, 0, 0, 160, 0, 0, 0, 1000}}});
 }
 
 TEST_CASE("the timeline has times and sizes as torch's") {
