@@ -42,6 +42,7 @@ class Findings {
     }
     slow_rank();
     sort_rows(table_, 0);
+    table_.is_wrapped = true;
     return std::move(table_);
   }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "formats/text.h"
 
@@ -50,7 +51,26 @@ std::string plural(uint64_t n, const std::string& one) {
 
 // ---- a table: right-aligned columns, then one of text that takes what is left of the line ----------------
 
-std::string aligned(const Cells& head, const std::vector<Cells>& rows) {
+// In lines of at most `width` columns, those after the first `indent` columns further in; a word that is longer is
+// shortened.
+std::string broken(std::string_view text, size_t width, size_t indent) {
+  std::string lines;
+  while (columns(text) > width) {
+    size_t space = text.npos;
+    for (size_t at = text.find(' '); at != text.npos; at = text.find(' ', at + 1)) {
+      if (space != text.npos && columns(text.substr(0, at)) > width) break;
+      space = at;
+    }
+    if (space == text.npos) break;
+    lines.append(shorten(text.substr(0, space), width));
+    lines.erase(lines.find_last_not_of(' ') + 1);
+    lines.append("\n").append(indent, ' ');
+    text.remove_prefix(space + 1);
+  }
+  return lines.append(shorten(text, width));
+}
+
+std::string aligned(const Cells& head, const std::vector<Cells>& rows, bool is_wrapped) {
   std::vector<size_t> widths;
   for (size_t c = 0; c + 1 < head.size(); ++c) {
     widths.push_back(columns(head[c]));
@@ -63,7 +83,8 @@ std::string aligned(const Cells& head, const std::vector<Cells>& rows) {
       text.append(2 + widths[c] - columns(cells[c]), ' ').append(cells[c]);
       used += 2 + widths[c];
     }
-    text.append("  ").append(shorten(cells.back(), std::max(kWidth, used + 2 + kNarrowest) - used - 2));
+    const size_t width = std::max(kWidth, used + 2 + kNarrowest) - used - 2;
+    text.append("  ").append(is_wrapped ? broken(cells.back(), width, used + 2) : shorten(cells.back(), width));
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   };

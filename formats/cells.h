@@ -20,9 +20,9 @@ std::string percent_text(int64_t part, int64_t whole);   // "12.3 %"
 std::string memory_text(int64_t bytes);                  // "-1.50 MiB", as torch's tables
 std::string plural(uint64_t n, const std::string& one);  // "2 kernels"
 
-// Right-aligned columns, then one of text that takes what is left of the line.
+// Right-aligned columns, then one of text that takes what is left of the line: shortened, or broken at its spaces.
 using Cells = std::vector<std::string>;
-std::string aligned(const Cells& head, const std::vector<Cells>& rows);
+std::string aligned(const Cells& head, const std::vector<Cells>& rows, bool is_wrapped = false);
 
 // Nothing for an empty body.
 void section(std::string& out, const std::string& title, const std::string& body);

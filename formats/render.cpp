@@ -48,7 +48,10 @@ std::string raw(const Cell& cell) {
   if (const auto* whole = std::get_if<int64_t>(&cell)) return {digits, put_signed(digits, *whole)};
   const auto* real = std::get_if<double>(&cell);
   if (real == nullptr || !std::isfinite(*real)) return "null";
-  return {digits, put_float(digits, *real)};
+  // Without an exponent where it is not very large or small: most that reads CSV wants it so.
+  const double size = std::abs(*real);
+  if (size != 0 && (size < 1e-5 || size >= 1e15)) return {digits, put_float(digits, *real)};
+  return {digits, std::to_chars(digits, digits + sizeof(digits), *real, std::chars_format::fixed).ptr};
 }
 
 // ---- text and Markdown -----------------------------------------------------------------------------------
@@ -85,7 +88,7 @@ std::string text_of(const ReportDocument& report) {
   std::string out = shorten(report.headline, kWidth) + "\n";
   for (const ReportTable& table : report.tables) {
     const Shown s = shown(table, true);
-    std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows);
+    std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.is_wrapped);
     for (const std::string& remark : table.remarks) body.append("  ").append(shorten(remark, kWidth - 2)).append("\n");
     section(out, shorten(table.title, kWidth), body);
   }

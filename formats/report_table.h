@@ -39,6 +39,7 @@ struct ReportTable {
   std::vector<std::vector<Cell>> rows;
   std::vector<std::pair<std::string_view, Cell>> totals{};  // of the whole table, or of what it is about; by key
   std::vector<std::string> remarks{};                       // lines for people below it
+  bool is_wrapped = false;                                  // of text: the last column is broken, not shortened
   std::vector<uint32_t> indents{};  // of a tree: how deep each row stands; text shows it in the column "name"
 
   size_t column(std::string_view key) const;  // it is there

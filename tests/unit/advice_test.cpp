@@ -12,7 +12,7 @@ using namespace torchprof::test;
 namespace {
 
 // Three steps of 1 ms, each with `count` kernels of `ns` each.
-std::string advice(const std::string& kernel_name, uint64_t count, uint64_t ns) {
+std::string advice(const std::string& kernel_name, uint64_t count, uint64_t ns, ReportStyle style = ReportStyle::kCsv) {
   Program p;
   SpoolBuilder& b = p.b;
   for (uint64_t step = 0; step < 3; ++step) {
@@ -28,7 +28,7 @@ std::string advice(const std::string& kernel_name, uint64_t count, uint64_t ns) 
     }
   b.clean_exit(4'000'000);
   const LoadedTrace trace(b);
-  return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+  return summary_text(*trace, {.tables = {"advice"}, .style = style});
 }
 
 bool says(const std::string& text, const std::string& rule) { return text.find("\"" + rule + "\"") != text.npos; }
@@ -92,6 +92,14 @@ std::string waste_of_steps(uint64_t before, uint64_t in_first, uint64_t in_other
 }
 
 }  // namespace
+
+TEST_CASE("no word of a finding is missing, however long it is") {
+  const std::string text = advice("ampere_sgemm_128x64_tn", 5, 60'000, ReportStyle::kText);
+  CAPTURE(text);
+  CHECK(text.find("...") == text.npos);
+  CHECK(text.find("set_float32_matmul_precision)") != text.npos);
+  for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) CHECK(end - at <= 120);
+}
 
 TEST_CASE("what is wasted before the steps or in the first of them is not held against the others") {
   for (const std::string rule : {"sync", "pageable"}) {

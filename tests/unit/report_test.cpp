@@ -44,6 +44,13 @@ TEST_CASE("CSV has a line of keys, then values") {
   CHECK(text.ends_with("\r\n"));
 }
 
+TEST_CASE("numbers of CSV and JSON have no exponent where they need none") {
+  SpoolBuilder b;
+  b.on(b.thread(100)).at(0).op(1, "aten::add").at(100'000).op_end(1).clean_exit(200'000);
+  for (const ReportStyle style : {ReportStyle::kCsv, ReportStyle::kJson})
+    CHECK(report(b, {.tables = {"ops"}, .style = style}).find("e+") == std::string::npos);
+}
+
 TEST_CASE("Markdown shows what text shows") {
   test::check_golden("report.md", trained({.tables = {"ops", "python"}, .style = ReportStyle::kMarkdown}));
 }
