@@ -128,6 +128,9 @@ template <class Look, class Call>
   const int saved = errno;
   const Preload preload = look();
   const size_t room = room_for(environment, preload);
+  if (room != 0 && has_changed_user())
+    warn_once(Cause::kOutput, "process %d starts a program as another user: it is not profiled",
+              static_cast<int>(getpid()));
   errno = saved;
   if (room == 0 || room > kMostRoom) return call(environment);
   return call(with_library(environment, preload, alloca(room)));
@@ -145,11 +148,13 @@ int start_name(const char* name, Strings arguments, Strings environment) {
       [&](Strings given) { return TORCHPROF_REAL(execvpe)(name, arguments, given); });
 }
 
-// The shell line that sets what this process has lost, before `command`. nullptr: there is nothing to set. To be freed.
+// The shell line that sets what this process has lost, or unsets what another user is not to have, before `command`.
+// nullptr: there is nothing to set. To be freed.
 char* restoring(const char* command) noexcept {
   const size_t room = keeps_environment() && command ? room_for(environ, Preload::kPutBack) : 0;
   if (room == 0 || room > kMostRoom) return nullptr;
-  char** given = with_library(environ, Preload::kPutBack, alloca(room));
+  char** const first = with_library(environ, Preload::kPutBack, alloca(room));
+  char** given = first;
   char* text = nullptr;
   size_t size = 0;
   FILE* out = open_memstream(&text, &size);
@@ -163,6 +168,14 @@ char* restoring(const char* command) noexcept {
     for (const char* c = *given + name + 1; *c; ++c) *c == '\'' ? fputs("'\\''", out) : fputc(*c, out);
     fprintf(out, "'; export %.*s; ", static_cast<int>(name), *given);
   }
+  for (char** old = environ; old && *old; ++old) {
+    const int name = static_cast<int>(strcspn(*old, "="));
+    bool stays = false;
+    for (given = first; *given; ++given) stays = stays || strncmp(*given, *old, static_cast<size_t>(name) + 1) == 0;
+    if (!stays) fprintf(out, "unset %.*s; ", name, *old);
+  }
+  // The shell itself has the library and would put it back: glibc starts it with the environment of this process.
+  if (has_changed_user()) fputs("TORCHPROF_DISABLE=1; export TORCHPROF_DISABLE; ", out);
   fputs(command, out);
   return fclose(out) == 0 ? text : nullptr;
 }

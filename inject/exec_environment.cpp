@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::string_view kPreload = "LD_PRELOAD";
 constexpr std::string_view kOutput = "TORCHPROF_OUTPUT";
+constexpr std::string_view kOurs = "TORCHPROF_";
+constexpr std::string_view kPythonPath = "PYTHONPATH";
+constexpr std::string_view kCudaInjection = "CUDA_INJECTION64_PATH";  // we set it ourselves
+constexpr std::string_view kPythonFolder = "python";                  // beside the library, on PYTHONPATH
 
 struct Saved {
   std::string_view library;  // in `text`; empty: nothing is put back
@@ -61,9 +65,55 @@ const char* asan_options_to_extend(char* const* environment) noexcept {
   return strstr(value, kAsanOption) ? nullptr : value;
 }
 
-bool names_to_nvtx(std::string_view entry, std::string_view library) noexcept {
+bool names_library(std::string_view entry, std::string_view variable, std::string_view library) noexcept {
   const std::string_view name = name_of(entry);
-  return name == kNvtxInjection && name.size() < entry.size() && entry.substr(name.size() + 1) == library;
+  return name == variable && name.size() < entry.size() && entry.substr(name.size() + 1) == library;
+}
+
+bool names_to_nvtx(std::string_view entry, std::string_view library) noexcept {
+  return names_library(entry, kNvtxInjection, library);
+}
+
+// The folder of sitecustomize.py, which would load the library where LD_PRELOAD does not.
+bool is_python_folder(std::string_view folder) noexcept {
+  const std::string_view library = g_saved.library, above = library.substr(0, library.rfind('/') + 1);
+  return folder.size() == above.size() + kPythonFolder.size() && folder.starts_with(above) &&
+         folder.ends_with(kPythonFolder);
+}
+
+// Writes a PYTHONPATH without that folder to `out`, which may be nullptr. Bytes written; 0: nothing else was on it.
+size_t other_folders(std::string_view entry, char* out) noexcept {
+  size_t used = 0;
+  std::string_view left = entry.substr(kPythonPath.size());
+  for (char separator = '='; !left.empty();) {
+    left.remove_prefix(1);
+    const std::string_view folder = left.substr(0, left.find(':'));
+    left.remove_prefix(folder.size());
+    if (is_python_folder(folder)) continue;
+    if (out) {
+      out[used] = separator;
+      memcpy(out + used + 1, folder.data(), folder.size());
+    }
+    used += 1 + folder.size();
+    separator = ':';
+  }
+  return used;
+}
+
+bool is_on_python_path(std::string_view entry) noexcept {
+  return name_of(entry) == kPythonPath && kPythonPath.size() + other_folders(entry, nullptr) < entry.size();
+}
+
+// Of what a program of another user must not have: nothing of its entry stays.
+bool is_ours(std::string_view entry) noexcept {
+  return name_of(entry).starts_with(kOurs) || names_to_nvtx(entry, g_saved.library) ||
+         names_library(entry, kCudaInjection, g_saved.library);
+}
+
+bool has_ours(char* const* environment) noexcept {
+  for (; environment && *environment; ++environment)
+    if (is_ours(*environment) || is_on_python_path(*environment)) return true;
+  return has_library(preload_of(environment));
 }
 
 bool is_disabled(char* const* environment) noexcept {
@@ -119,14 +169,21 @@ bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
   return false;
 }
 
+bool has_changed_user() noexcept { return !g_saved.library.empty() && geteuid() != g_saved.user; }
+
 size_t room_for(char* const* environment, Preload preload) noexcept {
   const Saved& saved = g_saved;
   if (saved.library.empty()) return 0;
   const std::string_view list = preload_of(environment);
-  if (preload == Preload::kTakeOut) {
+  size_t folders = 0;
+  if (has_changed_user()) {
+    if (!has_ours(environment)) return 0;
+    preload = Preload::kTakeOut;
+    if (const char* path = find(environment, kPythonPath)) folders = strlen(path) + 1;
+  } else if (preload == Preload::kTakeOut) {
     if (!has_library(list)) return 0;
   } else {
-    if (geteuid() != saved.user || is_disabled(environment)) return 0;
+    if (is_disabled(environment)) return 0;
     const bool is_told = preload == Preload::kPutBack || !asan_options_to_extend(environment);
     if (is_told && has_library(list) && find(environment, kOutput)) return 0;
   }
@@ -134,7 +191,7 @@ size_t room_for(char* const* environment, Preload preload) noexcept {
   if (const char* old = preload == Preload::kPutBackWithAsan ? asan_options_to_extend(environment) : nullptr)
     asan = sizeof(kAsanOptions) + strlen(old) + 1 + sizeof(kAsanOption);
   return (length_of(environment) + saved.count + 3) * sizeof(char*) + kPreload.size() + list.size() +
-         saved.library.size() + 3 + asan;
+         saved.library.size() + 3 + asan + folders;
 }
 
 char** with_library(char* const* environment, Preload preload, void* room) noexcept {
@@ -143,9 +200,21 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
   char** out = static_cast<char**>(room);
   char* text = reinterpret_cast<char*>(out + most);
   size_t n = 0;
+  const bool is_other_user = has_changed_user();
+  if (is_other_user) preload = Preload::kTakeOut;
   const char* asan = preload == Preload::kPutBackWithAsan ? asan_options_to_extend(environment) : nullptr;
   for (char* const* entry = environment; entry && *entry; ++entry) {
     if (name_of(*entry) == kPreload || (asan && name_of(*entry) == kAsanOptions)) continue;
+    if (is_other_user && is_ours(*entry)) continue;
+    if (is_other_user && is_on_python_path(*entry)) {
+      memcpy(text, kPythonPath.data(), kPythonPath.size());
+      const size_t folders = other_folders(*entry, text + kPythonPath.size());
+      if (folders == 0) continue;
+      out[n++] = text;
+      text += kPythonPath.size() + folders;
+      *text++ = 0;
+      continue;
+    }
     if (preload != Preload::kTakeOut || !names_to_nvtx(*entry, saved.library)) out[n++] = *entry;
   }
   // The program's own entries first, ours last, as the launcher does it.

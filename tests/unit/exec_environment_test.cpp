@@ -83,6 +83,25 @@ TEST_CASE("the library is taken out for a program that cannot have it, the other
   CHECK(child_of({"A=1"}, Preload::kTakeOut) == Strings{"A=1"});
 }
 
+TEST_CASE("a program of another user gets nothing of ours, and the rest as it is") {
+  start_process();
+  if (geteuid() != 0) return;  // only root may become somebody else
+  const Strings given{"A=1",
+                      "CUDA_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+                      "LD_PRELOAD=x.so:/opt/lib/libtorchprof.so",
+                      "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+                      "PYTHONPATH=/mine:/opt/lib/python::/opt/lib/python3",
+                      "TORCHPROF_OUTPUT=/runs/a%%b"};
+  const Strings none{"LD_PRELOAD=/opt/lib/libtorchprof.so", "PYTHONPATH=/opt/lib/python"};
+  const Strings theirs{"CUDA_INJECTION64_PATH=/x.so", "NVTX_INJECTION64_PATH=/x.so", "PYTHONPATH=/mine"};
+  REQUIRE(seteuid(65534) == 0);
+  const std::vector<Strings> got{child_of(given), child_of(none), child_of({}), child_of(theirs),
+                                 child_of(given, Preload::kTakeOut)};
+  REQUIRE(seteuid(0) == 0);
+  const Strings rest{"A=1", "LD_PRELOAD=x.so", "PYTHONPATH=/mine::/opt/lib/python3"};
+  CHECK(got == std::vector<Strings>{rest, {}, {}, theirs, rest});
+}
+
 TEST_CASE("a file of the run is known by the directory that the process was started with") {
   start_process();
   char name[PATH_MAX];
