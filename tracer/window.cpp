@@ -8,12 +8,14 @@
 #include <functional>
 #include <string_view>
 
+#include "tracer/clock.h"
 #include "tracer/diag.h"
 #include "tracer/python_window.h"
 #include "tracer/session.h"
 #include "tracer/step_counter.h"
 #include "tracer/torch_memory.h"
 #include "tracer/torch_ops.h"
+#include "tracer/window_borders.h"
 #include "tracer/window_spec.h"
 #include "tracer/window_thread.h"
 
@@ -33,44 +35,95 @@ constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 
 struct State {
   WindowSpec spec;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the rest
-  uint32_t number = 0;                               // of the window that is or was open last
-  uint64_t step = 0;                                 // at its begin
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the rest, but for the atomics
+  WindowBorders borders;
+  std::atomic<uint32_t> number{0};  // of the window that is or was open last
+  uint64_t step = 0;                // at its begin
   Ticks begin;
+  Ticks left_at;              // of a fork in a window that the child does not have; 0: none
+  bool must_leave = false;    // it: the sources are still on
+  int64_t process_start = 0;  // ns, CLOCK_MONOTONIC
   StepCounter steps;
-  bool has_open_border = false;     // the step `steps` counts to has ended for some optimizers
-  bool has_profiler_steps = false;  // the program says the number itself
-  uint64_t entered = 0;             // of the range
-  uint64_t range_key = 0;           // of the annotation that holds the window open
+  bool has_open_border = false;        // the step `steps` counts to has ended for some optimizers
+  bool has_profiler_steps = false;     // the program says the number itself
+  std::atomic<uint64_t> entered{0};    // of the range
+  std::atomic<uint64_t> range_key{0};  // of the range that is to hold the window open; 0: none
+  uint64_t holder = 0;                 // the one that it was opened for
 };
 State g_state;
 void (*g_listener)(bool opens) noexcept = nullptr;
 
-// A child must not find the lock taken by a thread that it does not have.
-void after_fork_in_child() noexcept { g_state.lock = PTHREAD_MUTEX_INITIALIZER; }
+void pass(const WindowBorders::Border& border) noexcept;
 
 // The lock, if nobody else has it.
 class Change {
  public:
   Change() noexcept : has_lock_(pthread_mutex_trylock(&g_state.lock) == 0) {}
   ~Change() {
-    if (has_lock_) pthread_mutex_unlock(&g_state.lock);
+    if (!has_lock_) return;
+    pass_waiting();
+    pthread_mutex_unlock(&g_state.lock);
   }
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
   explicit operator bool() const noexcept { return has_lock_; }
+
+  // Those whose threads found the lock taken.
+  static void pass_waiting() noexcept {
+    for (WindowBorders::Border border; g_state.borders.take(border);) pass(border);
+  }
 
  private:
   const KeepErrno keep_;
   const bool has_lock_;
 };
 
+// Whoever has the lock passes the borders that come meanwhile, in their order; before it lets go, and once more after,
+// for those that came in between.
+void pass_borders() noexcept {
+  do {
+    const Change change;
+    if (!change) return;  // who has it looks after this
+    Change::pass_waiting();
+  } while (g_state.borders.has_any());
+}
+
+void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
+  g_state.borders.put({kind, value});
+  pass_borders();
+}
+
+// Only the forking thread is left: a lock or a border that another one was at would be so for ever.
+void after_fork_in_child() noexcept {
+  State& s = g_state;
+  s.lock = PTHREAD_MUTEX_INITIALIZER;
+  s.borders.clear();
+  s.process_start = clock::read_ns(CLOCK_MONOTONIC);
+  if (s.spec.kind != Kind::kTime || !is_open() || s.spec.holds(0)) return;
+  // The parent's window is none of the child's. The sources are switched off by our thread, and not yet: Python has
+  // still to make itself at home in the child, the GIL too.
+  detail::g_is_open.store(false, std::memory_order_relaxed);
+  session::pause();
+  s.left_at = session::now();
+  s.must_leave = true;
+}
+
+void leave() noexcept {
+  torch::window_closed();
+  if (g_listener) g_listener(false);
+  python::window_closed();  // waits for the GIL, last
+}
+
 void open(uint64_t step) noexcept {
   State& s = g_state;
   if (is_open()) return;
+  const uint32_t number = s.number.load(std::memory_order_relaxed);
+  if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at});
+  s.left_at = {};
   s.begin = session::now();
   s.step = step;
-  if (!session::define_window({++s.number, step, s.begin, {}})) return;
+  if (!session::define_window({number + 1, step, s.begin, {}})) return;
+  s.number.store(number + 1, std::memory_order_relaxed);
   detail::g_is_open.store(true, std::memory_order_relaxed);
   session::resume();
   if (g_listener) g_listener(true);
@@ -86,7 +139,7 @@ void close() noexcept {
   session::pause();
   torch::window_closed();
   if (g_listener) g_listener(false);
-  session::define_window({s.number, s.step, s.begin, end});
+  session::define_window({number(), s.step, s.begin, end});
   python::window_closed();  // waits for the GIL, last
 }
 
@@ -98,30 +151,77 @@ void at_step(uint64_t step) noexcept {
     close();
 }
 
+// With the lock.
+void pass(const WindowBorders::Border& border) noexcept {
+  State& s = g_state;
+  switch (border.kind) {
+    case WindowBorders::Kind::kProfilerStep:
+      s.has_profiler_steps = true;
+      s.steps.set(border.value);
+      return at_step(border.value);
+    case WindowBorders::Kind::kRangeBegin:
+      // It may be over by now.
+      if (is_open() || s.range_key.load(std::memory_order_relaxed) != border.value) return;
+      s.holder = border.value;
+      return open(s.steps.current());
+    case WindowBorders::Kind::kRangeEnd:
+      if (s.holder == border.value) close();
+      return;
+    case WindowBorders::Kind::kOptimizerStep:
+      break;
+  }
+  if (s.has_profiler_steps) return;
+  // The border lies behind the last optimizer of the iteration, or where an iteration goes on without one.
+  const uint64_t count = s.steps.ended(border.value);
+  if (count > s.steps.current()) {
+    if (s.has_open_border) at_step(s.steps.current());
+    s.steps.set(count);
+    s.has_open_border = true;
+  }
+  if (s.has_open_border && s.steps.is_complete()) {
+    s.has_open_border = false;
+    at_step(count);
+  }
+}
+
 bool set(bool opens) noexcept {
-  const Change change;
-  if (!change) return false;
-  if (opens)
-    open(g_state.steps.current());
-  else
-    close();
+  {
+    const Change change;
+    if (!change) return false;
+    if (g_state.must_leave) leave();
+    g_state.must_leave = false;
+    if (opens)
+      open(g_state.steps.current());
+    else
+      close();
+  }
+  if (g_state.borders.has_any()) pass_borders();
   return true;
 }
 
-void describe(char* text, unsigned long size) noexcept {
-  const State& s = g_state;
-  if (is_open())
-    snprintf(text, size, "open, window %u", s.number);
-  else
-    snprintf(text, size, "closed, %u window%s so far", s.number, s.number == 1 ? "" : "s");
+uint64_t elapsed() noexcept { return static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) - g_state.process_start); }
+
+// What the thread still has to leave is open to it.
+bool is_open_or_left() noexcept {
+  const uint64_t now = g_state.must_leave ? elapsed() : 0;
+  return is_open() || (now >= kSettled && !g_state.spec.holds(now));
 }
 
-constexpr Door kDoor = {set, is_open, describe};
+void describe(char* text, unsigned long size) noexcept {
+  const uint32_t n = number();
+  if (is_open())
+    snprintf(text, size, "open, window %u", n);
+  else
+    snprintf(text, size, "closed, %u window%s so far", n, n == 1 ? "" : "s");
+}
+
+constexpr Door kDoor = {set, is_open_or_left, describe, elapsed};
 
 }  // namespace
 
 void start(const Config& config) noexcept {
   State& s = g_state;
+  s.process_start = clock::read_ns(CLOCK_MONOTONIC);
   char why[256];
   if (!parse_window(config.window, s.spec, why, sizeof(why)) || s.spec.kind == Kind::kAll) return;
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
@@ -137,7 +237,7 @@ void set_listener(void (*listener)(bool opens) noexcept) noexcept { g_listener =
 
 bool is_whole_run() noexcept { return g_state.spec.kind == Kind::kAll; }
 
-uint32_t number() noexcept { return g_state.number; }
+uint32_t number() noexcept { return g_state.number.load(std::memory_order_relaxed); }
 
 void announce() noexcept {
   const Kind kind = g_state.spec.kind;
@@ -155,44 +255,24 @@ void detail::annotation_begins(const char* name, uint64_t key) noexcept {
     uint64_t step = 0;
     const auto [end, error] = std::from_chars(name + kProfilerStep.size(), name + text.size(), step);
     if (error != std::errc{}) return;
-    const Change change;
-    if (!change) return;
-    g_state.has_profiler_steps = true;
-    g_state.steps.set(step);
-    at_step(step);
+    meet(WindowBorders::Kind::kProfilerStep, step);
   } else if (spec.kind == Kind::kRange && text == spec.range && !is_open()) {
-    const Change change;
-    if (!change || is_open()) return;
-    ++g_state.entered;
-    if (spec.nth != 0 && g_state.entered != spec.nth) return;
-    g_state.range_key = key;
-    open(g_state.steps.current());
+    const uint64_t entered = g_state.entered.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (spec.nth != 0 && entered != spec.nth) return;
+    uint64_t none = 0;
+    if (!g_state.range_key.compare_exchange_strong(none, key, std::memory_order_relaxed)) return;
+    meet(WindowBorders::Kind::kRangeBegin, key);
   }
 }
 
 void detail::annotation_ended(const char* name, uint64_t key) noexcept {
   const std::string_view text = name;
-  if (g_state.spec.kind == Kind::kRange && key == g_state.range_key && is_open()) {
-    const Change change;
-    if (!change) return;
-    g_state.range_key = 0;
-    close();
+  if (g_state.spec.kind == Kind::kRange && key == g_state.range_key.load(std::memory_order_relaxed)) {
+    g_state.range_key.store(0, std::memory_order_relaxed);
+    meet(WindowBorders::Kind::kRangeEnd, key);
   } else if (text.starts_with(kOptimizerStep)) {
     const auto optimizer = reinterpret_cast<uintptr_t>(python::current_optimizer());
-    const Change change;
-    if (!change || g_state.has_profiler_steps) return;
-    // The border lies behind the last optimizer of the iteration, or where an iteration goes on without one.
-    State& s = g_state;
-    const uint64_t count = s.steps.ended(std::hash<std::string_view>{}(text) ^ optimizer);
-    if (count > s.steps.current()) {
-      if (s.has_open_border) at_step(s.steps.current());
-      s.steps.set(count);
-      s.has_open_border = true;
-    }
-    if (s.has_open_border && s.steps.is_complete()) {
-      s.has_open_border = false;
-      at_step(count);
-    }
+    meet(WindowBorders::Kind::kOptimizerStep, std::hash<std::string_view>{}(text) ^ optimizer);
   }
 }
 

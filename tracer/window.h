@@ -8,8 +8,10 @@
 // step, counted by step_counter.h; without Python two optimizers of one class are told apart by nothing. The n-th
 // window is WindowDef n. What is open on a thread when a window opens is stated at the thread's first event in it.
 //
-// Threads: any. A change takes the GIL where there is an interpreter, then a lock that is never waited for: of two
-// changes at once one is left out.
+// A window of time counts from the start of the process; in a forked child, from the fork.
+//
+// Threads: any. A change takes a lock that is never waited for, then the GIL where there is an interpreter. A step or a
+// range that comes to its border meanwhile is left to whoever has the lock (window_borders.h).
 #pragma once
 
 #include <atomic>

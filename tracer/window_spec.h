@@ -4,7 +4,8 @@
 //     steps=10..14 | steps=10                           from the start of step 10 to the end of step 14, from 0
 //     schedule=wait:5,warmup:1,active:3,repeat:2,skip_first:10     as torch.profiler.schedule; `active` is captured
 //     every=1000steps,for=3steps[,repeat=5]             steps 1000..1002, 2000..2002, ...
-//     after=30s[,for=5s]                                since the process started; without `for` to its end
+//     after=30s[,for=5s]                                since the process started, or was forked; without
+//                                                       `for` to its end
 //     every=10m,for=5s[,repeat=5]                       10 minutes after the start, 20 minutes after it, ...
 //     range=NAME[#3]                                    the third time that the annotation or NVTX range NAME is
 //                                                       entered; without # each time

@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tracer/clock.h"
 #include "tracer/diag.h"
 #include "tracer/session.h"
 
@@ -30,13 +29,10 @@ struct Shared {
   const WindowSpec* spec = nullptr;
   const char* name = "";  // of the window, as the user wrote it
   const Door* door = nullptr;
-  int64_t start = 0;  // ns, CLOCK_MONOTONIC
-  int wake = -1;      // eventfd: the signal has come
+  int wake = -1;  // eventfd: the signal has come
   int socket = -1;
 };
 Shared g_shared;
-
-uint64_t elapsed() noexcept { return static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) - g_shared.start); }
 
 void on_signal(int) {
   const KeepErrno keep;
@@ -49,10 +45,11 @@ void on_signal(int) {
 
 // Milliseconds until there is something to do; -1: never.
 int keep_time() noexcept {
-  const uint64_t now = elapsed();
+  const uint64_t now = g_shared.door->elapsed();
   const bool wanted = g_shared.spec->holds(now);
   if (wanted != g_shared.door->is_open() && !g_shared.door->set(wanted)) return kRetryMs;
-  const uint64_t next = g_shared.spec->next_change(now);
+  uint64_t next = g_shared.spec->next_change(now);
+  if (now < kSettled) next = std::min(next, kSettled);
   if (next == UINT64_MAX) return -1;
   return static_cast<int>(std::min<uint64_t>((next - now) / 1'000'000 + 1, INT_MAX));
 }
@@ -168,7 +165,7 @@ void after_fork_in_child() noexcept {
 
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept {
   if (g_shared.door) return true;
-  g_shared = {&spec, name, &door, clock::read_ns(CLOCK_MONOTONIC)};
+  g_shared = {&spec, name, &door};
   if (!start()) return false;
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   if (spec.kind == Kind::kSignal) {
