@@ -111,7 +111,7 @@ class ProcessWriter final : public Sink {
 
   void mark(const Mark& m) override {
     const std::string name = json_name(replay_.names().text(m.name));
-    const std::string nvtx = nvtx_json(process_, m.attributes);
+    const std::string nvtx = m.is_window ? std::string{} : nvtx_json(process_, m.attributes);
     char* at = out_.reserve(kMaxSliceBytes + name.size() + nvtx.size());
     at = put_instant(at, name, m.row, m.time.value);
     at = put(at, nvtx);

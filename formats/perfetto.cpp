@@ -114,7 +114,7 @@ class ProcessWriter final : public Sink {
 
   void mark(const Mark& m) override {
     event(m.time, lane_of(m.row).track, instant_of(kInstantEvent, replay_.names().text(m.name)),
-          arguments_.of_nvtx(m.attributes));
+          m.is_window ? std::string{} : arguments_.of_nvtx(m.attributes));
   }
 
   void flow(const Flow& f) override {

@@ -85,6 +85,7 @@ bool Replay::Impl::is_in_window(int64_t t) {
     steps_.restart(windows[window_].step);
     cpu_memory_.restart();
     is_begun_ = true;
+    is_marked_ = process_.has_windows_of_steps();
     if (gpu_) gpu_->window_begins(windows[window_].begin.value);
   }
   return true;
@@ -94,6 +95,8 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
   int64_t t = shown(recorded);
   if (!thread.begun) [[unlikely]]
     begin_thread(thread, t);
+  if (is_begun_ && !is_marked_) [[unlikely]]
+    mark_window(thread);
   if (record.kind() == Kind::Restate) return restate(thread, record.as<Restate>(), record.header());
   const bool is_stated = thread.stated_left > 0;
   if (is_stated) {
@@ -187,6 +190,16 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
     default:
       return;  // definitions: load() has them
   }
+}
+
+// On the thread that is the first to say something in it.
+void Replay::Impl::mark_window(const ReplayThread& thread) {
+  const Window& window = process_.windows[window_];
+  is_marked_ = true;
+  std::string name = "Window #";
+  name += std::to_string(window.number);
+  sink_->mark(
+      {.row = thread.row, .time = window.begin, .name = names_.intern(name), .attributes = {}, .is_window = true});
 }
 
 // The kernel gives the id of a dead thread to a new one: on one row the first must have ended before the second begins.

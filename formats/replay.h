@@ -118,11 +118,12 @@ struct MemoryEvent {  // an allocation or a free, or one that failed
   const ThreadStack* stack = nullptr;  // what was open; during the call
 };
 
-struct Mark {  // a moment that the program told NVTX of
+struct Mark {  // a moment that the program told NVTX of, or the begin of a window that is not one of steps
   uint32_t row;
   UnixNs time;
   NameId name;
   NvtxAttributes attributes;
+  bool is_window = false;  // "Window #N"
 };
 
 struct StepMark {  // a `ProfilerStep#N` that the program did not make itself: formats/step_tracker.h

@@ -63,6 +63,7 @@ class Replay::Impl {
  private:
   void handle(ReplayThread& thread, const RecordView& record, int64_t recorded);
   void begin_thread(ReplayThread& thread, int64_t t);
+  void mark_window(const ReplayThread& thread);
   void begin_python(ReplayThread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
   void end_python(ReplayThread& thread, FunctionId function, int64_t t);
   void begin_c_call(ReplayThread& thread, StringId name, CallSiteId site, int64_t t);
@@ -118,6 +119,7 @@ class Replay::Impl {
   NvtxRanges nvtx_;
   size_t window_ = 0;  // the one that `is_begun_`, or comes next
   bool is_begun_ = false;
+  bool is_marked_ = false;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
   std::unordered_map<TrackId, size_t> index_of_track_;

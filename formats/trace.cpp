@@ -299,8 +299,11 @@ class Loader {
 void place_windows(Process& p, const std::vector<WindowDef>& windows) {
   UnixNs last = p.start;
   for (const WindowDef& def : windows) {
+    // A forked child has its parent's definitions too.
+    if (def.end != 0 && p.clock.to_unix({def.end}) < p.start && !p.forked_from.empty()) continue;
     const UnixNs end = std::max(last, std::min(p.end, def.end == 0 ? p.capture_end : p.clock.to_unix({def.end})));
-    p.windows.push_back({.step = def.step,
+    p.windows.push_back({.number = def.number,
+                         .step = def.step,
                          .begin = std::clamp(p.clock.to_unix({def.begin}), last, end),
                          .end = end,
                          .closed = def.end != 0});
@@ -336,6 +339,12 @@ EventCounts& EventCounts::operator+=(const EventCounts& other) {
   records += other.records;
   unknown += other.unknown;
   return *this;
+}
+
+bool Process::has_windows_of_steps() const {
+  const std::string_view spec = meta("window");
+  return spec.empty() || spec.starts_with("steps=") || spec.starts_with("schedule=") ||
+         (spec.starts_with("every=") && spec.find("steps") != spec.npos);
 }
 
 std::string_view Process::meta(std::string_view key) const {

@@ -61,8 +61,9 @@ struct EventCounts {       // records, before they are paired
   EventCounts& operator+=(const EventCounts& other);
 };
 
-struct Window {       // WindowDef: events lie in windows only, if there is one
-  uint64_t step = 0;  // steps that had ended before it
+struct Window {         // WindowDef: events lie in windows only, if there is one
+  uint32_t number = 0;  // as `torchprof ctl` has it, from 1
+  uint64_t step = 0;    // steps that had ended before it
   UnixNs begin;
   UnixNs end;  // Process::capture_end if it was never closed
   bool closed = false;
@@ -126,6 +127,7 @@ struct Process {
     return object.value < details.size() ? details[object.value].root : ObjectId{};
   }
   std::string_view meta(std::string_view key) const;  // empty if there is none
+  bool has_windows_of_steps() const;                  // or none: they have no `Window #N`
   uint64_t total_lost() const;
 };
 

@@ -69,7 +69,8 @@ Info process_info(const formats::Process& process) {
     if (process.lost[cause] != 0) out["lost"][formats::loss_text(static_cast<LossCause>(cause))] = process.lost[cause];
   if (!process.meta("window").empty()) out["windows"] = Info::array();
   for (const formats::Window& window : process.windows)
-    out["windows"].push_back({{"begin", iso_time(window.begin)},
+    out["windows"].push_back({{"number", window.number},
+                              {"begin", iso_time(window.begin)},
                               {"end", iso_time(window.end)},
                               {"step", window.step},
                               {"closed", window.closed}});

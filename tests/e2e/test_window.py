@@ -66,7 +66,7 @@ def test_a_window_of_steps_has_those_steps_and_no_others(train, window, expected
     run, trace = train(window)
     numbers = [n for part in expected for n in part]
     assert [(w["step"], w["closed"]) for w in windows(run)] == [(part[0], part[-1] < 11) for part in expected]
-    assert steps(trace) == numbers
+    assert steps(trace) == numbers and "Window #1" not in {e["name"] for e in trace.events}
     count = len(numbers)
     assert trace.names("user_annotation")["loss"] == count
     assert trace.names("cpu_op")["aten::addmm"] == 2 * count == trace.flows("fwdbwd")["aten::addmm", "AddmmBackward0"]
@@ -204,6 +204,10 @@ def test_commands_open_and_close_the_window_of_every_thread(python, work, torchp
     assert {("leaf", "loop"), ("loop", "main"), ("main", "<module>"), ("loop", "run")} <= chains
     threads = {e["tid"] for e in trace.spans("python_function") if e["name"].endswith(": leaf")}
     assert len(threads) == 3
+    marks = sorted((e["ts"], e["name"], e["s"]) for e in trace.events if e["ph"] == "i" and e["name"].startswith("Window #"))
+    assert [mark[1:] for mark in marks] == [("Window #1", "t"), ("Window #2", "t")]
+    run_json = json.loads((running.directory / "run.json").read_text())
+    assert [w["number"] for w in run_json["processes"][0]["windows"]] == [1, 2]
     # Two windows, and nothing between them.
     times = leaves(trace)
     gaps = [(b - a) / 1e6 for a, b in zip(times, times[1:]) if b - a > 0.1e6]
@@ -290,3 +294,33 @@ if pid: os.waitpid(pid, 0)
     found = sorted(name.rpartition(": ")[2] for names in counts for name in names if name.endswith((": in_child", ": in_parent")))
     assert found == ["in_child", "in_parent"]
     assert all(10 < n < 40 for names in counts for name, n in names.items() if name.endswith((": in_child", ": in_parent")))
+
+
+def test_a_window_of_time_counts_from_the_start_of_each_process(python, run_torchprof, check_trace, program):
+    """A forked child's start is its fork, in a window of its parent's or after it."""
+    path = program("""
+import os, time
+def begin(): return time.time()
+def first(): time.sleep(0.01)
+def second(): time.sleep(0.01)
+def parent(): time.sleep(0.01)
+def loop(work, seconds):
+    end = time.time() + seconds
+    while time.time() < end: work()
+def child(work):
+    if os.fork() == 0:
+        loop(work, 0.8)
+        os._exit(0)
+loop(parent, 0.5)
+child(first)
+loop(parent, 0.3)
+child(second)
+os.wait(), os.wait()
+""")
+    run = run_torchprof([python.path, path], options=["-w", "after=400ms,for=200ms"])
+    assert run.status == 0, run.stderr
+    processes = json.loads((run.directory / "run.json").read_text())["processes"]
+    assert [[w["closed"] for w in process["windows"]] for process in processes] == [[True]] * 3
+    counts = [check_trace(t).names("python_function") for t in run.traces()]
+    found = {name.rpartition(": ")[2]: n for names in counts for name, n in names.items() if name.endswith((": first", ": second", ": parent"))}
+    assert set(found) == {"first", "second", "parent"} and all(3 < n < 45 for n in found.values()), found
