@@ -158,7 +158,32 @@ void begin_window(ThreadBuffer& buffer) noexcept {
   if (buffer.ranges_window == window) [[likely]]
     return;
   buffer.ranges_window = window;
-  buffer.range_count = buffer.ranges_deeper = 0;
+  buffer.range_count = buffer.ranges_deeper = buffer.deeper_count = 0;
+}
+
+// How many of the domain are open above those that are kept; nullptr: never any.
+uint32_t* deeper_of(ThreadBuffer& buffer, const Domain& domain) noexcept {
+  for (uint32_t i = 0; i < buffer.deeper_count; ++i)
+    if (buffer.deeper[i].domain == &domain) return &buffer.deeper[i].count;
+  return buffer.deeper_count < ThreadBuffer::kMostDeeper ? nullptr : &buffer.deeper[buffer.deeper_count - 1].count;
+}
+
+// Not recorded: there is no room, or what is open below it in its domain was not. Its level.
+uint32_t push_deeper(ThreadBuffer& buffer, const Domain& domain, uint32_t level) noexcept {
+  uint32_t* count = deeper_of(buffer, domain);
+  if (!count) {
+    buffer.deeper[buffer.deeper_count] = {&domain, 0};
+    count = &buffer.deeper[buffer.deeper_count++].count;
+  }
+  ++buffer.ranges_deeper;
+  return level + (*count)++;
+}
+
+// One past the innermost range of the domain among those that are kept.
+uint32_t innermost(const ThreadBuffer& buffer, const Domain& domain) noexcept {
+  uint32_t at = buffer.range_count;
+  while (at > 0 && buffer.ranges[at - 1].domain != &domain) --at;
+  return at;
 }
 
 // Outside of a window: the key of the range that may open it now, otherwise 0.
@@ -180,11 +205,11 @@ int push(Domain& domain, const Message& message, const EventAttributes* attribut
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return kNoTracking;
   begin_window(*buffer);
-  if (buffer->range_count == ThreadBuffer::kMostRanges) [[unlikely]]
-    return static_cast<int>(ThreadBuffer::kMostRanges + buffer->ranges_deeper++);
-  uint32_t below = buffer->range_count;
-  while (below > 0 && buffer->ranges[below - 1].domain != &domain) --below;
+  const uint32_t below = innermost(*buffer, domain);
   const uint32_t level = below > 0 ? buffer->ranges[below - 1].level + 1 : 0;
+  const uint32_t* deeper = buffer->ranges_deeper > 0 ? deeper_of(*buffer, domain) : nullptr;
+  if (buffer->range_count == ThreadBuffer::kMostRanges || (deeper && *deeper > 0)) [[unlikely]]
+    return static_cast<int>(push_deeper(*buffer, domain, level));
   const uint64_t key = knocked ? knocked : key_of_push(*buffer);
   buffer->ranges[buffer->range_count++] = {&domain, key, level};
   put_begin(*buffer, domain, message, attributes, key, false);
@@ -196,15 +221,18 @@ int pop(const Domain& domain) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return kNoTracking;
   begin_window(*buffer);
-  if (buffer->ranges_deeper > 0) [[unlikely]]
-    return static_cast<int>(ThreadBuffer::kMostRanges + --buffer->ranges_deeper);
-  auto* const begin = buffer->ranges;
-  auto* const end = begin + buffer->range_count;
-  auto* range = end;
-  while (range != begin && range[-1].domain != &domain) --range;
-  if (range == begin) return kNoTracking;  // it was pushed before the window
-  const ThreadBuffer::Range popped = *--range;
-  std::copy(range + 1, end, range);
+  const uint32_t place = innermost(*buffer, domain);
+  if (buffer->ranges_deeper > 0) [[unlikely]] {
+    uint32_t* deeper = deeper_of(*buffer, domain);
+    if (deeper && *deeper > 0) {
+      --buffer->ranges_deeper;
+      return static_cast<int>((place > 0 ? buffer->ranges[place - 1].level + 1 : 0) + --*deeper);
+    }
+  }
+  if (place == 0) return kNoTracking;  // it was pushed before the window
+  auto* const range = buffer->ranges + place - 1;
+  const ThreadBuffer::Range popped = *range;
+  std::copy(range + 1, buffer->ranges + buffer->range_count, range);
   --buffer->range_count;
   put_end(*buffer, popped.key, time);
   left(popped.key);

@@ -67,10 +67,17 @@ struct ThreadBuffer {
   };
   static constexpr uint32_t kMostRanges = 256;
   uint32_t range_count = 0;
-  uint32_t ranges_deeper = 0;  // open above these, not recorded
+  uint32_t ranges_deeper = 0;  // open above these, of all domains, not recorded
   uint32_t ranges_window = 0;  // the window in which they began
   uint32_t next_range = 0;
   Range ranges[kMostRanges];
+  struct Deeper {
+    const void* domain;
+    uint32_t count;
+  };
+  static constexpr uint32_t kMostDeeper = 16;  // of more domains the last place counts for all the others
+  uint32_t deeper_count = 0;
+  Deeper deeper[kMostDeeper];
 
   // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
   template <class R>

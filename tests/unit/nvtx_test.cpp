@@ -2,13 +2,20 @@
 #include "formats/nvtx.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cupti/nvtx.h"
 #include "cupti/nvtx_names.h"
 #include "cupti/nvtx_text.h"
+#include "tracer/session.h"
+#include "tracer/thread_buffer.h"
 
 #include "formats/replay.h"
 #include "tests/unit/spool_builder.h"
@@ -56,6 +63,34 @@ constexpr test::SpoolBuilder::Op kNumbered{.scope = OpScope::kNvtx, .is_async = 
 
 // NvtxAttributes of a domain alone, as words.
 std::vector<uint64_t> in_domain(StringId domain) { return {domain.value, 0, 0, 0}; }
+
+// A client of NVTX: the functions of domains that attach() puts into its slots.
+struct Client {
+  static inline nvtx::Function functions[nvtx::kCore2Size];
+  static inline nvtx::Function* slots[nvtx::kCore2Size];
+
+  Client() {
+    static constexpr nvtx::Callbacks callbacks{sizeof(nvtx::Callbacks),
+                                               [](int module, nvtx::FunctionTable* table, unsigned* count) {
+                                                 if (module != nvtx::kCore2) return 0;
+                                                 for (unsigned i = 0; i < nvtx::kCore2Size; ++i)
+                                                   slots[i] = &functions[i];
+                                                 *table = slots;
+                                                 *count = nvtx::kCore2Size;
+                                                 return 1;
+                                               }};
+    REQUIRE(
+        nvtx::attach([](uint32_t table) -> const void* { return table == nvtx::kCallbacks ? &callbacks : nullptr; }));
+  }
+  template <class F>
+  F* get(unsigned number) {
+    return reinterpret_cast<F*>(functions[number]);
+  }
+  int push(nvtx::Domain* d) {
+    return get<int(nvtx::Domain*, const nvtx::EventAttributes*)>(nvtx::kDomainRangePushEx)(d, nullptr);
+  }
+  int pop(nvtx::Domain* d) { return get<int(nvtx::Domain*)>(nvtx::kDomainRangePop)(d); }
+};
 
 }  // namespace
 
@@ -192,4 +227,30 @@ TEST_CASE("what is said of a range belongs to the one before it, and to no opera
   b.on(b.thread(1)).at(1).op(kNvtxKey | 1, "said", kRange).raw(84, domain).at(2).op(kNvtxKey | 2, "not", kRange);
   b.at(3).op(7, "aten::mm").raw(84, domain).at(4).op_end(7).op_end(kNvtxKey | 2).op_end(kNvtxKey | 1);
   CHECK(Slices(b).text == "\n3-4 aten::mm\n2-4 not :\n1-4 said lib:\n");
+}
+
+TEST_CASE("each domain pops its own ranges where more are open than are recorded") {
+  Client client;
+  nvtx::Domain *a = nvtx::domain_named("a"), *b = nvtx::domain_named("b");
+  char name[] = "/tmp/torchprof-nvtx-XXXXXX";
+  const std::filesystem::path output = mkdtemp(name);
+  std::filesystem::create_directory(output / "spool");
+  const pid_t child = fork();  // one session is one process
+  if (child == 0) {
+    session::arm({}, output.c_str());
+    constexpr int kMost = ThreadBuffer::kMostRanges;
+    bool good = client.push(b) == 0;
+    for (int level = 0; level < kMost + 2; ++level) good = good && client.push(a) == level;
+    good = good && client.push(b) == 1;  // deeper, as three of `a` are
+    good = good && client.pop(b) == 1 && client.pop(b) == 0 && client.pop(b) == nvtx::kNoTracking;
+    // There is room again, but not above ranges that are not recorded.
+    good = good && client.push(a) == kMost + 2;
+    for (int level = kMost + 2; level >= 0; --level) good = good && client.pop(a) == level;
+    good = good && client.pop(a) == nvtx::kNoTracking && client.push(a) == 0;
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  std::filesystem::remove_all(output);
+  CHECK(status == 0);
 }
