@@ -41,11 +41,13 @@ struct Source {
   Api api{};
   ActivityBuffers buffers;
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled
-  bool enabled = false;                                   // kInWindow
+  std::atomic<bool> enabled{false};                       // kInWindow; written with it, read by our thread without
   uint32_t not_there = 0;                                 // kinds that this CUPTI refused
   pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the tally, and of who flushes and walks buffers
   Tally tally;
   sem_t work;  // a buffer has come, or the window has changed
+  std::atomic<bool> has_ended{false};
+  std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 };
 // Without a destructor: CUPTI's threads outlive ours.
 alignas(Source) std::byte g_storage[sizeof(Source)];
@@ -63,10 +65,25 @@ void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
   *most_records = 0;  // as many as fit
 }
 
+// Nobody is left to ask CUPTI what is in it; the spool may still be there to say that it came.
+void say_late(size_t bytes) noexcept {
+  Source& s = source();
+  if (!s.has_ended.load(std::memory_order_relaxed)) return;
+  const uint64_t buffers = s.late_buffers.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t all = s.late_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  char text[64];
+  snprintf(text, sizeof(text), "%llu buffers, %llu bytes", static_cast<unsigned long long>(buffers),
+           static_cast<unsigned long long>(all));
+  session::define_fact("gpu.late", text);
+}
+
 void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
   if (!buffer) return;
   const KeepErrno keep;
-  if (state() == State::kOff) valid = 0;
+  if (state() == State::kOff) {
+    if (valid != 0) say_late(valid);
+    valid = 0;
+  }
   if (valid > ActivityBuffers::kSize) valid = ActivityBuffers::kSize;
   if (source().buffers.completed({reinterpret_cast<std::byte*>(buffer), valid, context, stream}))
     sem_post(&source().work);
@@ -80,14 +97,14 @@ int enable_all() noexcept {
   if (const int result = s.api.enable(kInWindow[0]); result != abi::kSuccess) return result;
   for (size_t i = 1; i < std::size(kInWindow); ++i)
     if (s.api.enable(kInWindow[i]) != abi::kSuccess) s.not_there |= 1u << i;
-  s.enabled = true;
+  s.enabled.store(true, std::memory_order_relaxed);
   return abi::kSuccess;
 }
 
 void disable_all() noexcept {
   Source& s = source();
   for (const uint32_t kind : kInWindow) s.api.disable(kind);
-  s.enabled = false;
+  s.enabled.store(false, std::memory_order_relaxed);
 }
 
 void follow_window(bool opens) noexcept {
@@ -96,7 +113,7 @@ void follow_window(bool opens) noexcept {
   Source& s = source();
   {
     const Lock lock(s.switching);
-    if (opens == s.enabled) return;
+    if (opens == s.enabled.load(std::memory_order_relaxed)) return;
     if (opens)
       enable_all();
     else
@@ -139,7 +156,7 @@ void* run(void*) noexcept {
   timespec next{};
   clock_gettime(CLOCK_REALTIME, &next);
   for (;;) {
-    const bool is_open = s.enabled && state() == State::kOn;
+    const bool is_open = s.enabled.load(std::memory_order_relaxed) && state() == State::kOn;
     if (is_open) periods_left = kPeriodsAfterWindow;
     if (periods_left > 0 && sem_timedwait(&s.work, &next) != 0 && errno != ETIMEDOUT) continue;
     if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
@@ -205,6 +222,7 @@ void finish() {
   else
     write_completed();
   note_tally();
+  s.has_ended.store(true, std::memory_order_relaxed);
   become(State::kOff);
   pthread_mutex_unlock(&s.writing);
 }
@@ -312,7 +330,7 @@ void start_now() noexcept {
     if (!window::is_open()) disable_all();
   }
   become(State::kOn);
-  if (window::is_open() != s.enabled) follow_window(window::is_open());
+  if (window::is_open() != s.enabled.load(std::memory_order_relaxed)) follow_window(window::is_open());
   if (!start_thread()) {
     disable_all();
     become(State::kOff);

@@ -23,6 +23,9 @@ std::vector<std::string> gpu_notes(const Process& process) {
   add(gpu.lost(GpuLoss::kDropped), "GPU record", " dropped by CUPTI, which had no buffer for them");
   add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");
   add(gpu.lost(GpuLoss::kUnknown), "GPU record", " of kinds that were not asked for");
+  if (const std::string_view late = process.meta("gpu.late"); !late.empty())
+    notes.push_back("records of the GPU that CUPTI handed over after the program's end are not read: " +
+                    std::string(late));
   add(gpu.timeless(), "GPU operation", " without a time, which CUPTI did not know; not drawn");
   for (const auto& [device, t] : gpu_throttling(gpu)) {
     const auto held_down = [&, number = device, samples = t.samples](uint64_t n, const char* by) {

@@ -6,8 +6,11 @@
 //     unknown=N    each Nth record is followed by one of a kind that nobody asked for
 //     cut=1        a buffer that is flushed ends within its last record
 //     late=1       a buffer comes back after the exit handlers of those who were loaded later
+//     withhold=1   what is in buffers is kept until a forced flush
 //     taken=1      another client holds the subscription
 //     cuptiActivityEnable=15 and the like: that function fails with this number
+// What must not be done ends the program: a call of CUPTI from a buffer callback, where the real one may hold its
+// locks, and cuptiFinalize.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -68,6 +71,24 @@ Cupti& cupti() {
   return *the;
 }
 
+thread_local bool t_in_callback = false;
+
+[[noreturn]] void forbidden(const char* function, const char* why) {
+  std::fprintf(stderr, "simulated CUPTI: %s: %s\n", function, why);
+  std::abort();
+}
+
+void check_caller(const char* function) {
+  if (t_in_callback) forbidden(function, "called from a buffer callback");
+}
+
+template <class Callback, class... Arguments>
+void call_back(Callback callback, Arguments... arguments) {
+  t_in_callback = true;
+  callback(arguments...);
+  t_in_callback = false;
+}
+
 int failure(const char* function) { return static_cast<int>(setting(function, 0)); }
 
 void hand_over(const Buffer& buffer) {
@@ -79,7 +100,7 @@ void hand_over(const Buffer& buffer) {
     valid -= buffer.last - 8;
     ++c.cut;
   }
-  completed(nullptr, 0, buffer.data, buffer.size, valid);
+  call_back(completed, nullptr, 0u, buffer.data, buffer.size, valid);
 }
 
 void work() {
@@ -112,7 +133,7 @@ bool make_room(Lane& lane, uint32_t bytes) {
   }
   lane.buffer = {};
   size_t most = 0;
-  if (const RequestBuffer request = c.request.load()) request(&lane.buffer.data, &lane.buffer.size, &most);
+  if (const RequestBuffer request = c.request.load()) call_back(request, &lane.buffer.data, &lane.buffer.size, &most);
   return lane.buffer.data && lane.buffer.size >= bytes;
 }
 
@@ -208,7 +229,8 @@ void deliver(int number, const void* record, uint32_t kind) {
 
 using namespace cupti_sim;
 
-#define FAIL_IF_SET \
+#define FAIL_IF_SET       \
+  check_caller(__func__); \
   if (const int result = failure(__func__); result != 0) return result
 
 SIM_API int cuptiGetVersion(uint32_t* out) {
@@ -221,11 +243,14 @@ SIM_API int cuptiGetTimestamp(uint64_t* out) {
   *out = now_ns();
   return 0;
 }
+SIM_API int cuptiFinalize() { forbidden(__func__, "it is never to be called"); }
 SIM_API int cuptiGetThreadIdType(uint32_t* out) {
+  check_caller(__func__);
   *out = 0;
   return 0;
 }
 SIM_API int cuptiGetResultString(int result, const char** text) {
+  check_caller(__func__);
   *text = result == 15 ? "CUPTI_ERROR_NOT_INITIALIZED" : "CUPTI_ERROR_SIMULATED";
   return 0;
 }
@@ -238,6 +263,7 @@ SIM_API int cuptiSubscribe(void** subscriber, void*, void*) {
   return 0;
 }
 SIM_API int cuptiUnsubscribe(void*) {
+  check_caller(__func__);
   const std::lock_guard lock(cupti().subscription);
   cupti().is_subscribed = false;
   return 0;
@@ -264,7 +290,7 @@ SIM_API int cuptiActivityDisable(uint32_t kind) {
 SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   FAIL_IF_SET;
   if (flag == 1) give_up_pending();
-  flush();
+  if (flag == 1 || setting("withhold", 0) == 0) flush();
   return 0;
 }
 SIM_API int cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* out) {

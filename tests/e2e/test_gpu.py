@@ -1,5 +1,6 @@
 """The GPU, simulated: CUPTI's records reach the spool, each one or a count of it, whatever CUPTI does."""
 import collections
+import importlib.util
 import json
 import os
 import pathlib
@@ -113,6 +114,14 @@ def test_where_cupti_cannot_be_had_one_line_says_why(run_simulated, fault, why):
     assert len(line) == 1 and why in line[0], run.stderr
     assert gpu_source(run)["state"] == "failed" and why in gpu_source(run)["detail"]
     assert not counts(spool.gpu_records(spool.spools(run)[0]))
+
+
+def test_where_no_buffer_comes_back_what_has_no_room_is_counted_and_said(run_simulated):
+    """Each thread has a buffer of its own. A CUPTI that bears it is refused more than a quarter of a gigabyte of them."""
+    run, reports = run_simulated("from simulated_gpu import sim; sim.simInit(1); sim.simStorm(200, 1, 1, 1)", version="13.0", sim="withhold=1")
+    found, (report,) = spool.gpu_records(spool.spools(run)[0]), reports.values()
+    assert run.status == 0 and report["dropped"] >= 200 - 128 and spool.dropped(found)[1] == report["dropped"], run.stderr
+    assert "%d GPU records dropped by CUPTI, which had no buffer for them" % report["dropped"] in run.stderr
 
 
 def test_an_unknown_cupti_is_refused(run_simulated):
@@ -263,6 +272,14 @@ def test_the_real_cupti_without_a_driver_gives_a_note_and_nothing_else(torch_pyt
 @pytest.fixture
 def library(prefix):
     return prefix / "lib" / "torchprof" / "libtorchprof.so"
+
+
+def test_what_is_compared_with_torch_profiler_is_neither_less_nor_more():
+    found = importlib.util.spec_from_file_location("record", ROOT / "tests" / "gpu" / "record.py")
+    record = importlib.util.module_from_spec(found)
+    found.loader.exec_module(record)
+    ours, theirs = collections.Counter(a=2, b=1, d=4), collections.Counter(a=1, c=1, d=4)
+    assert record.differences(ours, theirs) == "missing: {'c': 1}, more: {'a': 1, 'b': 1}" and record.differences(ours, ours) == ""
 
 
 def test_the_recorder_of_real_records_works(launcher, torch_python, tmp_path):

@@ -1,5 +1,6 @@
 """The GPU's records however the program begins, forks, opens windows and ends; kernels still run and buffers are not yet delivered when it does."""
 import collections
+import re
 
 import pytest
 import spool_records as spool
@@ -99,6 +100,7 @@ def test_a_replayed_graph_belongs_to_the_operator_that_replays_it(run_simulated,
 def test_a_callback_after_the_end_and_records_without_times_are_said(run_simulated):  # noqa: F811
     run, _ = run_simulated(BEGIN, sim="zero=2,late=1")
     assert run.status == 0 and "2 GPU operations without a time, which CUPTI did not know; not drawn" in run.stderr
+    assert re.search(r"CUPTI handed over after the program's end are not read: 1 buffers, \d+ bytes\n", run.stderr), run.stderr
 
 
 @pytest.mark.parametrize("fault, line", [("drop=3", "dropped by CUPTI, which had no buffer for them"), ("cut=1", "of CUPTI could not be read"),

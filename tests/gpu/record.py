@@ -4,9 +4,10 @@
     tests/gpu/record.py BUILD [--python PYTHON] [--out DIR] [--only NAME]...
 
 BUILD is a build directory, PYTHON an interpreter with torch. For each workload: a run under torchprof, one under
-torch.profiler (the same kernels, copies and sets as often as there, launches and streams alike), and one in which
-raw_records.c saves what CUPTI delivered into DIR/NAME.VERSION.records; those are what tests/unit/gpu_golden_test.cpp
-decodes from tests/unit/golden/gpu. Then the time of a launch-bound training step bare, under torchprof and under
+torch.profiler, and one in which raw_records.c saves what CUPTI delivered into DIR/NAME.VERSION.records; those are what
+tests/unit/gpu_golden_test.cpp decodes from tests/unit/golden/gpu. Of the first two the kernels, copies and sets are
+compared by name and stream, and the runtime's and the driver's calls that launch by name: as many in one as in the
+other, neither less nor more. Then the time of a launch-bound training step bare, under torchprof and under
 torch.profiler. CUPTI serves one at a time, so each is a run of its own and durations are not compared.
 
 Without a GPU all that does not need one runs against tests/cupti_sim, and the first line says so. On a GPU this script
@@ -86,9 +87,15 @@ def work_of(path):
     for e in events(path):
         if e.get("cat") in WORK:
             found[e["cat"], e["name"], e["args"]["stream"]] += 1
-        elif e.get("cat") == "cuda_runtime" and "Launch" in e["name"]:
+        elif e.get("cat") in ("cuda_runtime", "cuda_driver") and "Launch" in e["name"]:
             found["launch", e["name"], None] += 1
     return found
+
+
+def differences(ours, theirs):
+    """"missing: ..., more: ..." of two results of work_of(); empty: they are the same."""
+    sides = {"missing": theirs - ours, "more": ours - theirs}
+    return ", ".join("%s: %s" % (side, dict(work)) for side, work in sides.items() if work)
 
 
 class Runner:
@@ -152,9 +159,9 @@ def main():
                 path = runner.scratch / (name + ".json")
                 runner.run(PROFILED % (indented(text), str(path)))
                 theirs = work_of(path)
-                missing = {key: n for key, n in theirs.items() if ours[key] < n}
-                wrong += [name] * bool(missing)
-            said = "no torch.profiler without a GPU" if theirs is None else "missing: %s" % missing if missing else "all that torch.profiler has"
+                different = differences(ours, theirs)
+                wrong += [name] * bool(different)
+            said = "no torch.profiler without a GPU" if theirs is None else different or "what torch.profiler has"
             print("%-12s %4d pieces of work, %s" % (name, sum(n for (category, *_), n in ours.items() if category in WORK), said))
             if options.out:
                 options.out.mkdir(parents=True, exist_ok=True)
@@ -165,7 +172,7 @@ def main():
         print("a step: %.1f us bare, torchprof adds %.1f us, torch.profiler %s" % (
             bare / 1e3, ours / 1e3, "%.1f us: ratio %.2f" % (theirs / 1e3, ours / theirs) if theirs else "is not there"))
     if wrong:
-        sys.exit("not all that torch.profiler has: %s" % ", ".join(wrong))
+        sys.exit("not what torch.profiler has: %s" % ", ".join(wrong))
 
 
 if __name__ == "__main__":
