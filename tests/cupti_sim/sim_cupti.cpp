@@ -9,8 +9,9 @@
 //     withhold=1   what is in buffers is kept until a forced flush
 //     taken=1      another client holds the subscription
 //     cuptiActivityEnable=15 and the like: that function fails with this number
-// What must not be done ends the program: a call of CUPTI from a buffer callback, where the real one may hold its
-// locks, and cuptiFinalize.
+// What torchprof must not do ends the program: a call of CUPTI from its buffer callbacks, where the real one may hold
+// its locks, and cuptiFinalize. Other clients take the records out there.
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -54,6 +55,7 @@ struct Cupti {
   std::atomic<uint64_t> enabled{0};
   std::atomic<RequestBuffer> request{nullptr};
   std::atomic<Completed> completed{nullptr};
+  std::atomic<bool> is_torchprof{false};  // whose they are
   std::mutex subscription;
   bool is_subscribed = false;
   Lane lanes[kLanes];
@@ -84,7 +86,7 @@ void check_caller(const char* function) {
 
 template <class Callback, class... Arguments>
 void call_back(Callback callback, Arguments... arguments) {
-  t_in_callback = true;
+  t_in_callback = cupti().is_torchprof;
   callback(arguments...);
   t_in_callback = false;
 }
@@ -271,6 +273,9 @@ SIM_API int cuptiUnsubscribe(void*) {
 SIM_API int cuptiActivityRegisterCallbacks(RequestBuffer request, Completed completed) {
   FAIL_IF_SET;
   if (!request || !completed) return kInvalid;
+  Dl_info client{};
+  cupti().is_torchprof = dladdr(reinterpret_cast<void*>(completed), &client) != 0 && client.dli_fname &&
+                         std::strstr(client.dli_fname, "/libtorchprof.so") != nullptr;
   cupti().request = request;
   cupti().completed = completed;
   return 0;
