@@ -90,6 +90,30 @@ def test_the_merged_trace_names_ranks(pair, load_trace):
     assert [labels[trace.pid] for trace in traces] == ["CPU, rank 0", "CPU, rank 1"]
 
 
+TRAINS = """
+import sys, torch, torch.distributed as dist
+rank, directory = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method="file://" + directory + "/store", rank=rank, world_size=2)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    model(torch.ones(2, 4)).sum().backward()
+    for p in model.parameters(): dist.all_reduce(p.grad)
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_have_the_same_steps_in_their_windows(launcher, torch_python, tmp_path, check_trace):
+    (tmp_path / "program.py").write_text(TRAINS)
+    script = 'RANK=0 "$0" "$1" 0 "$2" & RANK=1 "$0" "$1" 1 "$2"; wait $!'
+    run = profile(launcher, tmp_path / "run", ["sh", "-c", script, torch_python, tmp_path / "program.py", tmp_path], options=["-w", "steps=2..3"],
+                  env={"GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": 2})
+    assert run.status == 0, run.stderr
+    marks = [sorted(name for name in check_trace(trace).names("user_annotation") if name.startswith("ProfilerStep#")) for trace in run.traces()]
+    assert len(marks) == 2 and marks[0] == marks[1] and marks[0][:2] == ["ProfilerStep#2", "ProfilerStep#3"], marks
+
+
 def test_where_says_which_rank_is_dead(run_torchprof, torchprof, torch_python, program):
     run = run_torchprof([torch_python, program(WAITS)], env={"GLOO_SOCKET_IFNAME": "lo"})
     text = torchprof("where", run.directory).stdout

@@ -247,6 +247,42 @@ def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_tra
     assert len(re.findall(r"torchprof: process \d+ starts a program as another user: it is not profiled\n", run.stderr)) == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_another_user_commands_no_window(public_tree, tmp_path, program):
+    """Root may, and the user of the program; whoever else gets no answer."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        text = "import subprocess, sys; [print(subprocess.run([*as_user, sys.argv[1], 'ctl', str(os.getpid()), command], capture_output=True, text=True).stdout, end='', flush=True)"
+        text += "\n for as_user in (['setpriv', '--reuid', '65534', '--clear-groups'], []) for command in ('start', 'status')]"
+        path = pathlib.Path(place) / "program.py"
+        path.write_text("import os\n" + text)
+        launcher = public_tree / "bin" / "torchprof"
+        run = profile(launcher, tmp_path / "run", [PYTHON, path, launcher], options=["-w", "manual"])
+    lines = run.stdout.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == ["open, window 1", "open, window 1"], (run.stdout, run.stderr)
+
+
+PLANTS = """
+import os, subprocess, sys
+def f(n): return n
+spool, name = os.environ["TORCHPROF_OUTPUT"] + "/spool/", sys.argv[1]
+if os.path.exists(spool + name): os.unlink(spool + name)
+os.symlink(sys.argv[2], spool + name)
+for n in range(200000): f(n)
+print(subprocess.run([sys.argv[3]]).returncode)
+"""
+
+
+@pytest.mark.parametrize("name", ["used", "untraced"])
+def test_a_link_in_the_place_of_a_file_of_the_run_is_not_followed(run_torchprof, program, tmp_path, name):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "x.c").write_text("int main(void) { return 3; }")
+    subprocess.run(["cc", "-static", "-o", tmp_path / "static", tmp_path / "x.c"], check=True)
+    run = run_torchprof([PYTHON, program(PLANTS), name, tmp_path / "victim", tmp_path / "static"], options=["--max-run-size", "100M"])
+    assert (run.status, run.stdout) == (0, "3\n"), run.stderr
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
 RUN_LIMIT = """
 import os, signal, sys
 def counts(n): return n + 1

@@ -22,6 +22,7 @@ LOSING = {
     "popen of libc after clearing the environment": "os.environ.clear(); libc.pclose(libc.popen((PYTHON + ' -c \"def child(): pass\nchild()\"').encode(), b'w'))",
     "execl of libc": "os.fork() or (os.environ.clear(), libc.execl(PYTHON.encode(), PYTHON.encode(), b'-c', CHILD.encode(), None)); os.wait()",
     "execlp of libc": "os.fork() or (os.environ.clear(), libc.execlp(PYTHON.encode(), PYTHON.encode(), b'-c', CHILD.encode(), None)); os.wait()",
+    "execveat of libc": "os.fork() or libc.execveat(-100, PYTHON.encode(), (ctypes.c_char_p * 4)(PYTHON.encode(), b'-c', CHILD.encode(), None), (ctypes.c_char_p * 1)(None), 0); os.wait()",
     "execle of libc": "os.fork() or libc.execle(PYTHON.encode(), PYTHON.encode(), b'-c', CHILD.encode(), None, (ctypes.c_char_p * 1)(None)); os.wait()",
 }
 HEAD = "import ctypes, os, subprocess\nPYTHON, CHILD = %r, %r\nlibc = ctypes.CDLL(None); libc.popen.restype = ctypes.c_void_p; libc.pclose.argtypes = [ctypes.c_void_p]\n"

@@ -97,6 +97,21 @@ def test_a_range_opens_the_window_the_third_time_that_it_is_entered(train):
     assert not [name for name in trace.names("cpu_op") if "Backward" in name]
 
 
+def test_a_window_that_opens_inside_of_a_module_has_the_module_that_was_running(train):
+    text = TRAIN.replace("model = torch.nn", """
+class Net(torch.nn.Module):
+    def forward(self, x):
+        with torch.autograd.profiler.record_function("inner"):
+            return torch.relu(x)
+net = Net()
+model = torch.nn""", 1).replace("head(model(torch.ones(4, 8)))", "head(net(model(torch.ones(4, 8))))")
+    _, trace = train("range=inner#2", iterations=3, text=text)
+    parents = {child.rpartition(": ")[2]: parent and parent.rpartition(": ")[2] for child, parent in trace.parents()}
+    assert trace.names("user_annotation") == {"inner": 1} and trace.names("cpu_op")["aten::relu"] == 1 and "aten::addmm" not in trace.names("cpu_op")
+    assert [name for name in trace.names("python_function") if name.startswith("nn.Module: ")] == ["nn.Module: Net_0"]
+    assert parents["Net_0"] == "iteration", parents
+
+
 def test_every_time_that_a_range_is_entered_is_a_window_where_no_number_is_given(train):
     run, trace = train("range=loss")
     assert len(windows(run)) == trace.names("user_annotation")["loss"] == 12

@@ -132,6 +132,16 @@ TEST_CASE("frames that are realigned, of varying size, and left by an exception"
       7);
 }
 
+TEST_CASE("the same stack twice is one id") {
+  in_session(
+      [] {
+        const volatile int times = 2;  // not unrolled: they are called from one place
+        for (int i = 0; i < times; ++i) take();
+        if (g_taken.size() != 2 || g_taken[0].ours.value != g_taken[1].ours.value) _exit(5);
+      },
+      2);
+}
+
 TEST_CASE("threads begin their stacks") {
   in_session([] { std::thread([] { deep(7, take); }).join(); }, 1);
 }
