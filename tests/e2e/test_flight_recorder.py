@@ -1,8 +1,11 @@
 """--keep last: whatever happens, the last part of the run is there, of every thread, with stacks that balance."""
 import json
+import subprocess
 import sys
 
 import pytest
+
+from conftest import clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -21,14 +24,15 @@ def main():
     for t in threads: t.join()
     last_of_all()
     if sys.argv[1:] == ["kill"]: os.kill(os.getpid(), 9)
+    if sys.argv[1:] == ["abort"]: os.abort()
 main()
 """
 
 
-@pytest.mark.parametrize("end", ["exit", "kill"])
+@pytest.mark.parametrize("end", ["exit", "kill", "abort"])
 def test_the_last_part_of_every_thread_is_kept(run_torchprof, program, check_trace, end):
     run = run_torchprof([PYTHON, program(TEXT), end], options=["--keep", "last", "--max-size", "2M", "--keep-spool"])
-    assert run.status == (-9 if end == "kill" else 0), run.stderr
+    assert run.status == {"exit": 0, "kill": -9, "abort": -6}[end], run.stderr
     trace = check_trace(run.trace())
     spools = list((run.directory / "spool").glob("*.spool"))
     assert sum(s.stat().st_size for s in spools) <= (2 << 20) + 5 * (64 << 10)
@@ -43,6 +47,29 @@ def test_the_last_part_of_every_thread_is_kept(run_torchprof, program, check_tra
     info = json.loads((run.directory / "run.json").read_text())
     assert info["processes"][0]["recycled_bytes"] > 0 and info["processes"][0]["lost"] == {}
     assert "older events were let go (--keep last)" in run.stderr
+
+
+HANGS = """
+import sys, time
+def leaf(): pass
+def hangs():
+    print("hangs", flush=True)
+    sys.stdin.read()
+def outer():
+    for _ in range(300000): leaf()
+    hangs()
+outer()
+"""
+
+
+def test_where_shows_what_hangs_long_after_its_begin_was_let_go(launcher, torchprof, program, tmp_path):
+    command = [launcher, "run", "-q", "-o", tmp_path / "run", "--keep", "last", "--max-size", "1M", "--format", "none", "--", PYTHON, program(HANGS)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()) as run:
+        assert run.stdout.readline() == "hangs\n"
+        shown = torchprof("where", tmp_path / "run").stdout
+        run.communicate()
+    frames = [line.split()[-1] for line in shown.splitlines() if "program.py" in line]
+    assert run.returncode == 0 and frames[-3:] == ["<module>", "outer", "hangs"], shown
 
 
 def test_nothing_is_let_go_below_the_limit(run_torchprof, program):

@@ -77,6 +77,31 @@ def test_a_large_allocation_has_its_frames_and_a_small_one_has_none(python_run, 
     assert sizes[32] is None
 
 
+def test_the_threshold_says_which_allocation_is_large(run_torchprof, torch_python, check_trace, program):
+    run = run_torchprof([torch_python, program("import torch\na = torch.empty(1 << 10)\nb = torch.empty(1 << 9)\n")],
+                        options=["--native", "on", "--native-threshold", "4K", "--python", "off"])
+    sizes = {e["args"]["Bytes"]: e["args"].get("stack") for e in check_trace(run.trace()).events if e["name"] == "[memory]" and e["args"]["Bytes"] > 0}
+    assert run.status == 0 and sizes[2 << 10] is None and in_order(["at::", "_start"], sizes[4 << 10]), sizes
+
+
+def test_an_operator_while_the_list_of_objects_is_held(run_torchprof, torch_python, check_trace, program):
+    """The loader's lock is taken: a stack must not wait for it on another thread, nor on this one."""
+    text = """
+import ctypes, threading, torch
+def operator():
+    thread = threading.Thread(target=torch.neg, args=(torch.ones(3),))
+    torch.abs(torch.ones(2))
+    thread.start()
+    thread.join(20)
+    return thread.is_alive()
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+print(ctypes.CDLL(None).dl_iterate_phdr(CALLBACK(lambda *_: 1 + operator()), None))
+"""
+    run = run_torchprof([torch_python, program(text)], options=["--native", "on", "--python", "off"])
+    assert (run.status, run.stdout) == (0, "1\n"), run.stderr
+    assert {"aten::abs", "aten::neg"} <= set(stacks(check_trace(run.trace())))
+
+
 def test_a_forked_child_has_its_own(python_run, check_trace):
     traces = [check_trace(trace) for trace in python_run.traces()]
     stack, = (s for trace in traces for s in stacks(trace)["aten::neg"])

@@ -94,6 +94,30 @@ TEST_CASE("a step on a GPU, as Kineto writes it") {
   CHECK(of(events, "cuda_runtime").size() == 4);  // cudaGetDevice is not written
 }
 
+TEST_CASE("a kernel that a collective launched has its arguments, no other has") {
+  Program p;
+  SpoolBuilder& b = p.b;
+  using namespace std::string_literals;
+  // send() of collectives_test, as the recorder encodes it.
+  const StringId info = b.string(
+      "\4send\1"
+      "0\12default_pg"s +
+      "\2\10\17\22\0\0\2\2\4\6\4\4\6\12\16\22\1"s);
+  b.at(1'000).op(1, "record_param_comms").raw(44, {info.value, 17}).at(5'000).op_end(1);
+  b.at(6'000).op(2, "aten::mm").at(9'000).op_end(2);
+  p.deliver();
+  b.gpu(kernel(b, 3'000, 4'000, 11, "_Z4sendPf")).gpu(kernel(b, 8'000, 8'500, 12));
+  b.gpu(call(100, 2'000, 2'500, 11)).gpu(call(100, 7'000, 7'500, 12));
+  b.clean_exit(1'000'000);
+  const test::LoadedTrace trace(b);
+  const json events = events_of(*trace);
+  const json args = named(events, "send(float*)")["args"];
+  CHECK(args.value("Collective name", "") == "send");
+  CHECK(args.value("Group size", 0) == 4);
+  CHECK(args.value("Seq", 0) == 17);
+  CHECK(!named(events, "gemm(float*)")["args"].contains("Collective name"));
+}
+
 TEST_CASE("work that ends out of order belongs to its own call, on its own stream and device") {
   Program p;
   SpoolBuilder& b = p.b;
