@@ -98,7 +98,7 @@ int ctl(const Arguments& arguments) {
     const std::string answer = ask(pid, options.command);
     const std::string name = "process " + std::to_string(pid);
     if (answer.starts_with("ok: ")) {
-      printf("%s: %s\n", name.c_str(), answer.c_str() + 4);
+      print(name + ": " + answer.substr(4) + "\n");
     } else {
       complain(name + ": " + (answer.starts_with("error: ") ? answer.substr(7) : answer));
       status = 1;

@@ -1,8 +1,6 @@
 // torchprof diff: two runs beside each other, and whether what got slower is past a limit.
-#include <cstdio>
-
-#include "formats/budget.h"
 #include "formats/diff.h"
+#include "formats/budget.h"
 #include "formats/error.h"
 #include "formats/output.h"
 #include "launcher/input.h"
@@ -39,7 +37,7 @@ int diff(const Arguments& arguments) {
   }
   const std::string text =
       options.is_markdown ? formats::diff_markdown(diff, options.rows) : formats::diff_text(diff, options.rows);
-  fwrite(text.data(), 1, text.size(), stdout);
+  print(text);
   return diff.failed() == 0 ? 0 : kPastTheLimit;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -107,7 +108,11 @@ Trial try_out(const fs::path& python, const Library& library, const Config& conf
   return trial;
 }
 
-void line(const char* name, const std::string& text) { printf("%-13s %s\n", name, text.c_str()); }
+void line(std::string_view name, std::string_view text) {
+  std::string out(name);
+  out.resize(std::max<size_t>(13, name.size()), ' ');
+  print(out.append(" ").append(text).append("\n"));
+}
 
 void describe_machine(const Library& library) {
   utsname system{};
@@ -242,11 +247,11 @@ int doctor(const Arguments& arguments) {
   bool has_torch = false;
   bool works = examine(command.empty() ? "python3" : command.front(), library, config, has_torch);
   if (command.empty() && !has_torch && access("/usr/bin/python3", X_OK) == 0) {
-    printf("\nThe first python3 on PATH has no torch; the system's:\n");
+    print("\nThe first python3 on PATH has no torch; the system's:\n");
     works = examine("/usr/bin/python3", library, config, has_torch) || works;
   }
   works = works && has_place && !disabled_by_environment();
-  printf("\n%s\n", works ? "A capture would work." : "A capture would not work.");
+  print(works ? "\nA capture would work.\n" : "\nA capture would not work.\n");
   return works ? 0 : 1;
 }
 

@@ -1,6 +1,5 @@
 // torchprof: starts a command under the library, and turns what it left into traces and tables.
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <string>
 
@@ -16,16 +15,23 @@ void complain_of(std::string what) {
   torchprof::launcher::complain(what);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   using namespace torchprof;
   try {
     const launcher::Subcommand& subcommand = launcher::subcommand_named(argc > 1 ? argv[1] : nullptr);
     return subcommand.main({argv + (argc > 1 ? 2 : 1), argv + argc});
   } catch (const launcher::HelpWanted& help) {
-    fputs(help.text.c_str(), stdout);
+    launcher::print(help.text);
     return 0;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace torchprof;
+  try {
+    return run(argc, argv);
   } catch (const Error& error) {
     complain_of(error.what());
     return error.status;

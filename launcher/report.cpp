@@ -1,6 +1,4 @@
 // torchprof report: tables on stdout.
-#include <cstdio>
-
 #include "formats/html.h"
 #include "formats/native_names.h"
 #include "formats/table.h"
@@ -37,7 +35,7 @@ int report(const Arguments& arguments) {
   const std::string text = input.spools.empty() ? formats::summary_text(input.trace, options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);
   if (input.run && input.run->is_live()) say("the run still goes on: this is what there is so far");
-  fwrite(text.data(), 1, text.size(), stdout);
+  print(text);
   return 0;
 }
 

@@ -1,6 +1,4 @@
 // torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
-#include <cstdio>
-
 #include "formats/error.h"
 #include "launcher/child.h"
 #include "launcher/environment.h"
@@ -23,7 +21,7 @@ constexpr auto kPatience = 3s;  // with descendants that outlive the command
 
 int print_variables(const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
-    printf("%s\n", variable.c_str());
+    print(variable + "\n");
     if (variable.find_first_of(" \t\n*?[") != std::string::npos)
       complain(variable + ": `env $(torchprof run --dry-run)` would split this value");
   }

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdio>
+#include <cerrno>
+#include <cstring>
+
+#include "formats/error.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -21,6 +24,15 @@ std::string as_lines(std::string_view text) {
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
   }
   return out;
+}
+
+void print(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw Error(errno == EPIPE ? "" : std::string("stdout: ") + std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 void complain(std::string_view text) {

@@ -1,3 +1,6 @@
+// What the user asked for: on stdout. Throws Error where it cannot be written; the error of a reader who went away has
+// no text.
+//
 // Lines for people: on stderr, each beginning "torchprof: ", one write() a call, so that the lines of several processes
 // do not mix. Control characters but the newline become '?': names and paths come from anywhere.
 #pragma once
@@ -6,6 +9,8 @@
 #include <string_view>
 
 namespace torchprof::launcher {
+
+void print(std::string_view text);
 
 // `text` may hold several lines; a newline at its end adds none. Nothing if quiet().
 void say(std::string_view text);

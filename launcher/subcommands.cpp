@@ -1,9 +1,9 @@
 #include "launcher/subcommands.h"
 
-#include <cstdio>
 #include <string_view>
 
 #include "formats/error.h"
+#include "launcher/say.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -22,11 +22,14 @@ constexpr Subcommand kSubcommands[] = {
 };
 
 void print_overview() {
-  printf(
+  std::string out =
       "Usage: torchprof SUBCOMMAND ...\n\nProfiles PyTorch programs without a change to their code: torchprof run "
-      "python train.py\n\n");
-  for (const Subcommand& subcommand : kSubcommands) printf("  %-12s%s\n", subcommand.name, subcommand.meaning);
-  printf("\n`torchprof help SUBCOMMAND` says more.\n");
+      "python train.py\n\n";
+  for (const auto& [name, meaning, ignored] : kSubcommands) {
+    const std::string_view column = name;
+    out.append("  ").append(column).append(12 - column.size(), ' ').append(meaning).append("\n");
+  }
+  print(out + "\n`torchprof help SUBCOMMAND` says more.\n");
 }
 
 }  // namespace
@@ -53,7 +56,7 @@ int help(const Arguments& arguments) {
 }
 
 int version(const Arguments&) {
-  printf("torchprof %s\n", TORCHPROF_VERSION);
+  print("torchprof " TORCHPROF_VERSION "\n");
   return 0;
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -393,6 +394,31 @@ def test_report_reads_a_run_its_spools_its_traces_and_each_of_them(torchprof, fi
         assert re.search(r"\b7\b.*unmistakable|unmistakable.*\b7\b", done.stdout), what
     shutil.rmtree(finished.directory / "spool")
     assert "unmistakable" in torchprof("report", finished.directory, "--tables", "python", "--top", "1000").stdout
+
+
+def test_what_stdout_does_not_take_is_one_line(launcher, finished):
+    out, trace = finished.directory, finished.trace_paths[0]
+    commands = (["report", out], ["report", out, "--json"], ["diff", trace, trace], ["help"], ["help", "run"], ["--version"],
+                ["run", "--dry-run", "true"], ["doctor", "--", "true"])
+    for command in commands:
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([launcher, *command], stdout=full, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        assert (done.returncode, done.stderr) == (125, "torchprof: stdout: No space left on device\n"), command
+        # As of `| head`; whoever ignores SIGPIPE hears as little.
+        for ignored in (False, True):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([launcher, *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=clean_environment(),
+                                  restore_signals=not ignored)
+            os.close(writer)
+            assert (done.returncode, done.stderr) == (125 if ignored else -signal.SIGPIPE, ""), command
+
+
+def test_where_on_a_full_stdout_is_one_line(launcher, run_torchprof, program):
+    run = run_torchprof([PYTHON, program("import os, signal\ndef killed(): os.kill(os.getpid(), signal.SIGKILL)\nkilled()")])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([launcher, "where", run.directory], stdout=full, stderr=subprocess.PIPE, text=True, env=clean_environment())
+    assert (done.returncode, done.stderr) == (125, "torchprof: stdout: No space left on device\n")
 
 
 @pytest.mark.parametrize("key", ["self", "total", "calls", "average"])
