@@ -1,5 +1,7 @@
 """`torchprof where`: what hangs is named, in a process that lives, and in one that was killed."""
+import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -100,6 +102,82 @@ def test_what_was_open_is_known_after_a_kill_too(hanging_ranks, torchprof):
     run.communicate(timeout=60)
     assert not list(directory.rglob("*.spool"))
     check(processes(torchprof("where", directory).stdout), "dead:")
+
+
+FORKING = """
+import os, time
+def child_with_records():
+    print(os.getpid(), flush=True)
+    time.sleep(1000)
+def of_the_parent():
+    if os.fork() == 0:
+        child_with_records()
+    time.sleep(1000)
+of_the_parent()
+"""
+FORKING_LATER = """
+import os, time
+time.sleep(0.4)  # the window has closed: nothing is recorded in the child
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+time.sleep(1000)
+"""
+
+
+@contextlib.contextmanager
+def running(command, cwd):
+    """In a session of its own, which ends with the test; what it prints can be read."""
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=clean_environment(),
+                          start_new_session=True) as run:
+        try:
+            yield run
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+
+
+def parent_of(pid):
+    return int(pathlib.Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()[1])
+
+
+def test_a_forked_child_is_not_taken_for_its_parent(launcher, torchprof, program, tmp_path):
+    with running([launcher, "run", "-o", tmp_path / "run", PYTHON, program(FORKING)], tmp_path) as run:
+        child = int(run.stdout.readline())
+        of_child, of_parent = torchprof("where", child).stdout, torchprof("where", parent_of(child)).stdout
+        assert "process %d, " % child in of_child and "): child_with_records" in of_child
+        assert "process %d, running:" % parent_of(child) in of_parent and "): child_with_records" not in of_parent
+        of_run = torchprof("where", tmp_path / "run").stdout
+        assert of_run.count("process ") == of_run.count("running:") == 2, of_run
+
+
+def test_a_forked_child_without_records_has_none_of_its_parent(launcher, torchprof, program, tmp_path):
+    with running([launcher, "run", "-o", tmp_path / "run", "-w", "after=0s,for=100ms", PYTHON, program(FORKING_LATER)], tmp_path) as run:
+        child = int(run.stdout.readline())
+        assert "process %d, running:" % parent_of(child) in torchprof("where", parent_of(child)).stdout
+        where = torchprof("where", child)
+        assert (where.returncode, where.stdout) == (125, "") and "process %d has recorded nothing" % child in where.stderr
+
+
+def test_a_process_of_another_pid_namespace_is_known_by_its_number_there(launcher, torchprof, tmp_path):
+    unshare = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no PID namespace may be made here")
+    program = "import time\ndef waits():\n    print('ready', flush=True)\n    time.sleep(1000)\nwaits()"
+    with running([*unshare, launcher, "run", "-o", tmp_path / "run", PYTHON, "-c", program], tmp_path) as run:
+        assert run.stdout.readline() == "ready\n"
+        where = torchprof("where", tmp_path / "run")
+        assert "running:" in where.stdout and "): waits" in where.stdout, where
+
+
+def test_it_takes_less_than_a_second_for_eight_ranks(launcher, torchprof, tmp_path):
+    program = "import time\ndef hangs():\n    print('ready\\n', end='', flush=True)\n    time.sleep(1000)\nhangs()"
+    command = "for r in 0 1 2 3 4 5 6 7; do %s -c \"$0\" & done; wait" % PYTHON
+    with running([launcher, "run", "-o", tmp_path / "run", "--", "bash", "-c", command, program], tmp_path) as run:
+        for _ in range(8):
+            assert run.stdout.readline() == "ready\n"
+        begin = time.monotonic()
+        where = torchprof("where", tmp_path / "run").stdout
+        assert time.monotonic() - begin < 1
+        assert where.count("running:") == where.count("): hangs") == 8, where
 
 
 def test_what_is_no_process_and_no_run_is_one_line(torchprof, tmp_path):
