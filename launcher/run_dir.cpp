@@ -57,6 +57,26 @@ bool make_private_directory(const fs::path& path, std::error_code& error) {
   return is_new;
 }
 
+// A directory that was there before us: whoever else may write to it could change what is recorded, and lead what is
+// written elsewhere.
+void make_private(int fd, const fs::path& path) {
+  constexpr mode_t kOthersRead = S_IRWXG | S_IRWXO, kOthersWrite = S_IWGRP | S_IWOTH;
+  const std::string way_out = "; name a directory that does not exist yet, as -o " + (path / "run").string();
+  struct stat status {
+  }, above{};
+  if (fstat(fd, &status) != 0 || fstatat(fd, "..", &above, 0) != 0)
+    throw Error(path.string() + ": " + std::strerror(errno));
+  // Root writes into what another user mounted into its container, but not into what anybody may have left in /tmp.
+  const bool is_trusted = geteuid() == 0 && (above.st_mode & kOthersWrite) == 0;
+  if (status.st_uid != geteuid() && !is_trusted)
+    throw Error(path.string() + ": belongs to another user (uid " + std::to_string(status.st_uid) + ")" + way_out);
+  if ((status.st_mode & kOthersRead) == 0) return;
+  // Where the file system has no modes, those who may read it still may.
+  if (fchmod(fd, S_IRWXU) != 0 && (status.st_mode & kOthersWrite) != 0)
+    throw Error(path.string() + ": others may write to it, and it cannot be made private (" + std::strerror(errno) +
+                ")" + way_out);
+}
+
 }  // namespace
 
 fs::path output_path(const Config& config) {
@@ -100,6 +120,7 @@ RunDir RunDir::create(const fs::path& path) {
     if (!is_empty && !is_ours(path))
       throw Error(path.string() + ": is not empty and no run directory of torchprof; choose another with -o");
     if (!dir.lock()) throw Error(path.string() + ": a torchprof run is writing into it; choose another with -o");
+    make_private(dir.fd_, path);
     if (!is_empty) {
       if (!dir.spools().empty() && !read_json(path / "run.json").value("exported", false))
         throw Error(path.string() + ": holds an earlier run that was not exported (`torchprof export " + path.string() +

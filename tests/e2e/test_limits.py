@@ -205,6 +205,47 @@ def test_the_run_is_for_its_user_alone(launcher, program, tmp_path, way):
     assert permissions(run.parent) == 0o777
 
 
+def test_a_directory_that_was_there_becomes_its_users_alone(launcher, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    run.chmod(0o777)
+    done = subprocess.run([launcher, "run", "-o", run, "true"], capture_output=True, text=True, env=clean_environment())
+    assert done.returncode == 0 and permissions(run) == 0o700, done.stderr
+
+
+def as_nobody():
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_a_directory_of_another_user_is_refused(public_tree):
+    above = public_tree.parent / "like tmp"
+    above.mkdir()
+    above.chmod(0o1777)
+    for name, owner, become, cause in (("root's", 0, as_nobody, "belongs to another user (uid 0)"),
+                                       ("nobody's", 65534, None, "belongs to another user (uid 65534)")):
+        run = above / name
+        run.mkdir()
+        run.chmod(0o777)
+        os.chown(run, owner, owner)
+        done = subprocess.run([public_tree / "bin" / "torchprof", "run", "-o", run, "echo", "started"], capture_output=True, text=True, cwd="/",
+                              env=clean_environment(), preexec_fn=become)
+        assert (done.returncode, done.stdout) == (125, ""), done.stderr
+        assert done.stderr == "torchprof: %s: %s; name a directory that does not exist yet, as -o %s/run\n" % (run, cause, run)
+        assert permissions(run) == 0o777 and not list(run.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_root_takes_a_directory_that_another_user_mounted(launcher, tmp_path):
+    """As `docker run -v "$PWD/out:/out"` has it: nobody but root could have put it there."""
+    run = tmp_path / "run"
+    run.mkdir()
+    os.chown(run, 65534, 65534)
+    done = subprocess.run([launcher, "run", "-o", run, "true"], capture_output=True, text=True, env=clean_environment())
+    assert done.returncode == 0 and permissions(run) == 0o700 and run.stat().st_uid == 65534, done.stderr
+
+
 def test_an_export_writes_through_no_link_that_somebody_left(torchprof, run_torchprof, program, tmp_path):
     run = run_torchprof([PYTHON, program("pass")])
     (tmp_path / "theirs").write_text("theirs")
