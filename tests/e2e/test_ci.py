@@ -69,10 +69,46 @@ def test_the_script_says_how_it_is_called(runner):
     assert done.returncode == 2 and "torchprof-ci begin" in done.stderr and "PROFILE_BASE" in done.stderr
 
 
-def test_the_workflows_are_yaml_and_call_the_script_around_the_tests():
-    github = yaml.safe_load((CI / "github.yml").read_text())
-    commands = [step["run"] for step in github["jobs"]["test"]["steps"] if "run" in step]
-    assert commands[:3] == ['ci/torchprof-ci begin >> "$GITHUB_ENV"', "python3 -m pytest", "ci/torchprof-ci end"]
-    gitlab = yaml.safe_load((CI / "gitlab.yml").read_text())
-    assert gitlab["test"]["before_script"][0] == "ci/torchprof-ci begin > torchprof.env"
-    assert gitlab["test"]["script"] == ["python3 -m pytest", "ci/torchprof-ci end"]
+def traces(runner):
+    return list((runner.path / "torchprof-run").glob("*.pt.trace.json.gz"))
+
+
+def python(text):
+    return "%s -c '%s'" % (sys.executable, text)
+
+
+# A job's tests: what passes, and what fails. Without torch: quick.
+TESTS = [(python("def passes(): pass\npasses()"), 0), (python("def fails(): raise SystemExit(3)\nfails()"), 3)]
+
+
+@pytest.mark.parametrize("test, status", TESTS, ids=["passes", "fails"])
+def test_githubs_workflow_keeps_the_trace_whether_or_not_the_tests_pass(runner, test, status):
+    """As a runner does: a step without `if` runs where no earlier one failed, `always()` in any case."""
+    steps = yaml.safe_load((CI / "github.yml").read_text())["jobs"]["test"]["steps"]
+    commands = [(step["run"], step.get("if", "success()")) for step in steps if "run" in step and "refs/heads/main" not in step.get("if", "")]
+    assert [command for command, _ in commands] == ['ci/torchprof-ci begin >> "$GITHUB_ENV"', "python3 -m pytest", "ci/torchprof-ci export", "ci/torchprof-ci end"]
+    failed, ran = [], {}
+    for command, condition in commands:
+        if failed and condition != "always()":
+            continue
+        done = ran[command] = runner.step(test if command == "python3 -m pytest" else command)
+        if done.returncode:
+            failed.append(done.returncode)
+    assert failed == [status] * bool(status) and len(traces(runner)) == 1, ran
+    assert ("ci/torchprof-ci end" in ran) == (status == 0)
+
+
+@pytest.mark.parametrize("test, status", TESTS, ids=["passes", "fails"])
+def test_gitlabs_job_keeps_the_trace_whether_or_not_the_tests_pass(runner, launcher, test, status):
+    """As a runner does: before_script and script in one shell, after_script in another, whatever came of the first."""
+    job = yaml.safe_load((CI / "gitlab.yml").read_text())["test"]
+    assert job["script"] == ["python3 -m pytest", "ci/torchprof-ci end"] and job["artifacts"]["when"] == "always"
+    variables = {name: value.replace("$CI_PROJECT_DIR", str(runner.path)) for name, value in job["variables"].items()}
+    env = clean_environment({"PATH": "%s:%s" % (launcher.parent, os.environ["PATH"]), **variables})
+
+    def shell(lines):
+        return subprocess.run(["sh", "-e", "-c", "\n".join(lines)], cwd=runner.path, env=env, capture_output=True, text=True, timeout=120)
+    done = shell(job["before_script"] + [test if line == "python3 -m pytest" else line for line in job["script"]])
+    after = shell(job["after_script"])
+    assert (done.returncode, after.returncode) == (status, 0), (done, after)
+    assert len(traces(runner)) == 1 and ("nothing is judged" in done.stdout) == (status == 0)
