@@ -13,7 +13,7 @@ function make(tag, attributes = {}, ...children) {
     else if (key === "style") e.style.cssText = value;
     else e.setAttribute(key, value);
   }
-  e.append(...children.filter(c => c !== null));
+  for (const child of children) if (child !== null) e.append(child);
   return e;
 }
 function time(ns) {
@@ -71,18 +71,26 @@ function tableView(table, id) {
 }
 const tablesView = name => tables(name).map((t, i) => tableView(t, name + i)).filter(e => e !== null);
 
+const greatest = numbers => numbers.reduce((a, b) => Math.max(a, b), 0);
+const kBars = 1000;  // no more than there are pixels
 function stepChart() {
-  const times = tables("step_times").flatMap(t => t.rows.map(row => row.ns));
-  if (!times.length) return null;
-  const most = Math.max(...times), width = 1000 / times.length;
+  const rows = tables("step_times").flatMap(t => t.rows);
+  if (!rows.length) return null;
+  const roles = new Map(tables("processes").flatMap(t => t.rows).map(row => [row.pid, row.role]));
+  const whose = row => "step " + row.step + " of " + (roles.get(row.pid) || "process " + row.pid);
+  const together = Math.ceil(rows.length / kBars), bars = [];
+  for (let i = 0; i < rows.length; i += together) bars.push(rows.slice(i, i + together));
+  const longest = bars.map(bar => greatest(bar.map(row => row.ns)));
+  const most = greatest(longest), width = 1000 / bars.length, height = ns => 150 * ns / (most || 1);
+  const says = (bar, i) => whose(bar[0]) + (bar.length > 1 ? " to " + whose(bar[bar.length - 1]) + ": at most " : ": ") + time(longest[i]);
   return make("section", {}, make("h2", {}, "Time per step"),
-    make("svg", { viewBox: "0 0 1000 180", role: "img", "aria-label": times.length + " steps, at most " + time(most), class: "steps" },
-      ...times.map((ns, i) => make("rect", { class: "bar", x: i * width, width: Math.max(0.5, width - (width > 4 ? 1 : 0)), y: 170 - 150 * ns / most, height: 150 * ns / most },
-        make("title", {}, "step " + i + ": " + time(ns)))),
+    make("svg", { viewBox: "0 0 1000 180", role: "img", "aria-label": rows.length + " steps, at most " + time(most), class: "steps" },
+      ...bars.map((bar, i) => make("rect", { class: "bar", x: i * width, width: Math.max(0.5, width - (width > 4 ? 1 : 0)), y: 170 - height(longest[i]), height: height(longest[i]) },
+        make("title", {}, says(bar, i)))),
       make("text", { x: 6, y: 14 }, time(most))));
 }
 function memoryChart(line) {
-  const most = Math.max(1, ...line.bytes);
+  const most = greatest(line.bytes) || 1;
   let path = "", last = 0;
   line.bytes.forEach((value, i) => {
     if (value >= 0) last = value;
@@ -209,5 +217,6 @@ document.addEventListener("keydown", e => {
   const next = (at.parentNode === group) && group.children[[...group.children].indexOf(at) + step];
   if (next) { next.focus(); if (group.tagName === "NAV") next.click(); }
 });
-const wanted = decodeURIComponent(location.hash.slice(1));
-open(wanted in views ? wanted : "Summary");
+let wanted = "";
+try { wanted = decodeURIComponent(location.hash.slice(1)); } catch { /* no address of ours: "#%" */ }
+open(Object.hasOwn(views, wanted) ? wanted : "Summary");

@@ -93,6 +93,13 @@ def chromium(tmp_path):
     return run
 
 
+def said_by(script, page, chromium, tmp_path, *options):
+    visited = tmp_path / "visited.html"
+    visited.write_text(page.read_text().replace("</body>", script))
+    body = chromium(*options, "--dump-dom", visited.as_uri()).rpartition("<body>")[2]
+    return json.loads(re.search(r"SAID(.*)DIAS", body, re.S)[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="tests in a browser run where Debian's chromium is installed")
 
 
@@ -111,10 +118,7 @@ def test_the_page_holds_all_of_its_data_and_fetches_nothing(page):
 
 @needs_chromium
 def test_a_browser_shows_it_and_keys_work(page, chromium, tmp_path):
-    visited = tmp_path / "visited.html"
-    visited.write_text(page.read_text().replace("</body>", VISIT))
-    said = json.loads(re.search(r"SAID(.*)DIAS", chromium("--dump-dom", visited.as_uri()).rpartition("<body>")[2], re.S)[1]
-                      .replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    said = said_by(VISIT, page, chromium, tmp_path)
     assert said["title"] == "torchprof"
     assert said["bars"] == 6 and said["memory"] >= 1 and said["frames"] > 20
     assert "aten::addmm" in said["Operators"] and "inner_layer" in said["Modules"] and "train_of_the_page" in said["Python"]
@@ -124,6 +128,50 @@ def test_a_browser_shows_it_and_keys_work(page, chromium, tmp_path):
     assert said["out_again"].startswith("</script><script>")
     assert (said["next_tab"], said["at_search"], said["sorted"]) == ("Steps", "search", "calls")
     assert said["found"] and all("addmm" in name.lower() for name in said["found"])
+
+
+# More steps than V8 takes arguments, and those of a window in two ranks.
+STEPS = """
+<script>
+{
+const said = {}, times = data.report.tables.find(t => t.name === "step_times");
+const titles = () => [...document.querySelectorAll("svg.steps rect title")].map(e => e.textContent);
+data.report.tables.push({ name: "processes", title: "", columns: [], rows: [{ pid: "7", role: "rank 0" }, { pid: "8", role: "" }] });
+times.rows = ["7", "8"].flatMap(pid => [10, 11].map(step => ({ pid, step, ns: 1e6 * step })));
+open("Steps");
+said.few = titles();
+times.rows = Array.from({ length: 250000 }, (_, step) => ({ pid: "7", step, ns: step === 1001 ? 5e6 : 1e6 }));
+open("Steps");
+said.many = titles().slice(0, 6);
+said.bars = titles().length;
+data.memory = [{ label: "cpu", ns: 1, bytes: Array(250000).fill(5) }];
+open("Memory");
+said.memory = document.querySelector("svg.memory text").textContent;
+document.body.replaceChildren(document.createTextNode("SAID" + JSON.stringify(said) + "DIAS"));
+}
+</script></body>"""
+
+
+@needs_chromium
+def test_a_step_has_its_own_number_and_process_and_there_may_be_very_many(page, chromium, tmp_path):
+    said = said_by(STEPS, page, chromium, tmp_path)
+    assert said["few"] == ["step 10 of rank 0: 10.00 ms", "step 11 of rank 0: 11.00 ms", "step 10 of process 8: 10.00 ms", "step 11 of process 8: 11.00 ms"]
+    assert said["bars"] == 1000 and said["many"][0] == "step 0 of rank 0 to step 249 of rank 0: at most 1.00 ms"
+    assert said["many"][4] == "step 1000 of rank 0 to step 1249 of rank 0: at most 5.00 ms" and said["memory"] == "5 B"
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme, background", [(1, "rgb(255, 255, 255)"), (0, "rgb(13, 17, 23)")], ids=["light", "dark"])
+def test_it_is_dark_where_the_reader_wants_it_dark(page, chromium, tmp_path, scheme, background):
+    script = "<script>document.body.replaceChildren('SAID' + JSON.stringify(getComputedStyle(document.body).backgroundColor) + 'DIAS');</script></body>"
+    assert said_by(script, page, chromium, tmp_path, "--blink-settings=preferredColorScheme=%d" % scheme) == background
+
+
+@needs_chromium
+@pytest.mark.parametrize("fragment, view", [("Flame%20graph", "Flame graph"), ("toString", "Summary"), ("%", "Summary")])
+def test_an_address_names_a_view_or_is_passed_over(page, chromium, fragment, view):
+    shown = chromium("--dump-dom", page.as_uri() + "#" + fragment).rpartition('<nav id="tabs"')[2]
+    assert re.findall(r'<button role="tab" aria-selected="true"[^>]*>([^<]*)<', shown) == [view]
 
 
 @needs_chromium
