@@ -27,7 +27,9 @@ DiffOptions parse_diff(const Arguments& arguments) {
       "regression.");
   CLI::App& app = parser.app();
   std::string metrics;
-  app.add_option("BASE", options.base, "a run directory, a .spool, a .json or a .json.gz")->required()->type_name("");
+  app.add_option("BASE", options.base, "a run directory, a spool or a trace: whatever report takes")
+      ->required()
+      ->type_name("");
   app.add_option("NEW", options.now, "likewise")->required()->type_name("");
   app.add_option("--fail-over", options.compared.fail_over, "exit with 1 if a metric went up by more than this percent")
       ->type_name("PCT")
