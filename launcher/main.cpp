@@ -1,6 +1,7 @@
 // torchprof: starts a command under the library, and turns what it left into traces and tables.
 #include <algorithm>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "formats/error.h"
@@ -23,6 +24,8 @@ int run(int argc, char** argv) {
   } catch (const launcher::HelpWanted& help) {
     launcher::print(help.text);
     return 0;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(std::string("run.json holds what torchprof does not write: ") + error.what());
   }
 }
 

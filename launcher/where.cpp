@@ -94,7 +94,9 @@ void print_process(const Info& process) {
   std::string out = title_of(process) + "\n";
   const Info windows = process.value("windows", Info());
   if (windows.is_array() && (windows.empty() || windows.back().value("closed", false)))
-    out.append("  outside of its window (").append(process["metadata"].value("window", "")).append(")\n");
+    out.append("  outside of its window (")
+        .append(process.value("metadata", Info::object()).value("window", ""))
+        .append(")\n");
   const auto add = [&out](std::string_view left, size_t depth, std::string_view text) {
     out.append("  ").append(left.size() < 10 ? 10 - left.size() : 0, ' ').append(left);
     out.append(2 + std::min(depth, kDeepest), ' ').append(text).append("\n");

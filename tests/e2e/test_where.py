@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -184,6 +185,16 @@ def test_what_is_no_process_and_no_run_is_one_line(torchprof, tmp_path):
     for target, line in (("4194999", "there is no process 4194999"), ("1", "process 1 has recorded nothing"), (tmp_path / "no", "No such file")):
         where = torchprof("where", target)
         assert where.returncode == 125 and line in where.stderr and where.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("open_threads", ['[{"tid": "x"}]', '[7]', '7'])
+def test_a_run_json_that_somebody_changed_is_one_line(torchprof, tmp_path, open_threads):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "a.pt.trace.json").touch()
+    (run / "run.json").write_text('{"torchprof": "0.1", "processes": [{"windows": [], "open": %s}]}' % open_threads)
+    where = torchprof("where", run)
+    assert where.returncode == 125 and re.fullmatch("torchprof: run.json holds what torchprof does not write: .*\n", where.stderr), where
 
 
 def test_an_orderly_end_leaves_nothing_open(run_torchprof, torchprof, program):
