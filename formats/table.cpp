@@ -48,7 +48,11 @@ class Assembly {
       if (table.rows.empty()) table.remarks.push_back("nothing to say");
       add_in_order(std::move(table), "more finding");
     }
-    if (is_asked_for("profiler")) add_in_order(profiler_table(report_.parts), "more process");
+    if (is_asked_for("profiler")) {
+      ReportTable table = profiler_table(report_.parts);
+      if (!options_.writing.empty()) table.remarks.push_back(options_.writing);
+      add_in_order(std::move(table), "more process");
+    }
     if (is_wanted("processes")) add_processes();
     return std::move(document_);
   }

@@ -55,6 +55,7 @@ struct TableOptions {
   ReportStyle style = ReportStyle::kText;
   OpGrouping grouping{};    // of the operators
   bool has_totals = false;  // a line of sums below the operators; each step with what it took, each module what it cost
+  std::string writing{};    // a line below "profiler": what writing the run took
 };
 
 // What `report` may be asked for: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",

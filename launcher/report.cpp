@@ -1,8 +1,11 @@
 // torchprof report: tables on stdout.
+#include "formats/cells.h"
 #include "formats/html.h"
 #include "formats/native_names.h"
 #include "formats/table.h"
+#include "formats/text.h"
 #include "launcher/input.h"
+#include "launcher/run_info.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 
@@ -26,11 +29,26 @@ int write_page(const ReportOptions& options, const Input& input) {
   return 0;
 }
 
+// How long writing the run took, as run.json has it: "writing it took: load 1.204 ms, symbols ..."; empty if nothing
+// was.
+std::string phases_of(const Input& input) {
+  std::string out;
+  const Info took = input.run ? input.run->read_info().value("took_ns", Info::object()) : Info::object();
+  for (const auto& [phase, ns] : took.items())
+    if (ns.is_number())
+      out.append(out.empty() ? "writing it took: " : ", ")
+          .append(formats::printable(phase))
+          .append(" ")
+          .append(formats::duration_text(ns.get<double>()));
+  return out;
+}
+
 }  // namespace
 
 int report(const Arguments& arguments) {
-  const ReportOptions options = parse_report(arguments);
+  ReportOptions options = parse_report(arguments);
   const Input input = find_input(options.input);
+  options.tables.writing = phases_of(input);
   if (!options.html.empty()) return write_page(options, input);
   const std::string text = input.spools.empty() ? formats::summary_text(input.trace, options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);

@@ -4,9 +4,9 @@
 //   torchprof, command, directory, environment (every TORCHPROF_*, LD_PRELOAD, PYTHONPATH as the command got them),
 //   host, kernel, cpus, launcher (pid), start, start_ns (since 1970) at the end: end, seconds, exit_status or signal
 //   and signal_name, oom_kills (if there were any), still_running (still_running.h) after an export: exported (all of
-//   it, and nothing still ran), files, unreadable (file, reason), processes (pid, parent_pid, host, command, role
-//   (formats/roles.h), start, end, clean_exit, metadata, sources (state, detail), events, lost, dropped_bytes, trace;
-//   open: of one that did not end in an orderly way)
+//   it, and nothing still ran), files, took_ns (of our own phases: load, symbols, and each format), unreadable (file,
+//   reason), processes (pid, parent_pid, host, command, role (formats/roles.h), start, end, clean_exit, metadata,
+//   sources (state, detail), events, lost, dropped_bytes, trace; open: of one that did not end in an orderly way)
 // Times are UTC, ISO 8601.
 #pragma once
 

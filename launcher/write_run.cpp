@@ -105,13 +105,23 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
                   formats::NativeFrames frames) {
   Written out;
+  Info took = Info::object();
+  auto begun = std::chrono::steady_clock::now();
+  const auto phase_over = [&](std::string_view phase) {
+    const auto end = std::chrono::steady_clock::now();
+    took[std::string(phase)] = std::chrono::duration_cast<std::chrono::nanoseconds>(end - begun).count();
+    begun = end;
+  };
   formats::Trace trace = formats::load(dir.spools());
+  phase_over("load");
   formats::name_native_frames(trace, frames);
+  phase_over("symbols");
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
   if (!trace.processes.empty())
     for (const formats::Format* format : formats) try {
         write_format(*format, trace, dir.path(), files, traces);
+        phase_over(format->name);
       } catch (const Error& error) {
         if (first_error.empty()) first_error = error.what();
       }
@@ -138,6 +148,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
   info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();
   info["files"] = files;
+  info["took_ns"] = took;
   try {
     dir.write_info(info);
   } catch (const Error& error) {

@@ -398,6 +398,13 @@ def test_report_reads_a_run_its_spools_its_traces_and_each_of_them(torchprof, fi
     assert "unmistakable" in torchprof("report", finished.directory, "--tables", "python", "--top", "1000").stdout
 
 
+def test_run_json_and_the_profiler_table_say_what_writing_took(torchprof, finished):
+    took = json.loads((finished.directory / "run.json").read_text())["took_ns"]
+    assert list(took) == ["load", "symbols", "kineto", "table"] and all(0 <= ns < 60e9 for ns in took.values()) and took["kineto"] > 0
+    done = torchprof("report", finished.directory, "-t", "profiler")
+    assert re.search(r"^  writing it took: load [\d.]+ \w+, symbols [\d.]+ \w+, kineto [\d.]+ \w+, table [\d.]+ \w+$", done.stdout, re.M), done.stdout
+
+
 def test_what_stdout_does_not_take_is_one_line(launcher, finished):
     out, trace = finished.directory, finished.trace_paths[0]
     commands = (["report", out], ["report", out, "--json"], ["diff", trace, trace], ["help"], ["help", "run"], ["--version"],
