@@ -3,12 +3,14 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 
 import pytest
 
@@ -378,3 +380,21 @@ def test_killed_for_memory_by_the_kernel_it_loses_nothing(launcher, memory_limit
     assert check_trace(trace).names("cpu_op")["aten::ones"] - len(printed) in (0, 1)
     assert json.loads((directory / "run.json").read_text())["oom_kills"] > 0
     assert re.search("torchprof: while the command ran, the kernel killed .* because memory ran out", done.stderr)
+
+
+@pytest.mark.slow
+def test_a_trace_of_a_hundred_megabytes_is_read_in_a_gigabyte(launcher, tmp_path):
+    event = '{"ph":"X","cat":"cpu_op","name":"aten::op_%d","pid":7,"tid":7,"ts":%d.125,"dur":3.5,"args":{"External id":%d,"Record function id":0,"Ev Idx":%d,"Input Dims":[[32,64],[64,64]]}}'
+    block, count = 1000, 550_000
+    with (tmp_path / "huge.json").open("w") as file:
+        file.write('{"schemaVersion":1,"traceEvents":[\n')
+        for first in range(0, count, block):
+            file.write(",\n".join(event % (i % 50, 10 * i, i, i) for i in range(first, first + block)))
+            file.write(",\n" if first + block < count else "]}")
+    assert (tmp_path / "huge.json").stat().st_size > 100e6
+    begin = time.monotonic()
+    done = subprocess.run([launcher, "report", tmp_path / "huge.json", "--csv", "-t", "ops", "--top", "100"], capture_output=True, text=True,
+                          env=clean_environment(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall("^.*aten::op_", done.stdout, re.M)) == 50 and str(count // 50) in done.stdout
+    assert time.monotonic() - begin < 10
