@@ -1,13 +1,58 @@
 // libFuzzer: whatever a spool holds, the commands that read one end in an orderly way. tests/fuzz/run builds it.
+#include "formats/diff.h"
+#include "formats/error.h"
 #include "formats/format.h"
+#include "formats/html.h"
 #include "formats/open_threads.h"
 #include "formats/output.h"
+#include "formats/table.h"
 #include "formats/trace.h"
 #include "tests/fuzz/target.h"
-#include "tests/unit/spool_builder.h"
+#include "tests/unit/gpu_program.h"
+#include "tests/unit/small_training.h"
 
 using namespace torchprof;
 using test::SpoolBuilder;
+
+namespace {
+
+constexpr uint8_t kNvtxAttributes = 84, kNativeStack = 90, kComms = 44, kNativeObject = 24, kNativeFrame = 25;
+
+void memory(SpoolBuilder& b, uint64_t address, int64_t bytes) {
+  b.raw(static_cast<uint8_t>(Kind::Memory), {address, static_cast<uint64_t>(bytes), 1 << 20, 1 << 21, 0xff00});
+}
+
+// Steps with modules, memory, native frames, NVTX and a collective, so that every table has something to say.
+void add_steps(SpoolBuilder& b) {
+  const TrackId main = b.thread(100, "python3", 1);
+  const FunctionId f = b.function("/x.py", 7, "forward", 2, FunctionKind::kModuleCall);
+  const ObjectId linear = b.object("Linear");
+  b.detail(linear, linear, "layer.0");
+  b.raw_definition(kNativeObject, {1 | uint64_t{b.string("/lib/libtorch.so").value} << 32, b.string("\xab").value,
+                                   0x10000, 0x20000, 0x10000});
+  b.raw_definition(kNativeFrame, {1, 1, 0x10010});
+  b.raw_definition(kNativeFrame, {2 | uint64_t{1} << 32, 1, 0x10020});
+  b.on(main);
+  for (uint64_t step = 0; step < 10; ++step) {
+    const uint64_t at = 1'000 * (step + 1), key = 10 * step;
+    b.at(at).annotation(key + 1, "ProfilerStep#" + std::to_string(step)).begin(f, linear);
+    b.at(at + 100).op(key + 2, "aten::mm", {.sequence = static_cast<int64_t>(step)}).raw(kNativeStack, {2});
+    memory(b, 0x1000 + step, 4096);
+    b.at(at + 200).op_end(key + 2).op(key + 3, "record_param_comms");
+    b.raw(kComms, {b.string(std::string("\4send\1"
+                                        "0\2pg\2\10\17\22\0\0\0\6\4\1\1",
+                                        18))
+                       .value,
+                   step});
+    b.at(at + 300).op_end(key + 3).op(key + 4, "range", {.scope = OpScope::kNvtx});
+    b.raw(kNvtxAttributes, {b.string("domain").value, 0, 0});
+    b.at(at + 400).op_end(key + 4).end(f);
+    memory(b, 0x1000 + step, -4096);
+    b.at(at + 900).op_end(key + 1);
+  }
+}
+
+}  // namespace
 
 void write_seeds(const std::filesystem::path& directory) {
   SpoolBuilder calls;
@@ -36,16 +81,40 @@ void write_seeds(const std::filesystem::path& directory) {
   for (uint64_t t = 0; t < 1000; t += 100)
     windows.at(t + 10).annotation(t + 1, "Optimizer.step#SGD.step").at(t + 50).op_end(t + 1);
   windows.write(directory / "windows.spool");
+  SpoolBuilder training;
+  test::train(training, 100);
+  training.write(directory / "training.spool");
+  SpoolBuilder steps;
+  add_steps(steps);
+  steps.write(directory / "steps.spool");
+  test::Program gpu;
+  gpu.b.at(1'000).op(1, "aten::mm").at(9'000).op_end(1);
+  gpu.deliver();
+  gpu.b.gpu(test::call(100, 2'000, 3'000, 5)).gpu(test::kernel(gpu.b, 4'000, 8'000, 5));
+  gpu.b.write(directory / "gpu.spool");
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using By = formats::OpGrouping::By;
   const formats::Trace trace = formats::load({file_of(data, size)});
-  for (const formats::Format& format : formats::all_formats()) {
+  const auto as_text = [](const auto& write) {
     std::string text;
     formats::Output out(text);
-    format.write(trace, trace.processes, out);
+    write(out);
     out.commit();
-  }
+  };
+  for (const formats::Format& format : formats::all_formats())
+    as_text([&](formats::Output& out) { format.write(trace, trace.processes, out); });
+  as_text([&](formats::Output& out) { formats::write_html(trace, out); });
   for (const formats::Process& process : trace.processes) formats::open_threads(process);
+  if (trace.processes.empty()) return 0;
+  formats::summary_text(trace, {.tables = formats::table_names(), .has_totals = true});
+  for (const By by : {By::kShape, By::kStack, By::kModule, By::kThread, By::kOverload, By::kLine})
+    formats::summary_text(trace, {.tables = {"ops"}, .grouping = {.by = by, .depth = 3, .has_source = true}});
+  try {
+    const formats::Measured measured = formats::measure(trace, "fuzz", 1);
+    formats::diff_text(formats::compare(measured, measured, {}), 10);
+  } catch (const Error&) {  // nothing that could be compared
+  }
   return 0;
 }

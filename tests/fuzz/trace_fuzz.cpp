@@ -31,9 +31,11 @@ void write_seeds(const std::filesystem::path& directory) {
   gpu.b.gpu(test::call(100, 2'000, 3'000, 5)).gpu(test::kernel(gpu.b, 4'000, 8'000, 5));
   for (const auto& [name, spool] : {std::pair("training", &training), std::pair("gpu", &gpu.b)}) {
     const test::LoadedTrace trace(*spool);
-    for (const char* const format : {"kineto", "perfetto", "chrome-legacy"})
-      write_file(*formats::find_format(format), *trace, trace->processes,
+    for (const char* const format : {"kineto", "perfetto", "chrome-legacy", "kineto.gz"}) {
+      const std::string_view form = format;
+      write_file(*formats::find_format(std::string(form.substr(0, form.find('.')))), *trace, trace->processes,
                  directory / (std::string(name) + "." + format));
+    }
   }
   write_database(directory / "nvprof", R"sql(PRAGMA page_size = 512; VACUUM;
     CREATE TABLE StringTable(_id_, value); INSERT INTO StringTable VALUES(1, 'mm, seq = 5'), (2, '_Z4gemmPf');
