@@ -6,10 +6,10 @@ Tally& Tally::operator+=(const Tally& other) {
   self_ns += other.self_ns;
   total_ns += other.total_ns;
   calls += other.calls;
-  cpu_bytes += other.cpu_bytes;
-  device_bytes += other.device_bytes;
-  cpu_total_bytes += other.cpu_total_bytes;
-  device_total_bytes += other.device_total_bytes;
+  add_self_bytes(other.cpu_bytes, true);
+  add_self_bytes(other.device_bytes, false);
+  add_total_bytes(other.cpu_total_bytes, true);
+  add_total_bytes(other.device_total_bytes, false);
   flops += other.flops;
   gpu_self_ns += other.gpu_self_ns;
   gpu_total_ns += other.gpu_total_ns;

@@ -20,7 +20,7 @@ struct Tally {
   int64_t gpu_total_ns = 0;        // with that of the operators inside it
   Tally& operator+=(const Tally& other);
 
-  // Sums of bytes stay what they are where a damaged record would make them overflow.
+  // Sums of bytes wrap where damaged records make them overflow.
   void add_self_bytes(int64_t bytes, bool is_cpu);
   void add_total_bytes(int64_t bytes, bool is_cpu);
 };

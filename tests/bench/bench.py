@@ -174,6 +174,15 @@ def native_stacks(bench, python):
     ratio = median(on / off for on, off in zip(numbers["on"], numbers["off"]))
     added = {name: median(n - b for n, b in zip(numbers[name], numbers["bare"])) / 1e3 for name in ("off", "on")}
     bench.row("step of a small transformer, --native on", "%.0f us" % (median(numbers["bare"]) / 1e3), "+%.0f us" % added["on"], "+%.0f us (--native off)" % added["off"],
+              "%.2f" % ratio)
+    program, seconds = [python, HERE.parents[1] / "examples" / "transformer.py"], {name: [] for name in ("bare", "off", "on")}
+    ways = {"bare": program, "off": bench.profiled(program, "--format", "none"), "on": bench.profiled(program, "--format", "none", "--native", "on")}
+    for _ in range(max(3, bench.rounds // 3)):
+        for name, command in ways.items():
+            seconds[name].append(bench.run(command)[1])
+    ratio = median(on / off for on, off in zip(seconds["on"], seconds["off"]))
+    added = {name: median(n - b for n, b in zip(seconds[name], seconds["bare"])) for name in ("off", "on")}
+    bench.row("examples/transformer.py, --native on", "%.2f s" % median(seconds["bare"]), "+%.2f s" % added["on"], "+%.2f s (--native off)" % added["off"],
               "%.2f" % ratio, verdict(ratio, 1.6))
 
 
