@@ -178,7 +178,7 @@ const views = {
   Operators: () => tablesView("ops"),
   Modules: () => [moduleTree(), ...tablesView("modules")],
   "Flame graph": flameView,
-  Memory: () => [...(data.memory || []).map(memoryChart), ...["memory_growth", "memory", "memory_lines", "memory_modules"].flatMap(tablesView)],
+  Memory: () => [...(data.memory || []).map(memoryChart), ...["memory_growth", "memory", "memory_categories", "memory_lines", "memory_modules"].flatMap(tablesView)],
   Kernels: () => ["gpus", "kernels"].flatMap(tablesView),
   Python: () => ["python", "python_lines"].flatMap(tablesView),
   Processes: () => ["processes", "threads", "comms", "profiler"].flatMap(tablesView),

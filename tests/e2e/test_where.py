@@ -118,7 +118,8 @@ of_the_parent()
 """
 FORKING_LATER = """
 import os, time
-time.sleep(0.4)  # the window has closed: nothing is recorded in the child
+print(os.getpid(), flush=True)
+while not os.path.exists("closed"): time.sleep(0.01)  # the window: nothing is recorded in the child
 if os.fork() == 0:
     print(os.getpid(), flush=True)
 time.sleep(1000)
@@ -151,9 +152,13 @@ def test_a_forked_child_is_not_taken_for_its_parent(launcher, torchprof, program
 
 
 def test_a_forked_child_without_records_has_none_of_its_parent(launcher, torchprof, program, tmp_path):
-    with running([launcher, "run", "-o", tmp_path / "run", "-w", "after=0s,for=100ms", PYTHON, program(FORKING_LATER)], tmp_path) as run:
+    with running([launcher, "run", "-o", tmp_path / "run", "-w", "manual", PYTHON, program(FORKING_LATER)], tmp_path) as run:
+        parent = int(run.stdout.readline())
+        for command in ("start", "stop"):
+            assert torchprof("ctl", parent, command).returncode == 0
+        (tmp_path / "closed").touch()
         child = int(run.stdout.readline())
-        assert "process %d, running:" % parent_of(child) in torchprof("where", parent_of(child)).stdout
+        assert "process %d, running:" % parent in torchprof("where", parent).stdout
         where = torchprof("where", child)
         assert (where.returncode, where.stdout) == (125, "") and "process %d has recorded nothing" % child in where.stderr
 
