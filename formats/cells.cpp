@@ -43,7 +43,7 @@ std::string memory_text(int64_t bytes) {
 }
 
 std::string plural(uint64_t n, const std::string& one) {
-  const std::string text = count_text(n) + " " + one;
+  std::string text = count_text(n) + " " + one;
   if (n == 1) return text;
   if (one.ends_with('y')) return text.substr(0, text.size() - 1) + "ies";
   return text + (one.ends_with('s') ? "es" : "s");
