@@ -15,6 +15,7 @@ import time
 import pytest
 
 from conftest import clean_environment, profile
+from test_no_room import CALLS
 
 pytestmark = pytest.mark.once
 
@@ -129,20 +130,13 @@ def test_the_output_may_lie_on_a_tmpfs(run_torchprof, check_trace, program):
         assert run.status == 0 and counted(check_trace(run.trace()), "f") == 20000, run.stderr
 
 
-LIMITED = """
-    import resource, sys
-    def f(n): return n + 1
-    def runs(times):
-        n = 0
-        for _ in range(times): n = f(n)
-        return n
-    runs(100)
-    %s
-    print(runs(300000))
-    """
+LIMITED = "import resource, sys" + CALLS + """runs(100)
+%s
+print(runs(300000))
+"""
 NO_MORE = {
     "address space": ("with open('/proc/self/statm') as file: pages = int(file.read().split()[0])\n"
-                      "    resource.setrlimit(resource.RLIMIT_AS, (pages * 4096, -1))", "Cannot allocate memory"),
+                      "resource.setrlimit(resource.RLIMIT_AS, (pages * 4096, -1))", "Cannot allocate memory"),
     "file size": ("resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, -1))", "the limit of file sizes, ulimit -f"),
 }
 
@@ -150,7 +144,7 @@ NO_MORE = {
 @pytest.mark.parametrize("what", NO_MORE)
 def test_a_limit_that_is_reached_is_a_line_and_the_program_goes_on(python, run_torchprof, check_trace, program, what):
     statement, line = NO_MORE[what]
-    run = run_torchprof([python.path, program(textwrap.dedent(LIMITED % statement))])
+    run = run_torchprof([python.path, program(LIMITED % statement)])
     assert (run.status, run.stdout) == (0, "300000\n"), run.stderr
     told = [text for text in own_lines(run.stderr) if "capture stops" in text]
     assert len(told) == 1 and line in told[0], run.stderr
