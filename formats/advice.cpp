@@ -91,10 +91,7 @@ class WasteSink final : public Sink {
     uint32_t place = 0;
     for (uint32_t i = depth; i-- > 0 && place == 0;)
       if (around[i].kind == SliceKind::kPython && !around[i].object) place = around[i].name.value;
-    WasteTally& tally = tallies_[{waste, place}];
-    ++tally.calls;
-    tally.ns += ns;
-    tally.bytes += bytes;
+    tallies_[{waste, place}] += {.calls = 1, .ns = ns, .bytes = bytes};
   }
   void add(Waste waste, const ThreadStack& stack, int64_t ns, uint64_t bytes = 0) {
     const auto depth = static_cast<uint32_t>(stack.size());

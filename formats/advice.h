@@ -38,6 +38,12 @@ struct WasteTally {
   uint64_t calls = 0;
   int64_t ns = 0;
   uint64_t bytes = 0;
+  WasteTally& operator+=(const WasteTally& other) {
+    calls += other.calls;
+    ns += other.ns;
+    bytes += other.bytes;
+    return *this;
+  }
 };
 // By what, and the Python function that it is called from.
 using WasteTallies = std::map<std::pair<Waste, std::string>, WasteTally>;

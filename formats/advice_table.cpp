@@ -23,12 +23,7 @@ class Findings {
         gpu_steps_ns_ += s.step.end - s.step.begin;
         host_ns_ += s.host_ns;
       }
-      for (const auto& [what, tally] : part.statistics.waste.by_place) {
-        WasteTally& sum = waste_[what];
-        sum.calls += tally.calls;
-        sum.ns += tally.ns;
-        sum.bytes += tally.bytes;
-      }
+      for (const auto& [what, tally] : part.statistics.waste.by_place) waste_[what] += tally;
       for (const auto& [name, tally] : part.statistics.waste.kernels) kernels_[name] += tally;
     }
   }

@@ -273,6 +273,8 @@ class Loader {
 
   // A function of TorchScript is in a file of Python's, whose own functions know what of its path to leave out.
   void trim_scripts() {
+    if (std::ranges::none_of(p_.functions, [](const FunctionDef& def) { return def.kind == FunctionKind::kScript; }))
+      return;
     std::unordered_map<uint32_t, uint16_t> trims;  // by file
     for (const FunctionDef& def : p_.functions) {
       uint16_t& trim = trims[def.file.value];
