@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tracer/call_run.h"
+
 namespace torchprof {
 
 void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base, bool is_next) noexcept {
@@ -33,18 +35,38 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
   }
 }
 
+bool OpenSpans::fold_run(RecordCursor& cursor, const ClockSample& base) noexcept {
+  const CallRun run(cursor.rest(), calls_);
+  if (run.words() == 0 || run.ended() > count_ || count_ - run.ended() + run.open() > kMost) return false;
+  CallRun::Checksum checksum;
+  const size_t left = count_ - run.ended();
+  for (size_t i = count_; i-- > left;) {
+    if (spans_[i].kind != Kind::PythonFrame) return false;
+    checksum.end(spans_[i].function.value);
+  }
+  for (size_t i = run.open(); i-- > 0;) checksum.begin(ShortRecord{calls_[i]}.value());
+  if (!(checksum == run)) return false;
+  count_ = left;
+  for (size_t i = run.open(); i-- > 0;) push_call(ShortRecord{calls_[i]}, base);
+  last_ = {base.ticks.value + run.last().time()};
+  cursor.skip_words(run.words());
+  return true;
+}
+
 void OpenSpans::fold_calls(RecordCursor& cursor, const ClockSample& base) noexcept {
   if (deeper_ != 0) return;
+  while (fold_run(cursor, base)) {
+  }
   // The kind and the value; an end and its begin differ in the kind alone.
   constexpr uint64_t kWhat = 0xff | ShortRecord::kMaxValue << 8;
   constexpr uint64_t kBegins = kShortKindOf<PythonBegin>, kEnds = kBegins ^ kShortKindOf<PythonEnd>;
   uint64_t* top = calls_;
   const uint64_t* end = calls_ + (kMost - count_);
-  *top = 0;  // is no begin
   uint64_t last = 0;
   cursor.take_words([&](ShortRecord record) {
     const bool begins = record.kind() == kBegins;
-    if (!((begins & (top != end)) | (((*top ^ record.bits) & kWhat) == kEnds))) [[unlikely]] {
+    const bool ends_top = ((*top ^ record.bits) & kWhat) == kEnds;
+    if (!((begins | ends_top) & (top != (begins ? end : calls_)))) [[unlikely]] {
       if (top != calls_ || !ends_last(record)) return false;
       ++end;
     } else {
@@ -55,12 +77,13 @@ void OpenSpans::fold_calls(RecordCursor& cursor, const ClockSample& base) noexce
     return true;
   });
   if (last != 0) last_ = {base.ticks.value + ShortRecord{last}.time()};
-  for (const uint64_t* call = calls_; call != top;) {
-    const ShortRecord record{*++call};
-    Span* span = push(Kind::PythonFrame, {base.ticks.value + record.time()});
-    span->function = {record.value()};
-    span->object = {};
-  }
+  for (const uint64_t* call = calls_; call != top;) push_call(ShortRecord{*++call}, base);
+}
+
+void OpenSpans::push_call(ShortRecord record, const ClockSample& base) noexcept {
+  Span* span = push(Kind::PythonFrame, {base.ticks.value + record.time()});
+  span->function = {record.value()};
+  span->object = {};
 }
 
 bool OpenSpans::ends_last(ShortRecord record) noexcept {

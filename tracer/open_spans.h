@@ -50,7 +50,10 @@ class OpenSpans {
   // Begins and ends of Python functions, as long as they match. They are most of what a chunk holds, in an order that
   // no branch predictor knows: so both take the same way, and only what is open after them becomes a span.
   void fold_calls(RecordCursor& cursor, const ClockSample& base) noexcept;
-  bool ends_last(ShortRecord record) noexcept;  // takes the last span if it does
+  // As many of them at once as are nothing else; false if it left them alone.
+  bool fold_run(RecordCursor& cursor, const ClockSample& base) noexcept;
+  void push_call(ShortRecord record, const ClockSample& base) noexcept;  // there is room
+  bool ends_last(ShortRecord record) noexcept;                           // takes the last span if it does
   void add_plain(ShortRecord record, Ticks time) noexcept;
   Span* push(Kind kind, Ticks begin) noexcept;  // nullptr: there is no room
   void take(size_t i) noexcept;

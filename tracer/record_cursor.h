@@ -59,7 +59,9 @@ class RecordCursor {
     }
     at_ = at;
   }
-  uint64_t dropped_bytes() const { return dropped_; }  // after next() returned false: what damage cost
+  std::span<const std::byte> rest() const { return {at_, end_}; }
+  void skip_words(size_t words) { at_ += words * sizeof(uint64_t); }  // of rest(), and whole records
+  uint64_t dropped_bytes() const { return dropped_; }                 // after next() returned false: what damage cost
   uint64_t unknown_records() const { return unknown_; }
 
  private:

@@ -114,6 +114,73 @@ TEST_CASE("short records say what long ones say, also where they do not match or
   }
 }
 
+TEST_CASE("long rows of calls leave open what each of them does, also where ends were lost") {
+  for (const bool loses_ends : {false, true}) {
+    std::mt19937 random(11);  // NOLINT: the same numbers each time
+    for (int round = 0; round < 300; ++round) {
+      SpoolBuilder longs, shorts;
+      for (SpoolBuilder* const b : {&longs, &shorts}) b->on(b->thread(1));
+      std::vector<uint32_t> calls;
+      uint64_t time = 0;
+      const auto begin = [&](uint32_t function, bool short_too = true) {
+        calls.push_back(function);
+        longs.at(++time).begin(FunctionId{function});
+        shorts.at(time);
+        short_too ? shorts.short_record(kShortKindOf<PythonBegin>, function) : shorts.begin(FunctionId{function});
+      };
+      const auto end = [&] {
+        longs.at(++time).end(FunctionId{calls.back()});
+        shorts.at(time).short_record(kShortKindOf<PythonEnd>, calls.back());
+        calls.pop_back();
+      };
+      // What is open before the row: the row ends some of it, or all.
+      for (uint32_t i = random() % 20; i > 0; --i) begin(1 + random() % 5000, false);
+      for (uint32_t i = random() % 200; i > 0; --i) {
+        const bool goes_down = round % 2 == 0 ? i % 40 < 20 : random() % 2 == 0;
+        if (calls.empty() || goes_down) begin(1 + random() % 5000);
+        // As after an exception that nobody told us of.
+        if (loses_ends && random() % 100 == 0 && !calls.empty()) calls.pop_back();
+        if (!calls.empty() && !goes_down) end();
+      }
+      REQUIRE(open_in(shorts) == open_in(longs));
+    }
+  }
+}
+
+TEST_CASE("a row of calls that is deeper than what is held leaves what there is room for") {
+  SpoolBuilder s;
+  s.on(s.thread(1));
+  for (size_t i = 0; i < OpenSpans::kMost + 100; ++i) s.at(i).short_record(kShortKindOf<PythonBegin>, 1 + i);
+  CHECK(open_in(s).ends_with(" f512@511 +100"));
+}
+
+TEST_CASE("a recursion that lost an end is not taken for one that did not") {
+  SpoolBuilder s;
+  const auto call = [&s](bool begins, uint32_t function) {
+    s.short_record(begins ? kShortKindOf<PythonBegin> : kShortKindOf<PythonEnd>, function);
+  };
+  s.on(s.thread(1)).at(10);
+  for (const uint32_t function : {1, 2, 1}) call(true, function);  // the last one's end is lost
+  for (const uint32_t function : {2, 1}) call(false, function);
+  for (int i = 0; i < 6; ++i) call(true, 3), call(false, 3);
+  CHECK(open_in(s) == "");
+}
+
+TEST_CASE("words that are no records end the chunk") {
+  const uint64_t begin = ShortRecord::make(kShortKindOf<PythonBegin>, 0, 5).bits;
+  // What differs from an end as nothing does from a begin.
+  const uint64_t damage = kShortKindOf<PythonBegin> ^ kShortKindOf<PythonEnd>;
+  for (const bool begins_well : {false, true}) {
+    std::vector<uint64_t> words(600, damage);
+    words.insert(words.end(), 10, begin);
+    if (begins_well) words.insert(words.begin(), begin);
+    const auto open = std::make_unique<OpenSpans>();
+    open->fold(std::as_bytes(std::span(words)), ClockSample{}, true);
+    CHECK(open->spans().size() == (begins_well ? 1 : 0));
+    CHECK(open->deeper() == 0);
+  }
+}
+
 TEST_CASE("a span that is written at the beginning of a chunk is read back as it was") {
   SpoolBuilder s;
   const FunctionId f = s.function("f");
