@@ -11,6 +11,7 @@
 #include "formats/output.h"
 #include "formats/table.h"
 #include "formats/trace.h"
+#include "tests/fuzz/each_byte.h"
 #include "tests/fuzz/target.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
@@ -98,10 +99,11 @@ void write_seeds(const std::filesystem::path& directory) {
   gpu.b.write(directory / "gpu.spool");
 }
 
-// Each input goes to one of the consumers, which its bytes choose: to all of them it would take a tenth of a second.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+namespace {
+
+// What the commands do with a trace.
+std::vector<std::function<void()>> consumers_of(const formats::Trace& trace) {
   using By = formats::OpGrouping::By;
-  const formats::Trace trace = formats::load({file_of(data, size)});
   const auto as_text = [](const auto& write) {
     std::string text;
     formats::Output out(text);
@@ -110,18 +112,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   std::vector<std::function<void()>> consumers;
   for (const formats::Format& format : formats::all_formats())
-    consumers.push_back([&] { as_text([&](formats::Output& out) { format.write(trace, trace.processes, out); }); });
-  consumers.push_back([&] { as_text([&](formats::Output& out) { formats::write_html(trace, out); }); });
-  consumers.push_back([&] {
+    consumers.push_back(
+        [=, &trace, &format] { as_text([&](formats::Output& out) { format.write(trace, trace.processes, out); }); });
+  consumers.push_back([=, &trace] { as_text([&](formats::Output& out) { formats::write_html(trace, out); }); });
+  consumers.push_back([&trace] {
     for (const formats::Process& process : trace.processes) formats::open_threads(process);
   });
   if (!trace.processes.empty()) {
-    consumers.push_back([&] { formats::summary_text(trace, {.tables = formats::table_names(), .has_totals = true}); });
+    consumers.push_back(
+        [&trace] { formats::summary_text(trace, {.tables = formats::table_names(), .has_totals = true}); });
     for (const By by : {By::kShape, By::kStack, By::kModule, By::kThread, By::kOverload, By::kLine})
       consumers.push_back([&trace, by] {
         formats::summary_text(trace, {.tables = {"ops"}, .grouping = {.by = by, .depth = 3, .has_source = true}});
       });
-    consumers.push_back([&] {
+    consumers.push_back([&trace] {
       try {
         const formats::Measured measured = formats::measure(trace, "fuzz", 1);
         formats::diff_text(formats::compare(measured, measured, {}), 10);
@@ -129,6 +133,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
     });
   }
+  return consumers;
+}
+
+}  // namespace
+
+void consume_all(const uint8_t* data, size_t size) {
+  const formats::Trace trace = formats::load({file_of(data, size)});
+  for (const auto& consume : consumers_of(trace)) consume();
+}
+
+// Each input goes to one of the consumers, which its bytes choose: to all of them it would take a tenth of a second.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const formats::Trace trace = formats::load({file_of(data, size)});
+  const auto consumers = consumers_of(trace);
   consumers[std::hash<std::string_view>{}({reinterpret_cast<const char*>(data), size}) % consumers.size()]();
   return 0;
 }

@@ -1,0 +1,49 @@
+// usage: each_byte SPOOL PART PARTS (or --seeds DIRECTORY, as the fuzzer): the spool cut at each byte and with each
+// byte flipped, into every command's reader. The bytes are dealt out to PARTS processes. Prints how many inputs there
+// were; what breaks a reader ends this program, after a line that names the input.
+//
+// Beside the fuzzer: it has sanitizers and chooses its inputs, this has all of them for one spool, without.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/fuzz/each_byte.h"
+
+namespace {
+
+// What is being tried: only what ends this program gets it printed.
+char g_input[64];
+
+void on_crash(int signal) {
+  std::signal(signal, SIG_DFL);
+  if (write(2, g_input, strlen(g_input)) < 0) _exit(2);
+  raise(signal);
+}
+
+void try_all(const std::string& bytes, const char* what, size_t at) {
+  snprintf(g_input, sizeof(g_input), "%s at byte %zu\n", what, at);
+  consume_all(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  LLVMFuzzerInitialize(&count, &arguments);
+  const size_t part = std::stoul(arguments[2]), parts = std::stoul(arguments[3]);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, on_crash);
+  std::ifstream file(arguments[1], std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(file), {}};
+  size_t inputs = 0;
+  for (size_t at = part; at < whole.size(); at += parts, inputs += 2) {
+    try_all(whole.substr(0, at), "cut", at);
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(~flipped[at]);
+    try_all(flipped, "flipped", at);
+  }
+  printf("%zu\n", inputs);
+}
