@@ -177,6 +177,66 @@ def test_a_timer_that_profiles_the_program_and_signal_masks_are_its_own(same, py
     assert len(ticks) > 10
 
 
+# As gperftools' and other profilers in C do it: a stack from within the handler, wherever the thread is, and on its own stack if it has one.
+SAMPLER = """
+    #define _GNU_SOURCE
+    #include <execinfo.h>
+    #include <signal.h>
+    #include <stdlib.h>
+    #include <sys/time.h>
+    static volatile long ticks, frames;
+    static char stack[1 << 16];
+    static void on_tick(int number) {
+      void* pcs[64];
+      int n = backtrace(pcs, 64);
+      ticks = ticks + 1, frames = frames + n;
+    }
+    void sampler_start(void) {
+      void* pcs[4];
+      backtrace(pcs, 4);
+      stack_t own = {.ss_sp = stack, .ss_size = sizeof(stack)};
+      sigaltstack(&own, NULL);
+      struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART | SA_ONSTACK};
+      sigaction(SIGPROF, &action, NULL);
+      struct itimerval timer = {{0, 500}, {0, 500}};
+      setitimer(ITIMER_PROF, &timer, NULL);
+    }
+    long sampler_stop(void) {
+      struct itimerval none = {};
+      setitimer(ITIMER_PROF, &none, NULL);
+      return frames > ticks ? ticks : -1;
+    }
+    """
+
+
+@pytest.mark.parametrize("native", ["off", "on"])
+def test_a_profiler_in_c_takes_its_stacks_in_the_middle_of_our_work(run_torchprof, check_trace, torch_python, program, tmp_path, native):
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "sampler.so", program(textwrap.dedent(SAMPLER), "sampler.c")], check=True)
+    script = program(textwrap.dedent("""
+        import ctypes, threading, torch
+        sampler = ctypes.CDLL("./sampler.so")
+        sampler.sampler_stop.restype = ctypes.c_long
+        total = 0
+        def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+        def work():
+            for n in range(100):
+                fib(10)
+                torch.ones(300_000 + n).add(1)  # a large allocation has a stack of its own
+        sampler.sampler_start()
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for t in threads: t.start()
+        work()
+        for t in threads: t.join()
+        print(sampler.sampler_stop() > 10)
+        """))
+    run = run_torchprof([torch_python, script], options=["--native", native], cwd=tmp_path)
+    assert (run.status, run.stdout) == (0, "True\n"), run.stderr
+    trace = check_trace(run.trace())
+    assert trace.names("cpu_op")["aten::add"] == 400
+    calls = [name for name in trace.names("python_function").elements() if function_of(name) == "fib"]
+    assert len(calls) == 400 * 177
+
+
 def test_a_signal_does_not_stop_threads_that_the_main_thread_waits_for(same, python, check_trace):
     run = same("""
         import ctypes, os, signal, threading, time
