@@ -18,11 +18,15 @@ class Fields {
   Fields(const std::byte* record, size_t room, uint32_t version) noexcept
       : record_(record), room_(room), version_(version) {}
 
+  template <class T>
+  bool has(Field field) const noexcept {
+    return version_ >= field.since && field.at + sizeof(T) <= room_;
+  }
   // 0 where this CUPTI has no such field.
   template <class T>
   T get(Field field) const noexcept {
     T value{};
-    if (version_ >= field.since && field.at + sizeof(T) <= room_) memcpy(&value, record_ + field.at, sizeof(T));
+    if (has<T>(field)) memcpy(&value, record_ + field.at, sizeof(T));
     return value;
   }
   template <class T>
@@ -75,6 +79,8 @@ void decode_kernel(const Fields& f, Decoded& out) noexcept {
   f.read(kLaunchType, r.launch_type);
   f.read(kChannel, r.channel);
   f.read_narrow(kChannelType, r.channel_type);
+  f.read(kPriority, r.priority);
+  r.has_priority = f.has<int32_t>(kPriority);
   out.name = f.get<const char*>(kName);
 }
 

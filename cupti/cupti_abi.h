@@ -2,11 +2,13 @@
 //
 // Records grow at their ends alone, from CUDA 11.0 to 13.0, so an offset holds for every version that has the field at
 // all. `since` is what cuptiGetVersion() says: 13 is CUDA 11.0, 14 11.1, 15 11.2, 16 11.5, 17 11.6, 18 11.8, 19 12.0,
-// 20 12.2, 21 12.3, 22 12.4, 23 12.5, 24 12.6, 26 12.8, 27 12.9, 130000 13.0.
+// 20 12.2, 21 12.3, 22 12.4, 23 12.5, 24 12.6, 26 12.8, 27 12.9, 130000 13.0, 130100 13.1.
 //
 // Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which has all the older structs and says in
-// which CUDA each was replaced; tests/unit/cupti_layout_test.cpp compares the two where the headers are. No version
-// above kNewest has been read: a CUPTI that is newer is refused.
+// which CUDA each was replaced; tests/unit/cupti_layout_test.cpp compares the two where the headers are. Of what came
+// later the headers have not been read, but two libraries' bindings, which tools make from them: cudarc
+// (src/cupti/sys/mod.rs, 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel where
+// it stands here, and CUDA.jl the other fields as well. A CUPTI above kNewest is refused.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,7 @@
 namespace torchprof::cupti::abi {
 
 inline constexpr uint32_t kOldest = 13;
-inline constexpr uint32_t kNewest = 139999;  // 13.x; the records of 13.0, and what a later 13 adds stands behind them
+inline constexpr uint32_t kNewest = 139999;  // 13.x: what a later 13 adds stands behind what is read
 
 struct Field {
   uint16_t at;
@@ -40,12 +42,12 @@ enum ActivityKind : uint32_t {  // CUpti_ActivityKind
 
 inline constexpr Field kKind{0};  // of every record, uint32_t
 
-namespace kernel {  // CUpti_ActivityKernel5 .. 10
+namespace kernel {  // CUpti_ActivityKernel5 .. 11
 inline constexpr uint16_t kSize = 160;
 inline constexpr Field kRegisters{6}, kStart{16}, kEnd{24}, kDevice{40}, kContext{44}, kStream{48}, kGrid{52},
     kBlock{64}, kStaticShared{76}, kDynamicShared{80}, kLocalPerThread{84}, kCorrelation{92}, kName{104}, kQueued{120},
     kSubmitted{128}, kLaunchType{136}, kSharedExecuted{140}, kGraphNode{144}, kGraph{156}, kChannel{168, 17},
-    kChannelType{172, 17};
+    kChannelType{172, 17}, kPriority{216, 130100};
 }  // namespace kernel
 
 namespace memcpy {  // CUpti_ActivityMemcpy3 .. 6

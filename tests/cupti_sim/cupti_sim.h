@@ -9,7 +9,7 @@
 
 namespace cupti_sim {
 
-// 18, 22 or 130000; CUPTI_SIM_VERSION says 11.8, 12.4 (without it) or 13.0.
+// 18, 22, 130000 or 130100; CUPTI_SIM_VERSION says 11.8, 12.4 (without it), 13.0 or 13.1.
 uint32_t version();
 // Number in NAME=NUMBER of a list in an environment variable, or `otherwise`: CUPTI_SIM="drop=3,unknown=100"
 long setting(const char* name, long otherwise);

@@ -2,7 +2,7 @@
 // structs, on purpose without a look at cupti/cupti_abi.h: where the two disagree a test fails.
 //
 // Each struct is the newest one; an older CUPTI's ends earlier, and `size` says where. Versions: 18 is 11.8, 22
-// is 12.4, 130000 is 13.0.
+// is 12.4, 130000 is 13.0, 130100 is 13.1.
 #pragma once
 
 #include <cstdint>
@@ -57,10 +57,14 @@ struct KernelRecord {
   uint32_t max_potential_cluster_size = 0;
   uint32_t max_active_clusters = 0;  // ends 12.4
   uint8_t is_device_launched = 0;
-  uint8_t padding3[7] = {};
-  static constexpr uint32_t size(uint32_t version) { return version >= 130000 ? 216 : version >= 22 ? 208 : 200; }
+  uint8_t padding3[7] = {};  // ends 13.0
+  int32_t priority = 0;
+  uint32_t padding4 = 0;
+  static constexpr uint32_t size(uint32_t version) {
+    return version >= 130100 ? 224 : version >= 130000 ? 216 : version >= 22 ? 208 : 200;
+  }
 };
-static_assert(sizeof(KernelRecord) == 216);
+static_assert(sizeof(KernelRecord) == 224);
 
 struct MemcpyRecord {
   uint32_t kind = 1;

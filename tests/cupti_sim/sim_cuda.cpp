@@ -46,6 +46,7 @@ struct Device {
   std::mutex lock;
   bool has_context = false;
   std::map<uint32_t, uint64_t> free_at;  // by stream
+  std::map<uint32_t, int32_t> priority;  // of streams that have one
   std::vector<Pending> pending;
 };
 
@@ -184,6 +185,7 @@ int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation,
   const std::lock_guard lock(d.lock);
   say_context(d);
   schedule(d, kernel, ns);
+  if (const auto it = d.priority.find(stream); it != d.priority.end()) kernel.priority = it->second;
   if (!is_enabled(kernel.kind)) return 0;
   Pending pending{kernel.end, kernel.kind, {}};
   if (zero != 0 && ++cuda().kernels % static_cast<uint64_t>(zero) == 0) kernel.start = kernel.end = 0;
@@ -224,7 +226,7 @@ SIM_API int simInit(int devices) {
   return 0;
 }
 SIM_API int cuDriverGetVersion(int* out) {
-  *out = version() == 18 ? 11080 : version() == 22 ? 12040 : 13000;
+  *out = version() == 18 ? 11080 : version() == 22 ? 12040 : version() == 130000 ? 13000 : 13010;
   return 0;
 }
 SIM_API int cudaRuntimeGetVersion(int* out) { return cuDriverGetVersion(out); }
@@ -234,6 +236,12 @@ SIM_API int simSetDevice(int device) {
   return 0;
 }
 SIM_API uint32_t simStreamCreate() { return ++cuda().streams; }
+SIM_API int simStreamPriority(uint32_t stream, int32_t priority) {
+  Device& d = cuda().device[t_device];
+  const std::lock_guard lock(d.lock);
+  d.priority[stream] = priority;
+  return 0;
+}
 SIM_API int simLaunch(const char* name, uint32_t stream, uint64_t ns) {
   NEED_CUDA;
   const Call call(kLaunchKernel);

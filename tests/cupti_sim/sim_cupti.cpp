@@ -195,7 +195,7 @@ uint32_t version() {
   static const uint32_t chosen = [] {
     const char* text = std::getenv("CUPTI_SIM_VERSION");
     const std::string name = text ? text : "12.4";
-    return name == "11.8" ? 18u : name == "12.4" ? 22u : name == "13.0" ? 130000u : 990000u;
+    return name == "11.8" ? 18u : name == "12.4" ? 22u : name == "13.0" ? 130000u : name == "13.1" ? 130100u : 990000u;
   }();
   return chosen;
 }

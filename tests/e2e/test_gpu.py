@@ -56,7 +56,7 @@ def delivered(report):
     return {kind: n for kind, n in sums.items() if n}
 
 
-@pytest.mark.parametrize("version", ["11.8", "12.4", "13.0"])
+@pytest.mark.parametrize("version", ["11.8", "12.4", "13.0", "13.1"])
 def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, check_trace, version):
     run, _ = run_simulated(EVERYTHING, version=version)
     assert (run.status, run.stdout) == (0, "done\n"), run.stderr

@@ -1,11 +1,11 @@
-"""Each field that Kineto writes of each kind of record, from the record in CUPTI's buffer to the trace, for three versions of CUPTI."""
+"""Each field that Kineto writes of each kind of record, from the record in CUPTI's buffer to the trace, for four versions of CUPTI."""
 import perfetto_trace
 import pytest
 from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
 
 pytestmark = pytest.mark.once
 
-VERSIONS = pytest.mark.parametrize("version, number, driver", [("11.8", 18, 11080), ("12.4", 22, 12040), ("13.0", 130000, 13000)])
+VERSIONS = pytest.mark.parametrize("version, number, driver", [("11.8", 18, 11080), ("12.4", 22, 12040), ("13.0", 130000, 13000), ("13.1", 130100, 13010)])
 ON_STREAM = {"device": 0, "context": 1, "stream": 7}
 GRAPH = {"graph id": 0, "graph node id": 0, "channel": 0, "channel_type": 0}
 
@@ -30,7 +30,7 @@ def by_name(trace, category):
 @VERSIONS
 def test_kernels(traced, version, number, driver):
     found = by_name(traced(EVERYTHING, version), "kernel")
-    newer = GRAPH if number > 18 else {}
+    newer = {**(GRAPH if number > 18 else {}), **({"priority": 0} if number >= 130100 else {})}
     assert without(found["driven()"]["args"], "occupancy") == {
         **ON_STREAM, "queued": 0, "registers per thread": 32, "shared memory": 1024, "grid": [32, 1, 1], "block": [256, 1, 1],
         "blocks per SM": pytest.approx(32 / 108), "warps per SM": pytest.approx(32 * 8 / 108), "est. achieved occupancy %": 4, **newer}
@@ -41,6 +41,13 @@ def test_kernels(traced, version, number, driver):
     assert (node["graph id"], node["graph node id"] >> 32, node["stream"]) == (5, 5, 13)
     assert (found["driven()"]["pid"], found["driven()"]["tid"], found["driven()"]["dur"]) == (0, 7, 1.0)
     assert (found["other()"]["pid"], found["other()"]["args"]["device"], found["other()"]["args"]["context"]) == (1, 1, 2)
+
+
+def test_a_kernel_has_the_priority_that_it_was_launched_with(traced):
+    text = "from simulated_gpu import sim; sim.simInit(1); sim.simStreamPriority(13, -5)\nfor stream in (7, 13): sim.simLaunch(b'k%d' % stream, stream, 1000)"
+    assert {name: e["args"]["priority"] for name, e in by_name(traced(text, "13.1"), "kernel").items()} == {"k7": 0, "k13": -5}
+    args = list(by_name(traced(text, "13.1"), "kernel")["k13"]["args"])
+    assert args.index("graph node id") + 1 == args.index("priority") == args.index("channel") - 1  # where Kineto has it
 
 
 @VERSIONS

@@ -1,4 +1,4 @@
-// Records as CUPTI 11.8, 12.4 and 13.0 write them (tests/cupti_sim/layouts.h), turned into ours.
+// Records as CUPTI 11.8, 12.4, 13.0 and 13.1 write them (tests/cupti_sim/layouts.h), turned into ours.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using namespace cupti_sim;
 
 namespace {
 
-constexpr uint32_t kVersions[] = {18, 22, 130000};
+constexpr uint32_t kVersions[] = {18, 22, 130000, 130100};
 
 // As it lies in a buffer of that version: nothing behind its end may be looked at.
 template <class R>
@@ -43,7 +43,7 @@ TEST_CASE("a kernel keeps its shape, its place and its graph in every version") 
   k.grid_x = 10, k.grid_y = 20, k.grid_z = 30, k.block_x = 128, k.block_y = 2, k.block_z = 4;
   k.static_shared_memory = 512, k.dynamic_shared_memory = 1024, k.shared_memory_executed = 32768;
   k.local_memory_per_thread = 16, k.launch_type = 1, k.graph_node_id = 1ull << 40, k.graph_id = 6;
-  k.channel_id = 12, k.channel_type = 1, k.name = "_Z6matmulv";
+  k.channel_id = 12, k.channel_type = 1, k.name = "_Z6matmulv", k.priority = -3;
   for (const uint32_t version : kVersions) {
     CAPTURE(version);
     Decoded out;
@@ -57,7 +57,8 @@ TEST_CASE("a kernel keeps its shape, its place and its graph in every version") 
     CHECK((r.static_shared == 512 && r.dynamic_shared == 1024 && r.shared_executed == 32768));
     CHECK((r.registers == 40 && r.local_per_thread == 16 && r.launch_type == 1));
     CHECK((r.graph_node == 1ull << 40 && r.graph == 6 && r.channel == 12 && r.channel_type == 1));
-    CHECK(!r.has_priority);
+    CHECK((r.has_priority != 0) == (version == 130100));
+    CHECK(r.priority == (version == 130100 ? -3 : 0));
   }
 }
 
@@ -142,7 +143,7 @@ TEST_CASE("what a version does not have yet is zero, what it has is read") {
   o.overhead_kind = 2 << 16, o.process_id = 10, o.thread_id = 11, o.start = 1, o.end = 3, o.correlation_id = 9;
   for (const uint32_t version : kVersions) {
     CAPTURE(version);
-    const bool is_13 = version == 130000;
+    const bool is_13 = version >= 130000;
     const auto sync = decoded<GpuSync>(version, s);
     CHECK((sync.type == 2 && sync.start == 1 && sync.end == 2 && sync.stream == 7 && sync.event == 4));
     CHECK((sync.event_record == (is_13 ? 55 : 0) && sync.result == (is_13 ? 3 : 0)));
@@ -162,6 +163,8 @@ TEST_CASE("an older library's number hides what its records do not have") {
   CHECK(decoded<GpuKernel>(17, k).channel == 12);
   CHECK(decoded<GpuKernel>(16, k).channel == 0);
   CHECK(decoded<GpuKernel>(16, k).graph == 3);
+  k.priority = -3;
+  CHECK(!decoded<GpuKernel>(130001, k).has_priority);
 }
 
 TEST_CASE("devices and contexts") {

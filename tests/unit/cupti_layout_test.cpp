@@ -45,6 +45,12 @@ SAME(Kernel, graphId, kernel::kGraph);
 SAME(Kernel, channelID, kernel::kChannel);
 SAME(Kernel, channelType, kernel::kChannelType);
 CAME_WITH(CUpti_ActivityKernel6, CUpti_ActivityKernel7, kernel::kChannel);
+#if CUPTI_API_VERSION >= 130100
+SAME(CUpti_ActivityKernel11, priority, kernel::kPriority);
+CAME_WITH(CUpti_ActivityKernel10, CUpti_ActivityKernel11, kernel::kPriority);
+#else
+static_assert(sizeof(CUpti_ActivityKernel10) <= abi::kernel::kPriority.at);
+#endif
 
 using Memcpy = CUpti_ActivityMemcpy6;
 SIZE(CUpti_ActivityMemcpy3, memcpy::kSize);
