@@ -20,7 +20,23 @@ bool put(ThreadBuffer& to, const R& record) noexcept {
   return true;
 }
 
-bool put(ThreadBuffer& to, Decoded& decoded) noexcept {
+// False: the driver cannot answer yet.
+bool ask_driver(const Api& api, GpuDeviceDef& device) noexcept {
+  if (!api.device || !api.device_attribute) return true;
+  int handle = 0, bytes = 0;
+  int result = api.device(&handle, static_cast<int>(device.device));
+  if (result == 0) result = api.device_attribute(&bytes, abi::kSharedPerBlockOptin, handle);
+  if (result == 0 && bytes > 0) device.shared_per_block_optin = static_cast<uint32_t>(bytes);
+  return result != abi::kDriverNotInitialized;
+}
+
+bool put_device(const Api& api, GpuDeviceDef& device, Devices& devices) noexcept {
+  if (ask_driver(api, device) || devices.count == Devices::kMost) return session::define_gpu(device);
+  devices.waiting[devices.count++] = device;
+  return true;
+}
+
+bool put(const Api& api, ThreadBuffer& to, Decoded& decoded, Devices& devices) noexcept {
   const auto name = [&] { return decoded.name ? session::intern_from(to, decoded.name) : StringId{}; };
   switch (decoded.kind) {
     case Kind::GpuKernel:
@@ -46,7 +62,7 @@ bool put(ThreadBuffer& to, Decoded& decoded) noexcept {
       return put(to, decoded.as<GpuEnvironment>());
     case Kind::GpuDeviceDef:
       decoded.as<GpuDeviceDef>().name = name();
-      return session::define_gpu(decoded.as<GpuDeviceDef>());
+      return put_device(api, decoded.as<GpuDeviceDef>(), devices);
     case Kind::GpuContextDef:
       return session::define_gpu(decoded.as<GpuContextDef>());
     default:
@@ -62,7 +78,7 @@ void put_loss(GpuLoss loss, uint64_t count, uint32_t stream) noexcept {
 
 }  // namespace
 
-void write_buffer(const Api& api, const Completed& buffer, Tally& tally) noexcept {
+void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices) noexcept {
   ++tally.buffers;
   ThreadBuffer* to = session::delivery_buffer();
   const std::byte* end = buffer.data + buffer.valid;
@@ -87,7 +103,7 @@ void write_buffer(const Api& api, const Completed& buffer, Tally& tally) noexcep
     }
     if (decoding == Decoding::kUnknown)
       ++unknown;
-    else if (to && put(*to, decoded))
+    else if (to && put(api, *to, decoded, devices))
       ++tally.written;
     else
       ++tally.lost;
@@ -97,6 +113,20 @@ void write_buffer(const Api& api, const Completed& buffer, Tally& tally) noexcep
   put_loss(GpuLoss::kUnknown, unknown, kNoGpuNumber);
   put_loss(GpuLoss::kMalformed, malformed, kNoGpuNumber);
   write_dropped(api, buffer.context, buffer.stream, tally);
+}
+
+void write_devices(const Api& api, Devices& devices, Tally& tally, bool is_last) noexcept {
+  size_t left = 0;
+  for (size_t i = 0; i < devices.count; ++i) {
+    GpuDeviceDef device = devices.waiting[i];
+    if (!ask_driver(api, device) && !is_last) {
+      devices.waiting[left++] = device;
+    } else if (!session::define_gpu(device)) {
+      --tally.written;
+      ++tally.lost;
+    }
+  }
+  devices.count = left;
 }
 
 void write_dropped(const Api& api, void* context, uint32_t stream, Tally& tally) noexcept {

@@ -20,8 +20,18 @@ struct Tally {
   uint64_t buffers = 0;
 };
 
+// Devices that are not written yet, as the driver has not said what CUPTI does not: it answers when cuInit has
+// returned, and CUPTI starts within cuInit. Nothing runs on them before.
+struct Devices {
+  static constexpr size_t kMost = 32;
+  GpuDeviceDef waiting[kMost];
+  size_t count = 0;
+};
+
 // Walks a buffer to its end, whatever it holds.
-void write_buffer(const Api& api, const Completed& buffer, Tally& tally) noexcept;
+void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices) noexcept;
+// Those that the driver can say more of now are written; `is_last`: all.
+void write_devices(const Api& api, Devices& devices, Tally& tally, bool is_last) noexcept;
 // What CUPTI had to drop since it was asked last.
 void write_dropped(const Api& api, void* context, uint32_t stream, Tally& tally) noexcept;
 // Of GpuLoss::kAside and kBack.

@@ -123,6 +123,10 @@ inline constexpr uint16_t kSize = 16;
 inline constexpr Field kContext{4}, kDevice{8}, kDefaultStream{14};  // the last is uint16_t
 }  // namespace context
 
+// Of the driver's (cuda.h)
+inline constexpr int kDriverNotInitialized = 3;  // CUresult; cuInit has not returned yet
+inline constexpr int kSharedPerBlockOptin = 97;  // CUdevice_attribute; since CUDA 9
+
 // CUptiResult
 inline constexpr int kSuccess = 0;
 inline constexpr int kMaxLimitReached = 12;      // of cuptiActivityGetNextRecord: the buffer has no more

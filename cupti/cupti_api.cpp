@@ -106,6 +106,9 @@ bool find(Api& api, const char** why) noexcept {
   get(library, "cuptiGetThreadIdType", api.thread_id_type);
   api.driver_version =
       reinterpret_cast<decltype(api.driver_version)>(symbol(library, "libcuda.so", "cuDriverGetVersion"));
+  api.device = reinterpret_cast<decltype(api.device)>(symbol(library, "libcuda.so", "cuDeviceGet"));
+  api.device_attribute =
+      reinterpret_cast<decltype(api.device_attribute)>(symbol(library, "libcuda.so", "cuDeviceGetAttribute"));
   api.runtime_version =
       reinterpret_cast<decltype(api.runtime_version)>(symbol(library, "libcudart.so", "cudaRuntimeGetVersion"));
   if (api.get_version(&api.version) == abi::kSuccess && api.version >= abi::kOldest && api.version <= abi::kNewest)

@@ -23,12 +23,14 @@ struct Api {
   int (*dropped)(void* context, uint32_t stream, size_t* count);
   int (*subscribe)(void** subscriber, void* callback, void* data);
   int (*unsubscribe)(void* subscriber);
-  int (*result_string)(int result, const char** text);  // may be nullptr, as what follows
-  int (*thread_id_type)(uint32_t*);                     // since 10.2
-  int (*driver_version)(int*);                          // cuDriverGetVersion of libcuda
-  int (*runtime_version)(int*);                         // cudaRuntimeGetVersion of libcudart
-  uint32_t version;                                     // cuptiGetVersion
-  char library[256];                                    // its file
+  int (*result_string)(int result, const char** text);             // may be nullptr, as what follows
+  int (*thread_id_type)(uint32_t*);                                // since 10.2
+  int (*driver_version)(int*);                                     // cuDriverGetVersion of libcuda
+  int (*runtime_version)(int*);                                    // cudaRuntimeGetVersion of libcudart
+  int (*device)(int* device, int ordinal);                         // cuDeviceGet of libcuda; needs no context
+  int (*device_attribute)(int* value, int attribute, int device);  // cuDeviceGetAttribute
+  uint32_t version;                                                // cuptiGetVersion
+  char library[256];                                               // its file
 };
 
 // False: `why` says what is missing. Loads a libcupti if none is mapped. Not from a constructor.

@@ -43,8 +43,9 @@ struct Source {
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled
   std::atomic<bool> enabled{false};                       // kInWindow; written with it, read by our thread without
   uint32_t not_there = 0;                                 // kinds that this CUPTI refused
-  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the tally, and of who flushes and walks buffers
+  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the two that follow, and of who flushes and walks
   Tally tally;
+  Devices devices;
   sem_t work;  // a buffer has come, or the window has changed
   std::atomic<bool> has_ended{false};
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
@@ -128,7 +129,7 @@ void write_completed() noexcept {
   Source& s = source();
   Completed buffer;
   while (s.buffers.take(buffer)) {
-    write_buffer(s.api, buffer, s.tally);
+    write_buffer(s.api, buffer, s.tally, s.devices);
     s.buffers.give_back(buffer.data);
   }
 }
@@ -140,6 +141,7 @@ void write_all(bool forced) noexcept {
   s.api.flush_all(0);
   if (forced) s.api.flush_all(1);
   write_completed();
+  write_devices(s.api, s.devices, s.tally, forced);
   write_dropped(s.api, nullptr, 0, s.tally);
   write_clock(s.api);
 }

@@ -10,9 +10,10 @@
 //
 // What is never done: holding a subscription (Kineto of torch up to 2.14 gives up where there is one), cuptiFinalize
 // (it poisons CUPTI for the process), a call of CUPTI from its buffer callbacks (it may hold its locks there), or
-// waiting for the device. Buffers are decoded on a thread of ours, which also flushes what is complete and samples
-// CUPTI's clock once a second while the window is open. The last flush is that of an exit handler, registered after
-// libcuda's, so run before them: a process that ends without exit handlers loses the last second.
+// waiting for the device. The driver is asked for one number of each device, which CUPTI does not have, once cuInit has
+// returned. Buffers are decoded on a thread of ours, which also flushes what is complete and samples CUPTI's clock once
+// a second while the window is open. The last flush is that of an exit handler, registered after libcuda's, so run
+// before them: a process that ends without exit handlers loses the last second.
 //
 // Other clients of CUPTI: nsys, ncu and the like (tracer/gpu_tool.h), and whoever holds a subscription (cuda-gdb), have
 // the process to themselves: CUPTI is not touched, and one line says so. torch.profiler has it while it runs,

@@ -21,6 +21,8 @@ inline uint64_t now_ns() {
 }
 
 bool is_enabled(uint32_t kind);
+// Ends the program where the caller is in one of torchprof's buffer callbacks.
+void check_caller(const char* function);
 // A record of the calling thread (lane -1) or of a device: into its buffer, or dropped.
 void deliver(int lane, const void* record, uint32_t kind);
 template <class R>

@@ -4,7 +4,7 @@
 //
 // A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. `late_kernels=1` in CUPTI_SIM: as
 // if the device ran behind; `zero=N`: each Nth kernel comes without times;
-// `pageable=1`: the host's memory is not pinned.
+// `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was called.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -52,7 +52,8 @@ struct Device {
 
 struct Cuda {
   std::atomic<int> devices{0};
-  std::atomic<bool> is_dead{false};  // in a child that was forked after cuInit
+  std::atomic<bool> is_dead{false};   // in a child that was forked after cuInit
+  std::atomic<bool> is_ready{false};  // cuInit has returned: the driver answers what it is asked
   std::atomic<uint32_t> correlation{0};
   std::atomic<uint32_t> streams{12};
   std::atomic<uint32_t> events{0};
@@ -223,6 +224,23 @@ SIM_API int simInit(int devices) {
   void* library = path ? dlopen(path, RTLD_LAZY) : nullptr;
   void* entry = library ? dlsym(library, "InitializeInjection") : nullptr;
   if (entry) reinterpret_cast<int (*)()>(entry)();
+  std::this_thread::sleep_for(std::chrono::milliseconds(setting("slowinit", 0)));
+  c.is_ready = true;
+  return 0;
+}
+SIM_API int cuDeviceGet(int* device, int ordinal) {
+  check_caller(__func__);
+  if (!cuda().is_ready || cuda().is_dead) return kNotInitialized;
+  if (ordinal < 0 || ordinal >= cuda().devices) return kInvalidDevice;
+  *device = 100 + ordinal;  // not to be taken for its number
+  return 0;
+}
+SIM_API int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  check_caller(__func__);
+  if (!cuda().is_ready || cuda().is_dead) return kNotInitialized;
+  if (device < 100 || attribute != 97) return kInvalidDevice;
+  if (const long result = setting(__func__, 0); result != 0) return static_cast<int>(result);
+  *value = (163 << 10) - 1024 * (device - 100);
   return 0;
 }
 SIM_API int cuDriverGetVersion(int* out) {

@@ -80,10 +80,6 @@ thread_local bool t_in_callback = false;
   std::abort();
 }
 
-void check_caller(const char* function) {
-  if (t_in_callback) forbidden(function, "called from a buffer callback");
-}
-
 template <class Callback, class... Arguments>
 void call_back(Callback callback, Arguments... arguments) {
   t_in_callback = cupti().is_torchprof;
@@ -190,6 +186,10 @@ void at_exit() {
 __attribute__((constructor)) void loaded() { std::atexit(at_exit); }
 
 }  // namespace
+
+void check_caller(const char* function) {
+  if (t_in_callback) forbidden(function, "called from a buffer callback");
+}
 
 uint32_t version() {
   static const uint32_t chosen = [] {

@@ -14,7 +14,7 @@
 
 namespace cupti_sim {
 
-inline constexpr int kNotInitialized = 3;
+inline constexpr int kNotInitialized = 3, kInvalidDevice = 101;
 
 // Of cupti_runtime_cbid.h and cupti_driver_cbid.h, the same since CUDA 11.
 enum Cbid : uint32_t {

@@ -123,12 +123,21 @@ def test_the_top_of_the_file_and_the_rows(traced, version, number, driver):
     assert trace.doc["deviceProperties"] == [{
         "id": n, "name": "Simulated A100", "totalGlobalMem": 80 << 30, "computeMajor": 8, "computeMinor": 0, "maxThreadsPerBlock": 1024,
         "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65536, "warpSize": 32, "sharedMemPerBlock": 48 << 10, "numSms": 108,
-        "regsPerMultiprocessor": 65536, "sharedMemPerBlockOptin": 0, "sharedMemPerMultiprocessor": 164 << 10} for n in (0, 1)]
+        "regsPerMultiprocessor": 65536, "sharedMemPerBlockOptin": (163 - n) << 10, "sharedMemPerMultiprocessor": 164 << 10} for n in (0, 1)]
     said = [(e["name"], e["pid"], e["tid"], *e["args"].values()) for e in trace.events if e["ph"] == "M"]
     for n in (0, 1):
         assert ("process_labels", n, 0, "GPU %d" % n) in said and ("process_sort_index", n, 0, 5000000 + n) in said
         assert ("thread_name", n, 7, "stream 7 ") in said and ("thread_sort_index", n, 7, 7) in said
     assert ("thread_name", 0, 1000007, "stream 7 (sync)") in said
+
+
+@pytest.mark.parametrize("init, more, optin", [("slowinit=300", "", 163 << 10), ("slowinit=300", "time.sleep(2.2); os._exit(0)", 163 << 10), ("cuDeviceGetAttribute=1", "", 0)],
+                         ids=["known at the exit", "known while it runs", "never"])
+def test_what_only_the_driver_knows_of_a_device_is_asked_when_it_is_initialised(traced, init, more, optin):
+    """CUPTI delivers the device while cuInit still runs, and the driver answers nothing until that has returned."""
+    trace = traced("import os, time\nfrom simulated_gpu import sim; sim.simInit(1); sim.simLaunch(b'k', 7, 1000)\n" + more, sim=init)
+    device, = trace.doc["deviceProperties"]
+    assert (device["name"], device["sharedMemPerBlockOptin"]) == ("Simulated A100", optin)
 
 
 COUNTED = """
