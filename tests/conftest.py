@@ -7,6 +7,7 @@ tree that is there already: so runs tests/roots/roots.py the tests where nothing
 Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
 /usr/local/bin and ~/.pyenv. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
 """
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -152,14 +153,18 @@ def load_trace():
 
 @pytest.fixture
 def check_trace():
-    """Asserts that a trace breaks no rule of the format. Takes a path or a Trace; gives the Trace back. `imports`: inside of long ones, too."""
-    def check(trace, merged=False, imports=False):
+    """Asserts that a trace breaks no rule of the format. Takes a path or a Trace; gives the Trace back. `imports`: inside of long ones, too.
+    `expect`: the least number of events of a category."""
+    def check(trace, merged=False, imports=False, expect={}):
         if not isinstance(trace, trace_rules.Trace):
             trace = trace_rules.Trace(trace)
         assert trace_rules.broken_rules(trace, merged=merged, imports=imports) == [], trace.path
+        counts = collections.Counter(e.get("cat") for e in trace.events)
+        assert not {category: counts[category] for category, least in expect.items() if counts[category] < least}, trace.path
         if OTHER_CHECKER.exists():
-            other = subprocess.run([sys.executable, OTHER_CHECKER, trace.path, *(["--merged"] if merged else [])], capture_output=True,
-                                   text=True)
+            other = subprocess.run([sys.executable, OTHER_CHECKER, trace.path, *(["--merged"] if merged else []),
+                                    *(arg for category, least in expect.items() for arg in ("--expect", "%s:%d" % (category, least)))],
+                                   capture_output=True, text=True)
             assert other.returncode == 0, other.stdout + other.stderr
         return trace
     return check
