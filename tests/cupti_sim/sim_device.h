@@ -70,3 +70,14 @@ class Call {
 };
 
 }  // namespace cupti_sim
+
+// What programs call, of sim_cuda.cpp.
+SIM_API int simSetDevice(int device);
+SIM_API int simLaunch(const char* name, uint32_t stream, uint64_t ns);
+SIM_API int simMemcpy(uint8_t kind, uint64_t bytes, uint32_t stream);
+SIM_API int simMemset(uint32_t value, uint64_t bytes, uint32_t stream);
+SIM_API uint32_t simEventCreate();
+SIM_API int simEventRecord(uint32_t event, uint32_t stream);
+SIM_API int simStreamWaitEvent(uint32_t stream, uint32_t event);
+SIM_API int simStreamSynchronize(uint32_t stream);
+SIM_API int simDeviceSynchronize();

@@ -1,5 +1,8 @@
 // What a program does beside the runtime's common calls: the driver's own, calls of any number, and records that CUPTI
 // makes without a call of the program.
+#include <thread>
+#include <vector>
+
 #include "tests/cupti_sim/sim_device.h"
 
 using namespace cupti_sim;
@@ -35,6 +38,32 @@ SIM_API int simOverhead(uint32_t kind, uint64_t ns) {
   overhead.start = overhead.end - ns;
   if (is_enabled(overhead.kind)) deliver(-1, overhead);
   return 0;
+}
+// `threads` of them launch `each` kernels of 1 us, on `streams` streams of `devices` devices; each 50th launch is
+// followed by a copy, each 100th by a memset, each 500th by an event that the next stream waits for, and by a wait for
+// its own.
+SIM_API void simMixedStorm(int threads, int each, int streams, int devices) {
+  std::vector<std::thread> running;
+  for (int t = 0; t < threads; ++t)
+    running.emplace_back([=] {
+      const uint32_t event = simEventCreate();
+      for (int i = 0; i < each; ++i) {
+        simSetDevice((t + i) % devices);
+        const auto stream = [&](int n) { return 20 + static_cast<uint32_t>((t * each + n) % streams); };
+        simLaunch(i % 2 ? "_Z4evenv" : "_Z3oddv", stream(i), 1000);
+        if (i % 50 == 49) simMemcpy(i % 100 == 99 ? 1 : 2, 4096, stream(i));
+        if (i % 100 == 99) simMemset(0, 4096, stream(i));
+        if (i % 500 != 499) continue;
+        simEventRecord(event, stream(i));
+        simStreamWaitEvent(stream(i + 1), event);
+        simStreamSynchronize(stream(i));
+      }
+    });
+  for (std::thread& thread : running) thread.join();
+  for (int d = 0; d < devices; ++d) {
+    simSetDevice(d);
+    simDeviceSynchronize();
+  }
 }
 // operation: 1 made, 2 destroyed, 3 trimmed
 SIM_API int simMemoryPool(uint32_t operation, uint64_t address, uint64_t bytes, uint64_t used) {

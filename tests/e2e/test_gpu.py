@@ -74,17 +74,19 @@ def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, check
 
 
 def test_every_record_of_a_million_kernels_is_there(run_simulated):
-    """8 threads, 64 streams, 4 devices; completion in any order."""
-    run, reports = run_simulated("from simulated_gpu import sim; sim.simInit(4); sim.simStorm(8, 125000, 64, 4)",
+    """And of 20,000 copies, 10,000 memsets and 4,004 waits. 8 threads, 64 streams, 4 devices; completion in any order."""
+    run, reports = run_simulated("from simulated_gpu import sim; sim.simInit(4); sim.simMixedStorm(8, 125000, 64, 4)",
                                  options=["--format", "none"])
     assert run.status == 0 and not gpu_lines(run), run.stderr
     path, = spool.spools(run)
     found = spool.gpu_records(path)
     report, = reports.values()
     assert report["dropped"] == 0
-    assert counts(found) == delivered(report) and len(found[spool.KERNEL]) == 1_000_000
-    kernels = spool.correlations(found, spool.KERNEL)
-    assert len(set(kernels)) == 1_000_000 and set(kernels) <= set(spool.correlations(found, spool.API))
+    assert counts(found) == delivered(report)
+    assert [len(found[kind]) for kind in (spool.KERNEL, spool.COPY, spool.SET, spool.SYNC, spool.EVENT)] == [1_000_000, 20_000, 10_000, 4_004, 2_000]
+    calls = spool.correlations(found, spool.API)
+    work = [number for kind in (spool.KERNEL, spool.COPY, spool.SET, spool.SYNC, spool.EVENT) for number in spool.correlations(found, kind)]
+    assert len(set(work)) == len(work) == len(set(calls)) == len(calls) and set(work) == set(calls)
     assert len(set(spool.fields("III", found[spool.KERNEL], 60))) >= 64
 
 

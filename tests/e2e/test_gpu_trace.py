@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 
 import perfetto_trace
+import pytest
 from test_gpu import EVERYTHING, run_simulated  # noqa: F401  the fixture
 
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -40,17 +41,45 @@ def by_correlation(spans):
     return found
 
 
-def test_launches_and_kernels_pair_one_to_one_whatever_the_order(run_simulated, check_trace):  # noqa: F811
-    """8 threads, 64 streams, 4 devices; completion in any order. As HolisticTraceAnalysis pairs them."""
-    run, _ = run_simulated("from simulated_gpu import sim; sim.simInit(4); sim.simStorm(8, 250, 64, 4)")
-    trace = check_trace(run.trace())
-    kernels, calls = by_correlation(trace.spans("kernel")), by_correlation(trace.spans("cuda_runtime"))
-    assert len(kernels) == 2000 and all(len(found) == 1 for found in kernels.values())
-    assert all(len(calls[number]) == 1 for number in kernels)
-    assert all(kernel["ts"] >= calls[number][0]["ts"] for number, (kernel,) in kernels.items())
-    assert len({(k["pid"], k["tid"]) for (k,) in kernels.values()}) >= 64
-    flows = collections.Counter((e["ph"], e["id"]) for e in trace.events if e.get("cat") == "ac2g" and e["id"] in kernels)
-    assert flows == {(phase, number): 1 for phase in "sf" for number in kernels}
+def mixed_storm(each):
+    return "from simulated_gpu import sim; sim.simInit(4); sim.simMixedStorm(8, %d, 64, 4)" % each
+
+
+def test_launches_and_work_pair_one_to_one_whatever_the_order(run_simulated, check_trace):  # noqa: F811
+    """8 threads, 64 streams, 4 devices; kernels, copies, memsets and waits; completion in any order. As HolisticTraceAnalysis pairs them."""
+    run, _ = run_simulated(mixed_storm(500))
+    trace = check_trace(run.trace(), expect={"kernel": 4000, "gpu_memcpy": 80, "gpu_memset": 40, "cuda_sync": 20, "cuda_event": 8, "ac2g": 8240})
+    work, calls = by_correlation(trace.spans(*WORK)), by_correlation(trace.spans("cuda_runtime"))
+    assert len(trace.spans("kernel")) == 4000 and len(work) == 4120 and all(len(found) == 1 for found in work.values())
+    assert all(len(calls[number]) == 1 for number in work)
+    assert all(span["ts"] >= calls[number][0]["ts"] for number, (span,) in work.items())
+    assert {calls[number][0]["name"] for number, (span,) in work.items() if span["cat"] == "kernel"} == {"cudaLaunchKernel"}
+    assert len({(span["pid"], span["tid"]) for (span,) in work.values()}) >= 64
+    flows = collections.Counter((e["ph"], e["id"]) for e in trace.events if e.get("cat") == "ac2g" and e["id"] in work)
+    assert flows == {(phase, number): 1 for phase in "sf" for number in work}
+    waits = collections.Counter(span["name"] for span in trace.spans("cuda_sync"))
+    assert waits == {"Stream Sync": 8, "Stream Wait Event": 8, "Context Sync": 4}
+
+
+@pytest.mark.slow
+def test_a_million_kernels_of_a_trace_pair_with_their_launches(run_simulated):  # noqa: F811
+    """The file is read line by line: as a whole it is larger than many a machine's memory."""
+    run, _ = run_simulated(mixed_storm(125000), options=["--python", "off"])
+    path, = run.trace_paths
+    seen, names = collections.defaultdict(bytearray), collections.Counter()  # of each correlation: calls, pieces of work, flows that start, that end
+    place = {"cuda_runtime": 0, **{category: 1 for category in (*WORK, "cuda_sync", "cuda_event")}}
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            if not line.startswith('{"ph":"'):
+                continue
+            e = json.loads(line.rstrip("\n,"))
+            number = e["id"] if e.get("cat") == "ac2g" else e["args"]["correlation"] if e.get("cat") in place else None
+            if number is not None:
+                names[e["cat"], e["name"]] += 1
+                seen.setdefault(number, bytearray(4))[2 + "sf".index(e["ph"]) if e["cat"] == "ac2g" else place[e["cat"]]] += 1
+    assert {name: names["kernel", name] for name in ("even()", "odd()")} == {"even()": 500_000, "odd()": 500_000}
+    assert sum(n for (category, _), n in names.items() if category in ("gpu_memcpy", "gpu_memset", "cuda_sync")) == 34_004
+    assert collections.Counter(map(tuple, seen.values())) == {(1, 1, 1, 1): 1_034_004, (1, 1, 0, 0): 2_000}  # events have no flow
 
 
 def test_each_kind_of_work_is_in_the_trace(run_simulated, check_trace):  # noqa: F811
