@@ -120,6 +120,7 @@ void follow_window(bool opens) noexcept {
     else
       disable_all();
   }
+  write_clock(s.api);  // of this edge: the thread may see it late, or not at all where the window is short
   sem_post(&s.work);
 }
 

@@ -12,8 +12,9 @@
 // (it poisons CUPTI for the process), a call of CUPTI from its buffer callbacks (it may hold its locks there), or
 // waiting for the device. The driver is asked for one number of each device, which CUPTI does not have, once cuInit has
 // returned. Buffers are decoded on a thread of ours, which also flushes what is complete and samples CUPTI's clock once
-// a second while the window is open. The last flush is that of an exit handler, registered after libcuda's, so run
-// before them: a process that ends without exit handlers loses the last second.
+// a second while the window is open; whoever opens or closes it samples as well. The last flush is that of an exit
+// handler, registered after libcuda's, so run before them: a process that ends without exit handlers loses the last
+// second.
 //
 // Other clients of CUPTI: nsys, ncu and the like (tracer/gpu_tool.h), and whoever holds a subscription (cuda-gdb), have
 // the process to themselves: CUPTI is not touched, and one line says so. torch.profiler has it while it runs,

@@ -14,10 +14,15 @@ uint32_t version();
 // Number in NAME=NUMBER of a list in an environment variable, or `otherwise`: CUPTI_SIM="drop=3,unknown=100"
 long setting(const char* name, long otherwise);
 
+// What a clock says that runs `drift` millionths too fast since it was first asked.
+uint64_t drifted(uint64_t ns, long drift);
+// CUPTI's clock and the devices'.
 inline uint64_t now_ns() {
+  static const long drift = setting("drift", 0);
   timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  const uint64_t ns = static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  return drift == 0 ? ns : drifted(ns, drift);
 }
 
 bool is_enabled(uint32_t kind);

@@ -4,7 +4,8 @@
 //
 // A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. `late_kernels=1` in CUPTI_SIM: as
 // if the device ran behind; `zero=N`: each Nth kernel comes without times;
-// `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was called.
+// `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was called;
+// `early=N`: what runs on a device says that it did so N ns before.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -106,6 +107,9 @@ void schedule(Device& d, R& record, uint64_t ns) {
   uint64_t& free_at = d.free_at[record.stream_id];
   record.start = std::max(now_ns() + kLaunchLatency, free_at);
   record.end = free_at = record.start + ns;
+  static const auto early = static_cast<uint64_t>(setting("early", 0));
+  record.start -= early;
+  record.end -= early;
 }
 
 void say_context(Device& d) {

@@ -7,6 +7,7 @@
 //     cut=1        a buffer that is flushed ends within its last record
 //     late=1       a buffer comes back after the exit handlers of those who were loaded later
 //     withhold=1   what is in buffers is kept until a forced flush
+//     drift=N      its clock runs N millionths too fast
 //     taken=1      another client holds the subscription
 //     cuptiActivityEnable=15 and the like: that function fails with this number
 // What torchprof must not do ends the program: a call of CUPTI from its buffer callbacks, where the real one may hold
@@ -206,6 +207,11 @@ long setting(const char* name, long otherwise) {
   for (const char* at = list; at && *at; at = std::strchr(at, ',') ? std::strchr(at, ',') + 1 : nullptr)
     if (std::strncmp(at, wanted.c_str(), wanted.size()) == 0) return std::atol(at + wanted.size());
   return otherwise;
+}
+
+uint64_t drifted(uint64_t ns, long drift) {
+  static const uint64_t begin = ns;
+  return ns + static_cast<uint64_t>(static_cast<double>(ns - begin) * static_cast<double>(drift) / 1e6);
 }
 
 bool is_enabled(uint32_t kind) { return cupti().enabled.load(std::memory_order_relaxed) >> kind & 1; }
