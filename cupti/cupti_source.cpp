@@ -210,16 +210,21 @@ void note_tally() noexcept {
   session::define_fact("gpu.records", text);
 }
 
+// The lock of writing, unless CUPTI keeps whoever flushes now.
+bool lock_for_the_end() noexcept {
+  constexpr time_t kPatienceSeconds = 5;
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kPatienceSeconds;
+  return pthread_mutex_timedlock(&source().writing, &until) == 0;
+}
+
 void finish() {
   const KeepErrno keep;
   Source& s = source();
   const State last = state();
   if (last != State::kOn && last != State::kAside) return;
-  constexpr time_t kPatienceSeconds = 5;  // CUPTI may keep whoever flushes now
-  timespec until{};
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += kPatienceSeconds;
-  if (pthread_mutex_timedlock(&s.writing, &until) != 0) return;
+  if (!lock_for_the_end()) return;
   if (last == State::kOn)
     write_all(true);
   else
@@ -370,6 +375,14 @@ void start() noexcept {
   if (!source().state.compare_exchange_strong(waiting, State::kStarting)) return;
   const KeepErrno keep;
   start_now();
+}
+
+void interpreter_ended() noexcept {
+  const KeepErrno keep;
+  if (state() != State::kOn || !lock_for_the_end()) return;
+  write_all(true);
+  note_tally();
+  pthread_mutex_unlock(&source().writing);
 }
 
 void expect_subscriber() noexcept { source().expects_subscriber.store(true, std::memory_order_relaxed); }

@@ -13,8 +13,8 @@
 // waiting for the device. The driver is asked for one number of each device, which CUPTI does not have, once cuInit has
 // returned. Buffers are decoded on a thread of ours, which also flushes what is complete and samples CUPTI's clock once
 // a second while the window is open; whoever opens or closes it samples as well. The last flush is that of an exit
-// handler, registered after libcuda's, so run before them: a process that ends without exit handlers loses the last
-// second.
+// handler, registered after libcuda's, so run before them; Python dies of a Ctrl-C without such handlers, so there is
+// one at the end of the interpreter too. A process that ends without either loses the last second.
 //
 // Other clients of CUPTI: nsys, ncu and the like (tracer/gpu_tool.h), and whoever holds a subscription (cuda-gdb), have
 // the process to themselves: CUPTI is not touched, and one line says so. torch.profiler has it while it runs,
@@ -37,6 +37,8 @@ void start() noexcept;
 // Somebody registers callbacks of his own, and then has disabled all that he had enabled. Any thread.
 void step_aside(const char* whom) noexcept;
 void come_back() noexcept;
+// Whatever still runs on a device has its record now, without an end. Any thread, in any state.
+void interpreter_ended() noexcept;
 // A subscription that is known not to be a foreign tool's.
 void expect_subscriber() noexcept;
 

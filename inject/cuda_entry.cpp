@@ -95,6 +95,11 @@ void watch_cuda(python::Object* module) noexcept {
   if (is_torch) put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
 }
 
+void watch_interpreters_end() noexcept {
+  // The last of what Py_FinalizeEx() does; of a Ctrl-C that nobody caught the process dies right behind it.
+  if (session::config().gpu && python::api().at_exit) python::api().at_exit([] { cupti::interpreter_ended(); });
+}
+
 void prepare_cuda() noexcept {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&prepare_cuda), &self) && self.dli_fname) cupti::prepare(self.dli_fname);

@@ -9,6 +9,8 @@ namespace torchprof::inject {
 void prepare_cuda() noexcept;
 // An extension module has been executed; if it is torch._C, we stand behind its _cuda_init. With the GIL held.
 void watch_cuda(python::Object* module) noexcept;
+// The interpreter's end is told to the GPU's side. With the GIL held.
+void watch_interpreters_end() noexcept;
 // Libraries have been loaded: stands between torch's profiler and CUPTI. Cheap once it is done.
 void share_cupti() noexcept;
 

@@ -314,6 +314,7 @@ void enter() noexcept {
   session::note_fact("python.version", api().version());
   prepare_fast_ranges();
   leave_sys_path();
+  watch_interpreters_end();
   Object* imp = module_named("_imp");
   if (!put_behind(imp, "create_dynamic", python::kMethFastCall, &create_dynamic, g_create_dynamic))
     watch_imports_by_audit();

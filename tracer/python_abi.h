@@ -113,7 +113,8 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, frame_line, "PyFrame_GetLineNumber", "", (Frame*))                                                           \
   X(void, format_unraisable, "PyErr_FormatUnraisable", "", (const char*, ...)) /* 3.13 */                             \
   X(int, code_line, "PyCode_Addr2Line", "", (Object*, int)) /* reads tables of the code object, needs no GIL */       \
-  X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */
+  X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */                             \
+  X(int, at_exit, "Py_AtExit", "", (void (*)(void)))
 
 struct Api {
 #define X(result, name, symbol, args) result(*name) args = nullptr;

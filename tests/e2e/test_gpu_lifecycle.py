@@ -4,12 +4,12 @@ import re
 
 import pytest
 import spool_records as spool
-from test_gpu import ONE_OF_EACH, counts, gpu_lines, run_simulated  # noqa: F401  the fixture
+from test_gpu import HERE, ONE_OF_EACH, SIM, counts, gpu_lines, run_simulated  # noqa: F401  the fixture
 
 pytestmark = pytest.mark.once
 
 BEGIN = """
-import os, signal, sys, threading, time
+import atexit, ctypes, os, signal, sys, threading, time
 from simulated_gpu import everything, sim
 sim.simInit(1)
 def launch(n, ns):
@@ -20,24 +20,67 @@ sim.simDeviceSynchronize()
 IN_FLIGHT = "launch(3, 30 * 10**9)\n"
 WITH_HANDLERS = {"its end": "", "exit()": "exit(3)", "an exception": "raise SystemError('at the end')", "exit while a thread runs":
                  "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "exit in a signal handler":
-                 "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); os.kill(os.getpid(), signal.SIGTERM)"}
+                 "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); os.kill(os.getpid(), signal.SIGTERM)",
+                 "SIGINT": "signal.raise_signal(signal.SIGINT)",
+                 "SIGINT twice": "try: signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt: print('caught')\nsignal.raise_signal(signal.SIGINT)",
+                 "the libraries closed": "handle = sim._handle; del sim; ctypes.CDLL(None).dlclose(ctypes.c_void_p(handle))",
+                 "a fork in a thread": """
+def forks():
+    pid = os.fork()
+    if pid == 0: os._exit(7)
+    print(os.waitpid(pid, 0)[1] >> 8)
+thread = threading.Thread(target=forks); thread.start(); thread.join()
+"""}
 WITHOUT = {"_exit": "os._exit(3)", "SIGKILL": "os.kill(os.getpid(), 9)", "SIGTERM": "os.kill(os.getpid(), 15)", "abort": "os.abort()",
-           "a crash": "import ctypes; ctypes.string_at(0)", "exec": "os.execl('/bin/true', 'true')"}
+           "a crash": "ctypes.string_at(0)", "exec": "os.execl('/bin/true', 'true')",
+           "exec over itself": "os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])",
+           "the main thread first": "threading.Thread(target=lambda: (time.sleep(0.1), os._exit(5))).start(); ctypes.CDLL(None).syscall(60, 0)"}
+
+
+def check_same_end(run, bare):
+    assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout)
+    theirs = [line for line in run.stderr.splitlines() if not line.startswith("torchprof: ")]
+    assert theirs == bare.stderr.decode().splitlines()
+
+
+@pytest.fixture
+def run_both(run_simulated, run_bare, torch_python, program):  # noqa: F811
+    """The run, which ends as it does without us."""
+    def run(text):
+        bare = run_bare([torch_python, program(text)], env={"SIM": SIM, "PYTHONPATH": HERE})
+        run, reports = run_simulated(text)
+        check_same_end(run, bare)
+        return run, reports
+    return run
 
 
 @pytest.mark.parametrize("end", WITH_HANDLERS)
-def test_all_is_there_when_a_process_ends_with_its_handlers(run_simulated, check_trace, end):  # noqa: F811
-    run, _ = run_simulated(BEGIN + IN_FLIGHT + WITH_HANDLERS[end])
+def test_all_is_there_when_a_process_ends_with_its_handlers(run_both, check_trace, end):
+    run, _ = run_both(BEGIN + IN_FLIGHT + WITH_HANDLERS[end])
     assert not gpu_lines(run), run.stderr
-    found = spool.gpu_records(spool.spools(run)[0])
+    found, = filter(None, map(spool.gpu_records, spool.spools(run)))
     assert (len(found[spool.KERNEL]), len(found[spool.API]), len(found[spool.SYNC])) == (8, 9, 1)
     assert sorted(e == 0 for e, in spool.fields("Q", found[spool.KERNEL], 16)) == [False] * 5 + [True] * 3
-    assert len(check_trace(run.trace()).spans("kernel")) == 8
+    assert sum(len(check_trace(trace).spans("kernel")) for trace in run.traces()) == 8
+
+
+def test_what_exit_handlers_of_python_launch_is_there(run_both, check_trace):
+    run, _ = run_both(BEGIN + "atexit.register(lambda: (launch(2, 1000), sim.simDeviceSynchronize()))")
+    assert len(check_trace(run.trace(), expect={"kernel": 7, "cuda_sync": 2}).spans("kernel")) == 7 and not gpu_lines(run), run.stderr
+
+
+def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulated):  # noqa: F811
+    """ctypes lets the GIL go: it goes on to the last moment."""
+    run, reports = run_simulated(BEGIN + "threading.Thread(target=lambda: sim.simStorm(1, 10**9, 4, 1), daemon=True).start()\ntime.sleep(0.1)\nsys.exit(3)")
+    assert run.status == 3 and not gpu_lines(run), run.stderr
+    found, (report,) = spool.gpu_records(spool.spools(run)[0]), reports.values()
+    assert 5 <= len(found[spool.KERNEL]) <= report["10"][1] and not found[spool.DROPPED]
+    assert len(set(spool.correlations(found, spool.KERNEL))) == len(found[spool.KERNEL])
 
 
 @pytest.mark.parametrize("end", WITHOUT)
-def test_what_is_older_than_a_second_is_there_when_it_ends_without(run_simulated, check_trace, end):  # noqa: F811
-    run, _ = run_simulated(BEGIN + "time.sleep(2.2)\n" + IN_FLIGHT + WITHOUT[end])
+def test_what_is_older_than_a_second_is_there_when_it_ends_without(run_both, check_trace, end):
+    run, _ = run_both(BEGIN + "time.sleep(2.2)\n" + IN_FLIGHT + WITHOUT[end])
     assert not gpu_lines(run), run.stderr
     found = spool.gpu_records(spool.spools(run)[0])
     assert 5 <= len(found[spool.KERNEL]) <= 8 and len(found[spool.SYNC]) == 1
