@@ -140,6 +140,14 @@ def test_a_program_runs_on_whatever_fails_in_cupti(run_simulated, function):
     assert not gpu_lines(run)
 
 
+def test_whoever_comes_later_may_subscribe(run_simulated):
+    """Kineto does when torch.profiler is first used, and gives up where it cannot."""
+    run, _ = run_simulated("import ctypes\nfrom simulated_gpu import *\neverything()\n"
+                           "print(sim.cuptiSubscribe(ctypes.byref(ctypes.c_void_p()), None, None), sim.cuptiSubscribe(ctypes.byref(ctypes.c_void_p()), None, None))")
+    assert (run.status, run.stdout) == (0, "0 39\n") and not gpu_lines(run), run.stderr
+    assert counts(spool.gpu_records(spool.spools(run)[0])) == ONE_OF_EACH
+
+
 def test_gpu_off_leaves_cupti_alone(run_simulated):
     run, reports = run_simulated(EVERYTHING, options=["--gpu", "off"])
     assert run.status == 0 and gpu_source(run)["state"] == "off"

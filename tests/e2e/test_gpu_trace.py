@@ -107,6 +107,29 @@ def test_kernels_have_the_module_of_their_operator_forward_and_backward(run_simu
     assert abs(annotation["ts"] - first) < 0.002
 
 
+def test_annotations_span_their_work_on_each_stream(run_simulated, check_trace):  # noqa: F811
+    run, _ = run_simulated("import torch\nfrom torch.autograd.profiler import record_function\nfrom simulated_gpu import sim\nsim.simInit(2)\n"
+                           "def launch(name, stream): sim.simLaunch(name, stream, 20000)\n"
+                           "with record_function('outer'):\n launch(b'a', 7)\n"
+                           " with record_function('inner'): launch(b'b', 7); launch(b'c', 9); launch(b'b', 7)\n"
+                           " sim.simSetDevice(1); launch(b'd', 7); sim.simMemset(0, 64, 11)\n"
+                           "launch(b'e', 7)")
+    trace = check_trace(run.trace(), expect={"kernel": 6, "gpu_memset": 1})
+    work = {name: [e for e in trace.spans(*WORK) if e["name"].rstrip("()") in names]
+            for name, names in (("outer", ["a", "b", "c", "d", "Memset (Device"]), ("inner", ["b", "c"]))}
+    expected = {}
+    for name, spans in work.items():
+        for e in spans:
+            begin, end = expected.get((name, e["pid"], e["tid"]), (e["ts"], 0))
+            expected[name, e["pid"], e["tid"]] = min(begin, e["ts"]), max(end, e["ts"] + e["dur"])
+    found = {(e["name"], e["pid"], e["tid"]): (e["ts"], e["ts"] + e["dur"]) for e in trace.spans("gpu_user_annotation")}
+    assert sorted(found) == sorted(expected) == [("inner", 0, 7), ("inner", 0, 9), ("outer", 0, 7), ("outer", 0, 9), ("outer", 1, 7), ("outer", 1, 11)]
+    for row, (begin, end) in expected.items():  # Kineto's margin is a nanosecond at each end
+        assert abs(found[row][0] - (begin - 0.001)) < 0.0015 and abs(found[row][1] - (end + 0.001)) < 0.0015
+    ids = {e["args"]["External id"]: e["name"] for e in trace.spans("user_annotation")}
+    assert all(ids[e["args"]["External id"]] == e["name"] for e in trace.spans("gpu_user_annotation"))
+
+
 def test_tables_of_the_trace_are_those_of_the_run(run_simulated, prefix):  # noqa: F811
     run, _ = run_simulated(EVERYTHING)
     report = [subprocess.run([prefix / "bin" / "torchprof", "report", what, "--tables", "kernels"], capture_output=True, text=True,
