@@ -46,7 +46,9 @@ struct Source {
   pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the two that follow, and of who flushes and walks
   Tally tally;
   Devices devices;
-  sem_t work;  // a buffer has come, or the window has changed
+  sem_t work;                           // a buffer has come, or the window has changed
+  std::atomic<bool> must_flush{false};  // our thread, before it posts `flushed`
+  sem_t flushed;
   std::atomic<bool> has_ended{false};
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 };
@@ -152,6 +154,8 @@ void look_after(bool forced) noexcept {
   write_all(forced);
 }
 
+void flush_for_the_end() noexcept;
+
 void* run(void*) noexcept {
   Source& s = source();
   bool was_open = false;
@@ -164,6 +168,10 @@ void* run(void*) noexcept {
     if (periods_left > 0 && sem_timedwait(&s.work, &next) != 0 && errno != ETIMEDOUT) continue;
     if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
     if (state() == State::kOff) return nullptr;
+    if (s.must_flush.exchange(false, std::memory_order_acquire)) {
+      flush_for_the_end();
+      sem_post(&s.flushed);
+    }
     {
       const Lock lock(s.writing);
       write_completed();
@@ -217,6 +225,13 @@ bool lock_for_the_end() noexcept {
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += kPatienceSeconds;
   return pthread_mutex_timedlock(&source().writing, &until) == 0;
+}
+
+void flush_for_the_end() noexcept {
+  if (state() != State::kOn || !lock_for_the_end()) return;
+  write_all(true);
+  note_tally();
+  pthread_mutex_unlock(&source().writing);
 }
 
 void finish() {
@@ -359,6 +374,7 @@ void prepare(const char* library) noexcept {
   if (access("/dev/nvidiactl", F_OK) == 0)
     session::note_source("gpu", SourceState::kOff, "the program has not initialised CUDA");
   sem_init(&s.work, 0, 0);
+  sem_init(&s.flushed, 0, 0);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   window::set_listener(follow_window);
   if (const GpuTool tool = find_gpu_tool(); tool.name) {
@@ -379,10 +395,20 @@ void start() noexcept {
 
 void interpreter_ended() noexcept {
   const KeepErrno keep;
-  if (state() != State::kOn || !lock_for_the_end()) return;
-  write_all(true);
-  note_tally();
-  pthread_mutex_unlock(&source().writing);
+  flush_for_the_end();
+}
+
+void process_exits_now() noexcept {
+  if (state() != State::kOn) return;
+  const KeepErrno keep;
+  Source& s = source();
+  s.must_flush.store(true, std::memory_order_release);  // pairs with the exchange in run()
+  sem_post(&s.work);
+  constexpr time_t kPatienceSeconds = 1;  // whoever leaves like this may do so because CUDA hangs
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kPatienceSeconds;
+  while (sem_timedwait(&s.flushed, &until) != 0 && errno == EINTR) continue;
 }
 
 void expect_subscriber() noexcept { source().expects_subscriber.store(true, std::memory_order_relaxed); }

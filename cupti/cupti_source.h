@@ -13,8 +13,8 @@
 // waiting for the device. The driver is asked for one number of each device, which CUPTI does not have, once cuInit has
 // returned. Buffers are decoded on a thread of ours, which also flushes what is complete and samples CUPTI's clock once
 // a second while the window is open; whoever opens or closes it samples as well. The last flush is that of an exit
-// handler, registered after libcuda's, so run before them; Python dies of a Ctrl-C without such handlers, so there is
-// one at the end of the interpreter too. A process that ends without either loses the last second.
+// handler, registered after libcuda's, so run before them; Python dies of a Ctrl-C without such handlers and os._exit()
+// calls none, so there is one at each of these too. A process that ends otherwise loses the last second.
 //
 // Other clients of CUPTI: nsys, ncu and the like (tracer/gpu_tool.h), and whoever holds a subscription (cuda-gdb), have
 // the process to themselves: CUPTI is not touched, and one line says so. torch.profiler has it while it runs,
@@ -39,6 +39,8 @@ void step_aside(const char* whom) noexcept;
 void come_back() noexcept;
 // Whatever still runs on a device has its record now, without an end. Any thread, in any state.
 void interpreter_ended() noexcept;
+// The same for who ends the process at once: our thread does it, and is waited for as long as a second.
+void process_exits_now() noexcept;
 // A subscription that is known not to be a foreign tool's.
 void expect_subscriber() noexcept;
 

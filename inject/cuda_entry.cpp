@@ -27,8 +27,15 @@ python::Object* cuda_init(python::Object* self, python::Object* none) {
   return result;
 }
 
-// ---- torch's own use of CUPTI
-// ------------------------------------------------------------------------------------------------
+// os._exit(status), by which multiprocessing's forked children end too. METH_FASTCALL | METH_KEYWORDS in 3.10 to 3.14.
+FastKeywords g_exit = nullptr;
+
+python::Object* exit_now(python::Object* self, python::Object* const* args, python::Size count, python::Object* names) {
+  cupti::process_exits_now();
+  return g_exit(self, args, count, names);
+}
+
+// ---- torch's own use of CUPTI ----------------------------------------------------------------------------
 
 // libkineto, in libtorch_cpu, registers its callbacks and enables kinds when a profiler starts, and disables those
 // kinds when it stops (libkineto/src/CuptiActivityApi.cpp, 2022 to 2026).
@@ -87,7 +94,14 @@ void share_cupti() noexcept {
 
 void watch_cuda(python::Object* module) noexcept {
   using python::api;
-  if (g_cuda_init || !session::config().gpu) return;
+  if (!session::config().gpu) return;
+  static bool has_exit = false;
+  if (!has_exit) {
+    has_exit = true;
+    put_behind(api().dict_get(api().modules(), "posix"), "_exit", python::kMethFastCall | python::kMethKeywords,
+               &exit_now, g_exit);
+  }
+  if (g_cuda_init) return;
   const python::Ref name(api().get_attr(module, "__name__"));
   const char* text = name ? api().utf8(name.get(), nullptr) : nullptr;
   const bool is_torch = text && strcmp(text, "torch._C") == 0;

@@ -14,6 +14,9 @@ using OneArg = python::Object* (*)(python::Object* self, python::Object* arg);
 using VarArgs = python::Object* (*)(python::Object* self, python::Object* args);
 using Keywords = python::Object* (*)(python::Object* self, python::Object* args, python::Object* keywords);
 using FastArgs = python::Object* (*)(python::Object* self, python::Object* const* args, python::Size count);
+// METH_FASTCALL | METH_KEYWORDS
+using FastKeywords = python::Object* (*)(python::Object* self, python::Object* const* args, python::Size count,
+                                         python::Object* names);
 
 // `ours` takes the place of the function `name` of `owner`, a module or a type, and `theirs` is what it has to call.
 // `F` is the signature that `flags` stand for. With the GIL held. False: what has this name there is not what we know.

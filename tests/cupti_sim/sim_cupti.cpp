@@ -75,6 +75,7 @@ Cupti& cupti() {
 }
 
 thread_local bool t_in_callback = false;
+std::atomic<bool> g_hangs{false};
 
 [[noreturn]] void forbidden(const char* function, const char* why) {
   std::fprintf(stderr, "simulated CUPTI: %s: %s\n", function, why);
@@ -300,6 +301,7 @@ SIM_API int cuptiActivityDisable(uint32_t kind) {
 }
 SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   FAIL_IF_SET;
+  while (g_hangs) pause();
   if (flag == 1) give_up_pending();
   if (flag == 1 || setting("withhold", 0) == 0) flush();
   return 0;
@@ -324,6 +326,8 @@ SIM_API int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** 
   *record = next;
   return 0;
 }
+// From now on cuptiActivityFlushAll() does not return.
+SIM_API void simHang() { g_hangs = true; }
 // A client that enables what torchprof does, and throws away what it gets.
 SIM_API void simUseIdleClient() {
   static std::atomic<uint8_t*> kept{nullptr};

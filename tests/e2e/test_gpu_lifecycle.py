@@ -30,8 +30,9 @@ def forks():
     if pid == 0: os._exit(7)
     print(os.waitpid(pid, 0)[1] >> 8)
 thread = threading.Thread(target=forks); thread.start(); thread.join()
-"""}
-WITHOUT = {"_exit": "os._exit(3)", "SIGKILL": "os.kill(os.getpid(), 9)", "SIGTERM": "os.kill(os.getpid(), 15)", "abort": "os.abort()",
+""",
+                 "os._exit()": "os._exit(3)"}
+WITHOUT = {"_exit": "ctypes.CDLL(None)._exit(3)", "SIGKILL": "os.kill(os.getpid(), 9)", "SIGTERM": "os.kill(os.getpid(), 15)", "abort": "os.abort()",
            "a crash": "ctypes.string_at(0)", "exec": "os.execl('/bin/true', 'true')",
            "exec over itself": "os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])",
            "the main thread first": "threading.Thread(target=lambda: (time.sleep(0.1), os._exit(5))).start(); ctypes.CDLL(None).syscall(60, 0)"}
@@ -62,6 +63,19 @@ def test_all_is_there_when_a_process_ends_with_its_handlers(run_both, check_trac
     assert (len(found[spool.KERNEL]), len(found[spool.API]), len(found[spool.SYNC])) == (8, 9, 1)
     assert sorted(e == 0 for e, in spool.fields("Q", found[spool.KERNEL], 16)) == [False] * 5 + [True] * 3
     assert sum(len(check_trace(trace).spans("kernel")) for trace in run.traces()) == 8
+
+
+def test_all_is_there_of_a_child_of_multiprocessing_that_was_forked(run_both, check_trace):
+    """It ends by os._exit(), and CUDA was initialised in it alone."""
+    run, _ = run_both("import multiprocessing\ndef work():\n" + "".join(" %s\n" % line for line in ("global sim, launch\n" + BEGIN + "launch(3, 1000)").splitlines())
+                      + "child = multiprocessing.get_context('fork').Process(target=work)\nchild.start()\nchild.join()\nprint(child.exitcode)")
+    assert run.stdout == "0\n" and not gpu_lines(run), run.stderr
+    assert sorted(len(check_trace(trace).spans("kernel")) for trace in run.traces()) == [0, 8]
+
+
+def test_where_cupti_hangs_an_exit_at_once_is_not_kept_for_long(run_both):
+    run, _ = run_both(BEGIN + "sim.simHang()\nos._exit(3)")
+    assert run.status == 3
 
 
 def test_what_exit_handlers_of_python_launch_is_there(run_both, check_trace):
