@@ -42,6 +42,7 @@ struct Source {
   ActivityBuffers buffers;
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled
   std::atomic<bool> enabled{false};                       // kInWindow; written with it, read by our thread without
+  std::atomic<bool> was_enabled{false};                   // since our thread last looked, which may miss a short window
   uint32_t not_there = 0;                                 // kinds that this CUPTI refused
   pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the two that follow, and of who flushes and walks
   Tally tally;
@@ -101,6 +102,7 @@ int enable_all() noexcept {
   for (size_t i = 1; i < std::size(kInWindow); ++i)
     if (s.api.enable(kInWindow[i]) != abi::kSuccess) s.not_there |= 1u << i;
   s.enabled.store(true, std::memory_order_relaxed);
+  s.was_enabled.store(true, std::memory_order_relaxed);
   return abi::kSuccess;
 }
 
@@ -164,7 +166,7 @@ void* run(void*) noexcept {
   clock_gettime(CLOCK_REALTIME, &next);
   for (;;) {
     const bool is_open = s.enabled.load(std::memory_order_relaxed) && state() == State::kOn;
-    if (is_open) periods_left = kPeriodsAfterWindow;
+    if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open) periods_left = kPeriodsAfterWindow;
     if (periods_left > 0 && sem_timedwait(&s.work, &next) != 0 && errno != ETIMEDOUT) continue;
     if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
     if (state() == State::kOff) return nullptr;

@@ -2,10 +2,10 @@
 // test programs call (by ctypes, too). Each call is an API call of CUDA's runtime with its real number, and what it
 // starts shares its correlation.
 //
-// A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. `late_kernels=1` in CUPTI_SIM: as
-// if the device ran behind; `zero=N`: each Nth kernel comes without times;
-// `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was called;
-// `early=N`: what runs on a device says that it did so N ns before.
+// A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. In CUPTI_SIM:
+// `late_records=N`: what runs on a device is handed over N ms after its end; `zero=N`: each Nth kernel comes without
+// times; `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was
+// called; `early=N`: what runs on a device says that it did so N ns before.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -73,9 +73,10 @@ void complete(int number, bool gives_up) {
   std::vector<Pending> ended;
   {
     const std::lock_guard lock(d.lock);
+    static const auto late = static_cast<uint64_t>(setting("late_records", 0)) * 1'000'000;
     const uint64_t now = now_ns();
-    const auto split =
-        std::partition(d.pending.begin(), d.pending.end(), [&](const Pending& p) { return !gives_up && p.end > now; });
+    const auto split = std::partition(d.pending.begin(), d.pending.end(),
+                                      [&](const Pending& p) { return !gives_up && p.end + late > now; });
     ended.assign(split, d.pending.end());
     d.pending.erase(split, d.pending.end());
     for (Pending& p : ended)

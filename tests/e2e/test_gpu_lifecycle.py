@@ -141,6 +141,19 @@ def test_windows_open_and_close_and_cupti_stays(run_simulated, check_trace):  # 
     assert report["10"] == [10, 10]  # what the window does not want is not even made
 
 
+@pytest.mark.parametrize("late", [0, 1200])
+def test_what_a_window_launched_is_there_when_it_is_delivered_after_its_end(run_simulated, check_trace, late):  # noqa: F811
+    """A kernel that runs on for half a second, and records that come still later; then the process is killed."""
+    run, _ = run_simulated("import os, time, torch\nfrom torch.autograd.profiler import record_function\nfrom simulated_gpu import sim\nsim.simInit(1)\n"
+                           "with record_function('on'):\n for n in range(4): sim.simLaunch(b'k', 7, 1000)\n sim.simLaunch(b'long', 9, 500000000)\n"
+                           "sim.simLaunch(b'outside', 7, 1000)\ntime.sleep(3.5)\nos.kill(os.getpid(), 9)", sim="late_records=%d" % late, options=["-w", "range=on"])
+    assert run.status == -9 and not gpu_lines(run), run.stderr
+    trace = check_trace(run.trace(), expect={"kernel": 5, "ac2g": 10})
+    assert trace.names("kernel") == {"k": 4, "long": 1}
+    long, = (e for e in trace.spans("kernel") if e["name"] == "long")
+    assert long["dur"] == 500_000
+
+
 def test_a_replayed_graph_belongs_to_the_operator_that_replays_it(run_simulated, check_trace):  # noqa: F811
     run, _ = run_simulated("import torch\nfrom torch.autograd.profiler import record_function\nfrom simulated_gpu import sim\nsim.simInit(1)\n"
                            "class Replay(torch.autograd.Function):\n"
