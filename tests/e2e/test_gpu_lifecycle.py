@@ -65,6 +65,13 @@ def test_all_is_there_when_a_process_ends_with_its_handlers(run_both, check_trac
     assert sum(len(check_trace(trace).spans("kernel")) for trace in run.traces()) == 8
 
 
+@pytest.mark.parametrize("end", ["signal.raise_signal(signal.SIGINT)", "os._exit(-2)"], ids=["SIGINT", "os._exit()"])
+def test_no_python_loses_records_where_it_ends_without_exit_handlers(python, program, run_simulated, end):  # noqa: F811
+    run, _ = run_simulated("", command=[python.path, program(BEGIN + end)])
+    found = spool.gpu_records(spool.spools(run)[0])
+    assert run.status == (-2 if "SIGINT" in end else 254) and (len(found[spool.KERNEL]), len(found[spool.SYNC])) == (5, 1), run.stderr
+
+
 def test_all_is_there_of_a_child_of_multiprocessing_that_was_forked(run_both, check_trace):
     """It ends by os._exit(), and CUDA was initialised in it alone."""
     run, _ = run_both("import multiprocessing\ndef work():\n" + "".join(" %s\n" % line for line in ("global sim, launch\n" + BEGIN + "launch(3, 1000)").splitlines())
