@@ -65,6 +65,14 @@ def test_all_is_there_when_a_process_ends_with_its_handlers(run_both, check_trac
     assert sum(len(check_trace(trace).spans("kernel")) for trace in run.traces()) == 8
 
 
+def test_killed_for_memory_it_has_what_is_older_than_a_second(run_simulated, memory_limit, check_trace):  # noqa: F811
+    group = memory_limit(256 << 20)
+    run, _ = run_simulated(BEGIN + "open('%s/cgroup.procs', 'w').write(str(os.getpid()))\ntime.sleep(2.2)\n" % group + IN_FLIGHT + "kept = [b'x' * (1 << 20) for _ in range(10000)]")
+    assert run.status == -9 and "the kernel killed" in run.stderr and not gpu_lines(run), run.stderr
+    found = spool.gpu_records(spool.spools(run)[0])
+    assert 5 <= len(found[spool.KERNEL]) == len(check_trace(run.trace()).spans("kernel")) <= 8 and len(found[spool.SYNC]) == 1
+
+
 @pytest.mark.parametrize("end", ["signal.raise_signal(signal.SIGINT)", "os._exit(-2)"], ids=["SIGINT", "os._exit()"])
 def test_no_python_loses_records_where_it_ends_without_exit_handlers(python, program, run_simulated, end):  # noqa: F811
     run, _ = run_simulated("", command=[python.path, program(BEGIN + end)])
