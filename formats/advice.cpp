@@ -4,9 +4,13 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "formats/collectives.h"
+#include "formats/program_places.h"
 #include "formats/replay.h"
+#include "formats/step_parts.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -14,35 +18,43 @@ namespace {
 
 class WasteSink final : public Sink {
  public:
-  WasteSink(const Process& process, std::span<const StepSpan> steps) : replay_(process), steps_(steps) {}
+  WasteSink(const Process& process, std::span<const StepSpan> steps)
+      : process_(process), replay_(process), places_(process, replay_.names()), steps_(steps) {}
 
   StepWaste run() {
     replay_.run(*this);
     StepWaste result;
-    for (const auto& [key, tally] : tallies_) {
-      const std::string_view place = key.second == 0 ? std::string_view{} : replay_.names().text({key.second});
-      result.by_place[{key.first, std::string(place)}] = tally;
-    }
-    for (const auto& [name, tally] : kernels_) result.kernels[std::string(replay_.names().text({name}))] += tally;
+    for (const auto& [key, tally] : tallies_) result.by_place[{key.first, text(key.second)}] = tally;
+    for (const auto& [key, tally] : kernels_) result.kernels[{text(first(key)), text(second(key))}] = tally;
+    for (const auto& [key, ns] : host_)
+      if (launches(first(key))) result.host_ns[text(second(key))] += ns;
+    for (const auto& [key, calls] : collectives_) result.collectives[{text(first(key)), text(second(key))}] += calls;
     return result;
   }
 
   void slice(const Slice& s) override {
-    if (s.kind != SliceKind::kOperator || role_of(s.name) != Role::kZero) return;
+    const std::span<const Span> around(s.around, s.depth);
+    if (s.kind == SliceKind::kPython && !s.object) return add_host(s, around);
+    if (s.kind != SliceKind::kOperator) return;
+    const Role role = role_of(s.name);
+    if (role == Role::kCollective) return add_collective(s, around);
+    if (role != Role::kZero && role != Role::kLoads) return;
     const auto ns = ns_in_steps(s.begin, s.end);
     if (!ns) return;
-    for (uint32_t i = s.depth; i-- > 0;) {
-      if (!s.around[i].is_op()) continue;
-      const Role role = role_of(s.around[i].name);
-      if (role == Role::kZero) return;  // told by the outer one
-      if (role != Role::kZeroGrad) continue;
-      return add(Waste::kZeroGrad, s.around, i, *ns);
+    if (role == Role::kLoads) return add(Waste::kLoading, around, *ns);
+    for (size_t i = around.size(); i-- > 0;) {
+      if (!around[i].is_op()) continue;
+      const Role outer = role_of(around[i].name);
+      if (outer == Role::kZero) return;  // told by the outer one
+      if (outer == Role::kZeroGrad) return add(Waste::kZeroGrad, around, *ns, 0, s.native);
     }
   }
 
   void gpu_call(const GpuCall& call) override {
+    if (call.row >= launches_.size()) launches_.resize(call.row + 1);
+    launches_[call.row] = true;
     if (role_of(call.name) != Role::kWaits) return;
-    if (const auto ns = ns_in_steps(call.begin, call.end)) add(Waste::kSync, *call.stack, *ns);
+    if (const auto ns = ns_in_steps(call.begin, call.end)) add(Waste::kSync, call.stack->spans(), *ns);
   }
 
   void gpu_activity(const GpuActivity& a) override {
@@ -51,18 +63,20 @@ class WasteSink final : public Sink {
     const auto ns = ns_in_steps(a.begin, a.end);
     if (!ns) return;
     if (a.kind == Kind::GpuKernel) {
-      kernels_[a.name.value] += GpuTally{.calls = 1, .total_ns = *ns, .is_kernel = true};
+      const NameId place = a.call == nullptr ? NameId{} : place_of(*a.call);
+      kernels_[both(a.name.value, place.value)] += {.calls = 1, .ns = *ns};
       return;
     }
     const auto& copy = a.as<GpuCopy>();
     if (a.call == nullptr || (copy.src_kind != kPageable && copy.dst_kind != kPageable)) return;
-    add(Waste::kPageable, *a.call->stack, *ns, copy.bytes);
+    add(Waste::kPageable, a.call->stack->spans(), *ns, copy.bytes);
   }
 
  private:
-  enum class Role : uint8_t { kUnseen, kPlain, kZero, kZeroGrad, kWaits };
+  enum class Role : uint8_t { kUnseen, kPlain, kZero, kZeroGrad, kLoads, kCollective, kWaits };
 
-  // Names: the CUDA runtime's and driver's, and torch.optim.Optimizer.zero_grad's annotation, 1.13 to 2.14.
+  // Names: the CUDA runtime's and driver's, and the annotations of torch.optim.Optimizer.zero_grad and DataLoader's
+  // __next__, 1.13 to 2.14.
   Role role_of(NameId name) {
     if (name.value >= roles_.size()) roles_.resize(std::max<size_t>(name.value + 1, roles_.size() * 2));
     Role& role = roles_[name.value];
@@ -74,6 +88,8 @@ class WasteSink final : public Sink {
       role = Role::kPlain;
       if (text == "aten::zero_" || text == "aten::_foreach_zero_") role = Role::kZero;
       if (text.starts_with("Optimizer.zero_grad#")) role = Role::kZeroGrad;
+      if (text.starts_with(kLoaderPrefix)) role = Role::kLoads;
+      if (is_communication(text)) role = Role::kCollective;
       if (std::ranges::find(kWaits, text) != kWaits.end()) role = Role::kWaits;
     }
     return role;
@@ -85,24 +101,64 @@ class WasteSink final : public Sink {
     if (step == nullptr) return std::nullopt;
     return std::min(end.value, step->end) - begin.value;
   }
-
-  // For the innermost Python function that is no module's or optimizer's call.
-  void add(Waste waste, const Span* around, uint32_t depth, int64_t ns, uint64_t bytes = 0) {
-    uint32_t place = 0;
-    for (uint32_t i = depth; i-- > 0 && place == 0;)
-      if (around[i].kind == SliceKind::kPython && !around[i].object) place = around[i].name.value;
-    tallies_[{waste, place}] += {.calls = 1, .ns = ns, .bytes = bytes};
-  }
-  void add(Waste waste, const ThreadStack& stack, int64_t ns, uint64_t bytes = 0) {
-    const auto depth = static_cast<uint32_t>(stack.size());
-    add(waste, depth == 0 ? nullptr : &stack[0], depth, ns, bytes);
+  // Of all that it lies in.
+  int64_t ns_in_all_steps(UnixNs begin, UnixNs end) const {
+    int64_t sum = 0;
+    auto step = std::ranges::upper_bound(steps_, begin.value, {}, &StepSpan::begin);
+    if (step != steps_.begin()) --step;
+    for (; step != steps_.end() && step->begin < end.value; ++step)
+      sum += std::max<int64_t>(0, std::min(end.value, step->end) - std::max(begin.value, step->begin));
+    return sum;
   }
 
+  // A function of the program has the time of those of torch that it calls.
+  void add_host(const Slice& s, std::span<const Span> around) {
+    if (!places_.is_program(s.name)) return;
+    const int64_t ns = ns_in_all_steps(s.begin, s.end);
+    if (ns == 0) return;
+    host_[both(s.row, s.name.value)] += ns;
+    for (size_t i = around.size(); i-- > 0;)
+      if (places_.is_program(around[i])) {
+        host_[both(s.row, around[i].name.value)] -= ns;
+        return;
+      }
+  }
+
+  void add_collective(const Slice& s, std::span<const Span> around) {
+    const NameId place = places_.of(around, s.native);
+    if (!place) return;
+    NameId name = s.name;
+    Collective c;
+    if (s.collective && decode_collective(process_.string(s.collective), c)) name = replay_.names().intern(c.name);
+    ++collectives_[both(name.value, place.value)];
+  }
+
+  void add(Waste waste, std::span<const Span> around, int64_t ns, uint64_t bytes = 0, NativeFrameId native = {}) {
+    tallies_[{waste, places_.of(around, native).value}] += {.calls = 1, .ns = ns, .bytes = bytes};
+  }
+
+  // A thread of autograd's knows no function: the module whose backward it is.
+  NameId place_of(const GpuCall& call) {
+    if (const NameId place = places_.of(call.stack->spans())) return place;
+    return call.module ? replay_.names().function({}, call.module) : NameId{};
+  }
+
+  bool launches(uint32_t row) const { return row < launches_.size() && launches_[row]; }
+  static uint64_t both(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
+  static uint32_t first(uint64_t both) { return static_cast<uint32_t>(both >> 32); }
+  static uint32_t second(uint64_t both) { return static_cast<uint32_t>(both); }
+  std::string text(uint32_t name) { return name == 0 ? std::string() : std::string(replay_.names().text({name})); }
+
+  const Process& process_;
   Replay replay_;
+  ProgramPlaces places_;
   std::span<const StepSpan> steps_;
   std::vector<Role> roles_;                                   // by name
-  std::map<std::pair<Waste, uint32_t>, WasteTally> tallies_;  // by the function's name, 0: none
-  std::map<uint32_t, GpuTally> kernels_;                      // by name
+  std::map<std::pair<Waste, uint32_t>, WasteTally> tallies_;  // by the place's name, 0: none
+  std::unordered_map<uint64_t, WasteTally> kernels_;          // by the names of kernel and place
+  std::unordered_map<uint64_t, int64_t> host_;                // by row and place
+  std::unordered_map<uint64_t, uint64_t> collectives_;        // by name and place
+  std::vector<bool> launches_;                                // by row
 };
 
 }  // namespace
@@ -113,9 +169,6 @@ const StepSpan* step_at(std::span<const StepSpan> steps, int64_t time) {
   return &*std::prev(after);
 }
 
-StepWaste waste_of(const Process& process, std::span<const StepSpan> steps) {
-  if (steps.empty()) return {};
-  return WasteSink(process, steps).run();
-}
+StepWaste waste_of(const Process& process, std::span<const StepSpan> steps) { return WasteSink(process, steps).run(); }
 
 }  // namespace torchprof::formats

@@ -1,6 +1,9 @@
 // Findings of formats/advice.h as a table.
 #include <algorithm>
+#include <map>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "formats/cells.h"
@@ -24,7 +27,12 @@ class Findings {
         host_ns_ += s.host_ns;
       }
       for (const auto& [what, tally] : part.statistics.waste.by_place) waste_[what] += tally;
-      for (const auto& [name, tally] : part.statistics.waste.kernels) kernels_[name] += tally;
+      for (const auto& [key, tally] : part.statistics.waste.kernels) {
+        auto& [all, places] = kernels_[key.first];
+        all += tally;
+        places[key.second] += tally.ns;
+      }
+      for (const auto& [place, ns] : part.statistics.waste.host_ns) host_[place] += ns;
     }
   }
 
@@ -33,7 +41,8 @@ class Findings {
       loading();
       host_bound();
       kernels();
-      for (const auto& [what, tally] : waste_) add_waste(what.first, what.second, tally);
+      for (const auto& [what, tally] : waste_)
+        if (what.first != Waste::kLoading) add_waste(what.first, what.second, tally);
     }
     slow_rank();
     sort_rows(table_, 0);
@@ -47,29 +56,45 @@ class Findings {
     table_.rows.push_back(
         {percent(std::min(ns, whole), whole), std::string(rule), std::move(finding), text_or_missing(where)});
   }
+  using Places = std::map<std::string, int64_t>;
+  // The one that has the most of what is known.
+  static std::string most_of(const Places& places) {
+    const std::pair<const std::string, int64_t>* most = nullptr;
+    for (const auto& place : places)
+      if (!place.first.empty() && (most == nullptr || place.second > most->second)) most = &place;
+    return most == nullptr ? std::string() : most->first;
+  }
   static std::string text(int64_t ns) { return duration_text(static_cast<double>(ns)); }
 
   void loading() {
     if (loading_ns_ < ns_ / 10) return;
+    Places places;
+    for (const auto& [what, tally] : waste_)
+      if (what.first == Waste::kLoading) places[what.second] += tally.ns;
     add(loading_ns_, ns_, "loading",
-        "steps wait " + text(loading_ns_) + " for a DataLoader: more workers, or less work for each item");
+        "steps wait " + text(loading_ns_) + " for a DataLoader: more workers, or less work for each item",
+        most_of(places));
   }
 
   void host_bound() {
     if (gpu_steps_ns_ == 0 || host_ns_ < gpu_steps_ns_ / 10 * 4) return;
-    KernelSum all;
-    for (const auto& [name, t] : kernels_) all += t;
+    WasteTally all;
+    for (const auto& [name, kernel] : kernels_) all += kernel.first;
     std::string finding = "the GPU waits " + text(host_ns_) + " for the program";
     if (all.calls != 0)
       finding +=
           "; " + plural(all.calls, "kernel") + " of " + text(all.ns / static_cast<int64_t>(all.calls)) + " on average";
-    add(host_ns_, gpu_steps_ns_, "host bound", finding + ": larger batches, fused kernels or CUDA graphs");
+    add(host_ns_, gpu_steps_ns_, "host bound", finding + ": larger batches, fused kernels or CUDA graphs",
+        most_of(host_));
   }
 
   struct KernelSum {
-    uint64_t calls = 0;
-    int64_t ns = 0;
-    void operator+=(const GpuTally& t) { calls += t.calls, ns += t.total_ns; }
+    WasteTally all;
+    Places places;
+    void operator+=(const std::pair<WasteTally, Places>& kernel) {
+      all += kernel.first;
+      for (const auto& [place, ns] : kernel.second) places[place] += ns;
+    }
   };
 
   // Names: cuBLAS's and cuDNN's kernels for float32 on ordinary cores ("ampere_sgemm_128x64_tn",
@@ -78,23 +103,24 @@ class Findings {
   void kernels() {
     constexpr int64_t kTiny = 10'000;
     KernelSum all, tiny, plain, transposes;
-    for (const auto& [name, t] : kernels_) {
-      all += t;
-      if (t.total_ns < static_cast<int64_t>(t.calls) * kTiny) tiny += t;
-      if (name.find("sgemm") != name.npos || name.find("scudnn") != name.npos) plain += t;
-      if (name.find("nchwToNhwc") != name.npos || name.find("nhwcToNchw") != name.npos) transposes += t;
+    for (const auto& [name, kernel] : kernels_) {
+      all += kernel;
+      if (kernel.first.ns < static_cast<int64_t>(kernel.first.calls) * kTiny) tiny += kernel;
+      if (name.find("sgemm") != name.npos || name.find("scudnn") != name.npos) plain += kernel;
+      if (name.find("nchwToNhwc") != name.npos || name.find("nhwcToNchw") != name.npos) transposes += kernel;
     }
     const auto say = [this](const KernelSum& sum, const char* rule, const std::string& finding) {
-      add(sum.ns, ns_, rule, plural(sum.calls, "kernel") + " of " + text(sum.ns) + finding);
+      add(sum.all.ns, ns_, rule, plural(sum.all.calls, "kernel") + " of " + text(sum.all.ns) + finding,
+          most_of(sum.places));
     };
     constexpr uint64_t kManyKernels = 100;  // a step
-    if (tiny.calls >= kManyKernels * steps_ && tiny.calls >= all.calls / 2 && tiny.ns >= ns_ / 20)
+    if (tiny.all.calls >= kManyKernels * steps_ && tiny.all.calls >= all.all.calls / 2 && tiny.all.ns >= ns_ / 20)
       say(tiny, "tiny kernels",
           " take less than 10 us each: fused kernels (torch.compile), foreach optimizers, CUDA graphs");
-    if (plain.ns >= ns_ / 10)
+    if (plain.all.ns >= ns_ / 10)
       say(plain, "autocast",
           " multiply float32 without tensor cores: torch.autocast, or TF32 (set_float32_matmul_precision)");
-    if (transposes.ns >= ns_ / 50)
+    if (transposes.all.ns >= ns_ / 50)
       say(transposes, "layout", " only transpose for convolutions: memory_format=torch.channels_last");
   }
 
@@ -117,7 +143,23 @@ class Findings {
         if (t.calls < steps_ || t.ns < ns_ / kLeastZeroed) return;
         return add(t.ns, ns_, "zero_grad", plural(t.calls, "gradient") + " set to zero: zero_grad(set_to_none=True)",
                    where);
+      case Waste::kLoading:
+        return;  // loading() has it
     }
+  }
+
+  // torch calls the same "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".
+  static std::string plain_name(std::string_view name) {
+    name.remove_prefix(name.rfind(':') + 1);
+    std::string out(name);
+    std::erase(out, '_');
+    return out;
+  }
+  static std::string place_of_collective(const StepWaste& waste, const std::string& name) {
+    Places places;
+    for (const auto& [key, calls] : waste.collectives)
+      if (plain_name(key.first) == plain_name(name)) places[key.second] += static_cast<int64_t>(calls);
+    return most_of(places);
   }
 
   void slow_rank() {
@@ -134,7 +176,8 @@ class Findings {
       add(t.waiting_ns, ns_, "slow rank",
           "the others wait " + text(t.waiting_ns) + " in " + kind.name + " for " +
               (part.role.empty() ? "process " + part.pid : part.role) + ", the last in " +
-              percent_text(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared)));
+              percent_text(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared)),
+          place_of_collective(part.statistics.waste, kind.name));
     }
   }
 
@@ -143,7 +186,8 @@ class Findings {
   uint64_t steps_ = 0;
   int64_t ns_ = 0, loading_ns_ = 0, gpu_steps_ns_ = 0, host_ns_ = 0;
   WasteTallies waste_;
-  GpuTallies kernels_;
+  std::map<std::string, std::pair<WasteTally, Places>> kernels_;  // by name
+  Places host_;
 };
 
 }  // namespace

@@ -250,7 +250,8 @@ Statistics statistics_of(const Process& process, const StatisticsRequest& reques
   if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
   if (request.has_memory_categories && !result.memory.empty())
     result.memory_categories = categories_at_peaks(process, result.memory);
-  if (request.has_waste) result.waste = waste_of(process, without_first(std::span<const StepSpan>(result.steps.spans)));
+  const auto steps = without_first(std::span<const StepSpan>(result.steps.spans));
+  if (request.has_waste && !(steps.empty() && result.comms.empty())) result.waste = waste_of(process, steps);
   return result;
 }
 

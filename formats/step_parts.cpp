@@ -10,9 +10,6 @@
 namespace torchprof::formats {
 namespace {
 
-// torch/utils/data/dataloader.py, 1.13 to 2.14.
-constexpr std::string_view kLoaderPrefix = "enumerate(DataLoader)#";
-
 int64_t median(std::vector<int64_t> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);

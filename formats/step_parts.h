@@ -26,6 +26,9 @@
 
 namespace torchprof::formats {
 
+// torch/utils/data/dataloader.py, 1.13 to 2.14.
+inline constexpr std::string_view kLoaderPrefix = "enumerate(DataLoader)#";
+
 struct StepParts {
   StepSpan step;
   int64_t compute_ns = 0;
