@@ -107,6 +107,7 @@ class Comparison {
         now_(now),
         options_(options),
         by_step_(base.sum.samples.steps != 0 && now.sum.samples.steps != 0),
+        has_memory_(base.peaks.empty() == now.peaks.empty()),
         is_tested_(by_step_ && std::min(base.sum.samples.step_ns.size(), now.sum.samples.step_ns.size()) >= kMinSteps) {
   }
 
@@ -123,11 +124,15 @@ class Comparison {
   }
 
   bool by_step() const { return by_step_; }
+  bool has_memory() const { return has_memory_; }
   bool is_tested() const { return is_tested_; }
 
  private:
   Items items(const Measured& run, Sampled kind) const {
-    return by_step_ ? items_by_step(run.sum.samples, kind) : items_of_all(run.sum, kind);
+    Items items = by_step_ ? items_by_step(run.sum.samples, kind) : items_of_all(run.sum, kind);
+    if (!has_memory_)
+      for (auto& [name, item] : items) item.bytes = 0;
+    return items;
   }
 
   // Samples are of one length, whether the name came or not.
@@ -199,6 +204,7 @@ class Comparison {
 
   std::vector<DiffRow> peaks() const {
     std::map<std::string, DiffRow> rows;
+    if (!has_memory_) return {};
     for (const auto& [device, bytes] : base_.peaks) rows[device].bytes.base = static_cast<double>(bytes);
     for (const auto& [device, bytes] : now_.peaks) rows[device].bytes.now = static_cast<double>(bytes);
     std::vector<DiffRow> result;
@@ -215,6 +221,7 @@ class Comparison {
   const Measured& now_;
   const DiffOptions& options_;
   bool by_step_;
+  bool has_memory_;  // both runs, or none
   bool is_tested_;
 };
 
@@ -229,6 +236,9 @@ std::string head_line(const char* which, const Measured& run, size_t warmup) {
 
 std::vector<std::string> notes_of(const Measured& base, const Measured& now, const Comparison& comparison) {
   std::vector<std::string> notes;
+  if (!comparison.has_memory())
+    notes.push_back(std::string(base.peaks.empty() ? "BASE" : "NEW") +
+                    " says nothing of memory (recorded without, or a file that has none): it is not compared");
   if (!comparison.by_step()) {
     notes.emplace_back("without steps in both runs the totals are compared, and nothing can be tested: noise counts");
     return notes;

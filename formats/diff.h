@@ -7,7 +7,8 @@
 //            work of GPUs. Modules go by class and path, Python functions by file and name: numbers of instances and
 //            lines change when a program does
 //   calls    of an operator, kernel ... a step; allocated: bytes that an operator or a module asked for itself, a step;
-//            peak: most that was allocated on a device. These are counts, and not tested
+//            peak: most that was allocated on a device. These are counts, and not tested. Where one run says nothing of
+//            memory (Perfetto's files have none by operator, nor those of nvprof and nsys), neither is compared
 //   tested   a difference of times is real if formats/rank_test.h finds it with p <= 0.01, corrected by Holm for all
 //            names of the table that have their share. It needs kMinSteps steps of each run; with fewer, or of totals,
 //            nothing is tested, and any difference counts as it is

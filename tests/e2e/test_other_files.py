@@ -1,8 +1,11 @@
 """`torchprof report` of files that are not a run: ours in another form, and those of nvprof and nsys."""
 import re
 import sqlite3
+import sys
 
 import pytest
+
+from conftest import profile
 
 PROGRAM = """
 import torch
@@ -66,3 +69,106 @@ def test_nvprof_and_its_errors(torchprof, report, tmp_path):
     db.commit()
     done = torchprof("report", tmp_path / "profile.nvprof")
     assert (done.returncode, done.stderr) == (125, "torchprof: cannot read the trace %s: the marker 7 is there twice\n" % (tmp_path / "profile.nvprof"))
+
+
+# Ten steps with one range, `matmul`, and one kernel in it: of a run of ours, of nvprof and of nsys.
+STEPPED = """
+import time
+from torch.profiler import record_function
+for i in range(10):
+    with record_function("ProfilerStep#%d" % i):
+        with record_function("matmul"):
+            time.sleep(0.002)
+"""
+
+
+def stepped(ms):
+    """(name, begin, end) of ranges and (begin, end) of kernels, in ns: `matmul` and the kernel take `ms` milliseconds."""
+    spans, kernels = [], []
+    for step in range(10):
+        begin = step * 100_000_000
+        spans += [("ProfilerStep#%d" % step, begin, begin + 90_000_000), ("matmul", begin + 1000, begin + 1000 + ms * 1_000_000)]
+        kernels.append((begin + 4000, begin + 4000 + ms * 1_000_000))
+    return spans, kernels
+
+
+def write_nvprof(path, ms):
+    spans, kernels = stepped(ms)
+    db = sqlite3.connect(path)
+    db.executescript("""
+        CREATE TABLE StringTable(_id_ INTEGER PRIMARY KEY, value TEXT);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER(_id_ INTEGER PRIMARY KEY, timestamp, id, name);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(_id_ INTEGER PRIMARY KEY, cbid, start, end, correlationId);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL(_id_ INTEGER PRIMARY KEY, start, end, deviceId, correlationId, name);
+        INSERT INTO StringTable VALUES(1000, '_Z4gemmPf');""")
+    for i, (name, begin, end) in enumerate(spans, 1):
+        db.execute("INSERT INTO StringTable VALUES(?, ?)", (i, name))
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER(timestamp, id, name) VALUES(?, ?, ?)", [(begin, i, i), (end, i, 0)])
+    for i, (begin, end) in enumerate(kernels, 1):
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(?, 211, ?, ?, ?)", (i, begin - 2000, begin - 1000, i))
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL VALUES(?, ?, ?, 0, ?, 1000)", (i, begin, end, i))
+    db.commit()
+    return path
+
+
+def write_nsys(path, ms):
+    spans, kernels = stepped(ms)
+    thread = 1 << 24 | 1
+    db = sqlite3.connect(path)
+    db.executescript("""
+        CREATE TABLE StringIds(id, value);
+        CREATE TABLE NVTX_EVENTS(start, end, eventType, text, globalTid);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME(start, end, globalTid, correlationId);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, correlationId, globalPid, demangledName);
+        INSERT INTO StringIds VALUES(1, 'gemm(float*)');""")
+    db.executemany("INSERT INTO NVTX_EVENTS VALUES(?, ?, 59, ?, ?)", [(begin, end, name, thread) for name, begin, end in spans])
+    for i, (begin, end) in enumerate(kernels, 1):
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(?, ?, ?, ?)", (begin - 2000, begin - 1000, thread, i))
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(?, ?, 0, ?, ?, 1)", (begin, end, i, 1 << 24))
+    db.commit()
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(launcher, tmp_path_factory):
+    """{kind: (file, one of the same kind in which matmul takes ten times as long)}; of a run there is but one."""
+    directory = tmp_path_factory.mktemp("others")
+    program = directory / "program.py"
+    program.write_text(STEPPED)
+    run = profile(launcher, directory / "run", [sys.executable, program], options=["-q", "--format", "kineto,perfetto", "--python", "off"])
+    assert run.status == 0, run.stderr
+    written = {kind: (write(directory / ("fast." + kind), 2), write(directory / ("slow." + kind), 20))
+               for kind, write in (("nvprof", write_nvprof), ("nsys", write_nsys))}
+    return {**written, "perfetto": (run.directory / "merged.perfetto-trace", None), "kineto": (run.trace_paths[0], None)}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("new", ["nvprof", "nsys"])
+@pytest.mark.parametrize("base", ["perfetto", "kineto", "nvprof", "nsys"])
+def test_diff_of_files_of_different_tools(base, new, files, torchprof):
+    fast, slow = files[base][0], files[new][1]
+    done = torchprof("diff", fast, slow, "--fail-over", 300, "--metric", "ops")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"^  ops: matmul: self time per step .*, p <0\.001, limit 300 %$", done.stdout, re.M), done.stdout
+    assert re.search(r"^.* slower .*  matmul$", done.stdout, re.M)
+    kernels = re.search(r"^GPU kernels by .*\n.*\n(.*)$", done.stdout, re.M)
+    assert kernels and kernels[1].endswith("gemm(float*)") and (" new " in kernels[1]) == (base in ("perfetto", "kineto")), done.stdout
+    # The other way round it got faster.
+    assert torchprof("diff", slow, fast, "--fail-over", 0, "--metric", "ops").returncode == 0
+
+
+@pytest.mark.once
+def test_diff_of_perfetto_and_kineto_of_one_run_finds_nothing(files, torchprof):
+    kineto, perfetto = files["kineto"][0], files["perfetto"][0]
+    for base, new, without in ((kineto, perfetto, "NEW"), (perfetto, kineto, "BASE")):
+        done = torchprof("diff", base, new, "--fail-over", 1, "--metric", "ops,calls,total,allocated,memory")
+        assert done.returncode == 0 and not re.search(" gone|from 0", done.stdout), done.stdout
+        said, = [line for line in done.stdout.splitlines() if "memory (" in line]
+        assert said == "  %s says nothing of memory (recorded without, or a file that has none): it is not compared" % without
+
+
+@pytest.mark.once
+def test_what_files_of_other_tools_do_not_have_is_said_in_one_line_each(files, torchprof):
+    done = torchprof("diff", files["nvprof"][0], files["nsys"][1], "--fail-over", 1, "--metric", "modules,memory,allocated")
+    assert done.returncode == 0 and done.stdout.endswith("".join(
+        "  nothing of the metric %s is in both runs to be judged\n" % metric for metric in ("modules", "memory", "allocated"))), done.stdout
