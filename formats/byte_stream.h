@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 struct gzFile_s;
 
@@ -27,6 +28,12 @@ class ByteStream {
   std::string_view front() {
     if (size_ == 0) fill();
     return {buffer_.data(), size_};
+  }
+  // What was read and not taken yet, or the next block; empty at the end. Its bytes are taken, and stay until the next
+  // call.
+  std::string_view take_block() {
+    if (at_ == size_ && !fill()) return {};
+    return std::string_view(buffer_.data(), size_).substr(std::exchange(at_, size_));
   }
   // `size` bytes, or as many as there are.
   std::string take(size_t size);
@@ -61,17 +68,25 @@ class ByteIterator {
   using reference = char;
 
   ByteIterator() = default;
-  explicit ByteIterator(ByteStream& stream) : stream_(&stream) { ++*this; }
-  char operator*() const { return static_cast<char>(byte_); }
+  explicit ByteIterator(ByteStream& stream) : stream_(&stream) { next_block(); }
+  char operator*() const { return *at_; }
   ByteIterator& operator++() {
-    byte_ = stream_->get();
+    if (++at_ == end_) next_block();
     return *this;
   }
-  friend bool operator==(const ByteIterator& a, const ByteIterator& b) { return a.byte_ == b.byte_; }
+  // Of the same stream, or the end.
+  friend bool operator==(const ByteIterator& a, const ByteIterator& b) { return a.at_ == b.at_; }
 
  private:
+  void next_block() {
+    const std::string_view block = stream_->take_block();
+    at_ = block.empty() ? nullptr : block.data();
+    end_ = at_ + block.size();
+  }
+
   ByteStream* stream_ = nullptr;
-  int byte_ = -1;  // -1: the end
+  const char* at_ = nullptr;  // null: the end
+  const char* end_ = nullptr;
 };
 
 }  // namespace torchprof::formats

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "formats/byte_stream.h"
 #include "formats/names.h"
@@ -28,6 +31,89 @@ int64_t exact_ns(std::string_view text, double us) {
   return whole * 1000 + (text.starts_with('-') ? -part : part);
 }
 
+// The keys that say something, at any depth. Looked up once each: most of a file are arguments that nobody asks for.
+enum class Key : uint8_t {
+  kOther,
+  kDeviceType,  // arguments of "[memory]", in the order of Current::memory
+  kDeviceId,
+  kAddress,
+  kBytes,
+  kAllocated,
+  kReserved,
+  kEndsWith,
+  kBackward,
+  kName,
+  kPath,
+  kPhase,
+  kCategory,
+  kPid,
+  kTid,
+  kTime,
+  kDuration,
+  kLabels,
+  kLine,
+  kModule,
+  kModulePath,
+  kModuleRoot,
+  kFlops,
+  kExternalId,
+  kBlocksPerSm,
+  kOccupancy,
+  kId,
+  kTraceEvents,
+  kModules,
+};
+constexpr size_t kMemoryArguments = 6;
+
+constexpr std::array<std::pair<std::string_view, Key>, 29> kKeys = {{
+    {"Device Type", Key::kDeviceType},
+    {"Device Id", Key::kDeviceId},
+    {"Addr", Key::kAddress},
+    {"Bytes", Key::kBytes},
+    {"Total Allocated", Key::kAllocated},
+    {"Total Reserved", Key::kReserved},
+    {"Step ends with", Key::kEndsWith},
+    {"Backward", Key::kBackward},
+    {"name", Key::kName},
+    {"path", Key::kPath},
+    {"ph", Key::kPhase},
+    {"cat", Key::kCategory},
+    {"pid", Key::kPid},
+    {"tid", Key::kTid},
+    {"ts", Key::kTime},
+    {"dur", Key::kDuration},
+    {"labels", Key::kLabels},
+    {"Python line", Key::kLine},
+    {"Module", Key::kModule},
+    {"Module path", Key::kModulePath},
+    {"Module root", Key::kModuleRoot},
+    {"FLOPs", Key::kFlops},
+    {"External id", Key::kExternalId},
+    {"external id", Key::kExternalId},
+    {"blocks per SM", Key::kBlocksPerSm},
+    {"est. achieved occupancy %", Key::kOccupancy},
+    {"id", Key::kId},
+    {"traceEvents", Key::kTraceEvents},
+    {"modules", Key::kModules},
+}};
+
+class KeyTable {
+ public:
+  KeyTable() {
+    for (size_t i = 0; i < kKeys.size(); ++i)
+      by_length_[std::min(kKeys[i].first.size(), kLongest)].push_back(&kKeys[i]);
+  }
+  Key of(std::string_view text) const {
+    for (const auto* const key : by_length_[std::min(text.size(), kLongest)])
+      if (key->first == text) return key->second;
+    return Key::kOther;
+  }
+
+ private:
+  static constexpr size_t kLongest = 26;
+  std::array<std::vector<const std::pair<std::string_view, Key>*>, kLongest + 1> by_length_;
+};
+
 // Takes slices and process names out of the stream of JSON tokens.
 class Handler final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -37,11 +123,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   explicit Handler(ReadEvents& into) : into_(into) {}
 
   bool null() override {
-    if (depth_ == event_depth_ + 1 && key_ == kEndsWith) event_.is_made_step = true;
+    if (depth_ == event_depth_ + 1 && key_ == Key::kEndsWith) event_.is_made_step = true;
     return true;
   }
   bool boolean(bool value) override {
-    if (depth_ == event_depth_ + 1 && key_ == "Backward") event_.is_backward = value;
+    if (depth_ == event_depth_ + 1 && key_ == Key::kBackward) event_.is_backward = value;
     return true;
   }
   // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
@@ -51,8 +137,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool is_at_device() const { return in_devices_ && depth_ == kDeviceDepth && event_depth_ == kNever; }
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
 
-  bool number_integer(number_integer_t v) override { return number(static_cast<double>(v), std::to_string(v)); }
+  bool number_integer(number_integer_t v) override {
+    if (key_ == Key::kOther) return true;
+    return number(static_cast<double>(v), is_text_wanted() ? std::to_string(v) : std::string());
+  }
   bool number_unsigned(number_unsigned_t v) override {
+    if (key_ == Key::kOther) return true;
     return v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
                ? number_integer(static_cast<int64_t>(v))
                : number(static_cast<double>(v), std::to_string(v));
@@ -61,29 +151,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return true; }
 
   bool string(string_t& v) override {
-    if (is_at_module() && key_ == "name") module_.first = v;
-    if (is_at_module() && key_ == "path") module_.second = v;
-    if (is_at_device() && key_ == "name") device_.second = v;
-    if (depth_ == event_depth_) {
-      if (key_ == "name") event_.name = v;
-      if (key_ == "ph") event_.phase = v;
-      if (key_ == "cat") event_.category = v, event_.has_category = true;
-      if (key_ == "pid") event_.pid = v;
-      if (key_ == "tid") event_.tid = v;
-      if (key_ == "ts" || key_ == "dur") number(std::strtod(v.c_str(), nullptr), v);
-    } else if (depth_ == event_depth_ + 1) {
-      if (key_ == "name") event_.argument_name = v;
-      if (key_ == "labels") event_.labels = v;
-      if (key_ == "Python line") event_.line = v;
-      if (key_ == "Module") event_.module = v;
-      if (key_ == "Module path") event_.place.path = v;
-      if (key_ == "Module root") event_.place.root = v;
-      if (key_ == kEndsWith) {
-        event_.is_made_step = true;
-        event_.ended_by = v;
-      }
-    }
-    return true;
+    if (key_ == Key::kOther) return true;
+    if (is_at_module() && key_ == Key::kName) module_.first = v;
+    if (is_at_module() && key_ == Key::kPath) module_.second = v;
+    if (is_at_device() && key_ == Key::kName) device_.second = v;
+    if (depth_ == event_depth_) return member(v);
+    return depth_ != event_depth_ + 1 || argument(v);
   }
 
   bool start_object(std::size_t) override {
@@ -104,11 +177,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool start_array(std::size_t) override {
     ++depth_;
     // An object inside this list is an event: the list of "traceEvents", or the file as a whole.
-    if ((depth_ == 2 && key_ == "traceEvents") || depth_ == 1) {
+    if ((depth_ == 2 && key_ == Key::kTraceEvents) || depth_ == 1) {
       event_depth_ = depth_ + 1;
       found_events = true;
     }
-    if (depth_ == kModuleDepth - 1 && event_depth_ == kNever) in_modules_ = in_torchprof_ && key_ == "modules";
+    if (depth_ == kModuleDepth - 1 && event_depth_ == kNever) in_modules_ = in_torchprof_ && key_ == Key::kModules;
     return true;
   }
   bool end_array() override {
@@ -123,7 +196,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       in_devices_ = v == "deviceProperties";
       into_.is_ours = into_.is_ours || in_torchprof_;
     }
-    if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = v;
+    if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = keys_.of(v);
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
@@ -142,35 +215,121 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   static constexpr double kLongest = 4e15;  // microseconds: a century
-  enum : uint8_t { kDeviceType, kDeviceId, kAddress, kBytes, kAllocated, kReserved };
-  static constexpr std::array<const char*, 6> kMemoryArguments = {"Device Type", "Device Id",       "Addr",
-                                                                  "Bytes",       "Total Allocated", "Total Reserved"};
-  static constexpr std::string_view kEndsWith = "Step ends with";
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
 
+  bool is_text_wanted() const {
+    return key_ == Key::kPid || key_ == Key::kTid || (key_ == Key::kTime && depth_ == event_depth_);
+  }
+
+  bool member(std::string& v) {
+    switch (key_) {
+      case Key::kName:
+        event_.name = v;
+        return true;
+      case Key::kPhase:
+        event_.phase = v;
+        return true;
+      case Key::kCategory:
+        event_.category = v;
+        event_.has_category = true;
+        return true;
+      case Key::kPid:
+        event_.pid = v;
+        return true;
+      case Key::kTid:
+        event_.tid = v;
+        return true;
+      case Key::kTime:
+      case Key::kDuration:
+        return number(std::strtod(v.c_str(), nullptr), v);
+      default:
+        return true;
+    }
+  }
+
+  bool argument(const std::string& v) {
+    switch (key_) {
+      case Key::kName:
+        event_.argument_name = v;
+        return true;
+      case Key::kLabels:
+        event_.labels = v;
+        return true;
+      case Key::kLine:
+        event_.line = v;
+        return true;
+      case Key::kModule:
+        event_.module = v;
+        return true;
+      case Key::kModulePath:
+        event_.place.path = v;
+        return true;
+      case Key::kModuleRoot:
+        event_.place.root = v;
+        return true;
+      case Key::kEndsWith:
+        event_.is_made_step = true;
+        event_.ended_by = v;
+        return true;
+      default:
+        return true;
+    }
+  }
+
   bool number(double value, const std::string& text) {
-    if (depth_ == event_depth_ + 1 && key_ == "FLOPs" && value > 0 && value < 1e19) event_.flops = value;
-    if (depth_ == event_depth_ + 1) {
-      for (size_t i = 0; i < kMemoryArguments.size(); ++i)
-        if (key_ == kMemoryArguments[i]) event_.memory[i] = value;
+    if (is_at_device() && key_ == Key::kId && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
+    if (in_torchprof_ && depth_ == kProcessDepth && key_ == Key::kPid) section_pid_ = text;
+    if (depth_ == event_depth_) return member(value, text);
+    return depth_ != event_depth_ + 1 || argument(value);
+  }
+
+  bool member(double value, const std::string& text) {
+    switch (key_) {
+      case Key::kTime:
+        event_.begin = value;
+        event_.begin_ns = std::abs(value) < kLongest ? exact_ns(text, value) : 0;
+        event_.has_begin = true;
+        return true;
+      case Key::kDuration:
+        event_.duration = value;
+        event_.has_duration = true;
+        return true;
+      case Key::kPid:
+        event_.pid = text;
+        return true;
+      case Key::kTid:
+        event_.tid = text;
+        return true;
+      default:
+        return true;
     }
-    if (depth_ == event_depth_ + 1 && (key_ == "External id" || key_ == "external id") && value > 0 && value < 4e9)
-      event_.external = static_cast<uint32_t>(value);
-    if (depth_ == event_depth_ + 1 && key_ == "blocks per SM") event_.blocks_per_sm = static_cast<float>(value);
-    if (depth_ == event_depth_ + 1 && key_ == "est. achieved occupancy %")
-      event_.occupancy = static_cast<float>(value / 100);
-    if (is_at_device() && key_ == "id" && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
-    if (in_torchprof_ && depth_ == kProcessDepth && key_ == "pid") section_pid_ = text;
-    if (depth_ != event_depth_) return true;
-    if (key_ == "ts") {
-      event_.begin = value;
-      event_.begin_ns = std::abs(value) < kLongest ? exact_ns(text, value) : 0;
-      event_.has_begin = true;
+  }
+
+  bool argument(double value) {
+    switch (key_) {
+      case Key::kDeviceType:
+      case Key::kDeviceId:
+      case Key::kAddress:
+      case Key::kBytes:
+      case Key::kAllocated:
+      case Key::kReserved:
+        event_.memory[memory_argument(key_)] = value;
+        return true;
+      case Key::kFlops:
+        if (value > 0 && value < 1e19) event_.flops = value;
+        return true;
+      case Key::kExternalId:
+        if (value > 0 && value < 4e9) event_.external = static_cast<uint32_t>(value);
+        return true;
+      case Key::kBlocksPerSm:
+        event_.blocks_per_sm = static_cast<float>(value);
+        return true;
+      case Key::kOccupancy:
+        event_.occupancy = static_cast<float>(value / 100);
+        return true;
+      default:
+        return true;
     }
-    if (key_ == "dur") event_.duration = value, event_.has_duration = true;
-    if (key_ == "pid") event_.pid = text;
-    if (key_ == "tid") event_.tid = text;
-    return true;
   }
 
   void finish_event() {
@@ -217,31 +376,32 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_memory() {
     if (!event_.has_begin || !(std::abs(event_.begin) < kLongest)) return;
-    const auto number = [this](size_t i) {
+    const auto number = [this](Key key) {
       constexpr double kMost = 4e18;
-      return std::llround(std::clamp(event_.memory[i], -kMost, kMost));
+      return std::llround(std::clamp(event_.memory[memory_argument(key)], -kMost, kMost));
     };
-    const auto small = [&number](size_t i) { return static_cast<int8_t>(std::clamp<int64_t>(number(i), -1, 127)); };
+    const auto small = [&number](Key i) { return static_cast<int8_t>(std::clamp<int64_t>(number(i), -1, 127)); };
     ReadMemory& e = into_.memory.emplace_back();
     e.row = row();
     e.change = {.is_out_of_memory = event_.name != "[memory]",
-                .is_mapped = number(kReserved) != 0,
-                .device_type = small(kDeviceType),
-                .device_index = small(kDeviceId),
+                .is_mapped = number(Key::kReserved) != 0,
+                .device_type = small(Key::kDeviceType),
+                .device_index = small(Key::kDeviceId),
                 .time = {event_.begin_ns},
-                .address = static_cast<uint64_t>(number(kAddress)),
-                .bytes = number(kBytes),
-                .allocated = static_cast<uint64_t>(std::max<int64_t>(0, number(kAllocated))),
+                .address = static_cast<uint64_t>(number(Key::kAddress)),
+                .bytes = number(Key::kBytes),
+                .allocated = static_cast<uint64_t>(std::max<int64_t>(0, number(Key::kAllocated))),
                 .owner = {.place = event_.line.empty() ? 0 : into_.names(event_.line) + 1}};
     e.change.is_mapped = e.change.is_mapped && e.change.device_type == 0;
   }
 
+  static size_t memory_argument(Key key) { return static_cast<size_t>(key) - static_cast<size_t>(Key::kDeviceType); }
   uint32_t row() { return into_.row(event_.pid, event_.tid); }
 
   struct Current {
     std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
     ModulePlace place;
-    std::array<double, kMemoryArguments.size()> memory{};
+    std::array<double, kMemoryArguments> memory{};
     int64_t begin_ns = 0;
     double begin = 0, duration = 0, flops = 0;
     uint32_t external = 0;
@@ -250,7 +410,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   };
   ReadEvents& into_;
   Current event_;
-  std::string key_;
+  const KeyTable keys_;
+  Key key_ = Key::kOther;
   size_t depth_ = 0;
   size_t event_depth_ = kNever;
   bool in_torchprof_ = false;
