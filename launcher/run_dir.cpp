@@ -22,10 +22,19 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+// An empty object where it cannot be read, or is nested as nothing that we write: what copies and writes it calls
+// itself.
 Json read_json(const fs::path& file) {
+  constexpr int kDeepest = 64;
+  bool is_too_deep = false;
+  const auto is_wanted = [&is_too_deep](int depth, Json::parse_event_t, const Json&) {
+    is_too_deep = is_too_deep || depth > kDeepest;
+    return !is_too_deep;
+  };
   std::ifstream in(file);
-  Json info = Json::parse(in, nullptr, /*allow_exceptions=*/false);
-  return info.is_object() ? info : Json::object();
+  Json info = Json::parse(in, is_wanted, /*allow_exceptions=*/false);
+  if (is_too_deep || !info.is_object()) info = Json::object();
+  return info;
 }
 
 // Without a launcher (`run --dry-run`) the library makes the directory alone: spools and no run.json.
