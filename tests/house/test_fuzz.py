@@ -8,7 +8,7 @@ import pytest
 from conftest import BUILD, ROOT
 
 # Seconds, and inputs at the least.
-TARGETS = {"spool": (60, 200), "trace": (20, 200), "budget": (10, 1000)}
+TARGETS = {"spool": (60, 200), "trace": (20, 200), "budget": (10, 1000), "symbols": (10, 1000), "run_dir": (20, 200)}
 
 
 @pytest.mark.slow
