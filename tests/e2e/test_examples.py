@@ -1,7 +1,10 @@
 """The examples train, say what they say without torchprof, and leave the traces that their headers promise."""
 import collections
+import importlib.util
 import pathlib
 import re
+import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -104,18 +107,53 @@ def test_mixed_runs_on_as_many_threads_as_it_says(run_example):
     assert len(by_function["nested_backward"]) == 2
 
 
-def test_databases_of_ranks_are_read_at_once(run_torchprof, torch_python, program, examples):
+@pytest.fixture
+def databases(run_torchprof, torch_python, program):
+    """Those of rank 0, of three steps, and of rank 7, of four."""
     text = "import torch\nw = torch.nn.Parameter(torch.zeros(2))\no = torch.optim.SGD([w], lr=1)\nfor i in range(%d):\n    o.zero_grad(); w.sum().backward(); o.step()\n"
-    runs = [run_torchprof([torch_python, program(text % steps)], options=["--format", "sqlite"], env={"RANK": str(rank), "WORLD_SIZE": "12"})
-            for rank, steps in ((0, 3), (7, 4))]
-    files = [str(run.directory / "merged.sqlite") for run in runs]
+    runs = [run_torchprof([torch_python, program(text % steps)], options=["--format", "sqlite", "--python", "modules"],
+                          env={"RANK": str(rank), "WORLD_SIZE": "12"}) for rank, steps in ((0, 3), (7, 4))]
+    return [str(run.directory / "merged.sqlite") for run in runs]
+
+
+def test_databases_of_ranks_are_read_at_once(databases, torch_python, examples):
     # More files than SQLite attaches at a time.
-    done = subprocess.run([torch_python, examples / "sql/ranks.py", *files * 6], capture_output=True, text=True)
+    done = subprocess.run([torch_python, examples / "sql/ranks.py", *databases * 6], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     steps, spread = done.stdout.split("\n\n")
     assert {tuple(line.split()[1:4:2]) for line in steps.splitlines()[1:]} == {("0", "18"), ("7", "24")}
     lines = [line.split()[:3] for line in spread.splitlines()[1:]]
     assert len(lines) == 10 and all(ranks == "12" and float(most) >= float(least) for ranks, least, most in lines)
+
+
+def calls_of(database):
+    """{rank: calls of aten::sum}"""
+    return dict(sqlite3.connect(database).execute("SELECT rank, calls FROM op_totals WHERE name = 'aten::sum'"))
+
+
+@pytest.mark.skipif(not shutil.which("duckdb"), reason="tests with DuckDB run where Debian's duckdb is installed (sid)")
+def test_duckdb_reads_databases_of_ranks_and_makes_a_dataset(databases, examples, tmp_path):
+    dataset = tmp_path / "the user's dataset"
+    done = subprocess.run([examples / "sql/ranks-duckdb", dataset, *databases * 6], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    steps, spread = ([line.split(",") for line in table.splitlines()[1:]] for table in done.stdout.split("\n\n"))
+    assert {(rank, steps) for rank, _, steps, *_ in steps} == {("0", "18"), ("7", "24")}
+    assert len(spread) == 10 and all(ranks == "12" and float(most) >= float(least) for ranks, least, most, *_ in spread)
+    assert sorted(path.name for path in (dataset / "ops").iterdir()) == ["rank=0", "rank=7"]
+    query = "SELECT rank, sum(calls)::BIGINT FROM '%s/ops/*/*.parquet' WHERE name = 'aten::sum' GROUP BY rank" % str(dataset).replace("'", "''")
+    done = subprocess.run(["duckdb", "-csv", "-noheader", "-c", query], capture_output=True, text=True, check=True)
+    wanted = {rank: calls * 6 for database in databases for rank, calls in calls_of(database).items()}
+    assert {int(rank): int(calls) for rank, calls in (line.split(",") for line in done.stdout.split())} == wanted
+    if importlib.util.find_spec("pyarrow"):
+        pandas = pytest.importorskip("pandas")
+        ops = pandas.read_parquet(dataset / "ops")
+        assert {int(rank): calls for rank, calls in ops[ops.name == "aten::sum"].groupby("rank", observed=True).calls.sum().items()} == wanted
+
+
+def test_pandas_reads_databases_of_ranks(databases):
+    pandas = pytest.importorskip("pandas", reason="tests with pandas run where Debian's python3-pandas is installed")
+    ops = pandas.concat(pandas.read_sql("SELECT rank, name, calls, self_ns FROM op_totals", sqlite3.connect(path)) for path in databases)
+    assert ops[ops.name == "aten::sum"].groupby("rank").calls.sum().to_dict() == {**calls_of(databases[0]), **calls_of(databases[1])}
 
 
 @pytest.mark.skipif(not pathlib.Path("/usr/include/ATen/record_function.h").exists(), reason="torch's headers are not installed (libtorch-dev)")
