@@ -5,6 +5,7 @@
 // come twice are told apart by the writers, as those of one run with several hosts are.
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "formats/error.h"
 #include "launcher/input.h"
@@ -67,7 +68,7 @@ Info info_of(const std::vector<Source>& sources) {
   info["merged"] = Info::array();
   info["still_running"] = Info::array();
   for (const Source& source : sources) {
-    Info& one = info["merged"].emplace_back(Info{{"run", fs::absolute(source.path).string()}});
+    Info one = {{"run", fs::absolute(source.path).string()}};
     for (const char* key : {"command", "directory", "host", "start", "start_ns", "end", "seconds", "exit_status",
                             "signal", "signal_name"})
       if (source.info.contains(key)) one[key] = source.info[key];
@@ -76,6 +77,7 @@ Info info_of(const std::vector<Source>& sources) {
     if (one.contains("end") && (!info.contains("end") || one["end"] > info["end"])) info["end"] = one["end"];
     if (const auto running = source.info.find("still_running"); running != source.info.end() && running->is_array())
       for (const Info& process : *running) info["still_running"].push_back(process);
+    info["merged"].push_back(std::move(one));  // now: what is in an ordered object moves when it gets another key
   }
   return info;
 }
