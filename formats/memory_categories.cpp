@@ -12,20 +12,35 @@ namespace {
 
 constexpr std::string_view kEngine = "autograd::engine::evaluate_function";
 
+// What was there at the peak of a device: the last state at or before its time, of several at that time the largest.
+struct Moment {
+  UnixNs peak;
+  bool is_taken = false;
+  int64_t most = std::numeric_limits<int64_t>::min();  // of the states at the time of the peak itself
+  std::vector<std::pair<size_t, int64_t>> live{};      // allocation and bytes
+  int64_t freed_unknown = 0;                           // of what was there before, until then
+};
+
 class CategorySink final : public Sink {
  public:
   explicit CategorySink(const Process& process) : process_(process), replay_(process) {
     for (const ObjectDetail& detail : process.details) note(decode_details(detail));
   }
 
+  // To look at in run().
+  void look_at_peak(MemoryDevice device, UnixNs peak) { moments_[device].peak = peak; }
+
   MemoryCategories run() {
     replay_.run(*this);
+    for (auto& [device, moment] : moments_)
+      if (!moment.is_taken) take(device, moment);
     for (const auto& [device, blocks] : live_)
       for (const auto& [address, block] : blocks) decide(block, Phase::kEnd);
     for (const auto& [address, known] : known_)
       if (known.last != kNone) result_.of_allocation[known.last] = known.category;
     return std::move(result_);
   }
+  const std::map<MemoryDevice, Moment>& moments() const { return moments_; }
 
   void slice(const Slice&) override {}
   void memory(const MemoryEvent& m) override {
@@ -34,13 +49,16 @@ class CategorySink final : public Sink {
     enter(m.row, phase);
     const MemoryDevice device{m.device_type, m.device_index};
     auto& blocks = live_[device];
+    const auto moment = moments_.find(device);
+    if (moment != moments_.end() && !moment->second.is_taken && m.time > moment->second.peak)
+      take(device, moment->second);
     if (m.bytes > 0) {
       const size_t ordinal = result_.of_allocation.size();
       result_.of_allocation.push_back(MemoryCategory::kUnknown);
       if (const auto known = known_.find(m.address); known != known_.end() && m.bytes >= known->second.bytes)
         known->second.last = ordinal;
-      blocks.insert_or_assign(m.address,
-                              Block{ordinal, phase, static_cast<bool>(m.op), backwards_, optimizers_, modules_});
+      blocks.insert_or_assign(
+          m.address, Block{ordinal, m.bytes, phase, static_cast<bool>(m.op), backwards_, optimizers_, modules_});
       add_memory(sizes_[device], m.bytes);
     } else {
       if (const auto block = blocks.extract(m.address))
@@ -51,6 +69,10 @@ class CategorySink final : public Sink {
     }
     int64_t& peak = result_.peak[device];
     peak = std::max(peak, sizes_[device]);
+    if (moment != moments_.end() && m.time == moment->second.peak && sizes_[device] >= moment->second.most) {
+      take(device, moment->second);
+      moment->second.most = sizes_[device];
+    }
   }
 
  private:
@@ -63,10 +85,18 @@ class CategorySink final : public Sink {
   };
   struct Block {
     size_t ordinal;
+    int64_t bytes;
     Phase phase;
     bool by_operator;
     uint32_t backwards, optimizers, modules;  // how often each had begun
   };
+
+  void take(MemoryDevice device, Moment& moment) {
+    moment.is_taken = true;
+    moment.live.clear();
+    for (const auto& [address, block] : live_[device]) moment.live.emplace_back(block.ordinal, block.bytes);
+    moment.freed_unknown = result_.preexisting[device];
+  }
 
   // ---- what objects hold -----------------------------------------------------------------------------------
 
@@ -159,6 +189,7 @@ class CategorySink final : public Sink {
   std::unordered_map<uint64_t, Known> known_;  // by address
   std::map<MemoryDevice, std::unordered_map<uint64_t, Block>> live_;
   std::map<MemoryDevice, int64_t> sizes_;
+  std::map<MemoryDevice, Moment> moments_;
   std::vector<Role> roles_;  // by name
   // A thread of autograd's own knows nothing but backwards: that a new one begins is told by what other threads do.
   std::vector<Phase> phases_;     // by row
@@ -172,32 +203,22 @@ class CategorySink final : public Sink {
 MemoryCategories categories_of(const Process& process) { return CategorySink(process).run(); }
 
 PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices) {
-  struct Moment {
-    UnixNs peak;
-    CategorySizes now{}, at_peak{};
-    int64_t sum = 0, most = std::numeric_limits<int64_t>::min();
-  };
-  std::map<MemoryDevice, Moment> moments;
-  for (const DeviceMemory& device : devices) moments[{device.type, device.index}].peak = device.peak;
-  const MemoryCategories categories = categories_of(process);
-  CategorizedReplay(process, categories, [&](const CategorizedEvent& e) {
-    const auto found = moments.find(e.device);
-    if (found == moments.end() || e.time > found->second.peak) return;
-    Moment& m = found->second;
-    add_memory(m.now[static_cast<size_t>(e.category)], e.change());
-    add_memory(m.sum, e.change());
-    if (e.time == m.peak && m.sum < m.most) return;  // several events may have the time of the peak
-    m.at_peak = m.now;
-    m.most = e.time == m.peak ? m.sum : std::numeric_limits<int64_t>::min();
-  }).run();
+  CategorySink sink(process);
+  for (const DeviceMemory& device : devices) sink.look_at_peak({device.type, device.index}, device.peak);
+  const MemoryCategories categories = sink.run();
   PeakCategories result;
   for (const DeviceMemory& device : devices) {
-    const Moment& m = moments[{device.type, device.index}];
+    const MemoryDevice key{device.type, device.index};
+    const Moment& moment = sink.moments().at(key);
+    CategorySizes& sizes = result[key] = {};
+    for (const auto& [allocation, bytes] : moment.live)
+      add_memory(sizes[static_cast<size_t>(categories.of_allocation[allocation])], bytes);
+    int64_t& unknown = sizes[static_cast<size_t>(MemoryCategory::kUnknown)];
+    if (const auto before = categories.preexisting.find(key); before != categories.preexisting.end())
+      add_memory(unknown, before->second - moment.freed_unknown);
     int64_t known = 0;
-    for (const int64_t size : m.at_peak) add_memory(known, size);
-    CategorySizes& sizes = result[{device.type, device.index}] = m.at_peak;
-    add_memory(sizes[static_cast<size_t>(MemoryCategory::kUnknown)],
-               std::clamp<int64_t>(device.peak_bytes - known, 0, kMostMemory));
+    for (const int64_t size : sizes) add_memory(known, size);
+    add_memory(unknown, std::clamp<int64_t>(device.peak_bytes - known, 0, kMostMemory));
   }
   return result;
 }

@@ -15,7 +15,7 @@
 // Forward, backward and the step of an optimizer are told by the operators and calls that are open on the thread: an
 // operator of the backward, a call or annotation of an optimizer's step. `autograd detail` is never told.
 //
-// Memory: a byte for each allocation, a number for each backward, and the live blocks.
+// Memory: a byte for each allocation, a number for each backward, the live blocks, and those of the peaks.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +65,7 @@ inline bool is_counted(const MemoryEvent& m) {
 
 MemoryCategories categories_of(const Process& process);
 
-// At the peaks of these devices; what of one is in no event, there before or mapped, is unknown. Two replays.
+// At the peaks of these devices; what of one is in no event, there before or mapped, is unknown. A replay.
 using PeakCategories = std::map<MemoryDevice, CategorySizes>;
 PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices);
 

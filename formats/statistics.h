@@ -61,7 +61,7 @@ struct StatisticsRequest {
   bool has_module_costs = false;
   bool has_lines = false;
   bool has_memory_growth = false;      // replays the process twice
-  bool has_memory_categories = false;  // likewise, and once more
+  bool has_memory_categories = false;  // likewise
 };
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
