@@ -11,8 +11,9 @@
 namespace torchprof::formats {
 
 std::string print(const char* format, double value) {
-  char text[64];
-  return {text, static_cast<size_t>(std::snprintf(text, sizeof(text), format, value))};
+  std::array<char, 400> text;  // the largest double has 309 digits
+  const auto length = static_cast<size_t>(std::snprintf(text.data(), text.size(), format, value));
+  return {text.data(), std::min(length, text.size() - 1)};
 }
 
 std::string duration_text(double ns) {

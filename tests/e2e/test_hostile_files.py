@@ -28,6 +28,13 @@ VALUES = {
 }
 
 
+def within(keys, value):
+    """An object; a key that is empty is the one element of a list."""
+    for key in reversed(keys):
+        value = {key: value} if key else [{"open": [], **value} if isinstance(value, dict) else value]
+    return value
+
+
 def is_orderly(done):
     """0, or 125 and one line; no control characters either way."""
     lines = done.stderr.splitlines()
@@ -65,13 +72,15 @@ def test_what_is_no_trace_at_all(content, torchprof, tmp_path):
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("key", ["torchprof", "took_ns", "processes", "command", "files", "start", "end", "exported"])
+@pytest.mark.parametrize("key", ["torchprof", "took_ns", "took_ns/load", "processes", "processes/", "processes//open", "processes//windows", "command", "files", "start",
+                                 "end", "exported"])
 def test_run_json(key, value, torchprof, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "h_1.pt.trace.json").write_text('{"traceEvents":[%s]}' % EVENT)
-    (run / "run.json").write_text(json.dumps({"torchprof": "1", key: "HERE"}).replace('"HERE"', VALUES[value]))
-    for command in (["report", "-t", "ops,profiler"], ["where"], ["export", "--format", "table", "-o", tmp_path / "out"]):
+    info = {"torchprof": "1", **within(key.split("/"), "HERE")}
+    (run / "run.json").write_text(json.dumps(info).replace('"HERE"', VALUES[value]))
+    for command in (["report"], ["where"], ["export", "--format", "table", "-o", tmp_path / "out"]):
         is_orderly(torchprof(*command, run))
 
 

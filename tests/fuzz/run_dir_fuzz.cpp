@@ -56,9 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fs::path exported = directory() / "exported", spools = directory() / "spools", out = directory() / "out";
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const fs::path& run : {exported, spools}) std::ofstream(run / "run.json", std::ios::binary) << text;
-  const std::array<std::function<void()>, 4> commands = {[&] {
-                                                           launcher::report({exported, "-t", "profiler,ops"});
-                                                         },
+  const std::array<std::function<void()>, 5> commands = {[&] { launcher::report({exported}); },
                                                          [&] { launcher::where({exported}); },
                                                          [&] {
                                                            launcher::merge({spools, "-o", out, "--format", "none"});

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "formats/cells.h"
 #include "formats/error.h"
 #include "formats/text.h"
 #include "tests/unit/spool_builder.h"
@@ -52,6 +53,13 @@ size_t widest(const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("a duration that nobody waits for is written as it is") {
+  CHECK(duration_text(1.5e9) == "1.500 s");
+  const std::string text = duration_text(1e300);
+  CHECK(text.size() == 292 + 6);
+  CHECK(text.find_first_not_of("0123456789.s ") == text.npos);
+}
 
 TEST_CASE("the summary of one process") {
   SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});
