@@ -1,15 +1,21 @@
 """What `torchprof export` writes of a real program in each format: it agrees with the Kineto trace of the same run."""
 import collections
+import contextlib
 import gzip
 import json
+import os
 import pathlib
+import pty
 import re
 import sqlite3
+import subprocess
+import time
 
 import pytest
 
 import perfetto_trace
 import trace_rules
+from conftest import clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -263,3 +269,23 @@ def test_a_part_that_is_none_is_one_line(torchprof, recorded, tmp_path, case):
     options, message = WRONG_PARTS[case]
     done = torchprof("export", recorded.directory, "--format", "stacks", "-o", tmp_path / "x", *options)
     assert (done.returncode, done.stderr) == (125, "torchprof: %s\n" % message) and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_long_export_shows_its_progress_on_a_terminal_alone(is_terminal, launcher, recorded, tmp_path):
+    os.mkfifo(tmp_path / "slow")  # nobody reads for a while
+    ours, theirs = pty.openpty() if is_terminal else os.pipe()
+    command = [launcher, "export", recorded.directory, "--format", "kineto", "-o", tmp_path / "slow"]
+    process = subprocess.Popen(command, stderr=theirs, env=clean_environment())
+    os.close(theirs)
+    with open(tmp_path / "slow", "rb") as reader:
+        time.sleep(1.8)
+        reader.read()
+    said = b""
+    with contextlib.suppress(OSError):  # a terminal whose other side is gone
+        while more := os.read(ours, 65536):
+            said += more
+    os.close(ours)
+    assert process.wait() == 0
+    assert (b"\r\x1b[Ktorchprof: writing the trace, " in said) == is_terminal, said
+    assert said.replace(b"\r\n", b"\n").endswith((b"\x1b[K" if is_terminal else b"") + b"torchprof: %s: written\n" % bytes(tmp_path / "slow")), said

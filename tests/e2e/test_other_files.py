@@ -1,6 +1,9 @@
 """`torchprof report` of files that are not a run: ours in another form, and those of nvprof and nsys."""
+import gzip
+import json
 import re
 import sqlite3
+import subprocess
 import sys
 
 import pytest
@@ -73,10 +76,11 @@ def test_nvprof_and_its_errors(torchprof, report, tmp_path):
 
 # Ten steps with one range, `matmul`, and one kernel in it: of a run of ours, of nvprof and of nsys.
 STEPPED = """
-import time
+import time, torch
 from torch.profiler import record_function
 for i in range(10):
     with record_function("ProfilerStep#%d" % i):
+        torch.empty(100)
         with record_function("matmul"):
             time.sleep(0.002)
 """
@@ -127,6 +131,37 @@ def write_nsys(path, ms):
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(?, ?, 0, ?, ?, 1)", (begin, end, i, 1 << 24))
     db.commit()
     return path
+
+
+OF_TORCH = """
+import json, sys, torch
+net = torch.nn.Linear(8, 8)
+with torch.profiler.profile(record_shapes=True) as p:
+    for i in range(5):
+        with torch.profiler.record_function("a step"):
+            net(torch.ones(4, 8)).sum().backward()
+p.export_chrome_trace(sys.argv[1])
+json.dump({e.key: [e.count, e.self_cpu_time_total] for e in p.key_averages()}, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_file_of_torch_profilers_own_has_its_averages(name, torch_python, program, torchprof, tmp_path):
+    """As it is written by the torch that runs this: before Kineto whole microseconds, no categories."""
+    plain = tmp_path / "trace.json"
+    subprocess.run([torch_python, program(OF_TORCH), plain, tmp_path / "averages"], check=True, capture_output=True)
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    done = torchprof("report", tmp_path / name, "-t", "ops", "--json", "-n", 1000)
+    assert done.returncode == 0, done.stderr
+    table, = json.loads(done.stdout)["tables"]
+    ours = {row["name"]: (row["calls"], row["self_cpu_ns"] / 1e3) for row in table["rows"]}
+    theirs = json.loads((tmp_path / "averages").read_text())
+    assert {"a step", "aten::addmm", "AddmmBackward0"} <= set(ours) & set(theirs)
+    for key in set(theirs) - {"[memory]", "aten::sum"}:  # calls another overload of itself: newer torches count one of the two
+        calls, us = ours[key]
+        assert calls == theirs[key][0], key
+        assert abs(us - theirs[key][1]) <= 10 * calls + 0.02 * us, (key, us, theirs[key])  # in 1.13 whole microseconds, of each that is inside too
+    assert torchprof("diff", tmp_path / name, plain, "--fail-over", 0, "--metric", "total,ops,calls").returncode == 0
 
 
 @pytest.fixture(scope="module")
