@@ -2,11 +2,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "formats/error.h"
 #include "launcher/say.h"
@@ -56,16 +56,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fs::path exported = directory() / "exported", spools = directory() / "spools", out = directory() / "out";
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const fs::path& run : {exported, spools}) std::ofstream(run / "run.json", std::ios::binary) << text;
-  const std::array<std::function<void()>, 5> commands = {[&] { launcher::report({exported}); },
-                                                         [&] { launcher::where({exported}); },
-                                                         [&] {
-                                                           launcher::merge({spools, "-o", out, "--format", "none"});
-                                                         },
-                                                         [&] {
-                                                           launcher::export_({spools, "--format", "stacks"});
-                                                         }};
+  struct Command {
+    int (*main)(const launcher::Arguments&);
+    launcher::Arguments arguments;
+  };
+  const std::vector<Command> commands = {{launcher::report, {exported}},
+                                         {launcher::where, {exported}},
+                                         {launcher::merge, {spools, "-o", out, "--format", "none"}},
+                                         {launcher::report, {spools, "-t", "profiler,ops"}},
+                                         {launcher::export_, {spools, "--format", "stacks"}}};
   try {
-    commands[std::hash<std::string_view>{}(text) % commands.size()]();
+    const Command& command = commands[std::hash<std::string_view>{}(text) % commands.size()];
+    command.main(command.arguments);
   } catch (const Error&) {
   } catch (const nlohmann::json::exception&) {  // main() says what it is
   }
