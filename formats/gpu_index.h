@@ -11,6 +11,7 @@
 // Immutable after finish().
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -146,6 +147,12 @@ class GpuIndex {
 struct GpuSpan {
   uint64_t start = 0;
   uint64_t end = 0;
+  // On the trace's clock, from its begin there: the duration stays what the device said, to the nanosecond, since the
+  // clocks drift less than their samples differ.
+  UnixNs end_after(UnixNs begin, UnixNs last) const {
+    const auto ns = static_cast<int64_t>(std::min<uint64_t>(std::max(start, end) - start, INT64_MAX / 4));
+    return {std::max(begin.value, std::min(begin.value + ns, last.value))};
+  }
 };
 GpuSpan span_of(const GpuIndex& index, const GpuIndex::Activity& activity);
 

@@ -162,9 +162,7 @@ void GpuReplay::hand_out(size_t number, const GpuCall* call, Sink& sink) {
   }
   if (span.start == 0) return;  // counted by the index
   activity.begin = {to_ns(span.start)};
-  // The duration stays what the device said, to the nanosecond: the clocks drift less than their samples differ.
-  const auto ns = static_cast<int64_t>(std::min<uint64_t>(span.end - span.start, INT64_MAX / 4));
-  activity.end = {std::max(activity.begin.value, std::min(activity.begin.value + ns, process_.end.value))};
+  activity.end = span.end_after(activity.begin, process_.end);
   if (call == nullptr && !is_in_window(activity.begin.value)) return;
   if (call != nullptr && runs_on_device(a.kind)) activity.queue_ns = std::max<int64_t>(0, activity.begin - call->end);
   sink.gpu_activity(activity);

@@ -289,9 +289,7 @@ void KinetoGpu::write_overheads() {
     const auto& o = index_.record<GpuOverhead>(place.chunk, place.word);
     if (o.start == 0) continue;
     const int64_t begin = std::clamp(index_.time().to_unix(o.start), process_.start.value, process_.end.value);
-    // As of what runs on a device: the duration is CUPTI's.
-    const auto ns = static_cast<int64_t>(std::min<uint64_t>(std::max(o.start, o.end) - o.start, INT64_MAX / 4));
-    const int64_t end = std::max(begin, std::min(begin + ns, process_.end.value));
+    const int64_t end = GpuSpan{o.start, o.end}.end_after({begin}, process_.end).value;
     char* at = out_.reserve(kMaxBytes);
     at = put(put(at, R"({"ph":"X","cat":"overhead","name":")"), overhead_name(o));
     at = put_number(at, R"(","pid":)", pid);

@@ -1,5 +1,6 @@
 """`torchprof where`: what hangs is named, in a process that lives, and in one that was killed."""
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -200,6 +201,34 @@ def test_a_run_json_that_somebody_changed_is_one_line(torchprof, tmp_path, open_
     (run / "run.json").write_text('{"torchprof": "0.1", "processes": [{"windows": [], "open": %s}]}' % open_threads)
     where = torchprof("where", run)
     assert where.returncode == 125 and re.fullmatch("torchprof: run.json holds what torchprof does not write: .*\n", where.stderr), where
+
+
+DEAD = {"torchprof": "1", "processes": [
+    {"pid": 1, "command": ["true"], "clean_exit": True},
+    {"pid": 7, "role": "rank 0", "command": ["python3", "train.py", "--red\x1b[31m"], "clean_exit": False, "metadata": {}, "windows": [{"closed": False}],
+     "open": [{"tid": 8, "name": "main", "last": 0.5, "deeper": 1200, "spans": [
+                  {"name": "train.py(3): <module>", "seconds": 72.25}, {"name": "train.py(9): step", "seconds": 0.75}, {"name": "aten::mm", "seconds": 0.0125}]},
+              {"tid": 9, "name": "pt_autograd_0", "last": 12.0, "spans": []}]},
+    {"pid": 11, "command": ["python3", "worker.py"], "clean_exit": False, "metadata": {"window": "steps=3..4"}, "windows": [], "open": []}]}
+SAID = """\
+process 7, rank 0, dead: python3 train.py --red?[31m
+  thread 8 (main), last event 500.0 ms before the end
+      72.2 s  train.py(3): <module>
+    750.0 ms   train.py(9): step
+     12.5 ms    aten::mm
+              ... and 1200 calls inside of it
+  thread 9 (pt_autograd_0), last event 12.0 s before the end
+              nothing that is recorded
+process 11, dead: python3 worker.py
+  outside of its window (steps=3..4)
+"""
+
+
+def test_what_it_says_to_the_letter(torchprof, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(DEAD))
+    (tmp_path / "a.pt.trace.json").write_text('{"traceEvents":[]}')
+    done = torchprof("where", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
 
 
 def test_an_orderly_end_leaves_nothing_open(run_torchprof, torchprof, program):
