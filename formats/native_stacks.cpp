@@ -1,5 +1,6 @@
 #include "formats/native_stacks.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "formats/text.h"
@@ -56,19 +57,35 @@ SymbolFile::Object NativeStacks::object_of(uint32_t object, const Process& proce
 // The call, not the address to which it returns: that may belong to the next function.
 uint64_t NativeStacks::in_file(const Address& address) const { return address.pc - 1 - objects_[address.object].bias; }
 
-void NativeStacks::find_symbols(const Process& process, SymbolFile& known, NativeFrames frames) {
+bool NativeStacks::look_up(const Process& process, SymbolFile& known) const {
+  const auto has_lines = [](const Place& place) {
+    return std::ranges::any_of(place, [](const Symbol& symbol) { return !symbol.file.empty(); });
+  };
+  const bool may_improve = asks_servers();
   std::map<uint32_t, std::vector<uint64_t>> wanted;  // by object
   for (const Address& address : addresses_) {
     if (address.object == 0) continue;
     const auto& places = known.objects[object_of(address.object, process)];
-    if (!places.contains(in_file(address))) wanted[address.object].push_back(in_file(address));
+    const auto place = places.find(in_file(address));
+    if (place == places.end() || (may_improve && !has_lines(place->second)))
+      wanted[address.object].push_back(in_file(address));
   }
-  for (const auto& [object, places] : wanted) {
+  bool is_more = false;
+  for (const auto& [object, addresses] : wanted) {
     const SymbolFile::Object file = object_of(object, process);
-    const std::vector<Place> found = formats::find_symbols(file.second, file.first, places);
-    for (size_t i = 0; i < places.size(); ++i)
-      if (!found[i].empty()) known.objects[file][places[i]] = found[i];
+    const std::vector<Place> found = formats::find_symbols(file.second, file.first, addresses);
+    auto& places = known.objects[file];
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      if (found[i].empty() || (places.contains(addresses[i]) && !has_lines(found[i]))) continue;
+      places[addresses[i]] = found[i];
+      is_more = true;
+    }
   }
+  return is_more;
+}
+
+bool NativeStacks::find_symbols(const Process& process, SymbolFile& known, NativeFrames frames) {
+  const bool is_more = look_up(process, known);
   is_recorder_.assign(objects_.size(), false);
   is_interpreter_.assign(objects_.size(), false);
   for (uint32_t i = 1; i < objects_.size(); ++i) {
@@ -79,9 +96,11 @@ void NativeStacks::find_symbols(const Process& process, SymbolFile& known, Nativ
   find_functions(process);
   noise_.assign(addresses_.size(), NativeNoise::kNone);
   for (size_t i = 0; i < addresses_.size(); ++i) name_place(i, process, known, frames);
-  if (frames == NativeFrames::kAll) return;
-  find_starts(process);
-  find_script_runs();
+  if (frames == NativeFrames::kFolded) {
+    find_starts(process);
+    find_script_runs();
+  }
+  return is_more;
 }
 
 void NativeStacks::find_functions(const Process& process) {

@@ -29,8 +29,8 @@ class NativeStacks {
   bool define(const RecordView& record);
 
   // Gives all frames their texts. Symbols that `known` does not have are looked for in the objects' files and put
-  // there. Without this there are no texts, and each_frame() visits nothing.
-  void find_symbols(const Process& process, SymbolFile& known, NativeFrames frames);
+  // there. Without this there are no texts, and each_frame() visits nothing. True: `known` has more than before.
+  bool find_symbols(const Process& process, SymbolFile& known, NativeFrames frames);
 
   // "at::native::add (BinaryOps.cpp:12)", "train.py(12): step", "malloc", "libc.so.6+0x1234", "0x7f0012345678", "..."
   // for what is not known
@@ -91,6 +91,9 @@ class NativeStacks {
   bool has(NativeFrameId frame) const { return frame.value < frames_.size() && frame && !texts_.empty(); }
 
  private:
+  // What `known` lacks; where debuginfod servers are asked, also files and lines of what has only a name there.
+  bool look_up(const Process& process, SymbolFile& known) const;
+
   struct Frame {
     uint32_t caller = 0;  // smaller than its own number: there are no circles
     uint32_t place = 0;

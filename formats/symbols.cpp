@@ -210,4 +210,9 @@ std::vector<Place> find_symbols(const std::string& file, const std::string& buil
   return places;
 }
 
+bool asks_servers() {
+  const char* const urls = std::getenv("DEBUGINFOD_URLS");
+  return urls && *urls;
+}
+
 }  // namespace torchprof::formats

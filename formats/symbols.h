@@ -26,4 +26,7 @@ using Place = std::vector<Symbol>;
 std::vector<Place> find_symbols(const std::string& file, const std::string& build_id,
                                 std::span<const uint64_t> addresses);
 
+// Whether debuginfod servers are asked: they may have what this machine has not.
+bool asks_servers();
+
 }  // namespace torchprof::formats
