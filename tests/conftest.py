@@ -38,6 +38,7 @@ def setting(name):
 
 BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
 INSTALLED = setting("TORCHPROF_INSTALLED")
+TAIL_CALL_PYTHON = setting("TORCHPROF_TAIL_CALL_PYTHON")
 # Traces are read as millions of objects that all live on: to look through them again and again takes as long as to read them.
 gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
@@ -214,6 +215,17 @@ def find_pythons():
                 version = tuple(int(match[i]) for i in (1, 2, 3))
                 found[os.path.realpath(path)] = Python(os.path.realpath(path), version, match[4] == "True")
     return sorted(found.values(), key=lambda p: (p.version, p.path))
+
+
+def find_tail_call_python():
+    """A CPython configured --with-tail-call-interp: that of TORCHPROF_TAIL_CALL_PYTHON, or one of those that are found. None: there is none."""
+    for path in [TAIL_CALL_PYTHON] if TAIL_CALL_PYTHON else [p.path for p in find_pythons() if p.version >= (3, 14)]:
+        configured = subprocess.run([path, "-c", "import sysconfig; print(sysconfig.get_config_var('CONFIG_ARGS'))"], capture_output=True,
+                                    text=True, check=True, env=clean_environment())
+        if "--with-tail-call-interp" in configured.stdout:
+            return path
+        assert not TAIL_CALL_PYTHON, "%s was not configured --with-tail-call-interp" % path
+    return None
 
 
 def pytest_generate_tests(metafunc):

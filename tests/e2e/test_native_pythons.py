@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import find_pythons, profile
+from conftest import find_pythons, find_tail_call_python, profile
 
 LIBRARY = "".join("#include <ATen/ops/%s.h>\n" % name for name in ("ones", "neg", "abs", "sin", "cos", "exp", "sqrt")) + """
 #define OPERATOR(name) extern "C" void name##_() { at::name(at::ones({2})); }
@@ -56,15 +56,25 @@ def program(tmp_path_factory):
     return directory / "mixed.py"
 
 
-@pytest.mark.parametrize("without_torch", PYTHONS, ids=str)
-def test_a_stack_has_the_functions_that_the_program_finds_and_c_between_them(without_torch, program, launcher, tmp_path, check_trace):
-    run = profile(launcher, tmp_path / "run", [without_torch.path, program, program.with_name("operators.so"), tmp_path / "notes"],
-                  options=["--native", "on"])
-    assert run.status == 0, run.stderr
-    expected = {name: [tuple(frame) for frame in frames] for name, frames in map(json.loads, (tmp_path / "notes").read_text().splitlines())}
+@pytest.fixture
+def recorded(program, launcher, tmp_path):
+    """The run under a Python, and what the program noted."""
+    def run(python):
+        done = profile(launcher, tmp_path / "run", [python, program, program.with_name("operators.so"), tmp_path / "notes"],
+                       options=["--native", "on", "--keep-spool"])
+        assert done.status == 0, done.stderr
+        return done, {name: [tuple(frame) for frame in frames] for name, frames in map(json.loads, (tmp_path / "notes").read_text().splitlines())}
+    return run
+
+
+def stacks_of(trace):
     stacks = collections.defaultdict(list)
-    for e in check_trace(run.trace()).spans("cpu_op"):
+    for e in trace.spans("cpu_op"):
         stacks[e["name"]].append(e["args"]["stack"])
+    return stacks
+
+
+def check_stacks(stacks, expected):
     assert len(expected) == 6
     for operator, frames in expected.items():
         assert stacks[operator]
@@ -72,5 +82,26 @@ def test_a_stack_has_the_functions_that_the_program_finds_and_c_between_them(wit
             found = [re.fullmatch(r"(?:.*/)?([^/]+\.py)\((\d+)\): (.*)", frame) for frame in stack]
             assert [(m[1], int(m[2]), m[3]) for m in found if m] == frames, stack
             assert operator.removeprefix("aten::") + "_" in stack, stack
+            assert not any(frame.startswith(("_PyEval", "_TAIL_CALL_")) for frame in stack), stack
     names = [frame.rpartition(": ")[2].split(" ")[0] for frame in stacks["aten::sqrt"][0]]
     assert names.index("compare") < next(i for i, name in enumerate(names) if "qsort" in name) < names.index("<module>"), names
+
+
+@pytest.mark.parametrize("without_torch", PYTHONS, ids=str)
+def test_a_stack_has_the_functions_that_the_program_finds_and_c_between_them(without_torch, recorded, check_trace):
+    run, expected = recorded(without_torch.path)
+    check_stacks(stacks_of(check_trace(run.trace())), expected)
+
+
+def test_an_interpreter_of_tail_calls_has_them_too(recorded, torchprof, tmp_path, check_trace):
+    """Its loop is a function for each instruction, called by the one that keeps the frame."""
+    python = find_tail_call_python()
+    if not python:
+        pytest.skip("NOT TESTED: there is no CPython 3.14 configured --with-tail-call-interp (clang 19), neither on PATH nor in TORCHPROF_TAIL_CALL_PYTHON")
+    run, expected = recorded(python)
+    check_stacks(stacks_of(check_trace(run.trace())), expected)
+    done = torchprof("export", run.directory, "--format", "kineto", "--native-frames", "all", "-o", tmp_path / "all.json")
+    assert done.returncode == 0, done.stderr
+    for stack in stacks_of(check_trace(tmp_path / "all.json", merged=True))["aten::neg"]:
+        run = next(i for i, frame in enumerate(stack) if frame.endswith(": run"))
+        assert stack[run - 1].startswith("_TAIL_CALL_") and stack[run + len(expected["aten::neg"])].startswith("_PyEval_EvalFrameDefault"), stack
