@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "inject/program_memory.h"
@@ -29,12 +30,14 @@ namespace {
 using torch::Device;
 
 using Enabled = bool (*)();
+using Table = void* (*)();
 using Delete = void (*)(void* self, void* address);
 using Report = void (*)(void*, int64_t, uint64_t, uint64_t, Device);
 using ReportOutOfMemory = void (*)(int64_t, uint64_t, uint64_t, Device);
 
 struct Real {
   Enabled enabled = nullptr;
+  Table table = nullptr;
   Delete remove = nullptr;
   Report report = nullptr;
   ReportOutOfMemory out_of_memory = nullptr;
@@ -64,6 +67,7 @@ const Real& real() noexcept {
   };
   Real r;
   r.enabled = reinterpret_cast<Enabled>(dlsym(library, "_ZN3c1022memoryProfilingEnabledEv"));
+  r.table = reinterpret_cast<Table>(dlsym(library, "_ZN3c1025profiledCPUMemoryReporterEv"));
   r.remove = reinterpret_cast<Delete>(dlsym(library, "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"));
   r.report = reinterpret_cast<Report>(either("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
                                              "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE"));
@@ -72,6 +76,17 @@ const Real& real() noexcept {
   found = r;
   is_found.store(true, std::memory_order_release);
   return found;
+}
+
+// The CPU allocator's table of blocks is a static variable, made at its first block. Handlers of the exit that the
+// program registered before run when it is gone: from its end on the allocator must not look into it for us.
+constinit std::atomic<bool> g_ends_with_the_table{false};
+
+[[gnu::noinline, gnu::cold]] void end_with_the_table() noexcept {
+  if (g_ends_with_the_table.exchange(true)) return;
+  const KeepErrno keep;
+  if (const Table table = real().table) table();
+  atexit([] { torch::end_memory(); });
 }
 
 // The block that is being freed is not one that torch should be asked about.
@@ -108,7 +123,11 @@ using torchprof::inject::Device;
 #define TORCHPROF_EXPORT extern "C" __attribute__((visibility("default")))
 
 TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
-  if (torchprof::torch::wants_memory() && !torchprof::inject::t_hides_block) return true;
+  if (torchprof::torch::wants_memory() && !torchprof::inject::t_hides_block) {
+    if (!torchprof::inject::g_ends_with_the_table.load(std::memory_order_relaxed)) [[unlikely]]
+      torchprof::inject::end_with_the_table();
+    return true;
+  }
   const auto theirs = torchprof::inject::real().enabled;
   return theirs && theirs();
 }

@@ -11,6 +11,8 @@ constinit std::atomic<bool> detail::g_wants_memory{false};
 
 namespace {
 
+constinit std::atomic<bool> g_is_over{false};
+
 // The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
 // as much as all the rest.
 constexpr int64_t kSiteBytes = int64_t{64} << 10;
@@ -76,7 +78,13 @@ void start_memory() noexcept {
 }
 
 void switch_memory(bool on) noexcept {
-  detail::g_wants_memory.store(on && session::config().memory, std::memory_order_relaxed);
+  const bool is_over = g_is_over.load(std::memory_order_relaxed);
+  detail::g_wants_memory.store(on && !is_over && session::config().memory, std::memory_order_relaxed);
+}
+
+void end_memory() noexcept {
+  g_is_over.store(true, std::memory_order_relaxed);
+  switch_memory(false);
 }
 
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {

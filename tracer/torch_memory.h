@@ -27,6 +27,8 @@ extern constinit std::atomic<bool> g_wants_memory;
 inline bool wants_memory() noexcept { return detail::g_wants_memory.load(std::memory_order_relaxed); }
 
 void switch_memory(bool on) noexcept;
+// For good: the program exits.
+void end_memory() noexcept;
 
 // `bytes` > 0: allocated, < 0: freed. `allocated`, `reserved`: the device's totals as its allocator says.
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;

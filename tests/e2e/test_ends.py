@@ -1,5 +1,7 @@
 """However a program ends, and whatever still runs in it by then: stdout, stderr and status are those of the run without us."""
+import os
 import re
+import subprocess
 import textwrap
 
 import pytest
@@ -79,7 +81,7 @@ PLAIN = {
         """,
     "finalizers at the end": """
         class Late:
-            def work(self, write=os.write): write(1, b'worked late\n')  # by then print() has nowhere to write to
+            def work(self, write=os.write): write(1, b'worked late\\n')  # by then print() has nowhere to write to
             __del__ = work
         kept = Late()
         sys.kept = Late()
@@ -99,7 +101,7 @@ def inner(n): return n + 1
 def work(*_):
     n = 0
     for _ in range(100): n = inner(n)
-    print('worked %d\n' % n, end='', flush=True)  # of threads as well: one write each
+    print('worked %d\\n' % n, end='', flush=True)  # of threads as well: one write each
 def forever():
     while True: inner(sum(range(20000)))
 def background():
@@ -114,6 +116,7 @@ def without_addresses(text):
 
 def assert_same(bare, run):
     """`run` was started with --quiet, so that nothing on stderr is ours unless something went wrong."""
+    assert b"SyntaxError" not in bare.stderr and b"No such file" not in bare.stderr, bare.stderr
     assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout)
     assert without_addresses(run.stderr) == without_addresses(bare.stderr.decode())
 
@@ -126,6 +129,80 @@ def test_a_program_ends_as_it_does_without_us(python, run_torchprof, run_bare, c
     traces = [check_trace(trace) for trace in run.traces()]
     worked = sum(n for trace in traces for name, n in trace.names("python_function").items() if name.endswith(": work"))
     assert worked == bare.stdout.count(b"worked"), [trace.path.name for trace in traces]
+
+
+# The same, with an operator in each call of inner(), and what only libraries can do.
+WITH_OPERATORS = PLAIN | {
+    "abort in an operator's caller": "work(); operators.aborts()",
+    "libraries that come and go while stacks are taken": """
+        import _ctypes
+        background()
+        for _ in range(50):
+            library = ctypes.CDLL(os.path.dirname(__file__) + '/comes_and_goes.so')
+            library.calls(2)
+            _ctypes.dlclose(library._handle)
+        work()
+        os._exit(6)
+        """,
+    "C++ exceptions in flight": "operators.throws(); work()",
+    # By then what torch made later than the handler is gone: its table of the CPU's blocks.
+    "operators in a handler of the exit": "operators.at_the_end(); work()",
+}
+OPERATORS = """
+#include <ATen/ops/neg.h>
+#include <ATen/ops/ones.h>
+#include <cstdlib>
+#include <stdexcept>
+extern "C" void neg_() { at::neg(at::ones({2})); }
+extern "C" void aborts() { neg_(); std::abort(); }
+struct Unwinding { ~Unwinding() { neg_(); } };  // an operator while an exception looks for who catches it
+static void throws_through(int n) {
+    Unwinding one;
+    if (n == 0) throw std::runtime_error("on its way");
+    throws_through(n - 1);
+}
+extern "C" void throws() {
+    try { throws_through(20); } catch (const std::exception&) { neg_(); }
+}
+extern "C" void at_the_end() { std::atexit(throws); }
+"""
+OPERATORS_HEAD = HEAD.replace("def inner(n): return n + 1", """
+operators = ctypes.CDLL(os.path.dirname(__file__) + "/operators.so")
+import mmap  # an extension module: the recorder looks whether there is torch
+def inner(n):
+    operators.neg_()
+    return n + 1
+""")
+
+
+@pytest.fixture(scope="module")
+def operators(tmp_path_factory):
+    """A directory with libraries that need no Python module of torch."""
+    if not os.path.exists("/usr/include/ATen/ops/neg.h"):
+        pytest.skip("torch's headers are not installed (libtorch-dev)")
+    directory = tmp_path_factory.mktemp("operators")
+    (directory / "operators.cpp").write_text(OPERATORS)
+    (directory / "comes_and_goes.c").write_text("int calls(int n) { return n ? 1 + calls(n - 1) : 0; }\n")
+    subprocess.run(["c++", "-std=c++20", "-shared", "-fPIC", "-o", "operators.so", "operators.cpp", "-ltorch_cpu", "-lc10"], cwd=directory, check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "comes_and_goes.so", "comes_and_goes.c"], cwd=directory, check=True)
+    return directory
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("ending", WITH_OPERATORS)
+def test_a_program_whose_stacks_are_taken_ends_as_it_does_without_us(torch_python, run_torchprof, run_bare, check_trace, operators, ending):
+    script = operators / "ends.py"
+    script.write_text(OPERATORS_HEAD + textwrap.dedent(WITH_OPERATORS[ending]))
+    bare, run = run_bare([torch_python, script]), run_torchprof([torch_python, script], options=["--quiet", "--native", "on"])
+    assert_same(bare, run)
+    traces = [check_trace(trace) for trace in run.traces()]
+    stacks = [e["args"]["stack"] for trace in traces for e in trace.spans("cpu_op") if e["name"] == "aten::neg"]
+    assert len(stacks) >= 100 * bare.stdout.count(b"worked 100")
+    assert all("neg_" in stack for stack in stacks)
+    if "generator" in ending:
+        return  # an interpreter that ends tells nothing of its functions
+    whole = [stack for stack in stacks if any(frame.endswith(": inner") for frame in stack)]
+    assert len(whole) >= 100 * bare.stdout.count(b"worked 100"), stacks[0]
 
 
 # What only a program with torch can do at its end.
