@@ -22,8 +22,10 @@ constexpr std::string_view kDispatch[] = {
     "c10::impl::wrap_kernel_functor_",
 };
 // torch/csrc/autograd/generated/python_*.cpp, torch/csrc/utils/python_arg_parser.h, THP*: torch/csrc; 1.13 to 2.14.
+// torch/csrc/dynamo/eval_frame{.c,_cpp.cpp}: "dynamo_eval_custom_code"; 2.1 to 2.14.
 constexpr std::string_view kBindings[] = {
     "THP",
+    "dynamo_",
     "torch::FunctionSignature::",
     "torch::PythonArg",
     "torch::PythonParser",
