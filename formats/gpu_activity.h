@@ -25,6 +25,7 @@ struct GpuCall {  // of the CUDA runtime or driver; lies between the slices of i
   bool is_backward;             // likewise
   StringId collective;          // of that operator; none: it is no collective
   int64_t collective_sequence;  // -1: none
+  NativeFrameId native;         // of that operator, if the call started work
 };
 
 struct GpuActivity {

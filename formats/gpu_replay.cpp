@@ -105,13 +105,15 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
                .module = {},
                .is_backward = false,
                .collective = {},
-               .collective_sequence = -1};
+               .collective_sequence = -1,
+               .native = {}};
   while (call.op >= 0 && is_annotation(stack[call.op].scope)) call.op = stack[call.op].below_op;
   if (call.op >= 0) {
     const Span& op = stack[call.op];
     call.external_id = op.id;
     call.collective = op.collective;
     call.collective_sequence = op.collective_sequence;
+    if (has_work) call.native = op.native;
   }
   if (stack.size() > 0) {
     call.module = stack[stack.size() - 1].module;

@@ -112,6 +112,11 @@ void KinetoGpu::call(const GpuCall& c) {
   at = put_number(at, R"("cbid":)", c.api->cbid);
   at = put_correlation(at, c.api->correlation);
   if (c.api->result != 0) at = put_number(at, R"(,"result":)", c.api->result);
+  if (process_.native && process_.native->has(c.native)) {
+    out_.advance(at);
+    stacks_.write(*process_.native, c.native, out_);
+    at = out_.reserve(kMaxBytes);
+  }
   at = put(at, "}},\n");
   if (c.has_work) at = put_flow(at, "s", c.api->correlation, place_.pid, tid, c.begin);
   out_.advance(at);

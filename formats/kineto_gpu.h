@@ -26,6 +26,7 @@
 
 #include "formats/format.h"
 #include "formats/gpu_annotations.h"
+#include "formats/kineto_stacks.h"
 #include "formats/replay.h"
 
 namespace torchprof::formats {
@@ -82,6 +83,7 @@ class KinetoGpu {
   std::set<std::pair<uint32_t, uint64_t>> streams_;  // device and tid
   std::unordered_map<uint64_t, std::string> heads_;  // by category and name
   GpuAnnotations annotations_;
+  KinetoStacks stacks_;
 };
 
 // For the top of a trace.

@@ -100,7 +100,7 @@ class ProcessWriter final : public Sink {
     Lane& lane = lane_of(c.row);
     begin_around(lane, c.stack->spans(), kNoKey, c.begin, c.end);
     const Category category = c.api->api == GpuApiKind::kDriver ? kCudaDriver : kCudaRuntime;
-    event(c.begin, lane.track, begin_of(category, c.name), gpu_->begins(c));
+    event(c.begin, lane.track, begin_of(category, c.name), gpu_->begins(c).append(callstacks_.field(c.native)));
     event(c.end, lane.track, end_, gpu_->arguments(c));
   }
 

@@ -180,3 +180,20 @@ def test_formats_of_call_paths_have_the_time_on_gpus(run_simulated):  # noqa: F8
     kernels = [e for e in legacy if e["pid"] == "CUDA functions" and e["ph"] == "X"]
     assert collections.Counter(e["name"] for e in kernels) == collections.Counter(e["name"] for c in WORK for e in run.trace().spans(c))
     assert collections.Counter(e["ph"] for e in legacy) == {"X": len(legacy) - 2 * len(kernels), "s": len(kernels), "f": len(kernels)}
+
+
+def test_a_launch_has_the_native_stack_of_the_operator_that_made_it(run_simulated, torchprof, check_trace):  # noqa: F811
+    run, _ = run_simulated(MODULES, options=["--native", "on", "--format", "kineto,perfetto"])
+    assert run.status == 0, run.stderr
+    trace = check_trace(run.trace())
+    stacks = {e["args"]["External id"]: e["args"]["stack"] for e in trace.spans("cpu_op")}
+    launched = {e["args"]["correlation"] for e in trace.spans("kernel")}
+    launches = [e for category in ("cuda_runtime", "cuda_driver") for e in trace.spans(category) if e["args"]["correlation"] in launched]
+    assert len(launches) == len(launched) >= 4
+    for launch in launches:
+        assert launch["args"]["stack"] == stacks[launch["args"]["External id"]]
+        assert any(frame.endswith(": <module>") for frame in launch["args"]["stack"]), launch
+    perfetto = [s for s in perfetto_trace.Trace(run.directory / "merged.perfetto-trace").slices if s.name == launches[0]["name"]]
+    assert len(perfetto) == len(launches) and all(any(name == "<module>" or name.endswith(": <module>") for name, _ in s.frames) for s in perfetto)
+    other, _ = run_simulated(MODULES)
+    assert not any("stack" in e["args"] for e in other.trace().spans("cuda_runtime"))
