@@ -81,8 +81,8 @@ def are(expected, found):
 
 @pytest.fixture
 def record(launcher, served, tmp_path):
-    def run(url=None):
-        done = profile(launcher, tmp_path / "run", [served.program], ["--native", "on", "--keep-spool"], env=environment(tmp_path, url))
+    def run(url=None, program=served.program):
+        done = profile(launcher, tmp_path / "run", [program], ["--native", "on", "--keep-spool"], env=environment(tmp_path, url))
         assert done.status == 0, done.stderr
         return done
     return run
@@ -115,6 +115,17 @@ def test_what_a_server_knows_better_is_taken_later_and_kept(record, served, expo
     run = record()
     assert exported(run, served.url) == WITH_LINES
     assert exported(run) == WITH_LINES
+
+
+def test_a_run_that_went_to_another_machine_has_all_names(record, served, exported, tmp_path):
+    """The program is gone, and there is no server."""
+    program = shutil.copy(served.program, tmp_path)
+    run = record(served.url, program)
+    os.unlink(program)
+    run.directory = run.directory.rename(tmp_path / "elsewhere")
+    assert exported(run) == WITH_LINES
+    (run.directory / "spool" / "symbols").unlink()
+    assert all("+0x" in frame for frame in exported(run))
 
 
 def test_a_server_that_is_not_there_changes_nothing(record, check_trace):
