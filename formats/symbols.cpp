@@ -6,6 +6,7 @@
 #include <elfutils/libdwfl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -69,10 +70,25 @@ class Object {
 
   static const Dwfl_Callbacks& callbacks() {
     static const Dwfl_Callbacks them = {.find_elf = dwfl_build_id_find_elf,
-                                        .find_debuginfo = dwfl_standard_find_debuginfo,
+                                        .find_debuginfo = find_debug_information,
                                         .section_address = dwfl_offline_section_address,
                                         .debuginfo_path = nullptr};
     return them;
+  }
+
+  // A server that does not answer is waited for once, not for each object.
+  static int find_debug_information(Dwfl_Module* module, void** data, const char* name, Dwarf_Addr base,
+                                    const char* file, const char* link, GElf_Word checksum, char** found) {
+    const auto begin = std::chrono::steady_clock::now();
+    const int fd = dwfl_standard_find_debuginfo(module, data, name, base, file, link, checksum, found);
+    if (fd < 0 && asks_servers() && std::chrono::steady_clock::now() - begin >= server_timeout())
+      unsetenv("DEBUGINFOD_URLS");
+    return fd;
+  }
+  static std::chrono::seconds server_timeout() {  // as debuginfod-client-config(7) has it
+    const char* const text = std::getenv("DEBUGINFOD_TIMEOUT");
+    const long seconds = text ? std::atol(text) : 0;
+    return std::chrono::seconds(seconds > 0 ? seconds : 90);
   }
 
   static bool has_build_id(Dwfl_Module* module, const std::string& wanted) {

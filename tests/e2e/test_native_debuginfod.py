@@ -131,3 +131,15 @@ def test_a_run_that_went_to_another_machine_has_all_names(record, served, export
 def test_a_server_that_is_not_there_changes_nothing(record, check_trace):
     run = record("http://127.0.0.1:9")
     assert are(WITHOUT, frames(check_trace(run.trace()))), frames(run.trace())
+
+
+def test_a_server_that_does_not_answer_is_waited_for_once(launcher, served, tmp_path):
+    """The program has a dozen objects and more."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)
+        env = environment(tmp_path, "http://127.0.0.1:%d" % silent.getsockname()[1]) | {"DEBUGINFOD_TIMEOUT": "1"}
+        began = time.monotonic()
+        run = profile(launcher, tmp_path / "run", [served.program], ["--native", "on"], env=env)
+        assert run.status == 0 and time.monotonic() - began < 10, time.monotonic() - began
+    assert are(WITHOUT, frames(run.trace()))
