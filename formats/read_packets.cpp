@@ -13,6 +13,12 @@ namespace {
 using namespace perfetto;
 using protozero::pbf_reader;
 
+// What a field is selected by. One of another type than the schema's is skipped, as protobuf does with every field it
+// does not know.
+constexpr uint32_t varint_field(uint32_t tag) { return tag_and_type(tag, protozero::pbf_wire_type::varint); }
+constexpr uint32_t fixed64_field(uint32_t tag) { return tag_and_type(tag, protozero::pbf_wire_type::fixed64); }
+constexpr uint32_t bytes_field(uint32_t tag) { return tag_and_type(tag, protozero::pbf_wire_type::length_delimited); }
+
 PacketCategory category_of(std::string_view name) {
   if (name == "python_function") return PacketCategory::kPython;
   if (name == "cpu_op") return PacketCategory::kOperator;
@@ -85,25 +91,25 @@ class PacketReader {
     uint32_t flags = 0, sequence = 0;
     protozero::data_view clock{}, interned{}, track{}, event{};
     while (packet.next()) switch (packet.tag_and_type()) {
-        case tag_and_type(packet::kTimestamp, protozero::pbf_wire_type::varint):
+        case varint_field(packet::kTimestamp):
           time = packet.get_uint64();
           break;
-        case tag_and_type(packet::kSequenceId, protozero::pbf_wire_type::varint):
+        case varint_field(packet::kSequenceId):
           sequence = packet.get_uint32();
           break;
-        case tag_and_type(packet::kSequenceFlags, protozero::pbf_wire_type::varint):
+        case varint_field(packet::kSequenceFlags):
           flags = packet.get_uint32();
           break;
-        case tag_and_type(packet::kClockSnapshot, protozero::pbf_wire_type::length_delimited):
+        case bytes_field(packet::kClockSnapshot):
           clock = packet.get_view();
           break;
-        case tag_and_type(packet::kInternedData, protozero::pbf_wire_type::length_delimited):
+        case bytes_field(packet::kInternedData):
           interned = packet.get_view();
           break;
-        case tag_and_type(packet::kTrackDescriptor, protozero::pbf_wire_type::length_delimited):
+        case bytes_field(packet::kTrackDescriptor):
           track = packet.get_view();
           break;
-        case tag_and_type(packet::kTrackEvent, protozero::pbf_wire_type::length_delimited):
+        case bytes_field(packet::kTrackEvent):
           event = packet.get_view();
           break;
         default:
@@ -120,17 +126,19 @@ class PacketReader {
   static constexpr uint64_t kMostTime = uint64_t{1} << 60;
 
   void read_clock(Sequence& of, pbf_reader snapshot) {
-    while (snapshot.next(clock_snapshot::kClocks)) {
+    while (snapshot.next(clock_snapshot::kClocks, protozero::pbf_wire_type::length_delimited)) {
       pbf_reader clock = snapshot.get_message();
       uint64_t id = 0, time = 0;
-      while (clock.next()) {
-        if (clock.tag() == clock_snapshot::kClockId)
-          id = clock.get_uint64();
-        else if (clock.tag() == clock_snapshot::kTimestamp)
-          time = clock.get_uint64();
-        else
-          clock.skip();
-      }
+      while (clock.next()) switch (clock.tag_and_type()) {
+          case varint_field(clock_snapshot::kClockId):
+            id = clock.get_uint64();
+            break;
+          case varint_field(clock_snapshot::kTimestamp):
+            time = clock.get_uint64();
+            break;
+          default:
+            clock.skip();
+        }
       if (id != clock_snapshot::kRealtime || time >= kMostTime * 2) continue;
       of.start = static_cast<int64_t>(time);
       has_clock = true;
@@ -147,14 +155,16 @@ class PacketReader {
       pbf_reader entry = data.get_message();
       uint64_t id = 0;
       std::string text;
-      while (entry.next()) {
-        if (entry.tag() == interned::kId)
-          id = entry.get_uint64();
-        else if (entry.tag() == interned::kName)
-          text = entry.get_string();
-        else
-          entry.skip();
-      }
+      while (entry.next()) switch (entry.tag_and_type()) {
+          case varint_field(interned::kId):
+            id = entry.get_uint64();
+            break;
+          case bytes_field(interned::kName):
+            text = entry.get_string();
+            break;
+          default:
+            entry.skip();
+        }
       if (kind == interned::kCategories) of.categories[id] = category_of(text);
       if (kind == interned::kEventNames) of.names[id] = events_.names(text);
       if (kind == interned::kAnnotationNames) of.arguments[id] = argument_of(text);
@@ -165,65 +175,80 @@ class PacketReader {
   void read_track(pbf_reader descriptor) {
     uint64_t id = 0;
     PacketTrack track;
-    while (descriptor.next()) {
-      if (descriptor.tag() == track::kUuid)
-        id = descriptor.get_uint64();
-      else if (descriptor.tag() == track::kParent)
-        track.parent = descriptor.get_uint64();
-      else if (descriptor.tag() == track::kName)
-        track.name = descriptor.get_string();
-      else if (descriptor.tag() == track::kProcess)
-        read_process(track, descriptor.get_message());
-      else if (descriptor.tag() == track::kThread)
-        read_thread_descriptor(track, descriptor.get_message());
-      else
-        descriptor.skip();
-    }
+    while (descriptor.next()) switch (descriptor.tag_and_type()) {
+        case varint_field(track::kUuid):
+          id = descriptor.get_uint64();
+          break;
+        case varint_field(track::kParent):
+          track.parent = descriptor.get_uint64();
+          break;
+        case bytes_field(track::kName):
+          track.name = descriptor.get_string();
+          break;
+        case bytes_field(track::kProcess):
+          read_process(track, descriptor.get_message());
+          break;
+        case bytes_field(track::kThread):
+          read_thread_descriptor(track, descriptor.get_message());
+          break;
+        default:
+          descriptor.skip();
+      }
     tracks_[id] = std::move(track);
   }
   void read_process(PacketTrack& track, pbf_reader process) {
-    while (process.next()) {
-      if (process.tag() == process::kPid)
-        track.pid = std::to_string(process.get_int32());
-      else if (process.tag() == process::kName)
-        track.name = process.get_string();
-      else
-        process.skip();
-    }
+    while (process.next()) switch (process.tag_and_type()) {
+        case varint_field(process::kPid):
+          track.pid = std::to_string(process.get_int32());
+          break;
+        case bytes_field(process::kName):
+          track.name = process.get_string();
+          break;
+        default:
+          process.skip();
+      }
     if (!track.pid.empty()) events_.process_names[events_.pids(track.pid)] = track.name;
     track.name.clear();
   }
   static void read_thread_descriptor(PacketTrack& track, pbf_reader thread) {
-    while (thread.next()) {
-      if (thread.tag() == thread::kPid)
-        track.pid = std::to_string(thread.get_int32());
-      else if (thread.tag() == thread::kTid)
-        track.tid = std::to_string(thread.get_int64());
-      else
-        thread.skip();
-    }
+    while (thread.next()) switch (thread.tag_and_type()) {
+        case varint_field(thread::kPid):
+          track.pid = std::to_string(thread.get_int32());
+          break;
+        case varint_field(thread::kTid):
+          track.tid = std::to_string(thread.get_int64());
+          break;
+        default:
+          thread.skip();
+      }
   }
 
   void read_event(const Sequence& of, int64_t time, pbf_reader fields) {
     PacketEvent e{.time = time, .flow = 0, .name = 0, .occupancy = 0, .type = 0, .category = PacketCategory::kOther};
     uint64_t track = 0;
     PacketArguments arguments;
-    while (fields.next()) {
-      if (fields.tag() == event::kType)
-        e.type = static_cast<uint8_t>(std::min<uint32_t>(fields.get_uint32(), 255));
-      else if (fields.tag() == event::kTrack)
-        track = fields.get_uint64();
-      else if (fields.tag() == event::kName)
-        e.name = found(of.names, fields.get_uint64());
-      else if (fields.tag() == event::kCategory)
-        e.category = found(of.categories, fields.get_uint64());
-      else if (fields.tag() == event::kFlowIds)
-        e.flow = fields.get_fixed64();
-      else if (fields.tag() == event::kAnnotations)
-        read_argument(of, e, arguments, fields.get_message());
-      else
-        fields.skip();
-    }
+    while (fields.next()) switch (fields.tag_and_type()) {
+        case varint_field(event::kType):
+          e.type = static_cast<uint8_t>(std::min<uint32_t>(fields.get_uint32(), 255));
+          break;
+        case varint_field(event::kTrack):
+          track = fields.get_uint64();
+          break;
+        case varint_field(event::kName):
+          e.name = found(of.names, fields.get_uint64());
+          break;
+        case varint_field(event::kCategory):
+          e.category = found(of.categories, fields.get_uint64());
+          break;
+        case fixed64_field(event::kFlowIds):
+          e.flow = fields.get_fixed64();
+          break;
+        case bytes_field(event::kAnnotations):
+          read_argument(of, e, arguments, fields.get_message());
+          break;
+        default:
+          fields.skip();
+      }
     if (e.type == event::kSliceBegin || e.type == event::kSliceEnd) sink_.event(track, e, arguments);
   }
 
@@ -231,18 +256,22 @@ class PacketReader {
     Argument name = Argument::kOther;
     std::string_view text;
     int64_t number = 0;
-    while (argument.next()) {
-      if (argument.tag() == annotation::kNameId)
-        name = found(of.arguments, argument.get_uint64());
-      else if (argument.tag() == annotation::kStringId)
-        text = text_of(of, argument.get_uint64());
-      else if (argument.tag() == annotation::kInt)
-        number = argument.get_int64();
-      else if (argument.tag() == annotation::kBool)
-        number = argument.get_bool() ? 1 : 0;
-      else
-        argument.skip();
-    }
+    while (argument.next()) switch (argument.tag_and_type()) {
+        case varint_field(annotation::kNameId):
+          name = found(of.arguments, argument.get_uint64());
+          break;
+        case varint_field(annotation::kStringId):
+          text = text_of(of, argument.get_uint64());
+          break;
+        case varint_field(annotation::kInt):
+          number = argument.get_int64();
+          break;
+        case varint_field(annotation::kBool):
+          number = argument.get_bool() ? 1 : 0;
+          break;
+        default:
+          argument.skip();
+      }
     switch (name) {
       case Argument::kFlops:
         into.flops = number > 0 ? static_cast<uint64_t>(number) : 0;

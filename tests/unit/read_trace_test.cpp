@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <protozero/pbf_writer.hpp>
 
 #include "formats/error.h"
 #include "formats/format.h"
+#include "formats/perfetto_fields.h"
 #include "formats/sqlite_database.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
@@ -105,6 +107,58 @@ TEST_CASE("our own Perfetto trace has its kernels and who launched them") {
   REQUIRE(got.gpu.devices.size() == 1);
   CHECK(got.gpu.devices[0].name == "NVIDIA H100");
   CHECK(got.gpu.work.size() == expected.gpu.work.size());
+}
+
+TEST_CASE("a Perfetto trace whose fields have other types than the schema's has what is known of it") {
+  namespace pf = perfetto;
+  using protozero::pbf_writer;
+  SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});
+  test::train(b, 10);
+  const test::LoadedTrace trace(b);
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x";
+  write_file(*find_format("perfetto"), *trace, trace->processes, file);
+  std::string strange;
+  {
+    pbf_writer out(strange);
+    pbf_writer packet(out, pf::trace::kPacket);
+    packet.add_uint32(pf::packet::kSequenceId, 9999);
+    packet.add_string(pf::packet::kTimestamp, "long ago");
+    {
+      pbf_writer snapshot(packet, pf::packet::kClockSnapshot);
+      snapshot.add_uint32(pf::clock_snapshot::kClocks, 7);
+      pbf_writer clock(snapshot, pf::clock_snapshot::kClocks);
+      clock.add_string(pf::clock_snapshot::kClockId, "realtime");
+      clock.add_fixed64(pf::clock_snapshot::kTimestamp, 7);
+    }
+    {
+      pbf_writer interned(packet, pf::packet::kInternedData);
+      interned.add_uint32(pf::interned::kEventNames, 7);
+      pbf_writer name(interned, pf::interned::kEventNames);
+      name.add_string(pf::interned::kId, "7");
+      name.add_uint32(pf::interned::kName, 7);
+    }
+    {
+      pbf_writer track(packet, pf::packet::kTrackDescriptor);
+      for (const uint32_t field : {pf::track::kUuid, pf::track::kParent}) track.add_string(field, "7");
+      for (const uint32_t field : {pf::track::kName, pf::track::kProcess, pf::track::kThread})
+        track.add_uint32(field, 7);
+    }
+    {
+      pbf_writer event(packet, pf::packet::kTrackEvent);
+      for (const uint32_t field : {pf::event::kType, pf::event::kTrack, pf::event::kName, pf::event::kCategory})
+        event.add_string(field, "7");
+      for (const uint32_t field : {pf::event::kFlowIds, pf::event::kAnnotations}) event.add_uint32(field, 7);
+      pbf_writer annotation(event, pf::event::kAnnotations);
+      for (const uint32_t field :
+           {pf::annotation::kNameId, pf::annotation::kStringId, pf::annotation::kInt, pf::annotation::kBool})
+        annotation.add_string(field, "7");
+    }
+  }
+  std::ofstream(file, std::ios::binary | std::ios::app) << strange;
+  const TraceFile read = read_trace(file);
+  REQUIRE(read.processes.size() == 1);
+  check_same(read.processes[0].statistics.operators, statistics_of(trace->processes[0]).operators);
 }
 
 TEST_CASE("nvprof: ranges, and the kernels of the calls that they hold") {
