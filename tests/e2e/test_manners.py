@@ -201,6 +201,7 @@ SAMPLER = """
       struct itimerval timer = {{0, 500}, {0, 500}};
       setitimer(ITIMER_PROF, &timer, NULL);
     }
+    long sampler_ticks(void) { return ticks; }
     long sampler_stop(void) {
       struct itimerval none = {};
       setitimer(ITIMER_PROF, &none, NULL);
@@ -216,7 +217,6 @@ def test_a_profiler_in_c_takes_its_stacks_in_the_middle_of_our_work(run_torchpro
         import ctypes, threading, torch
         sampler = ctypes.CDLL("./sampler.so")
         sampler.sampler_stop.restype = ctypes.c_long
-        total = 0
         def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
         def work():
             for n in range(100):
@@ -227,7 +227,10 @@ def test_a_profiler_in_c_takes_its_stacks_in_the_middle_of_our_work(run_torchpro
         for t in threads: t.start()
         work()
         for t in threads: t.join()
-        print(sampler.sampler_stop() > 10)
+        def more(n): return n if n < 2 else more(n - 1) + more(n - 2)
+        while sampler.sampler_ticks() <= 10: more(10)  # a fast machine with a coarse clock
+        ticks = sampler.sampler_stop()
+        print(ticks > 10 or ticks)
         """))
     run = run_torchprof([torch_python, script], options=["--native", native], cwd=tmp_path)
     assert (run.status, run.stdout) == (0, "True\n"), run.stderr
