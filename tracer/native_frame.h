@@ -2,7 +2,8 @@
 // carries for C++ exceptions (.eh_frame). Programs without frame pointers need nothing else.
 //
 // libunwind has this too, but Debian's libunwind.a is not position independent: it cannot be linked into a library, and
-// a second libunwind.so in somebody else's process would have to be found there first.
+// libunwind.so brings _Unwind_* of its own, which would take the place of libgcc's in the program. Tests compare with
+// it.
 //
 // Sources: DWARF 5, section 6.4; System V ABI, AMD64 supplement, section 3.6.2 (register numbers); Linux Standard Base
 // Core 5.0, section 10.6 (.eh_frame). The lookup of an entry is libgcc's _Unwind_Find_FDE: by _dl_find_object, which

@@ -1,4 +1,4 @@
-// Native stacks as the recorder takes them, beside those that the C library takes of the same place.
+// Native stacks as the recorder takes them, beside those that the C library and libunwind take of the same place.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <execinfo.h>
@@ -28,6 +28,7 @@ using Stack = std::vector<uintptr_t>;
 struct Pair {
   NativeFrameId ours;
   Stack theirs;  // innermost first
+  Stack libunwind;
 };
 std::vector<Pair> g_taken;
 
@@ -37,12 +38,19 @@ constexpr int kOwnFrames = 2;  // the sanitizer's backtrace() calls the C librar
 constexpr int kOwnFrames = 1;
 #endif
 
-// Both from one function: its own frame differs in where it stands, what called it does not.
+// Not linked: its _Unwind_* would take the place of libgcc's.
+using Backtrace = int (*)(void**, int);
+const auto g_libunwind =
+    reinterpret_cast<Backtrace>(dlsym(dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL), "unw_backtrace"));
+
+// All from one function: its own frame differs in where it stands, what called it does not.
 [[gnu::noinline]] void take() {
   void* theirs[256];
   const int count = backtrace(theirs, 256);
   Pair& pair = g_taken.emplace_back();
   for (int i = kOwnFrames; i < count; ++i) pair.theirs.push_back(reinterpret_cast<uintptr_t>(theirs[i]));
+  const int more = g_libunwind(theirs, 256);
+  for (int i = 1; i < more; ++i) pair.libunwind.push_back(reinterpret_cast<uintptr_t>(theirs[i]));
   if (ThreadBuffer* buffer = session::current_buffer()) pair.ours = native::take_stack(*buffer);
 }
 
@@ -75,6 +83,7 @@ struct TakesInDestructor {
 
 // Runs `body` in a child that records, which checks what it took against its own spool and exits with 0 if all agree.
 void in_session(const std::function<void()>& body, size_t stacks) {
+  REQUIRE_MESSAGE(bool(g_libunwind), "libunwind.so.8 is not installed");
   const test::TemporaryDirectory directory;
   std::filesystem::create_directory(directory / "spool");
   const pid_t child = fork();
@@ -100,6 +109,7 @@ void in_session(const std::function<void()>& body, size_t stacks) {
       // Of ours the first two are in take_stack() and in take().
       if (ours.size() < 2 || pair.theirs.size() < 3) _exit(3);
       if (!std::equal(ours.begin() + 2, ours.end(), pair.theirs.begin(), pair.theirs.end())) _exit(4);
+      if (!std::equal(ours.begin() + 2, ours.end(), pair.libunwind.begin(), pair.libunwind.end())) _exit(6);
     }
     _exit(0);
   }
