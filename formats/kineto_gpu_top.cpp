@@ -1,6 +1,7 @@
 // What the top of a trace says of GPUs.
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "formats/gpu_counters.h"
 #include "formats/gpu_index.h"

@@ -1,6 +1,7 @@
 #include "formats/object_details.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
 

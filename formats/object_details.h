@@ -2,7 +2,7 @@
 // the section of the trace that says so. A hostile encoding gives less, never a read outside of it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>

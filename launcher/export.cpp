@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "formats/error.h"
 #include "formats/native_names.h"

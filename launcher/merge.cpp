@@ -5,6 +5,7 @@
 // come twice are told apart by the writers, as those of one run with several hosts are.
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "formats/error.h"

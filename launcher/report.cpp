@@ -1,4 +1,6 @@
 // torchprof report: tables on stdout.
+#include <nlohmann/json.hpp>
+
 #include "formats/cells.h"
 #include "formats/html.h"
 #include "formats/native_names.h"

@@ -1,4 +1,6 @@
 // torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
+#include <nlohmann/json.hpp>
+
 #include "formats/error.h"
 #include "launcher/child.h"
 #include "launcher/environment.h"
