@@ -5,7 +5,7 @@ makes of it, in a directory of their own, so that the tree is used where it was 
 tree that is there already: so runs tests/roots/roots.py the tests where nothing was built.
 
 Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
-/usr/local/bin and ~/.pyenv. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+/usr/local/bin and ~/.pyenv (those that are neither the oldest nor the newest nor that of torch with --run-slow alone). Tests that need torch run under `torch_python`, the interpreter that runs pytest.
 """
 import collections
 import contextlib
@@ -231,8 +231,11 @@ def find_tail_call_python():
 def pytest_generate_tests(metafunc):
     if "python" in metafunc.fixturenames:
         least = metafunc.definition.get_closest_marker("since")
-        pythons = [p for p in find_pythons() if not least or p.version >= least.args]
-        metafunc.parametrize("python", pythons, ids=str)
+        found = find_pythons()
+        # The oldest, the newest and that of torch; the others when there is time.
+        quick = {found[0].path, found[-1].path, *(p.path for p in found if p.has_torch)}
+        metafunc.parametrize("python", [pytest.param(p, id=str(p), marks=[] if p.path in quick else pytest.mark.slow)
+                                        for p in found if not least or p.version >= least.args])
 
 
 @pytest.fixture(scope="session")
@@ -291,7 +294,7 @@ def pytest_report_header(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--run-slow", action="store_true", help="run the tests that take minutes as well")
+    parser.addoption("--run-slow", action="store_true", help="run the tests that take long as well")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -190,6 +190,7 @@ def operators(tmp_path_factory):
 
 
 @pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", WITH_OPERATORS)
 def test_a_program_whose_stacks_are_taken_ends_as_it_does_without_us(torch_python, run_torchprof, run_bare, check_trace, operators, ending):
     script = operators / "ends.py"
