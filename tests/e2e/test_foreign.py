@@ -17,6 +17,7 @@ def results(script, launcher, tmp_path, *options):
     return passed, failed, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_quick_modules_of_cpythons_own_test_suite(launcher, tmp_path):
     if not importlib.util.find_spec("test.test_sys_setprofile"):
         pytest.skip("CPython's test suite (Debian: libpython3.11-testsuite) is not installed for this Python")

@@ -108,6 +108,7 @@ def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulat
     assert len(set(spool.correlations(found, spool.KERNEL))) == len(found[spool.KERNEL])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", WITHOUT)
 def test_what_is_older_than_a_second_is_there_when_it_ends_without(run_both, check_trace, end):
     run, _ = run_both(BEGIN + "time.sleep(2.2)\n" + IN_FLIGHT + WITHOUT[end])

@@ -138,6 +138,7 @@ def test_tables_of_the_trace_are_those_of_the_run(run_simulated, prefix):  # noq
     assert report[0] == report[1] and "matmul(float*, float*)" in report[0]
 
 
+@pytest.mark.slow
 def test_perfetto_has_calls_work_flows_annotations_and_counters_of_the_kineto_trace(run_simulated):  # noqa: F811
     run, _ = run_simulated(MODULES + EVERYTHING, options=["--format", "kineto,perfetto"])
     kineto, perfetto = run.trace(), perfetto_trace.Trace(run.directory / "merged.perfetto-trace")
@@ -182,6 +183,7 @@ def test_formats_of_call_paths_have_the_time_on_gpus(run_simulated):  # noqa: F8
     assert collections.Counter(e["ph"] for e in legacy) == {"X": len(legacy) - 2 * len(kernels), "s": len(kernels), "f": len(kernels)}
 
 
+@pytest.mark.slow
 def test_a_launch_has_the_native_stack_of_the_operator_that_made_it(run_simulated, torchprof, check_trace):  # noqa: F811
     run, _ = run_simulated(MODULES, options=["--native", "on", "--format", "kineto,perfetto"])
     assert run.status == 0, run.stderr

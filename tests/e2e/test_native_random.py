@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 PROGRAM = """
 import _ctypes, ctypes, gc, mmap, os, random, signal, sys, threading, torch
