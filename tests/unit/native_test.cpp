@@ -49,8 +49,12 @@ const auto g_libunwind =
   const int count = backtrace(theirs, 256);
   Pair& pair = g_taken.emplace_back();
   for (int i = kOwnFrames; i < count; ++i) pair.theirs.push_back(reinterpret_cast<uintptr_t>(theirs[i]));
+#if defined(__SANITIZE_THREAD__)  // what libunwind keeps of a thread outlives what the sanitizer keeps of it
+  pair.libunwind = pair.theirs;
+#else
   const int more = g_libunwind(theirs, 256);
   for (int i = 1; i < more; ++i) pair.libunwind.push_back(reinterpret_cast<uintptr_t>(theirs[i]));
+#endif
   if (ThreadBuffer* buffer = session::current_buffer()) pair.ours = native::take_stack(*buffer);
 }
 
