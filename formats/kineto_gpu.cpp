@@ -60,10 +60,12 @@ std::string limits_text(const Occupancy& o) {
 
 }  // namespace
 
-KinetoGpu::KinetoGpu(const Process& process, Names& names, const std::vector<Row>& rows, Place place, Output& out)
+KinetoGpu::KinetoGpu(const Process& process, Names& names, KinetoStacks& stacks, const std::vector<Row>& rows,
+                     Place place, Output& out)
     : process_(process),
       index_(*process.gpu),
       names_(names),
+      stacks_(stacks),
       rows_(rows),
       place_(std::move(place)),
       out_(out),
@@ -112,9 +114,9 @@ void KinetoGpu::call(const GpuCall& c) {
   at = put_number(at, R"("cbid":)", c.api->cbid);
   at = put_correlation(at, c.api->correlation);
   if (c.api->result != 0) at = put_number(at, R"(,"result":)", c.api->result);
-  if (process_.native && process_.native->has(c.native)) {
+  if (stacks_.has(c.native)) {
     out_.advance(at);
-    stacks_.write(*process_.native, c.native, out_);
+    stacks_.write(c.native, out_);
     at = out_.reserve(kMaxBytes);
   }
   at = put(at, "}},\n");

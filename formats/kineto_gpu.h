@@ -42,7 +42,8 @@ class KinetoGpu {
     std::optional<uint32_t> process;  // its number in a merged trace
   };
   // `process.gpu` is there; all live longer than this.
-  KinetoGpu(const Process& process, Names& names, const std::vector<Row>& rows, Place place, Output& out);
+  KinetoGpu(const Process& process, Names& names, KinetoStacks& stacks, const std::vector<Row>& rows, Place place,
+            Output& out);
 
   void call(const GpuCall& call);
   // `module` and `collective`: further arguments, as of an operator; at most 24 KiB together.
@@ -73,6 +74,7 @@ class KinetoGpu {
   const Process& process_;
   const GpuIndex& index_;
   Names& names_;
+  KinetoStacks& stacks_;
   const std::vector<Row>& rows_;
   const Place place_;
   Output& out_;
@@ -83,7 +85,6 @@ class KinetoGpu {
   std::set<std::pair<uint32_t, uint64_t>> streams_;  // device and tid
   std::unordered_map<uint64_t, std::string> heads_;  // by category and name
   GpuAnnotations annotations_;
-  KinetoStacks stacks_;
 };
 
 // For the top of a trace.

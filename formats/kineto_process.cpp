@@ -26,7 +26,7 @@ class ProcessWriter final : public Sink {
         ids_(ids),
         out_(out) {
     if (process.gpu)
-      gpu_.emplace(process, replay_.names(), replay_.rows(),
+      gpu_.emplace(process, replay_.names(), stacks_, replay_.rows(),
                    KinetoGpu::Place{pid_, gpu_label(), base, ids.external, ids.correlation,
                                     merged ? std::optional(ids.process) : std::nullopt},
                    out);
@@ -153,7 +153,7 @@ class ProcessWriter final : public Sink {
  private:
   // ,"stack":["at::add","THPVariable_add"]}}      innermost first
   void end_event(NativeFrameId innermost) {
-    if (process_.native && process_.native->has(innermost)) native_.write(*process_.native, innermost, out_);
+    if (stacks_.has(innermost)) stacks_.write(innermost, out_);
     out_.write("}},\n");
   }
 
@@ -275,9 +275,9 @@ class ProcessWriter final : public Sink {
   const int64_t base_;
   KinetoIds& ids_;
   Output& out_;
+  KinetoStacks stacks_{process_.native.get()};
   std::optional<KinetoGpu> gpu_;  // none: there is no GPU
   Flops flops_{process_};
-  KinetoStacks native_;
 };
 
 }  // namespace

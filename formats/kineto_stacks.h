@@ -12,12 +12,15 @@ namespace torchprof::formats {
 
 class KinetoStacks {
  public:
-  // ,"stack":["at::add","THPVariable_add"]      innermost first
-  void write(const NativeStacks& stacks, NativeFrameId innermost, Output& out) {
+  explicit KinetoStacks(const NativeStacks* stacks) : stacks_(stacks) {}  // nullptr: there are none
+
+  bool has(NativeFrameId innermost) const { return stacks_ != nullptr && stacks_->has(innermost); }
+  // ,"stack":["at::add","THPVariable_add"]      innermost first; of one that is there
+  void write(NativeFrameId innermost, Output& out) {
     std::string_view before = R"(,"stack":[)";
-    stacks.each_frame(innermost, [&](uint32_t text) {
+    stacks_->each_frame(innermost, [&](uint32_t text) {
       out.write(before);
-      out.write(of(stacks, text));
+      out.write(of(text));
       before = ",";
     });
     out.write(before == "," ? "]" : R"(,"stack":[])");
@@ -25,12 +28,13 @@ class KinetoStacks {
 
  private:
   // Made once for each text.
-  const std::string& of(const NativeStacks& stacks, uint32_t text) {
-    if (quoted_.size() < stacks.texts().size()) quoted_.resize(stacks.texts().size());
-    if (quoted_[text].empty()) quoted_[text] = json_string(stacks.texts()[text]);
+  const std::string& of(uint32_t text) {
+    if (quoted_.size() < stacks_->texts().size()) quoted_.resize(stacks_->texts().size());
+    if (quoted_[text].empty()) quoted_[text] = json_string(stacks_->texts()[text]);
     return quoted_[text];
   }
 
+  const NativeStacks* stacks_;
   std::vector<std::string> quoted_;
 };
 
