@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/collectives.h"
+#include "formats/pair_key.h"
 #include "formats/program_places.h"
 #include "formats/replay.h"
 #include "formats/step_parts.h"
@@ -25,10 +26,11 @@ class WasteSink final : public Sink {
     replay_.run(*this);
     StepWaste result;
     for (const auto& [key, tally] : tallies_) result.by_place[{key.first, text(key.second)}] = tally;
-    for (const auto& [key, tally] : kernels_) result.kernels[{text(first(key)), text(second(key))}] = tally;
+    for (const auto& [key, tally] : kernels_) result.kernels[{text(first_of(key)), text(second_of(key))}] = tally;
     for (const auto& [key, ns] : host_)
-      if (launches(first(key))) result.host_ns[text(second(key))] += ns;
-    for (const auto& [key, calls] : collectives_) result.collectives[{text(first(key)), text(second(key))}] += calls;
+      if (launches(first_of(key))) result.host_ns[text(second_of(key))] += ns;
+    for (const auto& [key, calls] : collectives_)
+      result.collectives[{text(first_of(key)), text(second_of(key))}] += calls;
     return result;
   }
 
@@ -64,7 +66,7 @@ class WasteSink final : public Sink {
     if (!ns) return;
     if (a.kind == Kind::GpuKernel) {
       const NameId place = a.call == nullptr ? NameId{} : place_of(*a.call);
-      kernels_[both(a.name.value, place.value)] += {.calls = 1, .ns = *ns};
+      kernels_[pair_key(a.name.value, place.value)] += {.calls = 1, .ns = *ns};
       return;
     }
     const auto& copy = a.as<GpuCopy>();
@@ -113,13 +115,13 @@ class WasteSink final : public Sink {
 
   // A function of the program has the time of those of torch that it calls.
   void add_host(const Slice& s, std::span<const Span> around) {
-    if (!places_.is_program(s.name)) return;
+    if (!process_.gpu || !places_.is_program(s.name)) return;  // without a GPU no thread launches
     const int64_t ns = ns_in_all_steps(s.begin, s.end);
     if (ns == 0) return;
-    host_[both(s.row, s.name.value)] += ns;
+    host_[pair_key(s.row, s.name.value)] += ns;
     for (size_t i = around.size(); i-- > 0;)
       if (places_.is_program(around[i])) {
-        host_[both(s.row, around[i].name.value)] -= ns;
+        host_[pair_key(s.row, around[i].name.value)] -= ns;
         return;
       }
   }
@@ -130,7 +132,7 @@ class WasteSink final : public Sink {
     NameId name = s.name;
     Collective c;
     if (s.collective && decode_collective(process_.string(s.collective), c)) name = replay_.names().intern(c.name);
-    ++collectives_[both(name.value, place.value)];
+    ++collectives_[pair_key(name.value, place.value)];
   }
 
   void add(Waste waste, std::span<const Span> around, int64_t ns, uint64_t bytes = 0, NativeFrameId native = {}) {
@@ -144,9 +146,6 @@ class WasteSink final : public Sink {
   }
 
   bool launches(uint32_t row) const { return row < launches_.size() && launches_[row]; }
-  static uint64_t both(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
-  static uint32_t first(uint64_t both) { return static_cast<uint32_t>(both >> 32); }
-  static uint32_t second(uint64_t both) { return static_cast<uint32_t>(both); }
   std::string text(uint32_t name) { return name == 0 ? std::string() : std::string(replay_.names().text({name})); }
 
   const Process& process_;

@@ -5,6 +5,7 @@
 
 #include "formats/gpu_index.h"
 #include "formats/native_path.h"
+#include "formats/pair_key.h"
 #include "formats/process_label.h"
 #include "formats/steps.h"
 #include "formats/thread_stack.h"
@@ -192,7 +193,7 @@ void CallTree::Nodes::link(uint32_t parent, uint32_t node) {
 }
 
 uint32_t CallTree::Nodes::child(uint32_t parent, NameId name) {
-  const auto [it, is_new] = by_path.try_emplace(uint64_t{parent} << 32 | name.value, 0);
+  const auto [it, is_new] = by_path.try_emplace(pair_key(parent, name.value), 0);
   if (!is_new) return it->second;
   it->second = add({.name = parent == 0 ? NameId{} : name});
   const uint32_t node = it->second;
@@ -208,8 +209,8 @@ void CallTree::Nodes::move_children(uint32_t from, uint32_t to) {
     uint32_t next = 0;
     for (uint32_t node = links[source].first; node != 0; node = next) {
       next = links[node].second;
-      by_path.erase(uint64_t{source} << 32 | nodes[node].name.value);
-      const auto [it, is_new] = by_path.try_emplace(uint64_t{target} << 32 | nodes[node].name.value, node);
+      by_path.erase(pair_key(source, nodes[node].name.value));
+      const auto [it, is_new] = by_path.try_emplace(pair_key(target, nodes[node].name.value), node);
       if (is_new) {
         link(target, node);
         continue;

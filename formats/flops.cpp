@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/pair_key.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -182,7 +184,7 @@ uint64_t Flops::of(NameId name, std::string_view text, StringId inputs) {
   int8_t& has = has_[name.value];
   if (has == 0) has = has_flops(text) ? 1 : -1;
   if (has < 0) return 0;
-  const auto [it, is_new] = known_.try_emplace(uint64_t{name.value} << 32 | inputs.value, 0);
+  const auto [it, is_new] = known_.try_emplace(pair_key(name.value, inputs.value), 0);
   if (is_new) it->second = flops_of(text, decode_inputs(process_.string(inputs)));
   return it->second;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/pair_key.h"
+
 namespace torchprof::formats {
 
 Names::Names(const Process& process)
@@ -74,7 +76,7 @@ std::string Names::format_place(FunctionId id, uint32_t line) const {
 NameId Names::place(FunctionId function, uint32_t line) {
   if (line == 0 || function.value >= functions_.size() || !process_.functions[function.value].id)
     return this->function(function, {});
-  NameId& cached = places_[uint64_t{function.value} << 32 | line];
+  NameId& cached = places_[pair_key(function.value, line)];
   if (!cached) cached = intern(format_place(function, line));
   return cached;
 }

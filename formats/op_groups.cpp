@@ -8,6 +8,7 @@
 
 #include "formats/inputs.h"
 #include "formats/memory.h"
+#include "formats/pair_key.h"
 #include "formats/process_label.h"
 #include "formats/steps.h"
 #include "formats/thread_stack.h"
@@ -26,8 +27,6 @@ constexpr Grouping kGroupings[] = {{"shape", "input_shapes", By::kShape},   {"st
                                    {"overload", "overload", By::kOverload}, {"line", "line", By::kLine}};
 
 constexpr uint32_t kNativeText = uint32_t{1} << 31;  // in the number of a frame: of a text, not of a name
-
-uint64_t pair_of(uint32_t a, uint32_t b) { return uint64_t{a} << 32 | b; }
 
 }  // namespace
 
@@ -182,7 +181,7 @@ Tally* OpGroupCollector::tally_of(const Call& call) {
   }
   const uint32_t detail = detail_of(call);
   const auto [it, is_new] =
-      by_key_.try_emplace(pair_of(call.name.value, detail), static_cast<uint32_t>(groups_.size()));
+      by_key_.try_emplace(pair_key(call.name.value, detail), static_cast<uint32_t>(groups_.size()));
   if (is_new) groups_.push_back({call.name, detail, {}});
   return &groups_[it->second].tally;
 }
@@ -192,14 +191,14 @@ void OpGroupCollector::slice(const Slice& s, uint64_t flops) {
   Tally* tally = tally_of(call);
   if (tally == nullptr) return;
   *tally += {.self_ns = s.self_ns, .total_ns = s.outermost ? s.end - s.begin : 0, .calls = 1, .flops = flops};
-  if (grouping_.has_source) count_source(by_key_.at(pair_of(call.name.value, detail_of(call))), call);
+  if (grouping_.has_source) count_source(by_key_.at(pair_key(call.name.value, detail_of(call))), call);
 }
 
 void OpGroupCollector::count_source(uint32_t group, const Call& call) {
   for (uint32_t i = call.depth; i-- > 0;) {
     const Span& span = call.around[i];
     if (span.kind != SliceKind::kPython || span.object) continue;  // a module's call has no line of its own
-    ++sources_[pair_of(group, span.name.value)];
+    ++sources_[pair_key(group, span.name.value)];
     return;
   }
 }
@@ -229,9 +228,9 @@ void OpGroupCollector::gpu(const ThreadStack& stack, uint32_t row, int32_t op, i
 OpGroups OpGroupCollector::finish() {
   std::vector<std::pair<uint64_t, uint32_t>> source(groups_.size());  // calls, function
   for (const auto& [key, calls] : sources_) {
-    auto& best = source[key >> 32];
+    auto& best = source[first_of(key)];
     // The smaller number of two that are as many: the same in each run.
-    const auto function = static_cast<uint32_t>(key);
+    const uint32_t function = second_of(key);
     if (calls > best.first || (calls == best.first && function < best.second)) best = {calls, function};
   }
   OpGroups result;
