@@ -28,9 +28,9 @@ class Findings {
       }
       for (const auto& [what, tally] : part.statistics.waste.by_place) waste_[what] += tally;
       for (const auto& [key, tally] : part.statistics.waste.kernels) {
-        auto& [all, places] = kernels_[key.first];
-        all += tally;
-        places[key.second] += tally.ns;
+        KernelSum& kernel = kernels_[key.first];
+        kernel.all += tally;
+        kernel.places[key.second] += tally.ns;
       }
       for (const auto& [place, ns] : part.statistics.waste.host_ns) host_[place] += ns;
     }
@@ -41,8 +41,7 @@ class Findings {
       loading();
       host_bound();
       kernels();
-      for (const auto& [what, tally] : waste_)
-        if (what.first != Waste::kLoading) add_waste(what.first, what.second, tally);
+      for (const auto& [what, tally] : waste_) add_waste(what.first, what.second, tally);
     }
     slow_rank();
     sort_rows(table_, 0);
@@ -57,6 +56,14 @@ class Findings {
         {percent(std::min(ns, whole), whole), std::string(rule), std::move(finding), text_or_missing(where)});
   }
   using Places = std::map<std::string, int64_t>;
+  struct KernelSum {
+    WasteTally all;
+    Places places;
+    void operator+=(const KernelSum& other) {
+      all += other.all;
+      for (const auto& [place, ns] : other.places) places[place] += ns;
+    }
+  };
   // The one that has the most of what is known.
   static std::string most_of(const Places& places) {
     const std::pair<const std::string, int64_t>* most = nullptr;
@@ -79,7 +86,7 @@ class Findings {
   void host_bound() {
     if (gpu_steps_ns_ == 0 || host_ns_ < gpu_steps_ns_ / 10 * 4) return;
     WasteTally all;
-    for (const auto& [name, kernel] : kernels_) all += kernel.first;
+    for (const auto& [name, kernel] : kernels_) all += kernel.all;
     std::string finding = "the GPU waits " + text(host_ns_) + " for the program";
     if (all.calls != 0)
       finding +=
@@ -88,24 +95,16 @@ class Findings {
         most_of(host_));
   }
 
-  struct KernelSum {
-    WasteTally all;
-    Places places;
-    void operator+=(const std::pair<WasteTally, Places>& kernel) {
-      all += kernel.first;
-      for (const auto& [place, ns] : kernel.second) places[place] += ns;
-    }
-  };
-
   // Names: cuBLAS's and cuDNN's kernels for float32 on ordinary cores ("ampere_sgemm_128x64_tn",
   // "cutlass_80_simt_sgemm", "maxwell_scudnn_128x64"; those of tensor cores read "s1688gemm"), cuDNN's transposes of
   // layouts, 11.0 to 13.
   void kernels() {
     constexpr int64_t kTiny = 10'000;
-    KernelSum all, tiny, plain, transposes;
+    WasteTally all;
+    KernelSum tiny, plain, transposes;
     for (const auto& [name, kernel] : kernels_) {
-      all += kernel;
-      if (kernel.first.ns < static_cast<int64_t>(kernel.first.calls) * kTiny) tiny += kernel;
+      all += kernel.all;
+      if (kernel.all.ns < static_cast<int64_t>(kernel.all.calls) * kTiny) tiny += kernel;
       if (name.find("sgemm") != name.npos || name.find("scudnn") != name.npos) plain += kernel;
       if (name.find("nchwToNhwc") != name.npos || name.find("nhwcToNchw") != name.npos) transposes += kernel;
     }
@@ -114,7 +113,7 @@ class Findings {
           most_of(sum.places));
     };
     constexpr uint64_t kManyKernels = 100;  // a step
-    if (tiny.all.calls >= kManyKernels * steps_ && tiny.all.calls >= all.all.calls / 2 && tiny.all.ns >= ns_ / 20)
+    if (tiny.all.calls >= kManyKernels * steps_ && tiny.all.calls >= all.calls / 2 && tiny.all.ns >= ns_ / 20)
       say(tiny, "tiny kernels",
           " take less than 10 us each: fused kernels (torch.compile), foreach optimizers, CUDA graphs");
     if (plain.all.ns >= ns_ / 10)
@@ -186,7 +185,7 @@ class Findings {
   uint64_t steps_ = 0;
   int64_t ns_ = 0, loading_ns_ = 0, gpu_steps_ns_ = 0, host_ns_ = 0;
   WasteTallies waste_;
-  std::map<std::string, std::pair<WasteTally, Places>> kernels_;  // by name
+  std::map<std::string, KernelSum> kernels_;  // by name
   Places host_;
 };
 
