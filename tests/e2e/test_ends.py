@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+import delay_campaign
 import kill_campaign
 
 # What every CPython can do; each prints what it can and ends in its own way.
@@ -277,3 +278,19 @@ def test_kill_9_at_random_moments_loses_nothing(launcher, capfd, kind):
     figures = kill_campaign.campaign(launcher, 2, 1, [kind])[kind]
     assert figures["failed"] == 0, capfd.readouterr().out
     assert figures["calls"] > 0
+
+
+@pytest.mark.parametrize("number", [4, 5, 11])
+def test_system_calls_that_are_held_up_lose_nothing(launcher, capfd, number):
+    """Trees of forks, four and five deep. The long form: tests/delay_campaign.py."""
+    _, calls, failed = delay_campaign.campaign(launcher, programs=1, seeds=1, first=number)
+    assert failed == 0, capfd.readouterr().out
+    assert calls > 0
+
+
+@pytest.mark.slow
+def test_a_busy_machine_loses_nothing(launcher, capfd):
+    """The long form: tests/delay_campaign.py --load 8 --processes 200."""
+    _, calls, failed = delay_campaign.campaign(launcher, programs=1, seeds=1, load=8, processes=20)
+    assert failed == 0, capfd.readouterr().out
+    assert calls > 0
