@@ -27,7 +27,8 @@ void BlindSums::add(const RecordView& record, Ticks time, TrackId track) {
 
 std::vector<Blind> BlindSums::total(const Process& process) const {
   const Ticks start = process.spool->header().start.ticks;
-  const auto since_start = [&](uint64_t ticks) { return process.clock.to_unix({start.value + ticks}) - process.start; };
+  const UnixNs opened = process.clock.to_unix(start);
+  const auto since_start = [&](uint64_t ticks) { return process.clock.to_unix({start.value + ticks}) - opened; };
   std::vector<Blind> all;
   for (const auto& [key, sum] : sums_) {
     const auto& [track, by] = key;
@@ -38,7 +39,7 @@ std::vector<Blind> BlindSums::total(const Process& process) const {
     if (sum.begun > sum.ended) {
       const auto it = thread_ends_.find(track);
       const UnixNs end = it == thread_ends_.end() ? process.capture_end : process.clock.to_unix(it->second);
-      ns += static_cast<double>(end - process.start) * static_cast<double>(sum.begun - sum.ended);
+      ns += static_cast<double>(end - opened) * static_cast<double>(sum.begun - sum.ended);
     }
     const std::string_view name = process.string(by);
     auto it = std::ranges::find(all, name, &Blind::by);

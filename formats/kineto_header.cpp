@@ -37,6 +37,7 @@ ordered_json describe(const Process& p) {
   if (p.damage) {
     j["damage"] = {{"chunks", p.damage.chunks}, {"bytes", p.damage.bytes}, {"records", p.damage.records}};
   }
+  if (p.doubtful_chunks != 0) j["doubtful_chunks"] = p.doubtful_chunks;
   if (p.gpu) j["gpu"] = describe_gpu(p);
   Names names(p);
   const ordered_json objects = objects_json(p, names);

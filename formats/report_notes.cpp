@@ -59,6 +59,11 @@ std::vector<std::string> notes_of(const Trace& trace) {
               "Python's hook was taken by " + printable(blind.by) + ", " + plural(blind.times, "time"),
           p.pid);
     }
+    if (p.doubtful_chunks != 0) {
+      add(plural(p.doubtful_chunks, "chunk") + " of a time that cannot be: the events are kept, in their order, and " +
+              "stand where the chunk before them began",
+          p.pid);
+    }
     if (p.damage) {
       add("spool damaged: " + plural(p.damage.chunks, "chunk") + ", " + plural(p.damage.bytes, "byte") + " and " +
               plural(p.damage.records, "record") + " could not be read; all else was recovered",

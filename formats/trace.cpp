@@ -89,6 +89,7 @@ class Loader {
     p_.clean_exit = h.clean_exit.load(std::memory_order_relaxed) == 1;
     for (size_t i = 0; i < p_.lost.size(); ++i) p_.lost[i] = h.lost[i].load(std::memory_order_relaxed);
     p_.damage = spool_.damage();
+    p_.doubtful_chunks = spool_.doubtful_chunks();
     p_.recycled_bytes = h.recycled.load(std::memory_order_relaxed) * h.chunk_size;
     for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
     trim_scripts();
@@ -387,7 +388,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   for (size_t i = 0; i < trace.processes.size(); ++i) {
     Process& p = trace.processes[i];
     const Baseline b = baseline_of(*p.spool);
-    p.start = p.clock.to_unix(p.spool->header().start.ticks);
+    p.start = p.clock.to_unix(b.first.ticks);
     p.end = std::max(p.start, p.clock.to_unix(b.last.ticks));
     if (last_events[i] != Ticks{}) p.end = std::max(p.end, p.clock.to_unix(last_events[i]));
     const Ticks stop{p.spool->header().stop_ticks.load(std::memory_order_relaxed)};

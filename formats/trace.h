@@ -88,7 +88,7 @@ struct Process {
   std::string role;         // "rank 0", "DataLoader worker 3" ... (roles.h); empty: a program like any other
   uint32_t place = 0;       // in the order in which processes are shown, from 1 (roles.h)
   bool clean_exit = false;  // false: killed, _exit, exec, or still running
-  UnixNs start;             // the spool was opened
+  UnixNs start;             // the spool was opened, or the event for which that was done, whichever is earlier
   UnixNs end;               // the clean exit, otherwise the last that is known; never before start
   UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit or a window stopped the
                        // capture
@@ -96,6 +96,7 @@ struct Process {
   std::vector<Meta> metadata;
   Losses lost{};
   Damage damage;
+  uint64_t doubtful_chunks = 0;  // kept; their events lie where the chunk before them began
   uint64_t recycled_bytes = 0;  // of the oldest events, let go on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;

@@ -79,6 +79,7 @@ Info process_info(const formats::Process& process) {
     out["blind"].push_back(
         {{"by", blind.by}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / kNsPerSecond}});
   if (process.recycled_bytes != 0) out["recycled_bytes"] = process.recycled_bytes;
+  if (process.doubtful_chunks != 0) out["doubtful_chunks"] = process.doubtful_chunks;
   if (process.damage) out["dropped_bytes"] = process.damage.bytes;
   return out;
 }

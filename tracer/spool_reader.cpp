@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <tuple>
 
@@ -90,13 +91,14 @@ ClockSource SpoolReader::clock() const {
 
 bool SpoolReader::plausible(const ClockSample& sample) const {
   // Wide enough for every machine, narrow enough that no arithmetic on what passes can overflow.
-  constexpr double kSlack = 1e9, kLongest = 2e17;  // ticks, ns: a second; a year of a 6 GHz counter
+  constexpr double kSlack = 1e9, kLongest = 2e17;  // ns, ticks or ns: a second; a year of a 6 GHz counter
   const ClockSample& start = header().start;
   const auto ticks = static_cast<double>(static_cast<int64_t>(sample.ticks.value - start.ticks.value));
   const auto ns = static_cast<double>(sample.monotonic) - static_cast<double>(start.monotonic);
-  if (ticks < -kSlack || ticks > kLongest || ns < -kSlack || ns > kLongest) return false;
+  if (std::abs(ticks) > kLongest || std::abs(ns) > kLongest) return false;
   if (clock() == ClockSource::kMonotonic) return std::abs(ticks - ns) <= kSlack;
-  return ns >= ticks / kMaxTicksPerNs - kSlack && ns <= ticks * kMaxTicksPerNs + kSlack;
+  const auto [least, most] = std::minmax({ticks / kMaxTicksPerNs, ticks * kMaxTicksPerNs});
+  return ns >= least - kSlack && ns <= most + kSlack;
 }
 
 bool SpoolReader::parse(std::string& error) {
@@ -129,7 +131,20 @@ bool SpoolReader::parse(std::string& error) {
   std::ranges::stable_sort(chunks_, {}, [](const ChunkView& c) {
     return std::tuple(c.kind != ChunkKind::kDefinitions, c.track, c.sequence);
   });
+  mend_times();
   return true;
+}
+
+void SpoolReader::mend_times() {
+  const ChunkView* before = nullptr;
+  for (ChunkView& chunk : chunks_) {
+    if (!plausible(chunk.base)) {
+      doubtful_chunks_ += chunk.kind == ChunkKind::kEvents;
+      const bool is_same_track = before && before->kind == chunk.kind && before->track == chunk.track;
+      chunk.base = is_same_track ? before->base : header().start;
+    }
+    before = &chunk;
+  }
 }
 
 void SpoolReader::collect_chunks(ChunkKind wanted) {
@@ -145,8 +160,7 @@ void SpoolReader::collect_chunks(ChunkKind wanted) {
     const uint32_t magic = chunk.magic.load(std::memory_order_acquire);  // pairs with the release of the writer
     if (magic == 0) continue;                                            // never claimed, or claimed and never used
     const bool known = chunk.kind == ChunkKind::kEvents || chunk.kind == ChunkKind::kDefinitions;
-    const bool usable = magic == kChunkMagic && known && plausible(chunk.base) &&
-                        (chunk.kind == ChunkKind::kDefinitions || chunk.track);
+    const bool usable = magic == kChunkMagic && known && (chunk.kind == ChunkKind::kDefinitions || chunk.track);
     if (!usable) {
       if (first_pass) ++damage_.chunks;
       continue;

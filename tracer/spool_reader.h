@@ -1,6 +1,9 @@
 // Reads a spool that may be cut, torn or hostile: no byte of it is trusted.
 //
 //  * Every whole record before damage is kept, chunk by chunk; what had to be dropped is counted.
+//  * No chunk is dropped for its time. One that cannot be (plausible()) is counted, and the chunk takes the base of the
+//    one before it on its track, or the spool's start: its events keep their order, and no arithmetic on times that a
+//    reader hands out overflows.
 //  * Records of unknown kinds are skipped; words past the struct that this build knows are ignored.
 //  * A reader is immutable after open: any number of threads may iterate. Views point into the mapping and live with
 //  it.
@@ -60,12 +63,14 @@ class SpoolReader {
   std::string_view forked_from() const;
 
   ClockSource clock() const;
-  // Whether this moment can belong to the process that `header().start` began: what fails here came from damage.
+  // Whether this moment can belong to the process that `header().start` began. It may lie before: what opened the spool
+  // had read the clock first.
   bool plausible(const ClockSample& sample) const;
 
   // Usable chunks: definitions first, then events by track; each in the order of its sequence.
   std::span<const ChunkView> chunks() const { return chunks_; }
   const Damage& damage() const { return damage_; }                 // found by looking at chunk headers alone
+  uint64_t doubtful_chunks() const { return doubtful_chunks_; }    // of events, all kept: their time cannot be
   uint64_t definition_bytes() const { return definition_bytes_; }  // bounds the ids that can have been defined
 
   // Tells the kernel that the pages of this chunk are not needed soon. They stay readable.
@@ -75,11 +80,13 @@ class SpoolReader {
   SpoolReader() = default;
   bool parse(std::string& error);
   void collect_chunks(ChunkKind wanted);
+  void mend_times();
 
   std::span<const std::byte> bytes_;
   bool mapped_ = false;
   std::vector<ChunkView> chunks_;
   Damage damage_;
+  uint64_t doubtful_chunks_ = 0;
   uint64_t definition_bytes_ = 0;
 };
 

@@ -177,7 +177,6 @@ TEST_CASE("chunks that are damaged are dropped and counted, unclaimed ones are n
   SUBCASE("another magic") { chunk.magic = 1; }
   SUBCASE("another kind") { chunk.kind = static_cast<ChunkKind>(9); }
   SUBCASE("events of no thread") { chunk.track = {}; }
-  SUBCASE("of a time that cannot be") { chunk.base.ticks.value ^= uint64_t{1} << 50; }
   SUBCASE("claimed and not begun") { chunk.magic = 0, damaged = 0; }
   SUBCASE("never claimed") { chunk.magic = 0, damaged = 0, unclaimed.resize(3 * test::kTestChunkSize); }
   bytes.insert(bytes.end(), unclaimed.begin(), unclaimed.end());
@@ -187,6 +186,63 @@ TEST_CASE("chunks that are damaged are dropped and counted, unclaimed ones are n
   CHECK(spool->damage().chunks == damaged);
   REQUIRE(spool->chunks().size() == 1);
   CHECK(spool->chunks()[0].kind == ChunkKind::kDefinitions);
+}
+
+TEST_CASE("a chunk that began before the spool was opened is like any other") {
+  SpoolBuilder b;
+  const TrackId late = b.thread(100);
+  const FunctionId f = b.function("f");
+  b.on(late).at(10).begin(f).end(f);
+  int64_t behind = 0;
+  SUBCASE("a thread that lost the processor for 20 ms") { behind = 20'000'000; }
+  SUBCASE("for a second and a half") { behind = 1'500'000'000; }
+  SUBCASE("stopped for an hour") { behind = 3'600'000'000'000; }
+  for (const uint64_t ticks_per_ns : {1, 3}) {
+    if (ticks_per_ns > 1) b.header().clock = ClockSource::kTsc;
+    auto bytes = b.bytes();
+    const uint64_t start = uint64_t{1} << 60;
+    reinterpret_cast<FileHeader*>(bytes.data())->start.ticks.value = start;
+    ChunkHeader* definitions = reinterpret_cast<ChunkHeader*>(bytes.data() + kFileHeaderSize);
+    definitions->base.ticks.value = start;
+    auto& chunk = *reinterpret_cast<ChunkHeader*>(bytes.data() + kFileHeaderSize + test::kTestChunkSize);
+    chunk.base.ticks.value = start - static_cast<uint64_t>(behind) * ticks_per_ns;
+    chunk.base.monotonic -= behind;
+    chunk.base.realtime.value -= behind;
+    std::string error;
+    const auto spool = SpoolReader::from_bytes(bytes, error);
+    REQUIRE(spool);
+    CHECK_FALSE(spool->damage());
+    CHECK(spool->doubtful_chunks() == 0);
+    REQUIRE(spool->chunks().size() == 2);
+    CHECK(spool->chunks()[1].base.ticks == chunk.base.ticks);
+  }
+}
+
+TEST_CASE("a chunk of a time that cannot be is kept, in its place on its thread") {
+  SpoolBuilder b;
+  const TrackId first = b.thread(100), second = b.thread(101);
+  const FunctionId f = b.function("f");
+  b.on(first).at(1'000).begin(f).end(f).next_chunk(0, {}).at(2'000).begin(f).end(f);
+  b.on(second).at(3'000).begin(f).end(f);
+  auto bytes = b.bytes();
+  const auto chunk = [&bytes](int n) -> ChunkHeader& {
+    return *reinterpret_cast<ChunkHeader*>(bytes.data() + kFileHeaderSize + n * test::kTestChunkSize);
+  };
+  SUBCASE("days later than the clock beside it") {
+    for (const int n : {2, 3}) chunk(n).base.ticks.value ^= uint64_t{1} << 50;
+  }
+  SUBCASE("the ends of 64 bits") {
+    chunk(2).base = {{0}, INT64_MIN, {INT64_MIN}};
+    chunk(3).base = {{UINT64_MAX}, INT64_MAX, {INT64_MAX}};
+  }
+  std::string error;
+  const auto spool = SpoolReader::from_bytes(bytes, error);
+  REQUIRE(spool);
+  CHECK_FALSE(spool->damage());
+  CHECK(spool->doubtful_chunks() == 2);
+  REQUIRE(spool->chunks().size() == 4);
+  CHECK(spool->chunks()[2].base.ticks == spool->chunks()[1].base.ticks);
+  CHECK(spool->chunks()[3].base.ticks == spool->header().start.ticks);
 }
 
 TEST_CASE("a committed size that cannot be costs no record") {

@@ -83,6 +83,27 @@ TEST_CASE("time that others had the profile function is summed by who had it") {
   CHECK((blind[1].by == "torch.profiler" && blind[1].times == 2 && blind[1].ns == 1'000 + 2'000));
 }
 
+TEST_CASE("a process begins with its first event, also one that is older than its spool") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.at(0).begin(f).at(1'000).end(f);
+  b.header().start.ticks.value += 50'000'000;
+  b.header().start.monotonic += 50'000'000;
+  b.header().start.realtime.value += 50'000'000;
+  test::TemporaryDirectory directory;
+  auto bytes = b.bytes();
+  for (const int n : {0, 1}) {
+    ClockSample& base = reinterpret_cast<ChunkHeader*>(bytes.data() + kFileHeaderSize + n * test::kTestChunkSize)->base;
+    base = {{base.ticks.value - 50'000'000}, base.monotonic - 50'000'000, {base.realtime.value - 50'000'000}};
+  }
+  std::ofstream(directory / "a.spool", std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  const Trace trace = load({directory / "a.spool"});
+  CHECK(trace.processes[0].start == UnixNs{test::kStartNs});
+  CHECK(trace.processes[0].end == UnixNs{test::kStartNs + 50'000'000});
+}
+
 TEST_CASE("one bad spool does not keep the others from loading") {
   test::TemporaryDirectory directory;
   SpoolBuilder b;
