@@ -13,6 +13,7 @@
 #include "cupti/nvtx_emit.h"
 #include "inject/cuda_entry.h"
 #include "inject/exec.h"
+#include "inject/identity.h"
 #include "inject/nvtx_entry.h"
 #include "inject/python_entry.h"
 #include "tracer/config.h"
@@ -73,8 +74,9 @@ void arm() noexcept {
 }
 
 __attribute__((constructor)) void start() noexcept {
-  if (!wanted_by_environment()) return;
   const KeepErrno keep;
+  prepare_identity();
+  if (!wanted_by_environment()) return;
   prepare_exec();
   if (python::present() || torch::loaded() || cupti::is_cuda_program()) arm_once();
 }

@@ -83,30 +83,34 @@ void write_note(const Note& note) noexcept {
     define(MetaDef{{}, key, text});
 }
 
-bool copy_inherited(int parent_file) noexcept {
+bool copy_inherited() noexcept {
   Recorder& r = recorder();
   const Definitions from = r.inherited;
-  // From the newest backwards, as the chunks are linked; the newest stays open for what the child adds.
+  // From the newest backwards, as the chunks are linked; the newest stays open for what the child adds. The copies are
+  // linked as well, for the child's own children.
   uint64_t offset = from.offset;
+  ChunkHeader* newer = nullptr;
   for (uint32_t sequence = from.sequence; sequence-- > 0;) {
     ChunkHeader header;
-    if (pread(parent_file, static_cast<void*>(&header), sizeof(header), static_cast<off_t>(offset)) != sizeof(header))
+    if (!r.parent_file.read(offset, &header, sizeof(header)) || header.magic != kChunkMagic ||
+        header.kind != ChunkKind::kDefinitions || header.sequence != sequence)
       return false;
     ChunkHeader* copy = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, sequence, now(), nullptr, r.definitions.run);
     if (!copy) return false;
-    const bool is_newest = sequence + 1 == from.sequence;
+    if (newer) newer->previous = copy->offset;
     // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
-    const uint32_t bytes = is_newest ? from.used : std::min(header.committed.load(), kChunkCapacity);
+    const uint32_t bytes = newer ? std::min(header.committed.load(), kChunkCapacity) : from.used;
     auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
-    if (pread(parent_file, records, bytes, static_cast<off_t>(offset + sizeof(header))) != static_cast<ssize_t>(bytes))
-      return false;
+    if (!r.parent_file.read(offset + sizeof(header), records, bytes)) return false;
     copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
-    if (is_newest)
+    if (!newer)
       r.definitions = {copy, from.sequence, bytes, copy->offset, {}};
-    else
-      r.spool.release(copy);
+    else if (newer != r.definitions.chunk)
+      r.spool.release(newer);
+    newer = copy;
     offset = header.previous;
   }
+  if (newer != r.definitions.chunk) r.spool.release(newer);
   return true;
 }
 

@@ -54,6 +54,7 @@ struct Recorder {
   // Set in a forked child until its spool is open: what of the parent's definitions to copy.
   bool inherits = false;
   Definitions inherited;
+  SpoolFile parent_file;
   char forked_from[SpoolWriter::kNameSize] = "";
 };
 
@@ -98,6 +99,6 @@ void write_note(const Note& note) noexcept;
 
 // In a forked child, once its spool is open: its definitions begin as a copy of the parent's, so that ids which live in
 // the program (a code object's, an nn.Module's) and in the table of names still mean the same.
-bool copy_inherited(int parent_file) noexcept;
+bool copy_inherited() noexcept;
 
 }  // namespace torchprof::session

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tracer/descriptors.h"
+
 namespace torchprof {
 
 void RunBudget::open(const char* directory, uint64_t bytes) noexcept {
@@ -18,20 +20,18 @@ void RunBudget::open(const char* directory, uint64_t bytes) noexcept {
 bool RunBudget::take(uint32_t chunks) noexcept {
   if (limit_ == 0) return true;
   static const char zeros[256] = {};
-  const int fd = ::open(path_, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  struct stat status {};
-  if (fd < 0 || fstat(fd, &status) != 0) {
-    if (fd >= 0) close(fd);
-    uncounted_.fetch_add(chunks, std::memory_order_relaxed);
-    return true;
-  }
-  const bool fits = static_cast<uint64_t>(status.st_size) + chunks <= limit_;
-  if (fits) {
+  bool fits = true;
+  const bool is_counted = descriptors::with_file(path_, O_WRONLY | O_APPEND | O_CREAT, [&](int fd) {
+    struct stat status {};
+    if (fstat(fd, &status) != 0) return false;
+    fits = static_cast<uint64_t>(status.st_size) + chunks <= limit_;
+    if (!fits) return true;
     const uint32_t more = chunks + uncounted_.exchange(0, std::memory_order_relaxed);
     const ssize_t counted = write(fd, zeros, std::min<size_t>(more, sizeof(zeros)));
     uncounted_.fetch_add(more - static_cast<uint32_t>(std::max<ssize_t>(0, counted)), std::memory_order_relaxed);
-  }
-  close(fd);
+    return true;
+  });
+  if (!is_counted) uncounted_.fetch_add(chunks, std::memory_order_relaxed);
   return fits;
 }
 

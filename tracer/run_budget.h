@@ -5,7 +5,7 @@
 // counts. Nothing stays open or mapped between two calls. Processes that grow at the same moment may pass the limit by
 // what each of them takes (a few chunks).
 //
-// Threads: any. Errors: where the file cannot be had (no descriptor left) the chunks are counted with the next ones.
+// Threads: any. Errors: where the file cannot be had the chunks are counted with the next ones.
 #pragma once
 
 #include <atomic>

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "tracer/descriptors.h"
 #include "tracer/diag.h"
 #include "tracer/lock.h"
 #include "tracer/native_stack.h"
@@ -52,22 +53,19 @@ void stop_after_fault() noexcept {
 bool open_spool_locked() noexcept {
   Recorder& r = recorder();
   if (r.state.load(std::memory_order_relaxed) != State::kArmed) return r.spool.is_open();
-  const int parent_file = r.inherits ? r.spool.file() : -1;  // the child's own descriptor of the parent's file
-  const bool opened = r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep,
-                                   detail::g_clock, r.forked_from);
-  if (!opened) {
-    if (parent_file >= 0) close(parent_file);
+  if (!r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
+                    r.forked_from)) {
     stop(State::kFailed);
     return false;
   }
   r.definitions = Definitions{};
   r.state.store(State::kCapturing, std::memory_order_relaxed);
-  if (r.inherits && !copy_inherited(parent_file)) {
+  if (r.inherits && !copy_inherited()) {
     warn_once(Cause::kOutput, "process %d cannot read its parent's spool after fork: nothing of it is recorded",
               static_cast<int>(getpid()));
     stop(State::kFailed);
   }
-  if (parent_file >= 0) close(parent_file);
+  r.parent_file.let_go();
   r.inherits = false;
   for (size_t i = 0; i < r.note_count; ++i) write_note(r.notes[i]);
   return r.state.load(std::memory_order_relaxed) == State::kCapturing;
@@ -100,13 +98,20 @@ void on_thread_end(void* value) noexcept {
   munmap(buffer, sizeof(ThreadBuffer));
 }
 
-void before_fork() noexcept { pthread_mutex_lock(&recorder().lock); }
-void after_fork_in_parent() noexcept { pthread_mutex_unlock(&recorder().lock); }
+void before_fork() noexcept {
+  pthread_mutex_lock(&recorder().lock);
+  descriptors::before_fork();
+}
+void after_fork_in_parent() noexcept {
+  descriptors::after_fork_in_parent();
+  pthread_mutex_unlock(&recorder().lock);
+}
 
 // Only the forking thread is left. What the parent mapped is leaked, never written or destroyed.
 void after_fork_in_child() noexcept {
   Recorder& r = recorder();
   r.lock = PTHREAD_MUTEX_INITIALIZER;
+  descriptors::after_fork_in_child();
   r.pid = getpid();
   t_buffer = nullptr;
   pthread_setspecific(r.thread_end, nullptr);
@@ -116,6 +121,7 @@ void after_fork_in_child() noexcept {
   r.definitions = Definitions{};
   static_assert(sizeof(r.forked_from) == SpoolWriter::kNameSize);
   memcpy(r.forked_from, r.spool.name(), sizeof(r.forked_from));
+  r.parent_file.take(r.spool.file());
   r.spool.abandon();
   r.next_track.store(0, std::memory_order_relaxed);
   r.state.store(State::kArmed, std::memory_order_relaxed);
@@ -239,6 +245,15 @@ bool define_window(const WindowEdges& window) noexcept {
   definition.begin = window.begin.value;
   definition.end = window.end.value;
   return define(definition);
+}
+
+// A child between vfork and exec shares its parent's memory; what it becomes is no concern of the parent's.
+void keep_file() noexcept {
+  Recorder& r = recorder();
+  if (state() == State::kOff || getpid() != r.pid) return;
+  const KeepErrno keep;
+  if (r.spool.is_open()) r.spool.file().hold();
+  if (r.inherits) r.parent_file.hold();
 }
 
 const Config& config() noexcept { return recorder().config; }

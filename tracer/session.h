@@ -46,6 +46,10 @@ void resume() noexcept;
 // Opens the spool if it is not yet. False: nothing can be recorded.
 bool open_spool() noexcept;
 
+// The paths of the run are about to mean something else to this process, or to be closed to it: files that are needed
+// are kept open from now on. Any thread, a signal's handler, a child after fork or vfork.
+void keep_file() noexcept;
+
 // ---- hot
 // --------------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,23 +13,14 @@
 #include <cstring>
 #include <new>
 
+#include "tracer/descriptors.h"
 #include "tracer/diag.h"
 #include "tracer/lock.h"
 #include "tracer/record.h"
 #include "tracer/spool_fault.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14
-#endif
-
 namespace torchprof {
 namespace {
-
-// Grows by a half, within these bounds, so that fallocate is rare and little is left over at the end.
-constexpr uint64_t kMinGrowth = uint64_t{256} << 10;
-constexpr uint64_t kMaxGrowth = uint64_t{16} << 20;
-// Chunks that a thread takes at a time once it has filled its first.
-constexpr uint32_t kRunChunks = 4;
 
 bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
 
@@ -58,60 +48,9 @@ bool make_directories(const char* path) noexcept {
 
 // The command line, as /proc shows it.
 uint32_t read_command(char* out, size_t size) noexcept {
-  const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  const ssize_t n = read(fd, out, size);
-  close(fd);
+  ssize_t n = 0;
+  descriptors::with_file("/proc/self/cmdline", O_RDONLY, [&](int fd) { return (n = read(fd, out, size)) > 0; });
   return n > 0 ? static_cast<uint32_t>(n) : 0;
-}
-
-// File systems without fallocate (NFS before 4.2, some FUSE) get their blocks by writing zeros.
-bool reserve_blocks(int fd, uint64_t begin, uint64_t end) noexcept {
-  if (fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0) return true;
-  // claim() writes zeros over every chunk before it maps it, which reserves its blocks as well.
-  return errno == EOPNOTSUPP || errno == ENOSYS;
-}
-
-// Brings zeros into the page cache in one go. A page fault on reserved but unwritten blocks costs about 7 us for every
-// 4 KiB (ext4, Linux 6.18), this and the mapping together 1.4 us. Where fallocate is not to be had it is what finds the
-// full disk.
-bool write_zeros(int fd, uint64_t offset, size_t size) noexcept {
-  static const char page[4096] = {};
-  iovec pieces[size_t{kRunChunks} * kChunkSize / sizeof(page)];
-  const size_t count = size / sizeof(page);
-  for (size_t i = 0; i < count; ++i) pieces[i] = {const_cast<char*>(page), sizeof(page)};
-  const ssize_t written = pwritev(fd, pieces, static_cast<int>(count), static_cast<off_t>(offset));
-  if (written == static_cast<ssize_t>(size)) return true;
-  if (written >= 0) errno = ENOSPC;
-  return false;
-}
-
-// A descriptor far above those that the program gets, so that its own numbers are what they are without us.
-int move_away(int fd) noexcept {
-  for (const int least : {1000, 200, 50}) {
-    const int moved = fcntl(fd, F_DUPFD_CLOEXEC, least);
-    if (moved < 0) continue;
-    close(fd);
-    return moved;
-  }
-  return fd;
-}
-
-// The caller owns these bytes of the file alone.
-void* map(int fd, uint64_t offset, size_t size) noexcept {
-  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-  if (p == MAP_FAILED) return nullptr;
-  // One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever. EFAULT: a
-  // store would raise SIGBUS.
-  if (madvise(p, size, MADV_POPULATE_WRITE) == 0 || errno != EFAULT) return p;
-  munmap(p, size);
-  errno = ENOSPC;
-  return nullptr;
-}
-
-// Bytes in which nothing has been recorded.
-void* map_new(int fd, uint64_t offset, size_t size) noexcept {
-  return write_zeros(fd, offset, size) ? map(fd, offset, size) : nullptr;
 }
 
 // Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
@@ -158,12 +97,13 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
   const ClockSample start = clock::sample(clock);
   snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()),
            static_cast<long long>(start.realtime.value));
-  if (snprintf(path_, sizeof(path_), "%s/%s", directory, name_) >= static_cast<int>(sizeof(path_))) {
+  char path[PATH_MAX];
+  if (snprintf(path, sizeof(path), "%s/%s", directory, name_) >= static_cast<int>(sizeof(path))) {
     warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
     return false;
   }
-  const auto fail = [this] {
-    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path_,
+  const auto fail = [&path] {
+    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path,
               strerror(errno));
     return false;
   };
@@ -171,30 +111,20 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
     errno = EFBIG;
     return fail();
   }
-  if (!make_directories(directory)) return fail();
-  int fd = ::open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return fail();
-  fd = move_away(fd);
+  if (!make_directories(directory) || !file_.create(path)) return fail();
   clock_ = clock;
   max_size_ = limits.process;
   budget_.open(directory, limits.run);
   // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
   keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
   next_.store(kFileHeaderSize, std::memory_order_relaxed);
-  reserved_.store(0, std::memory_order_relaxed);
-  struct stat status {};
-  may_fault_ = spool_fault::is_possible(fd);
-  void* page = fstat(fd, &status) == 0 && reserve(fd, kFileHeaderSize) ? map_new(fd, 0, kFileHeaderSize) : nullptr;
+  void* page = reserve(kFileHeaderSize) ? file_.map_new(0, kFileHeaderSize) : nullptr;
   if (!page) {
     fail();
-    unlink(path_);
-    close(fd);
+    unlink(path);
     return false;
   }
-  device_ = status.st_dev;
-  inode_ = status.st_ino;
-  fd_.store(fd, std::memory_order_release);
-  if (may_fault_) spool_fault::guard(name_);
+  if (file_.may_fault()) spool_fault::guard(name_);
   header_ = new (page) FileHeader{};
   header_->version = kSpoolVersion;
   header_->chunk_size = kChunkSize;
@@ -210,39 +140,8 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
   return true;
 }
 
-int SpoolWriter::file() noexcept {
-  const auto is_ours = [this](int fd) {
-    struct stat status {};
-    return fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
-  };
-  const int fd = fd_.load(std::memory_order_acquire);
-  if (is_ours(fd)) return fd;
-  int again = ::open(path_, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  if (again < 0) return -1;
-  if (!is_ours(again)) {
-    close(again);
-    return -1;
-  }
-  again = move_away(again);
-  fd_.store(again, std::memory_order_release);  // two threads may both come here: one descriptor is leaked, no harm
-  return again;
-}
-
-bool SpoolWriter::reserve(int fd, uint64_t end) noexcept {
-  uint64_t have = reserved_.load(std::memory_order_acquire);
-  while (have < end) {
-    const uint64_t ahead = budget_.is_limited() ? 0 : std::clamp(have / 2, kMinGrowth, kMaxGrowth);  // is not counted
-    const uint64_t want = std::min(std::max(end, have + ahead), std::max(limit(), end));
-    if (!reserve_blocks(fd, have, want)) {
-      // The last few blocks of a nearly full disk are still good for what is needed now.
-      if (!is_no_space(errno) || want == end || !reserve_blocks(fd, have, end)) return false;
-      reserved_.compare_exchange_strong(have, end, std::memory_order_acq_rel);
-      return true;
-    }
-    // Another thread may have grown the file meanwhile: reserving twice is harmless.
-    if (reserved_.compare_exchange_strong(have, want, std::memory_order_acq_rel)) return true;
-  }
-  return true;
+bool SpoolWriter::reserve(uint64_t end) noexcept {
+  return file_.reserve(end, limit(), !budget_.is_limited());  // what is ahead is not counted
 }
 
 uint64_t SpoolWriter::limit() const noexcept { return std::min<uint64_t>(max_size_, file_limit()); }
@@ -256,7 +155,7 @@ uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
 }
 
 bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
-  if (may_fault_) spool_fault::guard(name_);
+  if (file_.may_fault()) spool_fault::guard(name_);
   bool is_run_full = false;
   for (uint32_t chunks = wanted; chunks > 0; chunks /= 2) {
     const uint64_t size = uint64_t{chunks} * kChunkSize;
@@ -286,9 +185,8 @@ void SpoolWriter::say_full(bool is_run_full) noexcept {
 
 bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept {
   const uint64_t size = uint64_t{chunks} * kChunkSize;
-  const int fd = file();
-  const bool is_reserved = fd >= 0 && reserve(fd, offset + size);
-  void* memory = is_reserved ? map_new(fd, offset, size) : nullptr;
+  const bool is_reserved = reserve(offset + size);
+  void* memory = is_reserved ? file_.map_new(offset, size) : nullptr;
   if (memory) {
     run = {static_cast<std::byte*>(memory), offset, chunks};
     return true;
@@ -310,8 +208,7 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   uint64_t offset = 0;
   const uint32_t chunks = completed_.pop(offset, wanted);
   if (chunks == 0) return false;
-  const int fd = file();
-  void* memory = fd < 0 ? nullptr : map(fd, offset, uint64_t{chunks} * kChunkSize);
+  void* memory = file_.map(offset, uint64_t{chunks} * kChunkSize);
   if (!memory) return false;
   run = {static_cast<std::byte*>(memory), offset, chunks};
   // First of all: from here on a reader passes over them, whenever we die.

@@ -1,10 +1,8 @@
-// The spool of this process while it is written: maps and grows the file, hands out chunks. The only place with mmap
-// and fallocate of the spool.
+// The spool of this process while it is written: hands out chunks of its file (spool_file.h).
 //
 // Threads: claim(), release() and lost() from any thread at any time, without a lock: a chunk costs one atomic add and,
 // now and then, one fallocate. open() and finish() from one. Errors: a result says so and the loss is counted in the
-// file; nothing is thrown, errno is kept by the callers. Blocks are reserved before they are mapped, so that a full
-// disk is an error here and not a SIGBUS in the program; where that is not enough, spool_fault.h is.
+// file; nothing is thrown, errno is kept by the callers.
 #pragma once
 
 #include <pthread.h>
@@ -16,6 +14,7 @@
 #include "tracer/config.h"
 #include "tracer/run_budget.h"
 #include "tracer/spool.h"
+#include "tracer/spool_file.h"
 
 namespace torchprof {
 
@@ -84,35 +83,27 @@ class SpoolWriter {
     completed_.abandon();
   }
 
-  // The file, wherever it is open; -1 if it cannot be had any more.
-  int file() noexcept;
+  SpoolFile& file() noexcept { return file_; }
   const char* name() const noexcept { return name_; }
   ClockSource clock() const noexcept { return clock_; }
 
  private:
   uint64_t limit() const noexcept;
-  bool reserve(int fd, uint64_t end) noexcept;
+  bool reserve(uint64_t end) noexcept;
   uint64_t take(uint64_t size, uint64_t limit) noexcept;  // of the file; the offset, 0 if it would pass the limit
   bool map_run(ChunkRun& run, uint32_t wanted) noexcept;
   void say_full(bool is_run_full) noexcept;
   bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
   bool recycle(ChunkRun& run, uint32_t wanted) noexcept;
 
-  // Programs close descriptors that they did not open (daemons, closefrom): before each use file() checks that this one
-  // is still ours.
-  std::atomic<int> fd_{-1};
-  uint64_t device_ = 0;
-  uint64_t inode_ = 0;
-  char path_[PATH_MAX] = "";
+  SpoolFile file_;
   ClockSource clock_ = ClockSource::kMonotonic;
   FileHeader* header_ = nullptr;
   uint64_t max_size_ = 0;
   RunBudget budget_;
-  bool may_fault_ = false;  // stores into the file may fail (spool_fault.h)
   Keep keep_ = Keep::kFirst;
   Completed completed_;
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
-  std::atomic<uint64_t> reserved_{0};            // bytes of the file that have blocks
   char name_[kNameSize] = "";
 };
 
