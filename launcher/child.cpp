@@ -1,20 +1,20 @@
 #include "launcher/child.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <map>
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "formats/error.h"
 #include "launcher/say.h"
@@ -22,7 +22,6 @@
 namespace torchprof::launcher {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
@@ -71,12 +70,69 @@ bool is_stopped(pid_t pid) {
   return stat && stat->state == 'T';
 }
 
+// While this process is stopped, somebody may continue or end the command alone. A process of ours then continues us.
+class StopWatch {
+ public:
+  explicit StopWatch(pid_t command) {
+    const pid_t launcher = getpid();
+    pid_ = fork();
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == launcher && (is_stopped(command) || !is_stopped(launcher))) usleep(kEvery);
+    if (getppid() == launcher) kill(launcher, SIGCONT);
+    _exit(0);
+  }
+  ~StopWatch() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+ private:
+  static constexpr useconds_t kEvery = 20'000;
+  pid_t pid_;
+};
+
+// Tells when one of several processes has ended.
+class Ends {
+ public:
+  Ends(const std::vector<Running>& processes, const Signals& signals) {
+    watched_.push_back({signals.open_descriptor(), POLLIN, 0});
+    for (const Running& process : processes) {
+      const int fd = process.is_seen ? static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)) : -1;
+      if (fd >= 0) watched_.push_back({fd, POLLIN, 0});
+    }
+    // Also where somebody is about to be gone: it counts as ended, and yet it was found.
+    sees_all_ = watched_.size() == processes.size() + 1 && watched_.front().fd >= 0 && !wait(0ms);
+  }
+  ~Ends() {
+    for (const pollfd& one : watched_)
+      if (one.fd >= 0) close(one.fd);
+  }
+  Ends(const Ends&) = delete;
+  Ends& operator=(const Ends&) = delete;
+
+  // Until one of them has ended, which it may be time to look for; or a signal came; or `limit`.
+  bool wait(std::chrono::milliseconds limit) {
+    const auto most = sees_all_ ? limit : std::min<std::chrono::milliseconds>(limit, kEvery);
+    if (poll(watched_.data(), sees_all_ ? watched_.size() : 1, static_cast<int>(most.count())) < 0) return false;
+    return !sees_all_ ||
+           std::any_of(watched_.begin() + 1, watched_.end(), [](const pollfd& one) { return one.revents != 0; });
+  }
+
+ private:
+  static constexpr auto kEvery = 50ms;  // where the kernel cannot tell
+  std::vector<pollfd> watched_;         // the signals; the processes
+  bool sees_all_ = true;
+};
+
 }  // namespace
 
 Child::Child(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-             const Signals& signals)
-    : signals_(signals) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+             const Signals& signals, Marks marks)
+    : signals_(signals), marks_(std::move(marks)) {
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
   int failure[2];  // holds errno if exec fails; exec itself closes it
   if (pipe2(failure, O_CLOEXEC) != 0) throw Error(std::string("pipe: ") + std::strerror(errno));
@@ -112,33 +168,25 @@ int Child::wait() {
   }
 }
 
-void Child::forward(const Signal& signal) {
-  if (signal.number == SIGCHLD) return;
-  if (signal.from_terminal) {
-    if (signal.number != SIGTSTP) return;
-    terminal_asked_to_stop_ = true;
-    // SIGCHLD has the lower number: its stop may have been seen before the reason for it.
-    if (stopped_unasked_ && is_stopped(pid_)) stop_with_it(SIGSTOP);
-    return;
-  }
+void Child::forward(const Signal& signal) const {
+  if (signal.is_our_own() || signal.is_of_terminal()) return;
   // `kill 0` in the command: its whole process group has the signal, and we are in it.
-  if (descends_from_us(signal.sender)) return;
+  if (signal.sender > 0 && (descends_from_us(signal.sender) || marks_.has(static_cast<uint32_t>(signal.sender))))
+    return;
   if (signal.number == SIGCONT)
     continue_it();
+  else if (signal.code == SI_QUEUE)
+    sigqueue(pid_, signal.number, signal.value);
   else
     kill(pid_, signal.number);
 }
 
-// The shell watches us, not the command: it learns only from our own stop that the job has stopped.
-void Child::stop_with_it(int signal) {
-  // A bare SIGSTOP is somebody's business with that one process, unless a program that has its own way with Ctrl-Z sent
-  // it to itself.
-  stopped_unasked_ = signal == SIGSTOP && !terminal_asked_to_stop_;
-  if (stopped_unasked_) return;
-  terminal_asked_to_stop_ = false;
-  if (!is_stopped(pid_)) return;
+// Whoever started us watches us, not the command, and learns only from our own stop that it has stopped. What continues
+// us is a SIGCONT, which forward() gets.
+void Child::stop_with_it(int signal) const {
+  if (!is_stopped(pid_)) return;  // it has been continued meanwhile
+  const StopWatch watch(pid_);
   act_out(signal);
-  continue_it();
 }
 
 // `fg` continues the whole group, `kill -CONT` us alone: then the command waits for ours.
@@ -147,19 +195,23 @@ void Child::continue_it() const {
   if (is_stopped(pid_)) kill(pid_, SIGCONT);
 }
 
-std::vector<pid_t> Child::wait_for_descendants(std::chrono::milliseconds limit) {
+std::vector<Running> Child::wait_for_others(const std::function<std::vector<Running>()>& look,
+                                            std::chrono::milliseconds limit) const {
   const Clock::time_point deadline = Clock::now() + limit;
   for (;;) {
-    pid_t pid;
-    while ((pid = waitpid(-1, nullptr, WNOHANG)) > 0) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
-    if (pid < 0 && errno == ECHILD) return {};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left <= 0ms) break;
-    const std::optional<Signal> signal = signals_.next(left);
-    if (signal && (signal->number == SIGINT || signal->number == SIGTERM)) break;
+    std::vector<Running> running = look();
+    if (running.empty()) return running;
+    Ends ends(running, signals_);
+    for (bool is_one_over = false; !is_one_over;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      if (left <= 0ms) return running;
+      is_one_over = ends.wait(left);
+      while (const std::optional<Signal> signal = signals_.next(0ms))
+        if (signal->number == SIGINT || signal->number == SIGTERM) return running;
+    }
   }
-  return descendants();
 }
 
 void become(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
@@ -174,32 +226,6 @@ void end_like(int wait_status) {
   prctl(PR_SET_DUMPABLE, 0);  // core_pattern may be a pipe, which does not look at the limit
   act_out(WTERMSIG(wait_status));
   std::_Exit(128 + WTERMSIG(wait_status));  // we are init of a container: signals to oneself do nothing
-}
-
-std::vector<pid_t> descendants() {
-  std::multimap<pid_t, pid_t> children;
-  std::set<pid_t> dead;
-  std::error_code error;
-  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename();
-    pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr != name.data() + name.size() || pid == 0)
-      continue;
-    if (const std::optional<ProcStat> stat = stat_of(pid)) {
-      children.emplace(stat->parent, pid);
-      if (stat->state == 'Z' || stat->state == 'X') dead.insert(pid);
-    }
-  }
-  std::vector<pid_t> out, open{getpid()};
-  while (!open.empty()) {
-    const auto [first, last] = children.equal_range(open.back());
-    open.pop_back();
-    for (auto at = first; at != last; ++at) {
-      open.push_back(at->second);
-      if (!dead.contains(at->second)) out.push_back(at->second);
-    }
-  }
-  return out;
 }
 
 }  // namespace torchprof::launcher

@@ -137,7 +137,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
   Info info = input.run->read_info();
-  if (info.contains("still_running")) info["still_running"] = those_that_still_run(info["still_running"]);
+  info["still_running"] = those_that_still_run(info.value("still_running", Info::array()), input.spools);
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   const Written written = write_run(*input.run, info, formats, options.frames);
   say(written.text);

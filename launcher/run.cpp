@@ -11,6 +11,7 @@
 #include "launcher/subcommands.h"
 #include "launcher/target.h"
 #include "launcher/write_run.h"
+#include "launcher/writers.h"
 #include "tracer/program_file.h"
 
 namespace torchprof::launcher {
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 3s;  // with descendants that outlive the command
+constexpr auto kPatience = 3s;  // with processes that outlive the command
 
 int print_variables(const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
@@ -46,17 +47,8 @@ bool is_inside(const RunOptions& options, const std::vector<std::string>& enviro
   return !options.output_named && wanted_by_environment() && preloads(environment, library);
 }
 
-// Processes that still write, by the names of their spools: HOST.PID.START.spool.
-bool any_still_writes(const RunDir& dir, const std::vector<pid_t>& running) {
-  for (const fs::path& spool : dir.spools())
-    for (const pid_t pid : running)
-      if (spool.filename().string().find('.' + std::to_string(pid) + '.') != std::string::npos) return true;
-  return false;
-}
-
 // Nothing here may change how the command's end is reported: no exception leaves.
-void finish(const RunDir& dir, const Info& info, const RunOptions& options, const std::vector<pid_t>& running,
-            const Signals& signals) try {
+void finish(const RunDir& dir, const Info& info, const RunOptions& options, const Signals& signals) try {
   dir.write_info(info);
   const auto formats = formats_named(options.config.format);
   if (formats.empty()) {
@@ -65,8 +57,10 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
     return;
   }
   const auto frames = options.config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
+  const std::vector<fs::path> spools = dir.spools();
+  const bool is_any_written = !written(spools).empty();
   const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
-  const bool writes_on = any_still_writes(dir, running);
+  const bool writes_on = is_any_written || dir.spools() != spools;  // or began to meanwhile
   const Info written = dir.read_info();
   say(oom_line(written) + still_running_lines(written));
   if (!is_complete || writes_on)
@@ -79,25 +73,27 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   complain("the spool stays in " + dir.spool().string());
 }
 
-int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment) {
+int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
+                   const Library& library) {
   const Signals signals;
   const RunDir dir = RunDir::create(output);
   if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
   Info info = begin_info(options.command, environment);
   const uint64_t killed_before = count_oom_kills();
   int status = 0;
-  std::vector<pid_t> running;
+  std::vector<Running> running;
+  const Marks marks(output, library.preload);
   try {
     dir.write_info(info);
-    Child child(options.command, environment, signals);
+    Child child(options.command, environment, signals, marks);
     status = child.wait();
-    running = child.wait_for_descendants(kPatience);
+    running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
   } catch (const Error&) {
     dir.remove_if_unused();
     throw;
   }
   add_end(info, status, running, count_oom_kills() - killed_before);
-  finish(dir, info, options, running, signals);
+  finish(dir, info, options, signals);
   end_like(status);
 }
 
@@ -121,7 +117,7 @@ int run(const Arguments& arguments) {
     say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
     become(options.command, environment);
   }
-  return run_and_finish(options, output, environment);
+  return run_and_finish(options, output, environment, library);
 }
 
 }  // namespace torchprof::launcher

@@ -145,7 +145,7 @@ std::string oom_line(const Info& info) {
          " of this machine because memory ran out (a cgroup's limit, or all of it)\n";
 }
 
-void add_end(Info& info, int wait_status, const std::vector<int>& running, uint64_t oom_kills) {
+void add_end(Info& info, int wait_status, const std::vector<Running>& running, uint64_t oom_kills) {
   const UnixNs end = now();
   info["end"] = iso_time(end);
   info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;

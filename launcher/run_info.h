@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "formats/trace.h"
+#include "launcher/writers.h"
 
 namespace torchprof::launcher {
 
@@ -23,7 +24,7 @@ using Info = nlohmann::ordered_json;
 
 Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment);
 // `oom_kills`: how many the kernel made while the command ran.
-void add_end(Info& info, int wait_status, const std::vector<int>& running, uint64_t oom_kills);
+void add_end(Info& info, int wait_status, const std::vector<Running>& running, uint64_t oom_kills);
 // How many processes of this machine the kernel has killed because memory ran out, by a cgroup's limit or altogether
 // (oom_kill of /proc/vmstat, since Linux 4.13); 0 if it does not say.
 uint64_t count_oom_kills();

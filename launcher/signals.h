@@ -1,8 +1,9 @@
 // The signals that the launcher takes part in, taken one by one instead of by handlers.
 //
-// While a Signals lives they are blocked: SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGTSTP SIGCONT SIGCHLD are
-// handed out by next(); SIGPIPE and SIGXFSZ are errors of write() instead. SIGCHLD is never ignored, so that children
-// can be waited for. One object a process, one thread.
+// While a Signals lives all are blocked and handed out by next(), but SIGKILL and SIGSTOP, which cannot be, and SIGTTIN
+// and SIGTTOU, by which the terminal stops a job that is in the background. SIGPIPE and SIGXFSZ of our own writes are
+// errors of write() instead. SIGCHLD is never ignored, so that children can be waited for. One object a process, one
+// thread.
 #pragma once
 
 #include <signal.h>
@@ -14,8 +15,11 @@ namespace torchprof::launcher {
 
 struct Signal {
   int number;
-  pid_t sender;        // 0: unknown
-  bool from_terminal;  // the kernel sent it to the whole foreground group: the command has it already
+  int code;                     // si_code
+  pid_t sender;                 // 0: unknown
+  sigval value;                 // with SI_QUEUE
+  bool is_of_terminal() const;  // the kernel sent it to the whole foreground group: the command has it already
+  bool is_our_own() const;      // what became of a child or of a limit of this process: nobody else's business
 };
 
 class Signals {
@@ -30,6 +34,8 @@ class Signals {
 
   // The next one; without a timeout waits for ever.
   std::optional<Signal> next(std::optional<std::chrono::milliseconds> timeout = {}) const;
+  // For poll(): readable while next() has one. The caller closes it.
+  int open_descriptor() const;
 
  private:
   sigset_t handed_out_;

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "formats/text.h"
 
@@ -14,7 +15,7 @@ constexpr size_t kMostShown = 8;
 constexpr size_t kWidestCommand = 80;  // columns
 
 // Empty of one that has ended, or is a zombie.
-Info command_of(int pid) {
+Info command_of(uint32_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   Info command = Info::array();
@@ -38,17 +39,27 @@ std::string line_of(const Info& process) {
 
 }  // namespace
 
-Info still_running(const std::vector<int>& pids) {
+Info still_running(const std::vector<Running>& processes) {
   Info running = Info::array();
-  for (const int pid : pids) running.push_back({{"pid", pid}, {"command", command_of(pid)}});
+  for (const Running& process : processes) {
+    Info& one = running.emplace_back(Info{{"pid", process.pid}});
+    one["command"] = process.is_seen ? command_of(process.pid) : Info::array();
+    if (!process.spool.empty()) one["spool"] = process.spool;
+  }
   return running;
 }
 
-Info those_that_still_run(const Info& earlier) {
-  Info running = Info::array();
+Info those_that_still_run(const Info& earlier, const std::vector<std::filesystem::path>& spools) {
+  Writers writers;
+  std::vector<Running> found;
+  for (const auto& spool : spools)
+    if (const std::optional<Running> writer = writers.running(spool)) found.push_back(*writer);
+  Info running = still_running(found);
   for (const Info& process : earlier) {
-    if (!process.is_object()) continue;
-    const Info command = command_of(process.value("pid", 0));
+    if (!process.is_object() || process.contains("spool")) continue;
+    const auto pid = process.value("pid", 0u);
+    if (std::ranges::any_of(found, [pid](const Running& one) { return one.pid == pid; })) continue;
+    const Info command = command_of(pid);
     if (!command.empty() && command == process.value("command", Info::array())) running.push_back(process);
   }
   return running;
@@ -57,9 +68,12 @@ Info those_that_still_run(const Info& earlier) {
 void add_roles_of_running(Info& info) {
   if (!info.contains("still_running")) return;
   for (Info& running : info["still_running"]) {
-    running["traced"] = false;
+    const std::string spool = running.value("spool", "");
+    // One that has not begun to write when it was looked at may have since.
+    const uint32_t own = spool.empty() ? own_number(running.value("pid", 0u)) : number_in(spool);
+    running["traced"] = !spool.empty();
     for (const Info& process : info["processes"]) {
-      if (process.value("pid", 0) != running.value("pid", 0)) continue;
+      if (process.value("pid", 0u) != own) continue;
       running["traced"] = true;
       if (process.contains("role")) running["role"] = process["role"];
     }

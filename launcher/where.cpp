@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "formats/error.h"
@@ -12,6 +10,7 @@
 #include "launcher/run_info.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
+#include "launcher/writers.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -20,58 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kWidest = 100;  // columns of a command
 constexpr size_t kDeepest = 40;  // columns that nesting takes
-
-// The number that a process has in its own PID namespace: there it gave its spool the name.
-uint32_t own_number(uint32_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("NSpid:")) continue;
-    const size_t last = line.find_last_of(" \t") + 1;
-    std::from_chars(line.data() + last, line.data() + line.size(), pid);
-    break;
-  }
-  return pid;
-}
-
-// Whether a spool is that of process `number`: its name is HOST.PID.TIME.spool.
-bool is_of(const fs::path& spool, uint32_t number) {
-  const std::string name = spool.stem();  // HOST.PID.TIME
-  const std::string_view rest = std::string_view(name).substr(0, name.rfind('.'));
-  return rest.substr(rest.rfind('.') + 1) == std::to_string(number);
-}
-
-// The spool of a process, empty if it has none. A forked child maps its parent's too.
-fs::path spool_of(uint32_t pid) {
-  const uint32_t number = own_number(pid);
-  std::ifstream in("/proc/" + std::to_string(pid) + "/maps");
-  for (std::string line; std::getline(in, line);) {
-    const size_t path = line.find('/');
-    if (path == std::string::npos) continue;
-    fs::path file = line.substr(path);
-    if (file.extension() == ".spool" && is_of(file, number)) return file;
-  }
-  return {};
-}
-
-// The processes that have another number in a PID namespace of their own, by that number.
-std::multimap<uint32_t, uint32_t> renumbered_processes() {
-  std::multimap<uint32_t, uint32_t> found;
-  std::error_code error;
-  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
-    uint32_t pid = 0;
-    const std::string name = at->path().filename();
-    const auto [rest, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (failure != std::errc{} || *rest != 0) continue;
-    if (const uint32_t number = own_number(pid); number != pid) found.emplace(number, pid);
-  }
-  return found;
-}
-
-bool is_running(const formats::Process& process, const std::multimap<uint32_t, uint32_t>& renumbered) {
-  const auto writes_it = [&process](uint32_t pid) { return spool_of(pid).filename() == process.file.filename(); };
-  const auto [first, last] = renumbered.equal_range(process.pid);
-  return writes_it(process.pid) || std::any_of(first, last, [&](const auto& found) { return writes_it(found.second); });
-}
 
 // "12.3 s"; under a second in milliseconds.
 std::string seconds_text(double seconds) {
@@ -162,10 +109,10 @@ int where(const Arguments& arguments) {
   const formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");
-  const auto renumbered = renumbered_processes();
+  Writers writers;
   for (const formats::Process& process : trace.processes) {
     Info info = process_info(process);
-    info["running"] = is_running(process, renumbered);
+    info["running"] = writers.is_written(process.file);
     add_open(info, process, info["running"]);
     print_process(info);
   }

@@ -67,7 +67,8 @@ struct FileHeader {
   ClockSample start;  // when the spool was opened
   ClockSource clock;
   std::atomic<uint8_t> clean_exit;  // 1: exit handlers ran to our destructor; 0: still running, _exit, exec or killed
-  uint8_t pad[6];
+  std::atomic<uint8_t> is_locked;   // 1: a lock on the file ends with its writer (spool_lock.h); 0: none is to be had
+  uint8_t pad[5];
   std::atomic<uint64_t> lost[8];     // events not recorded, by LossCause
   std::atomic<uint64_t> last_ticks;  // time of the clean exit, 0 otherwise
   std::atomic<int64_t> last_monotonic;
