@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
-#include <system_error>
+#include <exception>
 
 #include "formats/error.h"
 
@@ -16,6 +16,22 @@ constexpr int kLevel = 1;  // the others take several times as long for a fifth 
 constexpr size_t kRoomOfFlush = 64;
 
 unsigned thread_count() { return std::clamp(std::thread::hardware_concurrency(), 1u, Gzip::kMostThreads); }
+
+// All signals are for the launcher's own thread: what starts here inherits a mask that has them all.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 }  // namespace
 
@@ -48,6 +64,8 @@ class Gzip::Deflater {
 };
 
 Gzip::Gzip(std::function<void(std::string_view)> sink) : sink_(std::move(sink)), ring_(size_t{2} * thread_count() + 1) {
+  deflaters_.reserve(size_t{1} + thread_count());  // push_back() after a thread began must not fail
+  threads_.reserve(thread_count());
   deflaters_.push_back(std::make_unique<Deflater>());
   sink_(std::string_view("\x1f\x8b\x08\0\0\0\0\0\x04\xff", 10));  // RFC 1952: no name, no time, the fastest, any system
 }
@@ -62,17 +80,16 @@ Gzip::~Gzip() {
 }
 
 void Gzip::start_threads() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  may_start_ = false;
+  const BlockSignals blocked;
   try {
     while (threads_.size() < thread_count()) {
-      deflaters_.push_back(std::make_unique<Deflater>());
-      threads_.emplace_back(&Gzip::work, this, std::ref(*deflaters_.back()));
+      auto deflater = std::make_unique<Deflater>();
+      threads_.emplace_back(&Gzip::work, this, std::ref(*deflater));
+      deflaters_.push_back(std::move(deflater));
     }
-  } catch (const std::system_error&) {  // those that there are do it, or the caller
+  } catch (const std::exception&) {  // no thread or no memory: those that there are do it, or the caller
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Gzip::work(Deflater& deflater) {
@@ -100,7 +117,7 @@ void Gzip::submit(std::string_view data, bool is_last) {
   chunk.data.assign(data.begin(), data.end());
   chunk.compressed.resize(deflateBound(nullptr, kChunk) + kRoomOfFlush);
   chunk.is_last = is_last;
-  if (size_ > 0 && threads_.empty()) start_threads();
+  if (size_ > 0 && may_start_) start_threads();
   size_ += data.size();
   ++count_;
   const std::lock_guard lock(lock_);

@@ -5,8 +5,9 @@
 // reads it, and it is as small as otherwise but for five bytes a chunk.
 //
 // Threads: one at a time calls; as many as there are cores, at most kMostThreads, work until the object goes, with all
-// signals blocked. None for less than two chunks, or where none can be started. Memory: some 600 KiB for each of twice
-// as many chunks. Throws Error where there is no memory, and what the sink throws.
+// signals blocked. None for less than two chunks; where none can be started the caller compresses, with one compressor.
+// Memory: some 600 KiB for each of twice as many chunks. Throws Error where there is no memory, and what the sink
+// throws.
 #pragma once
 
 #include <zlib.h>
@@ -60,7 +61,8 @@ class Gzip {
   uint64_t size_ = 0;
   std::vector<std::unique_ptr<Deflater>> deflaters_;  // the first is the caller's, the others the threads'
   std::vector<std::thread> threads_;
-  std::mutex lock_;  // of what follows, and of states
+  bool may_start_ = true;  // once
+  std::mutex lock_;        // of what follows, and of states
   std::condition_variable has_work_, is_done_;
   size_t next_ = 0, waiting_ = 0;  // chunks that nobody has taken
   bool stops_ = false;

@@ -1,4 +1,5 @@
 """Where something runs out, or somebody else could look in: the program goes on, what was recorded is kept, one line says what happened."""
+import gzip
 import json
 import os
 import pathlib
@@ -392,3 +393,19 @@ def test_a_trace_of_a_hundred_megabytes_is_read_in_a_gigabyte(launcher, tmp_path
     assert done.returncode == 0, done.stderr
     assert len(re.findall("^.*aten::op_", done.stdout, re.M)) == 50 and str(count // 50) in done.stdout
     assert time.monotonic() - begin < 10
+
+
+def test_without_threads_one_compressor_is_enough(launcher, tmp_path):
+    """Where no thread can be started (a limit of processes), memory does not grow with what is compressed."""
+    (tmp_path / "none.c").write_text("#include <errno.h>\nint pthread_create() { return EAGAIN; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "none.so", tmp_path / "none.c"], check=True)
+    event = '{"ph":"X","cat":"cpu_op","name":"aten::op","pid":7,"tid":7,"ts":%d,"dur":3}'
+    text = '{"traceEvents":[%s]}' % ",\n".join(event % i for i in range(500_000))
+    (tmp_path / "x.json").write_text(text)
+    done = subprocess.run([sys.executable, "-c", "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True);"
+                                                 "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)",
+                           "env", "LD_PRELOAD=" + str(tmp_path / "none.so"), launcher, "export", tmp_path / "x.json", "--format", "kineto", "-o", tmp_path / "y.json.gz"],
+                          capture_output=True, text=True, env=clean_environment(), check=True)
+    assert gzip.decompress((tmp_path / "y.json.gz").read_bytes()) == text.encode()
+    kib = int(done.stdout.split()[-1])
+    assert kib < 22_000, kib
