@@ -1,13 +1,12 @@
 #include "formats/budget.h"
 
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "formats/error.h"
+#include "formats/open_file.h"
 #include "formats/slice_request.h"
 
 namespace torchprof::formats {
@@ -116,8 +115,9 @@ void add_key(Budget& budget, const std::string& key, const Entry& entry) {
 }  // namespace
 
 Budget read_budget(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) throw Error("budget " + file.string() + ": " + std::strerror(errno));
+  std::string reason;
+  const std::optional<std::string> text = read_file(file, reason);
+  if (!text) throw Error("budget " + file.string() + ": " + reason);
   // A key that comes twice would silently be its last.
   std::vector<std::vector<std::string>> open;
   std::string twice;
@@ -133,7 +133,7 @@ Budget read_budget(const std::filesystem::path& file) {
   };
   Json json;
   try {
-    json = Json::parse(in, watch);
+    json = Json::parse(*text, watch);
   } catch (const Json::exception& error) {
     const std::string what = error.what();
     throw Error("budget " + file.string() + ": it is not JSON: " + what.substr(what.find("] ") + 2));

@@ -1,5 +1,6 @@
 #include "formats/byte_stream.h"
 
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -7,15 +8,21 @@
 #include <cstring>
 
 #include "formats/error.h"
+#include "formats/open_file.h"
 
 namespace torchprof::formats {
 
 void ByteStream::Close::operator()(gzFile_s* file) const { gzclose(file); }
 
 ByteStream::ByteStream(const std::filesystem::path& path) : path_(path) {
-  errno = 0;
-  file_.reset(gzopen(path.c_str(), "rb"));
-  if (!file_) fail(errno != 0 ? std::strerror(errno) : "out of memory");
+  std::string error;
+  const int fd = open_file(path, error);
+  if (fd < 0) fail(error);
+  file_.reset(gzdopen(fd, "rb"));
+  if (!file_) {
+    close(fd);
+    fail("out of memory");
+  }
   gzbuffer(file_.get(), 256 * 1024);
 }
 
@@ -24,6 +31,11 @@ void ByteStream::fail(const std::string& why) const {
 }
 
 bool ByteStream::is_compressed() const { return gzdirect(file_.get()) == 0; }
+
+void ByteStream::fail_too_long() const {
+  fail("one value in it is longer than " + std::to_string(kLongestValue >> 20) +
+       " MiB: no profiler writes that; the file is damaged or no trace");
+}
 
 std::string ByteStream::take(size_t size) {
   std::string bytes;  // grows with what is there, not with what a length says

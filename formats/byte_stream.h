@@ -1,5 +1,8 @@
 // The bytes of a file, decompressed where it is gzip's, and the input iterator over them that a parser takes.
 //
+// A file of a few megabytes may decompress to a text of any length: one value of a text (a string, a number) is at most
+// kLongestValue long. What real traces have in one is a few kilobytes. A packet has a limit of its own (read_packets).
+//
 // Errors are thrown as Error: "cannot read the trace FILE: cause". One thread at a time.
 #pragma once
 
@@ -18,6 +21,8 @@ namespace torchprof::formats {
 
 class ByteStream {
  public:
+  static constexpr size_t kLongestValue = size_t{64} << 20;
+
   explicit ByteStream(const std::filesystem::path& path);
 
   int get() {
@@ -33,8 +38,11 @@ class ByteStream {
   // call.
   std::string_view take_block() {
     if (at_ == size_ && !fill()) return {};
+    if ((in_value_ += size_ - at_) > kLongestValue) fail_too_long();
     return std::string_view(buffer_.data(), size_).substr(std::exchange(at_, size_));
   }
+  // The parser has seen the end of a value: what comes next is another one.
+  void value_ends() { in_value_ = 0; }
   // `size` bytes, or as many as there are.
   std::string take(size_t size);
   bool is_compressed() const;  // after front()
@@ -48,6 +56,7 @@ class ByteStream {
 
  private:
   bool fill();
+  [[noreturn]] void fail_too_long() const;
 
   struct Close {
     void operator()(gzFile_s* file) const;
@@ -57,6 +66,7 @@ class ByteStream {
   std::array<char, size_t{64} * 1024> buffer_;
   size_t at_ = 0;
   size_t size_ = 0;
+  size_t in_value_ = 0;  // bytes in blocks since the last value_ends()
 };
 
 class ByteIterator {

@@ -120,13 +120,15 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::string error;
   bool found_events = false;
 
-  explicit Handler(ReadEvents& into) : into_(into) {}
+  Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
 
   bool null() override {
+    stream_.value_ends();
     if (depth_ == event_depth_ + 1 && key_ == Key::kEndsWith) event_.is_made_step = true;
     return true;
   }
   bool boolean(bool value) override {
+    stream_.value_ends();
     if (depth_ == event_depth_ + 1 && key_ == Key::kBackward) event_.is_backward = value;
     return true;
   }
@@ -138,19 +140,25 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
 
   bool number_integer(number_integer_t v) override {
+    stream_.value_ends();
     if (key_ == Key::kOther) return true;
     return number(static_cast<double>(v), is_text_wanted() ? std::to_string(v) : std::string());
   }
   bool number_unsigned(number_unsigned_t v) override {
+    stream_.value_ends();
     if (key_ == Key::kOther) return true;
     return v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
                ? number_integer(static_cast<int64_t>(v))
                : number(static_cast<double>(v), std::to_string(v));
   }
-  bool number_float(number_float_t v, const string_t& text) override { return number(v, text); }
+  bool number_float(number_float_t v, const string_t& text) override {
+    stream_.value_ends();
+    return number(v, text);
+  }
   bool binary(binary_t&) override { return true; }
 
   bool string(string_t& v) override {
+    stream_.value_ends();
     if (key_ == Key::kOther) return true;
     if (is_at_module() && key_ == Key::kName) module_.first = v;
     if (is_at_module() && key_ == Key::kPath) module_.second = v;
@@ -160,6 +168,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_object(std::size_t) override {
+    stream_.value_ends();
     ++depth_;
     if (event_depth_ == depth_) event_ = {};
     if (is_at_module()) module_ = {};
@@ -167,6 +176,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool end_object() override {
+    stream_.value_ends();
     if (is_at_module() && !module_.second.empty())
       into_.module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
     if (is_at_device()) into_.devices.property(device_.first, device_.second);
@@ -175,6 +185,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(std::size_t) override {
+    stream_.value_ends();
     ++depth_;
     // An object inside this list is an event: the list of "traceEvents", or the file as a whole.
     if ((depth_ == 2 && key_ == Key::kTraceEvents) || depth_ == 1) {
@@ -185,12 +196,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool end_array() override {
+    stream_.value_ends();
     if (depth_ + 1 == event_depth_) event_depth_ = kNever;
     if (depth_ == kModuleDepth - 1) in_modules_ = false;
     --depth_;
     return true;
   }
   bool key(string_t& v) override {
+    stream_.value_ends();
     if (depth_ == 1) {
       in_torchprof_ = v == "torchprof";
       in_devices_ = v == "deviceProperties";
@@ -409,6 +422,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
   };
   ReadEvents& into_;
+  ByteStream& stream_;
   Current event_;
   const KeyTable keys_;
   Key key_ = Key::kOther;
@@ -426,7 +440,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
 ReadEvents read_kineto(ByteStream& stream) {
   ReadEvents events;
-  Handler handler(events);
+  Handler handler(events, stream);
   if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler)) {
     stream.fail(handler.error.empty() ? "it is not JSON" : handler.error);
   }

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
+#include <sstream>
 #include <string_view>
 
+#include "formats/open_file.h"
 #include "formats/output.h"
 
 namespace torchprof::formats {
@@ -74,7 +75,7 @@ size_t SymbolFile::count() const {
 
 SymbolFile SymbolFile::read(const std::filesystem::path& file) {
   SymbolFile out;
-  std::ifstream in(file);
+  std::istringstream in(read_file(file));
   std::string line;
   if (!std::getline(in, line) || line != kHead) return out;
   std::map<uint64_t, Place>* object = nullptr;

@@ -1,13 +1,13 @@
 // torchprof export: formats again. Spools are read, never removed.
+#include <unistd.h>
 #include <zlib.h>
 
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "formats/error.h"
 #include "formats/native_names.h"
+#include "formats/open_file.h"
 #include "formats/output.h"
 #include "formats/read_trace.h"
 #include "launcher/input.h"
@@ -24,8 +24,14 @@ namespace fs = std::filesystem;
 
 // The same trace, compressed or not as the new name says. zlib reads both.
 void copy_trace(const fs::path& from, formats::Output& out) {
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzopen(from.c_str(), "rbe"), gzclose);
-  if (!in) throw Error(from.string() + ": " + std::strerror(errno));
+  std::string error;
+  const int fd = formats::open_file(from, error);
+  if (fd < 0) throw Error(from.string() + ": " + error);
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzdopen(fd, "rb"), gzclose);
+  if (!in) {
+    close(fd);
+    throw Error(from.string() + ": out of memory");
+  }
   std::string part(formats::Output::kMaxReserve, '\0');
   int n;
   while ((n = gzread(in.get(), part.data(), static_cast<unsigned>(part.size()))) > 0)

@@ -24,8 +24,10 @@ int run(int argc, char** argv) {
   } catch (const launcher::HelpWanted& help) {
     launcher::print(help.text);
     return 0;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(std::string("run.json holds what torchprof does not write: ") + error.what());
+  } catch (const nlohmann::json::exception& error) {  // "[json.exception.type_error.302] type must be ..."
+    const std::string what = error.what();
+    const size_t prefix = what.find("] ");
+    throw Error("a file of JSON holds what was not expected: " + what.substr(prefix == what.npos ? 0 : prefix + 2));
   }
 }
 
@@ -39,7 +41,7 @@ int main(int argc, char** argv) {
     complain_of(error.what());
     return error.status;
   } catch (const std::exception& error) {  // no memory, or a mistake of ours
-    complain_of(error.what());
+    complain_of(torchprof::launcher::reason_of(error));
     return 125;
   }
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "formats/error.h"
+#include "formats/open_file.h"
 #include "launcher/input.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"
@@ -57,9 +58,8 @@ void take(const fs::path& spool, const fs::path& directory) {
 
 // Programs that nobody got into: a list beside the spools (run_dir.h).
 void add_untraced(const Source& source, const fs::path& directory) {
-  std::ifstream in(source.path / "spool" / "untraced", std::ios::binary);
-  if (in.peek() == std::ifstream::traits_type::eof()) return;
-  std::ofstream(directory / "untraced", std::ios::binary | std::ios::app) << in.rdbuf();
+  const std::string text = formats::read_file(source.path / "spool" / "untraced");
+  if (!text.empty()) std::ofstream(directory / "untraced", std::ios::binary | std::ios::app) << text;
 }
 
 // run.json: what was merged, each with what its own run.json says of the command and its end; times are those of all.

@@ -69,7 +69,7 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   else if (!options.config.keep_spool)
     dir.remove_spools();
 } catch (const std::exception& error) {
-  complain(error.what());
+  complain(reason_of(error));
   complain("the spool stays in " + dir.spool().string());
 }
 

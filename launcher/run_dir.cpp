@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "formats/error.h"
 #include "formats/format.h"
+#include "formats/open_file.h"
 #include "formats/output.h"
 #include "formats/trace.h"
+#include "launcher/run_json.h"
+#include "launcher/say.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -25,16 +28,17 @@ using Json = nlohmann::ordered_json;
 
 // An empty object where it cannot be read, or is nested as nothing that we write: what copies and writes it calls
 // itself.
-Json read_json(const fs::path& file) {
+Json read_json(const fs::path& file, std::string* misfit = nullptr) {
   constexpr int kDeepest = 64;
   bool is_too_deep = false;
   const auto is_wanted = [&is_too_deep](int depth, Json::parse_event_t, const Json&) {
     is_too_deep = is_too_deep || depth > kDeepest;
     return !is_too_deep;
   };
-  std::ifstream in(file);
-  Json info = Json::parse(in, is_wanted, /*allow_exceptions=*/false);
+  Json info = Json::parse(formats::read_file(file), is_wanted, /*allow_exceptions=*/false);
   if (is_too_deep || !info.is_object()) info = Json::object();
+  const std::string first = drop_misfits(info);
+  if (misfit != nullptr) *misfit = first;
   return info;
 }
 
@@ -172,7 +176,12 @@ std::vector<fs::path> RunDir::spools() const {
   return fs::is_directory(spool(), error) ? formats::find_spools(spool()) : std::vector<fs::path>{};
 }
 
-Json RunDir::read_info() const { return read_json(path_ / "run.json"); }
+Json RunDir::read_info() const {
+  std::string misfit;
+  Json info = read_json(path_ / "run.json", &misfit);
+  if (!misfit.empty()) complain((path_ / "run.json").string() + ": " + misfit + ": not read");
+  return info;
+}
 
 void RunDir::write_info(const Json& info) const {
   formats::Output out(path_ / "run.json");
@@ -184,7 +193,7 @@ void RunDir::write_info(const Json& info) const {
 
 std::vector<RunDir::Untraced> RunDir::untraced() const {
   std::vector<Untraced> out;
-  std::ifstream in(spool() / "untraced");
+  std::istringstream in(formats::read_file(spool() / "untraced"));
   for (std::string line; std::getline(in, line);) {
     // "PID PATH: REASON"; a path may hold what separates, a reason does not.
     const size_t path = line.find(' ') + 1, end = line.rfind(": ");

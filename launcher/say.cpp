@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "formats/error.h"
 
@@ -24,6 +25,12 @@ std::string as_lines(std::string_view text) {
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
   }
   return out;
+}
+
+std::string reason_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "memory ran out (the machine's, a container's limit or ulimit -v): give it more, or less to do: one file of "
+         "the run's spool directory instead of the run, fewer --tables";
 }
 
 void print(std::string_view text) {

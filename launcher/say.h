@@ -5,6 +5,7 @@
 // do not mix. Control characters but the newline become '?': names and paths come from anywhere.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,9 @@ void say(std::string_view text);
 void complain(std::string_view text);
 
 void set_quiet(bool quiet);
+
+// For people: what() says nothing where memory ran out.
+std::string reason_of(const std::exception& error);
 
 // The bytes that say() would write.
 std::string as_lines(std::string_view text);

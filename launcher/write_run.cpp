@@ -207,7 +207,7 @@ bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<cons
       trouble.write(written.trouble);
       _exit(written.is_complete ? 0 : 1);
     } catch (const std::exception& error) {
-      trouble.write(std::string("the trace could not be written: ") + error.what());
+      trouble.write("the trace could not be written: " + reason_of(error));
       _exit(1);
     }
   }

@@ -33,7 +33,7 @@ Damage& Damage::operator+=(const Damage& other) {
 }
 
 std::unique_ptr<const SpoolReader> SpoolReader::open(const std::filesystem::path& file, std::string& error) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) {
     error = std::strerror(errno);
     return nullptr;

@@ -1,7 +1,14 @@
 """What a command is given may hold anything: it ends in a table or in one line that says why not, never in a signal."""
+import concurrent.futures
 import gzip
 import json
+import os
+import re
+import resource
+import shutil
+import socket
 import sqlite3
+import subprocess
 
 import pytest
 
@@ -103,3 +110,142 @@ def test_a_value_of_a_database(column, value, torchprof, tmp_path):
     done = torchprof("report", tmp_path / "x.sqlite")
     if is_orderly(done):
         assert "kept" in done.stdout
+
+
+def special(kind, path):
+    if kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.relpath(path))
+    else:
+        path.symlink_to("/dev/zero" if kind == "a device" else "/dev/tty")
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a device", "a terminal"])
+def test_what_is_no_file_among_a_runs_files_is_not_waited_for(kind, torchprof, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, lies_at in {"info": "run.json", "spool": "spool/h.1.1.spool", "untraced": "spool/untraced", "trace": "merged.pt.trace.json.gz", "one": "h_1.pt.trace.json",
+                          "perfetto": "merged.perfetto-trace"}.items():
+        run = tmp_path / name
+        (run / "spool").mkdir(parents=True)
+        if name != "info":
+            (run / "run.json").write_text('{"torchprof":"1"}')
+        special(kind, run / lies_at)
+        trace = tmp_path / "good.json"
+        trace.write_text('{"traceEvents":[%s]}' % EVENT)
+        for command in (["report", run], ["report", "--html", tmp_path / "page.html", run], ["export", "--format", "kineto", "-o", tmp_path / "out", run], ["export", run],
+                        ["where", run], ["ctl", run, "start"], ["diff", run, trace], ["diff", trace, run], ["merge", run, trace, "-o", tmp_path / "merged"]):
+            done = torchprof(*command, timeout=20)
+            assert done.returncode in (0, 1, 125) and done.stderr.startswith("torchprof: "), (command, done.stdout, done.stderr)
+    special(kind, tmp_path / "given")
+    for command in (["report"], ["export", "--format", "kineto", "-o", tmp_path / "out"], ["where"], ["diff", trace], ["diff", trace, trace, "--budget"]):
+        done = torchprof(*command, tmp_path / "given", timeout=20)
+        assert not is_orderly(done) and re.search("given.*: it is a (FIFO|socket|device)", done.stderr), done.stderr
+
+
+def test_a_pipe_as_an_argument_is_a_line(torchprof, tmp_path, launcher):
+    for how in ("cat trace.json | %s report /dev/stdin", "%s report <(cat trace.json)", "exec 9< <(cat trace.json); %s diff trace.json /dev/fd/9"):
+        (tmp_path / "trace.json").write_text('{"traceEvents":[%s]}' % EVENT)
+        done = subprocess.run(["bash", "-c", how % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        assert not is_orderly(done) and "it is a FIFO (a pipe), not a file: write what comes out of it into one" in done.stderr
+    assert "kept" in subprocess.run(["bash", "-c", "%s report /dev/stdin < trace.json" % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=20).stdout
+
+
+INFO = {"torchprof": "1", "command": ["python3", "x.py"], "directory": "/d", "environment": {"TORCHPROF_X": "1"}, "host": "h", "kernel": "k", "cpus": 2, "launcher": 5,
+        "start": "2026-01-01T00:00:00.000000Z", "start_ns": 5, "end": "2026-01-01T00:00:01.000000Z", "seconds": 1.5, "exit_status": 0, "signal": 9, "signal_name": "SIGKILL",
+        "oom_kills": 1, "files": ["h_1.pt.trace.json"], "exported": True, "untraced": [{"program": "p", "reason": "r", "times": 1}], "unreadable": [],
+        "still_running": [{"pid": 3, "command": ["sh"], "traced": False, "role": "r"}], "took_ns": {"load": 5},
+        "processes": [{"pid": 7, "parent_pid": 1, "host": "h", "role": "rank 0", "command": ["python3"], "clean_exit": False, "running": False, "metadata": {"window": "manual"},
+                       "windows": [{"number": 1, "closed": True}], "lost": {"x": 1}, "sources": {"s": {"state": "on", "detail": ""}},
+                       "open": [{"tid": 8, "name": "main", "last": 0.5, "spans": [{"name": "f", "seconds": 12.5}], "deeper": 9}]}]}
+TRACE = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "torchprof": {"version": "1", "processes": [{"pid": 1, "modules": [{"name": "nn.Module: L_0", "path": "out"}]}]},
+         "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "kept", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "args": {"External id": 1, "Module": "L", "FLOPs": 5}},
+                         {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {"External id": 1, "device": 0, "blocks per SM": 0.5}},
+                         {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": {"Bytes": 5, "Addr": 1, "Device Type": 0, "Device Id": 0,
+                                                                                                                           "Total Allocated": 5}},
+                         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python3"}}]}
+OTHER = ["text", -5, 1.5, 2 ** 64, 1e300, True, None, ["a"], {"a": 1}]
+
+
+def each_key(value, path=()):
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from each_key(value[key], (*path, key))
+
+
+def replaced(value, path, by):
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = by
+    return json.dumps(copy)
+
+
+def in_parallel(cases, check):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(check, cases))
+
+
+@pytest.mark.slow
+def test_each_key_of_run_json_with_each_other_type(torchprof, tmp_path):
+    """The trace is read, a line names file and key; no exception's own words."""
+    def check(case):
+        number, (path, other) = case
+        run = tmp_path / str(number)
+        (run / "spool").mkdir(parents=True)
+        (run / "h_1.pt.trace.json").write_text('{"traceEvents":[%s]}' % EVENT)
+        (run / "run.json").write_text(replaced(INFO, path, other))
+        for command in (["report", run], ["where", run]):
+            done = torchprof(*command)
+            assert done.returncode in (0, 125) and "json.exception" not in done.stdout + done.stderr and "what was not expected" not in done.stderr, (path, other, done.stderr)
+            assert not done.stderr or command[0] == "where" or re.match("torchprof: .*run.json: '.*' is .*, not .*: not read", done.stderr), (path, other, done.stderr)
+            assert command[0] == "where" or "kept" in done.stdout, (path, other, done.stderr)
+        shutil.rmtree(run)
+    in_parallel(enumerate((path, other) for path in each_key(INFO) for other in OTHER), check)
+
+
+def test_a_key_of_run_json_of_another_type_is_named(torchprof, tmp_path):
+    (tmp_path / "run" / "spool").mkdir(parents=True)
+    (tmp_path / "run" / "h_1.pt.trace.json").write_text('{"traceEvents":[%s]}' % EVENT)
+    for path, other, said in ((["processes", 0, "pid"], "x", "'processes/0/pid' is a text, not a whole number in its range"), (["exported"], [1], "'exported' is a list, not true or false"),
+                              (["took_ns"], 5, "'took_ns' is a number, not an object"), (["still_running", 0], None, "'still_running/0' is null, not an object")):
+        (tmp_path / "run" / "run.json").write_text(replaced(INFO, path, other))
+        done = torchprof("report", tmp_path / "run")
+        assert (done.returncode, done.stderr) == (0, "torchprof: %s: %s: not read\n" % (tmp_path / "run" / "run.json", said)) and "kept" in done.stdout
+
+
+@pytest.mark.slow
+def test_each_key_of_a_trace_with_each_other_type(torchprof, tmp_path):
+    def check(case):
+        number, (path, other) = case
+        file = tmp_path / ("%d.json" % number)
+        file.write_text(replaced(TRACE, path, other))
+        done = torchprof("report", file)
+        assert is_orderly(done) or "traceEvents" in path, (path, other, done.stderr)
+        assert "json.exception" not in done.stderr
+        file.unlink()
+    in_parallel(enumerate((path, other) for path in each_key(TRACE) for other in OTHER), check)
+
+
+@pytest.mark.parametrize("what", ["a text", "a number", "white space", "a key"])
+def test_a_value_that_is_very_long_is_a_line_and_little_memory(what, launcher, tmp_path):
+    begin, fill, end = {"a text": ('{"traceEvents":[{"name":"', "a", '"}]}'), "a number": ('{"traceEvents":[{"ts":1', "0", "}]}"),
+                        "white space": ('{"traceEvents":', " ", "[]}"), "a key": ('{"', "a", '":1}')}[what]
+    with gzip.open(tmp_path / "x.json.gz", "wt", compresslevel=1) as file:
+        file.write(begin)
+        for _ in range(300):
+            file.write(fill * (1 << 20))
+        file.write(end)
+    done = subprocess.run([launcher, "report", tmp_path / "x.json.gz"], capture_output=True, text=True, timeout=60,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20)))
+    assert not is_orderly(done) and "x.json.gz: one value in it is longer than 64 MiB" in done.stderr
+
+
+def test_where_memory_runs_out_a_line_says_so(launcher, tmp_path):
+    with (tmp_path / "x.json").open("w") as file:
+        file.write('{"traceEvents":[%s]}' % ",".join(EVENT.replace("kept", "name %d" % i) for i in range(100_000)))
+    done = subprocess.run([launcher, "report", tmp_path / "x.json"], capture_output=True, text=True, timeout=60,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (32 << 20, 32 << 20)))
+    assert not is_orderly(done) and "memory ran out" in done.stderr
