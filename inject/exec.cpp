@@ -6,7 +6,9 @@
 // reason", which the launcher shows.
 //
 // They run in every process that has the library, also in a child between vfork and exec, which shares its parent's
-// memory: no allocation (but in system and popen), no lock, nothing of ours is written.
+// memory, and in a signal's handler on an alternate stack of 8 KiB, of which libc's own leave little: no allocation
+// (but in system and popen), no lock, below 1 KiB of stack. What takes more lies in an ExecMemory; nothing here formats
+// by printf, which needs 2 KiB, or looks a symbol up, which needs as much. A test of test_tree.py measures it.
 #include "inject/exec.h"
 
 #include <alloca.h>
@@ -24,6 +26,8 @@
 #include <cstring>
 
 #include "inject/exec_environment.h"
+#include "inject/exec_memory.h"
+#include "inject/readable.h"
 #include "tracer/diag.h"
 #include "tracer/program_file.h"
 
@@ -34,8 +38,6 @@ using Strings = char* const*;
 using Actions = const posix_spawn_file_actions_t*;
 using Attributes = const posix_spawnattr_t*;
 
-// More than that on the stack of a thread, which may be small, is left alone: the child is then on its own.
-constexpr size_t kMostRoom = size_t{48} * 1024;
 constexpr off_t kMostNotes = off_t{64} * 1024;
 
 struct Real {
@@ -55,7 +57,7 @@ F* next(const char* name) noexcept {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
 }
 
-// Where the constructor has not been, or had nothing to do, each is looked up at its use.
+// Where the constructor has not been, each is looked up at its use.
 #define TORCHPROF_REAL(name) (g_real.name##_ ? g_real.name##_ : next<decltype(name)>(#name))
 
 class File {
@@ -74,87 +76,131 @@ class File {
 
 constexpr int kLook = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
-void note_untraced(const char* path, Barrier barrier) noexcept {
-  char name[PATH_MAX], line[PATH_MAX];
-  if (!file_of_run("spool/untraced", name)) return;
-  const File file(open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+// Pieces of text, one behind the other; what does not fit is told.
+class Text {
+ public:
+  explicit Text(char (&out)[PATH_MAX]) noexcept : begin_(out), at_(out) { *out = 0; }
+  Text& add(const char* piece, size_t size) noexcept {
+    fits_ = fits_ && size < PATH_MAX - this->size();
+    if (!fits_) return *this;
+    memcpy(at_, piece, size);
+    at_ += size;
+    *at_ = 0;
+    return *this;
+  }
+  Text& add(const char* piece) noexcept { return add(piece, strlen(piece)); }
+  Text& add(pid_t number) noexcept {
+    char digits[12];
+    size_t first = sizeof(digits);
+    for (; first == sizeof(digits) || number != 0; number /= 10) digits[--first] = static_cast<char>('0' + number % 10);
+    return add(digits + first, sizeof(digits) - first);
+  }
+  bool fits() const noexcept { return fits_; }
+  size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
+
+ private:
+  char* begin_;
+  char* at_;
+  bool fits_ = true;
+};
+
+[[gnu::noinline]] void note_untraced(const char* path, Barrier barrier, ExecMemory& memory) noexcept {
+  if (!file_of_run("spool/untraced", memory.name)) return;
+  const File file(open(memory.name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || status.st_size > kMostNotes) return;
-  const int n = snprintf(line, sizeof(line), "%d %s: %s\n", static_cast<int>(getpid()), path, text_of(barrier));
-  if (n <= 0 || static_cast<size_t>(n) >= sizeof(line)) return;
+  Text line(memory.line);
+  line.add(getpid()).add(" ").add(path).add(": ").add(text_of(barrier)).add("\n");
+  if (!line.fits()) return;
   // Beyond RLIMIT_FSIZE it would kill the program.
   rlimit size{};
-  if (getrlimit(RLIMIT_FSIZE, &size) != 0 || static_cast<rlim_t>(status.st_size + n) > size.rlim_cur) return;
-  [[maybe_unused]] const ssize_t written = write(file.get(), line, static_cast<size_t>(n));
+  if (getrlimit(RLIMIT_FSIZE, &size) != 0 || static_cast<rlim_t>(status.st_size) + line.size() > size.rlim_cur) return;
+  [[maybe_unused]] const ssize_t written = write(file.get(), memory.line, line.size());
 }
 
-Preload look_at_program(int file, const char* path) noexcept {
-  const Barrier barrier = barrier_of(file, path);
-  if (barrier != Barrier::kNone) note_untraced(path, barrier);
+Preload look_at_program(int file, const char* path, ExecMemory& memory) noexcept {
+  const Barrier barrier = barrier_of(file, path, memory.program);
+  if (barrier != Barrier::kNone) note_untraced(path, barrier, memory);
   // The children of what cannot be reached may be reachable.
   if (barrier == Barrier::kMusl) return Preload::kTakeOut;
-  return barrier == Barrier::kNone && needs_asan(file) ? Preload::kPutBackWithAsan : Preload::kPutBack;
+  return barrier == Barrier::kNone && needs_asan(file, memory.program) ? Preload::kPutBackWithAsan : Preload::kPutBack;
 }
 
 // `file`, or the program that runs it if it is a script.
-Preload look_at(int file, const char* path) noexcept {
-  char line[kScriptLine];
-  if (!script_line_of(file, line)) return look_at_program(file, path);
-  char* interpreter = line + strspn(line, " \t");
+Preload look_at(int file, const char* path, ExecMemory& memory) noexcept {
+  if (!script_line_of(file, memory.script)) return look_at_program(file, path, memory);
+  char* interpreter = memory.script + strspn(memory.script, " \t");
   interpreter[strcspn(interpreter, " \t")] = 0;
-  return look_at_program(File(open(interpreter, kLook)).get(), interpreter);
+  return look_at_program(File(open(interpreter, kLook)).get(), interpreter, memory);
 }
 
-Preload look_at_path(const char* path) noexcept { return look_at(File(open(path, kLook)).get(), path); }
+Preload look_at_path(const char* path, ExecMemory& memory) noexcept {
+  return look_at(File(open(path, kLook)).get(), path, memory);
+}
 
 // As execvp searches: the first on PATH that may be executed.
-Preload look_on_path(const char* name) noexcept {
+Preload look_on_path(const char* name, ExecMemory& memory) noexcept {
+  if (!Readable().text(name)) return Preload::kPutBack;
   const char* list = getenv("PATH");
-  if (strchr(name, '/') || !list) return look_at_path(name);
+  if (strchr(name, '/') || !list) return look_at_path(name, memory);
   for (;; ++list) {
     const size_t length = strcspn(list, ":");
-    char path[PATH_MAX];
-    const int n = snprintf(path, sizeof(path), "%.*s%s%s", static_cast<int>(length), list, length ? "/" : "", name);
-    if (n > 0 && static_cast<size_t>(n) < sizeof(path) && access(path, X_OK) == 0) return look_at_path(path);
+    Text path(memory.path);
+    path.add(list, length).add(length ? "/" : "").add(name);
+    if (path.fits() && access(memory.path, X_OK) == 0) return look_at_path(memory.path, memory);
     list += length;
     if (!*list) return Preload::kPutBack;
   }
 }
 
-// call(environment) with what the new program is to get; `look` tells what it is.
+// What the new program is to get, in `memory`, or `environment` as it is.
+Strings change(Strings environment, Preload preload, ExecMemory& memory) noexcept {
+  const size_t room = room_for(environment, preload);
+  if (room == 0) return environment;
+  if (has_changed_user())
+    say_once(Cause::kOutput, "torchprof: a process starts a program as another user: it is not profiled\n");
+  return room > sizeof(memory.environment) ? environment : with_library(environment, preload, memory.environment);
+}
+
+// The same with `look`, which tells what the program is. Not inlined: its stack is gone when the program is started.
+template <class Look>
+[[gnu::noinline]] Strings prepare(Strings environment, Look look, ExecMemory& memory) noexcept {
+  const int saved = errno;
+  const Strings given =
+      Readable().texts(environment) ? change(environment, look(memory), memory) : environment;  // the kernel's answer
+  errno = saved;
+  return given;
+}
+
+// call(environment) with what the new program is to get; where there is no memory, with what its caller gives it.
 template <class Look, class Call>
 [[gnu::always_inline]] inline int start(Strings environment, Look look, Call call) {
-  if (!keeps_environment()) return call(environment);
-  const int saved = errno;
-  const Preload preload = look();
-  const size_t room = room_for(environment, preload);
-  if (room != 0 && has_changed_user())
-    warn_once(Cause::kOutput, "process %d starts a program as another user: it is not profiled",
-              static_cast<int>(getpid()));
-  errno = saved;
-  if (room == 0 || room > kMostRoom) return call(environment);
-  return call(with_library(environment, preload, alloca(room)));
+  ExecMemory* const memory = keeps_environment() ? ExecMemory::take() : nullptr;
+  if (!memory) return call(environment);
+  const int result = call(prepare(environment, look, *memory));
+  memory->give_back();
+  return result;
 }
 
 int start_path(const char* path, Strings arguments, Strings environment) {
   return start(
-      environment, [&] { return look_at_path(path); },
+      environment, [&](ExecMemory& memory) { return look_at_path(path, memory); },
       [&](Strings given) { return TORCHPROF_REAL(execve)(path, arguments, given); });
 }
 
 int start_name(const char* name, Strings arguments, Strings environment) {
   return start(
-      environment, [&] { return look_on_path(name); },
+      environment, [&](ExecMemory& memory) { return look_on_path(name, memory); },
       [&](Strings given) { return TORCHPROF_REAL(execvpe)(name, arguments, given); });
 }
 
 // The shell line that sets what this process has lost, or unsets what another user is not to have, before `command`.
 // nullptr: there is nothing to set. To be freed.
-char* restoring(const char* command) noexcept {
-  const size_t room = keeps_environment() && command ? room_for(environ, Preload::kPutBack) : 0;
-  if (room == 0 || room > kMostRoom) return nullptr;
-  char** const first = with_library(environ, Preload::kPutBack, alloca(room));
-  char** given = first;
+char* restoring_line(const char* command, ExecMemory& memory) noexcept {
+  if (!Readable().texts(environ)) return nullptr;
+  char* const* const first = change(environ, Preload::kPutBack, memory);
+  if (first == environ) return nullptr;
+  char* const* given = first;
   char* text = nullptr;
   size_t size = 0;
   FILE* out = open_memstream(&text, &size);
@@ -180,17 +226,26 @@ char* restoring(const char* command) noexcept {
   return fclose(out) == 0 ? text : nullptr;
 }
 
+char* restoring(const char* command) noexcept {
+  ExecMemory* const memory = keeps_environment() && command ? ExecMemory::take() : nullptr;
+  if (!memory) return nullptr;
+  const torchprof::KeepErrno keep;
+  char* const line = restoring_line(command, *memory);
+  memory->give_back();
+  return line;
+}
+
 }  // namespace
 
-void prepare_exec() noexcept {
-  Dl_info self;
-  if (!dladdr(reinterpret_cast<const void*>(&prepare_exec), &self)) return;
-  save_environment(self.dli_fname);
-  if (!keeps_environment()) return;
-  // Looked up now: the loader's lock may be held by a thread that a child between vfork and exec does not have.
+void find_exec() noexcept {
   g_real = {TORCHPROF_REAL(execve),   TORCHPROF_REAL(execvpe),     TORCHPROF_REAL(fexecve),
             TORCHPROF_REAL(execveat), TORCHPROF_REAL(posix_spawn), TORCHPROF_REAL(posix_spawnp),
             TORCHPROF_REAL(system),   TORCHPROF_REAL(popen)};
+}
+
+void prepare_exec() noexcept {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(&prepare_exec), &self)) save_environment(self.dli_fname);
 }
 
 }  // namespace torchprof::inject
@@ -239,14 +294,15 @@ TORCHPROF_EXPORT int execle(const char* path, const char* first, ...) noexcept {
 
 TORCHPROF_EXPORT int fexecve(int file, char* const argv[], char* const envp[]) noexcept {
   return start(
-      envp, [&] { return look_at(file, "a file descriptor"); },
+      envp, [&](ExecMemory& memory) { return look_at(file, "a file descriptor", memory); },
       [&](char* const* given) { return TORCHPROF_REAL(fexecve)(file, argv, given); });
 }
 TORCHPROF_EXPORT int execveat(int directory, const char* path, char* const argv[], char* const envp[],
                               int flags) noexcept {
-  const auto look = [&] {
-    if (*path || !(flags & AT_EMPTY_PATH)) return look_at(File(openat(directory, path, kLook)).get(), path);
-    return look_at(directory, "a file descriptor");
+  const auto look = [&](ExecMemory& memory) {
+    if (!(flags & AT_EMPTY_PATH) || (Readable().text(path) && *path))
+      return look_at(File(openat(directory, path, kLook)).get(), path, memory);
+    return look_at(directory, "a file descriptor", memory);  // also with no path at all, since Linux 6.11
   };
   return start(envp, look,
                [&](char* const* given) { return TORCHPROF_REAL(execveat)(directory, path, argv, given, flags); });
@@ -255,13 +311,13 @@ TORCHPROF_EXPORT int execveat(int directory, const char* path, char* const argv[
 TORCHPROF_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                                  const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
   return start(
-      envp, [&] { return look_at_path(path); },
+      envp, [&](ExecMemory& memory) { return look_at_path(path, memory); },
       [&](char* const* given) { return TORCHPROF_REAL(posix_spawn)(pid, path, actions, attributes, argv, given); });
 }
 TORCHPROF_EXPORT int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
                                   const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
   return start(
-      envp, [&] { return look_on_path(name); },
+      envp, [&](ExecMemory& memory) { return look_on_path(name, memory); },
       [&](char* const* given) { return TORCHPROF_REAL(posix_spawnp)(pid, name, actions, attributes, argv, given); });
 }
 

@@ -3,7 +3,6 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 
@@ -163,8 +162,11 @@ bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
       if (used + 1 == sizeof(out)) return false;
       out[used++] = *c;
     }
-    const int n = snprintf(out + used, sizeof(out) - used, "/%s", name);
-    return *out == '/' && n > 0 && used + static_cast<size_t>(n) < sizeof(out);
+    const size_t size = strlen(name) + 1;
+    if (*out != '/' || used + 1 + size > sizeof(out)) return false;
+    out[used] = '/';
+    memcpy(out + used + 1, name, size);
+    return true;
   }
   return false;
 }

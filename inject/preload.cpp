@@ -76,6 +76,7 @@ void arm() noexcept {
 __attribute__((constructor)) void start() noexcept {
   const KeepErrno keep;
   prepare_identity();
+  find_exec();
   if (!wanted_by_environment()) return;
   prepare_exec();
   if (python::present() || torch::loaded() || cupti::is_cuda_program()) arm_once();

@@ -69,8 +69,9 @@ Target look_at(const std::string& command, const std::string& path_list) {
   }
   if (target.program.empty()) return target;
   const File file(target.program);
-  const Barrier barrier = barrier_of(file.descriptor(), target.program.c_str());
-  target.needs_asan = needs_asan(file.descriptor());
+  ProgramWork work;
+  const Barrier barrier = barrier_of(file.descriptor(), target.program.c_str(), work);
+  target.needs_asan = needs_asan(file.descriptor(), work);
   const std::string what = target.program.string() + ": " + text_of(barrier);
   if (barrier == Barrier::kMusl)
     target.refusal = what;

@@ -10,10 +10,24 @@
 
 namespace torchprof {
 
-void warn_once(Cause cause, const char* format, ...) noexcept {
+namespace {
+
+bool is_first(Cause cause) noexcept {
   static std::atomic<uint32_t> said{0};
   const uint32_t bit = 1u << static_cast<uint32_t>(cause);
-  if (said.fetch_or(bit, std::memory_order_relaxed) & bit) return;
+  return !(said.fetch_or(bit, std::memory_order_relaxed) & bit);
+}
+
+}  // namespace
+
+void say_once(Cause cause, std::string_view line) noexcept {
+  if (!is_first(cause)) return;
+  const KeepErrno keep;
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+}
+
+void warn_once(Cause cause, const char* format, ...) noexcept {
+  if (!is_first(cause)) return;
   const KeepErrno keep;
   char line[1024] = "torchprof: ";
   const size_t prefix = strlen(line);

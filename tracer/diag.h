@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <string_view>
 
 namespace torchprof {
 
@@ -38,5 +39,8 @@ enum class Cause : uint8_t {
 
 // Writes "torchprof: <line>\n" the first time in this process that `cause` occurs.
 __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;
+
+// The same for a line that is whole, "torchprof: " and the newline included, where the stack may be a small one.
+void say_once(Cause cause, std::string_view line) noexcept;
 
 }  // namespace torchprof

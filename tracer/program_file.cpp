@@ -1,12 +1,12 @@
 #include "tracer/program_file.h"
 
-#include <elf.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 namespace torchprof {
 namespace {
@@ -18,8 +18,6 @@ constexpr uint16_t kOurMachine = EM_AARCH64;
 #else
 constexpr uint16_t kOurMachine = EM_NONE;
 #endif
-
-constexpr size_t kMostSegments = 64;
 
 bool read_at(int file, uint64_t offset, void* out, size_t size) noexcept {
   return pread(file, out, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
@@ -33,78 +31,79 @@ bool changes_rights(int file) noexcept {
   return getuid() != 0 && fgetxattr(file, "security.capability", nullptr, 0) > 0;
 }
 
-struct Segments {
-  size_t count = 0;
-  Elf64_Phdr all[kMostSegments];
-
-  bool read(int file, const Elf64_Ehdr& header) noexcept {
-    count = header.e_phnum < kMostSegments ? header.e_phnum : kMostSegments;
-    if (!read_at(file, header.e_phoff, all, count * sizeof(Elf64_Phdr))) count = 0;
-    return count > 0;
-  }
-  const Elf64_Phdr* first(uint32_t type) const noexcept {
-    for (size_t i = 0; i < count; ++i)
-      if (all[i].p_type == type) return &all[i];
-    return nullptr;
-  }
-  // Where in the file the byte at `address` of the loaded program is; 0: nowhere.
-  uint64_t offset_of(uint64_t address) const noexcept {
-    for (size_t i = 0; i < count; ++i) {
-      const Elf64_Phdr& s = all[i];
-      if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz)
-        return s.p_offset + (address - s.p_vaddr);
-    }
-    return 0;
-  }
-};
-
-// The dynamic linker that the file asks for; false: none.
-bool linker_of(int file, const Elf64_Ehdr& header, char (&out)[256]) noexcept {
-  Segments segments;
-  const Elf64_Phdr* linker = segments.read(file, header) ? segments.first(PT_INTERP) : nullptr;
-  if (!linker) return false;
-  const size_t size = linker->p_filesz < sizeof(out) ? linker->p_filesz : sizeof(out) - 1;
-  out[size] = 0;
-  return read_at(file, linker->p_offset, out, size);
+bool read_header(int file, ProgramWork& work) noexcept {
+  return file >= 0 && read_at(file, 0, &work.header, sizeof(work.header)) &&
+         memcmp(work.header.e_ident, ELFMAG, SELFMAG) == 0;
 }
 
-// The beginning of the name of the first library that the file needs; empty: none.
-void first_needed(int file, const Elf64_Ehdr& header, char (&out)[32]) noexcept {
-  Segments segments;
-  const Elf64_Phdr* dynamic = segments.read(file, header) ? segments.first(PT_DYNAMIC) : nullptr;
+void read_segments(int file, ProgramWork& work) noexcept {
+  work.count = work.header.e_phnum < std::size(work.segments) ? work.header.e_phnum : std::size(work.segments);
+  if (!read_at(file, work.header.e_phoff, work.segments, work.count * sizeof(Elf64_Phdr))) work.count = 0;
+}
+
+const Elf64_Phdr* first(const ProgramWork& work, uint32_t type) noexcept {
+  for (size_t i = 0; i < work.count; ++i)
+    if (work.segments[i].p_type == type) return &work.segments[i];
+  return nullptr;
+}
+
+// Where in the file the byte at `address` of the loaded program is; 0: nowhere.
+uint64_t offset_of(const ProgramWork& work, uint64_t address) noexcept {
+  for (size_t i = 0; i < work.count; ++i) {
+    const Elf64_Phdr& s = work.segments[i];
+    if (s.p_type == PT_LOAD && address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz)
+      return s.p_offset + (address - s.p_vaddr);
+  }
+  return 0;
+}
+
+// The dynamic linker that the file asks for, in work.linker; false: none.
+bool read_linker(int file, ProgramWork& work) noexcept {
+  read_segments(file, work);
+  work.linker[0] = 0;
+  const Elf64_Phdr* linker = first(work, PT_INTERP);
+  if (!linker) return false;
+  const size_t size = linker->p_filesz < sizeof(work.linker) ? linker->p_filesz : sizeof(work.linker) - 1;
+  work.linker[size] = 0;
+  return read_at(file, linker->p_offset, work.linker, size);
+}
+
+// The beginning of the name of the first library that the file needs, in work.needed; empty: none.
+void read_first_needed(int file, ProgramWork& work) noexcept {
+  read_segments(file, work);
+  work.needed[0] = 0;
+  const Elf64_Phdr* dynamic = first(work, PT_DYNAMIC);
   if (!dynamic) return;
-  Elf64_Dyn entries[64];
-  const size_t bytes = dynamic->p_filesz < sizeof(entries) ? dynamic->p_filesz : sizeof(entries);
-  if (!read_at(file, dynamic->p_offset, entries, bytes)) return;
+  const size_t bytes = dynamic->p_filesz < sizeof(work.dynamic) ? dynamic->p_filesz : sizeof(work.dynamic);
+  if (!read_at(file, dynamic->p_offset, work.dynamic, bytes)) return;
   bool has_name = false;
   uint64_t name = 0, strings = 0;
-  for (size_t i = 0; i < bytes / sizeof(Elf64_Dyn) && entries[i].d_tag != DT_NULL; ++i) {
-    if (entries[i].d_tag == DT_NEEDED && !has_name) {
+  for (size_t i = 0; i < bytes / sizeof(Elf64_Dyn) && work.dynamic[i].d_tag != DT_NULL; ++i) {
+    const Elf64_Dyn& entry = work.dynamic[i];
+    if (entry.d_tag == DT_NEEDED && !has_name) {
       has_name = true;
-      name = entries[i].d_un.d_val;
+      name = entry.d_un.d_val;
     }
-    if (entries[i].d_tag == DT_STRTAB) strings = segments.offset_of(entries[i].d_un.d_ptr);
+    if (entry.d_tag == DT_STRTAB) strings = offset_of(work, entry.d_un.d_ptr);
   }
-  if (has_name && strings && read_at(file, strings + name, out, sizeof(out) - 1))
-    out[sizeof(out) - 1] = 0;
+  if (has_name && strings && read_at(file, strings + name, work.needed, sizeof(work.needed) - 1))
+    work.needed[sizeof(work.needed) - 1] = 0;
   else
-    out[0] = 0;
+    work.needed[0] = 0;
 }
 
-Barrier barrier_of_elf(int file, const char* path) noexcept {
-  Elf64_Ehdr header;
-  if (file < 0 || !read_at(file, 0, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
-    return Barrier::kNone;
+Barrier barrier_of_elf(int file, const char* path, ProgramWork& work) noexcept {
+  if (!read_header(file, work)) return Barrier::kNone;
+  const Elf64_Ehdr& header = work.header;
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
       (kOurMachine != EM_NONE && header.e_machine != kOurMachine))
     return Barrier::kForeign;
   if (header.e_phentsize != sizeof(Elf64_Phdr)) return Barrier::kNone;
-  char linker[256] = "";
-  const bool has_linker = linker_of(file, header, linker);
+  const bool has_linker = read_linker(file, work);
   // ld.so itself may be the command; it asks for no linker and yet preloads.
   const char* slash = strrchr(path, '/');
   const bool is_linker = strncmp(slash ? slash + 1 : path, "ld-", 3) == 0;
-  if (strstr(linker, "ld-musl") || (is_linker && strstr(path, "musl"))) return Barrier::kMusl;
+  if (strstr(work.linker, "ld-musl") || (is_linker && strstr(path, "musl"))) return Barrier::kMusl;
   if (changes_rights(file)) return Barrier::kChangesRights;
   return has_linker || is_linker ? Barrier::kNone : Barrier::kStatic;
 }
@@ -128,22 +127,21 @@ const char* text_of(Barrier barrier) noexcept {
   return "";
 }
 
-Barrier barrier_of(int file, const char* path) noexcept {
+Barrier barrier_of(int file, const char* path, ProgramWork& work) noexcept {
   const int saved = errno;
-  const Barrier barrier = barrier_of_elf(file, path);
+  const Barrier barrier = barrier_of_elf(file, path, work);
   errno = saved;
   return barrier;
 }
 
-bool needs_asan(int file) noexcept {
+bool needs_asan(int file, ProgramWork& work) noexcept {
   const int saved = errno;
-  Elf64_Ehdr header;
-  char name[32] = "";
-  if (file >= 0 && read_at(file, 0, &header, sizeof(header)) && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
-      header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_phentsize == sizeof(Elf64_Phdr))
-    first_needed(file, header, name);
+  work.needed[0] = 0;
+  if (read_header(file, work) && work.header.e_ident[EI_CLASS] == ELFCLASS64 &&
+      work.header.e_phentsize == sizeof(Elf64_Phdr))
+    read_first_needed(file, work);
   errno = saved;
-  return strncmp(name, "libasan.so", 10) == 0 || strncmp(name, "libclang_rt.asan", 16) == 0;
+  return strncmp(work.needed, "libasan.so", 10) == 0 || strncmp(work.needed, "libclang_rt.asan", 16) == 0;
 }
 
 bool script_line_of(int file, char (&out)[kScriptLine]) noexcept {

@@ -1,7 +1,10 @@
 // Whether ld.so would load a preloaded library into a program, read from its file. Runs nothing.
 //
-// Any thread, also in a child between vfork and exec: no allocation, no lock, a few KiB of stack, errno is kept.
+// Any thread, also in a child between vfork and exec or in a signal's handler on a small stack: no allocation, no lock,
+// some hundred bytes of stack (what takes more lies in the caller's ProgramWork), errno is kept.
 #pragma once
+
+#include <elf.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,17 +19,27 @@ enum class Barrier : uint8_t {
   kStatic,         // nobody reads LD_PRELOAD in it
 };
 
+// What is read of a program's file. The caller gives the memory; what is in it before and after means nothing.
+struct ProgramWork {
+  Elf64_Ehdr header;
+  size_t count;  // of the segments
+  Elf64_Phdr segments[64];
+  Elf64_Dyn dynamic[64];
+  char linker[256];
+  char needed[32];
+};
+
 // "is statically linked, so nothing can be preloaded into it"; for kNone the empty string.
 const char* text_of(Barrier barrier) noexcept;
 
 // `file`: open for reading, -1 if it is not; `path`: its name, for what ld.so is by itself.
-Barrier barrier_of(int file, const char* path) noexcept;
+Barrier barrier_of(int file, const char* path, ProgramWork& work) noexcept;
 
 // Its runtime of AddressSanitizer is a library, which ends the program where another one was preloaded before it. With
 // kAsanOption in kAsanOptions it does not: we stand in front of nothing that it wants to catch.
 // Source: sanitizer_common/asan_flags.inc of LLVM, verify_asan_link_order; libasan.so.N (gcc) or libclang_rt.asan*.so
 // has to be the first that the program needs.
-bool needs_asan(int file) noexcept;
+bool needs_asan(int file, ProgramWork& work) noexcept;
 inline constexpr char kAsanOptions[] = "ASAN_OPTIONS";
 inline constexpr char kAsanOption[] = "verify_asan_link_order=0";
 

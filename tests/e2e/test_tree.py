@@ -1,9 +1,12 @@
 """Everything that the command starts is traced, however it is started; what cannot be reached is named."""
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+
+from conftest import ROOT
 
 PYTHON = "/usr/bin/python3" if sys.executable.startswith("/usr/bin") else sys.executable
 CHILD = "def child(): pass\nchild()"
@@ -98,3 +101,79 @@ def test_a_program_for_musl_starts_without_us(run_torchprof, program, tmp_path):
     subprocess.run(["cc", "-o", tmp_path / "musl", tmp_path / "x.c", "-Wl,--dynamic-linker=%s" % linker], check=True)
     run = run_torchprof([PYTHON, program("import subprocess; subprocess.run(['./musl'], check=True)")], cwd=tmp_path)
     assert run.stdout == "clean\n" and "is built for musl" in run.stderr
+
+
+BAD_POINTERS = """
+import ctypes, mmap, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+for name in 'execve', 'execvpe', 'fexecve', 'execveat', 'posix_spawn', 'posix_spawnp':
+    getattr(libc, name).argtypes = None
+page = libc.mmap(None, 8192, 3, 0x22, -1, 0)
+libc.mprotect(page + 4096, 4096, 0)  # nothing can be read behind the first page
+ctypes.memmove(page + 4096 - 16, b'ENDLESS=........', 16)
+ctypes.c_void_p.from_address(page + 4096 - 24).value = page + 100
+good = (ctypes.c_char_p * 2)(b'true', None)
+def array(*values): return ctypes.cast((ctypes.c_void_p * 4)(*values), ctypes.c_void_p)
+MANY = array(page, 8)
+UNENDED = ctypes.c_void_p(page + 4096 - 24)  # an entry, then no pointer; then no null pointer
+CASES = {'no pointer': ctypes.c_void_p(8), 'of the kernel': ctypes.c_void_p(-4096), 'an entry that is none': MANY, 'unended': UNENDED,
+         'an entry that is unended': array(page + 4096 - 16), 'not aligned': ctypes.c_void_p(page + 4096 - 4)}
+file = os.open('/bin/true', os.O_RDONLY)
+pid = ctypes.c_int()
+for case, bad in CASES.items():
+    for which in 'argv', 'envp':
+        argv, envp = (bad, array(None)) if which == 'argv' else (good, bad)
+        results = []
+        calls = [lambda: libc.execve(b'/bin/true', argv, envp), lambda: libc.execvpe(b'true', argv, envp), lambda: libc.fexecve(file, argv, envp),
+                 lambda: libc.execveat(-100, b'/bin/true', argv, envp, 0)]
+        if which == 'envp':  # libc itself counts what is in argv
+            calls += [lambda: libc.posix_spawn(ctypes.byref(pid), b'/bin/true', None, None, argv, envp),
+                      lambda: libc.posix_spawnp(ctypes.byref(pid), b'true', None, None, argv, envp)]
+        for call in calls:
+            ctypes.set_errno(0)
+            results.append((call(), ctypes.get_errno()))
+        print(case, which, *results)
+for path in 8, None: print(libc.execve(ctypes.c_void_p(path), good, None), ctypes.get_errno(), libc.execveat(-100, ctypes.c_void_p(path), good, None, 0), ctypes.get_errno())
+"""
+
+
+def test_pointers_that_are_none_are_the_kernels_to_answer(run_torchprof, run_bare, program):
+    command = [PYTHON, program(BAD_POINTERS)]
+    bare, run = run_bare(command), run_torchprof(command)
+    assert bare.returncode == 0 and bare.stdout.count(b"(-1, 14)") == 48 and bare.stdout.count(b"(14, ") == 12, bare  # EFAULT
+    assert (run.status, run.stdout_bytes) == (0, bare.stdout), run.stderr
+
+
+EXEC = ["execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat"]
+WAYS = [(way, maker) for way in EXEC for maker in ("fork", "vfork", "fork inside", "vfork inside")] + [("posix_spawn", "spawn"), ("posix_spawnp", "spawn")]
+
+
+@pytest.fixture(scope="module")
+def on_small_stack(tmp_path_factory):
+    """The program of exec_stack.c. With every symbol bound at its start: the linker's own use of stack would hide ours."""
+    directory = tmp_path_factory.mktemp("exec_stack")
+    subprocess.run(["cc", "-O1", "-Wall", "-Werror", "-Wl,-z,now", "-o", directory / "exec_stack", ROOT / "tests" / "e2e" / "exec_stack.c"], check=True)
+    (directory / "x.c").write_text("int main(void) { return 0; }\n")
+    subprocess.run(["cc", "-static", "-o", directory / "static", directory / "x.c"], check=True)
+    (directory / "script").write_text("#! %s -x\n" % (directory / "static"))
+    (directory / "script").chmod(0o755)
+    return directory / "exec_stack"
+
+
+@pytest.mark.parametrize("target", ["/bin/true", "static", "script"])
+def test_programs_start_from_a_handler_on_a_stack_of_8_kib(run_bare, prefix, on_small_stack, tmp_path, target):
+    """Where there is little else on it (of AVX-512's registers a signal's frame alone has 3 KiB) ours is below 1 KiB."""
+    directory = on_small_stack.parent
+    path = "%s:%s" % (directory, "/bin:/usr/bin")
+    ours = {"LD_PRELOAD": prefix / "lib" / "torchprof" / "libtorchprof.so", "TORCHPROF_OUTPUT": tmp_path / "run", "PATH": path}
+    (tmp_path / "run" / "spool").mkdir(parents=True)
+    for way, maker in WAYS:
+        command = [on_small_stack, way, maker, 8192, target if target[0] == "/" else directory / target, target.split("/")[-1]]
+        bare, run = run_bare(command, env={"PATH": path}), run_bare(command, env=ours)
+        assert (bare.returncode, run.returncode, run.stdout) == (0, 0, bare.stdout), (run, bare)
+        touched = [int(re.search(rb"touched (\d+)", r.stderr)[1]) for r in (bare, run)]
+        assert touched[1] <= touched[0] + 1024, (command, touched)
+    assert (tmp_path / "run" / "spool" / "untraced").exists() == (target != "/bin/true")

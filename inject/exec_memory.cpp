@@ -1,0 +1,51 @@
+#include "inject/exec_memory.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+
+namespace torchprof::inject {
+namespace {
+
+// All zeros is a piece that nobody has. A constructor of its own would have to run before everybody else's.
+alignas(ExecMemory) constinit std::byte g_first[sizeof(ExecMemory)] = {};
+
+}  // namespace
+
+ExecMemory* ExecMemory::take() noexcept {
+  const pid_t me = getpid(), parent = getppid();
+  const pthread_t thread = pthread_self();  // its vfork child's, too
+  ExecMemory* last = nullptr;
+  for (auto* piece = reinterpret_cast<ExecMemory*>(g_first); piece;
+       piece = piece->next_.load(std::memory_order_acquire)) {
+    last = piece;
+    pid_t owner = 0;
+    if (piece->owner_.compare_exchange_strong(owner, me, std::memory_order_acquire)) {
+      piece->thread_.store(thread, std::memory_order_relaxed);
+      return piece;
+    }
+    // Ours: this is a handler that interrupted the wrapper. Our parent's: we may be its vfork child, made in such a
+    // handler. Anybody else's: a vfork child that is over.
+    if (piece->thread_.load(std::memory_order_relaxed) != thread || owner == me || owner == parent) continue;
+    piece->owner_.store(me, std::memory_order_relaxed);
+    return piece;
+  }
+  const int saved = errno;
+  void* memory = mmap(nullptr, sizeof(ExecMemory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  errno = saved;
+  if (memory == MAP_FAILED) return nullptr;
+  auto* piece = new (memory) ExecMemory;
+  piece->owner_.store(me, std::memory_order_relaxed);
+  piece->thread_.store(thread, std::memory_order_relaxed);
+  ExecMemory* none = nullptr;
+  while (!last->next_.compare_exchange_weak(none, piece, std::memory_order_acq_rel)) {
+    if (none) last = none;
+    none = nullptr;
+  }
+  return piece;
+}
+
+}  // namespace torchprof::inject
