@@ -22,10 +22,13 @@ Object* disable_here() noexcept {
   return g_disable;
 }
 
+// Events that an extension fires itself (PyMonitoring_FirePyStartEvent and the like, 3.13) may be of any object.
+bool is_code(Object* code) noexcept { return type_of(code) == api().code_type; }
+
 // (code, offset): a frame begins or goes on. It is the current frame already.
 Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) [[unlikely]]
+  if (!buffer || !is_code(args[0])) [[unlikely]]
     return go_on();
   if (buffer->python_epoch != g_epoch) [[unlikely]]
     state_callers(*buffer, nullptr);
@@ -37,7 +40,7 @@ Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
 Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) [[unlikely]]
+  if (!buffer || !is_code(args[0])) [[unlikely]]
     return go_on();
   if (buffer->python_epoch != g_epoch) [[unlikely]]
     state_stack(*buffer, api().current_frame());
@@ -45,19 +48,21 @@ Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
   return go_on();
 }
 
+bool is_plain(Object* code) noexcept { return !is_code(code) || function_of(code).is_plain(); }
+
 // The level `modules`: a place that is not a module's or an optimizer's is switched off at its first event and costs
 // nothing from then on.
 Object* on_module_start(Object* self, Object* const* args, size_t count, Object* names) noexcept {
-  return function_of(args[0]).is_plain() ? disable_here() : on_start(self, args, count, names);
+  return is_plain(args[0]) ? disable_here() : on_start(self, args, count, names);
 }
 
 Object* on_module_end(Object* self, Object* const* args, size_t count, Object* names) noexcept {
-  return function_of(args[0]).is_plain() ? disable_here() : on_end(self, args, count, names);
+  return is_plain(args[0]) ? disable_here() : on_end(self, args, count, names);
 }
 
 // PY_UNWIND cannot be switched off in one place; it is rare.
 Object* on_module_unwind(Object* self, Object* const* args, size_t count, Object* names) noexcept {
-  return function_of(args[0]).is_plain() ? go_on() : on_end(self, args, count, names);
+  return is_plain(args[0]) ? go_on() : on_end(self, args, count, names);
 }
 
 // (code, offset, callable, first argument)
@@ -65,7 +70,7 @@ Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
   // Most calls: what is called says so itself, by PY_START.
   if (type_of(args[2]) == api().python_function_type) return go_on();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return go_on();
+  if (!buffer || !is_code(args[0])) return go_on();
   if (const Callee callee = callee_of(args[2]); callee.name) {
     if (buffer->python_epoch != g_epoch) [[unlikely]]
       state_stack(*buffer, api().current_frame());
@@ -77,7 +82,7 @@ Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
 Object* on_c_return(Object*, Object* const* args, size_t, Object*) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return go_on();
+  if (!buffer || !is_code(args[0])) return go_on();
   if (buffer->python_epoch == g_epoch && callee_of(args[2]).name) end_c_call(*buffer, time);
   return go_on();
 }

@@ -226,6 +226,33 @@ def test_coverage_py_counts_the_same_lines_and_we_miss_nothing(run_torchprof, ru
     assert said[run_bare]["program.py"]["missing_lines"] == [11]
 
 
+# ---- debuggers, and what a program may ask of sys.monitoring ------------------------------------------------------------------
+
+@pytest.mark.since(3, 13)
+@pytest.mark.parametrize("level", ["modules", "functions", "calls"])
+def test_monitoring_events_of_an_extension_may_be_of_any_object(python, run_torchprof, check_trace, program, level):
+    run = run_torchprof([python.path, program(text_of("""
+        import ctypes, sys
+        api = ctypes.pythonapi
+        class NoCode: pass
+        no_code, state = NoCode(), (ctypes.c_uint8 * 2)()
+        enter, leave = api.PyMonitoring_EnterScope, api.PyMonitoring_ExitScope
+        enter.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_void_p, ctypes.c_ssize_t]
+        def fire(name, number, *values):
+            function = getattr(api, "_PyMonitoring_Fire" + name + "Event")
+            function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_int32, *[ctypes.py_object] * len(values)]
+            enter(state, ctypes.byref(ctypes.c_uint64()), (ctypes.c_uint8 * 1)(number), 1)
+            result = function(state, no_code, 1, *values) if state[0] else 0
+            leave()
+            return result
+        def known(): return [fire("PyStart", 0), fire("PyReturn", 2, 1), fire("Call", 4, len, "text"), fire("PyYield", 3, 1), fire("PyResume", 1)]
+        print(known())
+        """))], options=["--python", level])
+    assert (run.status, run.stdout) == (0, "[0, 0, 0, 0, 0]\n"), run.stderr
+    if level != "modules":
+        assert "known" in map(function_of, check_trace(run.trace()).names("python_function"))
+
+
 # ---- torch.profiler ---------------------------------------------------------------------------------------------------------
 
 TORCH = """
