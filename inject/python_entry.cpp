@@ -16,10 +16,10 @@
 #include "inject/imports.h"
 #include "inject/method_table.h"
 #include "inject/python_signals.h"
+#include "inject/python_tools.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_gc.h"
-#include "tracer/python_monitoring.h"
 #include "tracer/python_profile.h"
 #include "tracer/session.h"
 #include "tracer/torch_ops.h"
@@ -212,39 +212,6 @@ Object* setprofile(Object* self, Object* function) {
   return Setter("sys.setprofile").done(g_setprofile(self, function));
 }
 
-// The functions of sys.monitoring that name a tool first: where it is ours, the program finds its id free.
-template <int>
-struct Monitoring {
-  static inline FastArgs fast = nullptr;
-  static inline OneArg one = nullptr;
-  static Object* call_fast(Object* self, Object* const* args, python::Size count) {
-    if (count > 0) python::tool_is_wanted(args[0]);
-    return fast(self, args, count);
-  }
-  static Object* call_one(Object* self, Object* arg) {
-    python::tool_is_wanted(arg);
-    Object* result = one(self, arg);
-    if (result) python::tool_was_freed();
-    return result;
-  }
-};
-
-void stand_in_front_of_monitoring() noexcept {
-  Object* monitoring = api().sys_object("monitoring");  // borrowed
-  const auto fast = [&](const char* name, auto which) {
-    put_behind(monitoring, name, python::kMethFastCall, &decltype(which)::call_fast, decltype(which)::fast);
-  };
-  const auto one = [&](const char* name, auto which) {
-    put_behind(monitoring, name, python::kMethO, &decltype(which)::call_one, decltype(which)::one);
-  };
-  fast("use_tool_id", Monitoring<0>{});
-  fast("register_callback", Monitoring<1>{});
-  fast("set_events", Monitoring<2>{});
-  fast("set_local_events", Monitoring<3>{});
-  one("free_tool_id", Monitoring<4>{});
-  one("clear_tool_id", Monitoring<5>{});  // 3.14
-}
-
 int on_audit(const char* event, Object*, void*) {
   if (strcmp(event, "import") != 0) return 0;
   torch::attach_if_loaded();
@@ -338,7 +305,7 @@ void enter() noexcept {
     keep_signals_harmless();
   }
   python::start_calls(session::config().python);
-  if (api().minor >= 12 && session::config().python != PythonLevel::kOff) stand_in_front_of_monitoring();
+  if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
   torch::attach_if_loaded();
 }
 

@@ -5,6 +5,7 @@
 
 #include "tracer/python_c_calls.h"
 #include "tracer/python_events.h"
+#include "tracer/python_opcodes.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -206,12 +207,15 @@ bool register_all(Object* monitoring, int tool) noexcept {
   return good && set_events(monitoring, tool, window::is_open() ? mask : 0);
 }
 
+// All that we may have asked for.
+constexpr const char* kEventNames[] = {"PY_START",  "PY_RESUME", "PY_THROW", "PY_RETURN", "PY_YIELD",
+                                       "PY_UNWIND", "CALL",      "C_RETURN", "C_RAISE"};
+
 // The id as whoever takes it next expects it: without events and callbacks.
 void leave_tool(Object* monitoring, int tool) noexcept {
   set_events(monitoring, tool, 0);
   const Ref events(api().get_attr(monitoring, "events"));
-  for (const char* name :
-       {"PY_START", "PY_RESUME", "PY_THROW", "PY_RETURN", "PY_YIELD", "PY_UNWIND", "CALL", "C_RETURN", "C_RAISE"}) {
+  for (const char* name : kEventNames) {
     long bit = 0;
     if (!events || !event_mask(events.get(), name, bit)) continue;
     const Ref old(api().call_method(monitoring, "register_callback", "ilO", tool, bit, api().none));
@@ -269,17 +273,40 @@ void switch_monitoring(bool on) noexcept {
   if (g_tool < 0) return;
   const OurCall ours;
   if (!set_events(api().sys_object("monitoring"), g_tool, on ? g_mask : 0)) api().error_clear();
+  if (on) restate_opcodes();
 }
 
 bool is_monitoring() noexcept { return g_tool >= 0; }
 
-void tool_is_wanted(Object* id) noexcept {
-  if (g_is_our_call || g_tool < 0 || !id || type_of(id) != api().long_type) return;
+bool is_our_tool(Object* id) noexcept {
+  if (g_is_our_call || g_tool < 0 || !id || type_of(id) != api().long_type) return false;
   const KeepError keep;
-  if (api().as_long(id) == g_tool) {
-    const OurCall ours;
-    move_away(api().sys_object("monitoring"));
+  const bool is_ours = api().as_long(id) == g_tool;
+  api().error_clear();
+  return is_ours;
+}
+
+void leave_out_our_tool(Object* events) noexcept {
+  if (g_is_our_call || g_tool < 0 || type_of(events) != api().dict_type) return;
+  const KeepError keep;
+  const long ours = 1L << g_tool;
+  for (const char* name : kEventNames) {
+    Object* tools = api().dict_get(events, name);  // borrowed
+    const long others = tools ? api().as_long(tools) & ~ours : 0;
+    const Ref left(others ? api().from_long(others) : static_cast<Object*>(nullptr));
+    if (left)
+      api().dict_set(events, name, left.get());
+    else if (tools)
+      api().dict_delete(events, name);
   }
+  api().error_clear();
+}
+
+void tool_is_wanted(Object* id) noexcept {
+  if (!is_our_tool(id)) return;
+  const KeepError keep;
+  const OurCall ours;
+  move_away(api().sys_object("monitoring"));
   api().error_clear();
 }
 

@@ -14,6 +14,11 @@ void switch_monitoring(bool on) noexcept;
 // Calls are seen in this way.
 bool is_monitoring() noexcept;
 
+// `id` (any object) is the number of our tool, and who asks is the program.
+bool is_our_tool(Object* id) noexcept;
+// Takes our tool out of what sys.monitoring._all_events() has given: {name of an event: bits of its tools}.
+void leave_out_our_tool(Object* events) noexcept;
+
 // The program is about to call a function of sys.monitoring for the tool `id` (any object).
 void tool_is_wanted(Object* id) noexcept;
 // It has freed one.

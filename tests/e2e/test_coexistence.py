@@ -228,6 +228,78 @@ def test_coverage_py_counts_the_same_lines_and_we_miss_nothing(run_torchprof, ru
 
 # ---- debuggers, and what a program may ask of sys.monitoring ------------------------------------------------------------------
 
+TRACED = """
+    import sys
+    def trace(frame, event, arg):
+        frame.f_trace_opcodes = True
+        print(frame.f_code.co_name, event, frame.f_lineno, frame.f_lasti)
+        return trace
+    def start(frame, all_threads):
+        frame.f_trace, frame.f_trace_opcodes = trace, True
+        (sys._settraceallthreads if all_threads else sys.settrace)(trace)
+    def inner(): return 1
+    def work(all_threads):
+        start(sys._getframe(), all_threads)
+        n = inner()
+        sys.settrace(None)
+        return n
+    def other(all_threads):
+        work(all_threads)
+        start(sys._getframe(), all_threads)
+        n = 1
+        sys.settrace(None)
+    other(False)
+    if sys.version_info >= (3, 12):
+        other(True)
+    """
+DEBUGGED = """
+    import pdb
+    def inner(n):
+        breakpoint()
+        return n + 1
+    def outer(n):
+        n = inner(n)
+        pdb.set_trace()
+        n += 1
+        return n
+    def generate():
+        yield outer(1)
+        breakpoint()
+        yield 2
+    for n in generate():
+        print("got", n)
+    """
+
+
+@pytest.mark.parametrize("text", [TRACED, DEBUGGED], ids=["sys.settrace with opcodes", "breakpoint"])
+def test_a_debugger_stops_where_it_stops_without_us(python, run_torchprof, run_bare, check_trace, program, text):
+    command = [python.path, program(text_of(text))]
+    commands = b"".join(b"where\nstep\nnext\nargs\n" for _ in range(4)) + b"until\nreturn\ncontinue\ncontinue\ncontinue\n"
+    run, bare = run_torchprof(command, stdin=commands), run_bare(command, stdin=commands)
+    assert (run.status, without_addresses(run.stdout)) == (bare.returncode, without_addresses(bare.stdout.decode())), run.stderr
+    assert len(bare.stdout.splitlines()) > 20 and blind(run) == {}
+    assert "inner" in map(function_of, check_trace(run.trace()).names("python_function"))
+
+
+@pytest.mark.since(3, 12)
+def test_sys_monitoring_does_not_show_our_tool(python, run_torchprof, run_bare, program):
+    command = [python.path, program(text_of("""
+        import sys
+        monitoring, e = sys.monitoring, sys.monitoring.events
+        def seen():
+            print([(monitoring.get_tool(n), monitoring.get_events(n)) for n in range(6)], monitoring._all_events())
+        seen()
+        monitoring.use_tool_id(1, "mine")
+        monitoring.set_events(1, e.PY_START | e.RAISE | e.CALL)
+        seen()
+        monitoring.set_events(1, 0)
+        monitoring.free_tool_id(1)
+        seen()
+        """))]
+    run, bare = run_torchprof(command, options=["--python", "calls"]), run_bare(command)
+    assert run.stdout == bare.stdout.decode() and "'PY_START': 2" in run.stdout, run.stderr
+
+
 @pytest.mark.since(3, 13)
 @pytest.mark.parametrize("level", ["modules", "functions", "calls"])
 def test_monitoring_events_of_an_extension_may_be_of_any_object(python, run_torchprof, check_trace, program, level):
