@@ -6,13 +6,14 @@
 #include <string_view>
 
 #include "tracer/session.h"
-#include "tracer/torch_ops.h"
+#include "tracer/torch_search.h"
 #include "tracer/torch_values.h"
 
 namespace torchprof::python {
 namespace {
 
-const torch::ValueRow* g_row = nullptr;  // nullptr: tensors are not read
+const torch::ValueRow* g_row = nullptr;  // nullptr: tensors are not read, or not yet
+bool g_searches = false;                 // their layout is being looked for
 Object* g_tensor_type = nullptr;         // torch._C.TensorBase; it lives as long as the interpreter
 uint64_t g_written = 0;
 
@@ -24,7 +25,17 @@ void note(SourceState state, const char* text) noexcept { session::note_source("
 
 void stop_tensors(const char* why) noexcept {
   g_row = nullptr;
+  g_searches = false;
   note(SourceState::kFailed, why);
+}
+
+// f(key, value), both borrowed from the dictionary, which nobody else can change meanwhile.
+template <class F>
+void for_each(Object* dict, F f) noexcept {
+  Size at = 0;
+  Object* key = nullptr;
+  Object* value = nullptr;
+  while (dict && api().dict_next(dict, &at, &key, &value)) f(key, value);
 }
 
 // At the first module or optimizer: torch is there.
@@ -37,15 +48,25 @@ void choose_row() noexcept {
   if (torch_c) g_tensor_type = api().get_attr(torch_c, "TensorBase");
   if (torch_c && !g_tensor_type) g_tensor_type = api().get_attr(torch_c, "_TensorBase");  // to 2.0
   api().error_clear();
-  g_row = g_tensor_type ? torch::find_values(torch::version()) : nullptr;
+  if (!g_tensor_type) return stop_tensors("names and paths only: this torch has no TensorBase");
+  g_searches = true;
+  note(SourceState::kOn, "names and paths; no tensor has shown its layout yet");
+}
+
+// While the layout of tensors is not known, each that is at hand is asked (torch_search.h).
+void ask(Object* object) noexcept {
+  if (!g_searches || g_row || !is_a(object, g_tensor_type)) return;
+  torch::search().see_python_tensor(object);
+  if (torch::search().is_hopeless())
+    return stop_tensors("names and paths only: no layout that is known fits the tensors of this torch");
+  g_row = torch::search().object_row();
+  if (!g_row) return;
   char text[session::kNoteSize];
-  if (g_row) {
-    snprintf(text, sizeof(text), "names, paths and parameters, layout of torch %s", torch::name_of(*g_row));
-    return note(SourceState::kOn, text);
-  }
-  snprintf(text, sizeof(text), "names and paths only: no layout for this torch (%u.%u) is known",
-           torch::version() / 100, torch::version() % 100);
-  stop_tensors(text);
+  snprintf(text, sizeof(text), "names, paths and parameters, tensors as in torch %s", g_row->object->name);
+  note(SourceState::kOn, text);
+}
+void ask_all(Object* values) noexcept {
+  for_each(values, [](Object*, Object* value) { ask(value); });
 }
 
 // Guarded by the GIL.
@@ -201,15 +222,6 @@ class Writer {
   bool has_gradient_ = false;
 };
 
-// f(key, value), both borrowed from the dictionary, which nobody else can change meanwhile.
-template <class F>
-void for_each(Object* dict, F f) noexcept {
-  Size at = 0;
-  Object* key = nullptr;
-  Object* value = nullptr;
-  while (dict && api().dict_next(dict, &at, &key, &value)) f(key, value);
-}
-
 }  // namespace
 
 Object* own_dict_item(Object* dict, const char* key) noexcept {
@@ -226,10 +238,12 @@ Object* own_dict_item(Object* dict, const char* key) noexcept {
 void record_module(Object* self, const Place& place, bool again) noexcept {
   choose_row();
   Writer writer(place);
-  if (g_row) {
+  if (g_row || g_searches) {
     const Ref attributes(api().own_dict(self, nullptr));
     const Ref parameters(own_dict_item(attributes.get(), "_parameters"));
     const Ref buffers(own_dict_item(attributes.get(), "_buffers"));
+    ask_all(parameters.get());
+    ask_all(buffers.get());
     for_each(parameters.get(), [&](Object* key, Object* value) { writer.parameter('p', Writer::name_of(key), value); });
     for_each(buffers.get(), [&](Object* key, Object* value) { writer.parameter('b', Writer::name_of(key), value); });
   }
@@ -251,6 +265,7 @@ void record_optimizer(Object* self, ObjectId id) noexcept {
       if (!is_a(value, api().list_type)) return writer.named_value('h', key, value);
       if (Writer::name_of(key) != "params") return;
       const Size size = api().list_size(value);
+      for (Size k = 0; k < size; ++k) ask(api().list_get(value, k));
       for (Size k = 0; k < size; ++k) writer.parameter('p', {}, api().list_get(value, k));
     });
   }

@@ -120,6 +120,12 @@ bool find(Api& api, const char** why) noexcept {
   api.tensor_sizes = reinterpret_cast<decltype(api.tensor_sizes)>(dlsym(library, "aoti_torch_get_sizes"));
   api.tensor_strides = reinterpret_cast<decltype(api.tensor_strides)>(dlsym(library, "aoti_torch_get_strides"));
   api.tensor_type = reinterpret_cast<decltype(api.tensor_type)>(dlsym(library, "aoti_torch_get_dtype"));
+  api.undefined = dlsym(library, "_ZN3c1019UndefinedTensorImpl10_singletonE");
+  Dl_info where;
+  void* symbol = nullptr;
+  if (api.undefined && dladdr1(api.undefined, &where, &symbol, RTLD_DL_SYMENT) && symbol)
+    api.undefined_size = static_cast<const ElfW(Sym)*>(symbol)->st_size;
+  if (api.undefined_size == 0) api.undefined = nullptr;
   if (!api.add_callback || !api.name)
     *why = "this torch does not export at::addGlobalCallback and at::RecordFunction::name";
   return true;

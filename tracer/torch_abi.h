@@ -85,9 +85,12 @@ struct Api {
   int (*tensor_strides)(const void* tensor, const int64_t** out) = nullptr;
   int (*tensor_type)(const void* tensor, int32_t* out) = nullptr;
 
+  const void* undefined = nullptr;  // c10::UndefinedTensorImpl::_singleton; nullptr: it is not exported
+  size_t undefined_size = 0;        // sizeof(c10::TensorImpl)
+
   const Row* row = nullptr;         // nullptr: layout unknown
   long async_at = -1;               // the byte that _setAsync() stored; -1: none, several, or no such function
-  unsigned version = 0;             // major * 100 + minor, 0: unknown
+  unsigned version = 0;             // major * 100 + minor, 0: unknown. For people: no layout is chosen by it
   const char* version_source = "";  // for people
   char library[256] = "";           // path of libtorch_cpu
   char missing[200] = "";           // symbols that are not exported, for people

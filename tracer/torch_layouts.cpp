@@ -10,13 +10,19 @@ constexpr Row kRows[] = {
     {176, 280, 288, 296, 184, 200, 8, "2.4 to 2.6, old strings"},        // [M] 2.6.0
 };
 
-// None 0, Tensor 1, Double 3, ComplexDouble 4 and Int 5 are the same in all.
-constexpr ValueRow kValueRows[] = {
-    {113, 113, 24, 72, 8, 10, 12, DeviceOrder::kFlagFirst, "1.13"},          // [M] 1.13.1
-    {200, 202, 24, 72, 9, 11, 13, DeviceOrder::kEither, "2.0 to 2.2"},       // [S]
-    {203, 208, 16, 64, 9, 11, 13, DeviceOrder::kFlagLast, "2.3 to 2.8"},     // [M] 2.6.0
-    {209, 209, 16, 64, 10, 12, 14, DeviceOrder::kFlagLast, "2.9"},           // [S]
-    {210, 214, 16, 56, 10, 12, 14, DeviceOrder::kFlagLast, "2.10 to 2.14"},  // [M] 2.14.1
+// In which release PyObjectSlot shrank from 16 bytes to 8 is not known: between 2.11 and 2.14.
+constexpr ObjectRow kObjectRows[] = {
+    {24, 72, DeviceOrder::kFlagFirst, "1.13"},                              // [M] 1.13.1; [S] 2.0
+    {24, 72, DeviceOrder::kFlagLast, "2.0 to 2.2, std::optional devices"},  // [S]
+    {16, 64, DeviceOrder::kFlagLast, "2.3 to 2.11"},                        // [M] 2.6.0, 2.11.0
+    {16, 56, DeviceOrder::kFlagLast, "2.14"},                               // [M] 2.14.1
+};
+
+// None 0 and Tensor 1 are the same in all.
+constexpr TagRow kTagRows[] = {
+    {3, 4, 5, 8, 10, 12, 2, "1.13"},          // [M] 1.13.1
+    {3, 4, 5, 9, 11, 13, 3, "2.0 to 2.8"},    // [M] 2.6.0
+    {3, 4, 5, 10, 12, 14, 3, "2.9 to 2.14"},  // [M] 2.11.0, 2.14.1
 };
 
 // The constructor's name: torch::ParamCommsDebugInfo(BEFORE std::string&& name, COUNTS c10::ScalarType,
@@ -58,6 +64,17 @@ constexpr CommsRow kCommsRows[] = {
 
 std::span<const CommsRow> comms_rows() noexcept { return kCommsRows; }
 std::span<const Row> record_function_rows() noexcept { return kRows; }
-std::span<const ValueRow> value_rows() noexcept { return kValueRows; }
+std::span<const ObjectRow> object_rows() noexcept { return kObjectRows; }
+std::span<const TagRow> tag_rows() noexcept { return kTagRows; }
+
+ValueRow compose(const ObjectRow& object, const TagRow& tag) noexcept {
+  const auto byte = [](uint32_t number) { return static_cast<uint8_t>(number); };
+  return {&object,           &tag,
+          object.refcounted, object.sizes,
+          object.device,     byte(tag.real),
+          byte(tag.complex), byte(tag.integer),
+          byte(tag.boolean), byte(tag.string),
+          byte(tag.list),    byte(tag.symbols)};
+}
 
 }  // namespace torchprof::torch

@@ -1,9 +1,10 @@
-// The numbers of torch that differ from version to version: two tables, a row for each layout.
+// The numbers of torch that differ from version to version: tables, a row for each layout.
 //
-// A row gives its range of versions, what it was read from and what proves it ([M] measured in a process of that
-// version, [S] read in the source). What is the same in all versions stands beside the code that reads it
-// (torch_abi.h, torch_values.cpp). Tests: torch_check.h in every process, tests/unit/values_test.cpp on images of each
-// layout, tests/e2e on 1.13.1, 2.6.0 and 2.14.1, tests/e2e/test_unknown_torch.py without the rows.
+// No version chooses a row: what the process shows does. A row says for people in which versions it was seen, and what
+// it was read from ([M] measured in a process of that version, [S] read in the source). What is the same in all
+// versions stands beside the code that reads it (torch_abi.h, torch_values.cpp). Tests: torch_check.h in every process,
+// tests/unit/search_test.cpp and values_test.cpp on images of each layout, tests/e2e on 1.13.1, 2.6.0 and 2.14.1,
+// tests/e2e/test_unknown_torch.py without the rows.
 //
 // The tables are read as data (their definitions are in a file of their own, so that no compiler folds a row into the
 // code that looks for it): a build for one more torch can be tried by writing over a row.
@@ -27,18 +28,32 @@ struct Row {
   const char* name;   // for people
 };
 
-// TensorImpl::device_opt_, three bytes. c10::optional has its flag first, std::optional last; which of them torch 2.0
-// to 2.2 has was not measured, a tensor tells (an index of -1, as the CPU's, is no flag).
-enum class DeviceOrder : uint8_t { kFlagFirst, kFlagLast, kEither };
+// TensorImpl::device_opt_, three bytes. c10::optional has its flag first, std::optional last.
+enum class DeviceOrder : uint8_t { kFlagFirst, kFlagLast };
 
-// c10::IValue and at::TensorImpl. The row is chosen by the version; every tensor that is read proves it.
-struct ValueRow {
-  unsigned first, last;           // versions, major * 100 + minor, inclusive
-  size_t refcounted;              // sizeof(c10::intrusive_ptr_target): what every counted object begins with
-  size_t sizes;                   // of TensorImpl::sizes_and_strides_
-  uint8_t boolean, string, list;  // tags of c10::IValue; SymInt, SymFloat and SymBool (2.0) come right before Bool
+// at::TensorImpl and every counted object. The row is found by objects of the process (torch_search.h).
+struct ObjectRow {
+  size_t refcounted;  // sizeof(c10::intrusive_ptr_target): what every counted object begins with
+  size_t sizes;       // of TensorImpl::sizes_and_strides_; the word before it is its slot for a PyObject
   DeviceOrder device;
-  const char* name;
+  const char* name;  // for people
+};
+
+// Tags of c10::IValue. The row is found by values of the process (torch_search.h). No tag is 255.
+struct TagRow {
+  uint32_t real, complex, integer;  // Double, ComplexDouble, Int
+  uint32_t boolean, string, list;   // Bool, String, GenericList
+  uint32_t symbols;                 // how many of SymInt, SymFloat, SymBool come right before Bool
+  const char* name;                 // for people
+};
+
+// What is read by, in one place: numbers of the rows that were found.
+struct ValueRow {
+  const ObjectRow* object;
+  const TagRow* tag;
+  size_t refcounted, sizes;
+  DeviceOrder device;
+  uint8_t real, complex, integer, boolean, string, list, symbols;
 };
 
 // torch::ParamCommsDebugInfo (torch_comms.h): offsets of its members; 0: this torch has no such member.
@@ -62,6 +77,8 @@ inline constexpr size_t kVector = 24;  // sizeof(std::vector)
 
 std::span<const Row> record_function_rows() noexcept;
 std::span<const CommsRow> comms_rows() noexcept;
-std::span<const ValueRow> value_rows() noexcept;
+std::span<const ObjectRow> object_rows() noexcept;
+std::span<const TagRow> tag_rows() noexcept;
+ValueRow compose(const ObjectRow& object, const TagRow& tag) noexcept;
 
 }  // namespace torchprof::torch

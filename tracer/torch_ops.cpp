@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -16,6 +17,7 @@
 #include "tracer/torch_comms.h"
 #include "tracer/torch_memory.h"
 #include "tracer/torch_script.h"
+#include "tracer/torch_search.h"
 #include "tracer/torch_values.h"
 #include "tracer/window.h"
 
@@ -33,6 +35,7 @@ struct alignas(64) Reading {
   std::atomic<const ValueRow*> values{nullptr};  // nullptr: no inputs
   std::atomic<bool> function{false};             // fn_ is read, not asked for; gives overload names
   std::atomic<bool> keywords{false};
+  std::atomic<bool> searches{false};  // while values is nullptr: their rows are being looked for
   std::atomic<int> checks_left{0};
 };
 Reading g_reading;
@@ -100,10 +103,12 @@ bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, const Row
 // ---- what turned out not to hold -----------------------------------------------------------------------
 
 [[gnu::noinline, gnu::cold]] void stop_inputs(const char* found) noexcept {
+  g_reading.searches.store(false, std::memory_order_relaxed);
   const ValueRow* values = g_reading.values.exchange(nullptr, std::memory_order_relaxed);
   if (!values) return;
   char why[session::kNoteSize];
-  snprintf(why, sizeof(why), "%s than the layout of torch %s says", found, name_of(*values));
+  snprintf(why, sizeof(why), "%s than tensors of torch %s and values of torch %s do", found, values->object->name,
+           values->tag->name);
   session::note_source("inputs", SourceState::kFailed, why);
   warn_once(Cause::kInputs, "inputs of operators are no longer recorded: %s", why);
 }
@@ -116,6 +121,7 @@ void stop_part(std::atomic<bool>& part, const char* source, const char* found) n
 
 void stop_fields(const char* found) noexcept {
   if (!g_reading.row.exchange(nullptr, std::memory_order_relaxed)) return;
+  g_reading.searches.store(false, std::memory_order_relaxed);
   g_reading.values.store(nullptr, std::memory_order_relaxed);
   g_reading.function.store(false, std::memory_order_relaxed);
   g_reading.keywords.store(false, std::memory_order_relaxed);
@@ -143,6 +149,71 @@ void stop_fields(const char* found) noexcept {
   session::note_fact("torch.check", text);
 }
 
+// ---- the search for the layout of tensors -----------------------------------------------------------------
+
+std::atomic<uint64_t> g_held_back{0};  // operators that went without inputs
+
+void note_search(SourceState state) noexcept {
+  char how[140], text[session::kNoteSize], version[16];
+  search().describe(how, sizeof(how));
+  snprintf(version, sizeof(version), "%u.%u", g_api.version / 100, g_api.version % 100);
+  snprintf(text, sizeof(text), "%s; the version says %s; %llu operators before went without inputs", how,
+           g_api.version ? version : "nothing",
+           static_cast<unsigned long long>(g_held_back.load(std::memory_order_relaxed)));
+  session::note_source("inputs", state, text);
+  session::note_fact("torch.IValue", text);
+}
+
+struct Inputs {  // of an operator
+  const char* values;
+  size_t count;
+  const void* keywords;  // nullptr: there are none, or they are not read
+};
+Inputs inputs_in(const RecordFunction& function, const Row& row) noexcept {
+  const auto* inputs = field_at<const char*>(&function, row.inputs);
+  const auto length = field_at<size_t>(&function, row.inputs + 8);
+  const void* keywords = row.keywords ? reinterpret_cast<const char*>(&function) + row.keywords : nullptr;
+  if (keywords && (!has_keywords(keywords) || !g_reading.keywords.load(std::memory_order_relaxed))) keywords = nullptr;
+  // A boxed call passes the interpreter's whole stack: its own inputs are the last ones.
+  const size_t count = length ? std::min(length, g_api.num_inputs(&function)) : 0;
+  return {inputs + (length - count) * kValueSize, count, keywords};
+}
+
+// By which layout this operator may be read; nullptr: by none yet.
+[[gnu::noinline, gnu::cold]] const ValueRow* look_for_values(const RecordFunction& function, const Row& row) noexcept {
+  const KeepErrno keep;
+  const Inputs inputs = inputs_in(function, row);
+  if (inputs.count == 0 && !inputs.keywords) return nullptr;
+  const ValueRow* values = search().see_operator(inputs.values, inputs.count, inputs.keywords != nullptr);
+  if (!g_reading.searches.load(std::memory_order_relaxed)) return nullptr;  // another thread has ended it
+  const uint64_t held_back =
+      values ? g_held_back.load(std::memory_order_relaxed) : g_held_back.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (search().is_hopeless()) {
+    if (!g_reading.searches.exchange(false, std::memory_order_relaxed)) return nullptr;
+    note_search(SourceState::kFailed);
+    char why[140];
+    search().describe(why, sizeof(why));
+    warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", why);
+    return nullptr;
+  }
+  if (const ValueRow* found = search().found()) {
+    g_reading.values.store(found, std::memory_order_relaxed);
+    if (g_reading.searches.exchange(false, std::memory_order_relaxed)) note_search(SourceState::kOn);
+  } else if (static std::atomic<bool> is_first{true};
+             is_first.exchange(false, std::memory_order_relaxed) || (!values && std::has_single_bit(held_back))) {
+    note_search(SourceState::kOn);
+  }
+  return values;
+}
+
+const ValueRow* values_of(const RecordFunction& function, const Row* row) noexcept {
+  if (!row) return nullptr;
+  const ValueRow* values = g_reading.values.load(std::memory_order_relaxed);
+  if (values) [[likely]]
+    return values;
+  return g_reading.searches.load(std::memory_order_relaxed) ? look_for_values(function, *row) : nullptr;
+}
+
 // ---- callbacks -------------------------------------------------------------------------------------------
 // Both run in the program's operators: nothing is thrown, torch would swallow it with a warning.
 
@@ -159,16 +230,10 @@ StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, 
 
 // None: there are none, or they cannot be read.
 StringId inputs_of(const RecordFunction& function, const Row& row, const ValueRow& values) noexcept {
-  const auto* inputs = field_at<const char*>(&function, row.inputs);
-  const auto length = field_at<size_t>(&function, row.inputs + 8);
-  const void* keywords = row.keywords ? reinterpret_cast<const char*>(&function) + row.keywords : nullptr;
-  if (keywords && (!has_keywords(keywords) || !g_reading.keywords.load(std::memory_order_relaxed))) keywords = nullptr;
-  // A boxed call passes the interpreter's whole stack: its own inputs are the last ones.
-  const size_t count = length ? std::min(length, g_api.num_inputs(&function)) : 0;
-  if (count == 0 && !keywords) return {};
+  const Inputs inputs = inputs_in(function, row);
+  if (inputs.count == 0 && !inputs.keywords) return {};
   unsigned char encoded[kMaxInputs];
-  const size_t size =
-      encode_inputs(values, inputs + (length - count) * kValueSize, count, keywords, row.string, encoded);
+  const size_t size = encode_inputs(values, inputs.values, inputs.count, inputs.keywords, row.string, encoded);
   if (size == 0) {
     stop_inputs("a tensor looks otherwise");
     return {};
@@ -204,8 +269,8 @@ Context on_start(const RecordFunction& function) {
   const Row* row = g_reading.row.load(std::memory_order_relaxed);
   const StringId name = name_of_operator(*buffer, function, row);
   const uint64_t key = key_of(function, row);
-  const ValueRow* values = g_reading.values.load(std::memory_order_relaxed);
-  const StringId inputs = row && values ? inputs_of(function, *row, *values) : StringId{};
+  const ValueRow* values = values_of(function, row);
+  const StringId inputs = values ? inputs_of(function, *row, *values) : StringId{};
   const bool wants_stack = native::wanted();
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   // The clock is read last, so that our own work is not part of the operator.
@@ -280,24 +345,15 @@ bool choose_inputs() noexcept {
     session::note_source("inputs", SourceState::kOff, "switched off (--shapes off)");
     return false;
   }
-  const ValueRow* values = g_api.row && g_api.num_inputs ? find_values(g_api.version) : nullptr;
-  char how[session::kNoteSize];
-  if (values)
-    snprintf(how, sizeof(how), "layout of torch %s", name_of(*values));
-  else if (!g_api.row)
-    snprintf(how, sizeof(how), "this torch's RecordFunction is not known");
-  else if (!g_api.num_inputs)
-    snprintf(how, sizeof(how), "this torch does not export RecordFunction::num_inputs");
-  else if (g_api.version == 0)
-    snprintf(how, sizeof(how), "the version of this torch cannot be told: %s", g_api.version_source);
-  else
-    snprintf(how, sizeof(how), "no layout of tensors is known for this torch (%u.%u)", g_api.version / 100,
-             g_api.version % 100);
-  session::note_source("inputs", values ? SourceState::kOn : SourceState::kFailed, how);
+  const char* why = nullptr;
+  if (!g_api.row) why = "this torch's RecordFunction is not known";
+  if (g_api.row && !g_api.num_inputs) why = "this torch does not export RecordFunction::num_inputs";
+  session::note_source("inputs", why ? SourceState::kFailed : SourceState::kOn,
+                       why ? why : "no operator has shown the layout of tensors yet");
   // Without its RecordFunction there is one line already, which says that names and times are all.
-  if (!values && g_api.row) warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", how);
-  g_reading.values.store(values, std::memory_order_relaxed);
-  return values != nullptr;
+  if (why && g_api.row) warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", why);
+  g_reading.searches.store(!why, std::memory_order_relaxed);
+  return !why;
 }
 
 // What `torchprof doctor` shows of the choice.
@@ -313,10 +369,6 @@ void note_choice() noexcept {
   else
     snprintf(text, sizeof(text), "no row: _setAsync() is missing, or does not store one byte");
   session::note_fact("torch.RecordFunction", text);
-  const ValueRow* values = find_values(g_api.version);
-  snprintf(text, sizeof(text), values ? "row %s, because of the version" : "no row for this version",
-           values ? name_of(*values) : "");
-  session::note_fact("torch.IValue", text);
   session::note_fact("torch.strings", !g_api.row               ? "unknown"
                                       : g_api.row->string == 8 ? "old ABI, 8 bytes"
                                                                : "C++11 ABI, 32 bytes");
@@ -337,7 +389,7 @@ void set_observer(const Observer& observer) noexcept { g_observer = observer; }
 
 Look look_at(const RecordFunction& function) noexcept {
   const Row* row = g_reading.row.load(std::memory_order_relaxed);
-  const ValueRow* values = row ? g_reading.values.load(std::memory_order_relaxed) : nullptr;
+  const ValueRow* values = values_of(function, row);
   const char* name = g_api.name(&function);
   return {name ? name : "", row, values, values ? g_api.num_inputs(&function) : 0};
 }
@@ -364,6 +416,8 @@ void attach_if_loaded() noexcept {
   const KeepErrno keep;
   const char* why = nullptr;
   if (!find(g_api, &why)) return;
+  search().use(object_rows(), tag_rows());
+  search().set_undefined(g_api.undefined, g_api.undefined_size);
   note_choice();
   note_environment();
   if (why) {

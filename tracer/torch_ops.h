@@ -34,7 +34,7 @@ struct Look {
 };
 Look look_at(const RecordFunction& function) noexcept;
 
-// Of the torch that attach_if_loaded() found: major * 100 + minor; 0: none yet, or unknown.
+// Of the torch that attach_if_loaded() found: major * 100 + minor; 0: none yet, or unknown. No layout is chosen by it.
 unsigned version() noexcept;
 
 }  // namespace torchprof::torch

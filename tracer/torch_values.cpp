@@ -6,30 +6,7 @@ namespace torchprof::torch {
 
 namespace {
 
-constexpr uint8_t kNone = 0, kTensor = 1, kDouble = 3, kComplex = 4, kInt = 5;
-// Relative to ValueRow::sizes.
-constexpr size_t kDims = 0, kInline = 8, kStorageOffset = 88, kNumel = 96, kType = 104, kDevice = 106, kPolicy = 110;
-constexpr uint64_t kMaxInlineDims = 5;
-constexpr uint64_t kMaxDims = 64;
-// Bits of kPolicy: SizesStridesPolicy (1: strides are elsewhere, as of sparse tensors; 2: sizes too), then symbolic
-// sizes.
-constexpr uint8_t kPolicyBits = 0x0c, kStridesElsewhere = 0x04, kSymbolic = 0x10;
-bool has_plain_sizes(uint8_t policy) noexcept {
-  return (policy & kPolicyBits) <= kStridesElsewhere && !(policy & kSymbolic);
-}
-
-struct DeviceBytes {
-  bool has;  // an undefined tensor has none
-  uint8_t type, index;
-};
-DeviceBytes read_device(const ValueRow& row, const char* sizes) noexcept {
-  uint8_t b[3];
-  memcpy(b, sizes + kDevice, sizeof(b));
-  const bool flag_first = row.device == DeviceOrder::kFlagFirst ||
-                          (row.device == DeviceOrder::kEither && (b[2] == 0xff || (b[1] != 0xff && b[2] != 1)));
-  if (flag_first) return {b[0] != 0, b[1], b[2]};
-  return {b[2] != 0, b[0], b[1]};
-}
+constexpr uint8_t kNone = 0, kTensor = kTensorTag;
 
 enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
 
@@ -103,16 +80,16 @@ class Encoder {
   bool value(const void* value, bool may_nest) noexcept {
     const auto tag = field_at<uint32_t>(value, 8);
     if (tag == kTensor) return tensor(field_at<const void*>(value, 0));
-    if (tag == kInt) {
+    if (tag == row_.integer) {
       byte('I');
       zigzag(field_at<int64_t>(value, 0));
-    } else if (tag == kDouble) {
+    } else if (tag == row_.real) {
       byte('D');
       memcpy(at_, value, 8);
       at_ += 8;
     } else if (tag == kNone) {
       byte('N');
-    } else if (tag == kComplex) {  // ComplexHolder {counted, alignas(16) double[2]}
+    } else if (tag == row_.complex) {  // ComplexHolder {counted, alignas(16) double[2]}
       byte('C');
       memcpy(at_, field_at<const char*>(value, 0) + ((row_.refcounted + 15) & ~size_t{15}), 16);
       at_ += 16;
@@ -131,10 +108,7 @@ class Encoder {
     return true;
   }
 
-  bool is_symbolic(uint32_t tag) const noexcept {
-    const uint32_t kinds = row_.first < 200 ? 2 : 3;  // 1.13 has no SymBool
-    return tag < row_.boolean && tag + kinds >= row_.boolean;
-  }
+  bool is_symbolic(uint32_t tag) const noexcept { return tag < row_.boolean && tag + row_.symbols >= row_.boolean; }
 
   bool list(const void* list) noexcept {
     const auto begin = field_at<const char*>(list, row_.refcounted);
@@ -169,7 +143,7 @@ class Encoder {
   bool tensor(const void* impl) noexcept {
     const char* sizes = static_cast<const char*>(impl) + row_.sizes;
     const auto type = field_at<uint16_t>(sizes, kType);
-    const DeviceBytes device = read_device(row_, sizes);
+    const DeviceBytes device = read_device(row_.device, sizes + kDevice);
     const auto dims = field_at<uint64_t>(sizes, kDims);
     if (!device.has) {  // c10::UndefinedTensorImpl: one dimension of size 0
       if (dims > 1 || field_at<uint64_t>(sizes, kNumel) != 0) return false;
@@ -225,14 +199,6 @@ class Encoder {
 
 }  // namespace
 
-const ValueRow* find_values(unsigned version) noexcept {
-  for (const ValueRow& row : value_rows())
-    if (row.first <= version && version <= row.last) return &row;
-  return nullptr;
-}
-
-const char* name_of(const ValueRow& row) noexcept { return row.name; }
-
 bool has_header(const ValueRow& row, const void* object) noexcept {
   constexpr size_t kSecondWord = 16;
   constexpr uint64_t kNoAddress = 1 << 16;  // vm.mmap_min_addr; nobody holds so many references
@@ -252,7 +218,7 @@ PlainTensor read_tensor(const ValueRow& row, const void* value) noexcept {
   if (field_at<uint32_t>(value, 8) != kTensor) return {};
   const char* sizes = field_at<const char*>(value, 0) + row.sizes;
   const auto policy = field_at<uint8_t>(sizes, kPolicy);
-  if (!read_device(row, sizes).has || !has_plain_sizes(policy)) return {};
+  if (!read_device(row.device, sizes + kDevice).has || !has_plain_sizes(policy)) return {};
   const auto dims = field_at<uint64_t>(sizes, kDims);
   const char* data = dims <= kMaxInlineDims ? sizes + kInline : field_at<const char*>(sizes, kInline);
   const auto* numbers = reinterpret_cast<const int64_t*>(data);

@@ -1,11 +1,11 @@
 // Reads what at::RecordFunction holds of an operator's inputs: c10::IValue and at::TensorImpl, without a header of
 // torch.
 //
-// One table (value_rows() in torch_layouts.h) of the numbers that differ, by version of torch; everything relative to
-// them is the same from 1.13 to 2.14. Source: c10/core/TensorImpl.h, aten/src/ATen/core/ivalue.h of those versions, and
-// measurements on 1.13.1, 2.6.0 and 2.14.1. Each tensor that is read proves the row: its number of elements must be the
-// product of its sizes. One that is not turns inputs off for good, with a note. Nothing is kept alive: sizes are
-// copied, no reference is taken.
+// Two tables (torch_layouts.h) have the numbers that differ from torch to torch; everything relative to them is the
+// same from 1.13 to 2.14. Which rows hold is found in the process (torch_search.h). Source: c10/core/TensorImpl.h,
+// aten/src/ATen/core/ivalue.h of those versions, and measurements on 1.13.1, 2.6.0, 2.11.0 and 2.14.1. Each tensor that
+// is read proves the row again: its number of elements must be the product of its sizes. One that is not turns inputs
+// off for good, with a note. Nothing is kept alive: sizes are copied, no reference is taken.
 //
 // Encoding of inputs, a string of bytes that is interned (operators with equal inputs share it), read by
 // formats/inputs.*:
@@ -35,9 +35,30 @@
 
 namespace torchprof::torch {
 
-// Chooses the row for this torch; `version` is major * 100 + minor, 0 if unknown. nullptr: no row, inputs are not read.
-const ValueRow* find_values(unsigned version) noexcept;
-const char* name_of(const ValueRow& row) noexcept;
+inline constexpr uint8_t kTensorTag = 1;
+// Relative to ObjectRow::sizes: dimensions, the first size, storage's offset, elements, type, device, policy; the end
+// of key_set_.
+inline constexpr size_t kDims = 0, kInline = 8, kStorageOffset = 88, kNumel = 96, kType = 104, kDevice = 106,
+                        kPolicy = 110, kImplEnd = 120;
+inline constexpr uint64_t kMaxInlineDims = 5;
+inline constexpr uint64_t kMaxDims = 64;
+// Bits of kPolicy: SizesStridesPolicy (1: strides are elsewhere, as of sparse tensors; 2: sizes too), then symbolic
+// sizes.
+inline constexpr uint8_t kPolicyBits = 0x0c, kStridesElsewhere = 0x04, kSymbolic = 0x10;
+constexpr bool has_plain_sizes(uint8_t policy) noexcept {
+  return (policy & kPolicyBits) <= kStridesElsewhere && !(policy & kSymbolic);
+}
+
+struct DeviceBytes {
+  uint8_t has;  // an undefined tensor has none
+  uint8_t type, index;
+};
+// `at`: TensorImpl::device_opt_.
+inline DeviceBytes read_device(DeviceOrder order, const void* at) noexcept {
+  uint8_t b[3];
+  memcpy(b, at, sizeof(b));
+  return order == DeviceOrder::kFlagFirst ? DeviceBytes{b[0], b[1], b[2]} : DeviceBytes{b[2], b[0], b[1]};
+}
 
 inline constexpr size_t kValueSize = 16;    // sizeof(c10::IValue): payload, u32 tag
 inline constexpr size_t kMaxInputs = 2048;  // bytes of an encoding; what does not fit is cut, with '+'

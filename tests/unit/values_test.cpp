@@ -12,7 +12,6 @@
 #include "tracer/torch_values.h"
 
 using namespace torchprof;
-using torch::find_values;
 
 namespace {
 
@@ -22,7 +21,7 @@ struct Value {  // c10::IValue
 };
 static_assert(sizeof(Value) == torch::kValueSize);
 
-// What a version of torch makes of its values: numbers as in tracer/torch_values.cpp, typed a second time.
+// What a version of torch makes of its values: numbers as in tracer/torch_layouts.cpp, typed a second time.
 struct Layout {
   unsigned version;
   size_t counted, sizes;
@@ -110,7 +109,10 @@ class Maker {
 
 std::string encode(const Layout& layout, const std::vector<Value>& values, const void* keywords = nullptr) {
   unsigned char out[torch::kMaxInputs];
-  const size_t size = torch::encode_inputs(*find_values(layout.version), values.data(), values.size(), keywords,
+  const auto order = layout.flag_first ? torch::DeviceOrder::kFlagFirst : torch::DeviceOrder::kFlagLast;
+  const torch::ObjectRow object{layout.counted, layout.sizes, order, ""};
+  const torch::TagRow tags{3, 4, 5, layout.boolean, layout.string, layout.list, layout.version < 200 ? 2u : 3u, ""};
+  const size_t size = torch::encode_inputs(torch::compose(object, tags), values.data(), values.size(), keywords,
                                            sizeof(std::string), out);
   return {reinterpret_cast<char*>(out), size};
 }
@@ -155,10 +157,6 @@ TEST_CASE("a tensor whose elements are not the product of its sizes disproves th
   CHECK(encode(k2_6, {make.tensor({2, 3}, {3, 1}, 0, 7)}) == "");
   CHECK(encode(k2_6, {make.integer(1), make.list({make.tensor({2, 3}, {3, 1}, 0, 5)})}) == "");
   CHECK(encode(k1_13, {make.tensor({2, 3}, {3, 1})}) == "");  // laid out as in 2.6
-}
-
-TEST_CASE("a torch that is in no row has no values") {
-  for (const unsigned version : {0u, 112u, 114u, 215u, 300u}) CHECK(find_values(version) == nullptr);
 }
 
 TEST_CASE("keyword inputs become arguments of their own names") {
