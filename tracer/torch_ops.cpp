@@ -102,13 +102,15 @@ bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, const Row
 
 // ---- what turned out not to hold -----------------------------------------------------------------------
 
+std::atomic<bool> g_is_stopped{false};  // inputs, for good
+
 [[gnu::noinline, gnu::cold]] void stop_inputs(const char* found) noexcept {
+  if (g_is_stopped.exchange(true)) return;
   g_reading.searches.store(false, std::memory_order_relaxed);
-  const ValueRow* values = g_reading.values.exchange(nullptr, std::memory_order_relaxed);
-  if (!values) return;
-  char why[session::kNoteSize];
-  snprintf(why, sizeof(why), "%s than tensors of torch %s and values of torch %s do", found, values->object->name,
-           values->tag->name);
+  g_reading.values.store(nullptr);
+  char layout[140], why[session::kNoteSize];
+  search().describe(layout, sizeof(layout));
+  snprintf(why, sizeof(why), "%s than the layout says: %s", found, layout);
   session::note_source("inputs", SourceState::kFailed, why);
   warn_once(Cause::kInputs, "inputs of operators are no longer recorded: %s", why);
 }
@@ -121,8 +123,9 @@ void stop_part(std::atomic<bool>& part, const char* source, const char* found) n
 
 void stop_fields(const char* found) noexcept {
   if (!g_reading.row.exchange(nullptr, std::memory_order_relaxed)) return;
+  g_is_stopped.store(true);
   g_reading.searches.store(false, std::memory_order_relaxed);
-  g_reading.values.store(nullptr, std::memory_order_relaxed);
+  g_reading.values.store(nullptr);
   g_reading.function.store(false, std::memory_order_relaxed);
   g_reading.keywords.store(false, std::memory_order_relaxed);
   char why[session::kNoteSize];
@@ -180,16 +183,19 @@ Inputs inputs_in(const RecordFunction& function, const Row& row) noexcept {
 }
 
 // By which layout this operator may be read; nullptr: by none yet.
-[[gnu::noinline, gnu::cold]] const ValueRow* look_for_values(const RecordFunction& function, const Row& row) noexcept {
+[[gnu::noinline, gnu::cold]] const ValueRow* look_for_values(const RecordFunction& function, const Row& row,
+                                                             bool is_counted) noexcept {
   const KeepErrno keep;
   const Inputs inputs = inputs_in(function, row);
   if (inputs.count == 0 && !inputs.keywords) return nullptr;
   const ValueRow* values = search().see_operator(inputs.values, inputs.count, inputs.keywords != nullptr);
-  if (!g_reading.searches.load(std::memory_order_relaxed)) return nullptr;  // another thread has ended it
-  const uint64_t held_back =
-      values ? g_held_back.load(std::memory_order_relaxed) : g_held_back.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!g_reading.searches.load(std::memory_order_relaxed))  // another thread has ended it
+    return g_reading.values.load(std::memory_order_relaxed);
+  const bool is_held_back = !values && is_counted;
+  const uint64_t held_back = g_held_back.fetch_add(is_held_back, std::memory_order_relaxed) + is_held_back;
   if (search().is_hopeless()) {
-    if (!g_reading.searches.exchange(false, std::memory_order_relaxed)) return nullptr;
+    if (g_is_stopped.exchange(true)) return nullptr;
+    g_reading.searches.store(false, std::memory_order_relaxed);
     note_search(SourceState::kFailed);
     char why[140];
     search().describe(why, sizeof(why));
@@ -197,21 +203,23 @@ Inputs inputs_in(const RecordFunction& function, const Row& row) noexcept {
     return nullptr;
   }
   if (const ValueRow* found = search().found()) {
-    g_reading.values.store(found, std::memory_order_relaxed);
+    g_reading.values.store(found);
+    if (g_is_stopped.load())
+      g_reading.values.store(nullptr);  // pairs with stop_inputs(): one of the two sees the other
     if (g_reading.searches.exchange(false, std::memory_order_relaxed)) note_search(SourceState::kOn);
   } else if (static std::atomic<bool> is_first{true};
-             is_first.exchange(false, std::memory_order_relaxed) || (!values && std::has_single_bit(held_back))) {
+             is_first.exchange(false, std::memory_order_relaxed) || (is_held_back && std::has_single_bit(held_back))) {
     note_search(SourceState::kOn);
   }
   return values;
 }
 
-const ValueRow* values_of(const RecordFunction& function, const Row* row) noexcept {
+const ValueRow* values_of(const RecordFunction& function, const Row* row, bool is_counted) noexcept {
   if (!row) return nullptr;
   const ValueRow* values = g_reading.values.load(std::memory_order_relaxed);
   if (values) [[likely]]
     return values;
-  return g_reading.searches.load(std::memory_order_relaxed) ? look_for_values(function, *row) : nullptr;
+  return g_reading.searches.load(std::memory_order_relaxed) ? look_for_values(function, *row, is_counted) : nullptr;
 }
 
 // ---- callbacks -------------------------------------------------------------------------------------------
@@ -269,7 +277,7 @@ Context on_start(const RecordFunction& function) {
   const Row* row = g_reading.row.load(std::memory_order_relaxed);
   const StringId name = name_of_operator(*buffer, function, row);
   const uint64_t key = key_of(function, row);
-  const ValueRow* values = values_of(function, row);
+  const ValueRow* values = values_of(function, row, true);
   const StringId inputs = values ? inputs_of(function, *row, *values) : StringId{};
   const bool wants_stack = native::wanted();
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
@@ -389,7 +397,7 @@ void set_observer(const Observer& observer) noexcept { g_observer = observer; }
 
 Look look_at(const RecordFunction& function) noexcept {
   const Row* row = g_reading.row.load(std::memory_order_relaxed);
-  const ValueRow* values = values_of(function, row);
+  const ValueRow* values = values_of(function, row, false);
   const char* name = g_api.name(&function);
   return {name ? name : "", row, values, values ? g_api.num_inputs(&function) : 0};
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/diag.h"
 #include "tracer/torch_values.h"
 
 namespace torchprof::torch {
@@ -32,6 +33,7 @@ bool is_readable(uintptr_t address) noexcept {
 }
 
 bool can_read(const void* address, size_t size) noexcept {
+  const KeepErrno keep;
   const auto begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
   const uintptr_t end = reinterpret_cast<uintptr_t>(address) + size;
   if (begin < kPage || end < begin) return false;

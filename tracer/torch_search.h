@@ -18,7 +18,7 @@
 //
 // Off the hot path: some system calls an object. Nothing of torch is called, nothing is written; memory is read after
 // the kernel was asked whether it can be. Any thread, also several at once; no lock, no allocation, so that a fork
-// leaves nothing behind. errno may change.
+// leaves nothing behind. errno is kept.
 #pragma once
 
 #include <atomic>

@@ -172,7 +172,7 @@ def test_a_torch_of_which_nothing_is_known_gives_names_times_and_python(train):
 
 def test_a_torch_that_only_wrong_layouts_are_known_of_is_not_read(train, own_row):
     header, sizes = struct.unpack_from("<2Q", OBJECT_ROWS[own_row])
-    wrong = [(header, sizes + 8, 1), (header, sizes - 8, 1), (40 - header, sizes, 1), (40 - header, sizes, 0)]
+    wrong = [(header, sizes + 16, 1), (header, 40, 1), (40 - header, sizes, 1), (40 - header, sizes, 0)]
     run, trace = train([(row, struct.pack("<2QB7x", *other)) for row, other in zip(OBJECT_ROWS, wrong)])
     for addmm in names_times_and_python(trace):
         assert "Input Dims" not in addmm["args"]
