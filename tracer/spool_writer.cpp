@@ -138,7 +138,7 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
   snprintf(header_->forked_from, sizeof(header_->forked_from), "%s", forked_from);
   __atomic_store_n(&header_->magic, kSpoolMagic,
                    __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
-  header_->is_locked.store(spool_lock::hold(path_), std::memory_order_relaxed);
+  header_->is_locked.store(spool_lock::hold(path), std::memory_order_relaxed);
   return true;
 }
 
