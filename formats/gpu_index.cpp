@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "formats/sum.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -23,8 +25,8 @@ void GpuTime::finish(const clock::Converter& clock) {
     if (width(r) >= 0) quickest = std::min(quickest, width(r));
   for (const Raw& r : raw_) {
     const int64_t took = width(r);
-    if (took < 0 || took - kQuick > kTimesQuickest * quickest) continue;
-    const int64_t unix_ns = clock.to_unix({r.before}).value + took / 2;
+    if (took < 0 || (took - kQuick) / kTimesQuickest > quickest) continue;
+    const int64_t unix_ns = sum(clock.to_unix({r.before}).value, took / 2);
     samples_.push_back({clamp_ns(r.cupti), clamp_ns(r.cupti) - unix_ns});
     widest_ns_ = std::max(widest_ns_, took);
   }
@@ -40,7 +42,7 @@ int64_t GpuTime::to_unix(uint64_t cupti) const {
   const Sample& before = *(after - 1);
   if (after == samples_.end()) return t - before.ahead;
   const double part = static_cast<double>(t - before.cupti) / static_cast<double>(after->cupti - before.cupti);
-  return t - before.ahead - static_cast<int64_t>(part * static_cast<double>(after->ahead - before.ahead));
+  return difference(t - before.ahead, static_cast<int64_t>(part * static_cast<double>(after->ahead - before.ahead)));
 }
 
 void GpuIndex::add(uint32_t chunk, const RecordView& record) {
@@ -132,7 +134,7 @@ void GpuIndex::find_gaps(const clock::Converter& clock, Ticks end) {
       ++gaps_.count;
       aside = &time;
     } else if (turn == GpuLoss::kBack && aside != nullptr) {
-      gaps_.ns += std::max<int64_t>(0, clock.to_unix(time) - clock.to_unix(*aside));
+      add_to(gaps_.ns, std::max<int64_t>(0, clock.to_unix(time) - clock.to_unix(*aside)));
       aside = nullptr;
     }
   }

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 
+#include "formats/sum.h"
+
 namespace torchprof::formats {
 namespace {
 
 // Of what overlaps in any way.
 int64_t length_of_union(std::vector<std::pair<int64_t, int64_t>>& spans) {
   std::ranges::sort(spans);
-  int64_t sum = 0, until = INT64_MIN;
+  int64_t length = 0, until = INT64_MIN;
   for (const auto& [begin, end] : spans) {
     if (end <= until) continue;
-    sum += end - std::max(begin, until);
+    add_to(length, difference(end, std::max(begin, until)));
     until = end;
   }
-  return sum;
+  return length;
 }
 
 }  // namespace
@@ -23,7 +25,7 @@ GpuTally& GpuTally::operator+=(const GpuTally& other) {
   min_ns = calls == 0 ? other.min_ns : other.calls == 0 ? min_ns : std::min(min_ns, other.min_ns);
   max_ns = std::max(max_ns, other.max_ns);
   calls += other.calls;
-  total_ns += other.total_ns;
+  add_to(total_ns, other.total_ns);
   is_kernel = is_kernel || other.is_kernel;
   blocks_per_sm += other.blocks_per_sm;
   occupancy += other.occupancy;
@@ -37,7 +39,7 @@ GpuStatistics& GpuStatistics::operator+=(const GpuStatistics& other) {
 
 void GpuCollector::add(const GpuWork& w) {
   if (w.name >= tallies_.size()) tallies_.resize(std::max<size_t>(w.name + 1, tallies_.size() * 2));
-  const int64_t ns = w.end - w.begin;
+  const int64_t ns = difference(w.end, w.begin);
   tallies_[w.name] += {.calls = 1,
                        .total_ns = ns,
                        .min_ns = ns,
@@ -48,7 +50,7 @@ void GpuCollector::add(const GpuWork& w) {
   Device& device = devices_[w.device];
   device.spans.emplace_back(w.begin, w.end);
   ++(w.is_kernel ? device.use.kernels : device.use.copies);
-  (w.is_kernel ? device.use.kernel_ns : device.use.copy_ns) += ns;
+  add_to(w.is_kernel ? device.use.kernel_ns : device.use.copy_ns, ns);
 }
 
 GpuStatistics GpuCollector::finish(int64_t captured_ns, const std::function<std::string_view(uint32_t)>& text) {

@@ -3,16 +3,17 @@
 #include <algorithm>
 
 #include "formats/names.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 
 ModuleCosts& ModuleCosts::operator+=(const ModuleCosts& other) {
-  gpu_forward_self_ns += other.gpu_forward_self_ns;
-  gpu_forward_total_ns += other.gpu_forward_total_ns;
-  gpu_backward_self_ns += other.gpu_backward_self_ns;
-  gpu_backward_total_ns += other.gpu_backward_total_ns;
-  optimizer_ns += other.optimizer_ns;
-  optimizer_gpu_ns += other.optimizer_gpu_ns;
+  add_to(gpu_forward_self_ns, other.gpu_forward_self_ns);
+  add_to(gpu_forward_total_ns, other.gpu_forward_total_ns);
+  add_to(gpu_backward_self_ns, other.gpu_backward_self_ns);
+  add_to(gpu_backward_total_ns, other.gpu_backward_total_ns);
+  add_to(optimizer_ns, other.optimizer_ns);
+  add_to(optimizer_gpu_ns, other.optimizer_gpu_ns);
   parameters = std::max(parameters, other.parameters);
   own_parameters = std::max(own_parameters, other.own_parameters);
   parameter_bytes = std::max(parameter_bytes, other.parameter_bytes);
@@ -25,10 +26,10 @@ ModuleTally& ModuleTally::operator+=(const ModuleTally& other) {
   if (path.empty()) path = other.path;
   if (parent.empty()) parent = other.parent;
   calls += other.calls;
-  forward_self_ns += other.forward_self_ns;
-  forward_total_ns += other.forward_total_ns;
-  backward_self_ns += other.backward_self_ns;
-  backward_total_ns += other.backward_total_ns;
+  add_to(forward_self_ns, other.forward_self_ns);
+  add_to(forward_total_ns, other.forward_total_ns);
+  add_to(backward_self_ns, other.backward_self_ns);
+  add_to(backward_total_ns, other.backward_total_ns);
   if (other.costs) costs = costs ? * costs += *other.costs : *other.costs;
   return *this;
 }
@@ -49,11 +50,11 @@ void ModuleCollector::define(uint32_t module, std::string_view name, std::string
 void ModuleCollector::call(uint32_t module, uint32_t caller, int64_t duration, int64_t self_ns, bool outermost) {
   Module& m = at(module);
   if (m.tally.calls++ == 0) m.caller = caller;
-  m.tally.forward_self_ns += self_ns;
-  if (outermost) m.tally.forward_total_ns += duration;
+  add_to(m.tally.forward_self_ns, self_ns);
+  if (outermost) add_to(m.tally.forward_total_ns, duration);
 }
 
-void ModuleCollector::backward(uint32_t module, int64_t self_ns) { at(module).tally.backward_self_ns += self_ns; }
+void ModuleCollector::backward(uint32_t module, int64_t self_ns) { add_to(at(module).tally.backward_self_ns, self_ns); }
 
 std::string ModuleCollector::stable_name(uint32_t module) const {
   const Module& m = modules_[module];
@@ -91,7 +92,7 @@ ModuleTallies ModuleCollector::finish() {
     std::vector<uint32_t> passed;
     for (uint32_t m = i; ns != 0 && m != 0 && passed.size() < kDeepest; m = holder(m, places)) {
       if (std::ranges::find(passed, m) != passed.end()) break;
-      modules_[m].tally.backward_total_ns += ns;
+      add_to(modules_[m].tally.backward_total_ns, ns);
       passed.push_back(m);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "formats/names.h"
 #include "formats/read_events.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 
@@ -33,7 +34,7 @@ class RowSweep {
         name_owner(memory.front());
       while (!open_.empty() && open_.back().end <= e.begin) close();
       auto& count = counts_[{e.name, e.is_operator}];
-      open_.push_back({&e, e.begin + e.duration, 0, 0, 0, count++ == 0});
+      open_.push_back({&e, sum(e.begin, e.duration), 0, 0, 0, count++ == 0});
     }
     for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
     while (!open_.empty()) close();
@@ -93,16 +94,16 @@ class RowSweep {
     --counts_[{o.event->name, o.event->is_operator}];
     const auto parent = std::find_if(open_.rbegin(), open_.rend(),
                                      [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; });
-    if (parent != open_.rend()) parent->child_ns += o.event->duration;
+    if (parent != open_.rend()) add_to(parent->child_ns, o.event->duration);
     const int64_t launched = devices_.launched_by(o.event->external);
-    if (const int64_t gpu_ns = launched + o.gpu_child_ns; gpu_ns != 0) {
-      if (parent != open_.rend()) parent->gpu_child_ns += gpu_ns;
+    if (const int64_t gpu_ns = sum(launched, o.gpu_child_ns); gpu_ns != 0) {
+      if (parent != open_.rend()) add_to(parent->gpu_child_ns, gpu_ns);
       collector_.add_gpu_self(o.event->name, launched);
       if (o.outermost) collector_.add_gpu_total(o.event->name, gpu_ns);
     }
-    add_module(o, std::max<int64_t>(0, o.event->duration - o.child_ns));
+    add_module(o, std::max<int64_t>(0, difference(o.event->duration, o.child_ns)));
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
-                   std::max<int64_t>(0, o.event->duration - o.child_ns), o.outermost);
+                   std::max<int64_t>(0, difference(o.event->duration, o.child_ns)), o.outermost);
   }
 
   bool is_module_call(const ReadSlice& e) const { return !e.is_operator && places_.contains(e.name); }
@@ -126,8 +127,8 @@ class RowSweep {
     } else if (is_module_call(e)) {
       const auto caller =
           std::find_if(open_.rbegin(), open_.rend(), [this](const Open& p) { return is_module_call(*p.event); });
-      if (caller != open_.rend()) caller->module_child_ns += e.duration;
-      const int64_t own_ns = std::max<int64_t>(0, e.duration - o.module_child_ns);
+      if (caller != open_.rend()) add_to(caller->module_child_ns, e.duration);
+      const int64_t own_ns = std::max<int64_t>(0, difference(e.duration, o.module_child_ns));
       collector_.modules.call(module(e.name), caller != open_.rend() ? module(caller->event->name) : 0, e.duration,
                               own_ns, o.outermost);
       collector_.sample_module(module(e.name), e.begin, own_ns, true);
@@ -219,13 +220,14 @@ TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
   int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
   for (const ReadSlice& e : events) {
     first = std::min(first, e.begin);
-    last = std::max(last, e.begin + e.duration);
+    last = std::max(last, sum(e.begin, e.duration));
   }
   std::vector<Collector> collectors(read.pids.texts.size());
   if (warmup) add_samplers(read, *warmup, collectors);
   const std::vector<uint32_t> order = sweep(read, collectors);
   std::vector<MemoryCollector> devices = collect_memory(read);
-  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(read, order, events.empty() ? 0 : last - first, collectors);
+  std::map<uint32_t, GpuStatistics> gpu =
+      collect_gpu(read, order, events.empty() ? 0 : difference(last, first), collectors);
   for (const auto& [of, flops] : read.flops) collectors[of.first].add_flops(of.second, flops);
   for (const uint32_t pid : order) {
     const auto name = read.process_names.find(pid);
@@ -242,7 +244,7 @@ TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
   }
   if (first <= last) {
     result.start = {first};
-    result.wall_ns = last - first;
+    result.wall_ns = difference(last, first);
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include "formats/module_costs.h"
 #include "formats/occupancy.h"
 #include "formats/replay.h"
+#include "formats/sum.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -172,8 +173,8 @@ Statistics& Statistics::operator+=(const Statistics& other) {
   steps.jumps += other.steps.jumps;
   slices += other.slices;
   unfinished += other.unfinished;
-  operator_ns += other.operator_ns;
-  python_ns += other.python_ns;
+  add_to(operator_ns, other.operator_ns);
+  add_to(python_ns, other.python_ns);
   gpu += other.gpu;
   samples += other.samples;
   return *this;
@@ -223,7 +224,7 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
     for (Named& n : named_[is_operator]) {
       if (n.role == Role::kUnseen) continue;
       tallies[n.role == Role::kProfilerStep ? "ProfilerStep*" : n.text] += n.tally;
-      (is_operator ? result.operator_ns : result.python_ns) += n.tally.self_ns;
+      add_to(is_operator ? result.operator_ns : result.python_ns, n.tally.self_ns);
     }
   }
   result.steps = steps_.finish(last_is_rest,

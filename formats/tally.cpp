@@ -1,18 +1,20 @@
 #include "formats/tally.h"
 
+#include "formats/sum.h"
+
 namespace torchprof::formats {
 
 Tally& Tally::operator+=(const Tally& other) {
-  self_ns += other.self_ns;
-  total_ns += other.total_ns;
+  add_to(self_ns, other.self_ns);
+  add_to(total_ns, other.total_ns);
   calls += other.calls;
   add_self_bytes(other.cpu_bytes, true);
   add_self_bytes(other.device_bytes, false);
   add_total_bytes(other.cpu_total_bytes, true);
   add_total_bytes(other.device_total_bytes, false);
   flops += other.flops;
-  gpu_self_ns += other.gpu_self_ns;
-  gpu_total_ns += other.gpu_total_ns;
+  add_to(gpu_self_ns, other.gpu_self_ns);
+  add_to(gpu_total_ns, other.gpu_total_ns);
   return *this;
 }
 

@@ -2,11 +2,13 @@
 
 #include <cstdlib>
 
+#include "formats/sum.h"
+
 namespace torchprof::formats {
 
 void TraceDevices::add(const DeviceWork& work) {
   work_.push_back(work);
-  if (work.external != 0) launched_[work.external] += work.duration;
+  if (work.external != 0) add_to(launched_[work.external], work.duration);
 }
 
 int64_t TraceDevices::launched_by(uint32_t external) const {
@@ -52,7 +54,7 @@ std::map<uint32_t, GpuStatistics> TraceDevices::finish(const std::unordered_map<
                                        .device = row->second.second,
                                        .is_kernel = w.is_kernel,
                                        .begin = w.begin,
-                                       .end = w.begin + w.duration,
+                                       .end = sum(w.begin, w.duration),
                                        .blocks_per_sm = w.blocks_per_sm,
                                        .occupancy = w.occupancy});
   }

@@ -126,6 +126,28 @@ TEST_CASE("what touches does not overlap, however large the times are") {
   }
 }
 
+TEST_CASE("sums of hostile times stay at the largest number") {
+  const test::TemporaryDirectory directory;
+  std::string events;
+  for (const char* tid : {"1", "2", "3"})
+    for (const char* what : {R"("cat":"cpu_op","name":"mm")", R"("cat":"kernel","name":"gemm")",
+                             R"("cat":"python_function","name":"nn.Module: L_0")"})
+      events.append(R"({"ph":"X","pid":1,"ts":-3.9e15,"dur":3.9e15,"tid":)")
+          .append(tid)
+          .append(",")
+          .append(what)
+          .append(R"(,"args":{"External id":7}},)");
+  events += R"({"ph":"X","pid":1,"ts":3.9e15,"dur":3.9e15,"tid":4,"cat":"cpu_op","name":"mm","args":{}})";
+  std::ofstream(directory / "x.json") << "[" << events << "]";
+  const TraceFile read = read_trace(directory / "x.json");
+  const Statistics& all = read.processes[0].statistics;
+  CHECK(read.wall_ns == INT64_MAX);
+  CHECK(all.operator_ns == INT64_MAX);
+  CHECK(all.operators.at("mm").self_ns == INT64_MAX);
+  CHECK(all.operators.at("mm").gpu_self_ns > INT64_MAX / 2);
+  CHECK(all.gpu.work.at("gemm").total_ns == INT64_MAX);
+}
+
 TEST_CASE("the bare list that torch writes without Kineto") {
   test::TemporaryDirectory directory;
   const TraceFile read = read_trace(write(
