@@ -24,13 +24,26 @@ void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock:
   const auto bytes = std::filesystem::file_size(p.file, error);
   part.recorder = {.counts = p.counts,
                    .spool_bytes = error ? 0 : bytes,
-                   .lost = p.total_lost(),
+                   .lost = p.lost_events(),
                    .recycled_bytes = p.recycled_bytes,
                    .damaged_bytes = p.damage.bytes,
                    .read_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()};
 }
 
 }  // namespace
+
+// Thousands of processes with thousands of names each would fill the memory with what no table shows.
+void Report::add(ReportPart part) {
+  all += part.statistics;
+  Statistics& own = part.statistics;
+  if (parts.size() >= kShownProcesses) own.operators = {};
+  own.python = {};
+  own.op_groups = {};
+  own.lines = {};
+  own.modules = {};
+  own.samples = {};
+  parts.push_back(std::move(part));
+}
 
 Report report_of(const Trace& trace, const StatisticsRequest& request) {
   Report report;
@@ -42,9 +55,10 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     const Process& p = *shown;
     counts += p.counts;
     const auto begun = std::chrono::steady_clock::now();
-    report.parts.push_back({std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
-                            p.counts.records, p.role, statistics_of(p, request)});
-    add_recorder(report.parts.back(), p, begun);
+    ReportPart part{std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
+                    p.counts.records,      p.role,          statistics_of(p, request)};
+    add_recorder(part, p, begun);
+    report.add(std::move(part));
   }
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
@@ -68,7 +82,7 @@ Report report_of(const std::filesystem::path& trace_file) {
   uint64_t slices = 0;
   for (auto& part : file.processes) {
     slices += part.statistics.slices;
-    report.parts.push_back({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
+    report.add({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
   }
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());

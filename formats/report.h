@@ -12,14 +12,17 @@
 
 namespace torchprof::formats {
 
+// Of so many processes a table of their own operators is shown.
+inline constexpr size_t kShownProcesses = 16;
+
 struct ReportPart {  // one process
   std::string pid;
   std::string command;
   std::string ended;               // empty: not known
   std::optional<uint64_t> events;  // records
   std::string role;                // Process::role
-  Statistics statistics;
-  struct Recorder {  // what recording took and lost
+  Statistics statistics;           // what has names only for the first kShownProcesses: Report::all has those of all
+  struct Recorder {                // what recording took and lost
     EventCounts counts;
     uint64_t spool_bytes = 0;
     uint64_t lost = 0;  // events
@@ -34,6 +37,8 @@ struct Report {
   std::string headline;
   UnixNs start{};                 // times in tables count from here
   std::vector<ReportPart> parts;  // in the order in which processes are shown
+  Statistics all{};               // their sum
+  void add(ReportPart part);
   std::vector<std::string> notes{};
 };
 

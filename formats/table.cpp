@@ -21,7 +21,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
 class Assembly {
  public:
   Assembly(const Report& report, const TableOptions& options) : report_(report), options_(options) {
-    for (const ReportPart& part : report.parts) all_ += part.statistics;
     document_.headline = report.headline;
     document_.notes = report.notes;
   }
@@ -159,8 +158,8 @@ class Assembly {
     if (is_text() && report_.parts.size() < 2) return;
     add_in_order(processes_table(report_.parts), "more process");
     if (!is_text()) return;
-    constexpr size_t kMostProcesses = 16, kRows = 5;
-    for (size_t i = 0; i < std::min(report_.parts.size(), kMostProcesses); ++i) {
+    constexpr size_t kRows = 5;
+    for (size_t i = 0; i < std::min(report_.parts.size(), kShownProcesses); ++i) {
       const ReportPart& part = report_.parts[i];
       ReportTable table = ops_table(part.statistics.operators, part.statistics.operator_ns, "");
       sort_rows(table, *find_column(table.columns, "self"));
@@ -174,7 +173,7 @@ class Assembly {
 
   const Report& report_;
   const TableOptions& options_;
-  Statistics all_;
+  const Statistics& all_ = report_.all;
   ReportDocument document_;
 };
 
