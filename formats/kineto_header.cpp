@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json describe(const Process& p) {
+ordered_json describe(const Process& p, UnixNs run_end) {
   auto text = [](std::string_view s) { return std::string(s); };
   ordered_json j{{"pid", p.pid}, {"ppid", p.parent_pid}, {"host", text(p.host)}};
   j["command"] = ordered_json::array();
@@ -28,7 +28,13 @@ ordered_json describe(const Process& p) {
   }
   for (const Meta& m : p.metadata) j["metadata"][text(m.key)] = text(m.value);
   for (size_t i = 0; i < p.lost.size(); ++i) {
-    if (p.lost[i] != 0) j["lost"][loss_text(static_cast<LossCause>(i))] = p.lost[i];
+    if (p.lost[i] != 0 && (!p.stopped || static_cast<LossCause>(i) == LossCause::kReentry))
+      j["lost"][loss_text(static_cast<LossCause>(i))] = p.lost[i];
+  }
+  if (const auto cut = cut_short(p, run_end)) {
+    j["cut_short"] = {{"captured_seconds", cut->has_events ? static_cast<double>(cut->ns) / 1e9 : 0.0}};
+    if (cut->of_ns) j["cut_short"]["of_seconds"] = static_cast<double>(*cut->of_ns) / 1e9;
+    j["cut_short"]["reason"] = loss_text(cut->cause);
   }
   for (const Blind& blind : p.blind) {
     j["blind"].push_back(
@@ -64,15 +70,19 @@ std::string trace_id(Processes processes) {
 
 }  // namespace
 
-std::string kineto_header(Processes processes, int64_t base) {
+std::string kineto_header(const Trace& trace, Processes processes, int64_t base) {
   ordered_json about{{"version", TORCHPROF_VERSION}, {"processes", ordered_json::array()}};
   bool python = false, flops = false;
   for (const Process& p : processes) {
-    about["processes"].push_back(describe(p));
+    about["processes"].push_back(describe(p, trace.run_end));
     python = python || p.counts.python != 0;
     const auto has_inputs = [](const Source& s) { return s.name == "inputs" && s.state == SourceState::kOn; };
     flops = flops || (std::ranges::any_of(p.sources, has_inputs) && Flops(p).is_on());
   }
+  for (const Uncaptured& u : trace.uncaptured.processes)
+    about["uncaptured"].push_back(
+        {{"pid", u.pid}, {"ppid", u.parent_pid}, {"command", u.command}, {"reason", u.reason()}});
+  if (trace.uncaptured.more != 0) about["uncaptured_more"] = trace.uncaptured.more;
   ordered_json top{{"schemaVersion", 1}, {"deviceProperties", device_properties(processes)}};
   top["host_name"] = std::string(processes.empty() ? std::string_view{} : processes.front().host);
   if (python) top["with_stack"] = 1;

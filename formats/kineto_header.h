@@ -10,6 +10,6 @@
 namespace torchprof::formats {
 
 // From the opening brace to that of the events. `base`: what their times count from, Unix, ns.
-std::string kineto_header(Processes processes, int64_t base);
+std::string kineto_header(const Trace& trace, Processes processes, int64_t base);
 
 }  // namespace torchprof::formats

@@ -59,7 +59,7 @@ void write_kineto(const Trace& trace, Processes processes, Output& out) {
     end = std::max(end, UnixNs{std::min(p.end.value, p.selection.end)});
   }
   const int64_t base = base_of(trace);
-  out.write(kineto_header(processes, base));
+  out.write(kineto_header(trace, processes, base));
   write_events(trace, processes, false, out);
   write_tail(start, end, base, out);
   out.write("\"traceName\":" + json_name(out.file().string()) + "\n}\n");

@@ -11,6 +11,7 @@
 #include "formats/print.h"
 #include "formats/process_label.h"
 #include "formats/replay.h"
+#include "formats/uncaptured.h"
 
 namespace torchprof::formats {
 namespace {
@@ -249,7 +250,8 @@ class ProcessWriter final : public Sink {
   void write_process_rows() {
     const std::string program(program_name(process_)), role = merged_ ? process_.role : "";
     put_metadata("process_name", "0", "name", json_name(role.empty() ? program : role + " (" + program + ")"));
-    put_metadata("process_labels", "0", "labels", json_name(role.empty() ? "CPU" : "CPU, " + role));
+    put_metadata("process_labels", "0", "labels",
+                 json_name((role.empty() ? "CPU" : "CPU, " + role) + cut_label(process_)));
     put_metadata("process_sort_index", "0", "sort_index", merged_ ? std::to_string(process_.place) : pid_);
   }
 

@@ -174,6 +174,10 @@ class ProcessWriter final : public Sink {
         process.add_bytes(process::kLabels, process_.role);
         name.append(", ").append(process_.role);
       }
+      if (const std::string cut = cut_label(process_); !cut.empty()) {
+        process.add_bytes(process::kLabels, cut.substr(2));
+        name += cut;
+      }
       process.add_bytes(process::kName, text_field(name));
       process.add_int64(process::kStart, process_.start.value);
     });

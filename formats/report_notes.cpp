@@ -51,7 +51,8 @@ std::vector<std::string> notes_of(const Trace& trace) {
       add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were let go (--keep last)",
           p.pid);
     for (size_t i = 0; i < p.lost.size(); ++i) {
-      if (p.lost[i] != 0) add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
+      if (p.lost[i] != 0 && (!p.stopped || static_cast<LossCause>(i) == LossCause::kReentry))
+        add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
     }
     for (const std::string& line : gpu_notes(p)) add(line, p.pid);
     for (const Blind& blind : p.blind) {
@@ -71,6 +72,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
     }
   }
   std::vector<std::string> notes;
+  for (const std::string& line : uncaptured_lines(trace)) notes.push_back(shorten(line, kWidth - 2));
   for (const auto& [line, pids] : lines) {
     const std::string who = join_pids(pids, trace.processes.size());
     notes.push_back(shorten(line, kWidth - 2 - columns(who)) + who);

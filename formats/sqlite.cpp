@@ -281,7 +281,7 @@ class ProcessTables final : public Sink {
     tables_.insert("processes", id_, int64_t{process_.pid}, int64_t{process_.parent_pid}, std::string_view(host),
                    std::string_view(printable(command)), std::string_view(role), distributed_of(process_).rank,
                    process_.start.value, process_.end.value, int64_t{process_.clean_exit},
-                   static_cast<int64_t>(process_.total_lost()));
+                   static_cast<int64_t>(process_.lost_events()));
   }
 
   void write_threads() {

@@ -355,9 +355,11 @@ std::string_view Process::meta(std::string_view key) const {
   return it == metadata.end() ? std::string_view{} : it->value;
 }
 
-uint64_t Process::total_lost() const {
-  uint64_t total = 0;
-  for (const uint64_t n : lost) total += n;
+uint64_t Process::lost_events() const {
+  uint64_t total = lost[static_cast<size_t>(LossCause::kReentry)];
+  // A spool of an earlier version, or of a process that was killed in between: it does not say when.
+  for (size_t i = 0; i < lost.size() && !stopped; ++i)
+    if (static_cast<LossCause>(i) != LossCause::kReentry) total += lost[i];
   return total;
 }
 
@@ -367,7 +369,9 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   std::vector<BlindSums> blind;
   std::vector<std::shared_ptr<GpuIndex>> gpu;
   std::vector<std::vector<WindowDef>> windows;
+  std::filesystem::path directory;
   for (const auto& file : spools) {
+    if (file.parent_path() != directory) read_uncaptured(directory = file.parent_path(), trace.uncaptured);
     std::string reason;
     std::shared_ptr<const SpoolReader> spool = SpoolReader::open(file, reason);
     if (!spool) {
@@ -394,6 +398,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     const Ticks stop{p.spool->header().stop_ticks.load(std::memory_order_relaxed)};
     const bool stopped = stop != Ticks{} && stop > b.first.ticks && stop <= std::max(b.last.ticks, last_events[i]);
     p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
+    if (stop > b.first.ticks) p.stopped = p.clock.to_unix(stop);
     place_windows(p, windows[i]);
     p.blind = blind[i].total(p);
     if (gpu[i]) gpu[i]->finish(p.clock, std::max(b.last.ticks, last_events[i]));
@@ -401,6 +406,10 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   assign_roles(trace.processes);
+  // What a process could not do it may have done once it had become another program.
+  std::erase_if(trace.uncaptured.processes, [&trace](const Uncaptured& u) {
+    return std::ranges::any_of(trace.processes, [&u](const Process& p) { return p.pid == u.pid && p.start >= u.time; });
+  });
   for (const Process& p : trace.processes) {
     trace.start = &p == trace.processes.data() ? p.start : std::min(trace.start, p.start);
     trace.end = std::max(trace.end, p.end);

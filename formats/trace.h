@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/native_stacks.h"
 #include "formats/selection.h"
+#include "formats/uncaptured.h"
 #include "tracer/clock.h"
 #include "tracer/ids.h"
 #include "tracer/record.h"
@@ -75,7 +77,7 @@ struct Blind {  // Python calls were not recorded because the program's own prof
   int64_t ns = 0;  // sum over threads
 };
 
-using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // events not recorded, by LossCause
+using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // by LossCause
 const char* loss_text(LossCause cause);                                       // "the size limit was reached"
 
 struct Process {
@@ -94,6 +96,8 @@ struct Process {
                        // capture
   std::vector<Source> sources;
   std::vector<Meta> metadata;
+  // For want of room (formats/uncaptured.h). A hostile spool says anything here.
+  std::optional<UnixNs> stopped{};
   Losses lost{};
   Damage damage;
   uint64_t doubtful_chunks = 0;  // kept; their events lie where the chunk before them began
@@ -129,7 +133,7 @@ struct Process {
   }
   std::string_view meta(std::string_view key) const;  // empty if there is none
   bool has_windows_of_steps() const;                  // or none: they have no `Window #N`
-  uint64_t total_lost() const;
+  uint64_t lost_events() const;                       // single ones, while it was captured
 };
 
 struct Unreadable {
@@ -140,8 +144,10 @@ struct Unreadable {
 struct Trace {
   std::vector<Process> processes;  // by start, then pid
   std::vector<Unreadable> unreadable;
-  UnixNs start;  // of the earliest process
-  UnixNs end;    // of the latest
+  UncapturedList uncaptured;
+  UnixNs start;      // of the earliest process
+  UnixNs end;        // of the latest
+  UnixNs run_end{};  // when the command ended, if the caller knows; 0: it does not
 };
 
 enum class Contents { kAll, kDefinitions };  // without a look at the events: no counts, and `end` is what is known so

@@ -1,8 +1,11 @@
 #include "launcher/input.h"
 
+#include <nlohmann/json.hpp>
+
 #include "formats/error.h"
 #include "formats/format.h"
 #include "formats/read_trace.h"
+#include "launcher/run_info.h"
 #include "launcher/say.h"
 
 namespace torchprof::launcher {
@@ -56,6 +59,7 @@ Input find_input(const fs::path& path) {
 formats::Trace load(const Input& input, const fs::path& path) {
   formats::Trace trace = formats::load(input.spools);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
+  if (input.run) trace.run_end = run_end_of(input.run->read_info());
   if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");
   return trace;
 }

@@ -15,6 +15,7 @@
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 #include "launcher/write_run.h"
+#include "tracer/spool.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -56,10 +57,12 @@ void take(const fs::path& spool, const fs::path& directory) {
   if (error) throw Error(to.string() + ": cannot copy " + spool.string() + ": " + error.message());
 }
 
-// Programs that nobody got into: a list beside the spools (run_dir.h).
-void add_untraced(const Source& source, const fs::path& directory) {
-  const std::string text = formats::read_file(source.path / "spool" / "untraced");
-  if (!text.empty()) std::ofstream(directory / "untraced", std::ios::binary | std::ios::app) << text;
+// Programs that nobody got into (run_dir.h) and processes that had no room (tracer/spool.h): lists beside the spools.
+void add_lists(const Source& source, const fs::path& directory) {
+  for (const char* const name : {"untraced", kUncapturedName}) {
+    const std::string text = formats::read_file(source.path / "spool" / name);
+    if (!text.empty()) std::ofstream(directory / name, std::ios::binary | std::ios::app) << text;
+  }
 }
 
 // run.json: what was merged, each with what its own run.json says of the command and its end; times are those of all.
@@ -94,7 +97,7 @@ int merge(const Arguments& arguments) {
   try {
     for (const Source& source : sources) {
       for (const fs::path& spool : source.input.spools) take(spool, dir.spool());
-      add_untraced(source, dir.spool());
+      add_lists(source, dir.spool());
     }
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
     written = write_run(dir, info_of(sources), formats);

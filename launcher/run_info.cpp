@@ -48,7 +48,7 @@ const char* state_text(SourceState state) {
   return "unknown";
 }
 
-Info process_info(const formats::Process& process) {
+Info process_info(const formats::Process& process, UnixNs run_end) {
   Info out;
   out["pid"] = process.pid;
   out["parent_pid"] = process.parent_pid;
@@ -67,7 +67,13 @@ Info process_info(const formats::Process& process) {
       {"python", process.counts.python}, {"c_calls", process.counts.c_calls}, {"operators", process.counts.operators}};
   out["lost"] = Info::object();
   for (size_t cause = 0; cause < process.lost.size(); ++cause)
-    if (process.lost[cause] != 0) out["lost"][formats::loss_text(static_cast<LossCause>(cause))] = process.lost[cause];
+    if (process.lost[cause] != 0 && (!process.stopped || static_cast<LossCause>(cause) == LossCause::kReentry))
+      out["lost"][formats::loss_text(static_cast<LossCause>(cause))] = process.lost[cause];
+  if (const auto cut = formats::cut_short(process, run_end)) {
+    out["cut_short"] = {{"captured_seconds", cut->has_events ? static_cast<double>(cut->ns) / kNsPerSecond : 0.0}};
+    if (cut->of_ns) out["cut_short"]["of_seconds"] = static_cast<double>(*cut->of_ns) / kNsPerSecond;
+    out["cut_short"]["reason"] = formats::loss_text(cut->cause);
+  }
   if (!process.meta("window").empty()) out["windows"] = Info::array();
   for (const formats::Window& window : process.windows)
     out["windows"].push_back({{"number", window.number},
@@ -160,13 +166,30 @@ void add_end(Info& info, int wait_status, const std::vector<Running>& running, u
   info["still_running"] = still_running(running);
 }
 
+UnixNs run_end_of(const Info& info) {
+  const auto start = info.value("start_ns", int64_t{0});
+  const double ns = info.value("seconds", 0.0) * kNsPerSecond;
+  constexpr double kLongest = 1e18;
+  return {start > 0 && start < int64_t{4'000'000'000'000'000'000} && ns > 0 && ns < kLongest
+              ? start + static_cast<int64_t>(ns)
+              : 0};
+}
+
 void add_processes(Info& info, const formats::Trace& trace) {
   info["processes"] = Info::array();
   for (const formats::Process& process : trace.processes) {
-    Info& added = info["processes"].emplace_back(process_info(process));
+    Info& added = info["processes"].emplace_back(process_info(process, trace.run_end));
     // The spool will be gone: what somebody who looks for the cause of a death wants is kept.
     if (!process.clean_exit) add_open(added, process, false);
   }
+  info["uncaptured"] = Info::array();
+  for (const formats::Uncaptured& u : trace.uncaptured.processes)
+    info["uncaptured"].push_back({{"pid", u.pid},
+                                  {"parent_pid", u.parent_pid},
+                                  {"time", iso_time(u.time)},
+                                  {"command", u.command},
+                                  {"reason", u.reason()}});
+  if (trace.uncaptured.more != 0) info["uncaptured_more"] = trace.uncaptured.more;
   info["unreadable"] = Info::array();
   for (const formats::Unreadable& bad : trace.unreadable)
     info["unreadable"].push_back({{"file", bad.file.filename().string()}, {"reason", bad.reason}});

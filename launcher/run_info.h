@@ -6,7 +6,9 @@
 //   and signal_name, oom_kills (if there were any), still_running (still_running.h) after an export: exported (all of
 //   it, and nothing still ran), files, took_ns (of our own phases: load, symbols, and each format), unreadable (file,
 //   reason), processes (pid, parent_pid, host, command, role (formats/roles.h), start, end, clean_exit, metadata,
-//   sources (state, detail), events, lost, dropped_bytes, trace; open: of one that did not end in an orderly way)
+//   sources (state, detail), events, lost, cut_short (captured_seconds, of_seconds, reason), dropped_bytes, trace;
+//   open: of one that did not end in an orderly way) uncaptured (pid, parent_pid, time, command, reason),
+//   uncaptured_more (how many besides): for want of room
 // Times are UTC, ISO 8601.
 #pragma once
 
@@ -32,10 +34,13 @@ uint64_t count_oom_kills();
 // handlers.
 std::string oom_line(const Info& info);
 // A process as run.json has it.
-Info process_info(const formats::Process& process);
+// `run_end`: 0 if it is not known.
+Info process_info(const formats::Process& process, UnixNs run_end = {});
 // "open": what every thread that had not ended was doing, and since when: seconds before the end, or before now.
 void add_open(Info& info, const formats::Process& process, bool is_running);
 
+// When the command ended, as add_end() had it; 0 if it is not known.
+UnixNs run_end_of(const Info& info);
 void add_processes(Info& info, const formats::Trace& trace);
 
 const char* state_text(SourceState state);  // "on", "off", "failed"

@@ -114,6 +114,8 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
     begun = end;
   };
   formats::Trace trace = formats::load(dir.spools());
+  trace.run_end = run_end_of(info);
+  if (trace.processes.empty()) formats::read_uncaptured(dir.spool(), trace.uncaptured);
   phase_over("load");
   formats::name_native_frames(trace, frames);
   phase_over("symbols");
@@ -137,8 +139,10 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
     if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
 
   out.is_complete = first_error.empty() && trace.unreadable.empty();
-  if (trace.processes.empty() && trace.unreadable.empty()) out.text += kNothingTraced;
+  if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) out.text += kNothingTraced;
   if (!trace.processes.empty()) out.text += short_summary(trace) + process_lines(trace);
+  if (trace.processes.empty())
+    for (const std::string& line : formats::uncaptured_lines(trace)) out.text += line + "\n";
   out.text += untraced_lines(untraced);
   for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
   if (!first_error.empty()) out.trouble += first_error + "\n";

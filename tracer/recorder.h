@@ -56,6 +56,9 @@ struct Recorder {
   Definitions inherited;
   SpoolFile parent_file;
   char forked_from[SpoolWriter::kNameSize] = "";
+  // Set in a forked child whose parent had stopped or never began: it records nothing, and says so once it would have.
+  bool is_uncaptured = false;
+  LossCause uncaptured_cause{};
 };
 
 // In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still

@@ -17,6 +17,7 @@
 #include "tracer/native_stack.h"
 #include "tracer/recorder.h"
 #include "tracer/spool_fault.h"
+#include "tracer/uncaptured.h"
 
 namespace torchprof {
 
@@ -53,11 +54,20 @@ void stop_after_fault() noexcept {
 bool open_spool_locked() noexcept {
   Recorder& r = recorder();
   if (r.state.load(std::memory_order_relaxed) != State::kArmed) return r.spool.is_open();
-  if (!r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
-                    r.forked_from)) {
+  if (r.is_uncaptured) {
+    uncaptured::add(r.directory, r.uncaptured_cause, 0, true);
     stop(State::kFailed);
     return false;
   }
+  if (!r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
+                    r.forked_from)) {
+    r.is_uncaptured = true;
+    r.uncaptured_cause = LossCause::kDiskFull;
+    uncaptured::add(r.directory, r.uncaptured_cause, r.spool.open_error(), false);
+    stop(State::kFailed);
+    return false;
+  }
+  uncaptured::reserve(r.directory);
   r.definitions = Definitions{};
   r.state.store(State::kCapturing, std::memory_order_relaxed);
   if (r.inherits && !copy_inherited()) {
@@ -115,7 +125,19 @@ void after_fork_in_child() noexcept {
   r.pid = getpid();
   t_buffer = nullptr;
   pthread_setspecific(r.thread_end, nullptr);
-  if (r.state.load(std::memory_order_relaxed) != State::kCapturing) return;
+  const State of_parent = r.state.load(std::memory_order_relaxed);
+  if ((of_parent == State::kStopped || of_parent == State::kFailed) && r.spool.is_open()) {
+    r.is_uncaptured = true;
+    r.uncaptured_cause = r.spool.stop_cause();
+    r.spool.abandon();  // the parent's: our end is not its
+  }
+  if (r.is_uncaptured) {
+    // Its first event says so: a child that is about to exec has none.
+    r.state.store(State::kArmed, std::memory_order_relaxed);
+    detail::g_live.store(true, std::memory_order_relaxed);
+    return;
+  }
+  if (of_parent != State::kCapturing) return;
   r.inherits = true;
   r.inherited = r.definitions;
   r.definitions = Definitions{};

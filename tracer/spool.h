@@ -24,6 +24,16 @@
 //
 // Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up
 // to `committed` in every chunk. Only the machine's own death can lose pages.
+//
+// Beside the spools lies the file `uncaptured`: the processes of which nothing could be recorded for want of room.
+//
+//     uncaptured := line* more*
+//     line       := "\n" PID "\t" PARENT "\t" TIME "\t" CAUSE "\t" ERROR "\t" FORKED "\t" COMMAND
+//     more       := kUncapturedMore                    a process for which there was no room here either
+//
+// TIME is ns since 1970, when it would have begun; CAUSE a LossCause; ERROR an errno or 0; FORKED 1 where it was forked
+// by a process whose capture had ended, for that cause; COMMAND its arguments, cut, without control characters. A line
+// may be cut off where the disk was full.
 #pragma once
 
 #include <atomic>
@@ -49,6 +59,7 @@ struct ClockSample {
 
 enum class ClockSource : uint8_t { kMonotonic = 1, kTsc = 2 };  // ticks are nanoseconds, or of the processor's counter
 
+// All but kReentry end the capture of their process for good: they count attempts, not what is missing.
 enum class LossCause : uint8_t {
   kSizeLimit,  // --max-size was reached
   kDiskFull,   // the file could not grow
@@ -102,6 +113,11 @@ struct ChunkHeader {
 static_assert(sizeof(ChunkHeader) == 64);
 static_assert(std::is_standard_layout_v<FileHeader> && std::is_standard_layout_v<ChunkHeader>);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+inline constexpr const char* kUncapturedName = "uncaptured";
+inline constexpr uint64_t kUncapturedRoom = 64 * 1024;   // of the file
+inline constexpr uint64_t kUncapturedLines = 60 * 1024;  // of it for lines
+inline constexpr char kUncapturedMore = '\1';
 
 inline constexpr uint32_t kChunkCapacity = kChunkSize - sizeof(ChunkHeader);
 

@@ -103,7 +103,8 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
     warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
     return false;
   }
-  const auto fail = [&path] {
+  const auto fail = [this, &path] {
+    open_error_ = errno;
     warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path,
               strerror(errno));
     return false;
@@ -272,6 +273,12 @@ void SpoolWriter::release(ChunkRun& run) noexcept {
 void SpoolWriter::stop(Ticks now) noexcept {
   uint64_t none = 0;
   header_->stop_ticks.compare_exchange_strong(none, now.value, std::memory_order_relaxed);
+}
+
+LossCause SpoolWriter::stop_cause() const noexcept {
+  for (const LossCause cause : {LossCause::kSizeLimit, LossCause::kDiskFull, LossCause::kNoMemory, LossCause::kRunSize})
+    if (header_->lost[static_cast<size_t>(cause)].load(std::memory_order_relaxed) != 0) return cause;
+  return LossCause::kDiskFull;
 }
 
 void SpoolWriter::finish() noexcept {

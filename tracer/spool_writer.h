@@ -58,6 +58,7 @@ class SpoolWriter {
   // one that is there. `forked_from`: the parent's spool file name, or "".
   bool open(const char* directory, SizeLimits limits, Keep keep, ClockSource clock, const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
+  int open_error() const noexcept { return open_error_; }  // errno of an open() that failed
 
   // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line
   // say why. `previous`: the owner's chunk before this one, or nullptr; it is released. `run`: the owner's.
@@ -73,6 +74,8 @@ class SpoolWriter {
   }
   // Capture stops for good now: the reader ends here whatever is open. The first call holds.
   void stop(Ticks now) noexcept;
+  // Why capture ended: the first cause that was counted.
+  LossCause stop_cause() const noexcept;
   // The process ends in an orderly way.
   void finish() noexcept;
 
@@ -99,6 +102,7 @@ class SpoolWriter {
   SpoolFile file_;
   ClockSource clock_ = ClockSource::kMonotonic;
   FileHeader* header_ = nullptr;
+  int open_error_ = 0;
   uint64_t max_size_ = 0;
   RunBudget budget_;
   Keep keep_ = Keep::kFirst;

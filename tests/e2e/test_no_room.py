@@ -1,5 +1,7 @@
 """A file system that has no more room, at a quota or because it writes changes to another place, found when a chunk is wanted or at a store
 into one: one line, the program goes on, what was recorded is kept."""
+import gzip
+import json
 import pathlib
 import re
 import shutil
@@ -109,3 +111,81 @@ def test_a_store_that_fails_ends_the_capture_alone(python, run_torchprof, run_ba
     assert sum("no room for what is written to the spool: capture stops here" in line for line in ours) == 1, run.stderr
     assert [line for line in run.stderr.splitlines() if line not in ours and "0x" not in line] == [
         line for line in bare.stderr.decode().splitlines() if "0x" not in line]
+
+
+# A process that fills what there is, and those that come after it: forked by it, and started anew.
+LATER = """
+import json, os, subprocess, sys
+""" + CALLS + """
+if sys.argv[1:]:
+    runs(1000)
+    sys.exit()
+runs(400000)
+pids = []
+for _ in range(2):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        runs(1000)
+        if os.fork() == 0:
+            runs(1000)
+            os._exit(0)
+        os.wait()
+        os._exit(0)
+    os.waitpid(pids[-1], 0)
+quiet = subprocess.run(["true"])
+new = [subprocess.Popen([sys.executable, __file__, "new"]) for _ in range(2)]
+for each in new: each.wait()
+print(json.dumps([os.getpid(), pids, [each.pid for each in new]]))
+"""
+ON_TMPFS = """
+set -e
+mkdir "$1/disk"; mount -t tmpfs -o size=4M none "$1/disk"
+dir=$1 torchprof=$2; shift 2
+"$torchprof" run -o "$dir/disk/run" --format none -- "$@"
+cp -r "$dir/disk/run" "$dir/run"
+"$torchprof" export "$dir/run" --format kineto,table
+"""
+
+
+def cut_and_missing(directory):
+    info = json.loads((directory / "run.json").read_text())
+    return {process["pid"]: process["cut_short"] for process in info["processes"] if "cut_short" in process}, info["uncaptured"]
+
+
+def test_what_was_cut_short_and_who_was_never_captured_is_listed(run_torchprof, program):
+    """By --max-size: those that the full process forks are not captured, those that are started anew have room of their own."""
+    run = run_torchprof([PYTHON, program(LATER)], options=["--max-size", "1M"])
+    main, forked, new = json.loads(run.stdout)
+    cut, missing = cut_and_missing(run.directory)
+    assert list(cut) == [main] and 0 < cut[main]["captured_seconds"] < cut[main]["of_seconds"] and "--max-size" in cut[main]["reason"]
+    assert [process["pid"] for process in missing if process["parent_pid"] == main] == forked and len(missing) == 4
+    assert {process["parent_pid"] for process in missing} == {main, *forked} and all("its parent's capture had ended (--max-size was reached)" in process["reason"] for process in missing)
+    summary = (run.directory / "summary.txt").read_text()
+    assert re.search(r"process %d: captured until \S+ m?s of \S+ m?s \(--max-size was reached\); all that followed is missing" % main, summary) and "event lost" not in summary
+    assert all("process %d, started by %d: never captured: its parent's capture had ended" % (pid, main) in summary for pid in forked)
+    about = json.loads(run.merged_path.read_bytes() if run.merged_path.suffix == ".json" else gzip.decompress(run.merged_path.read_bytes()))
+    assert len(about["torchprof"]["uncaptured"]) == 4 and [p["cut_short"]["reason"] for p in about["torchprof"]["processes"] if "cut_short" in p] == [cut[main]["reason"]]
+    assert any(event["name"] == "process_labels" and "captured until" in event["args"]["labels"] for event in about["traceEvents"])
+
+
+def test_on_a_full_disk_those_that_come_later_are_listed(launcher, mount_namespace, program, tmp_path):
+    done = subprocess.run([*mount_namespace, "bash", "-c", ON_TMPFS, "-", tmp_path, launcher, PYTHON, program(LATER)], capture_output=True, text=True, env=clean_environment())
+    assert done.returncode == 0, done.stderr
+    main, forked, new = json.loads(done.stdout)
+    cut, missing = cut_and_missing(tmp_path / "run")
+    assert 0 < cut[main]["captured_seconds"] < cut[main]["of_seconds"] and "disk is full" in cut[main]["reason"]
+    assert [process["pid"] for process in missing if process["parent_pid"] == main and "its parent's capture" in process["reason"]] == forked
+    # A page for the beginning of a spool may have been left, or not.
+    no_spool = [process["pid"] for process in missing if "no spool could be made (No space left on device)" in process["reason"]]
+    assert sorted(no_spool + [pid for pid in cut if pid != main]) == sorted(new) and all(cut[pid]["captured_seconds"] == 0 for pid in cut if pid != main)
+    summary = (tmp_path / "run" / "summary.txt").read_text()
+    assert all(re.search("process %d(, started by %d)?: never captured[: ]" % (pid, main), summary) for pid in new)
+
+
+def test_a_full_run_names_those_of_which_there_is_nothing(run_torchprof, program):
+    run = run_torchprof([PYTHON, program(LATER)], options=["--max-run-size", "1M"])
+    main, forked, new = json.loads(run.stdout)
+    cut, missing = cut_and_missing(run.directory)
+    assert set(cut) == {main, *new} and [process["pid"] for process in missing if process["parent_pid"] == main] == forked
+    summary = (run.directory / "summary.txt").read_text()
+    assert all("process %d: never captured (--max-run-size was reached)" % pid in summary for pid in new) and "event lost" not in summary

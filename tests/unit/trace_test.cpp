@@ -50,7 +50,7 @@ TEST_CASE("definitions, counts and losses of a process are loaded") {
   CHECK(p.counts.c_calls == 1);
   CHECK(p.counts.operators == 1);
   CHECK(p.counts.records == 6);
-  CHECK(p.total_lost() == 7);
+  CHECK(p.lost_events() == 7);
   CHECK_FALSE(p.damage);
 }
 
