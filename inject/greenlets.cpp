@@ -1,7 +1,5 @@
 #include "inject/greenlets.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
 
 #include "inject/method_table.h"
@@ -69,7 +67,7 @@ void look_for_greenlets(Object* module) noexcept {
   api().error_clear();
   if (g_switch || !is_greenlets) return;
   const python::Ref capsule(api().get_attr(module, "_C_API"));
-  const auto get_pointer = reinterpret_cast<GetPointer>(dlsym(RTLD_DEFAULT, "PyCapsule_GetPointer"));
+  const auto get_pointer = reinterpret_cast<GetPointer>(python::symbol("PyCapsule_GetPointer"));
   auto** table = static_cast<void**>(capsule && get_pointer ? get_pointer(capsule.get(), kCapsule) : nullptr);
   const python::Ref type(table ? api().get_attr(module, "greenlet") : static_cast<Object*>(nullptr));
   api().error_clear();

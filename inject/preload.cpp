@@ -66,7 +66,7 @@ void arm() noexcept {
   }
   prepare_cuda();
   torch::start_memory();
-  if (has_python && !hook_start())
+  if (has_python && !python::is_running() && !hook_start())
     warn_once(
         Cause::kPython,
         "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
@@ -87,6 +87,11 @@ __attribute__((destructor)) void end() noexcept {
 }
 
 }  // namespace
+
+void arm_for_python() noexcept {
+  const KeepErrno keep;
+  if (wanted_by_environment()) arm_once();
+}
 
 bool arm_once() noexcept {
   static pthread_once_t once = PTHREAD_ONCE_INIT;

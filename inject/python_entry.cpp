@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <cstring>
@@ -15,11 +16,13 @@
 #include "inject/greenlets.h"
 #include "inject/imports.h"
 #include "inject/method_table.h"
+#include "inject/preload.h"
 #include "inject/python_signals.h"
 #include "inject/python_tools.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_gc.h"
+#include "tracer/python_interpreters.h"
 #include "tracer/python_profile.h"
 #include "tracer/session.h"
 #include "tracer/torch_ops.h"
@@ -39,16 +42,27 @@ constexpr size_t kMaxBuiltins = 256;
 BuiltinModule g_builtins[kMaxBuiltins];
 Object* (*g_posix_init)() = nullptr;
 
+bool g_entered = false;  // and the interpreter is one that we know
+
+// With its GIL held. Does nothing where we have been before.
+void enter_other() noexcept {
+  const session::State state = session::state();
+  if (!g_entered || (state != session::State::kArmed && state != session::State::kCapturing)) return;
+  const KeepErrno keep;
+  const python::KeepError keep_error;
+  if (python::enter_other_interpreter()) python::start_calls_here();
+}
+
 int enter_at_safe_point(void*) {
   enter();
   return 0;
 }
 
 Object* init_posix() {
-  // Only the first interpreter of the process; a subinterpreter initialises "posix" again.
+  // Only the first interpreter of the process; others initialise "posix" again (3.13: in the name of the first).
   static bool asked = false;
   using AddPendingCall = int (*)(int (*)(void*), void*);
-  if (const auto add = reinterpret_cast<AddPendingCall>(dlsym(RTLD_DEFAULT, "Py_AddPendingCall")); add && !asked) {
+  if (const auto add = reinterpret_cast<AddPendingCall>(python::symbol("Py_AddPendingCall")); add && !asked) {
     asked = true;
     add(enter_at_safe_point, nullptr);
   }
@@ -169,13 +183,24 @@ OneArg g_exec_builtin = nullptr;
 VarArgs g_start_new_thread = nullptr;
 OneArg g_setprofile = nullptr;
 
+// One at a time: interpreters may have a GIL each. Whoever comes meanwhile is not kept waiting; it is looked once more.
+void look_for_torch() noexcept {
+  static std::atomic<unsigned> wanted{0};
+  if (python::has_other_interpreters() && wanted.fetch_add(1, std::memory_order_acq_rel) != 0) return;
+  unsigned seen = 0;
+  do {
+    seen = wanted.load(std::memory_order_acquire);
+    torch::attach_if_loaded();
+    reach_fast_ranges();
+    share_cupti();
+  } while (seen != 0 && !wanted.compare_exchange_strong(seen, 0, std::memory_order_acq_rel));
+}
+
 // _imp.create_dynamic(spec, file=None): an extension module has been loaded, perhaps torch's.
 Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   Object* module = g_create_dynamic(self, args, count);
   redirect_thread_entries();
-  torch::attach_if_loaded();
-  reach_fast_ranges();
-  share_cupti();
+  look_for_torch();
   return module;
 }
 
@@ -189,9 +214,11 @@ Object* exec_dynamic(Object* self, Object* module) {
   return result;
 }
 
+// An interpreter that is starting comes by with its first modules.
 Object* exec_builtin(Object* self, Object* module) {
   Object* result = g_exec_builtin(self, module);
   if (result) {
+    enter_other();
     look_for_cprofile();
     if (session::config().python != PythonLevel::kOff) keep_signals_harmless();
     python::module_executed(module);
@@ -221,8 +248,7 @@ int on_audit(const char* event, Object*, void*) {
 
 void watch_imports_by_audit() noexcept {
   using AddAuditHook = int (*)(int (*)(const char*, Object*, void*), void*);
-  if (const auto add = reinterpret_cast<AddAuditHook>(dlsym(RTLD_DEFAULT, "PySys_AddAuditHook")))
-    add(on_audit, nullptr);
+  if (const auto add = reinterpret_cast<AddAuditHook>(python::symbol("PySys_AddAuditHook"))) add(on_audit, nullptr);
 }
 
 // Where sitecustomize.py lies: a program started with -S would keep this entry in sys.path, and nobody needs it once we
@@ -246,7 +272,7 @@ void leave_sys_path() noexcept {
 }  // namespace
 
 bool hook_start() noexcept {
-  auto** table = static_cast<BuiltinModule**>(dlsym(RTLD_DEFAULT, "PyImport_Inittab"));
+  auto** table = static_cast<BuiltinModule**>(python::symbol("PyImport_Inittab"));
   if (!table || !*table) return false;
   size_t count = 0;
   bool found = false;
@@ -278,6 +304,8 @@ void enter() noexcept {
     return;
   }
   const python::KeepError keep_error;
+  g_entered = true;
+  python::know_first_interpreter();
   session::note_fact("python.version", api().version());
   prepare_fast_ranges();
   leave_sys_path();
@@ -294,7 +322,7 @@ void enter() noexcept {
     put_behind(threads, "start_new", python::kMethVarArgs, &start_new_thread, same);  // the old name of the same
     put_behind(module_named("sys"), "setprofile", python::kMethO, &setprofile, g_setprofile);
     const auto find = [](const char* name, auto& function) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_DEFAULT, name));
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(python::symbol(name));
     };
     find("PyGILState_Ensure", g_imported.ensure);
     find("PyEval_AcquireThread", g_imported.acquire_thread);
@@ -313,6 +341,14 @@ void enter() noexcept {
 
 extern "C" torchprof::python::Object* PyInit__torchprof() {
   using torchprof::python::Object;
+  // PyModuleDef_Slot, stable ABI: any interpreter may load it, with a GIL of its own (Py_mod_multiple_interpreters,
+  // Py_MOD_PER_INTERPRETER_GIL_SUPPORTED: 3.12) or without any (Py_mod_gil, Py_MOD_GIL_NOT_USED: 3.13).
+  struct Slot {
+    int slot;
+    uintptr_t value;
+  };
+  static Slot slots312[] = {{3, 2}, {}};
+  static Slot slots313[] = {{3, 2}, {4, 1}, {}};
   // PyModuleDef, stable ABI: {PyModuleDef_Base {PyObject, m_init, m_index, m_copy}, m_name, m_doc, m_size, m_methods,
   // m_slots, m_traverse, m_clear, m_free}
   static struct {
@@ -321,10 +357,17 @@ extern "C" torchprof::python::Object* PyInit__torchprof() {
     const char* name = "_torchprof";
     const char* doc = nullptr;
     torchprof::python::Size size = 0;
-    void* members[5] = {};
+    void* methods = nullptr;
+    Slot* slots = nullptr;
+    void* functions[3] = {};
   } definition;
   using ModuleDefInit = Object* (*)(void*);
-  const auto init = reinterpret_cast<ModuleDefInit>(dlsym(RTLD_DEFAULT, "PyModuleDef_Init"));
+  torchprof::python::use_library_at(__builtin_return_address(0));
+  const auto init = reinterpret_cast<ModuleDefInit>(torchprof::python::symbol("PyModuleDef_Init"));
+  torchprof::inject::arm_for_python();
   torchprof::inject::enter();
+  torchprof::inject::enter_other();
+  const int minor = torchprof::python::api().minor;
+  definition.slots = minor >= 13 ? slots313 : minor == 12 ? slots312 : nullptr;
   return init ? init(&definition) : nullptr;
 }

@@ -1,6 +1,5 @@
 #include "inject/python_signals.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 
 #include "inject/method_table.h"
 #include "tracer/diag.h"
+#include "tracer/python_interpreters.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {
@@ -30,8 +30,7 @@ FastArgs g_signal = nullptr;
 void on_signal(int number) {
   if (const Handler theirs = g_theirs[number].load(std::memory_order_relaxed)) theirs(number);  // errno is kept there
   if (syscall(SYS_gettid) != getpid()) return;
-  const python::ThreadState* holder = api().current_thread();
-  if (holder && holder != api().this_thread()) g_eval_breaker->store(0, std::memory_order_relaxed);
+  if (api().current_thread() && !python::holds_gil()) g_eval_breaker->store(0, std::memory_order_relaxed);
 }
 
 // Steps behind the handler that the signal has, if that is a function of one argument.
@@ -59,7 +58,7 @@ Object* set_signal(Object* self, Object* const* args, python::Size count) {
 
 bool find_eval_breaker() noexcept {
   char* interpreter = reinterpret_cast<char*>(api().main_interpreter());
-  const auto recursion_limit = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_GetRecursionLimit"));
+  const auto recursion_limit = reinterpret_cast<int (*)()>(python::symbol("Py_GetRecursionLimit"));
   if (!interpreter || !recursion_limit) return false;
   int limit = 0;
   memcpy(&limit, interpreter + kRecursionLimit, sizeof(limit));

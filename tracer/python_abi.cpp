@@ -21,7 +21,9 @@ using detail::g_layout;
 constexpr Layout kLayout310 = {56, 0, 32, 352, 96};  // 3.10, Include/cpython/{pystate,frameobject}.h
 constexpr Layout kLayout311 = {64, 24, 32, 72, 56};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
 
-void* find(const char* symbol) noexcept { return *symbol ? dlsym(RTLD_DEFAULT, symbol) : nullptr; }
+void* g_library = RTLD_DEFAULT;
+
+void* find(const char* symbol) noexcept { return *symbol ? dlsym(g_library, symbol) : nullptr; }
 
 bool find_all(const char** missing) noexcept {
   Api& a = g_api;
@@ -64,6 +66,23 @@ bool find_all(const char** missing) noexcept {
 }
 
 }  // namespace
+
+void* symbol(const char* name) noexcept { return find(name); }
+
+void use_library_at(const void* address) noexcept {
+  Dl_info info;
+  if (g_api.version || !dladdr(address, &info) || !info.dli_fname) return;
+  void* library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (library && dlsym(library, "Py_GetVersion"))
+    g_library = library;  // held for good
+  else if (library)
+    dlclose(library);
+}
+
+bool is_running() noexcept {
+  const auto ask = reinterpret_cast<int (*)()>(find("Py_IsInitialized"));
+  return ask && ask();
+}
 
 bool present() noexcept { return find("PyImport_Inittab") != nullptr; }
 

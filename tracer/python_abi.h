@@ -74,6 +74,10 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(void, gil_release, PyGILState_Release, (int))                                        \
   X(int, is_initialized, Py_IsInitialized, (void))                                       \
   X(Interpreter*, main_interpreter, PyInterpreterState_Main, (void))                     \
+  X(Interpreter*, current_interpreter, PyInterpreterState_Get, (void))                   \
+  X(Interpreter*, first_interpreter, PyInterpreterState_Head, (void))                    \
+  X(Interpreter*, next_interpreter, PyInterpreterState_Next, (Interpreter*))             \
+  X(Object*, interpreter_dict, PyInterpreterState_GetDict, (Interpreter*))               \
   X(ThreadState*, first_thread, PyInterpreterState_ThreadHead, (Interpreter*))           \
   X(ThreadState*, next_thread, PyThreadState_Next, (ThreadState*))                       \
   X(ThreadState*, this_thread, PyGILState_GetThisThreadState, (void))                    \
@@ -154,6 +158,13 @@ inline const Api& api() noexcept { return detail::g_api; }
 bool load(const char** why) noexcept;
 // An interpreter's symbols are in this process. Microseconds; before the interpreter has started, too.
 bool present() noexcept;
+// One that has started.
+bool is_running() noexcept;
+// Before load(): the interpreter is the one that `address` belongs to, if that is a library with one in it. Needed
+// where a program has loaded it for itself (dlopen without RTLD_GLOBAL): others do not find it by name.
+void use_library_at(const void* address) noexcept;
+// The interpreter's, function or object; nullptr: it has none of this name.
+void* symbol(const char* name) noexcept;
 
 // ---- layout, plain builds only
 // --------------------------------------------------------------------------------------------

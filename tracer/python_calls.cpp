@@ -1,5 +1,7 @@
 #include "tracer/python_calls.h"
 
+#include <atomic>
+
 #include "tracer/python_events.h"
 #include "tracer/python_frames.h"
 #include "tracer/python_gc.h"
@@ -29,6 +31,25 @@ void start_calls(PythonLevel level) noexcept {
     start_profile();
   api().error_clear();
   window::announce();
+}
+
+void start_calls_here() noexcept {
+  if (g_level == PythonLevel::kOff || g_level == PythonLevel::kModules) return;
+  const KeepError keep;
+  static std::atomic<bool> has_failed{false};
+  if (!prepare_objects_here())
+    has_failed.store(true, std::memory_order_relaxed);
+  else if (api().minor < 12)
+    cover_threads();
+  else if (!start_monitoring_here())
+    has_failed.store(true, std::memory_order_relaxed);
+  if (has_failed.load(std::memory_order_relaxed))
+    session::note_source("subinterpreters", SourceState::kFailed,
+                         "Python calls of one or more of them are not recorded: somebody was there before us");
+  else
+    session::note_source("subinterpreters", SourceState::kOn,
+                         api().minor >= 12 ? "calls of Python functions; no modules, no C calls" : "calls; no modules");
+  api().error_clear();
 }
 
 void leave_stack() noexcept {

@@ -1,4 +1,4 @@
-// Python calls -> records, on every thread of the main interpreter.
+// Python calls -> records, on every thread of every interpreter.
 //
 // 3.12 and later: sys.monitoring under a tool id that nobody holds (3, 4, then 5: 0 to 2 are spoken for by debuggers,
 // coverage and profilers that may come later). C calls are instrumented at the level `calls` only. 3.10 and 3.11:
@@ -18,6 +18,10 @@ inline constexpr size_t kMaxFrames = 128;
 
 // Starts capture at `level`, with the GIL held. Once. What could not be had is a line in the session's notes.
 void start_calls(PythonLevel level) noexcept;
+// The same in an interpreter that is starting besides the first (python_interpreters.h), with its GIL held. Modules and
+// optimizers are not told apart there, and from 3.12 on, where it may run at the same time as others, C calls are not
+// recorded.
+void start_calls_here() noexcept;
 
 // 3.10 and 3.11: thread states have been added, or one was let go. With the GIL held; cheap where nothing changed.
 void cover_threads() noexcept;

@@ -1,7 +1,11 @@
 #include "tracer/python_code.h"
 
+#include <atomic>
 #include <cstring>
+#include <iterator>
 #include <string_view>
+
+#include "tracer/python_interpreters.h"
 
 namespace torchprof::python {
 namespace detail {
@@ -115,6 +119,34 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   return FunctionKind::kFunction;
 }
 
+// 3.12: code objects of the modules that are frozen into the interpreter are immortal and belong to all interpreters
+// (Include/object.h, Tools/build/deepfreeze.py; 3.13 has none). What they carry is the first interpreter's memory:
+// another, which may run at the same time, keeps what it has learnt of them here.
+struct SharedCode {
+  std::atomic<Object*> code;
+  std::atomic<uintptr_t> bits;
+};
+constinit SharedCode g_shared[2048];  // there are some 900 of them
+
+bool is_shared(Object* code) noexcept {
+  if (api().minor != 12) return false;
+  int32_t references = 0;
+  memcpy(&references, code, sizeof(references));
+  return references < 0;  // _Py_IsImmortal()
+}
+
+// nullptr: there is no room.
+SharedCode* shared_place(Object* code) noexcept {
+  const uintptr_t hash = (reinterpret_cast<uintptr_t>(code) >> 4) * 0x9e3779b97f4a7c15u >> 32;
+  for (size_t i = 0; i < std::size(g_shared); ++i) {
+    SharedCode& place = g_shared[(hash + i) % std::size(g_shared)];
+    Object* expected = nullptr;
+    if (place.code.compare_exchange_strong(expected, code, std::memory_order_relaxed) || expected == code)
+      return &place;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool prepare_objects() noexcept {
@@ -141,11 +173,17 @@ bool prepare_objects() noexcept {
   return true;
 }
 
+bool prepare_objects_here() noexcept { return api().request_extra(nullptr) == detail::g_extra; }
+
 Function detail::function_slow(Object* code) noexcept {
+  const KeepError keep;
   void* extra = nullptr;
   api().get_extra(code, g_extra, &extra);
   if (extra) return {reinterpret_cast<uintptr_t>(extra)};
-  const KeepError keep;
+  const bool is_first = is_first_interpreter();
+  SharedCode* const shared = is_first || !is_shared(code) ? nullptr : shared_place(code);
+  if (shared)
+    if (const uintptr_t bits = shared->bits.load(std::memory_order_relaxed)) return {bits};
   const Ref file_object(api().get_attr(code, "co_filename"));
   const Ref name_object(api().get_attr(code, "co_name"));
   const Ref qualname_object(api().minor >= 11 ? api().get_attr(code, "co_qualname") : static_cast<Object*>(nullptr));
@@ -155,7 +193,9 @@ Function detail::function_slow(Object* code) noexcept {
   const Text qualname(qualname_object.get());
   const long line = line_object ? api().as_long(line_object.get()) : 0;
   api().error_clear();
-  const FunctionKind kind = kind_of(code, file.view(), name.view());
+  FunctionKind kind = kind_of(code, file.view(), name.view());
+  // What is known of modules, groups and workers is guarded by the first interpreter's GIL.
+  if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
   // At the level `modules` this may be the first of all events: it must not be taken for a plain function because there
   // is no spool yet to define it in.
   if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::open_spool()) return {};
@@ -165,7 +205,10 @@ Function detail::function_slow(Object* code) noexcept {
   const FunctionId id = session::define_function(name_id, qualname_id, file_id, static_cast<uint32_t>(line),
                                                  import_prefix(file.view()), kind);
   const Function function = id ? Function::make(id, kind) : Function{};
-  if (id) api().set_extra(code, g_extra, reinterpret_cast<void*>(function.bits));
+  if (id && shared)
+    shared->bits.store(function.bits, std::memory_order_relaxed);
+  else if (id && (is_first || !is_shared(code)))
+    api().set_extra(code, g_extra, reinterpret_cast<void*>(function.bits));
   api().error_clear();
   return function;
 }

@@ -34,6 +34,9 @@ Function function_slow(Object* code) noexcept;
 // Once, before the rest. False: no co_extra slot is free.
 bool prepare_objects() noexcept;
 
+// The same in an interpreter that is starting besides the first. False: our index there would be another.
+bool prepare_objects_here() noexcept;
+
 // What the code carries already, where the layout is the one that prepare_objects() checked: a few loads, without the
 // GIL as well for code that this thread runs.
 inline Function known_function(Object* code) noexcept {

@@ -1,10 +1,12 @@
 #include "tracer/python_monitoring.h"
 
+#include <atomic>
 #include <cstdio>
 #include <iterator>
 
 #include "tracer/python_c_calls.h"
 #include "tracer/python_events.h"
+#include "tracer/python_interpreters.h"
 #include "tracer/python_opcodes.h"
 #include "tracer/window.h"
 
@@ -153,15 +155,28 @@ bool register_hook(Object* monitoring, int tool, Object* events, Object* type, c
 // ---- the tool id
 // ----------------------------------------------------------------------------------------------------
 
-int g_tool = -1;             // ours
-long g_mask = 0;             // the events that we want of it
-bool g_is_our_call = false;  // of a function of sys.monitoring
-StringId g_pushed_out_by;    // none: we have an id
+// Of an interpreter: 1 more than the number of our tool, 0: none.
+constexpr char kTool[] = "torchprof.tool";
+bool g_is_on = false;      // in the first interpreter
+long g_mask = 0;           // the events that we want of it there
+StringId g_pushed_out_by;  // none: we have an id there
+// Who is calling a function of sys.monitoring for us. Interpreters with a GIL of their own may call at the same time;
+// then it is forgotten of one, whose tool moves for nothing.
+std::atomic<const ThreadState*> g_our_caller{nullptr};
+
+int own_tool() noexcept { return static_cast<int>(own_number(kTool, 0)) - 1; }
+
+void set_own_tool(int tool) noexcept {
+  set_own_number(kTool, tool + 1);
+  if (is_first_interpreter()) g_is_on = tool >= 0;
+}
+
+bool is_our_call() noexcept { return g_our_caller.load(std::memory_order_relaxed) == api().current_thread(); }
 
 class OurCall {
  public:
-  OurCall() noexcept { g_is_our_call = true; }
-  ~OurCall() { g_is_our_call = false; }
+  OurCall() noexcept { g_our_caller.store(api().current_thread(), std::memory_order_relaxed); }
+  ~OurCall() { g_our_caller.store(nullptr, std::memory_order_relaxed); }
   OurCall(const OurCall&) = delete;
   OurCall& operator=(const OurCall&) = delete;
 };
@@ -182,13 +197,15 @@ bool set_events(Object* monitoring, int tool, long mask) noexcept {
   return static_cast<bool>(set);
 }
 
+// Windows switch the events of the first interpreter; elsewhere they stay, and nothing is recorded between windows.
 bool register_all(Object* monitoring, int tool) noexcept {
+  const bool is_first = is_first_interpreter();
   const Ref events(api().get_attr(monitoring, "events"));
-  static Object* const type = hook_type();
+  const Ref type(hook_type());  // each interpreter has its own; its hooks hold it
   if (!events || !type) return false;
   long mask = 0;
   const auto add = [&](const char* name, Vectorcall function) {
-    return register_hook(monitoring, tool, events.get(), type, name, function, mask);
+    return register_hook(monitoring, tool, events.get(), type.get(), name, function, mask);
   };
   bool good = false;
   if (g_level == PythonLevel::kModules)  // these are never generators
@@ -196,15 +213,15 @@ bool register_all(Object* monitoring, int tool) noexcept {
   else
     good = add("PY_START", on_start) && add("PY_RESUME", on_start) && add("PY_THROW", on_start) &&
            add("PY_RETURN", on_end) && add("PY_YIELD", on_end) && add("PY_UNWIND", on_end);
-  if (g_level == PythonLevel::kCalls) {
+  if (g_level == PythonLevel::kCalls && is_first) {  // what is known of C calls is guarded by the first one's GIL
     good = good && add("CALL", on_call);
     // These two come with CALL and cannot be asked for by themselves.
     long unused = 0;
     for (const char* name : {"C_RETURN", "C_RAISE"})
-      good = good && register_hook(monitoring, tool, events.get(), type, name, on_c_return, unused);
+      good = good && register_hook(monitoring, tool, events.get(), type.get(), name, on_c_return, unused);
   }
-  g_mask = mask;
-  return good && set_events(monitoring, tool, window::is_open() ? mask : 0);
+  if (is_first) g_mask = mask;
+  return good && set_events(monitoring, tool, !is_first || window::is_open() ? mask : 0);
 }
 
 // All that we may have asked for.
@@ -224,26 +241,31 @@ void leave_tool(Object* monitoring, int tool) noexcept {
   api().error_clear();
 }
 
+// Of the first interpreter: what others do is no news of the process.
+void note(SourceState state, const char* text) noexcept {
+  if (is_first_interpreter()) session::note_source("python", state, text);
+}
+
 void start_on(Object* monitoring, int tool) noexcept {
   char how[session::kNoteSize];
   if (!register_all(monitoring, tool)) {
     api().error_clear();
     leave_tool(monitoring, tool);
-    session::note_source("python", SourceState::kFailed, "sys.monitoring refused our callbacks");
+    note(SourceState::kFailed, "sys.monitoring refused our callbacks");
     return;
   }
-  g_tool = tool;
+  set_own_tool(tool);
   snprintf(how, sizeof(how), "sys.monitoring, tool id %d", tool);
-  session::note_source("python", SourceState::kOn, how);
+  note(SourceState::kOn, how);
 }
 
 void move_away(Object* monitoring) noexcept {
-  const int old = g_tool;
+  const int old = own_tool();
   const int fresh = take_tool(monitoring, old);
-  g_tool = -1;
+  set_own_tool(-1);
   if (fresh >= 0) start_on(monitoring, fresh);
   leave_tool(monitoring, old);
-  if (g_tool >= 0) return;
+  if (own_tool() >= 0 || !is_first_interpreter()) return;
   g_pushed_out_by = session::intern("the program's sys.monitoring tools");
   put_blind<BlindBegin>({}, g_pushed_out_by);
   session::note_source("python", SourceState::kFailed, "the program took every sys.monitoring id");
@@ -269,27 +291,38 @@ void start_monitoring() noexcept {
   start_on(monitoring, tool);
 }
 
-void switch_monitoring(bool on) noexcept {
-  if (g_tool < 0) return;
+bool start_monitoring_here() noexcept {
+  Object* monitoring = api().sys_object("monitoring");
   const OurCall ours;
-  if (!set_events(api().sys_object("monitoring"), g_tool, on ? g_mask : 0)) api().error_clear();
+  const int tool = monitoring ? take_tool(monitoring, -1) : -1;
+  if (tool >= 0) start_on(monitoring, tool);
+  return own_tool() >= 0;
+}
+
+void switch_monitoring(bool on) noexcept {
+  const int tool = is_first_interpreter() ? own_tool() : -1;
+  if (tool < 0) return;
+  const OurCall ours;
+  if (!set_events(api().sys_object("monitoring"), tool, on ? g_mask : 0)) api().error_clear();
   if (on) restate_opcodes();
 }
 
-bool is_monitoring() noexcept { return g_tool >= 0; }
+bool is_monitoring() noexcept { return g_is_on; }
 
 bool is_our_tool(Object* id) noexcept {
-  if (g_is_our_call || g_tool < 0 || !id || type_of(id) != api().long_type) return false;
+  if (is_our_call() || !id || type_of(id) != api().long_type) return false;
   const KeepError keep;
-  const bool is_ours = api().as_long(id) == g_tool;
+  const int tool = own_tool();
+  const bool is_ours = tool >= 0 && api().as_long(id) == tool;
   api().error_clear();
   return is_ours;
 }
 
 void leave_out_our_tool(Object* events) noexcept {
-  if (g_is_our_call || g_tool < 0 || type_of(events) != api().dict_type) return;
+  const int tool = own_tool();
+  if (is_our_call() || tool < 0 || type_of(events) != api().dict_type) return;
   const KeepError keep;
-  const long ours = 1L << g_tool;
+  const long ours = 1L << tool;
   for (const char* name : kEventNames) {
     Object* tools = api().dict_get(events, name);  // borrowed
     const long others = tools ? api().as_long(tools) & ~ours : 0;
@@ -311,7 +344,7 @@ void tool_is_wanted(Object* id) noexcept {
 }
 
 void tool_was_freed() noexcept {
-  if (g_is_our_call || !g_pushed_out_by) return;
+  if (is_our_call() || !g_pushed_out_by || !is_first_interpreter()) return;
   const KeepError keep;
   const OurCall ours;
   Object* monitoring = api().sys_object("monitoring");

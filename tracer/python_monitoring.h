@@ -1,7 +1,7 @@
 // 3.12 and later: Python calls by sys.monitoring, under a tool id of our own.
 //
 // The program may want that very id: then we move to another (tool_is_wanted). Only where it takes all of them we go.
-// With the GIL held.
+// Each interpreter has tools of its own, and ours in each may have another id. With the GIL held.
 #pragma once
 
 #include "tracer/python_abi.h"
@@ -9,9 +9,11 @@
 namespace torchprof::python {
 
 void start_monitoring() noexcept;
+// In an interpreter besides the first (python_interpreters.h): of functions alone. False: it did not do.
+bool start_monitoring_here() noexcept;
 // Events on and off (window.h); an id of ours stays ours.
 void switch_monitoring(bool on) noexcept;
-// Calls are seen in this way.
+// Calls are seen in this way, in the first interpreter.
 bool is_monitoring() noexcept;
 
 // `id` (any object) is the number of our tool, and who asks is the program.

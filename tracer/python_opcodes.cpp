@@ -31,7 +31,7 @@ void restate_opcodes_of_this_thread() noexcept {
 
 void restate_opcodes() noexcept {
   if (api().minor < kFirstMinor) return;
-  for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t))
+  for (ThreadState* t = api().first_thread(api().current_interpreter()); t; t = api().next_thread(t))
     if (Frame* frame = api().thread_frame(t)) restate(frame);
 }
 

@@ -15,6 +15,6 @@ namespace torchprof::python {
 // function is set anew. With the GIL held, a pending exception is kept; no code of the program runs. Does nothing on
 // other versions.
 void restate_opcodes_of_this_thread() noexcept;
-void restate_opcodes() noexcept;  // of every thread
+void restate_opcodes() noexcept;  // of every thread of this interpreter
 
 }  // namespace torchprof::python

@@ -5,6 +5,7 @@
 #include "tracer/python_c_calls.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_events.h"
+#include "tracer/python_interpreters.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -56,7 +57,8 @@ void after_fork_in_child() noexcept {
   for (Known& k : g_known) k.track = k.blind_track = {};
 }
 
-bool is_own(ThreadState* state) noexcept { return state == api().this_thread(); }
+// The calling thread has one in each interpreter that it has been in.
+bool is_own(ThreadState* state) noexcept { return state == api().current_thread() || state == api().this_thread(); }
 
 // ---- events
 // ---------------------------------------------------------------------------------------------------------
@@ -206,21 +208,21 @@ void switch_profile(bool on) noexcept {
   g_ours = on ? g_function : nullptr;
   if (on) return cover_threads();
   if (!g_function) return;
-  for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t)) {
-    if (read_pointer(t, layout()->profile_function) != reinterpret_cast<void*>(g_function)) continue;
+  for_each_thread([](ThreadState* t) {
+    if (read_pointer(t, layout()->profile_function) != reinterpret_cast<void*>(g_function)) return;
     if (api().set_profile(t, nullptr, nullptr) != 0) api().error_clear();
-  }
+  });
 }
 
 void cover_threads() noexcept {
   if (!g_ours) return;
-  for (ThreadState* t = api().first_thread(api().main_interpreter()); t; t = api().next_thread(t)) settle(t, nullptr);
+  for_each_thread([](ThreadState* t) { settle(t, nullptr); });
 }
 
 void detail::cover_this_thread() noexcept {
-  if (!api().gil_check()) return;
-  ThreadState* self = api().this_thread();
-  if (self && read_pointer(self, layout()->profile_function) != reinterpret_cast<void*>(g_ours)) settle(self, nullptr);
+  if (!holds_gil()) return;
+  ThreadState* self = api().current_thread();
+  if (read_pointer(self, layout()->profile_function) != reinterpret_cast<void*>(g_ours)) settle(self, nullptr);
 }
 
 void* current_profile() noexcept {

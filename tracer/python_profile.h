@@ -1,4 +1,4 @@
-// 3.10 and 3.11: PyEval_SetProfile on every thread state of the main interpreter.
+// 3.10 and 3.11: PyEval_SetProfile on every thread state of every interpreter.
 //
 // A thread has one profile function, and the program's own comes first: while sys.setprofile, cProfile or
 // torch.profiler has it, we are blind on that thread (BlindBegin, BlindEnd) and see nothing but that. What tells us

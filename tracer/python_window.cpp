@@ -3,6 +3,7 @@
 #include "tracer/python_calls.h"
 #include "tracer/python_code.h"
 #include "tracer/python_events.h"
+#include "tracer/python_interpreters.h"
 #include "tracer/python_modules.h"
 #include "tracer/python_monitoring.h"
 #include "tracer/python_profile.h"
@@ -28,7 +29,7 @@ void switch_calls(bool on) noexcept {
 
 WithGil::WithGil() noexcept {
   if (!can_run()) return;
-  if (!api().gil_check()) {
+  if (!holds_gil()) {
     state_ = api().gil_ensure();
     took_ = true;
   }

@@ -102,28 +102,6 @@ def test_gevent_with_everything_patched(same, check_trace):
     assert parents_of(trace, "in_thread") == {"run"}
 
 
-def test_subinterpreters_run_and_the_main_one_is_traced(same, python, check_trace):
-    run = same("""
-        try:
-            import _interpreters as interpreters
-        except ImportError:
-            import _xxsubinterpreters as interpreters
-        import os
-        def before(): pass
-        def after(): pass
-        before()
-        text = "import os\\ndef inside(n): return n and inside(n - 1)\\ninside(50)\\nos.write(1, b'sub ')"
-        for _ in range(3):
-            one = interpreters.create()
-            interpreters.run_string(one, text)
-            interpreters.destroy(one)
-        after()
-        os.write(1, b"main")
-        """, python=python.path)
-    names = {function_of(name) for name in check_trace(run.trace()).names("python_function")}
-    assert {"before", "after"} <= names and "inside" not in names  # README, Limits
-
-
 def test_threads_tasks_and_executors_of_asyncio(same, python, check_trace):
     run = same("""
         import asyncio, concurrent.futures, signal, os
