@@ -174,6 +174,7 @@ bool read_safely(const void* address, void* out, size_t size) noexcept {
 }
 
 void Search::use(std::span<const ObjectRow> objects, std::span<const TagRow> tags) noexcept {
+  all_objects_ = all_tags_ = 0;
   objects_ = objects.first(std::min(objects.size(), kMostRows));
   tags_ = tags.first(std::min(tags.size(), kMostRows));
   // A row that no object could have is none (tests write over rows).
@@ -244,16 +245,18 @@ Search::Mask Search::see_tensor(const void* impl, Mask rows, const void* python_
   // Of other classes, as those of sparse tensors or functorch's, less is known: they decide nothing.
   const bool is_plain = what == Class::kTensor || what == Class::kUndefinedTensor;
   if (what == Class::kTensor) rows = see_header(bytes, rows);
-  Mask wrong = 0, shown = 0;
+  Mask wrong = 0, shown = 0, unread = 0;
   for_each_bit(rows, [&](size_t i) {
     const Tensor tensor = look_at(objects_[i], bytes, size);
-    const bool is_undefined = tensor.sight == Sight::kUndefined;
-    const bool is_no = tensor.sight == Sight::kNo || (is_undefined && what != Class::kUndefinedTensor);
     // PyObjectSlot's pointer leads back; its lowest bit says who owns whom (1.13 to 2.9).
     const auto back = field_at<uintptr_t>(bytes, objects_[i].sizes - sizeof(void*)) & ~uintptr_t{1};
     const bool is_lost = python_object && back != reinterpret_cast<uintptr_t>(python_object);
-    if (is_no || is_lost)
+    const bool has_no_device = tensor.sight == Sight::kUndefined && what != Class::kUndefinedTensor;
+    const bool has_storage = field_at<uintptr_t>(bytes, objects_[i].refcounted) != 0;
+    if (tensor.sight == Sight::kNo || is_lost || (has_no_device && has_storage))
       wrong |= bit(i);
+    else if (has_no_device)
+      unread |= bit(i);
     else if (what == Class::kTensor && tensor.sight == Sight::kPlain && tensor.elements >= 2 &&
              is_storage_of(objects_[i], bytes, tensor))
       shown |= bit(i);
@@ -262,7 +265,7 @@ Search::Mask Search::see_tensor(const void* impl, Mask rows, const void* python_
     objects_out_.fetch_or(wrong, std::memory_order_relaxed);
     count(objects_shown_, shown);
   }
-  return rows & ~wrong;
+  return rows & ~wrong & ~unread;
 }
 
 Search::Mask Search::see_list(const void* list, Mask rows) noexcept {

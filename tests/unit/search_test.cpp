@@ -251,6 +251,28 @@ TEST_CASE("tensors that Python holds lead back to their objects") {
   }
 }
 
+TEST_CASE("a tensor whose storage is none, or too small, or that has one element, shows nothing") {
+  for (const Torch& torch : kTorches) {
+    CAPTURE(torch.version);
+    Process process(torch);
+    OneSearch search;
+    const auto spoilt = [&](auto spoil) {
+      const Value tensor = process.tensor({2, 3});
+      auto* impl = reinterpret_cast<std::byte*>(tensor.payload);
+      spoil(impl, reinterpret_cast<std::byte*>(torch::field_at<uint64_t>(impl, torch.storage)));
+      return tensor;
+    };
+    for (int i = 0; i < 4; ++i)
+      search.see({process.tensor({1}), process.tensor({}), process.tensor({2, 3}, 0, kSparse),
+                  spoilt([&](std::byte* impl, std::byte*) { Process::put(impl, torch.storage, uint64_t{0}); }),
+                  spoilt([&](std::byte* impl, std::byte*) { Process::put(impl, torch.storage, uint64_t{1} << 46); }),
+                  spoilt([&](std::byte*, std::byte* storage) { Process::put(storage, 0, kListImpl); }),
+                  spoilt([&](std::byte*, std::byte* storage) { Process::put(storage, torch.storage_bytes, 23); })});
+    CHECK(search.object_row() == nullptr);
+    CHECK_FALSE(search.is_hopeless());
+  }
+}
+
 TEST_CASE("what all rows read alike is read before one is found, what they do not is held back") {
   Process process(k2_6);
   OneSearch search;
@@ -288,6 +310,36 @@ TEST_CASE("a tensor that looks otherwise puts the last row out, found or not") {
   CHECK(search.see({other.tensor({2, 3})}) == nullptr);
   CHECK(search.found() == nullptr);
   CHECK(search.is_hopeless());
+}
+
+TEST_CASE("objects of classes whose layout is not known decide nothing, and are not read") {
+  Process process(k2_11), other(k2_14);
+  OneSearch search;
+  for (int i = 0; i < 8; ++i) {
+    search.see({process.tensor({2, 3}), process.list({})});
+    CHECK(search.see({other.tensor({2, 3}, 0, kSparse)}) == nullptr);
+  }
+  CHECK(is_right(search.found(), k2_11));
+}
+
+TEST_CASE("a wrong row beside the right one, with the header or the device of another, is put out") {
+  using torch::DeviceOrder;
+  const auto before = DeviceOrder::kFlagFirst, behind = DeviceOrder::kFlagLast;
+  for (const Torch& torch : kTorches) {
+    CAPTURE(torch.version);
+    const auto own = torch.flag_first ? before : behind, wrong = torch.flag_first ? behind : before;
+    const torch::ObjectRow rows[] = {{40 - torch.counted, torch.sizes, own, "wrong header"},
+                                     {torch.counted, torch.sizes, wrong, "wrong device"},
+                                     {40 - torch.counted, torch.sizes, wrong, "both wrong"},
+                                     {torch.counted, torch.sizes - 8, own, "a word before"},
+                                     {torch.counted, torch.sizes, own, "right"}};
+    Process process(torch);
+    OneSearch search;
+    search.use(rows, torch::tag_rows());
+    search.set_undefined(process.undefined(), torch.size);
+    for (int i = 0; i < 4; ++i) search.see({process.tensor({2, 3}), process.list({})});
+    CHECK(is_right(search.found(), torch));
+  }
 }
 
 TEST_CASE("a torch of later years: tensors elsewhere are not read, tags of their own leave tensors and lose the rest") {
@@ -352,5 +404,15 @@ TEST_CASE("addresses that lead nowhere are not followed") {
     OneSearch search;
     for (uint32_t tag = 0; tag < 30; ++tag) search.see({Value{address, tag}});
     CHECK(search.object_row() == nullptr);
+    for (const Torch& torch : kTorches) {  // a tensor's sizes, a list's elements
+      Process process(torch);
+      OneSearch another;
+      const Value tensor = process.tensor({1, 2, 3, 4, 5, 6}), list = process.list({tensor});
+      Process::put(reinterpret_cast<std::byte*>(tensor.payload), torch.sizes + 8, address);
+      Process::put(reinterpret_cast<std::byte*>(list.payload), torch.counted, address & ~uint64_t{15});
+      Process::put(reinterpret_cast<std::byte*>(list.payload), torch.counted + 8, (address & ~uint64_t{15}) + 1600);
+      CHECK(another.see({list}) == nullptr);
+      CHECK(another.see({tensor}) == nullptr);
+    }
   }
 }
