@@ -30,6 +30,14 @@ bool ActivityBuffers::completed(const Completed& buffer) noexcept {
   return true;
 }
 
+bool ActivityBuffers::put_foreign(Completed buffer) noexcept {
+  const Lock lock(lock_);
+  if (queued_ == kMostForced) return false;
+  buffer.is_foreign = true;
+  queue_[(first_ + queued_++) % kMostForced] = buffer;
+  return true;
+}
+
 bool ActivityBuffers::take(Completed& buffer) noexcept {
   const Lock lock(lock_);
   if (queued_ == 0) return false;

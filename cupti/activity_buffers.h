@@ -17,6 +17,7 @@ struct Completed {
   size_t valid;  // bytes that CUPTI filled
   void* context;
   uint32_t stream;
+  bool is_foreign = false;  // not of this pool
 };
 
 class ActivityBuffers {
@@ -29,6 +30,8 @@ class ActivityBuffers {
   std::byte* request(bool forced) noexcept;
   // False: the buffer is not of this pool. CUPTI gives back to whoever is registered, not to whoever it asked.
   bool completed(const Completed& buffer) noexcept;
+  // Such a buffer is queued all the same; whoever takes it gives it to its owner. False: there is no room.
+  bool put_foreign(Completed buffer) noexcept;
   bool take(Completed& buffer) noexcept;
   void give_back(std::byte* data) noexcept;
 

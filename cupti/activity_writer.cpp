@@ -4,6 +4,7 @@
 
 #include "cupti/activity_decode.h"
 #include "cupti/cupti_abi.h"
+#include "tracer/lock.h"
 #include "tracer/session.h"
 
 namespace torchprof::cupti {
@@ -76,31 +77,97 @@ void put_loss(GpuLoss loss, uint64_t count, uint32_t stream) noexcept {
   if (to) put(*to, GpuDropped{{}, count, kNoGpuNumber, stream, loss, {}});
 }
 
+// A kind that nobody asked for is ours to count.
+bool is_ours(const Sharing& sharing, const std::byte* record, size_t room) noexcept {
+  Brief what = brief(record, room);
+  what.start = sharing.clock->own(what.start);
+  const uint8_t parties = sharing.wishes->parties(what);
+  return (parties & kOurs) != 0 || (parties == 0 && !sharing.wishes->was_wanted(what.kind));
+}
+
+void to_own_clock(const Clock& clock, Decoded& decoded) noexcept {
+  const auto both = [&clock](auto& record) {
+    record.start = clock.own(record.start);
+    record.end = clock.own(record.end);
+  };
+  const auto time = [&clock](auto& record) { record.time = clock.own(record.time); };
+  switch (decoded.kind) {
+    case Kind::GpuKernel:
+      both(decoded.as<GpuKernel>());
+      decoded.as<GpuKernel>().queued = clock.own(decoded.as<GpuKernel>().queued);
+      decoded.as<GpuKernel>().submitted = clock.own(decoded.as<GpuKernel>().submitted);
+      return;
+    case Kind::GpuCopy:
+      return both(decoded.as<GpuCopy>());
+    case Kind::GpuSet:
+      return both(decoded.as<GpuSet>());
+    case Kind::GpuApi:
+      return both(decoded.as<GpuApi>());
+    case Kind::GpuSync:
+      return both(decoded.as<GpuSync>());
+    case Kind::GpuOverhead:
+      return both(decoded.as<GpuOverhead>());
+    case Kind::GpuEvent:
+      decoded.as<GpuEvent>().device_time = clock.own(decoded.as<GpuEvent>().device_time);
+      return;
+    case Kind::GpuMemory:
+      return time(decoded.as<GpuMemory>());
+    case Kind::GpuMemoryPool:
+      return time(decoded.as<GpuMemoryPool>());
+    case Kind::GpuEnvironment:
+      return time(decoded.as<GpuEnvironment>());
+    default:
+      return;
+  }
+}
+
 }  // namespace
 
-void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices) noexcept {
+bool RecordWalk::next() noexcept {
+  if (!has_begun_) find_next();
+  has_begun_ = true;
+  if (!has_next_) return false;
+  record_ = next_;
+  find_next();
+  return true;
+}
+
+void RecordWalk::find_next() noexcept {
+  std::byte* found = record_;
+  const int result = api_.next_record(reinterpret_cast<uint8_t*>(buffer_.data), buffer_.valid, &found);
+  has_next_ = result == abi::kSuccess && found >= buffer_.data && found < end() && (!record_ || found > record_);
+  is_malformed_ = !has_next_ && result != abi::kMaxLimitReached;
+  next_ = found;
+}
+
+void see_calls(const Api& api, const Completed& buffer, const Sharing& sharing) noexcept {
+  const Lock lock(*sharing.lock);
+  for (RecordWalk walk(api, buffer); walk.next();) {
+    Brief what = brief(walk.record(), walk.bytes());
+    if (!what.is_call) continue;
+    what.start = sharing.clock->own(what.start);
+    sharing.wishes->saw(what);
+  }
+}
+
+void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices,
+                  const Sharing* sharing) noexcept {
   ++tally.buffers;
   ThreadBuffer* to = session::delivery_buffer();
   const std::byte* end = buffer.data + buffer.valid;
-  std::byte* record = nullptr;
   uint64_t unknown = 0, malformed = 0;
-  for (;;) {
-    const std::byte* before = record;
-    const int result = api.next_record(reinterpret_cast<uint8_t*>(buffer.data), buffer.valid, &record);
-    if (result != abi::kSuccess) {
-      malformed += result != abi::kMaxLimitReached;
-      break;
-    }
-    if (record < buffer.data || record >= end || (before && record <= before)) {
-      ++malformed;
-      break;
-    }
+  if (sharing) pthread_mutex_lock(sharing->lock);
+  RecordWalk walk(api, buffer);
+  while (walk.next()) {
+    const auto room = static_cast<size_t>(end - walk.record());
+    if (sharing && !is_ours(*sharing, walk.record(), room)) continue;
     Decoded decoded;
-    const Decoding decoding = decode(record, static_cast<size_t>(end - record), api.version, decoded);
+    const Decoding decoding = decode(walk.record(), room, api.version, decoded);
     if (decoding == Decoding::kTruncated) {
       ++malformed;
       break;
     }
+    if (sharing && sharing->clock->is_given()) to_own_clock(*sharing->clock, decoded);
     if (decoding == Decoding::kUnknown)
       ++unknown;
     else if (to && put(api, *to, decoded, devices))
@@ -108,6 +175,8 @@ void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices
     else
       ++tally.lost;
   }
+  if (malformed == 0 && walk.is_malformed()) ++malformed;
+  if (sharing) pthread_mutex_unlock(sharing->lock);
   tally.unknown += unknown;
   tally.malformed += malformed;
   put_loss(GpuLoss::kUnknown, unknown, kNoGpuNumber);
@@ -140,14 +209,20 @@ void write_gap(GpuLoss edge) noexcept {
   if (ThreadBuffer* to = session::delivery_buffer()) put(*to, GpuDropped{{}, 0, kNoGpuNumber, kNoGpuNumber, edge, {}});
 }
 
-void write_clock(const Api& api) noexcept {
+void write_clock(const Api& api, const Sharing& sharing) noexcept {
+  pthread_mutex_lock(sharing.lock);
+  const bool is_given = sharing.clock->is_given();
+  pthread_mutex_unlock(sharing.lock);
   // The tightest of three tries, as in clock::sample().
   GpuClock best{};
   uint64_t best_width = ~uint64_t{0};
   for (int i = 0; i < 3; ++i) {
     GpuClock sample{};
     sample.before = session::now().value;
-    if (api.get_timestamp(&sample.cupti) != abi::kSuccess) return;
+    if (is_given)
+      sample.cupti = sharing.clock->now();
+    else if (api.get_timestamp(&sample.cupti) != abi::kSuccess)
+      return;
     sample.after = session::now().value;
     if (const uint64_t width = sample.after - sample.before; width < best_width) best = sample, best_width = width;
   }

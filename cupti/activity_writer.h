@@ -2,11 +2,15 @@
 // from its callbacks.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstddef>
 #include <cstdint>
 
 #include "cupti/activity_buffers.h"
 #include "cupti/cupti_api.h"
+#include "cupti/cupti_clock.h"
+#include "cupti/wishes.h"
 #include "tracer/record.h"
 
 namespace torchprof::cupti {
@@ -28,15 +32,46 @@ struct Devices {
   size_t count = 0;
 };
 
-// Walks a buffer to its end, whatever it holds.
-void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices) noexcept;
+// The records of a buffer, in order, as CUPTI finds them.
+class RecordWalk {
+ public:
+  RecordWalk(const Api& api, const Completed& buffer) noexcept : api_(api), buffer_(buffer) {}
+  bool next() noexcept;  // false: there are no more that can be read
+  const std::byte* record() const noexcept { return record_; }
+  size_t bytes() const noexcept { return static_cast<size_t>((has_next_ ? next_ : end()) - record_); }
+  bool is_malformed() const noexcept { return is_malformed_; }
+
+ private:
+  const std::byte* end() const noexcept { return buffer_.data + buffer_.valid; }
+  void find_next() noexcept;
+
+  const Api& api_;
+  const Completed& buffer_;
+  std::byte* record_ = nullptr;
+  std::byte* next_ = nullptr;  // the one behind it
+  bool has_next_ = false, has_begun_ = false;
+  bool is_malformed_ = false;
+};
+
+// What is needed to tell our records from another client's.
+struct Sharing {
+  pthread_mutex_t* lock;  // of what follows; held by write_buffer() and see_calls() while they walk
+  Wishes* wishes;
+  const Clock* clock;
+};
+
+// Calls are told to the wishes; before write_buffer() of whatever they launched.
+void see_calls(const Api& api, const Completed& buffer, const Sharing& sharing) noexcept;
+// Walks a buffer to its end, whatever it holds. With `sharing` only what is ours.
+void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices,
+                  const Sharing* sharing = nullptr) noexcept;
 // Those that the driver can say more of now are written; `is_last`: all.
 void write_devices(const Api& api, Devices& devices, Tally& tally, bool is_last) noexcept;
 // What CUPTI had to drop since it was asked last.
 void write_dropped(const Api& api, void* context, uint32_t stream, Tally& tally) noexcept;
 // Of GpuLoss::kAside and kBack.
 void write_gap(GpuLoss edge) noexcept;
-// CUPTI's clock between two readings of ours.
-void write_clock(const Api& api) noexcept;
+// CUPTI's clock, its own, between two readings of ours.
+void write_clock(const Api& api, const Sharing& sharing) noexcept;
 
 }  // namespace torchprof::cupti

@@ -13,8 +13,8 @@
 #include <iterator>
 #include <new>
 
-#include "cupti/activity_writer.h"
 #include "cupti/cupti_abi.h"
+#include "cupti/source.h"
 #include "tracer/diag.h"
 #include "tracer/gpu_tool.h"
 #include "tracer/lock.h"
@@ -23,8 +23,6 @@
 
 namespace torchprof::cupti {
 namespace {
-
-enum class State : uint8_t { kOff, kWaiting, kStarting, kOn, kAside };  // without prepare() it is off
 
 constexpr uint32_t kAlways[] = {abi::kDevice, abi::kContext};  // a few records in all; contexts come before windows
 constexpr uint32_t kInWindow[] = {abi::kConcurrentKernel, abi::kMemcpy,          abi::kMemcpyPeer, abi::kMemset,
@@ -35,30 +33,8 @@ constexpr int kPeriodsAfterWindow = 3;  // its kernels may still run
 // Since this version a refused buffer is safe (Kineto's experience); before, more is handed out.
 constexpr uint32_t kMayRefuse = 27;
 
-struct Source {
-  std::atomic<State> state{State::kOff};
-  std::atomic<bool> expects_subscriber{false};
-  Api api{};
-  ActivityBuffers buffers;
-  pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled
-  std::atomic<bool> enabled{false};                       // kInWindow; written with it, read by our thread without
-  std::atomic<bool> was_enabled{false};                   // since our thread last looked, which may miss a short window
-  uint32_t not_there = 0;                                 // kinds that this CUPTI refused
-  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;    // of the two that follow, and of who flushes and walks
-  Tally tally;
-  Devices devices;
-  sem_t work;                           // a buffer has come, or the window has changed
-  std::atomic<bool> must_flush{false};  // our thread, before it posts `flushed`
-  sem_t flushed;
-  std::atomic<bool> has_ended{false};
-  std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
-};
 // Without a destructor: CUPTI's threads outlive ours.
 alignas(Source) std::byte g_storage[sizeof(Source)];
-Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
-
-State state() noexcept { return source().state.load(std::memory_order_acquire); }  // pairs with the stores of become()
-void become(State next) noexcept { source().state.store(next, std::memory_order_release); }
 
 // ---- what CUPTI calls, under locks of its own ------------------------------------------------------------
 
@@ -81,36 +57,21 @@ void say_late(size_t bytes) noexcept {
   session::define_fact("gpu.late", text);
 }
 
-void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
+void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid) {
   if (!buffer) return;
   const KeepErrno keep;
   if (state() == State::kOff) {
     if (valid != 0) say_late(valid);
     valid = 0;
   }
-  if (valid > ActivityBuffers::kSize) valid = ActivityBuffers::kSize;
-  if (source().buffers.completed({reinterpret_cast<std::byte*>(buffer), valid, context, stream}))
-    sem_post(&source().work);
+  if (valid > size) valid = size;
+  Source& s = source();
+  const Completed completed{reinterpret_cast<std::byte*>(buffer), valid, context, stream};
+  // One that CUPTI has had from the other client since before we began: it is his, and may hold records of ours.
+  if (s.buffers.completed(completed) || (s.other.is_there() && s.buffers.put_foreign(completed))) sem_post(&s.work);
 }
 
 // ---- what is enabled -------------------------------------------------------------------------------------
-
-// The result of the one kind without which there is nothing to show.
-int enable_all() noexcept {
-  Source& s = source();
-  if (const int result = s.api.enable(kInWindow[0]); result != abi::kSuccess) return result;
-  for (size_t i = 1; i < std::size(kInWindow); ++i)
-    if (s.api.enable(kInWindow[i]) != abi::kSuccess) s.not_there |= 1u << i;
-  s.enabled.store(true, std::memory_order_relaxed);
-  s.was_enabled.store(true, std::memory_order_relaxed);
-  return abi::kSuccess;
-}
-
-void disable_all() noexcept {
-  Source& s = source();
-  for (const uint32_t kind : kInWindow) s.api.disable(kind);
-  s.enabled.store(false, std::memory_order_relaxed);
-}
 
 void follow_window(bool opens) noexcept {
   if (state() != State::kOn) return;
@@ -124,32 +85,11 @@ void follow_window(bool opens) noexcept {
     else
       disable_all();
   }
-  write_clock(s.api);  // of this edge: the thread may see it late, or not at all where the window is short
+  write_clock(s.api, s.sharing());  // of this edge: the thread may see it late, or not at all where the window is short
   sem_post(&s.work);
 }
 
 // ---- our thread ------------------------------------------------------------------------------------------
-
-void write_completed() noexcept {
-  Source& s = source();
-  Completed buffer;
-  while (s.buffers.take(buffer)) {
-    write_buffer(s.api, buffer, s.tally, s.devices);
-    s.buffers.give_back(buffer.data);
-  }
-}
-
-// With the lock of writing, so that nobody sees the end while another has taken buffers out of CUPTI and not yet queued
-// them. `forced`: also of what has not ended, it comes with an end of 0.
-void write_all(bool forced) noexcept {
-  Source& s = source();
-  s.api.flush_all(0);
-  if (forced) s.api.flush_all(1);
-  write_completed();
-  write_devices(s.api, s.devices, s.tally, forced);
-  write_dropped(s.api, nullptr, 0, s.tally);
-  write_clock(s.api);
-}
 
 void look_after(bool forced) noexcept {
   const Lock lock(source().writing);
@@ -178,12 +118,14 @@ void* run(void*) noexcept {
       const Lock lock(s.writing);
       write_completed();
     }
+    pour_completed();
     timespec now{};
     clock_gettime(CLOCK_REALTIME, &now);
     const bool is_time = now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec) ||
                          next.tv_sec > now.tv_sec + 2 * kPeriodSeconds;  // the wall clock was set back
     if (!is_time && is_open == was_open) continue;
     if (state() == State::kOn) look_after(false);
+    pour_completed();
     if (!is_open && periods_left > 0) --periods_left;
     was_open = is_open;
     next = {now.tv_sec + kPeriodSeconds, now.tv_nsec};
@@ -335,6 +277,13 @@ void say_tool_at_exit() {
     leave_to(tool);
 }
 
+// He registered before we did. With the lock of switching.
+void leave_to_other() noexcept {
+  Source& s = source();
+  s.is_registered = false;
+  if (s.other.is_there()) s.api.register_callbacks(s.other.request(), s.other.completed());
+}
+
 void start_now() noexcept {
   Source& s = source();
   const char* why = nullptr;
@@ -346,28 +295,168 @@ void start_now() noexcept {
   }
   note_facts();
   if (is_taken()) return fail(abi::kMultipleSubscribers, "another tool has CUPTI (nsys, ncu, a debugger)");
-  if (const int result = s.api.register_callbacks(on_request, on_completed); result != abi::kSuccess)
-    return fail(result, "cuptiActivityRegisterCallbacks");
-  for (const uint32_t kind : kAlways) s.api.enable(kind);
   {
     const Lock lock(s.switching);
-    if (const int result = enable_all(); result != abi::kSuccess) return fail(result, "cuptiActivityEnable");
+    if (const int result = register_ourselves(); result != abi::kSuccess)
+      return fail(result, "cuptiActivityRegisterCallbacks");
+    if (const int result = enable_all(); result != abi::kSuccess) {
+      leave_to_other();
+      return fail(result, "cuptiActivityEnable");
+    }
     if (!window::is_open()) disable_all();
+    become(State::kOn);
   }
-  become(State::kOn);
   if (window::is_open() != s.enabled.load(std::memory_order_relaxed)) follow_window(window::is_open());
   if (!start_thread()) {
+    const Lock lock(s.switching);
     disable_all();
+    leave_to_other();
     become(State::kOff);
     session::note_source("gpu", SourceState::kFailed, "no thread could be started");
     return warn_once(Cause::kGpu, "the GPU is not recorded: no thread could be started");
   }
   atexit(finish);
-  if (window::is_open()) write_clock(s.api);  // not left to the thread, which may not run before the program ends
+  join_session();
+  if (window::is_open())
+    write_clock(s.api, s.sharing());  // not left to the thread, which may not run before the program ends
   note_on();
 }
 
 }  // namespace
+
+Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
+
+uint64_t cupti_now() noexcept {
+  Source& s = source();
+  {
+    const Lock lock(s.wishing);
+    if (s.clock.is_given()) return s.clock.now();
+  }
+  uint64_t now = 0;
+  return s.api.get_timestamp && s.api.get_timestamp(&now) == abi::kSuccess ? now : 0;
+}
+
+// ---- what is enabled -------------------------------------------------------------------------------------
+
+namespace {
+
+void wish(uint64_t kinds) noexcept {
+  Source& s = source();
+  const uint64_t now = cupti_now();
+  const Lock lock(s.wishing);
+  s.wishes.change(kOurs, kinds, now);
+}
+
+uint64_t theirs() noexcept {
+  const Lock lock(source().wishing);
+  return source().wishes.of(kTheirs);
+}
+
+uint64_t always() noexcept {
+  uint64_t kinds = 0;
+  for (const uint32_t kind : kAlways) kinds |= kind_bit(kind);
+  return kinds;
+}
+
+}  // namespace
+
+int register_ourselves() noexcept {
+  Source& s = source();
+  const int result = s.api.register_callbacks(on_request, on_completed);
+  if (result != abi::kSuccess) return result;
+  if (uint64_t now = 0; s.has_foreign_clock && s.api.get_timestamp(&now) == abi::kSuccess) {
+    const Lock lock(s.wishing);
+    s.clock.gets(realtime_ns(), now, 0);
+  }
+  s.is_registered = true;
+  for (const uint32_t kind : kAlways) s.api.enable(kind);
+  wish(always());
+  return abi::kSuccess;
+}
+
+int enable_all() noexcept {
+  Source& s = source();
+  if (const int result = s.api.enable(kInWindow[0]); result != abi::kSuccess) return result;
+  uint64_t kinds = always() | kind_bit(kInWindow[0]);
+  for (size_t i = 1; i < std::size(kInWindow); ++i) {
+    if (s.api.enable(kInWindow[i]) == abi::kSuccess)
+      kinds |= kind_bit(kInWindow[i]);
+    else
+      s.not_there |= 1u << i;
+  }
+  wish(kinds);
+  s.enabled.store(true, std::memory_order_relaxed);
+  s.was_enabled.store(true, std::memory_order_relaxed);
+  return abi::kSuccess;
+}
+
+void disable_all() noexcept {
+  Source& s = source();
+  wish(always());
+  for (const uint32_t kind : kInWindow)
+    if ((theirs() & kind_bit(kind)) == 0) s.api.disable(kind);
+  s.enabled.store(false, std::memory_order_relaxed);
+}
+
+// ---- what comes back -------------------------------------------------------------------------------------
+
+void write_completed() noexcept {
+  Source& s = source();
+  Completed buffer;
+  if (!s.other.is_there()) {
+    while (s.buffers.take(buffer)) {
+      write_buffer(s.api, buffer, s.tally, s.devices);
+      s.buffers.give_back(buffer.data);
+    }
+    return;
+  }
+  const Sharing sharing = s.sharing();
+  const size_t from = s.count_to_pour;
+  const auto slot = [&s](size_t i) -> Completed& {
+    return s.to_pour[(s.first_to_pour + i) % ActivityBuffers::kMostForced];
+  };
+  while (s.count_to_pour < ActivityBuffers::kMostForced && s.buffers.take(buffer)) slot(s.count_to_pour++) = buffer;
+  uint64_t now = 0;
+  if (s.api.get_timestamp(&now) == abi::kSuccess) {
+    const Lock lock(s.wishing);
+    s.clock.reads(realtime_ns(), now);
+  }
+  for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
+  for (size_t i = from; i < s.count_to_pour; ++i) write_buffer(s.api, slot(i), s.tally, s.devices, &sharing);
+}
+
+void write_all(bool forced) noexcept {
+  Source& s = source();
+  s.api.flush_all(0);
+  if (forced) s.api.flush_all(1);
+  write_completed();
+  write_devices(s.api, s.devices, s.tally, forced);
+  write_dropped(s.api, nullptr, 0, s.tally);
+  write_clock(s.api, s.sharing());
+}
+
+void pour_completed() noexcept {
+  Source& s = source();
+  if (!s.other.is_there() || !s.other.begin()) return;
+  for (;;) {
+    Completed buffer;
+    {
+      const Lock lock(s.writing);
+      if (s.count_to_pour == 0) break;
+      buffer = s.to_pour[s.first_to_pour];
+      s.first_to_pour = (s.first_to_pour + 1) % ActivityBuffers::kMostForced;
+      --s.count_to_pour;
+    }
+    if (buffer.is_foreign) {
+      s.other.completed()(buffer.context, buffer.stream, reinterpret_cast<uint8_t*>(buffer.data), buffer.valid,
+                          buffer.valid);
+      continue;
+    }
+    s.other.pour(s.api, s.sharing(), buffer);
+    s.buffers.give_back(buffer.data);
+  }
+  s.other.end();
+}
 
 void prepare(const char* library) noexcept {
   Source& s = *new (g_storage) Source;
@@ -414,34 +503,5 @@ void process_exits_now() noexcept {
 }
 
 void expect_subscriber() noexcept { source().expects_subscriber.store(true, std::memory_order_relaxed); }
-
-void step_aside(const char* whom) noexcept {
-  Source& s = source();
-  if (state() != State::kOn) return;
-  const KeepErrno keep;
-  const Lock lock(s.switching);
-  disable_all();
-  look_after(true);  // or the other would be given our buffers
-  become(State::kAside);
-  char text[session::kNoteSize];
-  snprintf(text, sizeof(text), "CUPTI's activity records, but not while %s has them", whom);
-  session::note_source("gpu", SourceState::kOn, text);
-  write_gap(GpuLoss::kAside);
-}
-
-void come_back() noexcept {
-  Source& s = source();
-  if (state() != State::kAside) return;
-  const KeepErrno keep;
-  {
-    const Lock lock(s.switching);
-    if (s.api.register_callbacks(on_request, on_completed) != abi::kSuccess) return;
-    if (window::is_open()) enable_all();
-    become(State::kOn);
-    write_clock(s.api);  // it may have given CUPTI another one
-    write_gap(GpuLoss::kBack);
-  }
-  sem_post(&s.work);
-}
 
 }  // namespace torchprof::cupti

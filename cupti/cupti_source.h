@@ -1,6 +1,6 @@
 // The GPU's side of the capture: CUPTI's activity records into the spool.
 //
-//     waiting -> on <-> aside          off: for good
+//     waiting -> on <-> aside          off: for good; aside: after another client's cuptiFinalize
 //            \-> off
 //
 // Starts when the program initialises CUDA, never before: CUDA must not be initialised by us (a forked child could not
@@ -17,9 +17,8 @@
 // calls none, so there is one at each of these too. A process that ends otherwise loses the last second.
 //
 // Other clients of CUPTI: nsys, ncu and the like (tracer/gpu_tool.h), and whoever holds a subscription (cuda-gdb), have
-// the process to themselves: CUPTI is not touched, and one line says so. torch.profiler has it while it runs,
-// step_aside() and come_back() say when; its trace is whole, ours has a gap, which the source "gpu" and a pair of
-// GpuDropped (kAside, kBack) name.
+// the process to themselves: CUPTI is not touched, and one line says so. torch.profiler shares it with us, and both
+// traces are whole (cupti/shared_cupti.h).
 //
 // fork: before CUDA was initialised, the child starts when it initialises it; after, CUDA cannot be used there, and
 // nothing is recorded of it.
@@ -34,9 +33,6 @@ void prepare(const char* library) noexcept;
 // CUDA is initialised. Any thread, any number of times.
 void start() noexcept;
 
-// Somebody registers callbacks of his own, and then has disabled all that he had enabled. Any thread.
-void step_aside(const char* whom) noexcept;
-void come_back() noexcept;
 // Whatever still runs on a device has its record now, without an end. Any thread, in any state.
 void interpreter_ended() noexcept;
 // The same for who ends the process at once: our thread does it, and is waited for as long as a second.

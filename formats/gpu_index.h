@@ -112,7 +112,7 @@ class GpuIndex {
   const GpuClockFaults& faults() const { return faults_; }
   uint64_t kernels() const { return kernels_; }
   uint64_t timeless() const { return timeless_; }  // kernels, copies and sets whose time CUPTI did not know
-  struct Gaps {                                    // another client of CUPTI had it
+  struct Gaps {                                    // another client of CUPTI kept it from us
     uint64_t count = 0;
     int64_t ns = 0;
   };

@@ -18,7 +18,7 @@ std::vector<std::string> gpu_notes(const Process& process) {
           ": the clocks of GPU and CPU disagree");
   if (gpu.gaps().count != 0) {
     notes.push_back("GPU not recorded for " + duration_text(static_cast<double>(gpu.gaps().ns)) +
-                    ": another client of CUPTI, as torch.profiler is, had it, " + plural(gpu.gaps().count, "time"));
+                    ": another client of CUPTI kept it from us, " + plural(gpu.gaps().count, "time"));
   }
   add(gpu.lost(GpuLoss::kDropped), "GPU record", " dropped by CUPTI, which had no buffer for them");
   add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");

@@ -1,14 +1,14 @@
 #include "inject/cuda_entry.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <type_traits>
 
 #include "cupti/cupti_source.h"
+#include "cupti/shared_cupti.h"
 #include "inject/imports.h"
 #include "inject/method_table.h"
 #include "tracer/diag.h"
@@ -35,36 +35,28 @@ python::Object* exit_now(python::Object* self, python::Object* const* args, pyth
   return g_exit(self, args, count, names);
 }
 
-// ---- torch's own use of CUPTI ----------------------------------------------------------------------------
+// ---- others' use of CUPTI ----------------------------------------------------------------------------------
 
-// libkineto, in libtorch_cpu, registers its callbacks and enables kinds when a profiler starts, and disables those
-// kinds when it stops (libkineto/src/CuptiActivityApi.cpp, 2022 to 2026).
-constexpr char kTorch[] = "libtorch_cpu.so", kCupti[] = "libcupti.so";
+// libkineto is in libtorch_cpu, which is linked with CUPTI, as other clients may be: what such a library calls of it is
+// ours (cupti/shared_cupti.h).
+constexpr char kCupti[] = "libcupti.so";
 
-int (*g_register_callbacks)(void*, void*) = nullptr;
+int (*g_register_callbacks)(cupti::RequestBuffer, cupti::BufferCompleted) = nullptr;
 int (*g_enable)(uint32_t) = nullptr;
 int (*g_disable)(uint32_t) = nullptr;
+int (*g_flush_all)(uint32_t) = nullptr;
+int (*g_finalize)() = nullptr;
+int (*g_set_clock)(uint64_t (*)()) = nullptr;  // since 11.6
 int (*g_subscribe)(void*, void*, void*) = nullptr;
-std::atomic<uint64_t> g_theirs{0};  // kinds that it has enabled
 
-constexpr uint64_t bit(uint32_t kind) { return kind < 64 ? uint64_t{1} << kind : 0; }
-
-int register_callbacks(void* request, void* completed) {
-  cupti::step_aside("torch.profiler");
-  return g_register_callbacks(request, completed);
+int register_callbacks(cupti::RequestBuffer request, cupti::BufferCompleted completed) {
+  return cupti::other_registers(request, completed, g_register_callbacks);
 }
-
-int enable(uint32_t kind) {
-  g_theirs.fetch_or(bit(kind), std::memory_order_relaxed);
-  return g_enable(kind);
-}
-
-int disable(uint32_t kind) {
-  const int result = g_disable(kind);
-  const uint64_t before = g_theirs.fetch_and(~bit(kind), std::memory_order_relaxed);
-  if (before != 0 && (before & ~bit(kind)) == 0) cupti::come_back();
-  return result;
-}
+int enable(uint32_t kind) { return cupti::other_enables(kind, g_enable); }
+int disable(uint32_t kind) { return cupti::other_disables(kind, g_disable); }
+int flush_all(uint32_t flag) { return cupti::other_flushes(flag, g_flush_all); }
+int finalize() { return cupti::other_finalizes(g_finalize); }
+int set_clock(uint64_t (*clock)()) { return cupti::other_sets_clock(clock, g_set_clock); }
 
 int subscribe(void* subscriber, void* callback, void* data) {
   cupti::expect_subscriber();
@@ -74,22 +66,31 @@ int subscribe(void* subscriber, void* callback, void* data) {
 }  // namespace
 
 void share_cupti() noexcept {
-  static bool done = false;
-  if (done || !session::config().gpu || !is_loaded(kTorch)) return;
-  done = true;
+  static Redirect redirects[7];
+  static size_t count = 0;
+  static bool has_all = false;
+  static Visited visited;
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  if (session::state() == session::State::kOff || !session::config().gpu) return;
   const KeepErrno keep;
-  const auto find = [](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(kCupti, name));
-    return function != nullptr;
-  };
-  if (!find("cuptiActivityRegisterCallbacks", g_register_callbacks) || !find("cuptiActivityEnable", g_enable) ||
-      !find("cuptiActivityDisable", g_disable) || !find("cuptiSubscribe", g_subscribe))
-    return;
-  const Redirect redirects[] = {{"cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_callbacks)},
-                                {"cuptiActivityEnable", reinterpret_cast<void*>(enable)},
-                                {"cuptiActivityDisable", reinterpret_cast<void*>(disable)},
-                                {"cuptiSubscribe", reinterpret_cast<void*>(subscribe)}};
-  redirect_imports_of(kTorch, redirects, std::size(redirects));
+  if (pthread_mutex_trylock(&lock) != 0) return;  // another thread does it; a forked child must not wait for one
+  if (count == 0 && is_loaded(kCupti)) {
+    const auto stand_before = [](const char* name, auto replacement, auto& function) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(kCupti, name));
+      if (function) redirects[count++] = {name, reinterpret_cast<void*>(replacement)};
+      return function != nullptr;
+    };
+    // One without the other would lose his records or ours.
+    has_all = stand_before("cuptiActivityRegisterCallbacks", register_callbacks, g_register_callbacks) &&
+              stand_before("cuptiActivityEnable", enable, g_enable) &&
+              stand_before("cuptiActivityDisable", disable, g_disable) &&
+              stand_before("cuptiActivityFlushAll", flush_all, g_flush_all) &&
+              stand_before("cuptiFinalize", finalize, g_finalize) &&
+              stand_before("cuptiSubscribe", subscribe, g_subscribe);
+    stand_before("cuptiActivityRegisterTimestampCallback", set_clock, g_set_clock);
+  }
+  if (has_all) redirect_imports_of_users(kCupti, redirects, count, visited);
+  pthread_mutex_unlock(&lock);
 }
 
 void watch_cuda(python::Object* module) noexcept {
@@ -124,6 +125,7 @@ void prepare_cuda() noexcept {
 // The driver calls it in cuInit, in the library that CUDA_INJECTION64_PATH names; anything but 0 is taken for success
 // (CUPTI's sample cupti_trace_injection).
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+  torchprof::inject::share_cupti();  // a program without Python loads no extension modules
   torchprof::cupti::start();
   return 1;
 }

@@ -12,7 +12,8 @@ void prepare_cuda() noexcept;
 void watch_cuda(python::Object* module) noexcept;
 // The interpreter's end is told to the GPU's side. With the GIL held.
 void watch_interpreters_end() noexcept;
-// Libraries have been loaded: stands between torch's profiler and CUPTI. Cheap once it is done.
+// Libraries have been loaded: stands between CUPTI and those who are linked with it. Cheap where nothing was
+// loaded.
 void share_cupti() noexcept;
 
 }  // namespace torchprof::inject

@@ -122,19 +122,23 @@ size_t redirect(const Object& object, const Object::Table& table, const Request&
   return stored;
 }
 
-// Objects come in the order in which they were loaded. While none has been unloaded, those up to here have been
-// visited.
-struct Progress {
-  uint64_t adds = 0;
-  uint64_t subs = 0;
-  size_t visited = 0;
-};
-
 struct Walk {
   Request request;
+  const char* needed;  // nullptr: whatever they need
   size_t index;
   size_t skip;
 };
+
+bool needs(const dl_phdr_info& info, const Object& object, const char* library) noexcept {
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.base + info.dlpi_phdr[i].p_vaddr);
+    for (; dynamic->d_tag != DT_NULL; ++dynamic)
+      if (dynamic->d_tag == DT_NEEDED && strncmp(object.strings + dynamic->d_un.d_val, library, strlen(library)) == 0)
+        return true;
+  }
+  return false;
+}
 
 int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   auto& walk = *static_cast<Walk*>(data);
@@ -142,7 +146,7 @@ int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   // The executable has no name; the vDSO no file; we are the ones who must reach the real thing.
   if (!info->dlpi_name || info->dlpi_name[0] != '/' || strstr(info->dlpi_name, "/libtorchprof.so")) return 0;
   Object object;
-  if (!read_object(*info, object)) return 0;
+  if (!read_object(*info, object) || (walk.needed && !needs(*info, object, walk.needed))) return 0;
   redirect(object, object.plt, walk.request);
   redirect(object, object.data, walk.request);
   return 0;
@@ -167,23 +171,33 @@ int visit_named(dl_phdr_info* info, size_t, void* data) noexcept {
 }
 
 int read_counters(dl_phdr_info* info, size_t, void* out) noexcept {
-  auto& progress = *static_cast<Progress*>(out);
-  progress.adds = info->dlpi_adds;
-  progress.subs = info->dlpi_subs;
+  auto& visited = *static_cast<Visited*>(out);
+  visited.adds = info->dlpi_adds;
+  visited.subs = info->dlpi_subs;
   return 1;
+}
+
+// Objects come in the order in which they were loaded. While none has been unloaded, those of `last` have been visited.
+void redirect_new(const Request& request, const char* needed, Visited& last) noexcept {
+  Visited now;
+  dl_iterate_phdr(read_counters, &now);
+  if (now.adds == last.adds && now.subs == last.subs) return;
+  Walk walk{request, needed, 0, now.subs == last.subs ? last.objects : 0};
+  dl_iterate_phdr(visit, &walk);
+  now.objects = walk.index;
+  last = now;
 }
 
 }  // namespace
 
 void redirect_imports(const Redirect* redirects, size_t count) noexcept {
-  static Progress last;
-  Progress now;
-  dl_iterate_phdr(read_counters, &now);
-  if (now.adds == last.adds && now.subs == last.subs) return;
-  Walk walk{{redirects, count}, 0, now.subs == last.subs ? last.visited : 0};
-  dl_iterate_phdr(visit, &walk);
-  now.visited = walk.index;
-  last = now;
+  static Visited last;
+  redirect_new({redirects, count}, nullptr, last);
+}
+
+void redirect_imports_of_users(const char* library, const Redirect* redirects, size_t count,
+                               Visited& visited) noexcept {
+  redirect_new({redirects, count}, library, visited);
 }
 
 size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept {

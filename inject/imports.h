@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace torchprof::inject {
 
@@ -19,6 +20,15 @@ struct Redirect {
 // writable for the moment of the store. One thread at a time; no lock is held while the program runs. Cheap where
 // nothing was loaded.
 void redirect_imports(const Redirect* redirects, size_t count) noexcept;
+
+// The same for the objects that are linked with a library (DT_NEEDED), by the beginning of its file's name; each caller
+// has its own `visited`.
+struct Visited {
+  uint64_t adds = 0;
+  uint64_t subs = 0;
+  size_t objects = 0;
+};
+void redirect_imports_of_users(const char* library, const Redirect* redirects, size_t count, Visited& visited) noexcept;
 
 // The same for one library, by the beginning of its file's name ("libtorch_python.so"), wherever it stands in the order
 // of loading. How many slots now hold a replacement.

@@ -229,7 +229,7 @@ enum class GpuLoss : uint8_t {
   kDropped = 1,    // CUPTI had no buffer for them, and says how many
   kMalformed = 2,  // a record that does not fit into its buffer, or the rest of a buffer that could not be walked
   kUnknown = 3,    // records of kinds that were not asked for
-  kAside = 4,      // count 0: from the header's time on another client of CUPTI has it ...
+  kAside = 4,      // count 0: from the header's time on another client of CUPTI keeps it from us ...
   kBack = 5,       // ... until here
 };
 

@@ -34,6 +34,8 @@ template <class R>
 void deliver(int lane, const R& record) {
   deliver(lane, &record, record.kind);
 }
+// The program's own identifier for a call, if it pushed one.
+void say_external(uint32_t correlation);
 // Devices: what has not ended is handed over with an end of 0.
 void give_up_pending();
 void say_devices();

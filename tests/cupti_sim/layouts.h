@@ -155,6 +155,16 @@ struct ApiRecord {
 };
 static_assert(sizeof(ApiRecord) == 40);
 
+struct ExternalRecord {  // CUpti_ActivityExternalCorrelation
+  uint32_t kind = 39;
+  uint32_t external_kind = 4;
+  uint64_t external_id = 0;
+  uint32_t correlation_id = 0;
+  uint32_t reserved = 0;
+  static constexpr uint32_t size(uint32_t) { return 24; }
+};
+static_assert(sizeof(ExternalRecord) == 24);
+
 struct SyncRecord {
   uint32_t kind = 38;
   uint32_t type = 0;
@@ -328,6 +338,8 @@ inline uint32_t size_of(uint32_t kind, uint32_t version) {
     case 4:
     case 5:
       return ApiRecord::size(version);
+    case 39:
+      return ExternalRecord::size(version);
     case 38:
       return SyncRecord::size(version);
     case 36:

@@ -9,6 +9,7 @@
 //     withhold=1   what is in buffers is kept until a forced flush
 //     drift=N      its clock runs N millionths too fast
 //     taken=1      another client holds the subscription
+//     finalize=1   another client may call cuptiFinalize
 //     cuptiActivityEnable=15 and the like: that function fails with this number
 // What torchprof must not do ends the program: a call of CUPTI from its buffer callbacks, where the real one may hold
 // its locks, and cuptiFinalize. Other clients take the records out there.
@@ -57,6 +58,9 @@ struct Cupti {
   std::atomic<RequestBuffer> request{nullptr};
   std::atomic<Completed> completed{nullptr};
   std::atomic<bool> is_torchprof{false};  // whose they are
+  std::atomic<uint64_t (*)()> clock{nullptr};
+  uint64_t own_at_clock = 0, clock_at_clock = 0;  // readings when it was registered
+  std::atomic<int> registrations{0};              // of torchprof
   std::mutex subscription;
   bool is_subscribed = false;
   Lane lanes[kLanes];
@@ -75,6 +79,7 @@ Cupti& cupti() {
 }
 
 thread_local bool t_in_callback = false;
+thread_local std::vector<uint64_t> t_external;  // identifiers that the program pushed
 std::atomic<bool> g_hangs{false};
 
 [[noreturn]] void forbidden(const char* function, const char* why) {
@@ -181,6 +186,7 @@ void at_exit() {
   for (int kind = 0; kind < 64; ++kind)
     if (c.made[kind] != 0)
       std::fprintf(file, ", \"%d\": [%lu, %lu]", kind, c.made[kind].load(), c.delivered[kind].load());
+  if (c.registrations > 1) std::fprintf(file, ", \"registrations\": %d", c.registrations.load());
   std::fprintf(file, "}\n");
   std::fclose(file);
 }
@@ -215,7 +221,59 @@ uint64_t drifted(uint64_t ns, long drift) {
   return ns + static_cast<uint64_t>(static_cast<double>(ns - begin) * static_cast<double>(drift) / 1e6);
 }
 
+void say_external(uint32_t correlation) {
+  if (t_external.empty() || !is_enabled(39)) return;
+  ExternalRecord record;
+  record.external_id = t_external.back();
+  record.correlation_id = correlation;
+  deliver(-1, record);
+}
+
 bool is_enabled(uint32_t kind) { return cupti().enabled.load(std::memory_order_relaxed) >> kind & 1; }
+
+namespace {
+
+// Times in a record, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over.
+void convert(uint8_t* record, uint32_t kind) {
+  Cupti& c = cupti();
+  const auto clock = c.clock.load();
+  if (!clock) return;
+  const uint64_t own = now_ns(), theirs = clock();
+  const double rate = own > c.own_at_clock
+                          ? static_cast<double>(theirs - c.clock_at_clock) / static_cast<double>(own - c.own_at_clock)
+                          : 1;
+  const auto at = [&](size_t offset) {
+    uint64_t time = 0;
+    std::memcpy(&time, record + offset, sizeof(time));
+    if (time == 0) return;
+    time = theirs +
+           static_cast<uint64_t>(static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(time - own)) * rate));
+    std::memcpy(record + offset, &time, sizeof(time));
+  };
+  switch (kind) {
+    case 1:
+    case 2:
+    case 10:
+    case 22:
+      return at(16), at(24);
+    case 4:
+    case 5:
+    case 38:
+      return at(8), at(16);
+    case 17:
+      return at(24), at(32);
+    case 49:
+      return at(32);
+    case 50:
+      return at(56);
+    case 20:
+      return at(8);
+    default:
+      return;
+  }
+}
+
+}  // namespace
 
 void deliver(int number, const void* record, uint32_t kind) {
   static const long drop = setting("drop", 0), unknown = setting("unknown", 0);
@@ -230,6 +288,7 @@ void deliver(int number, const void* record, uint32_t kind) {
     return;
   }
   ++c.delivered[kind];
+  convert(lane.buffer.data + lane.buffer.used - lane.buffer.last, kind);
   const UnknownRecord junk;
   if (unknown != 0 && n % static_cast<uint64_t>(unknown) == 0 && put(lane, &junk, sizeof(junk))) ++c.junk;
 }
@@ -249,10 +308,37 @@ SIM_API int cuptiGetVersion(uint32_t* out) {
 }
 SIM_API int cuptiGetTimestamp(uint64_t* out) {
   FAIL_IF_SET;
-  *out = now_ns();
+  const auto clock = cupti().clock.load();
+  *out = clock ? clock() : now_ns();
   return 0;
 }
-SIM_API int cuptiFinalize() { forbidden(__func__, "it is never to be called"); }
+SIM_API int cuptiActivityRegisterTimestampCallback(uint64_t (*clock)()) {
+  FAIL_IF_SET;
+  if (!clock) return kInvalid;
+  Cupti& c = cupti();
+  if (!c.clock) c.own_at_clock = now_ns(), c.clock_at_clock = clock();
+  c.clock = clock;
+  return 0;
+}
+SIM_API int cuptiFinalize() {
+  check_caller(__func__);
+  if (setting("finalize", 0) == 0) forbidden(__func__, "it is never to be called");
+  cupti().enabled = 0;
+  cupti().request = nullptr;
+  cupti().completed = nullptr;
+  return 0;
+}
+SIM_API int cuptiActivityPushExternalCorrelationId(uint32_t, uint64_t id) {
+  FAIL_IF_SET;
+  t_external.push_back(id);
+  return 0;
+}
+SIM_API int cuptiActivityPopExternalCorrelationId(uint32_t, uint64_t*) {
+  FAIL_IF_SET;
+  if (t_external.empty()) return 20;  // CUPTI_ERROR_QUEUE_EMPTY
+  t_external.pop_back();
+  return 0;
+}
 SIM_API int cuptiGetThreadIdType(uint32_t* out) {
   check_caller(__func__);
   *out = 0;
@@ -283,6 +369,7 @@ SIM_API int cuptiActivityRegisterCallbacks(RequestBuffer request, Completed comp
   Dl_info client{};
   cupti().is_torchprof = dladdr(reinterpret_cast<void*>(completed), &client) != 0 && client.dli_fname &&
                          std::strstr(client.dli_fname, "/libtorchprof.so") != nullptr;
+  cupti().registrations += cupti().is_torchprof;
   cupti().request = request;
   cupti().completed = completed;
   return 0;

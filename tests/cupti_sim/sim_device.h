@@ -57,6 +57,7 @@ class Call {
     record_.end = now_ns();
     record_.process_id = static_cast<uint32_t>(getpid());
     record_.thread_id = static_cast<uint32_t>(pthread_self());
+    say_external(record_.correlation_id);
     if (is_enabled(record_.kind)) deliver(-1, record_);
   }
   Call(const Call&) = delete;

@@ -224,32 +224,6 @@ def test_kernels_lie_in_the_window_alone(run_simulated):
     assert len(found[spool.CONTEXT]) == len(found[spool.DEVICE]) == 1
 
 
-def test_torchs_own_profiler_has_cupti_to_itself_and_we_say_where(run_simulated):
-    """Three kernels before, four while it runs, five after, again and again."""
-    run, _ = run_simulated("""
-import ctypes, os
-from simulated_gpu import sim
-client = ctypes.CDLL(os.environ["CLIENT"])
-import _lsprof  # an extension module: there torchprof looks what has been loaded
-sim.simInit(1)
-def launch(n):
-    for _ in range(n):
-        sim.simLaunch(b"k", 7, 1000)
-    sim.simDeviceSynchronize()
-for _ in range(3):
-    launch(3)
-    client.clientStart()
-    launch(4)
-    print(client.clientStop())
-    launch(5)
-""", env={"CLIENT": SIM.with_name("libtorch_cpu.so")})
-    assert (run.status, run.stdout) == (0, "4\n8\n12\n"), run.stderr
-    found = spool.gpu_records(spool.spools(run)[0])
-    assert len(found[spool.KERNEL]) == 3 * 8
-    assert [cause for cause, in spool.fields("B", found[spool.DROPPED], 24)] == [4, 5] * 3
-    assert "not while torch.profiler" in gpu_source(run)["detail"]
-
-
 def test_a_cpp_program_without_torch_is_recorded(run_simulated):
     run, reports = run_simulated("", command=[BUILD / "tests" / "cupti_sim" / "launches", 8, 500, 64, 4])
     assert run.status == 0 and not gpu_lines(run), run.stderr

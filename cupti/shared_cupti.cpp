@@ -1,0 +1,156 @@
+#include "cupti/shared_cupti.h"
+
+#include "cupti/cupti_abi.h"
+#include "cupti/source.h"
+#include "tracer/diag.h"
+#include "tracer/lock.h"
+#include "tracer/session.h"
+#include "tracer/window.h"
+
+namespace torchprof::cupti {
+namespace {
+
+constexpr uint32_t kForced = 1;  // CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+
+uint64_t theirs() noexcept {
+  const Lock lock(source().wishing);
+  return source().wishes.of(kTheirs);
+}
+
+void wish(uint64_t kinds) noexcept {
+  Source& s = source();
+  const uint64_t now = cupti_now();
+  const Lock lock(s.wishing);
+  s.wishes.change(kTheirs, kinds, now);
+}
+
+bool is_shared() noexcept { return state() == State::kOn && source().is_registered; }
+
+// What was recorded until here is written and told apart before he wants any; then he is asked for a buffer.
+void begin_session() noexcept {
+  Source& s = source();
+  {
+    const Lock lock(s.writing);
+    write_all(false);
+  }
+  pour_completed();
+  if (s.other.begin()) {
+    s.other.keep_buffer();
+    s.other.end();
+  }
+}
+
+// After cuptiFinalize. With the lock of switching.
+void come_back() noexcept {
+  Source& s = source();
+  if (register_ourselves() != abi::kSuccess) return;
+  become(State::kOn);
+  if (window::is_open()) enable_all();
+  const Lock lock(s.writing);
+  write_clock(s.api, s.sharing());
+  write_gap(GpuLoss::kBack);
+}
+
+}  // namespace
+
+void join_session() noexcept {
+  if (source().other.is_there() && theirs() != 0) begin_session();
+}
+
+int other_registers(RequestBuffer request, BufferCompleted completed, int (*real)(RequestBuffer, BufferCompleted)) {
+  if (!request || !completed) return real(request, completed);
+  const KeepErrno keep;
+  Source& s = source();
+  {
+    const Lock lock(s.switching);
+    if (state() == State::kAside) come_back();
+    s.other.registers(request, completed);
+    if (!is_shared()) return real(request, completed);
+  }
+  join_session();
+  return abi::kSuccess;
+}
+
+int other_enables(uint32_t kind, int (*real)(uint32_t)) {
+  const KeepErrno keep;
+  Source& s = source();
+  if (is_shared() && s.other.is_there() && theirs() == 0) begin_session();
+  const Lock lock(s.switching);
+  wish(theirs() | kind_bit(kind));
+  const int result = real(kind);
+  if (result != abi::kSuccess) wish(theirs() & ~kind_bit(kind));
+  return result;
+}
+
+int other_disables(uint32_t kind, int (*real)(uint32_t)) {
+  const KeepErrno keep;
+  Source& s = source();
+  const Lock lock(s.switching);
+  wish(theirs() & ~kind_bit(kind));
+  bool is_ours = false;
+  {
+    const Lock wishing(s.wishing);
+    is_ours = is_shared() && (s.wishes.of(kOurs) & kind_bit(kind)) != 0;
+  }
+  return is_ours ? abi::kSuccess : real(kind);
+}
+
+int other_flushes(uint32_t flag, int (*real)(uint32_t)) {
+  const KeepErrno keep;
+  Source& s = source();
+  if (!is_shared() || !s.other.is_there()) return real(flag);
+  int result = abi::kSuccess;
+  {
+    const Lock lock(s.writing);
+    result = real(flag);
+    write_completed();
+  }
+  pour_completed();
+  const bool goes_on = flag != kForced || theirs() != 0;
+  if (!s.other.begin()) return result;
+  if (s.other.has_records() || !goes_on) {
+    // As CUPTI has one of his while he records: libkineto takes none for a sign that there is nothing.
+    const bool had_buffer = s.other.has_buffer();
+    s.other.hand_over();
+    if (goes_on && had_buffer) s.other.keep_buffer();
+  }
+  s.other.end();
+  return result;
+}
+
+int other_sets_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)())) {
+  const KeepErrno keep;
+  Source& s = source();
+  const Lock lock(s.switching);
+  if (!is_shared()) {
+    const int result = real(clock);
+    if (result == abi::kSuccess) s.has_foreign_clock = true;
+    return result;
+  }
+  const Lock writing(s.writing);
+  const uint64_t behind = realtime_ns() - cupti_now();
+  const int result = real(clock);
+  uint64_t given = 0;
+  if (result != abi::kSuccess || s.api.get_timestamp(&given) != abi::kSuccess) return result;
+  const Lock wishing(s.wishing);
+  s.clock.gets(realtime_ns() - behind, given, behind);
+  return result;
+}
+
+int other_finalizes(int (*real)()) {
+  const KeepErrno keep;
+  Source& s = source();
+  const Lock lock(s.switching);
+  if (!is_shared()) return real();
+  // It is called within a call of CUDA, where CUPTI is not to be flushed; libkineto has done so before.
+  const Lock writing(s.writing);
+  become(State::kAside);
+  s.is_registered = false;
+  s.enabled.store(false, std::memory_order_relaxed);
+  session::note_source("gpu", SourceState::kOn,
+                       "CUPTI's activity records, but not after another client's cuptiFinalize");
+  write_gap(GpuLoss::kAside);
+  return real();
+}
+
+}  // namespace torchprof::cupti
