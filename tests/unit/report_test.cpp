@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/report.h"
 #include "formats/report_columns.h"
 #include "formats/table.h"
 #include "tests/unit/gpu_program.h"
@@ -27,6 +28,21 @@ std::string trained(TableOptions options) {
 }
 
 }  // namespace
+
+TEST_CASE("of many processes the names are kept in the sum, not by process") {
+  Report report;
+  for (int process = 0; process < 20; ++process) {
+    ReportPart part{};
+    part.statistics.operators["mm"] = {.self_ns = 1, .total_ns = 1, .calls = 1};
+    part.statistics.python["f"] = {.self_ns = 1, .total_ns = 1, .calls = 1};
+    report.add(std::move(part));
+  }
+  CHECK(report.all.operators.at("mm").calls == 20);
+  CHECK(report.all.python.at("f").calls == 20);
+  CHECK(report.parts[kShownProcesses - 1].statistics.operators.size() == 1);
+  CHECK(report.parts[kShownProcesses].statistics.operators.empty());
+  CHECK(report.parts[0].statistics.python.empty());
+}
 
 TEST_CASE("JSON has raw numbers under the keys of the columns") {
   const std::string text = trained({.tables = {"ops", "modules", "steps"}, .style = ReportStyle::kJson});
