@@ -251,8 +251,9 @@ void note_on() noexcept {
 // CUDA does not survive a fork: what its threads held is held for ever.
 void after_fork_in_child() noexcept {
   Source& s = source();
+  s.switching = PTHREAD_MUTEX_INITIALIZER;  // another client may have been about to call CUPTI, in any state
+  s.wishing = PTHREAD_MUTEX_INITIALIZER;
   if (state() == State::kWaiting || state() == State::kOff) return;
-  s.switching = PTHREAD_MUTEX_INITIALIZER;
   become(State::kOff);
   session::note_source("gpu", SourceState::kOff, "forked after CUDA was initialised: it cannot be used here");
 }
@@ -405,6 +406,7 @@ void write_completed() noexcept {
   Completed buffer;
   if (!s.other.is_there()) {
     while (s.buffers.take(buffer)) {
+      see_calls(s.api, buffer, s.sharing());  // what they launched may run when there is another client
       write_buffer(s.api, buffer, s.tally, s.devices);
       s.buffers.give_back(buffer.data);
     }
@@ -438,7 +440,7 @@ void write_all(bool forced) noexcept {
 void pour_completed() noexcept {
   Source& s = source();
   if (!s.other.is_there() || !s.other.begin()) return;
-  for (;;) {
+  while (state() == State::kOn) {  // not at the end, where the other client may be gone
     Completed buffer;
     {
       const Lock lock(s.writing);

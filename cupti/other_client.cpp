@@ -35,8 +35,8 @@ bool OtherClient::keep_buffer() noexcept {
   if (data_) return true;
   uint8_t* data = nullptr;
   size_t size = 0, most = 0;
-  owner_ = __atomic_load_n(&completed_, __ATOMIC_RELAXED);
-  __atomic_load_n(&request_, __ATOMIC_RELAXED)(&data, &size, &most);
+  owner_ = completed();
+  request()(&data, &size, &most);
   if (!data || size == 0) return false;
   data_ = data, size_ = size, most_ = most;
   used_ = count_ = 0;

@@ -27,8 +27,8 @@ class OtherClient {
   // The newest counts, as in CUPTI. Any thread, as the next two.
   void registers(RequestBuffer request, BufferCompleted completed) noexcept;
   bool is_there() const noexcept { return __atomic_load_n(&is_there_, __ATOMIC_ACQUIRE); }  // pairs with registers()
-  RequestBuffer request() const noexcept { return request_; }
-  BufferCompleted completed() const noexcept { return completed_; }
+  RequestBuffer request() const noexcept { return __atomic_load_n(&request_, __ATOMIC_RELAXED); }
+  BufferCompleted completed() const noexcept { return __atomic_load_n(&completed_, __ATOMIC_RELAXED); }
 
   // A turn: what follows is for one thread at a time. False: it is this thread's already, which is called from there.
   bool begin() noexcept;

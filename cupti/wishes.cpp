@@ -89,23 +89,26 @@ void Wishes::saw(const Brief& call) noexcept {
   turn.has_calls = true;
 }
 
-// Not before the last turn whose calls begin below, and before the first whose calls begin above; between them it began
-// as late as it ran.
+// Not before the last turn whose calls begin below, and before the first whose calls begin above. Between them it began
+// as late as it ran, but not in a turn that would have shown its calls.
 size_t Wishes::launched_at(const Brief& record) const noexcept {
   size_t highest = record.start == 0 ? count_ - 1 : at(record.start);
-  size_t lowest = 0;
+  bool is_bounded = false;
   for (size_t i = count_; i-- > 0;) {
     const Turn& turn = turns_[i];
     if (!turn.has_calls) continue;
     if (is_before(record.correlation, turn.first)) {
+      is_bounded = true;
       highest = std::min(highest, i == 0 ? 0 : i - 1);
       continue;
     }
-    lowest = i;
-    if (!is_before(turn.last, record.correlation)) highest = i;
-    break;
+    if (!is_before(turn.last, record.correlation)) return i;
+    constexpr uint64_t kCalls = kind_bit(abi::kRuntime) | kind_bit(abi::kDriver);
+    while (is_bounded && highest > i && ((turns_[highest].kinds[0] | turns_[highest].kinds[1]) & kCalls) != 0)
+      --highest;
+    return std::max(i, highest);
   }
-  return std::max(lowest, highest);
+  return highest;
 }
 
 uint8_t Wishes::parties(const Brief& record) const noexcept {

@@ -95,6 +95,12 @@ launch(2)
     check_whole(run, found, reports)
 
 
+def test_what_was_launched_long_before_a_session_and_runs_in_it_is_not_kinetos(run_shared):
+    """Our thread has taken the launching calls out of CUPTI, a second and more ago."""
+    run, found, _ = run_shared("sim.simInit(1)\nlaunch(5, 400_000_000, wait=False)\ntime.sleep(1.3)\nclient.clientStart()\nlaunch(3)\nsession()")
+    assert run.stdout == "3 4 0 0 0\n" and numbers(found) == (8, 9, 1)
+
+
 @KINETO
 def test_what_runs_on_when_it_is_disabled_is_with_both(run_shared, kineto):
     run, found, reports = run_shared("""

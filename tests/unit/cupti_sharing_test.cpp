@@ -66,6 +66,18 @@ TEST_CASE("where the launching call has not been seen, the time at which it ran 
   CHECK(wishes.parties(kernel(900, 0)) == (kOurs | kTheirs));
 }
 
+TEST_CASE("nothing was launched in a turn that shows calls and has none") {
+  Wishes wishes;
+  wishes.change(kOurs, kAll, 100);
+  wishes.change(kTheirs, kind_bit(kKernel), 200);  // one kind after the other
+  wishes.change(kTheirs, kAll, 210);
+  wishes.saw(call(150, 4));
+  wishes.saw(call(220, 6));
+  CHECK(wishes.parties(kernel(250, 5)) == kOurs);
+  CHECK(wishes.parties(kernel(205, 5)) == kOurs);
+  CHECK(wishes.parties(kernel(250, 6)) == (kOurs | kTheirs));
+}
+
 TEST_CASE("a kind without a time belongs to whoever ever wanted it") {
   Wishes wishes;
   wishes.change(kOurs, kAll, 100);
