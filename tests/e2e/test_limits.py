@@ -31,39 +31,43 @@ def counted(trace, name):
     return sum(n for called, n in trace.names("python_function").items() if called.endswith("): " + name))
 
 
-def test_with_64_files_a_program_gets_the_numbers_it_gets_alone(python, run_torchprof, run_bare, program):
-    text = """
-        import os, resource
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        os.execv(%r, [%r, "-c", '''
-        import os
-        def opens(): return os.open("/dev/null", os.O_RDONLY)
-        print([opens() for _ in range(30)])
-        '''.replace("        ", "")])
-        """ % (python.path, python.path)
-    command = [python.path, program(textwrap.dedent(text))]
+LIMITED_FILES = """
+    import os, resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+    os.execv(%r, [%r, "-c", %r])
+    """
+TAKES_ALL = """
+import os, subprocess
+def f(n): return n + 1
+def take():
+    taken = []
+    try:
+        while True: taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError as error: return taken, error.strerror
+def count(n=0):
+    for _ in range(50000): n = f(n)
+    return n
+f(0)
+taken, why = take()
+print(taken, why, count())
+child = os.fork()
+if child == 0:
+    print(count(), flush=True)
+    os._exit(0)
+print(os.waitpid(-1, 0) == (child, 0))
+try: print(os.waitpid(-1, 0))
+except ChildProcessError as error: print(error)
+print(sorted(map(int, os.listdir("/proc/self/task"))) == [os.getpid()] if not os.close(taken.pop()) else None)
+"""
+
+
+def test_with_20_files_a_program_gets_all_of_them_and_loses_no_event(python, run_torchprof, run_bare, program):
+    """No descriptor of ours stays open; where none is left for an instant either, what it does then is recorded all the same."""
+    command = [python.path, program(textwrap.dedent(LIMITED_FILES) % (python.path, python.path, TAKES_ALL))]
     bare, run = run_bare(command), run_torchprof(command)
-    assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout), run.stderr
-    assert sum(counted(trace, "opens") for trace in run.traces()) == 30
-
-
-def test_a_program_that_has_taken_every_file_number_keeps_what_was_recorded_before_and_after(python, run_torchprof, program):
-    """The file stays open, so the spool grows all the same."""
-    text = """
-        import os, resource
-        def f(n): return n + 1
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        taken = []
-        try:
-            while True: taken.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError as error: print(error.strerror)
-        n = 0
-        for _ in range(50000): n = f(n)
-        print(n)
-        """
-    run = run_torchprof([python.path, program(textwrap.dedent(text))])
-    assert (run.status, run.stdout) == (0, "Too many open files\n50000\n"), run.stderr
-    assert counted(run.trace(), "f") == 50000
+    assert (run.status, run.stdout) == (0, bare.stdout.decode()), run.stderr
+    assert "Too many open files" in run.stdout and "lost" not in run.stderr, run.stderr
+    assert sum(counted(trace, "f") for trace in run.traces()) == 1 + 2 * 50000
 
 
 def test_ten_thousand_short_threads_lose_nothing(run_torchprof, program):
@@ -262,7 +266,7 @@ def public_tree(prefix):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_trace, tmp_path, program):
-    """Forked, it keeps the file that it opened before; a program that it starts has nothing of ours, and a line says so."""
+    """Forked, it has its file kept open before it changes; a program that it starts has nothing of ours, and a line says so."""
     anew = ("import os; maps = open('/proc/self/maps').read(); print('libtorchprof' in maps, [name for name, value in os.environ.items()"
             " if name.startswith('TORCHPROF_') or 'torchprof' in value and name not in ('_', 'PWD', 'OLDPWD')])")
     text = """
@@ -283,6 +287,38 @@ def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_tra
     assert (run.status, run.stdout) == (0, "50000\nFalse ['TORCHPROF_DISABLE']\nFalse []\n"), run.stderr
     assert sum(counted(check_trace(trace), "f") for trace in run.traces()) == 50000
     assert len(re.findall(r"torchprof: process \d+ starts a program as another user: it is not profiled\n", run.stderr)) == 1
+
+
+GOES_ELSEWHERE = {
+    "seteuid": "os.seteuid(65534)",
+    "setreuid": "os.setreuid(65534, 65534)",
+    "setresuid": "os.setresuid(65534, 65534, 65534)",
+    "chroot": "os.chroot(ELSEWHERE)",
+    "mount": "call('mount', b'none', RUN, b'tmpfs', 0, None)",
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root or user")
+@pytest.mark.parametrize("way", GOES_ELSEWHERE)
+def test_a_program_that_cannot_reach_its_run_any_more_is_recorded_to_its_end(public_tree, check_trace, tmp_path, program, way):
+    directory = tmp_path / "run"
+    text = """
+        import ctypes, os
+        RUN, ELSEWHERE = %r, %r
+        libc = ctypes.CDLL(None, use_errno=True)
+        def call(name, *args):
+            if getattr(libc, name)(*args) != 0: raise OSError(ctypes.get_errno(), name)
+        def f(n): return n + 1
+        f(0)
+        %s
+        n = 0
+        for _ in range(50000): n = f(n)
+        print(n)
+        """ % (os.fsencode(directory), str(tmp_path), GOES_ELSEWHERE[way])
+    prefix = ["unshare", "-m", "--propagation", "private"] if way == "mount" else []
+    run = profile(public_tree / "bin" / "torchprof", directory, [*prefix, PYTHON, program(textwrap.dedent(text))])
+    assert (run.status, run.stdout) == (0, "50000\n"), run.stderr
+    assert counted(check_trace(run.trace()), "f") == 50001
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")

@@ -24,8 +24,6 @@ SHORT = "test_sys_setprofile test_sys_settrace test_sys test_thread test_atexit 
 INHERENT = {
     "test.test_frame.TestIncompleteFrameAreInvisible.test_sneaky_frame_object":
         "counts on the next allocation being the frame object of a generator; it fails with any profile function, sys.setprofile's as well",
-    "test.test_subprocess.*.test_pass_fds_redirected":
-        "lists all descriptors of a child, which is traced: the recorder's file is open in it, at 1000 or thereabouts",
 }
 
 
