@@ -44,8 +44,9 @@ const Format* find_format(std::string_view name) {
   return it == kFormats.end() ? nullptr : &*it;
 }
 
-void write_file(const Format& format, const Trace& trace, Processes processes, const std::filesystem::path& file) {
-  Output out(file);
+void write_file(const Format& format, const Trace& trace, Processes processes, const std::filesystem::path& file,
+                Existing existing) {
+  Output out(file, existing);
   format.write(trace, processes, out);
   out.commit();
 }

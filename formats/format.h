@@ -35,7 +35,8 @@ struct Format {
 std::span<const Format> all_formats();
 const Format* find_format(std::string_view name);  // null: there is none
 
-void write_file(const Format& format, const Trace& trace, Processes processes, const std::filesystem::path& file);
+void write_file(const Format& format, const Trace& trace, Processes processes, const std::filesystem::path& file,
+                Existing existing = Existing::kReplaced);
 
 // "HOST_PID.TIME.pt.trace.json.gz", TIME the start in nanoseconds since 1970; characters that do not belong into a file
 // name become '_'.

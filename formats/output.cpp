@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 
@@ -14,24 +15,58 @@
 namespace torchprof::formats {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr size_t kBufferSize = size_t{256} * 1024;
 static_assert(kBufferSize >= Output::kMaxReserve && kBufferSize <= Gzip::kChunk);
 
+constexpr std::string_view kMark = ".torchprof-", kEnd = ".tmp";
+constexpr int kMostTries = 100;
+
+fs::path temporary_name(const fs::path& file, int number) {
+  std::string end(kMark);
+  end.append(std::to_string(getpid()));
+  if (number != 0) end.append("-").append(std::to_string(number));
+  end.append(kEnd);
+  std::string name = file.filename();
+  name.resize(std::min(name.size(), NAME_MAX - end.size()));
+  return file.parent_path() / name.append(end);
+}
+
+// rename() that replaces nothing. Not every file system can; some that cannot have hard links.
+bool rename_beside(const char* from, const char* to) {
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  if (link(from, to) == 0) return unlink(from) == 0;
+  if (errno == EEXIST || access(to, F_OK) == 0) return false;
+  return std::rename(from, to) == 0;
+}
+
 }  // namespace
 
-Output::Output(const std::filesystem::path& file) : file_(file), temporary_(file), buffer_(kBufferSize) {
+fs::path Output::temporary_of(const fs::path& file) { return temporary_name(file, 0); }
+
+bool Output::is_temporary(std::string_view name) {
+  const size_t mark = name.rfind(kMark);
+  if (mark == std::string_view::npos || !name.ends_with(kEnd) || name.size() <= mark + kMark.size() + kEnd.size())
+    return false;
+  const std::string_view number = name.substr(mark + kMark.size(), name.size() - mark - kMark.size() - kEnd.size());
+  return number.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+// A temporary that a writer with our process id left behind stays.
+Output::Output(const fs::path& file, Existing existing)
+    : file_(file), temporary_(file), existing_(existing), buffer_(kBufferSize) {
   std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored) || std::filesystem::is_regular_file(file, ignored)) temporary_ += ".tmp";
+  if (existing == Existing::kKept && fs::exists(fs::symlink_status(file, ignored))) fail_for_existing();
+  const bool is_file = !fs::exists(file, ignored) || fs::is_regular_file(file, ignored);
   at_ = buffer_.data();
   end_ = at_ + buffer_.size();
-  // A temporary name is ours: what lies there is left over, and is never written through.
-  int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-  if (temporary_ != file_) {
-    ::unlink(temporary_.c_str());
-    flags |= O_EXCL | O_NOFOLLOW;
+  for (int i = 0; fd_ < 0; ++i) {
+    if (is_file) temporary_ = temporary_name(file, i);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (is_file ? O_EXCL | O_NOFOLLOW : O_TRUNC), 0666);
+    if (fd_ < 0 && (errno != EEXIST || !is_file || i == kMostTries)) fail("cannot create", errno);
   }
-  fd_ = ::open(temporary_.c_str(), flags, 0666);
-  if (fd_ < 0) fail("cannot create", errno);
   if (file.extension() == ".gz")
     gzip_ = std::make_unique<Gzip>([this](std::string_view data) { write_all(data.data(), data.size()); });
 }
@@ -58,6 +93,12 @@ void Output::remove_temporary() noexcept {
 void Output::fail(const std::string& what, int error) {
   discard();
   throw Error(what + " " + file_.string() + ": " + std::strerror(error));
+}
+
+void Output::fail_for_existing() {
+  discard();
+  throw Error(file_.string() +
+              ": is there already and not this run's, so it stays; take it away, or name a file with -o");
 }
 
 void Output::write(std::string_view text) {
@@ -105,9 +146,14 @@ void Output::commit() {
   if (gzip_) gzip_->finish();
   const int fd = fd_;
   fd_ = -1;
-  if (::close(fd) != 0 || (temporary_ != file_ && std::rename(temporary_.c_str(), file_.c_str()) != 0)) {
+  const auto appear = [this] {
+    if (existing_ == Existing::kKept) return rename_beside(temporary_.c_str(), file_.c_str());
+    return temporary_ == file_ || std::rename(temporary_.c_str(), file_.c_str()) == 0;
+  };
+  if (::close(fd) != 0 || !appear()) {
     const int error = errno;
     remove_temporary();
+    if (error == EEXIST && existing_ == Existing::kKept) fail_for_existing();
     fail("cannot write", error);
   }
 }

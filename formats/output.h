@@ -1,9 +1,10 @@
 // A file that appears complete or not at all.
 //
-// Bytes go to NAME.tmp in the same directory, which commit() renames to NAME. A writer that fails (full disk, no
-// permission) or is destroyed before commit() removes the temporary and leaves NAME as it was. Names that end in ".gz"
-// are compressed, by several threads: one gzip member (formats/gzip.h). What exists and is no file (/dev/stdout, a
-// pipe) is written to as it is. Errors are thrown as Error with the name and the cause. One thread at a time.
+// Bytes go to a new file in the same directory, NAME.torchprof-PID.tmp, which commit() renames to NAME. A writer that
+// fails (full disk, no permission) or is destroyed before commit() removes the temporary and leaves NAME as it was; one
+// that is killed leaves a name that is nobody else's (is_temporary()). Names that end in ".gz" are compressed, by
+// several threads: one gzip member (formats/gzip.h). What exists and is no file (/dev/stdout, a pipe) is written to as
+// it is. Errors are thrown as Error with the name and the cause. One thread at a time.
 #pragma once
 
 #include <array>
@@ -19,9 +20,11 @@ namespace torchprof::formats {
 
 class Gzip;
 
+enum class Existing { kReplaced, kKept };  // a file of that name; kKept: then it is an Error
+
 class Output {
  public:
-  explicit Output(const std::filesystem::path& file);
+  explicit Output(const std::filesystem::path& file, Existing existing = Existing::kReplaced);
   explicit Output(std::string& memory);  // uncompressed, appended to `memory`; commit() brings the last of it
   ~Output();
   Output(const Output&) = delete;
@@ -44,6 +47,9 @@ class Output {
 
   void commit();
   const std::filesystem::path& file() const { return file_; }  // empty for memory
+  // Where the bytes of `file` go while this process writes it.
+  static std::filesystem::path temporary_of(const std::filesystem::path& file);
+  static bool is_temporary(std::string_view name);  // of any process
   // Bytes given to write() so far, before compression; and on the disk (complete after commit()).
   uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - buffer_.data()); }
   uint64_t bytes_out() const { return written_; }
@@ -53,11 +59,13 @@ class Output {
   void sink(const char* data, size_t size);
   void write_all(const char* data, size_t size);
   [[noreturn]] void fail(const std::string& what, int error);
+  [[noreturn]] void fail_for_existing();
   void discard() noexcept;
   void remove_temporary() noexcept;
 
   std::filesystem::path file_;
   std::filesystem::path temporary_;
+  Existing existing_ = Existing::kReplaced;
   std::string* memory_ = nullptr;
   int fd_ = -1;
   std::unique_ptr<Gzip> gzip_;

@@ -2,6 +2,9 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -41,8 +44,9 @@ void copy_trace(const fs::path& from, formats::Output& out) {
   if (n < 0 || code != Z_OK) throw Error(from.string() + ": " + (code == Z_BUF_ERROR ? "ends too early" : message));
 }
 
-void export_trace(const fs::path& trace, const formats::Format& format, const fs::path& file) {
-  formats::Output out(file);
+void export_trace(const fs::path& trace, const formats::Format& format, const fs::path& file,
+                  formats::Existing existing = formats::Existing::kReplaced) {
+  formats::Output out(file, existing);
   if (format.name == "table")
     out.write(formats::summary_text(trace));
   else if (formats::form_of(trace) != formats::TraceForm::kJson)
@@ -94,14 +98,23 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
   if (error) throw Error(directory.string() + ": cannot make the directory: " + error.message());
   const BackgroundProgress progress([directory] { return bytes_in(directory); });
   EachFormat each;
+  // In a directory the names are ours to choose: only a run's own files are replaced.
+  std::vector<std::string> own;
+  if (input.run && fs::equivalent(directory, input.run->path(), error)) own = own_files(input.run->read_info());
   if (input.spools.empty()) {
-    for (const formats::Format* format : options.formats)
-      each([&] { export_trace(input.trace, *format, directory / formats::merged_name(*format)); });
+    for (const formats::Format* format : options.formats) {
+      const std::string name = formats::merged_name(*format);
+      const bool is_own = std::ranges::find(own, name) != own.end();
+      each([&] {
+        export_trace(input.trace, *format, directory / name,
+                     is_own ? formats::Existing::kReplaced : formats::Existing::kKept);
+      });
+    }
   } else {
     const formats::Trace trace = load_part(input, options);
     std::vector<std::string> files, traces(trace.processes.size());
     for (const formats::Format* format : options.formats)
-      each([&] { write_format(*format, trace, directory, files, traces); });
+      each([&] { write_format(*format, trace, directory, own, files, traces); });
   }
   return each.status();
 }
@@ -109,7 +122,7 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
 uintmax_t bytes_of(const std::vector<fs::path>& files) {
   uintmax_t bytes = 0;
   for (const fs::path& file : files)
-    for (const fs::path& name : {file, fs::path(file.string() + ".tmp")}) {
+    for (const fs::path& name : {file, formats::Output::temporary_of(file)}) {
       std::error_code error;
       if (const uintmax_t size = fs::is_regular_file(name, error) ? fs::file_size(name, error) : 0; !error)
         bytes += size;

@@ -93,6 +93,7 @@ int merge(const Arguments& arguments) {
   const auto formats = formats_named(options.format.c_str());
   const std::vector<Source> sources = sources_of(options);
   const RunDir dir = RunDir::create(fs::absolute(options.output).lexically_normal());
+  dir.remove_earlier();
   Written written;
   try {
     for (const Source& source : sources) {

@@ -77,7 +77,6 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
                    const Library& library) {
   const Signals signals;
   const RunDir dir = RunDir::create(output);
-  if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
   Info info = begin_info(options.command, environment);
   const uint64_t killed_before = count_oom_kills();
   int status = 0;
@@ -86,6 +85,8 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   try {
     dir.write_info(info);
     Child child(options.command, environment, signals, marks);
+    dir.remove_earlier();
+    if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
     status = child.wait();
     running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
   } catch (const Error&) {

@@ -19,6 +19,7 @@
 #include "formats/trace.h"
 #include "launcher/run_json.h"
 #include "launcher/say.h"
+#include "launcher/writers.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -26,72 +27,102 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kMostInfo = size_t{256} << 20;  // bytes of run.json
+constexpr const char* kChoose = "; choose another with -o";
+
 // An empty object where it cannot be read, or is nested as nothing that we write: what copies and writes it calls
 // itself.
-Json read_json(const fs::path& file, std::string* misfit = nullptr) {
+Json parse_info(const std::string& text, std::string* misfit = nullptr) {
   constexpr int kDeepest = 64;
   bool is_too_deep = false;
   const auto is_wanted = [&is_too_deep](int depth, Json::parse_event_t, const Json&) {
     is_too_deep = is_too_deep || depth > kDeepest;
     return !is_too_deep;
   };
-  Json info = Json::parse(formats::read_file(file), is_wanted, /*allow_exceptions=*/false);
+  Json info = Json::parse(text, is_wanted, /*allow_exceptions=*/false);
   if (is_too_deep || !info.is_object()) info = Json::object();
   const std::string first = drop_misfits(info);
   if (misfit != nullptr) *misfit = first;
   return info;
 }
 
-// Without a launcher (`run --dry-run`) the library makes the directory alone: spools and no run.json.
-bool is_ours(const fs::path& path) {
-  std::error_code error;
-  return read_json(path / "run.json").contains("torchprof") ||
-         (!fs::exists(path / "run.json", error) && fs::is_directory(path / "spool", error));
+Json read_info_of(const fs::path& directory) {
+  const Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return parse_info(text_in(fd.get(), "run.json", kMostInfo));
 }
 
-// Takes away what an earlier run wrote, by the names that its run.json lists: nothing that somebody else put beside it.
-void remove_earlier_run(const fs::path& path) {
-  const Json info = read_json(path / "run.json");
-  std::error_code error;
-  if (const auto files = info.find("files"); files != info.end() && files->is_array())
-    for (const Json& file : *files)
-      if (file.is_string()) fs::remove(path / fs::path(file.get<std::string>()).filename(), error);
-  fs::remove_all(path / "spool", error);
-  fs::remove(path / "run.json", error);
+uint64_t inode_of(int fd) {
+  struct stat status {};
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-// For nobody else to read: commands, paths and shapes are their user's business. False: it is there already, or
-// `error`.
-bool make_private_directory(const fs::path& path, std::error_code& error) {
-  const bool is_new = mkdir(path.c_str(), 0700) == 0;
-  const int code = is_new ? 0 : errno;
-  std::error_code ignored;
-  const bool is_there = is_new || (code == EEXIST && fs::is_directory(path, ignored));
-  error = is_there ? std::error_code{} : std::error_code(code, std::generic_category());
-  return is_new;
+bool may_others_write(const struct stat& status) {
+  // The group of the same number is the user's own, as distributions with a umask of 002 make it.
+  const bool is_own_group = status.st_gid == getegid() && geteuid() == getegid();
+  return (status.st_mode & (is_own_group ? S_IWOTH : S_IWGRP | S_IWOTH)) != 0;
 }
 
 // A directory that was there before us: whoever else may write to it could change what is recorded, and lead what is
 // written elsewhere.
-void make_private(int fd, const fs::path& path) {
-  constexpr mode_t kOthersRead = S_IRWXG | S_IRWXO, kOthersWrite = S_IWGRP | S_IWOTH;
+void demand_private(int fd, const fs::path& path) {
   const std::string way_out = "; name a directory that does not exist yet, as -o " + (path / "run").string();
   struct stat status {
   }, above{};
   if (fstat(fd, &status) != 0 || fstatat(fd, "..", &above, 0) != 0)
     throw Error(path.string() + ": " + std::strerror(errno));
   // Root writes into what another user mounted into its container, but not into what anybody may have left in /tmp.
-  const bool is_trusted = geteuid() == 0 && (above.st_mode & kOthersWrite) == 0;
+  const bool is_trusted = geteuid() == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
   if (status.st_uid != geteuid() && !is_trusted)
     throw Error(path.string() + ": belongs to another user (uid " + std::to_string(status.st_uid) + ")" + way_out);
-  if ((status.st_mode & kOthersRead) == 0) return;
-  // Where the file system has no modes, those who may read it still may.
-  if (fchmod(fd, S_IRWXU) != 0 && (status.st_mode & kOthersWrite) != 0)
-    throw Error(path.string() + ": others may write to it, and it cannot be made private (" + std::strerror(errno) +
-                ")" + way_out);
+  // In a sticky one nobody else can take away or rename what is ours.
+  if (may_others_write(status) && (status.st_mode & S_ISVTX) == 0)
+    throw Error(path.string() + ": other users may write to it" + way_out);
 }
 
+// The directory above `path`, made where it is not there. A link in a directory where anybody may put one is followed
+// only if it is ours or root's.
+Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
+  const auto fail = [&path](const std::string& why) -> Descriptor {
+    throw Error(path.string() + ": cannot make the run directory: " + why);
+  };
+  constexpr int kFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  Descriptor at(::open("/", kFlags));
+  fs::path so_far = "/";
+  for (const fs::path& part : path.parent_path().relative_path()) {
+    so_far /= part;
+    struct stat above {
+    }, status{};
+    int fd = openat(at.get(), part.c_str(), kFlags | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) {
+      if (mkdirat(at.get(), part.c_str(), 0777) == 0)
+        made.push_back(so_far);
+      else if (errno != EEXIST)
+        return fail(std::strerror(errno));
+      fd = openat(at.get(), part.c_str(), kFlags | O_NOFOLLOW);
+    } else if (fd < 0 && fstatat(at.get(), part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+               S_ISLNK(status.st_mode)) {
+      if (fstat(at.get(), &above) != 0 ||
+          ((above.st_mode & S_IWOTH) != 0 && status.st_uid != 0 && status.st_uid != geteuid()))
+        return fail(so_far.string() + " is another user's link");
+      fd = openat(at.get(), part.c_str(), kFlags);
+    }
+    if (fd < 0) return fail(std::strerror(errno));
+    at = Descriptor(fd);
+  }
+  return at;
+}
+
+Error not_ours(const fs::path& path, const std::string& what) { return Error(path.string() + ": " + what + kChoose); }
+
 }  // namespace
+
+std::vector<std::string> own_files(const Json& info) {
+  std::vector<std::string> names;
+  if (const auto files = info.find("files"); files != info.end() && files->is_array())
+    for (const Json& file : *files)
+      if (file.is_string() && is_output_name(file.get<std::string>())) names.push_back(file.get<std::string>());
+  return names;
+}
 
 fs::path output_path(const Config& config) {
   char expanded[PATH_MAX];
@@ -104,61 +135,93 @@ fs::path output_path(const Config& config) {
   return path;
 }
 
-RunDir::RunDir(RunDir&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      is_live_(other.is_live_),
-      was_replaced_(other.was_replaced_),
-      made_here_(other.made_here_) {}
-
-RunDir::~RunDir() {
-  if (fd_ >= 0) close(fd_);
-}
-
-bool RunDir::lock() {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd_ < 0) throw Error(path_.string() + ": " + std::strerror(errno));
-  // A file system without locks: go on without.
-  return flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-}
-
 RunDir RunDir::create(const fs::path& path) {
   RunDir dir(path);
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (fs::exists(status)) {
-    if (!fs::is_directory(status))
-      throw Error(path.string() + ": exists and is not a directory; choose another with -o");
-    const bool is_empty = fs::is_empty(path, error);
-    if (error) throw Error(path.string() + ": " + error.message());
-    if (!is_empty && !is_ours(path))
-      throw Error(path.string() + ": is not empty and no run directory of torchprof; choose another with -o");
-    if (!dir.lock()) throw Error(path.string() + ": a torchprof run is writing into it; choose another with -o");
-    make_private(dir.fd_, path);
-    if (!is_empty) {
-      if (!dir.spools().empty() && !read_json(path / "run.json").value("exported", false))
-        throw Error(path.string() + ": holds an earlier run that was not exported (`torchprof export " + path.string() +
-                    "`); choose another with -o");
-      remove_earlier_run(path);
-      dir.was_replaced_ = true;
-    }
-  } else {
-    fs::create_directories(path.parent_path(), error);
-    if (!error) dir.made_here_ = make_private_directory(path, error);
-    if (error) throw Error(path.string() + ": cannot make the run directory: " + error.message());
-    if (!dir.lock()) throw Error(path.string() + ": a torchprof run is writing into it; choose another with -o");
+  std::vector<fs::path> made;
+  const Descriptor above = open_above(path, made);
+  const std::string name = path.has_filename() ? path.filename().string() : ".";
+  const bool is_new = mkdirat(above.get(), name.c_str(), 0700) == 0;
+  if (!is_new && errno != EEXIST)
+    throw Error(path.string() + ": cannot make the run directory: " + std::strerror(errno));
+  dir.made_ = std::move(made);
+  if (is_new) dir.made_.push_back(path);
+  dir.fd_ = open_directory(above.get(), name);
+  if (dir.fd_.get() < 0) {
+    const int error = errno;
+    struct stat status {};
+    if (fstatat(above.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(status.st_mode))
+      throw Error(path.string() + ": " + std::strerror(error));
+    throw not_ours(path, S_ISLNK(status.st_mode) ? "is a symbolic link" : "exists and is not a directory");
   }
-  make_private_directory(dir.spool(), error);
-  if (error) {
-    dir.remove_if_unused();
-    throw Error(path.string() + ": cannot write into the run directory: " + error.message());
-  }
+  if (!is_new) dir.find_earlier_run();
+  dir.make_spool();
   return dir;
 }
 
+// Of a directory that was there. Nothing is changed.
+void RunDir::find_earlier_run() {
+  const int fd = fd_.get();
+  const std::vector<std::string> names = names_in(fd);
+  const auto has = [&names](const std::string& name) { return std::ranges::binary_search(names, name); };
+  earlier_info_ = text_in(fd, "run.json", kMostInfo);
+  const Json info = parse_info(earlier_info_);
+  const bool is_ours = info.contains("torchprof") && info.value("inode", Json()) == inode_of(fd);
+  if (!names.empty() && !is_ours) {
+    if (info.contains("torchprof"))
+      throw not_ours(path_, "its run.json was written by another version or in another directory");
+    throw not_ours(path_, "is not empty and no run directory of torchprof");
+  }
+  // A file system without locks: go on without.
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw not_ours(path_, "a torchprof run is writing into it");
+  demand_private(fd, path_);
+  if (names.empty()) return;
+  if (!spools().empty()) {
+    if (!info.value("exported", Json()).is_boolean() || !info["exported"].get<bool>())
+      throw Error(path_.string() + ": holds an earlier run that was not exported (`torchprof export " + path_.string() +
+                  "`)" + kChoose);
+    if (!written(spools()).empty()) throw not_ours(path_, "a process of the earlier run still writes into it");
+  }
+  earlier_ = own_files(info);
+  for (const formats::Format& format : formats::all_formats())
+    if (const std::string name = formats::merged_name(format); has(name) && !std::ranges::count(earlier_, name))
+      throw not_ours(path_ / name, "is not of the earlier run, and would be replaced");
+  for (const std::string& name : names)
+    if (formats::Output::is_temporary(name)) earlier_.push_back(name);
+  if (has("spool")) {
+    const Descriptor spool = open_directory(fd, "spool");
+    if (spool.get() < 0) throw not_ours(path_ / "spool", "is not the earlier run's");
+    for (const std::string& name : names_in(spool.get())) {
+      if (!is_ours_in_spool(spool.get(), name)) throw not_ours(this->spool() / name, "is not of the earlier run");
+      earlier_spools_.push_back(name);
+    }
+  }
+  was_replaced_ = true;
+}
+
+void RunDir::make_spool() {
+  made_spool_ = mkdirat(fd_.get(), "spool", 0700) == 0;
+  if (!made_spool_ && errno != EEXIST) {
+    const std::string why = std::strerror(errno);
+    remove_if_unused();
+    throw Error(path_.string() + ": cannot write into the run directory: " + why);
+  }
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  if (spool.get() < 0) throw Error(this->spool().string() + ": " + std::strerror(errno));
+  if (!made_spool_) demand_private(spool.get(), this->spool());
+  if (made_.empty() || made_.back() != path_) return;
+  // One that we made: nobody but another run of ours locks it.
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw not_ours(path_, "a torchprof run is writing into it");
+}
+
 RunDir RunDir::open(const fs::path& path) {
-  if (!is_ours(path)) throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours");
+  std::error_code error;
+  const bool is_ours = read_info_of(path).contains("torchprof") ||
+                       (!fs::exists(path / "run.json", error) && fs::is_directory(path / "spool", error));
+  if (!is_ours) throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours");
   RunDir dir(path);
+  dir.fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   dir.is_live_ = is_locked(path);
   return dir;
 }
@@ -178,15 +241,17 @@ std::vector<fs::path> RunDir::spools() const {
 
 Json RunDir::read_info() const {
   std::string misfit;
-  Json info = read_json(path_ / "run.json", &misfit);
+  Json info = parse_info(text_in(fd_.get(), "run.json", kMostInfo), &misfit);
   if (!misfit.empty()) complain((path_ / "run.json").string() + ": " + misfit + ": not read");
   return info;
 }
 
 void RunDir::write_info(const Json& info) const {
+  Json marked = info;
+  marked["inode"] = inode_of(fd_.get());
   formats::Output out(path_ / "run.json");
   // Commands and paths are bytes, JSON is UTF-8.
-  out.write(info.dump(2, ' ', false, Json::error_handler_t::replace));
+  out.write(marked.dump(2, ' ', false, Json::error_handler_t::replace));
   out.write("\n");
   out.commit();
 }
@@ -208,29 +273,39 @@ std::vector<RunDir::Untraced> RunDir::untraced() const {
   return out;
 }
 
+void RunDir::remove_earlier() const noexcept {
+  for (const std::string& name : earlier_) remove_file(fd_.get(), name);
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  for (const std::string& name : earlier_spools_) remove_file(spool.get(), name);
+}
+
 void RunDir::remove_spools() const noexcept {
-  std::error_code error;
-  fs::remove_all(spool(), error);
+  {
+    const Descriptor spool = open_directory(fd_.get(), "spool");
+    for (const std::string& name : names_in(spool.get()))
+      if (is_ours_in_spool(spool.get(), name)) remove_file(spool.get(), name);
+  }
+  unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty
 }
 
 void RunDir::remove_temporaries() const noexcept {
-  const auto is_ours_to_remove = [](const std::string& name) {
-    return std::ranges::any_of(formats::all_formats(), [&](const formats::Format& format) {
-      return name.ends_with(std::string(format.extension) + ".tmp");
-    });
-  };
-  std::error_code error;
-  for (fs::directory_iterator at(path_, error), end; !error && at != end; at.increment(error)) {
-    std::error_code ignored;
-    if (is_ours_to_remove(at->path().filename())) fs::remove(at->path(), ignored);
-  }
+  for (const std::string& name : names_in(fd_.get()))
+    if (formats::Output::is_temporary(name)) remove_file(fd_.get(), name);
 }
 
 void RunDir::remove_if_unused() const noexcept {
-  std::error_code error;
-  fs::remove(path_ / "run.json", error);
-  fs::remove(spool(), error);                // only if empty
-  if (made_here_) fs::remove(path_, error);  // only if empty
+  if (!was_replaced_) {
+    remove_file(fd_.get(), "run.json");
+  } else if (text_in(fd_.get(), "run.json", kMostInfo) != earlier_info_) {
+    try {
+      formats::Output out(path_ / "run.json");
+      out.write(earlier_info_);
+      out.commit();
+    } catch (const Error&) {  // then it stays as this run wrote it
+    }
+  }
+  if (made_spool_) unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty, as those that follow
+  for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());
 }
 
 }  // namespace torchprof::launcher

@@ -87,20 +87,50 @@ std::string main_trace(const std::vector<std::string>& files, const std::vector<
 
 }  // namespace
 
+namespace {
+
+struct Planned {
+  std::string name;
+  size_t first, count;  // processes
+};
+
+std::vector<Planned> files_of(const formats::Format& format, formats::Processes all) {
+  std::vector<Planned> files;
+  for (size_t i = 0; format.per_process && i < all.size(); ++i)
+    files.push_back({formats::file_name(format, all[i]), i, 1});
+  if (!format.per_process || all.size() > 1) files.push_back({formats::merged_name(format), 0, all.size()});
+  return files;
+}
+
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Those that a run directory has already and those that will be made. In run.json before they are: what a launcher that
+// is killed leaves behind is known as ours.
+std::vector<std::string> files_to_be(const RunDir& dir, std::vector<std::string> own, const formats::Trace& trace,
+                                     const std::vector<const formats::Format*>& formats) {
+  std::error_code ignored;
+  std::erase_if(own, [&](const std::string& name) { return !fs::exists(dir.path() / name, ignored); });
+  for (const formats::Format* format : formats)
+    for (const Planned& file : files_of(*format, trace.processes))
+      if (!is_among(own, file.name) && !fs::exists(fs::symlink_status(dir.path() / file.name, ignored)))
+        own.push_back(file.name);
+  return own;
+}
+
+}  // namespace
+
 void write_format(const formats::Format& format, const formats::Trace& trace, const fs::path& directory,
-                  std::vector<std::string>& files, std::vector<std::string>& traces) {
+                  const std::vector<std::string>& own, std::vector<std::string>& files,
+                  std::vector<std::string>& traces) {
   const formats::Processes all = trace.processes;
-  const auto write = [&](formats::Processes processes, const std::string& name) {
-    formats::write_file(format, trace, processes, directory / name);
+  for (const auto& [name, first, count] : files_of(format, all)) {
+    formats::write_file(format, trace, all.subspan(first, count), directory / name,
+                        is_among(own, name) ? formats::Existing::kReplaced : formats::Existing::kKept);
     files.push_back(name);
-  };
-  if (format.per_process)
-    for (size_t i = 0; i < all.size(); ++i) {
-      const std::string name = formats::file_name(format, all[i]);
-      write(all.subspan(i, 1), name);
-      if (format.name == "kineto") traces[i] = name;
-    }
-  if (!format.per_process || all.size() > 1) write(all, formats::merged_name(format));
+    if (format.per_process && name != formats::merged_name(format) && format.name == "kineto") traces[first] = name;
+  }
 }
 
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
@@ -121,9 +151,13 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   phase_over("symbols");
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
+  const std::vector<std::string> own = own_files(info), to_be = files_to_be(dir, own, trace, formats);
+  info["files"] = to_be;
+  info["exported"] = false;
+  dir.write_info(info);
   if (!trace.processes.empty())
     for (const formats::Format* format : formats) try {
-        write_format(*format, trace, dir.path(), files, traces);
+        write_format(*format, trace, dir.path(), own, files, traces);
         phase_over(format->name);
       } catch (const Error& error) {
         if (first_error.empty()) first_error = error.what();
@@ -152,6 +186,8 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
 
   for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
   info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();
+  for (const std::string& name : own)  // written earlier, in a format that is not among these
+    if (!is_among(files, name) && is_among(to_be, name)) files.push_back(name);
   info["files"] = files;
   info["took_ns"] = took;
   try {

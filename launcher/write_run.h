@@ -24,9 +24,11 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
                   formats::NativeFrames frames = formats::NativeFrames::kFolded);
 
 // Writes the files of one format as `run` names them; their names go to `files`, and those of single processes to
-// `traces`, which has a place for each process. Throws Error at the first that cannot be written.
+// `traces`, which has a place for each process. Files that are there are replaced only if they are among `own`. Throws
+// Error at the first that cannot be written.
 void write_format(const formats::Format& format, const formats::Trace& trace, const std::filesystem::path& directory,
-                  std::vector<std::string>& files, std::vector<std::string>& traces);
+                  const std::vector<std::string>& own, std::vector<std::string>& files,
+                  std::vector<std::string>& traces);
 
 // In a process of its own, which the user can interrupt (the second SIGINT or SIGTERM), whose crash harms nobody and
 // which shows its progress on a terminal. Prints what there is to say. True: it is complete.

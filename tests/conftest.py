@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -304,6 +305,19 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in slow]
 
 
+def set_signals():
+    """What is started here finds its signals as a terminal's shell leaves them, whoever started the tests: nohup, `&` in a script and CI
+    ignore some, and what is ignored stays so in children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGCHLD, signal.SIGTSTP,
+                   signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGWINCH):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def pytest_configure(config):
+    set_signals()
     if not INSTALLED and not shutil.which("meson"):
         raise pytest.UsageError("meson is not on PATH: the tests install the tree that it built")

@@ -42,9 +42,14 @@ bool make_directories(const char* path) noexcept {
     const char end = *p;
     *p = 0;
     if (mkdir(partial, p - partial > above ? 0700 : 0777) != 0 && errno != EEXIST) return false;
-    if (!end) return true;
+    if (!end) break;
     *p = end;
   }
+  // Somebody's link would lead it elsewhere.
+  struct stat status {};
+  if (lstat(path, &status) == 0 && S_ISDIR(status.st_mode)) return true;
+  errno = ENOTDIR;
+  return false;
 }
 
 // The command line, as /proc shows it.

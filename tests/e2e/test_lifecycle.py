@@ -1,5 +1,6 @@
 """The command under `torchprof run` lives and ends as it would alone: status, signals, terminal, descriptors, children."""
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -136,7 +137,8 @@ COUNTS_SIGNALS = """
     """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH", "SIGVTALRM", "SIGPROF",
+                                  "SIGXCPU", "SIGXFSZ", "SIGPIPE", "SIGIO", "SIGPWR", "SIGURG", "SIGCHLD", "SIGABRT", "SIGRTMIN", "SIGRTMAX"])
 def test_a_signal_to_the_launcher_reaches_the_command_once(start, program, name):
     number = int(getattr(signal, name))
     process = start([PYTHON, program(textwrap.dedent(COUNTS_SIGNALS)), number])
@@ -152,6 +154,28 @@ def test_a_signal_that_the_command_does_not_expect_ends_both(start):
     process.terminate()
     process.wait(timeout=60)
     assert process.returncode == -signal.SIGTERM
+
+
+# "sent": each with its value, none is dropped.
+QUEUED = """
+    import ctypes, os, signal, sys
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN + 3})
+    print(os.getppid(), flush=True)
+    for _ in range(3):
+        # struct siginfo_t: si_value lies at 24
+        info = (ctypes.c_int * 32)()
+        ctypes.CDLL(None).sigwaitinfo((ctypes.c_ulong * 16)(1 << (signal.SIGRTMIN + 2)), info)
+        print(info[6], flush=True)
+    """
+
+
+def test_a_queued_signal_keeps_its_value_and_its_order(start, program):
+    process = start([PYTHON, program(textwrap.dedent(QUEUED))])
+    assert int(process.stdout.readline()) == process.pid
+    libc = ctypes.CDLL(None)
+    for value in (7, 8, 9):
+        assert libc.sigqueue(process.pid, signal.SIGRTMIN + 3, ctypes.c_void_p(value)) == 0
+    assert process.communicate(timeout=60)[0] == "7\n8\n9\n" and process.returncode == 0
 
 
 @contextlib.contextmanager
@@ -297,6 +321,88 @@ def test_ctrl_z_stops_both_and_fg_continues_both(terminal, launcher, program, tm
     shell.read_until("status 0\n")
 
 
+def test_a_command_that_stops_itself_gives_the_prompt_back(terminal, launcher, tmp_path):
+    shell = terminal("bash", "--norc", "--noprofile", "-i", env={"PS1": "prompt> "})
+    shell.read_until("prompt> ")
+    shell.type("%s run -o %s sh -c 'kill -STOP $$; echo went on'\n" % (launcher, tmp_path / "run"))
+    shell.read_until("Stopped")
+    shell.read_until("prompt> ")
+    shell.type("fg\n")
+    shell.read_until("\nwent on\n")
+    shell.read_until("prompt> ")
+    shell.type("echo status $?\n")
+    shell.read_until("status 0\n")
+
+
+def test_a_stop_of_the_command_is_the_launchers_and_so_is_its_end(start):
+    process = start(["sh", "-c", "echo $$; kill -STOP $$; echo went on"])
+    child = int(process.stdout.readline())
+    wait_for(lambda: state_of(process.pid) == "T", "the stop")
+    os.kill(child, signal.SIGCONT)  # the command alone
+    assert process.communicate(timeout=60)[0] == "went on\n" and process.returncode == 0
+
+
+def test_an_orphan_gets_the_parent_that_it_has_without_us(run_torchprof, run_bare, program, tmp_path):
+    """A worker that waits until its parent is process 1, or the reaper of this place, ends."""
+    script = program(textwrap.dedent("""
+        import os, time
+        if os.fork() == 0:
+            parent = os.getppid()
+            if os.fork() == 0:
+                parent = os.getppid()
+                while os.getppid() == parent: time.sleep(0.01)
+                open("adopted", "w").write(str(os.getppid()))
+            os._exit(0)
+        os.wait()
+        while not os.path.exists("adopted"): time.sleep(0.01)
+        while not open("adopted").read(): time.sleep(0.01)
+        """))
+    run_bare([PYTHON, script])
+    alone = (tmp_path / "adopted").read_text()
+    (tmp_path / "adopted").unlink()
+    assert run_torchprof([PYTHON, script]).status == 0
+    assert (tmp_path / "adopted").read_text() == alone
+
+
+def test_orphans_of_a_container_are_collected(launcher, mount_namespace, program, tmp_path):
+    """There the launcher is process 1, to which they fall."""
+    script = program("for i in 1 2 3; do sh -c 'sh -c \"exit 0\" & exit 0'; done\n"
+                     "while grep -l '^State:.Z' /proc/[0-9]*/status; do sleep 0.05; done\necho none\n", "script.sh")
+    done = subprocess.run([*mount_namespace, "--pid", "--fork", "--mount-proc", launcher, "run", "-q", "-o", tmp_path / "run", "bash", script],
+                          cwd=tmp_path, capture_output=True, text=True, env=clean_environment(), timeout=60)
+    assert done.returncode == 0 and done.stdout.endswith("none\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("disk", ["that of the tests", "overlayfs"])
+def test_the_spool_of_a_process_in_a_pid_namespace_of_its_own_stays(launcher, torchprof, mount_namespace, program, tmp_path, disk):
+    program(textwrap.dedent("""
+        import os, time
+        def before(): pass
+        def after(): pass
+        before()
+        open("begun", "w").close()
+        while not os.path.exists("go"): time.sleep(0.02)
+        after()
+        open("over", "w").close()
+        """), "x.py")
+    overlay = """
+        mkdir disk; mount -t tmpfs none disk; mkdir disk/lower disk/upper disk/work disk/all
+        mount -t overlay none -o lowerdir=disk/lower,upperdir=disk/upper,workdir=disk/work disk/all || exit 98
+        """ if disk == "overlayfs" else "mkdir -p disk/all"
+    script = program(textwrap.dedent(overlay) + textwrap.dedent("""
+        "$1" run -o disk/all/run sh -c 'unshare -pf --mount-proc "$0" x.py & while ! [ -e begun ]; do sleep 0.02; done' "$2" || exit 97
+        ls disk/all/run/spool
+        touch go
+        while ! [ -e over ]; do sleep 0.02; done
+        "$1" export -q disk/all/run 2>/dev/null || "$1" export disk/all/run
+        "$1" report disk/all/run -t python -n 9999
+        """), "script.sh")
+    done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON], cwd=tmp_path, capture_output=True, text=True,
+                          env=clean_environment(), timeout=100)
+    assert done.returncode == 0 and ".spool\n" in done.stdout and "x.py(4): after" in done.stdout, done.stdout + done.stderr
+    assert "of the command still running" in done.stderr
+
+
 def test_sigcont_to_the_launcher_continues_a_stopped_command(start, program):
     process = start([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(1); print('done')"])
     child = int(process.stdout.readline())
@@ -354,7 +460,9 @@ def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchpr
     assert "torchprof: 1 process of the command still running; the trace holds what they did until now:\n" \
            "torchprof:   process %d: %s" % (pid, PYTHON) in run.stderr
     said = json.loads(text_of(run.directory / "run.json"))
-    assert said["still_running"] == [{"pid": pid, "command": [PYTHON, str(script)], "traced": True}] and not said["exported"]
+    (spool,) = (run.directory / "spool").glob("*.%d.*.spool" % pid)
+    assert said["still_running"] == [{"pid": pid, "command": [PYTHON, str(script)], "spool": spool.name, "traced": True}]
+    assert not said["exported"]
     assert any(name.endswith("): daemon_works") for name in run.trace_of(pid).names("python_function"))
     (tmp_path / "stop").touch()
     wait_for((tmp_path / "stopped").exists, "the daemon's end")

@@ -206,12 +206,13 @@ def test_the_run_is_for_its_user_alone(launcher, program, tmp_path, way):
     assert permissions(run.parent) == 0o777
 
 
-def test_a_directory_that_was_there_becomes_its_users_alone(launcher, tmp_path):
+def test_a_directory_that_others_may_write_to_is_refused_and_stays_as_it_is(launcher, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     run.chmod(0o777)
     done = subprocess.run([launcher, "run", "-o", run, "true"], capture_output=True, text=True, env=clean_environment())
-    assert done.returncode == 0 and permissions(run) == 0o700, done.stderr
+    assert done.stderr == "torchprof: %s: other users may write to it; name a directory that does not exist yet, as -o %s/run\n" % (run, run)
+    assert done.returncode == 125 and permissions(run) == 0o777 and not list(run.iterdir())
 
 
 def as_nobody():
@@ -242,9 +243,10 @@ def test_root_takes_a_directory_that_another_user_mounted(launcher, tmp_path):
     """As `docker run -v "$PWD/out:/out"` has it: nobody but root could have put it there."""
     run = tmp_path / "run"
     run.mkdir()
+    run.chmod(0o755)
     os.chown(run, 65534, 65534)
     done = subprocess.run([launcher, "run", "-o", run, "true"], capture_output=True, text=True, env=clean_environment())
-    assert done.returncode == 0 and permissions(run) == 0o700 and run.stat().st_uid == 65534, done.stderr
+    assert done.returncode == 0 and permissions(run) == 0o755 and run.stat().st_uid == 65534, done.stderr
 
 
 def test_an_export_writes_through_no_link_that_somebody_left(torchprof, run_torchprof, program, tmp_path):
