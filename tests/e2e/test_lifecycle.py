@@ -347,9 +347,8 @@ def test_an_orphan_gets_the_parent_that_it_has_without_us(run_torchprof, run_bar
     script = program(textwrap.dedent("""
         import os, time
         if os.fork() == 0:
-            parent = os.getppid()
+            parent = os.getpid()
             if os.fork() == 0:
-                parent = os.getppid()
                 while os.getppid() == parent: time.sleep(0.01)
                 open("adopted", "w").write(str(os.getppid()))
             os._exit(0)
