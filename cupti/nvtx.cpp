@@ -9,6 +9,7 @@
 
 #include "cupti/nvtx_names.h"
 #include "tracer/diag.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 
@@ -290,7 +291,7 @@ std::string_view view_of(const char* text) noexcept { return text ? text : ""; }
 
 // Only a thread that names itself is known here.
 void name_thread(uint32_t tid, std::string_view name) noexcept {
-  if (static_cast<uint32_t>(syscall(SYS_gettid)) != tid) return;
+  if (seal::is_sealed() || static_cast<uint32_t>(syscall(SYS_gettid)) != tid) return;
   if (ThreadBuffer* buffer = current_buffer()) session::define_thread_name(buffer->track, tid, session::intern(name));
 }
 

@@ -327,6 +327,8 @@ const char* loss_text(LossCause cause) {
       return "memory could not be mapped";
     case LossCause::kRunSize:
       return "the size limit of the run was reached (--max-run-size)";
+    case LossCause::kSeccomp:
+      return "the program entered seccomp, which forbids what recording needs";
     case LossCause::kReentry:
       return "they came from inside the profiler's own callbacks";
     case LossCause::kCount:

@@ -28,6 +28,7 @@
 #include "inject/exec_environment.h"
 #include "inject/exec_memory.h"
 #include "inject/readable.h"
+#include "inject/seccomp_entry.h"
 #include "tracer/diag.h"
 #include "tracer/program_file.h"
 
@@ -172,12 +173,18 @@ template <class Look>
   return given;
 }
 
+// Without a system call. No more than a search and a copy: the program's pointers are trusted here.
+[[gnu::noinline]] Strings prepare_sealed(Strings environment, ExecMemory& memory) noexcept {
+  return with_us_disabled(environment, memory.environment, sizeof(memory.environment));
+}
+
 // call(environment) with what the new program is to get; where there is no memory, with what its caller gives it.
 template <class Look, class Call>
 [[gnu::always_inline]] inline int start(Strings environment, Look look, Call call) {
-  ExecMemory* const memory = keeps_environment() ? ExecMemory::take() : nullptr;
+  const bool is_quiet = must_be_quiet();
+  ExecMemory* const memory = is_quiet ? ExecMemory::take_quietly() : keeps_environment() ? ExecMemory::take() : nullptr;
   if (!memory) return call(environment);
-  const int result = call(prepare(environment, look, *memory));
+  const int result = call(is_quiet ? prepare_sealed(environment, *memory) : prepare(environment, look, *memory));
   memory->give_back();
   return result;
 }
@@ -227,6 +234,7 @@ char* restoring_line(const char* command, ExecMemory& memory) noexcept {
 }
 
 char* restoring(const char* command) noexcept {
+  if (must_be_quiet()) return nullptr;
   ExecMemory* const memory = keeps_environment() && command ? ExecMemory::take() : nullptr;
   if (!memory) return nullptr;
   const torchprof::KeepErrno keep;
@@ -234,6 +242,25 @@ char* restoring(const char* command) noexcept {
   memory->give_back();
   return line;
 }
+
+// libc starts a shell with `environ`. While it does, that is the one for a program under a seccomp filter.
+class QuietEnviron {
+ public:
+  QuietEnviron() noexcept : memory_(must_be_quiet() ? ExecMemory::take_quietly() : nullptr), before_(environ) {
+    if (memory_) environ = const_cast<char**>(prepare_sealed(environ, *memory_));
+  }
+  ~QuietEnviron() {
+    if (!memory_) return;
+    environ = before_;
+    memory_->give_back();
+  }
+  QuietEnviron(const QuietEnviron&) = delete;
+  QuietEnviron& operator=(const QuietEnviron&) = delete;
+
+ private:
+  ExecMemory* memory_;
+  char** before_;
+};
 
 }  // namespace
 
@@ -323,6 +350,7 @@ TORCHPROF_EXPORT int posix_spawnp(pid_t* pid, const char* name, const posix_spaw
 
 TORCHPROF_EXPORT int system(const char* command) {
   char* restored = restoring(command);
+  const QuietEnviron quiet;
   const int status = TORCHPROF_REAL(system)(restored ? restored : command);
   const torchprof::KeepErrno keep;
   free(restored);
@@ -330,6 +358,7 @@ TORCHPROF_EXPORT int system(const char* command) {
 }
 TORCHPROF_EXPORT FILE* popen(const char* command, const char* mode) {
   char* restored = restoring(command);
+  const QuietEnviron quiet;
   FILE* stream = TORCHPROF_REAL(popen)(restored ? restored : command, mode);
   const torchprof::KeepErrno keep;
   free(restored);

@@ -253,4 +253,29 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
   return out;
 }
 
+char* const* with_us_disabled(char* const* environment, void* room, size_t size) noexcept {
+  static char disable[] = "TORCHPROF_DISABLE=1";
+  if (!find(environment, kOutput) || is_disabled(environment)) return environment;
+  const size_t pointers = (length_of(environment) + 2) * sizeof(char*);
+  const char* folders = find(environment, kPythonPath);
+  if (pointers + (folders ? strlen(folders) + 1 : 0) > size) return environment;
+  char** out = static_cast<char**>(room);
+  char* text = static_cast<char*>(room) + pointers;
+  for (; *environment; ++environment) {
+    if (name_of(*environment) == "TORCHPROF_DISABLE") continue;
+    if (*environment != folders || !is_on_python_path(folders)) {
+      *out++ = *environment;
+      continue;
+    }
+    // Python would make a __pycache__ in our folder.
+    memcpy(text, kPythonPath.data(), kPythonPath.size());
+    const size_t others = other_folders(folders, text + kPythonPath.size());
+    text[kPythonPath.size() + others] = 0;
+    if (others != 0) *out++ = text;
+  }
+  *out++ = disable;
+  *out = nullptr;
+  return static_cast<char**>(room);
+}
+
 }  // namespace torchprof::inject

@@ -41,4 +41,9 @@ size_t room_for(char* const* environment, Preload preload) noexcept;
 // `room`.
 char** with_library(char* const* environment, Preload preload, void* room) noexcept;
 
+// For a program that inherits a seccomp filter which our calls would not survive: the same environment with
+// TORCHPROF_DISABLE and without our folder on PYTHONPATH. As it is where nothing of ours would happen in the program,
+// or `room` of `size` bytes is too small.
+char* const* with_us_disabled(char* const* environment, void* room, size_t size) noexcept;
+
 }  // namespace torchprof::inject

@@ -15,12 +15,24 @@ alignas(ExecMemory) constinit std::byte g_first[sizeof(ExecMemory)] = {};
 
 }  // namespace
 
+ExecMemory* ExecMemory::first() noexcept { return reinterpret_cast<ExecMemory*>(g_first); }
+
+ExecMemory* ExecMemory::take_quietly() noexcept {
+  constexpr pid_t kSomebody = -1;
+  for (ExecMemory* piece = first(); piece; piece = piece->next_.load(std::memory_order_acquire)) {
+    pid_t owner = 0;
+    if (piece->owner_.compare_exchange_strong(owner, kSomebody, std::memory_order_acquire) ||
+        piece->thread_.load(std::memory_order_relaxed) == pthread_self())
+      return piece;
+  }
+  return nullptr;
+}
+
 ExecMemory* ExecMemory::take() noexcept {
   const pid_t me = getpid(), parent = getppid();
   const pthread_t thread = pthread_self();  // its vfork child's, too
   ExecMemory* last = nullptr;
-  for (auto* piece = reinterpret_cast<ExecMemory*>(g_first); piece;
-       piece = piece->next_.load(std::memory_order_acquire)) {
+  for (ExecMemory* piece = first(); piece; piece = piece->next_.load(std::memory_order_acquire)) {
     last = piece;
     pid_t owner = 0;
     if (piece->owner_.compare_exchange_strong(owner, me, std::memory_order_acquire)) {

@@ -22,6 +22,8 @@ namespace torchprof::inject {
 struct ExecMemory {
   // nullptr: there is no memory.
   static ExecMemory* take() noexcept;
+  // The same without a system call, for a thread that must make none: a piece that is there.
+  static ExecMemory* take_quietly() noexcept;
   void give_back() noexcept { owner_.store(0, std::memory_order_release); }  // pairs with take()
 
   char path[PATH_MAX];  // of the program
@@ -32,6 +34,8 @@ struct ExecMemory {
   alignas(char*) std::byte environment[size_t{192} << 10];
 
  private:
+  static ExecMemory* first() noexcept;
+
   std::atomic<ExecMemory*> next_;
   std::atomic<pid_t> owner_;  // process; 0: nobody
   std::atomic<pthread_t> thread_;

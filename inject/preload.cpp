@@ -16,6 +16,7 @@
 #include "inject/identity.h"
 #include "inject/nvtx_entry.h"
 #include "inject/python_entry.h"
+#include "inject/seccomp_entry.h"
 #include "tracer/config.h"
 #include "tracer/diag.h"
 #include "tracer/python_abi.h"
@@ -77,6 +78,7 @@ __attribute__((constructor)) void start() noexcept {
   const KeepErrno keep;
   prepare_identity();
   find_exec();
+  find_seccomp();
   if (!wanted_by_environment()) return;
   prepare_exec();
   if (python::present() || torch::loaded() || cupti::is_cuda_program()) arm_once();

@@ -5,6 +5,7 @@
 
 #include "tracer/diag.h"
 #include "tracer/lock.h"
+#include "tracer/seal.h"
 #include "tracer/window.h"
 
 namespace torchprof::inject {
@@ -66,14 +67,14 @@ class Blocks {
     size_t capacity = 1024;
     while (capacity < alive * 4) capacity *= 2;
     const KeepErrno keep;
-    void* memory = mmap(nullptr, capacity * sizeof(Block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return false;
+    void* memory = seal::map(capacity * sizeof(Block));
+    if (!memory) return false;
     Blocks fresh;
     fresh.blocks_ = static_cast<Block*>(memory);
     fresh.capacity_ = capacity;
     for (size_t i = 0; i < capacity_; ++i)
       if (blocks_[i].bytes != 0) fresh.put(blocks_[i].address, blocks_[i].bytes);
-    if (blocks_) munmap(blocks_, capacity_ * sizeof(Block));
+    if (blocks_) seal::unmap(blocks_, capacity_ * sizeof(Block));
     *this = fresh;
     return true;
   }

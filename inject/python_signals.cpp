@@ -10,6 +10,7 @@
 #include "inject/method_table.h"
 #include "tracer/diag.h"
 #include "tracer/python_interpreters.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {
@@ -29,7 +30,7 @@ FastArgs g_signal = nullptr;
 
 void on_signal(int number) {
   if (const Handler theirs = g_theirs[number].load(std::memory_order_relaxed)) theirs(number);  // errno is kept there
-  if (syscall(SYS_gettid) != getpid()) return;
+  if (torchprof::seal::is_sealed() || syscall(SYS_gettid) != getpid()) return;
   if (api().current_thread() && !python::holds_gil()) g_eval_breaker->store(0, std::memory_order_relaxed);
 }
 

@@ -1,28 +1,38 @@
 #include "tracer/clock.h"
 
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 namespace torchprof::clock {
 
+namespace {
+// Those that the kernel reads for us in the process itself. Source: arch/x86/kernel/{tsc,kvmclock}.c and
+// drivers/clocksource/hyperv_timer.c of Linux, vdso_clock_mode.
+constexpr std::string_view kRead[] = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"};
+constinit bool g_needs_no_call = false;
+}  // namespace
+
+bool needs_no_call() noexcept { return g_needs_no_call; }
+
 ClockSource choose() noexcept {
-#if defined(__x86_64__)
   const int saved = errno;
-  char name[16] = {};
+  char name[64] = {};
   const int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    const ssize_t n = ::read(fd, name, sizeof(name) - 1);
-    close(fd);
-    if (n > 0 && strncmp(name, "tsc", 3) == 0) {
-      errno = saved;
-      return ClockSource::kTsc;
-    }
-  }
+  const ssize_t n = fd >= 0 ? ::read(fd, name, sizeof(name) - 1) : -1;
+  if (fd >= 0) close(fd);
   errno = saved;
+  name[strcspn(name, "\n")] = 0;
+  if (n <= 0) return ClockSource::kMonotonic;
+  g_needs_no_call = getauxval(AT_SYSINFO_EHDR) != 0 && std::ranges::find(kRead, name) != std::end(kRead);
+#if defined(__x86_64__)
+  if (strncmp(name, "tsc", 3) == 0) return ClockSource::kTsc;
 #endif
   return ClockSource::kMonotonic;
 }

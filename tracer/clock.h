@@ -14,19 +14,24 @@ namespace torchprof::clock {
 // Reads /sys once. Not for the hot path. Thread-safe, idempotent.
 ClockSource choose() noexcept;
 
+// Is the clock read without a system call? False: perhaps not. After choose().
+bool needs_no_call() noexcept;
+
 inline int64_t read_ns(clockid_t id) noexcept {
   timespec t;
   clock_gettime(id, &t);
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+// Where no clock can be read any more: it stands still.
+inline constexpr ClockSource kNoClock{};
+
 inline Ticks now(ClockSource source) noexcept {
 #if defined(__x86_64__)
   if (source == ClockSource::kTsc) [[likely]]
     return {__builtin_ia32_rdtsc()};
-#else
-  (void)source;
 #endif
+  if (source == kNoClock) return {};
   return {static_cast<uint64_t>(read_ns(CLOCK_MONOTONIC))};
 }
 

@@ -17,7 +17,7 @@ bool next_definition_chunk() noexcept {
   Definitions& d = r.definitions;
   ChunkHeader* fresh = r.spool.claim(ChunkKind::kDefinitions, TrackId{}, d.sequence, now(), d.chunk, d.run);
   if (!fresh) return false;
-  d = {fresh, d.sequence + 1, 0, fresh->offset, {}};
+  d = {fresh, d.sequence + 1, 0, fresh->offset, d.run};
   return true;
 }
 
@@ -184,11 +184,7 @@ void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
 bool define_gpu(const GpuDeviceDef& device) noexcept { return define_alone(device); }
 bool define_gpu(const GpuContextDef& context) noexcept { return define_alone(context); }
 
-DefinitionLock::DefinitionLock() noexcept : errno_(errno) { pthread_mutex_lock(&recorder().lock); }
-DefinitionLock::~DefinitionLock() {
-  pthread_mutex_unlock(&recorder().lock);
-  errno = errno_;
-}
+DefinitionLock::DefinitionLock() noexcept : lock_(recorder().lock) {}
 const StringTable::Entry* DefinitionLock::intern(std::string_view text) noexcept {
   text = text.substr(0, kMaxString);
   return intern_locked(text, StringTable::hash(text));

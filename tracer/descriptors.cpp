@@ -13,6 +13,7 @@
 #include <initializer_list>
 
 #include "tracer/lock.h"
+#include "tracer/seal.h"
 
 namespace torchprof::descriptors {
 namespace {
@@ -74,11 +75,18 @@ void run_in_a_process(Task& task) noexcept {
   munmap(stack, kStack);
 }
 
+bool refuse() noexcept {
+  errno = EPERM;
+  return false;
+}
+
 }  // namespace
 
 namespace detail {
 
 bool with_file(const char* path, int flags, Use use, void* body) noexcept {
+  const seal::Calls calls;
+  if (!calls) return refuse();
   Task task{path, flags, use, body};
   {
     const Undisturbed undisturbed;
@@ -90,6 +98,8 @@ bool with_file(const char* path, int flags, Use use, void* body) noexcept {
 }
 
 bool with_open(int fd, Use use, void* body) noexcept {
+  const seal::Calls calls;
+  if (!calls) return refuse();
   const Undisturbed undisturbed;
   const Lock lock(g_lock);
   return use(body, fd);

@@ -8,11 +8,15 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/seal.h"
+
 namespace torchprof {
 
 namespace {
 
+// In a sealed process nothing can be said any more.
 bool is_first(Cause cause) noexcept {
+  if (seal::is_sealed()) return false;
   static std::atomic<uint32_t> said{0};
   const uint32_t bit = 1u << static_cast<uint32_t>(cause);
   return !(said.fetch_or(bit, std::memory_order_relaxed) & bit);

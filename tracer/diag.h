@@ -34,6 +34,7 @@ enum class Cause : uint8_t {
   kScript,
   kThread,
   kGpu,
+  kSeccomp,
   kCount
 };
 

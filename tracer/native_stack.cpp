@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "tracer/native_tree.h"
 #include "tracer/python_code.h"
 #include "tracer/python_frames.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 #include "tracer/torch_script.h"
 
@@ -56,8 +56,8 @@ uintptr_t find_top(uint32_t tid) noexcept {
 }
 
 ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
-  void* memory = mmap(nullptr, sizeof(ThreadStacks), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
+  void* memory = seal::map(sizeof(ThreadStacks));
+  if (!memory) return nullptr;
   auto* stacks = static_cast<ThreadStacks*>(memory);  // zeroed by the kernel: empty
   stacks->top = find_top(buffer.tid);
   stacks->unloads = g_unloads.load(std::memory_order_acquire);
@@ -197,7 +197,7 @@ void after_unload() noexcept {
 }
 
 void free_thread(ThreadStacks* stacks) noexcept {
-  if (stacks) munmap(static_cast<void*>(stacks), sizeof(ThreadStacks));
+  if (stacks) seal::unmap(static_cast<void*>(stacks), sizeof(ThreadStacks));
 }
 
 }  // namespace torchprof::native

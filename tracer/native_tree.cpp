@@ -1,8 +1,7 @@
 #include "tracer/native_tree.h"
 
-#include <sys/mman.h>
-
 #include "tracer/native_objects.h"
+#include "tracer/seal.h"
 
 namespace torchprof::native {
 namespace {
@@ -39,9 +38,8 @@ void FrameTree::put(Table& table, uint32_t caller, uintptr_t pc, uint32_t id) no
 bool FrameTree::grow() noexcept {
   const Table* old = table_.load(std::memory_order_relaxed);
   const uint64_t slots = old ? (old->mask + 1) * 2 : kFirstSlots;
-  void* memory =
-      mmap(nullptr, sizeof(Table) + slots * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
+  void* memory = seal::map(sizeof(Table) + slots * sizeof(Slot));
+  if (!memory) return false;
   auto* table = static_cast<Table*>(memory);  // zeroed by the kernel: every slot is free
   table->mask = slots - 1;
   for (uint64_t k = 0; old && k <= old->mask; ++k)

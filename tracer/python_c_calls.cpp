@@ -1,13 +1,12 @@
 #include "tracer/python_c_calls.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 
 #include "tracer/same_text.h"
+#include "tracer/seal.h"
 
 namespace torchprof::python {
 namespace {
@@ -52,8 +51,8 @@ uint64_t hash_of(FunctionId function, uint32_t offset, uint64_t name) noexcept {
 bool grow() noexcept {
   constexpr uint64_t kFirst = 4096;
   const uint64_t size = g_sites ? (g_mask + 1) * 2 : kFirst;
-  void* memory = mmap(nullptr, size * sizeof(Site), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
+  void* memory = seal::map(size * sizeof(Site));
+  if (!memory) return false;
   auto* sites = static_cast<Site*>(memory);
   for (uint64_t k = 0; g_sites && k <= g_mask; ++k) {
     const Site& site = g_sites[k];
@@ -62,7 +61,7 @@ bool grow() noexcept {
     while (sites[i & (size - 1)].id) ++i;
     sites[i & (size - 1)] = site;
   }
-  if (g_sites) munmap(g_sites, (g_mask + 1) * sizeof(Site));
+  if (g_sites) seal::unmap(g_sites, (g_mask + 1) * sizeof(Site));
   g_sites = sites;
   g_mask = size - 1;
   return true;

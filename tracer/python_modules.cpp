@@ -1,12 +1,11 @@
 #include "tracer/python_modules.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <string_view>
 
 #include "tracer/python_code.h"
 #include "tracer/python_details.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 
 namespace torchprof::python {
@@ -60,8 +59,8 @@ bool grow() noexcept {
   for (size_t i = 0; i < old_capacity; ++i) alive += old[i].watch != nullptr;
   size_t capacity = 1024;
   while (capacity < alive * 4) capacity *= 2;
-  void* memory = mmap(nullptr, capacity * sizeof(Entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return false;
+  void* memory = seal::map(capacity * sizeof(Entry));
+  if (!memory) return false;
   g_entries = static_cast<Entry*>(memory);
   g_capacity = capacity;
   g_used = 0;
@@ -72,7 +71,7 @@ bool grow() noexcept {
     g_entries[slot_of(old[k].address, i)] = old[k];
     ++g_used;
   }
-  if (old) munmap(old, old_capacity * sizeof(Entry));
+  if (old) seal::unmap(old, old_capacity * sizeof(Entry));
   return true;
 }
 

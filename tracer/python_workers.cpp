@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tracer/python_modules.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 
 namespace torchprof::python {
@@ -63,6 +64,7 @@ void record_number(pid_t pid) noexcept {
 }  // namespace
 
 void record_worker(Frame* frame) noexcept {
+  if (seal::is_sealed()) return;
   const pid_t pid = getpid();
   if (g_numbered == pid || !frame) return;
   const KeepError keep;

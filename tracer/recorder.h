@@ -31,7 +31,7 @@ struct Definitions {
   uint32_t sequence = 0;
   uint32_t used = 0;    // bytes of records in `chunk`
   uint64_t offset = 0;  // of `chunk` in the file
-  ChunkRun run;         // always one chunk
+  ChunkRun run;         // what seal() had mapped ahead
 };
 
 struct Recorder {

@@ -16,6 +16,7 @@
 #include "tracer/lock.h"
 #include "tracer/native_stack.h"
 #include "tracer/recorder.h"
+#include "tracer/seal.h"
 #include "tracer/spool_fault.h"
 #include "tracer/uncaptured.h"
 
@@ -25,10 +26,14 @@ thread_local constinit ThreadBuffer* t_buffer = nullptr;
 
 namespace session {
 
+constinit bool g_has_clock = true;     // once the process is sealed
+constexpr uint32_t kSealedChunks = 4;  // that a thread gets for what comes after the seal
+
 alignas(Recorder) std::byte g_recorder[sizeof(Recorder)];
 
 bool is_our_process() noexcept {
-  if (getpid() == recorder().pid) return true;
+  const seal::Calls calls;
+  if (!calls || getpid() == recorder().pid) return true;  // it was one when it was sealed
   detail::g_live.store(false, std::memory_order_relaxed);
   return false;
 }
@@ -103,18 +108,19 @@ void on_thread_end(void* value) noexcept {
   SpoolWriter& spool = recorder().spool;
   if (buffer->chunk) spool.release(buffer->chunk);
   spool.release(buffer->run);
-  if (buffer->open) munmap(buffer->open, sizeof(OpenSpans));
+  if (buffer->open) seal::unmap(buffer->open, sizeof(OpenSpans));
   native::free_thread(buffer->native);
-  munmap(buffer, sizeof(ThreadBuffer));
+  seal::unmap(buffer, sizeof(ThreadBuffer));
 }
 
+alignas(Lock) std::byte g_fork_lock[sizeof(Lock)];
 void before_fork() noexcept {
-  pthread_mutex_lock(&recorder().lock);
+  new (g_fork_lock) Lock(recorder().lock);
   descriptors::before_fork();
 }
 void after_fork_in_parent() noexcept {
   descriptors::after_fork_in_parent();
-  pthread_mutex_unlock(&recorder().lock);
+  reinterpret_cast<Lock*>(g_fork_lock)->~Lock();
 }
 
 // Only the forking thread is left. What the parent mapped is leaked, never written or destroyed.
@@ -122,6 +128,15 @@ void after_fork_in_child() noexcept {
   Recorder& r = recorder();
   r.lock = PTHREAD_MUTEX_INITIALIZER;
   descriptors::after_fork_in_child();
+  seal::after_fork_in_child();
+  if (seal::is_sealed()) {
+    // It can open no spool; the parent's says so.
+    detail::g_live.store(false, std::memory_order_relaxed);
+    r.state.store(State::kStopped, std::memory_order_relaxed);
+    r.spool.abandon();
+    t_buffer = nullptr;
+    return;
+  }
   r.pid = getpid();
   t_buffer = nullptr;
   pthread_setspecific(r.thread_end, nullptr);
@@ -152,8 +167,8 @@ void after_fork_in_child() noexcept {
 // What is open on the thread once its chunk is full, so that the next one can begin with it.
 void fold_chunk(ThreadBuffer& buffer) noexcept {
   if (!buffer.open) {
-    void* memory = mmap(nullptr, sizeof(OpenSpans), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return;
+    void* memory = seal::map(sizeof(OpenSpans));
+    if (!memory) return;
     buffer.open = new (memory) OpenSpans;
   }
   const std::byte* records = reinterpret_cast<std::byte*>(buffer.chunk) + sizeof(ChunkHeader);
@@ -200,6 +215,11 @@ StringTable* g_strings = nullptr;
 ThreadBuffer* attach() noexcept {
   const KeepErrno keep;
   Recorder& r = recorder();
+  const seal::Calls calls;
+  if (!calls) {
+    if (r.spool.is_open()) r.spool.lost(LossCause::kSeccomp);
+    return nullptr;
+  }
   void* memory = new_buffer_memory();
   if (!memory) return nullptr;
   auto* buffer = new (memory) ThreadBuffer;
@@ -281,8 +301,44 @@ void keep_file() noexcept {
 const Config& config() noexcept { return recorder().config; }
 State state() noexcept { return recorder().state.load(std::memory_order_relaxed); }
 
+bool seal(bool has_clock) noexcept {
+  const KeepErrno keep;
+  Recorder& r = recorder();
+  const State now = state();
+  if (now == State::kOff || getpid() != r.pid) return false;
+  if (now == State::kArmed || now == State::kCapturing) {
+    // With a lock around all of it, so that no definition is under way. Half of a table is free before it grows.
+    ThreadBuffer* const buffer = t_buffer ? t_buffer : detail::attach();
+    note_source("recording", SourceState::kOff,
+                "the program entered seccomp, which kills it for our system calls: what was mapped before is here");
+    const Lock lock(r.lock);
+    if (r.spool.is_open()) {
+      r.spool.map_ahead(r.definitions.run, 1);
+      if (buffer) r.spool.map_ahead(buffer->run, kSealedChunks);
+      r.strings.prepare();
+    }
+  }
+  seal::seal();
+  g_has_clock = has_clock && clock::needs_no_call();
+  if (!g_has_clock && r.spool.is_open()) {
+    r.spool.lost(LossCause::kSeccomp);
+    r.spool.finish();
+    stop(State::kStopped);
+  }
+  // Hooks read it before they ask whether anything is recorded.
+  if (!g_has_clock) detail::g_clock = clock::kNoClock;
+  return true;
+}
+
+void unseal() noexcept {
+  seal::unseal();
+  detail::g_clock = recorder().spool.is_open() ? recorder().spool.clock() : clock::choose();
+  note_source("recording", SourceState::kOn, "");
+}
+
 void finish() noexcept {
   Recorder& r = recorder();
+  if (seal::is_sealed() && !g_has_clock) return;
   if (r.spool.is_open()) r.spool.finish();
 }
 
@@ -291,7 +347,8 @@ void finish() noexcept {
 bool ThreadBuffer::renew(Ticks now) noexcept {
   const KeepErrno keep;
   session::Recorder& r = session::recorder();
-  if (!r.spool.is_open() || !session::is_our_process()) return false;
+  // A wiped buffer of a sealed process is a child's that came to life behind our fork handler's back.
+  if (!r.spool.is_open() || (seal::is_sealed() ? !chunk : !session::is_our_process())) return false;
   if (r.config.keep == Keep::kLast && chunk) session::fold_chunk(*this);
   ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run);
   if (!fresh) {
@@ -306,6 +363,8 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
   end = reinterpret_cast<std::byte*>(fresh) + kChunkSize;
   if (open) session::restate(*this);
+  const seal::Calls calls;
+  if (!calls) return true;
   char current[16];
   session::read_thread_name(current);
   if (strcmp(current, name) != 0) {

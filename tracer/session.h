@@ -16,6 +16,8 @@
 #include <string_view>
 
 #include "tracer/config.h"
+#include "tracer/diag.h"
+#include "tracer/lock.h"
 #include "tracer/record.h"
 #include "tracer/same_text.h"
 #include "tracer/strings.h"
@@ -39,6 +41,11 @@ const Config& config() noexcept;
 State state() noexcept;
 // The last orderly moment of the process.
 void finish() noexcept;
+// Before the program enters seccomp in a way that kills us (seal.h): maps ahead for this thread, writes the reason down
+// and seals the process. `has_clock`: the processor's counter can still be read. False: this is a child between vfork and exec, or records nothing: only this thread's own
+// affair. unseal(): the kernel refused.
+bool seal(bool has_clock) noexcept;
+void unseal() noexcept;
 
 // Nothing is recorded between pause() and resume(), but definitions are (window.h).
 void pause() noexcept;
@@ -146,7 +153,6 @@ void define_fact(std::string_view key, std::string_view value) noexcept;
 class DefinitionLock {
  public:
   DefinitionLock() noexcept;
-  ~DefinitionLock();
   DefinitionLock(const DefinitionLock&) = delete;
   DefinitionLock& operator=(const DefinitionLock&) = delete;
 
@@ -156,7 +162,8 @@ class DefinitionLock {
   bool define(const NativeFrameDef& frame) noexcept;
 
  private:
-  int errno_;
+  const KeepErrno keep_;
+  const Lock lock_;
 };
 
 // Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`

@@ -66,6 +66,7 @@ enum class LossCause : uint8_t {
   kNoMemory,   // a mapping was refused
   kReentry,    // an event inside our own callback
   kRunSize,    // --max-run-size was reached
+  kSeccomp,    // the process is sealed (seal.h) and what was mapped is full
   kCount
 };
 

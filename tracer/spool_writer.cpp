@@ -17,6 +17,7 @@
 #include "tracer/diag.h"
 #include "tracer/lock.h"
 #include "tracer/record.h"
+#include "tracer/seal.h"
 #include "tracer/spool_fault.h"
 #include "tracer/spool_lock.h"
 
@@ -230,7 +231,11 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
 ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                                 ChunkRun& run) noexcept {
   const bool is_busy = kind == ChunkKind::kEvents && sequence > 0;
-  if (run.left == 0 && !map_run(run, is_busy ? kRunChunks : 1)) return nullptr;
+  if (run.left == 0) {
+    const seal::Calls calls;
+    if (!calls) lost(LossCause::kSeccomp);
+    if (!calls || !map_run(run, is_busy ? kRunChunks : 1)) return nullptr;
+  }
   std::byte* memory = run.at;
   const uint64_t offset = run.offset;
   run = {run.at + kChunkSize, run.offset + kChunkSize, run.left - 1};
@@ -263,13 +268,17 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   return chunk;
 }
 
+void SpoolWriter::map_ahead(ChunkRun& run, uint32_t chunks) noexcept {
+  if (run.left == 0) map_run(run, chunks);
+}
+
 void SpoolWriter::release(ChunkHeader* chunk) noexcept {
   if (keep_ == Keep::kLast && chunk->kind == ChunkKind::kEvents) completed_.push(chunk->offset);
-  munmap(chunk, kChunkSize);
+  seal::unmap(chunk, kChunkSize);
 }
 
 void SpoolWriter::release(ChunkRun& run) noexcept {
-  if (run.left > 0) munmap(run.at, uint64_t{run.left} * kChunkSize);
+  if (run.left > 0) seal::unmap(run.at, uint64_t{run.left} * kChunkSize);
   for (uint32_t i = 0; i < run.left && keep_ == Keep::kLast; ++i)
     completed_.push(run.offset + uint64_t{i} * kChunkSize);
   run = {};

@@ -64,6 +64,8 @@ class SpoolWriter {
   // say why. `previous`: the owner's chunk before this one, or nullptr; it is released. `run`: the owner's.
   ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                      ChunkRun& run) noexcept;
+  // Before the process is sealed: `run` is to have something left, up to `chunks`.
+  void map_ahead(ChunkRun& run, uint32_t chunks) noexcept;
   // Unmaps a chunk that its owner is done with. The bytes stay in the file; with Keep::kLast until they are the oldest.
   void release(ChunkHeader* chunk) noexcept;
   // The same for what a run has left. The reader passes over chunks that nobody used.

@@ -1,10 +1,10 @@
 #include "tracer/strings.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <new>
+
+#include "tracer/seal.h"
 
 namespace torchprof {
 namespace {
@@ -13,10 +13,7 @@ constexpr size_t kArena = size_t{256} << 10;
 constexpr uint64_t kFirstSlots = 4096;
 
 // Not malloc: the program's allocator may be the one that called us.
-void* map(size_t bytes) noexcept {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return p == MAP_FAILED ? nullptr : p;
-}
+void* map(size_t bytes) noexcept { return seal::map(bytes); }
 
 }  // namespace
 
@@ -54,6 +51,16 @@ bool StringTable::grow() noexcept {
   // The old table is leaked: a reader may be in it. All tables together are twice the last one.
   table_.store(table, std::memory_order_release);  // pairs with find()
   return true;
+}
+
+void StringTable::prepare() noexcept {
+  const Table* current = table_.load(std::memory_order_relaxed);
+  if (!current || count_ * 4 > current->mask) grow();
+  if (arena_left_ >= kArena / 2) return;
+  if (void* block = map(kArena)) {
+    arena_ = static_cast<char*>(block);
+    arena_left_ = kArena;
+  }
 }
 
 const StringTable::Entry* StringTable::add(std::string_view text, uint64_t hash, StringId id) noexcept {

@@ -41,6 +41,9 @@ class StringTable {
   // Under the recorder's lock. nullptr: out of memory. The text must not be in the table yet.
   const Entry* add(std::string_view text, uint64_t hash, StringId id) noexcept;
 
+  // Before the process is sealed: makes room ahead. Under the recorder's lock.
+  void prepare() noexcept;
+
   static uint64_t hash(std::string_view text) noexcept {
     // Multiply and fold, eight bytes at a time: names are short, and the table compares contents anyway.
     uint64_t h = 0x9e3779b97f4a7c15u ^ text.size();

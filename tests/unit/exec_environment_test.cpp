@@ -1,11 +1,14 @@
 #include "inject/exec_environment.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include "inject/exec_memory.h"
 
 using namespace torchprof::inject;
 
@@ -118,4 +121,39 @@ TEST_CASE("a program with AddressSanitizer is told to bear a library before its 
   const Strings told = {"ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=/opt/lib/libtorchprof.so",
                         "TORCHPROF_OUTPUT=/b"};
   CHECK(child_of(told, asan) == told);
+}
+
+TEST_CASE("memory that a child of vfork took is there again for the thread that made it") {
+  ExecMemory* first = ExecMemory::take();
+  REQUIRE(first);
+  ExecMemory* nested = ExecMemory::take();  // as in a handler that interrupts a wrapper
+  CHECK(nested != first);
+  first->give_back();
+  nested->give_back();
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) {
+      ExecMemory::take();
+      _exit(0);  // or exec: nothing is given back
+    }
+    waitpid(child, nullptr, 0);
+    ExecMemory* again = ExecMemory::take();
+    CHECK(again == first);
+    again->give_back();
+  }
+}
+
+TEST_CASE("a program under a filter of seccomp is told to leave us out") {
+  start_process();
+  char output[] = "TORCHPROF_OUTPUT=/runs/a", path[] = "PYTHONPATH=/opt/lib/python:/mine", no[] = "TORCHPROF_DISABLE=0";
+  char* environment[] = {output, no, path, nullptr};
+  char* room[32];
+  char* const* given = with_us_disabled(environment, room, sizeof(room));
+  CHECK(given[0] == output);
+  CHECK(std::string(given[1]) == "PYTHONPATH=/mine");
+  CHECK(std::string(given[2]) == "TORCHPROF_DISABLE=1");
+  CHECK(given[3] == nullptr);
+  char* none[] = {path, nullptr};
+  CHECK(with_us_disabled(none, room, sizeof(room)) == none);
+  CHECK(with_us_disabled(environment, room, 16) == environment);
 }

@@ -1,0 +1,165 @@
+#include "inject/seccomp_entry.h"
+
+#include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+
+#include "inject/readable.h"
+#include "tracer/diag.h"
+#include "tracer/seal.h"
+#include "tracer/seccomp_filter.h"
+#include "tracer/session.h"
+
+// What syscall() does where the next one has not been looked up: a process whose constructors run.
+extern "C" __attribute__((visibility("hidden"))) long torchprof_raw_syscall(long number, ...);
+extern "C" __attribute__((visibility("hidden"))) long torchprof_set_errno(long result) {
+  errno = static_cast<int>(-result);
+  return -1;
+}
+extern "C" {
+__attribute__((visibility("hidden"))) long (*torchprof_next_syscall)(long number, ...) = torchprof_raw_syscall;
+}
+
+namespace torchprof::inject {
+namespace {
+
+constinit thread_local bool t_is_quiet __attribute__((tls_model("initial-exec"))) = false;
+
+bool kills(const void* argument) noexcept {
+  Readable readable;
+  const auto* program = static_cast<const sock_fprog*>(argument);
+  if (!readable.bytes(program, sizeof(*program)) ||
+      !readable.bytes(program->filter, program->len * sizeof(sock_filter)))
+    return false;  // the kernel refuses it
+  return effect_of({program->filter, program->len}) == FilterEffect::kKills;
+}
+
+// Around the call that enters seccomp. In strict mode the kernel takes the processor's counter away as well
+// (disable_TSC() in prctl_set_seccomp and seccomp_set_mode_strict, kernel/seccomp.c).
+class Entry {
+ public:
+  Entry(bool kills, bool is_strict) noexcept : kills_(kills && !must_be_quiet()) {
+    if (!kills_) return;
+    // Nothing can be said later.
+    warn_once(Cause::kSeccomp,
+              "process %d enters seccomp, which kills it for our system calls: what still fits into mapped memory is "
+              "recorded; programs that it starts are not profiled",
+              static_cast<int>(getpid()));
+    if (!session::seal(!is_strict)) t_is_quiet = true;
+  }
+  void ended(bool is_entered) const noexcept {
+    if (!kills_ || is_entered) return;
+    if (t_is_quiet)
+      t_is_quiet = false;
+    else
+      session::unseal();
+  }
+
+ private:
+  bool kills_;
+};
+
+decltype(&prctl) g_prctl = nullptr;
+
+}  // namespace
+
+void find_seccomp() noexcept {
+  g_prctl = reinterpret_cast<decltype(&prctl)>(dlsym(RTLD_NEXT, "prctl"));
+  if (void* next = dlsym(RTLD_NEXT, "syscall"))
+    torchprof_next_syscall = reinterpret_cast<decltype(torchprof_next_syscall)>(next);
+}
+
+bool must_be_quiet() noexcept { return t_is_quiet || seal::is_sealed(); }
+
+}  // namespace torchprof::inject
+
+using namespace torchprof::inject;
+
+// Of syscall(): the one number that is looked at.
+extern "C" __attribute__((visibility("hidden"))) long torchprof_enter_seccomp(long number, unsigned long operation,
+                                                                              unsigned long flags, void* argument) {
+  const bool is_strict = operation == SECCOMP_SET_MODE_STRICT, is_filter = operation == SECCOMP_SET_MODE_FILTER;
+  const int saved = errno;
+  const Entry entry(is_strict || (is_filter && kills(argument)), is_strict);
+  errno = saved;
+  const long result = torchprof_next_syscall(number, operation, flags, argument);
+  // A descriptor with SECCOMP_FILTER_FLAG_NEW_LISTENER, a thread that could not be synchronized with TSYNC.
+  const int after = errno;
+  entry.ended(result == 0 || (result > 0 && (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER)));
+  errno = after;
+  return result;
+}
+
+// Two comparisons and a jump, with every register and the stack as the caller left them: system calls may take
+// whatever they like.
+#if defined(__x86_64__)
+asm(R"(
+  .text
+  .globl syscall
+  .type syscall, @function
+syscall:
+  .cfi_startproc
+  endbr64
+  cmpl $317, %edi  # SYS_seccomp
+  je torchprof_enter_seccomp
+  jmp *torchprof_next_syscall(%rip)
+  .cfi_endproc
+  .size syscall, .-syscall
+
+  .globl torchprof_raw_syscall
+  .hidden torchprof_raw_syscall
+  .type torchprof_raw_syscall, @function
+torchprof_raw_syscall:
+  .cfi_startproc
+  endbr64
+  movq %rdi, %rax
+  movq %rsi, %rdi
+  movq %rdx, %rsi
+  movq %rcx, %rdx
+  movq %r8, %r10
+  movq %r9, %r8
+  movq 8(%rsp), %r9
+  syscall
+  cmpq $-4095, %rax
+  jae 1f
+  ret
+1:
+  movq %rax, %rdi
+  jmp torchprof_set_errno
+  .cfi_endproc
+  .size torchprof_raw_syscall, .-torchprof_raw_syscall
+)");
+static_assert(SYS_seccomp == 317);
+#else
+#error "syscall() is not interposed for this processor yet"
+#endif
+
+// As libc's: whatever the option, four more arguments are read. Source: sysdeps/unix/sysv/linux/prctl.c of glibc 2.36.
+extern "C" __attribute__((visibility("default"))) int prctl(int option, ...) noexcept {
+  va_list list;
+  va_start(list, option);
+  const auto a = va_arg(list, unsigned long), b = va_arg(list, unsigned long), c = va_arg(list, unsigned long),
+             d = va_arg(list, unsigned long);
+  va_end(list);
+  const auto next = [&] {
+    return g_prctl ? g_prctl(option, a, b, c, d)
+                   : static_cast<int>(torchprof_raw_syscall(SYS_prctl, static_cast<long>(option), a, b, c, d));
+  };
+  if (option != PR_SET_SECCOMP) [[likely]]
+    return next();
+  const int saved = errno;
+  const bool is_strict = a == SECCOMP_MODE_STRICT;
+  const Entry entry(is_strict || (a == SECCOMP_MODE_FILTER && kills(reinterpret_cast<void*>(b))), is_strict);
+  errno = saved;
+  const int result = next();
+  const int after = errno;
+  entry.ended(result == 0);
+  errno = after;
+  return result;
+}
