@@ -95,7 +95,7 @@ torch::Context on_start(const torch::RecordFunction& function) {
 
 void on_end(const torch::RecordFunction& function, void*) {
   const KeepErrno keep;
-  if (!is_async(function, torch::look_at(function).row)) g_pop();
+  if (!is_async(function, torch::known_row())) g_pop();
 }
 
 bool listen() noexcept {

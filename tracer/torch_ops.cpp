@@ -182,7 +182,8 @@ Inputs inputs_in(const RecordFunction& function, const Row& row) noexcept {
   return {inputs + (length - count) * kValueSize, count, keywords};
 }
 
-// By which layout this operator may be read; nullptr: by none yet.
+// By which layout this operator may be read; nullptr: by none yet. In its start callback alone: what its inputs point
+// to is gone when it ends.
 [[gnu::noinline, gnu::cold]] const ValueRow* look_for_values(const RecordFunction& function, const Row& row,
                                                              bool is_counted) noexcept {
   const KeepErrno keep;
@@ -394,6 +395,8 @@ void note_environment() noexcept {
 }  // namespace
 
 void set_observer(const Observer& observer) noexcept { g_observer = observer; }
+
+const Row* known_row() noexcept { return g_reading.row.load(std::memory_order_relaxed); }
 
 Look look_at(const RecordFunction& function) noexcept {
   const Row* row = g_reading.row.load(std::memory_order_relaxed);

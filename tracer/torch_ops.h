@@ -25,7 +25,7 @@ struct Observer {
 // Before attach_if_loaded().
 void set_observer(const Observer& observer) noexcept;
 
-// What may be read of an operator, in its callbacks; as far as the checks have left it.
+// What may be read of an operator, in its start callback; as far as the search and the checks have come.
 struct Look {
   const char* name;
   const Row* row;          // nullptr: nothing but the name
@@ -33,6 +33,8 @@ struct Look {
   size_t num_inputs;       // its own, the last of all
 };
 Look look_at(const RecordFunction& function) noexcept;
+// In any callback: its inputs are gone when it ends.
+const Row* known_row() noexcept;
 
 // Of the torch that attach_if_loaded() found: major * 100 + minor; 0: none yet, or unknown. No layout is chosen by it.
 unsigned version() noexcept;

@@ -394,8 +394,8 @@ void Search::describe(char* text, size_t size) const noexcept {
     snprintf(text, size, "no layout that is known fits the tensors of this torch");
     return;
   }
-  const size_t object = first_of(objects);
-  if (!is_one(objects) || shown(object) < kShown) {
+  const size_t object = shown_object();
+  if (object == kMostRows) {
     snprintf(text, size, "nothing has shown the layout of tensors yet");
     return;
   }
@@ -405,9 +405,9 @@ void Search::describe(char* text, size_t size) const noexcept {
   else if (const uint32_t times = tags_shown_[first_of(tags)].load(std::memory_order_relaxed); is_one(tags) && times)
     snprintf(values, sizeof(values), ", values as in torch %s (seen %u times)", tags_[first_of(tags)].name, times);
   const bool by_undefined = undefined_shows_.load(std::memory_order_relaxed) != 0;
-  snprintf(text, size, "tensors as in torch %s (seen %u times%s)%s", objects_[object].name,
-           objects_shown_[object].load(std::memory_order_relaxed), by_undefined ? ", and in the undefined one" : "",
-           values);
+  snprintf(text, size, "tensors as in torch %s%s (seen %u times%s)%s", objects_[object].name,
+           is_one(objects) ? "" : " or another", objects_shown_[object].load(std::memory_order_relaxed),
+           by_undefined ? ", and in the undefined one" : "", values);
 }
 
 Search& search() noexcept {
