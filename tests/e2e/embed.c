@@ -14,7 +14,8 @@ struct Status {  // PyStatus
   int code;
 };
 struct Config {  // PyInterpreterConfig
-  int use_main_obmalloc, allow_fork, allow_exec, allow_threads, allow_daemon_threads, check_multi_interp_extensions, gil;
+  int use_main_obmalloc, allow_fork, allow_exec, allow_threads, allow_daemon_threads, check_multi_interp_extensions,
+      gil;
 };
 
 static void* python;
@@ -45,7 +46,8 @@ int main(int argc, char** argv) {
     } else if (strcmp(argv[i], "own") == 0) {
       const struct Config config = {0, 0, 0, 1, 0, 1, 2};
       const struct Status status =
-          ((struct Status(*)(void**, const struct Config*))find("Py_NewInterpreterFromConfig"))(&states[++depth], &config);
+          ((struct Status(*)(void**, const struct Config*))find("Py_NewInterpreterFromConfig"))(&states[++depth],
+                                                                                                &config);
       if (status.type != 0) return fprintf(stderr, "embed: %s\n", status.message), 2;
     } else if (strcmp(argv[i], "end") == 0) {
       ((void (*)(void*))find("Py_EndInterpreter"))(states[depth]);
