@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "tracer/diag.h"
+#include "tracer/seal.h"
 #include "tracer/torch_values.h"
 
 namespace torchprof::torch {
@@ -33,6 +34,8 @@ bool is_readable(uintptr_t address) noexcept {
 }
 
 bool can_read(const void* address, size_t size) noexcept {
+  const seal::Calls calls;
+  if (!calls) return false;
   const KeepErrno keep;
   const auto begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
   const uintptr_t end = reinterpret_cast<uintptr_t>(address) + size;
