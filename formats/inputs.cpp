@@ -25,8 +25,8 @@ class Decoder {
       in_.fail();  // for who asks for keywords
       return false;
     }
-    if (tag == '(' || tag == '[') {
-      list(input, tag == '(');
+    if (tag == '(' || tag == '[' || tag == 'O') {
+      list(input, tag);
     } else {
       single(input, tag);
     }
@@ -39,7 +39,10 @@ class Decoder {
     if (in_.done() || in_.byte() != 'K') return false;
     keyword.name = in_.text();
     const char tag = static_cast<char>(in_.byte());
-    if (tag == '[') {
+    if (tag == '(' || tag == 'O') {
+      Input input;
+      list(input, tag);
+    } else if (tag == '[') {
       const uint64_t count = in_.varint();
       keyword.json.assign(1, '[');
       bool is_list_of_strings = true;
@@ -115,9 +118,12 @@ class Decoder {
     }
   }
 
-  void list(Input& input, bool is_tensors) {
+  void list(Input& input, char kind) {
     const uint64_t count = in_.varint();
-    input.kind = is_tensors ? Input::Kind::kTensorList : Input::Kind::kScalarList;
+    const bool is_tensors = kind != '[';
+    input.kind = kind == '('   ? Input::Kind::kTensorList
+                 : kind == 'O' ? Input::Kind::kOptionalTensorList
+                               : Input::Kind::kScalarList;
     input.text.assign(1, '[');
     for (uint64_t i = 0; i < count && !in_.failed(); ++i) {
       const char tag = static_cast<char>(in_.byte());
@@ -128,6 +134,9 @@ class Decoder {
       Input element;
       single(element, tag);
       if (is_tensors) {
+        const bool has_sizes = !element.tensors.empty() && element.tensors[0].is_readable;
+        if (!has_sizes) input.kind = Input::Kind::kOptionalTensorList;
+        if (element.tensors.empty()) element.tensors.emplace_back();
         input.tensors.insert(input.tensors.end(), element.tensors.begin(), element.tensors.end());
       } else if (element.kind != Input::Kind::kScalar) {
         input.kind = Input::Kind::kOther;
@@ -146,7 +155,7 @@ class Decoder {
   static std::string print(double value) {
     std::array<char, 40> text;
     const bool is_whole = std::isfinite(value) && std::fabs(value) < 1e10 && value == std::trunc(value);
-    const int n = is_whole ? std::snprintf(text.data(), text.size(), "%.0f.", value)
+    const int n = is_whole ? std::snprintf(text.data(), text.size(), "%lld.", static_cast<long long>(value))
                            : std::snprintf(text.data(), text.size(), "%.17g", value);
     return {text.data(), static_cast<size_t>(n)};
   }
@@ -163,15 +172,19 @@ void append_numbers(std::string& out, const std::vector<int64_t>& numbers) {
   out += ']';
 }
 
+void append_shapes(std::string& out, const std::vector<Tensor>& tensors, std::vector<int64_t> Tensor::*member) {
+  out += '[';
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (i > 0) out += ',';
+    append_numbers(out, tensors[i].*member);
+  }
+  out += ']';
+}
+
 // One list a tensor, a list of them for a list of tensors, [] for anything else.
 void append_shape(std::string& out, const Input& input, std::vector<int64_t> Tensor::*member) {
   if (input.kind == Input::Kind::kTensorList) {
-    out += '[';
-    for (size_t i = 0; i < input.tensors.size(); ++i) {
-      if (i > 0) out += ',';
-      append_numbers(out, input.tensors[i].*member);
-    }
-    out += ']';
+    append_shapes(out, input.tensors, member);
   } else if (input.kind == Input::Kind::kTensor && !input.tensors.empty()) {
     append_numbers(out, input.tensors[0].*member);
   } else {
@@ -190,6 +203,7 @@ std::string_view type_of(const Input& input) {
       return "Scalar";
     case Input::Kind::kScalarList:
       return "ScalarList";
+    case Input::Kind::kOptionalTensorList:  // torch.profiler has none, and no sizes
     case Input::Kind::kOther:
       break;
   }
@@ -239,6 +253,15 @@ std::string inputs_json(std::string_view encoded) {
     list("Input Strides", [&](const Input& input) { append_shape(out, input, &Tensor::strides); });
     list("Input type", [&](const Input& input) { out += json_string(type_of(input)); });
     list("Concrete Inputs", [&](const Input& input) { out += json_string(input.text); });
+    const auto is_optional = [](const Input& input) { return input.kind == Input::Kind::kOptionalTensorList; };
+    if (std::any_of(inputs.begin(), inputs.end(), is_optional)) {
+      list("Optional Input Dims", [&](const Input& input) {
+        if (is_optional(input))
+          append_shapes(out, input.tensors, &Tensor::sizes);
+        else
+          out += "[]";
+      });
+    }
   }
   for (const auto& [name, json] : decode_keywords(encoded)) {
     if (!json.empty()) out.append(",").append(json_string(name)).append(":").append(json);

@@ -103,11 +103,7 @@ void watch_cuda(python::Object* module) noexcept {
                &exit_now, g_exit);
   }
   if (g_cuda_init) return;
-  const python::Ref name(api().get_attr(module, "__name__"));
-  const char* text = name ? api().utf8(name.get(), nullptr) : nullptr;
-  const bool is_torch = text && strcmp(text, "torch._C") == 0;
-  api().error_clear();
-  if (is_torch) put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
+  if (is_named(module, "torch._C")) put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
 }
 
 void watch_interpreters_end() noexcept {

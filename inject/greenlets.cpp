@@ -61,11 +61,7 @@ void replace(void*& entry, F ours, F& theirs) noexcept {
 
 void look_for_greenlets(Object* module) noexcept {
   using GetPointer = void* (*)(Object*, const char*);
-  const python::Ref name(api().get_attr(module, "__name__"));
-  const char* text = name ? api().utf8(name.get(), nullptr) : nullptr;
-  const bool is_greenlets = text && strcmp(text, "greenlet._greenlet") == 0;
-  api().error_clear();
-  if (g_switch || !is_greenlets) return;
+  if (g_switch || !is_named(module, "greenlet._greenlet")) return;
   const python::Ref capsule(api().get_attr(module, "_C_API"));
   const auto get_pointer = reinterpret_cast<GetPointer>(python::symbol("PyCapsule_GetPointer"));
   auto** table = static_cast<void**>(capsule && get_pointer ? get_pointer(capsule.get(), kCapsule) : nullptr);

@@ -18,6 +18,15 @@ using FastArgs = python::Object* (*)(python::Object* self, python::Object* const
 using FastKeywords = python::Object* (*)(python::Object* self, python::Object* const* args, python::Size count,
                                          python::Object* names);
 
+// By its `__name__`. With the GIL held.
+inline bool is_named(python::Object* module, const char* name) noexcept {
+  using python::api;
+  const python::Ref own(api().get_attr(module, "__name__"));
+  const char* text = own ? api().utf8(own.get(), nullptr) : nullptr;
+  api().error_clear();
+  return text && strcmp(text, name) == 0;
+}
+
 // `ours` takes the place of the function `name` of `owner`, a module or a type, and `theirs` is what it has to call.
 // `F` is the signature that `flags` stand for. With the GIL held. False: what has this name there is not what we know.
 template <class F>

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "inject/cuda_entry.h"
+#include "inject/custom_functions.h"
 #include "inject/entry.h"
 #include "inject/fast_ranges.h"
 #include "inject/greenlets.h"
@@ -211,6 +212,7 @@ Object* exec_dynamic(Object* self, Object* module) {
   look_for_cprofile();
   if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
   watch_cuda(module);
+  look_for_custom_functions(module);
   return result;
 }
 

@@ -45,6 +45,7 @@ bool find_all(const char** missing) noexcept {
     const char* symbol;
   };
   const Wanted objects[] = {{&a.none, "_Py_NoneStruct"},
+                            {&a.true_object, "_Py_TrueStruct"},
                             {&a.function_type, "PyCFunction_Type"},
                             {&a.method_type, "PyMethod_Type"},
                             {&a.method_descriptor_type, "PyMethodDescr_Type"},
@@ -56,6 +57,8 @@ bool find_all(const char** missing) noexcept {
                             {&a.bool_type, "PyBool_Type"},
                             {&a.python_function_type, "PyFunction_Type"},
                             {&a.float_type, "PyFloat_Type"},
+                            {&a.complex_type, "PyComplex_Type"},
+                            {&a.static_method_type, "PyStaticMethod_Type"},
                             {&a.code_type, "PyCode_Type"}};
   for (const Wanted& object : objects) {
     *object.place = static_cast<Object*>(find(object.symbol));

@@ -27,6 +27,7 @@ inline constexpr int kMethNoArgs = 0x4;
 inline constexpr int kMethO = 0x8;
 inline constexpr int kMethVarArgs = 0x1;
 inline constexpr int kMethKeywords = 0x2;
+inline constexpr int kMethClass = 0x10;
 inline constexpr int kMethFastCall = 0x80;
 
 using Vectorcall = Object* (*)(Object* callable, Object* const* args, size_t count_and_flags, Object* keywords);
@@ -101,6 +102,7 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, dict_next, PyDict_Next, (Object*, Size*, Object**, Object**))                   \
   X(Size, tuple_size, PyTuple_Size, (Object*))                                           \
   X(long long, as_long_long, PyLong_AsLongLong, (Object*))                               \
+  X(long long, as_long_long_and_overflow, PyLong_AsLongLongAndOverflow, (Object*, int*)) \
   X(double, as_double, PyFloat_AsDouble, (Object*))                                      \
   X(int, gc_disable, PyGC_Disable, (void))                                               \
   X(int, gc_enable, PyGC_Enable, (void))
@@ -117,6 +119,7 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, frame_line, "PyFrame_GetLineNumber", "", (Frame*))                                                           \
   X(void, format_unraisable, "PyErr_FormatUnraisable", "", (const char*, ...)) /* 3.13 */                             \
   X(int, code_line, "PyCode_Addr2Line", "", (Object*, int)) /* reads tables of the code object, needs no GIL */       \
+  X(Object*, type_lookup, "_PyType_Lookup", "", (Object*, Object*))    /* exported, 3.10 to 3.14; borrowed */         \
   X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */                             \
   X(int, at_exit, "Py_AtExit", "", (void (*)(void)))
 
@@ -128,6 +131,7 @@ struct Api {
   TORCHPROF_PYTHON_OPTIONAL(X)
 #undef X
   Object* none = nullptr;                  // _Py_NoneStruct
+  Object* true_object = nullptr;           // _Py_TrueStruct
   Object* function_type = nullptr;         // PyCFunction_Type
   Object* method_type = nullptr;           // PyMethod_Type
   Object* python_function_type = nullptr;  // PyFunction_Type
@@ -139,6 +143,8 @@ struct Api {
   Object* long_type = nullptr;
   Object* bool_type = nullptr;
   Object* float_type = nullptr;
+  Object* complex_type = nullptr;
+  Object* static_method_type = nullptr;
   Object* code_type = nullptr;
   int minor = 0;  // 3.minor
   int micro = 0;
@@ -182,10 +188,16 @@ inline MethodDef* descriptor_def(Object* descriptor) noexcept { return reinterpr
 inline Object* descriptor_owner(Object* descriptor) noexcept { return reinterpret_cast<Object**>(descriptor)[2]; }
 inline Object* method_function(Object* method) noexcept { return reinterpret_cast<Object**>(method)[2]; }
 inline const char* type_name(Object* type) noexcept { return reinterpret_cast<const char**>(type)[3]; }
+// PyComplexObject {PyObject, double real, imag}, 3.10 to 3.14.
+inline constexpr size_t kComplexValue = 16;
 inline Object* cell_value(Object* cell) noexcept { return reinterpret_cast<Object**>(cell)[2]; }
 // PyLongObject {PyObject, lv_tag, ob_digit[]}, 3.12 to 3.14, of a number below 2^30 and not below 0; load() checks it.
 inline uint32_t small_int(Object* number) noexcept {
   return static_cast<uint32_t>(reinterpret_cast<uint64_t*>(number)[3]);
+}
+
+inline bool is_a(Object* object, Object* type) noexcept {
+  return object && (type_of(object) == type || api().is_subtype(type_of(object), type));
 }
 
 // Offsets of 3.10 and 3.11, where the API has no way without side effects. See check_layout().

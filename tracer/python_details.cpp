@@ -17,10 +17,6 @@ bool g_searches = false;                 // their layout is being looked for
 Object* g_tensor_type = nullptr;         // torch._C.TensorBase; it lives as long as the interpreter
 uint64_t g_written = 0;
 
-bool is_a(Object* object, Object* type) noexcept {
-  return object && (type_of(object) == type || api().is_subtype(type_of(object), type));
-}
-
 void note(SourceState state, const char* text) noexcept { session::note_source("modules", state, text); }
 
 void stop_tensors(const char* why) noexcept {

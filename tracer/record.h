@@ -20,7 +20,7 @@
 //
 // Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
 // does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
-// Version history: 1, the first.
+// Version history: 1, the first. 2: inputs have lists of optional tensors of their own ('O', torch_values.h).
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@
 
 namespace torchprof {
 
-inline constexpr uint32_t kSpoolVersion = 1;
+inline constexpr uint32_t kSpoolVersion = 2;
 
 // X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names
 // and the reader's bounds checks are made from it.

@@ -23,6 +23,9 @@ namespace torchprof {
 namespace native {
 struct ThreadStacks;
 }
+namespace python {
+struct Object;
+}
 
 struct ThreadBuffer {
   std::byte* next = nullptr;  // where the next record goes; equal to `end` when there is no chunk
@@ -41,6 +44,12 @@ struct ThreadBuffer {
   bool has_total = false;     // this chunk has a Memory record with totals (torch_memory)
   ChunkRun run;               // mapped ahead
   OpenSpans* open = nullptr;  // at the end of the chunk before this one; with --keep last (session)
+
+  struct Applied {                        // the autograd Function whose operator comes next (python_arguments)
+    python::Object* function = nullptr;   // a class of Python
+    python::Object* arguments = nullptr;  // a tuple, borrowed from the call; nullptr: there is none
+    python::Object* keywords = nullptr;   // a dictionary, or nullptr
+  } applied;
 
   native::ThreadStacks* native = nullptr;  // once the thread has taken a stack (native_stack)
 

@@ -126,6 +126,9 @@ bool find(Api& api, const char** why) noexcept {
   if (api.undefined && dladdr1(api.undefined, &where, &symbol, RTLD_DL_SYMENT) && symbol)
     api.undefined_size = static_cast<const ElfW(Sym)*>(symbol)->st_size;
   if (api.undefined_size == 0) api.undefined = nullptr;
+  api.batched = dlsym(library, "_ZTVN2at9functorch17BatchedTensorImplE");
+  api.legacy_batched = dlsym(library, "_ZTVN2at17BatchedTensorImplE");
+  api.functional = dlsym(library, "_ZTVN2at23FunctionalTensorWrapperE");
   if (!api.add_callback || !api.name)
     *why = "this torch does not export at::addGlobalCallback and at::RecordFunction::name";
   return true;

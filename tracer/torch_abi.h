@@ -87,6 +87,10 @@ struct Api {
 
   const void* undefined = nullptr;  // c10::UndefinedTensorImpl::_singleton; nullptr: it is not exported
   size_t undefined_size = 0;        // sizeof(c10::TensorImpl)
+  // Vtables, nullptr where they are not exported.
+  const void* batched = nullptr;         // at::functorch::BatchedTensorImpl
+  const void* legacy_batched = nullptr;  // at::BatchedTensorImpl
+  const void* functional = nullptr;      // at::FunctionalTensorWrapper
 
   const Row* row = nullptr;         // nullptr: layout unknown
   long async_at = -1;               // the byte that _setAsync() stored; -1: none, several, or no such function

@@ -54,6 +54,8 @@ const char* check_inputs(const Api& api, const Row& row, const ValueRow& values,
     const PlainTensor tensor = read_tensor(values, value);
     const bool is_object = tensor.sizes || tag == values.list || tag == values.string;
     if (is_object && !has_header(values, field_at<const void*>(value, 0))) return "an object has another header";
+    if (tag == values.list)
+      if (const char* found = check_list(values, field_at<const void*>(value, 0))) return found;
     if (!tensor.sizes) continue;
     // A tensor that we take for a plain one: what the shims say of it is read without any virtual call.
     int64_t dims = 0;

@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "tracer/diag.h"
 #include "tracer/native_stack.h"
+#include "tracer/python_arguments.h"
 #include "tracer/python_calls.h"
 #include "tracer/rank_facts.h"
 #include "tracer/session.h"
@@ -237,11 +239,25 @@ StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, 
   return session::intern_from(buffer, name ? name : "");
 }
 
+// The inputs of an autograd Function written in Python: 0 where they are what any operator's are.
+[[gnu::noinline]] size_t encode_applied(ThreadBuffer& buffer, const RecordFunction& function, const ValueRow& values,
+                                        const void* inputs, size_t count, unsigned char* out) noexcept {
+  const ThreadBuffer::Applied applied = std::exchange(buffer.applied, {});
+  const char* name = g_api.name(&function);
+  PlainValue plain[python::kMostPlainValues];
+  const size_t size = name ? python::plain_arguments(applied, name, count, plain) : 0;
+  return size ? encode_arguments(values, plain, size, inputs, out) : 0;
+}
+
 // None: there are none, or they cannot be read.
-StringId inputs_of(const RecordFunction& function, const Row& row, const ValueRow& values) noexcept {
+StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const Row& row,
+                   const ValueRow& values) noexcept {
   const Inputs inputs = inputs_in(function, row);
-  if (inputs.count == 0 && !inputs.keywords) return {};
   unsigned char encoded[kMaxInputs];
+  if (buffer.applied.arguments) [[unlikely]]
+    if (const size_t size = encode_applied(buffer, function, values, inputs.values, inputs.count, encoded))
+      return session::intern({reinterpret_cast<const char*>(encoded), size});
+  if (inputs.count == 0 && !inputs.keywords) return {};
   const size_t size = encode_inputs(values, inputs.values, inputs.count, inputs.keywords, row.string, encoded);
   if (size == 0) {
     stop_inputs("a tensor looks otherwise");
@@ -279,7 +295,7 @@ Context on_start(const RecordFunction& function) {
   const StringId name = name_of_operator(*buffer, function, row);
   const uint64_t key = key_of(function, row);
   const ValueRow* values = values_of(function, row, true);
-  const StringId inputs = values ? inputs_of(function, *row, *values) : StringId{};
+  const StringId inputs = values ? inputs_of(*buffer, function, *row, *values) : StringId{};
   const bool wants_stack = native::wanted();
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   // The clock is read last, so that our own work is not part of the operator.
@@ -450,6 +466,7 @@ void attach_if_loaded() noexcept {
   memset(callback.scopes, 1, sizeof(callback.scopes));
   callback.needs_ids = true;
   callback.needs_inputs = choose_inputs();
+  know_wrappers({g_api.batched, g_api.legacy_batched, g_api.functional});
   prepare_observer();
   find_comms(g_api);
   g_reading.row.store(g_api.row, std::memory_order_relaxed);

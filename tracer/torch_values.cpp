@@ -7,6 +7,23 @@ namespace torchprof::torch {
 namespace {
 
 constexpr uint8_t kNone = 0, kTensor = kTensorTag;
+constexpr size_t kEnd = 120;  // of a TensorImpl, relative to its sizes; what a class adds stands there
+
+// c10::detail::ListImpl {counted, std::vector<c10::IValue>, c10::TypePtr of its elements, whose first word is the
+// c10::Type*}; Type {vptr, TypeKind}. TypeKind::TensorType: [M] 1.13.1, 2.6.0, 2.14.1; torch_check.h lays it beside the
+// elements.
+constexpr size_t kListType = 24, kTypeKind = 8;
+constexpr int32_t kTensorKind = 3;
+
+Wrappers g_wrappers;  // written before the first operator is seen
+
+bool is_of(const void* object, const void* vtable) noexcept {
+  constexpr size_t kFunctions = 16;  // behind the offset to the whole object and its type
+  return vtable && field_at<const char*>(object, 0) == static_cast<const char*>(vtable) + kFunctions;
+}
+bool is_batched(const void* impl) noexcept {
+  return is_of(impl, g_wrappers.batched) || is_of(impl, g_wrappers.legacy_batched);
+}
 
 enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
 
@@ -37,6 +54,20 @@ class Encoder {
     const auto storage = field_at<const void*>(impl, row_.refcounted);
     varint(storage ? field_at<uint64_t>(storage, row_.refcounted) : 0);
     zigzag(field_at<int64_t>(impl, row_.sizes + kStorageOffset));
+    return true;
+  }
+
+  bool arguments(const PlainValue* arguments, size_t count, const void* tensors) noexcept {
+    for (size_t i = 0, seen = 0; i < count; ++i) {
+      if (full()) {
+        *at_++ = '+';
+        return true;
+      }
+      if (arguments[i].kind != PlainValue::Kind::kTensor)
+        plain(arguments[i]);
+      else if (!value(static_cast<const char*>(tensors) + seen++ * kValueSize, false))
+        return false;
+    }
     return true;
   }
 
@@ -108,14 +139,40 @@ class Encoder {
     return true;
   }
 
+  void plain(const PlainValue& value) noexcept {
+    switch (value.kind) {
+      case PlainValue::Kind::kNone:
+        return byte('N');
+      case PlainValue::Kind::kInteger:
+        byte('I');
+        return zigzag(value.integer);
+      case PlainValue::Kind::kBoolean:
+        byte('B');
+        return byte(value.integer != 0);
+      case PlainValue::Kind::kReal:
+      case PlainValue::Kind::kComplex: {
+        const bool is_real = value.kind == PlainValue::Kind::kReal;
+        byte(is_real ? 'D' : 'C');
+        memcpy(at_, value.number, is_real ? 8 : 16);
+        at_ += is_real ? 8 : 16;
+        return;
+      }
+      case PlainValue::Kind::kList:
+        byte('[');
+        return varint(static_cast<uint64_t>(value.integer));
+      case PlainValue::Kind::kTensor:
+      case PlainValue::Kind::kOther:
+        return byte('?');
+    }
+  }
+
   bool is_symbolic(uint32_t tag) const noexcept { return tag < row_.boolean && tag + row_.symbols >= row_.boolean; }
 
   bool list(const void* list) noexcept {
     const auto begin = field_at<const char*>(list, row_.refcounted);
     const auto end = field_at<const char*>(list, row_.refcounted + 8);
     const auto count = static_cast<size_t>(end - begin) / kValueSize;
-    const bool is_tensors = count > 0 && field_at<uint32_t>(begin, 8) == kTensor;
-    byte(is_tensors ? '(' : '[');
+    byte(is_list_of_tensors(row_, list) ? '(' : has_tensors(begin, count) ? 'O' : '[');
     varint(count);
     for (size_t i = 0; i < count; ++i) {
       if (full()) {
@@ -125,6 +182,13 @@ class Encoder {
       if (!value(begin + i * kValueSize, false)) return false;
     }
     return true;
+  }
+
+  // Some of a list whose elements may be tensors or None.
+  static bool has_tensors(const char* begin, size_t count) noexcept {
+    size_t i = 0;
+    while (i < count && field_at<uint32_t>(begin + i * kValueSize, 8) == kNone) ++i;
+    return i < count && field_at<uint32_t>(begin + i * kValueSize, 8) == kTensor;
   }
 
   // ivalue::ConstantString {counted, std::string}: the first word is the text in both string ABIs, the length is found
@@ -140,7 +204,7 @@ class Encoder {
     at_ += length;
   }
 
-  bool tensor(const void* impl) noexcept {
+  bool tensor(const void* impl, bool may_wrap = true) noexcept {
     const char* sizes = static_cast<const char*>(impl) + row_.sizes;
     const auto type = field_at<uint16_t>(sizes, kType);
     const DeviceBytes device = read_device(row_.device, sizes + kDevice);
@@ -152,6 +216,8 @@ class Encoder {
     }
     const auto policy = field_at<uint8_t>(sizes, kPolicy);
     if (!has_plain_sizes(policy)) {
+      if (const void* inner = may_wrap && !(policy & kSymbolic) ? functionalized(impl) : nullptr)
+        return tensor(inner, false);
       byte('X');
       byte(static_cast<uint8_t>(type));
       byte(device.type);
@@ -164,7 +230,8 @@ class Encoder {
     uint64_t numel = 1;
     // The strides of a tensor that torch calls contiguous may be anything where a size is 1: only exact ones are left
     // out.
-    Strides strides = (policy & kPolicyBits) == kStridesElsewhere ? kStridesNone : kStridesContiguous;
+    const bool has_strides = (policy & kPolicyBits) != kStridesElsewhere || is_batched(impl);
+    Strides strides = has_strides ? kStridesContiguous : kStridesNone;
     uint64_t expected = 1;
     for (size_t i = dims; i-- > 0;) {
       const auto size = field_at<int64_t>(data, i * 8);
@@ -191,6 +258,19 @@ class Encoder {
     return true;
   }
 
+  // What at::FunctionalTensorWrapper {TensorImpl, at::Tensor} holds, whose sizes and strides are its own: of the same
+  // type on the same device, or it is nullptr.
+  const void* functionalized(const void* impl) const noexcept {
+    if (!is_of(impl, g_wrappers.functional)) return nullptr;
+    const auto inner = field_at<const char*>(impl, row_.sizes + kEnd);
+    constexpr uintptr_t kNoAddress = 1 << 16;
+    const auto address = reinterpret_cast<uintptr_t>(inner);
+    if (address < kNoAddress || address % alignof(void*) != 0) return nullptr;
+    constexpr size_t kTypeAndDevice = kDevice + 3 - kType;
+    const char* outer = static_cast<const char*>(impl);
+    return memcmp(inner + row_.sizes + kType, outer + row_.sizes + kType, kTypeAndDevice) == 0 ? inner : nullptr;
+  }
+
   const ValueRow& row_;
   unsigned char* begin_;
   unsigned char* at_;
@@ -204,6 +284,29 @@ bool has_header(const ValueRow& row, const void* object) noexcept {
   constexpr uint64_t kNoAddress = 1 << 16;  // vm.mmap_min_addr; nobody holds so many references
   const auto word = field_at<uint64_t>(object, kSecondWord);
   return row.refcounted > kSecondWord ? word > 0 && word < kNoAddress : word == 0 || word >= kNoAddress;
+}
+
+void know_wrappers(const Wrappers& wrappers) noexcept { g_wrappers = wrappers; }
+
+bool is_list_of_tensors(const ValueRow& row, const void* list) noexcept {
+  const auto type = field_at<const void*>(list, row.refcounted + kListType);
+  return type && field_at<int32_t>(type, kTypeKind) == kTensorKind;
+}
+
+const char* check_list(const ValueRow& row, const void* list) noexcept {
+  const auto begin = field_at<const char*>(list, row.refcounted);
+  const auto end = field_at<const char*>(list, row.refcounted + 8);
+  if (begin > end || (end - begin) % kValueSize != 0 || !field_at<const void*>(list, row.refcounted + kListType))
+    return "a list is none";
+  if (begin == end) return nullptr;
+  const bool has_tensor = field_at<uint32_t>(begin, 8) == kTensor;
+  return !has_tensor && is_list_of_tensors(row, list) ? "a list has another type" : nullptr;
+}
+
+size_t encode_arguments(const ValueRow& row, const PlainValue* arguments, size_t count, const void* tensors,
+                        unsigned char* out) noexcept {
+  Encoder encoder(row, out);
+  return encoder.arguments(arguments, count, tensors) ? encoder.size() : 0;
 }
 
 size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,

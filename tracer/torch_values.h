@@ -14,7 +14,9 @@
 //     arg     := 'T' tensor
 //              | 'U'                              undefined tensor
 //              | 'X' type device                  a tensor whose sizes must not be read: symbolic, nested ...
-//              | '(' n arg* | '[' n arg*          a list: '(' of tensors, '[' of anything else; ends early at '+'
+//              | '(' n arg* | 'O' n arg* | '[' n arg*
+//                                                 a list: '(' of tensors, 'O' of tensors and None where its type allows
+//                                                 both, '[' of anything else; ends early at '+'
 //              | 'I' zigzag | 'B' byte | 'D' 8 bytes | 'S' n bytes* | 'N' (None)
 //              | 'C' 16 bytes                     a complex number
 //              | 'Y'                              a symbolic number, as in torch.compile
@@ -69,6 +71,32 @@ inline constexpr size_t kMaxInputs = 2048;  // bytes of an encoding; what does n
 size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,
                      unsigned char* out) noexcept;
 
+// An argument that is not torch's but Python's own: what torch.profiler would have made of it.
+struct PlainValue {
+  enum class Kind : uint8_t { kTensor, kNone, kInteger, kBoolean, kReal, kComplex, kList, kOther };
+  Kind kind = Kind::kOther;
+  union {
+    int64_t integer = 0;  // or truth value; of a list: how many of those that follow are its elements
+    double number[2];     // real, imaginary
+  };
+};
+// As encode_inputs(), of arguments in their order; each kTensor is the next of `tensors` (c10::IValue[]).
+size_t encode_arguments(const ValueRow& row, const PlainValue* arguments, size_t count, const void* tensors,
+                        unsigned char* out) noexcept;
+
+// Vtables of the classes whose sizes and strides are not where they are looked for otherwise, as libtorch_cpu exports
+// them; nullptr: it does not. Once, before the first tensor is read.
+//     at::functorch::BatchedTensorImpl, at::BatchedTensorImpl (vmap): strides_custom() gives those that the object has
+//     at::FunctionalTensorWrapper: sizes_custom() and strides_custom() are those of the tensor that it holds
+// BatchedTensorImpl.cpp, LegacyBatchedTensorImpl.cpp, FunctionalTensorWrapper.cpp of 1.13 to 2.14; offsets [M] 1.13.1,
+// 2.6.0, 2.14.1. at::functorch::TensorWrapper (grad, jvp) has both where any tensor has them.
+struct Wrappers {
+  const void* batched = nullptr;
+  const void* legacy_batched = nullptr;
+  const void* functional = nullptr;
+};
+void know_wrappers(const Wrappers& wrappers) noexcept;
+
 inline constexpr size_t kMapSize = 24;  // offset in the map of the number of its elements
 inline bool has_keywords(const void* map) noexcept { return field_at<size_t>(map, kMapSize) != 0; }
 
@@ -76,6 +104,11 @@ inline bool has_keywords(const void* map) noexcept { return field_at<size_t>(map
 // c10::intrusive_ptr_target ends in the count of weak references, a word of its own to 2.2. Where it has none, what
 // follows is a pointer or nullptr: a tensor's storage, a list's first element, a string's text.
 bool has_header(const ValueRow& row, const void* object) noexcept;
+
+// Of a list (ListImpl): whether its type says that all its elements are tensors, also where it has none.
+bool is_list_of_tensors(const ValueRow& row, const void* list) noexcept;
+// For torch_check.cpp: what is wrong with a list, or nullptr.
+const char* check_list(const ValueRow& row, const void* list) noexcept;
 
 // What the row says of a value, for torch_check.cpp.
 struct PlainTensor {

@@ -73,6 +73,9 @@ if not IS_TORCH_1:
     ODD["jagged"] = lambda: nested(layout=torch.jagged)
     ODD["float8"] = lambda: matrix().to(torch.float8_e4m3fn)
     ODD["vmap"] = lambda: torch.func.vmap(torch.sin)(matrix())
+    ODD["list of nested"] = lambda: torch.cat([nested(), nested()])
+    ODD["vmap of nothing"] = lambda: torch.func.vmap(lambda x: x.sum())(torch.ones(0, 3))
+    ODD["functionalized"] = lambda: torch.func.functionalize(lambda x: x.clone().add_(1).view(-1))(matrix())
     ODD["grad"] = lambda: torch.func.grad(lambda x: x.sin().sum())(matrix())
     ODD["symbolic"] = symbolic
 

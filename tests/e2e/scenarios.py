@@ -97,6 +97,51 @@ def custom_function():
     x = torch.randn(4, requires_grad=True)
     (Cube.apply(x, 2.0) + Cube.apply(x * 2, 3.0)).sum().backward()
 
+    class Any(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *arguments):
+            ctx.count = len(arguments)
+            return next((a.clone() for a in arguments if isinstance(a, torch.Tensor)), torch.ones(2))
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return (gradient,) + (None,) * (ctx.count - 1)
+
+    class Integer(int):
+        pass
+
+    class WithSetup(torch.autograd.Function):
+        @staticmethod
+        def forward(x, scale, shift=3):
+            return x * scale + shift
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, None, None
+
+    class WithKeywords(Any):
+        @staticmethod
+        def forward(ctx, first, second, third=3):
+            return second.clone()
+
+    Any.apply(x, None).sum().backward()
+    for arguments in ([None, x], [x, None, x], [None], [], [x, 1], [2, x, 2.5], [x, True, False], [x, "text"], ["text", x], [x, b"bytes"], [x, 1 + 2j],
+                      [x, float("nan"), -0.0, 1e300], [x, 2 ** 62], [x, -5], [x, Integer(7)], [x, torch.nn.Parameter(torch.ones(5))],
+                      [x, (1, 2)], [x, ()], [x, (1, (2, 3))], [x, ("a",)], [x, (x,)], [x, torch.Size([2, 3])],
+                      [x, [1, 2]], [[True, False], x], [x, [1.5, 2.5]], [x, [1 + 1j]], [x, [1, 2.5]], [x, [1, True]], [x, []], [x, [None]], [x, [None, 1]],
+                      [x, [(1, 2)]], [x, [[1], [2, 3]]], [x, ["a"]], [x, [x]], [x, list(range(30))], [x, list(range(31))],
+                      [x, {}], [x, {1: 2}], [x, {1: 2, 3: 4.0}], [x, {"a": 1}],
+                      [x, torch.float32], [x, torch.device("cpu")], [x, torch.strided], [x, slice(1, 2)], [x, len], [x, object()], [x] * 20 + [3]):
+        Any.apply(*arguments)
+    if TORCH >= (2, 0):
+        WithSetup.apply(x, 5.0), WithSetup.apply(x, 5.0, 7), WithSetup.apply(torch.ones(2), 2)
+    if TORCH >= (2, 14):
+        WithSetup.apply(x, shift=None or 4, scale=2), WithKeywords.apply(1, third=False, second=x), WithKeywords.apply(second=x, first=None)
+
 
 @scenario
 def double_backward():
@@ -284,6 +329,11 @@ def arguments_of_all_kinds():
     x, grid = torch.randn(2, 3, 4), torch.arange(24.).view(2, 3, 4)
     torch.cat([x, grid], 1), torch.stack((x, x)), torch.einsum("bij,bkj->bik", x, grid), torch.block_diag(x[0], x[1])
     x[0, 1:, ::2], x[:, [0, 2]], x[torch.tensor([0, 1]), None, torch.tensor([1, 1])], x[x > 0], x.index_put((torch.tensor([0]),), torch.tensor(1.))
+    x.clone().index_put_((torch.tensor([1]), torch.tensor([0])), torch.tensor(2.)), torch.ops.aten.index_put(x, [None, torch.tensor([0])], torch.tensor(1.))
+    torch.ops.aten._index_put_impl_(x.clone(), [torch.tensor([0]), None], torch.tensor(1.)), torch.ops.aten.index(x, [None, None, torch.tensor([1])])
+    x.clone().__setitem__((slice(None), torch.tensor([0])), 0.), torch.broadcast_tensors(), torch.full((1,), -0.0), x * -0.0
+    if TORCH >= (2, 0):
+        torch.ops.aten._unsafe_index(x, [None, torch.tensor([1])])
     torch.full((2, 2), 7, dtype=torch.int16), torch.full([], 2.5), torch.full((2,), 1 + 2j), torch.full((2,), True), torch.empty(0, 3)
     torch.add(x, 1, alpha=3), x + 2.5, x * 10 ** 17, x.add(torch.tensor(2)), torch.where(x > 0, x, 0.), x.clamp(min=-1.), x.sum((0, 2), keepdim=True)
     x.to(torch.float64), x.to("cpu", torch.half, copy=True), x.contiguous(memory_format=torch.contiguous_format), x.transpose(0, 2).flatten()
@@ -317,6 +367,18 @@ def tensors_of_all_kinds():
     if functional:
         functional.vmap(torch.dot)(torch.ones(3, 2), torch.ones(3, 2)), functional.grad(lambda x: x.sin().sum())(torch.ones(2))
         functional.jvp(torch.sin, (torch.ones(2),), (torch.ones(2),))
+        functional.vmap(lambda x: x.t() + 1, in_dims=1)(torch.ones(2, 3, 4)), functional.vmap(functional.vmap(torch.sin))(torch.ones(2, 3, 4))
+        functional.vmap(lambda x, n: x[n])(torch.ones(3, 5), torch.tensor([[0, 1], [1, 2], [2, 3]]))
+        functional.hessian(lambda x: (x.sin() * x).sum())(torch.ones(3))
+
+        def in_place(x):
+            x = x.clone()
+            x.add_(1).view(-1).mul_(2)
+            return x.t_() * 3
+        functional.functionalize(in_place)(torch.ones(2, 3)), functional.vmap(functional.functionalize(in_place))(torch.ones(4, 2, 3))
+    torch.autograd.functional.jacobian(torch.sin, torch.ones(3), vectorize=True)
+    with torch.autograd.forward_ad.dual_level():
+        torch.autograd.forward_ad.make_dual(torch.ones(2, 3), torch.ones(2, 3)).sin()
     if TORCH >= (2, 0):
         from torch._subclasses.fake_tensor import FakeTensorMode
         with FakeTensorMode():

@@ -51,15 +51,6 @@ def marks_of_steps(ours, theirs):
     ours.operators = [o for o in ours.operators if not re.fullmatch(r"ProfilerStep#\d+", o.name)]
 
 
-def optional_tensors(ours, theirs):
-    for o in ours.operators:
-        for n, kind in enumerate(o.types or []):
-            if kind == "TensorList" and re.search(r"::_?(unsafe_)?index", o.name):
-                o.dims[n], o.types[n] = [], ""
-                if o.strides is not None:
-                    o.strides[n] = []
-
-
 def inputs(o):
     return json.dumps([getattr(o, key) for key in LISTS])
 
@@ -75,21 +66,6 @@ def interpreter_stack(ours, theirs):
             if json.dumps(rest) in known[o.name]:
                 o.dims, o.types, o.strides, o.concrete = rest
                 break
-
-
-def custom_functions(ours, theirs):
-    for o in theirs.operators:
-        if o.name in ("Cube", "Nested", "Raises", "CheckpointFunction") and "Scalar" in o.types:
-            kept = [n for n, kind in enumerate(o.types) if kind != "Scalar"]
-            for key in LISTS:
-                if getattr(o, key) is not None:
-                    setattr(o, key, [getattr(o, key)[n] for n in kept])
-
-
-def strides_of_wrappers(ours, theirs):
-    for o in theirs.operators:
-        if o.name == "aten::dot" and o.strides is not None:
-            o.strides = [[] for _ in o.strides]
 
 
 def weak_references(ours, theirs):
@@ -126,12 +102,8 @@ BY_DESIGN = [
     (without_kineto, SCENARIOS, HAS_NONE, "torch was built without Kineto: what torch.profiler keeps is less"),
     (overloads, SCENARIOS, lambda torch, kineto: torch < (2, 7), "torch.profiler has no overloads before torch 2.7, we have those of every torch"),
     (marks_of_steps, SCENARIOS, ALWAYS, "torch.profiler marks steps where the program calls its step(), we mark an optimizer's as well"),
-    (optional_tensors, SCENARIOS, ALWAYS, "torch.profiler does not look into lists of optional tensors, as those of aten::index; we do"),
-    (custom_functions, SCENARIOS, HAS_KINETO,
-     "torch converts a custom function's arguments that are no tensors while its own profiler is on, and not for other callbacks"),
     (interpreter_stack, ["torchscript", "cpp_threads", "tensors_of_all_kinds"], ALWAYS,
      "torch.profiler takes all that lies on the interpreter's stack for inputs of a boxed call; we take the operator's own"),
-    (strides_of_wrappers, ["tensors_of_all_kinds"], HAS_KINETO, "strides of functorch's wrappers are computed by torch; we call nothing of torch"),
     (weak_references, ["tensors_of_all_kinds"], HAS_KINETO,
      "torch.profiler's weak references keep alive what sparse tensors and functorch's wrappers hold, until it stops"),
     (gated_ranges, ["compiled"], lambda torch, kineto: torch >= (2, 7), "torch makes these ranges only while its own profiler is on"),

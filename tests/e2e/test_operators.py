@@ -48,12 +48,8 @@ def test_operators_have_their_overload_names(trace_of):
 # Where we differ from torch.profiler by design, and what is then compared.
 #   operators that the boxed fallback calls   it lists their inputs twice: the interpreter's whole stack. Both sides are halved.
 #   symbolic numbers                          their names are Python's to tell; ours are "?"
-#   lists of optional tensors                 it leaves them out; of aten::index the first input alone is compared
-#   tensors under vmap                        their strides are behind a virtual call; not compared
 def comparable(span, name, dims, strides, types, concrete):
-    columns = [json.dumps(row) for row in zip(dims, strides if "vmap" not in span else dims, types, [symbols(text) for text in concrete])]
-    if name == "aten::index":
-        columns = columns[:1]
+    columns = [json.dumps(row) for row in zip(dims, strides, types, [symbols(text) for text in concrete])]
     while columns and columns[:len(columns) // 2] == columns[len(columns) // 2:]:
         columns = columns[:len(columns) // 2]
     return span, name, tuple(columns)

@@ -59,8 +59,15 @@ class Maker {
     std::memcpy(object + layout_.counted, static_cast<const void*>(&text), sizeof(text));
     return {pointer(object), layout_.string};
   }
+  enum Element : int32_t { kOfTensors = 3, kOfAnythingElse = 9 };  // c10::TypeKind: TensorType, FloatType
   Value list(const std::vector<Value>& elements) {
+    return list(elements, !elements.empty() && elements[0].tag == 1 ? kOfTensors : kOfAnythingElse);
+  }
+  Value list(const std::vector<Value>& elements, Element element) {
     std::byte* object = room();
+    std::byte* type = room();
+    put(type, 8, element);
+    put(object, layout_.counted + 24, type);
     const auto& kept = lists_.emplace_back(elements);
     const Value* ends[] = {kept.data(), kept.data() + kept.size()};
     std::memcpy(object + layout_.counted, static_cast<const void*>(ends), sizeof(ends));
@@ -91,6 +98,13 @@ class Maker {
     std::memcpy(at + 106, device[layout_.flag_first], 3);
     put(at, 110, policy);
     return {pointer(object), 1};
+  }
+  // What functorch puts around a tensor: an object of the class that `vtable` is of.
+  Value wrapper(const void* vtable, Value tensor, Value inner) {
+    auto* object = reinterpret_cast<std::byte*>(tensor.payload);
+    put(object, 0, static_cast<const std::byte*>(vtable) + 16);
+    put(object, layout_.sizes + 120, inner.payload);
+    return tensor;
   }
 
  private:
@@ -152,6 +166,81 @@ TEST_CASE("sizes that a tensor does not have itself are not read") {
   CHECK(sparse.find(R"("Input Dims":[[2,3]],"Input Strides":[[]])") != std::string::npos);
 }
 
+TEST_CASE("vmap's wrappers have sizes and strides, those of functionalization the ones of what they hold") {
+  static const std::byte batched[16] = {}, functional[16] = {};
+  constexpr uint8_t kOwnStrides = 0x04, kOwnSizes = 0x08, kSymbolic = 0x10;
+  torch::know_wrappers({batched, nullptr, functional});
+  for (const Layout& layout : {k1_13, k2_6, k2_14}) {
+    CAPTURE(layout.version);
+    Maker make(layout);
+    const auto inner = make.tensor({4, 2, 3}, {6, 3, 1});
+    CHECK(json(encode(layout, {make.wrapper(batched, make.tensor({2, 3}, {9, 1}, kOwnStrides), inner)}))
+              .starts_with(R"(,"Input Dims":[[2,3]],"Input Strides":[[9,1]])"));
+    CHECK(json(encode(layout, {make.wrapper(functional, make.tensor({9, 9}, {9, 1}, kOwnSizes), inner)}))
+              .starts_with(R"(,"Input Dims":[[4,2,3]],"Input Strides":[[6,3,1]])"));
+    CHECK(encode(layout, {make.wrapper(functional, make.tensor({9}, {1}, kOwnSizes | kSymbolic), inner)})[0] == 'X');
+    CHECK(encode(layout, {make.wrapper(functional, make.tensor({9}, {1}, kOwnSizes), make.undefined())})[0] == 'X');
+    CHECK(encode(layout, {make.wrapper(functional, make.tensor({9}, {1}, kOwnSizes), make.none())})[0] == 'X');
+    const auto wrapped = make.wrapper(functional, make.tensor({9}, {1}, kOwnSizes), inner);
+    CHECK(encode(layout, {make.wrapper(functional, make.tensor({9}, {1}, kOwnSizes), wrapped)})[0] == 'X');
+  }
+  torch::know_wrappers({});
+}
+
+TEST_CASE("a list of tensors is what its type says, one of optional tensors stands by itself") {
+  for (const Layout& layout : {k1_13, k2_6, k2_14}) {
+    CAPTURE(layout.version);
+    Maker make(layout);
+    const auto t = make.tensor({2}, {1});
+    const auto nested = make.tensor({2}, {1}, 0x08);
+    CHECK(
+        json(encode(layout, {make.list({}, Maker::kOfTensors), make.list({}), make.list({t, nested}, Maker::kOfTensors),
+                             make.list({make.none(), t}, Maker::kOfAnythingElse),
+                             make.list({make.none()}, Maker::kOfAnythingElse)})) ==
+        R"(,"Input Dims":[[],[],[],[],[]],"Input Strides":[[],[],[],[],[]])"
+        R"(,"Input type":["TensorList","ScalarList","","",""],"Concrete Inputs":["","[]","","",""])"
+        R"(,"Optional Input Dims":[[],[],[[2],[]],[[],[2]],[]])");
+    const auto object = [](Value value) { return reinterpret_cast<const void*>(value.payload); };
+    const torch::ValueRow& row = *find_values(layout.version);
+    CHECK(torch::check_list(row, object(make.list({t}))) == nullptr);
+    CHECK(torch::check_list(row, object(make.list({make.integer(1)}, Maker::kOfTensors))) != nullptr);
+  }
+}
+
+TEST_CASE("arguments of Python stand where they were between the tensors") {
+  Maker make(k2_14);
+  const auto t = make.tensor({2, 3}, {3, 1});
+  const auto tensors = std::vector<Value>{t, make.tensor({5}, {1})};
+  using Kind = torch::PlainValue::Kind;
+  const auto plain = [](Kind kind, int64_t integer) {
+    torch::PlainValue value;
+    value.kind = kind;
+    value.integer = integer;
+    return value;
+  };
+  torch::PlainValue complex = plain(Kind::kComplex, 0);
+  complex.number[0] = 1.5;
+  complex.number[1] = -2;
+  const std::vector<torch::PlainValue> arguments{
+      plain(Kind::kNone, 0), plain(Kind::kTensor, 0),  plain(Kind::kInteger, -7), plain(Kind::kTensor, 0), complex,
+      plain(Kind::kList, 2), plain(Kind::kInteger, 4), plain(Kind::kBoolean, 1),  plain(Kind::kOther, 0)};
+  unsigned char out[torch::kMaxInputs];
+  const size_t size =
+      torch::encode_arguments(*find_values(214), arguments.data(), arguments.size(), tensors.data(), out);
+  CHECK(json({reinterpret_cast<char*>(out), size}) ==
+        R"(,"Input Dims":[[],[2,3],[],[5],[],[],[]],"Input Strides":[[],[3,1],[],[1],[],[],[]])"
+        R"(,"Input type":["","float","Scalar","float","Scalar","ScalarList",""])"
+        R"(,"Concrete Inputs":["","","-7","","1.5-2.j","[4, True]",""])");
+  const std::vector<torch::PlainValue> many(5000, plain(Kind::kInteger, int64_t{1} << 60));
+  CHECK(torch::encode_arguments(*find_values(214), many.data(), many.size(), nullptr, out) <= torch::kMaxInputs);
+}
+
+TEST_CASE("numbers are written as c10::IValue does") {
+  Maker make(k2_14);
+  const std::string text = json(encode(k2_14, {make.real(-0.0), make.real(-3), make.real(1e10), make.real(0.1)}));
+  CHECK(text.find(R"("Concrete Inputs":["0.","-3.","10000000000","0.10000000000000001"])") != std::string::npos);
+}
+
 TEST_CASE("a tensor whose elements are not the product of its sizes disproves the row") {
   Maker make(k2_6);
   CHECK(encode(k2_6, {make.tensor({2, 3}, {3, 1}, 0, 7)}) == "");
@@ -179,6 +268,10 @@ TEST_CASE("keyword inputs become arguments of their own names") {
     CHECK_MESSAGE(text.find(member) != std::string::npos, text);
   CHECK(text.find("tensor") == std::string::npos);
   CHECK(text.find("numbers") == std::string::npos);
+  // What is no list of texts is left out, alone.
+  const std::unordered_map<std::string, Value> tensors{{"tensors", make.list({make.tensor({2}, {1})})},
+                                                       {"n", make.integer(1)}};
+  CHECK(json(encode(k2_14, {}, &tensors)) == R"(,"n":1)");
 }
 
 TEST_CASE("keyword inputs alone bring no lists of inputs, and an empty map none at all") {
@@ -217,7 +310,7 @@ TEST_CASE("hostile encodings give less, never more than they hold") {
     const std::string cut = whole.substr(0, n);  // on the heap: a read past it is seen by the sanitizers
     CHECK(formats::decode_inputs(cut).size() <= 2);
     CHECK(formats::decode_keywords(cut).size() <= 1);
-    for (const char c : {'\xff', '(', '[', 'K', 'S'}) {
+    for (const char c : {'\xff', '(', '[', 'O', 'K', 'S'}) {
       std::string spoilt = whole;
       if (n < spoilt.size()) spoilt[n] = c;
       CHECK(json(spoilt).size() < 100000);
