@@ -18,6 +18,7 @@
 #include "tracer/diag.h"
 #include "tracer/gpu_tool.h"
 #include "tracer/lock.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 
@@ -74,7 +75,7 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, 
 // ---- what is enabled -------------------------------------------------------------------------------------
 
 void follow_window(bool opens) noexcept {
-  if (state() != State::kOn) return;
+  if (state() != State::kOn || seal::is_sealed()) return;
   const KeepErrno keep;
   Source& s = source();
   {
@@ -487,12 +488,13 @@ void start() noexcept {
 }
 
 void interpreter_ended() noexcept {
+  if (seal::is_sealed()) return;  // to wake our thread up is a system call
   const KeepErrno keep;
   flush_for_the_end();
 }
 
 void process_exits_now() noexcept {
-  if (state() != State::kOn) return;
+  if (state() != State::kOn || seal::is_sealed()) return;
   const KeepErrno keep;
   Source& s = source();
   s.must_flush.store(true, std::memory_order_release);  // pairs with the exchange in run()

@@ -1,7 +1,7 @@
-/* exec_stack WAY MAKER SIZE PATH...: starts PATH in a signal's handler on an alternate stack of SIZE bytes and prints what became of it, and how many bytes
-   of that stack were touched in all. The stack is shared with the child, so that what was touched before the exec can be seen after it.
-   WAY: the function that starts it. MAKER: where it is called: here ("spawn": of posix_spawn alone), or in a child of fork or vfork made outside or inside
-   of the handler. */
+/* exec_stack WAY MAKER SIZE PATH...: starts PATH in a signal's handler on an alternate stack of SIZE bytes and prints
+   what became of it, and how many bytes of that stack were touched in all. The stack is shared with the child, so that
+   what was touched before the exec can be seen after it. WAY: the function that starts it. MAKER: where it is called:
+   here ("spawn": of posix_spawn alone), or in a child of fork or vfork made outside or inside of the handler. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,8 @@ static void on_signal(int number) {
   (void)number;
   if (is("posix_spawn") || is("posix_spawnp")) {
     pid_t pid = 0;
-    failed = is("posix_spawn") ? posix_spawn(&pid, path, NULL, NULL, arguments, environ) : posix_spawnp(&pid, name, NULL, NULL, arguments, environ);
+    failed = is("posix_spawn") ? posix_spawn(&pid, path, NULL, NULL, arguments, environ)
+                               : posix_spawnp(&pid, name, NULL, NULL, arguments, environ);
     child = pid;
     return;
   }
