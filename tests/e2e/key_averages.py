@@ -1,5 +1,9 @@
 """usage: key_averages.py FILE: training steps under torch.profiler, all of it inside the annotation `measured`; what key_averages() gives of it,
-by shapes, is written to FILE."""
+by shapes, is written to FILE, and the memory of each operator's own as torch.profiler's events have it, by their nanoseconds.
+
+    {"rows": [...], "self_mem": {operator: bytes allocated less bytes freed in it}}
+"""
+import collections
 import json
 import sys
 
@@ -37,5 +41,17 @@ with record_function("measured"):
 rows = [{"name": e.key, "shapes": e.input_shapes, "calls": e.count, "flops": e.flops, "self_mem": e.self_cpu_memory_usage,
          "mem": e.cpu_memory_usage, "self_ns": e.self_cpu_time_total * 1000, "total_ns": e.cpu_time_total * 1000}
         for e in profiler.key_averages(group_by_input_shape=True)]
+self_mem = collections.Counter()
+
+
+def count_memory(events, operator):
+    for e in events:
+        kind = str(e.tag).rpartition(".")[2]
+        if kind == "Allocation":
+            self_mem[operator] += e.extra_fields.alloc_size
+        count_memory(e.children, e.name if kind == "TorchOp" else operator)
+
+
+count_memory(profiler.profiler.kineto_results.experimental_event_tree(), "[memory]")
 with open(sys.argv[1], "w") as file:
-    json.dump(rows, file)
+    json.dump({"rows": rows, "self_mem": self_mem}, file)

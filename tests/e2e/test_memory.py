@@ -2,9 +2,13 @@
 import collections
 import json
 import re
+import subprocess
 import textwrap
 
 import pytest
+
+from conftest import ROOT
+from test_against_torch_profiler import torch_here
 
 CPU = 0
 
@@ -257,3 +261,70 @@ def test_operators_allocate_and_free_as_much_as_torch_profiler_says(traced):
             inside = [s for s in trace.spans("cpu_op") if s["tid"] == e["tid"] and s["ts"] <= e["ts"] < s["ts"] + s["dur"]]
             ours.append((max(inside, key=lambda s: (s["ts"], -s["dur"]))["name"] if inside else None, e["args"]["Bytes"]))
     assert collections.Counter(ours) == collections.Counter(map(tuple, theirs[begin + 1:end]))
+
+
+# Between two blocks of sizes that nothing else has: functorch's wrappers, sparse and compressed sparse tensors, which hold tensors that
+# are no storage of their own.
+HELD_BY_OTHERS = """
+    import ctypes, gc, json, os, sys, tempfile, torch
+    from torch.profiler import ProfilerActivity, profile
+    BEGIN, END = 76543, 87654
+
+    def work():
+        for _ in range(3):
+            (torch.eye(3).to_sparse_csr() @ torch.ones(3, 2)).sum()
+            torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), torch.tensor([3., 4.]), (2, 2)).coalesce().to_dense()
+            torch.autograd.functional.jacobian(torch.sin, torch.ones(3), vectorize=True)
+            if hasattr(torch, "func"):
+                torch.func.vmap(torch.dot)(torch.ones(3, 2), torch.ones(3, 2))
+                torch.func.grad(lambda x: x.sin().sum())(torch.ones(2))
+                torch.func.hessian(lambda x: (x.sin() * x).sum())(torch.ones(3))
+
+    def measured():
+        torch.empty(BEGIN, dtype=torch.uint8)
+        work()
+        torch.empty(END, dtype=torch.uint8)
+
+    def log():
+        room = 1 << 20
+        entries = (ctypes.c_longlong * 2 * room)()
+        count = ctypes.CDLL(None).allocator_log(entries, ctypes.c_size_t(room))
+        rows = [list(entries[n]) for n in range(count)]
+        sizes = [size for _, size in rows]
+        last = len(sizes) - sizes[::-1].index(END) - 1
+        return rows[last - 1 - sizes[:last][::-1].index(BEGIN):last]
+
+    work()
+    gc.disable()
+    if "profiler" in sys.argv:
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True):
+            measured()
+    else:
+        measured()
+    print(json.dumps(log()))
+    """
+
+
+def test_frees_are_those_of_the_allocator_and_torch_profiler_delays_some(run_torchprof, run_bare, program, torch_python, tmp_path, check_trace):
+    """What torch.profiler's weak references keep, from sparse tensors and functorch's wrappers, is freed when it stops: it has fewer frees
+    than the program without it."""
+    library = tmp_path / "allocator_log.so"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests" / "e2e" / "allocator_log.c", "-ldl"], check=True)
+    script = program(textwrap.dedent(HELD_BY_OTHERS))
+    env = {"LD_PRELOAD": library}
+    run = run_torchprof([torch_python, script], env=env, options=["--python", "off"])
+    assert run.status == 0, run.stderr
+    log, bare, delayed = (json.loads(text) for text in (run.stdout, run_bare([torch_python, script], env=env).stdout,
+                                                        run_bare([torch_python, script, "profiler"], env=env).stdout))
+    events = memory_events(check_trace(run.trace()))
+    begin, end = (max(n for n, e in enumerate(events) if e["args"]["Bytes"] == size) for size in (76543, 87654))
+    ours = [(e["args"]["Addr"], max(e["args"]["Bytes"], 0)) for e in events[begin:end]]
+    blocks = {address for address, _ in ours}
+    # The allocator also serves others, who do not report to torch.
+    assert ours == [(address, size) for address, size in log if address in blocks]
+
+    def frees(rows):
+        return sum(size == 0 for _, size in rows)
+    assert frees(log) == frees(bare)
+    if torch_here()[1]:
+        assert frees(delayed) < frees(bare) and len(delayed) - frees(delayed) >= len(bare) - frees(bare)
