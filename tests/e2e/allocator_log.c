@@ -1,5 +1,7 @@
-// Preloaded: what posix_memalign() gives and what free() takes of it, in order. torch's allocator for the CPU calls these two.
-//     size_t allocator_log(long long (*out)[2], size_t room)   copies {address, bytes; 0: freed} of each and gives their number
+// Preloaded: what posix_memalign() gives and what free() takes of it, in order. torch's allocator for the CPU calls
+// these two.
+//     size_t allocator_log(long long (*out)[2], size_t room)   copies {address, bytes; 0: freed} of each and gives
+//     their number
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
