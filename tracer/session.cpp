@@ -361,7 +361,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   last_op = {};
   has_total = false;
   next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
-  end = reinterpret_cast<std::byte*>(fresh) + kChunkSize;
+  end = reinterpret_cast<std::byte*>(fresh) + size_of(*fresh);
   if (open) session::restate(*this);
   const seal::Calls calls;
   if (!calls) return true;

@@ -3,6 +3,10 @@
 //     spool := FileHeader (one page) chunk*        each chunk `FileHeader::chunk_size` bytes, aligned to it after the
 //     first page chunk := ChunkHeader record* zeros
 //
+// A chunk of kind kPieces is split, so that a short thread costs little: its header fills a piece, and behind it lie
+// pieces of the same size, each a chunk for itself. Such a header is written before any piece is given away; a piece
+// that nobody used is passed over like a chunk. A thread's first chunk is a piece, its later ones are whole.
+//
 // Chunk n lies at kFileHeaderSize + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold
 // chunks that nobody claimed: all zeros. Every process has a spool of its own; a forked child opens its own at its next
 // event, and begins it with a copy of its parent's definitions.
@@ -49,6 +53,7 @@ inline constexpr uint64_t kSpoolMagic = 0x4c4f4f5053505454;  // "TTPSPOOL"
 inline constexpr uint32_t kChunkMagic = 0x4b4e4843;          // "CHNK"
 inline constexpr uint64_t kFileHeaderSize = 4096;
 inline constexpr uint32_t kChunkSize = 64 * 1024;
+inline constexpr uint32_t kPieceSize = 4096;
 
 // One moment on three clocks. Samples of a spool tie the recording clock to the wall (clock.h).
 struct ClockSample {
@@ -97,15 +102,16 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
 static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
 
-enum class ChunkKind : uint8_t { kEvents = 1, kDefinitions = 2 };
+enum class ChunkKind : uint8_t { kEvents = 1, kDefinitions = 2, kPieces = 3 };
 
 struct ChunkHeader {
   std::atomic<uint32_t> magic;
   ChunkKind kind;
-  uint8_t pad[3];
+  uint8_t size_log2;  // of a piece, and of the pieces in a chunk that is split; 0: the chunk is whole
+  uint8_t pad[2];
   TrackId track;                    // none for definitions
   uint32_t sequence;                // chunks of a track, and those of the definitions, count from 0 in time order
-  std::atomic<uint32_t> committed;  // bytes of whole records after this header
+  std::atomic<uint32_t> committed;  // bytes of whole records after this header; of kPieces: pieces that are complete
   uint32_t generation;              // times that these bytes were recycled (--keep last)
   ClockSample base;                 // record times count from base.ticks
   uint64_t offset;                  // of this chunk in the file
@@ -121,5 +127,6 @@ inline constexpr uint64_t kUncapturedLines = 60 * 1024;  // of it for lines
 inline constexpr char kUncapturedMore = '\1';
 
 inline constexpr uint32_t kChunkCapacity = kChunkSize - sizeof(ChunkHeader);
+inline uint32_t size_of(const ChunkHeader& chunk) { return chunk.size_log2 == 0 ? kChunkSize : kPieceSize; }
 
 }  // namespace torchprof

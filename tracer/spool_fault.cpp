@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tracer/descriptors.h"
 #include "tracer/diag.h"
 #include "tracer/spool.h"
 
@@ -89,36 +90,50 @@ class Maps {
 
 bool find(uintptr_t at, Mapping& out) noexcept {
   const char* name = g_name.load(std::memory_order_acquire);  // pairs with guard()'s store
-  const int fd = name ? open("/proc/self/maps", O_RDONLY | O_CLOEXEC) : -1;
-  if (fd < 0) return false;
-  Maps maps(at, name);
-  char part[512];
-  bool is_found = false;
-  for (ssize_t n; !is_found && (n = read(fd, part, sizeof(part))) > 0;)
-    is_found = std::any_of(part, part + n, [&maps](char c) { return maps.take(c); });
-  close(fd);
-  if (is_found) out = maps.line();
-  return is_found;
+  if (!name) return false;
+  return descriptors::with_file("/proc/self/maps", O_RDONLY, [&](int fd) {
+    Maps maps(at, name);
+    char part[512];
+    bool is_found = false;
+    for (ssize_t n; !is_found && (n = read(fd, part, sizeof(part))) > 0;)
+      is_found = std::any_of(part, part + n, [&maps](char c) { return maps.take(c); });
+    if (is_found) out = maps.line();
+    return is_found;
+  });
 }
 
-// Copies the chunk, or the file's header, around `at`. Others write into the header at the same time: of them a count
-// may be missing.
-bool replace(const Mapping& mapping, uintptr_t at) noexcept {
-  const uint64_t offset = mapping.offset + (at - mapping.begin);
-  const bool is_header = offset < kFileHeaderSize;
-  const uint64_t first = is_header ? 0 : offset - (offset - kFileHeaderSize) % kChunkSize;
-  const size_t size = is_header ? kFileHeaderSize : kChunkSize;
-  auto* old = reinterpret_cast<std::byte*>(at - (offset - first));
-  if (first < mapping.offset || mapping.begin + (first - mapping.offset) + size > mapping.end) return false;
-  void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+struct Part {
+  std::byte* at;
+  size_t size;
+};
+
+// What is replaced as one: the file's header, a chunk, a piece of a chunk that is split, or that chunk's header.
+Part part_around(int memory, uint64_t offset, uintptr_t at) noexcept {
+  if (offset < kFileHeaderSize) return {reinterpret_cast<std::byte*>(at - offset), kFileHeaderSize};
+  const uint64_t within = (offset - kFileHeaderSize) % kChunkSize;
+  // By way of the kernel: what is not mapped there any more is no chunk that is split.
+  alignas(ChunkHeader) std::byte bytes[sizeof(ChunkHeader)] = {};
+  const ssize_t n = pread(memory, bytes, sizeof(bytes), static_cast<off_t>(at - within));
+  const auto* chunk = reinterpret_cast<const ChunkHeader*>(bytes);
+  const bool is_split = n == sizeof(bytes) && chunk->magic.load(std::memory_order_relaxed) == kChunkMagic &&
+                        chunk->kind == ChunkKind::kPieces && chunk->offset == offset - within;
+  if (is_split) return {reinterpret_cast<std::byte*>(at - within % kPieceSize), kPieceSize};
+  return {reinterpret_cast<std::byte*>(at - within), kChunkSize};
+}
+
+// Copies the part of the file around `at`. Others write into a header at the same time: of the file's a count may be
+// missing.
+bool replace(int memory, const Mapping& mapping, uintptr_t at) noexcept {
+  const Part part = part_around(memory, mapping.offset + (at - mapping.begin), at);
+  const auto begin = reinterpret_cast<uintptr_t>(part.at);
+  if (begin < mapping.begin || begin + part.size > mapping.end) return false;
+  void* fresh = mmap(nullptr, part.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return false;
   // By way of the kernel: a page that cannot even be read is left empty.
-  const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-  for (size_t done = 0; memory >= 0 && done < size; done += 4096)
-    [[maybe_unused]] const ssize_t n = pread(memory, static_cast<std::byte*>(fresh) + done, 4096,
-                                             static_cast<off_t>(reinterpret_cast<uintptr_t>(old) + done));
-  if (memory >= 0) close(memory);
-  return mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, old) != MAP_FAILED;
+  for (size_t done = 0; done < part.size; done += 4096)
+    [[maybe_unused]] const ssize_t n =
+        pread(memory, static_cast<std::byte*>(fresh) + done, 4096, static_cast<off_t>(begin + done));
+  return mremap(fresh, part.size, part.size, MREMAP_MAYMOVE | MREMAP_FIXED, part.at) != MAP_FAILED;
 }
 
 void hand_on(int number, const siginfo_t* info) noexcept {
@@ -137,7 +152,9 @@ void on_fault(int number, siginfo_t* info, void*) noexcept {
   const KeepErrno keep;
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   Mapping mapping;
-  if (info->si_code <= 0 || !find(at, mapping) || !replace(mapping, at)) return hand_on(number, info);
+  const auto replace_it = [&](int memory) { return replace(memory, mapping, at); };
+  if (info->si_code <= 0 || !find(at, mapping) || !descriptors::with_file("/proc/self/mem", O_RDONLY, replace_it))
+    return hand_on(number, info);
   if (void (*stop)() = g_stop.load(std::memory_order_acquire)) stop();  // pairs with at_loss()'s store
 }
 

@@ -15,6 +15,7 @@ namespace torchprof {
 namespace {
 
 constexpr uint64_t kMinChunkSize = 4096;
+constexpr uint64_t kMinPieceSize = 256;
 constexpr uint64_t kMaxChunkSize = uint64_t{64} << 20;
 
 std::string_view until_nul(const char* text, size_t capacity) { return {text, strnlen(text, capacity)}; }
@@ -149,34 +150,50 @@ void SpoolReader::mend_times() {
 
 void SpoolReader::collect_chunks(ChunkKind wanted) {
   const uint64_t chunk_size = header().chunk_size;
-  for (uint64_t offset = kFileHeaderSize; offset < bytes_.size(); offset += chunk_size) {
-    const auto all = bytes_.subspan(offset, std::min<uint64_t>(chunk_size, bytes_.size() - offset));
-    const bool first_pass = wanted == ChunkKind::kEvents;
-    if (all.size() < sizeof(ChunkHeader)) {
-      if (first_pass && !all_zero(all)) ++damage_.chunks;
-      return;
-    }
-    const auto& chunk = *reinterpret_cast<const ChunkHeader*>(all.data());
-    const uint32_t magic = chunk.magic.load(std::memory_order_acquire);  // pairs with the release of the writer
-    if (magic == 0) continue;                                            // never claimed, or claimed and never used
-    const bool known = chunk.kind == ChunkKind::kEvents || chunk.kind == ChunkKind::kDefinitions;
-    const bool usable = magic == kChunkMagic && known && (chunk.kind == ChunkKind::kDefinitions || chunk.track);
-    if (!usable) {
-      if (first_pass) ++damage_.chunks;
-      continue;
-    }
-    if (chunk.kind != wanted) continue;
-    const uint64_t committed = chunk.committed.load(std::memory_order_acquire);  // pairs with the writer's release
-    const uint64_t capacity = chunk_size - sizeof(ChunkHeader);
-    const uint64_t present = all.size() - sizeof(ChunkHeader);
-    // A committed size that cannot be is no reason to lose the records: they are read for as long as they make sense.
-    const uint64_t claimed = std::min(committed, capacity);
-    const uint64_t readable = std::min(claimed, present) / 8 * 8;
-    damage_.bytes += claimed - readable;
-    if (wanted == ChunkKind::kDefinitions) definition_bytes_ += readable;
-    chunks_.push_back({wanted, wanted == ChunkKind::kEvents ? chunk.track : TrackId{}, chunk.sequence, chunk.base,
-                       all.subspan(sizeof(ChunkHeader), readable)});
+  for (uint64_t offset = kFileHeaderSize; offset < bytes_.size(); offset += chunk_size)
+    collect_chunk(wanted, bytes_.subspan(offset, std::min<uint64_t>(chunk_size, bytes_.size() - offset)), chunk_size);
+}
+
+// `all`: the bytes that are there of a chunk, or a piece, of `size`.
+void SpoolReader::collect_chunk(ChunkKind wanted, std::span<const std::byte> all, uint64_t size) {
+  const bool first_pass = wanted == ChunkKind::kEvents;
+  if (all.size() < sizeof(ChunkHeader)) {
+    if (first_pass && !all_zero(all)) ++damage_.chunks;
+    return;
   }
+  const auto& chunk = *reinterpret_cast<const ChunkHeader*>(all.data());
+  const uint32_t magic = chunk.magic.load(std::memory_order_acquire);  // pairs with the release of the writer
+  if (magic == 0) return;                                              // never claimed, or claimed and never used
+  const bool is_whole = size == header().chunk_size;
+  if (magic == kChunkMagic && is_whole && chunk.kind == ChunkKind::kPieces)
+    return collect_pieces(wanted, all, chunk.size_log2);
+  const bool known = chunk.kind == ChunkKind::kEvents || chunk.kind == ChunkKind::kDefinitions;
+  const bool usable = magic == kChunkMagic && known && (chunk.kind == ChunkKind::kDefinitions || chunk.track);
+  if (!usable) {
+    if (first_pass) ++damage_.chunks;
+    return;
+  }
+  if (chunk.kind != wanted) return;
+  const uint64_t committed = chunk.committed.load(std::memory_order_acquire);  // pairs with the writer's release
+  const uint64_t capacity = size - sizeof(ChunkHeader);
+  const uint64_t present = all.size() - sizeof(ChunkHeader);
+  // A committed size that cannot be is no reason to lose the records: they are read for as long as they make sense.
+  const uint64_t claimed = std::min(committed, capacity);
+  const uint64_t readable = std::min(claimed, present) / 8 * 8;
+  damage_.bytes += claimed - readable;
+  if (wanted == ChunkKind::kDefinitions) definition_bytes_ += readable;
+  chunks_.push_back({wanted, wanted == ChunkKind::kEvents ? chunk.track : TrackId{}, chunk.sequence, chunk.base,
+                     all.subspan(sizeof(ChunkHeader), readable)});
+}
+
+void SpoolReader::collect_pieces(ChunkKind wanted, std::span<const std::byte> all, uint8_t size_log2) {
+  const uint64_t size = uint64_t{1} << std::min<uint8_t>(size_log2, 63);
+  if (size < kMinPieceSize || size > header().chunk_size / 2) {
+    damage_.chunks += wanted == ChunkKind::kEvents;
+    return;
+  }
+  for (uint64_t at = size; at < all.size(); at += size)
+    collect_chunk(wanted, all.subspan(at, std::min<uint64_t>(size, all.size() - at)), size);
 }
 
 void SpoolReader::release(const ChunkView& chunk) const {

@@ -80,6 +80,8 @@ class SpoolReader {
   SpoolReader() = default;
   bool parse(std::string& error);
   void collect_chunks(ChunkKind wanted);
+  void collect_chunk(ChunkKind wanted, std::span<const std::byte> all, uint64_t size);
+  void collect_pieces(ChunkKind wanted, std::span<const std::byte> all, uint8_t size_log2);
   void mend_times();
 
   std::span<const std::byte> bytes_;

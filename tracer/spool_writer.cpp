@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -23,6 +24,15 @@
 
 namespace torchprof {
 namespace {
+
+constexpr uint8_t kPieceLog2 = std::bit_width(kPieceSize) - 1;
+constexpr uint32_t kPiecesOfChunk = kChunkSize / kPieceSize - 1;
+
+// Times that a chunk was recycled before: a new one is all zeros.
+uint32_t generation_at(const std::byte* memory, uint64_t offset) noexcept {
+  const auto* chunk = reinterpret_cast<const ChunkHeader*>(memory);
+  return chunk->offset == offset ? chunk->generation + 1 : 0;
+}
 
 bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
 
@@ -173,6 +183,7 @@ bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
     if (const uint64_t offset = take(size, limit())) return map_at(run, offset, chunks);
   }
   if (keep_ == Keep::kLast) {
+    retire_pieces();
     if (recycle(run, wanted)) return true;
     // Every chunk belongs to a thread that still writes into it: one that has none goes beyond the limit.
     if (const uint64_t offset = take(kChunkSize, file_limit())) return map_at(run, offset, 1);
@@ -228,24 +239,81 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   return true;
 }
 
+// The header first: from then on a reader looks for pieces.
+bool SpoolWriter::split_chunk() noexcept {
+  ChunkRun run;
+  if (!map_run(run, 1)) return false;
+  for (uint32_t i = 1; i <= kPiecesOfChunk; ++i)  // of a chunk that was recycled
+    reinterpret_cast<ChunkHeader*>(run.at + size_t{i} * kPieceSize)->magic.store(0, std::memory_order_relaxed);
+  const uint32_t generation = generation_at(run.at, run.offset);
+  auto* head = new (run.at) ChunkHeader{};
+  head->kind = ChunkKind::kPieces;
+  head->size_log2 = kPieceLog2;
+  head->generation = generation;
+  head->offset = run.offset;
+  head->magic.store(kChunkMagic, std::memory_order_release);  // pairs with the reader's load
+  pieces_ = {run.at + kPieceSize, run.offset + kPieceSize, kPiecesOfChunk};
+  return true;
+}
+
+bool SpoolWriter::take_piece(ChunkRun& piece) noexcept {
+  const Lock lock(pieces_lock_);
+  if (pieces_.left == 0 && !split_chunk()) return false;
+  piece = pieces_;
+  pieces_ = {pieces_.at + kPieceSize, pieces_.offset + kPieceSize, pieces_.left - 1};
+  return true;
+}
+
+void SpoolWriter::release_piece(ChunkHeader* piece) noexcept {
+  const uint64_t before = (piece->offset - kFileHeaderSize) % kChunkSize;
+  auto* head = reinterpret_cast<ChunkHeader*>(reinterpret_cast<std::byte*>(piece) - before);
+  seal::unmap(piece, kPieceSize);
+  complete_pieces(head, 1);
+}
+
+void SpoolWriter::complete_pieces(ChunkHeader* head, uint32_t count) noexcept {
+  // Acquire and release: what the others did with their pieces happens before the chunk is given away.
+  if (head->committed.fetch_add(count, std::memory_order_acq_rel) + count < kPiecesOfChunk) return;
+  if (keep_ == Keep::kLast) completed_.push(head->offset);
+  seal::unmap(head, kPieceSize);
+}
+
+// Nobody gets the rest of the chunk that was split last, so that it can be recycled once those who have the others are
+// done. Not while another thread takes one, or it is split for this one.
+void SpoolWriter::retire_pieces() noexcept {
+  if (pthread_mutex_trylock(&pieces_lock_) != 0) return;
+  if (pieces_.left > 0) {
+    auto* head = reinterpret_cast<ChunkHeader*>(pieces_.at - size_t{1 + kPiecesOfChunk - pieces_.left} * kPieceSize);
+    seal::unmap(pieces_.at, size_t{pieces_.left} * kPieceSize);
+    complete_pieces(head, pieces_.left);
+    pieces_ = {};
+  }
+  pthread_mutex_unlock(&pieces_lock_);
+}
+
 ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                                 ChunkRun& run) noexcept {
-  const bool is_busy = kind == ChunkKind::kEvents && sequence > 0;
-  if (run.left == 0) {
+  // The first thread of a process seldom has little to say.
+  const bool begins_small = kind == ChunkKind::kEvents && track.value > 1;
+  const bool is_piece = begins_small && sequence == 0;
+  const bool is_busy = kind == ChunkKind::kEvents && sequence > begins_small;
+  ChunkRun place;
+  if (is_piece || run.left == 0) {
     const seal::Calls calls;
     if (!calls) lost(LossCause::kSeccomp);
-    if (!calls || !map_run(run, is_busy ? kRunChunks : 1)) return nullptr;
+    if (!calls || !(is_piece ? take_piece(place) : map_run(run, is_busy ? kRunChunks : 1))) return nullptr;
   }
-  std::byte* memory = run.at;
-  const uint64_t offset = run.offset;
-  run = {run.at + kChunkSize, run.offset + kChunkSize, run.left - 1};
-  // A new one is all zeros.
-  const uint32_t generation = reinterpret_cast<const ChunkHeader*>(memory)->offset == offset
-                                  ? reinterpret_cast<const ChunkHeader*>(memory)->generation + 1
-                                  : 0;
+  if (!is_piece) {
+    place = run;
+    run = {run.at + kChunkSize, run.offset + kChunkSize, run.left - 1};
+  }
+  std::byte* memory = place.at;
+  const uint64_t offset = place.offset;
+  const uint32_t generation = is_piece ? 0 : generation_at(memory, offset);
   auto* chunk = new (memory) ChunkHeader{};
   chunk->generation = generation;
   chunk->kind = kind;
+  chunk->size_log2 = is_piece ? kPieceLog2 : 0;
   chunk->track = track;
   chunk->sequence = sequence;
   chunk->offset = offset;
@@ -273,6 +341,7 @@ void SpoolWriter::map_ahead(ChunkRun& run, uint32_t chunks) noexcept {
 }
 
 void SpoolWriter::release(ChunkHeader* chunk) noexcept {
+  if (chunk->size_log2 != 0) return release_piece(chunk);
   if (keep_ == Keep::kLast && chunk->kind == ChunkKind::kEvents) completed_.push(chunk->offset);
   seal::unmap(chunk, kChunkSize);
 }

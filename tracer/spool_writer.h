@@ -60,8 +60,9 @@ class SpoolWriter {
   bool is_open() const noexcept { return header_ != nullptr; }
   int open_error() const noexcept { return open_error_; }  // errno of an open() that failed
 
-  // A mapped chunk, ready for records whose times count from `now`. nullptr: the spool is full; `lost()` and one line
-  // say why. `previous`: the owner's chunk before this one, or nullptr; it is released. `run`: the owner's.
+  // A mapped chunk or piece (size_of() tells), ready for records whose times count from `now`. nullptr: the spool is
+  // full; `lost()` and one line say why. `previous`: the owner's chunk before this one, or nullptr; it is released.
+  // `run`: the owner's.
   ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                      ChunkRun& run) noexcept;
   // Before the process is sealed: `run` is to have something left, up to `chunks`.
@@ -86,6 +87,8 @@ class SpoolWriter {
   void abandon() noexcept {
     header_ = nullptr;
     completed_.abandon();
+    pieces_ = {};
+    pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
   }
 
   SpoolFile& file() noexcept { return file_; }
@@ -100,6 +103,11 @@ class SpoolWriter {
   void say_full(bool is_run_full) noexcept;
   bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
   bool recycle(ChunkRun& run, uint32_t wanted) noexcept;
+  bool split_chunk() noexcept;
+  bool take_piece(ChunkRun& piece) noexcept;
+  void release_piece(ChunkHeader* piece) noexcept;
+  void complete_pieces(ChunkHeader* head, uint32_t count) noexcept;
+  void retire_pieces() noexcept;
 
   SpoolFile file_;
   ClockSource clock_ = ClockSource::kMonotonic;
@@ -109,6 +117,8 @@ class SpoolWriter {
   RunBudget budget_;
   Keep keep_ = Keep::kFirst;
   Completed completed_;
+  pthread_mutex_t pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
+  ChunkRun pieces_;                              // of the chunk that was split last, those that nobody has yet
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
   char name_[kNameSize] = "";
 };

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/descriptors.h"
 #include "tracer/diag.h"
 #include "tracer/session.h"
 
@@ -57,6 +58,8 @@ int keep_time() noexcept {
 // ---- on command
 // -------------------------------------------------------------------------------------------------------------
 
+int away(int fd) noexcept { return fd < 0 ? fd : descriptors::move_away(fd); }
+
 int listen_for_commands() noexcept {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
@@ -64,7 +67,7 @@ int listen_for_commands() noexcept {
   address.sun_family = AF_UNIX;
   const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%d", getpid());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd, 4) == 0) return fd;
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd, 4) == 0) return away(fd);
   close(fd);
   return -1;
 }
@@ -136,7 +139,7 @@ void* run(void*) noexcept {
 
 bool start() noexcept {
   Shared& s = g_shared;
-  s.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   s.socket = listen_for_commands();
   if (s.socket < 0) session::note_fact("window.commands", "`torchprof ctl` cannot reach this process: no socket");
   sigset_t all, before;

@@ -2,19 +2,27 @@
 import collections
 import struct
 
-FILE_HEADER, CHUNK, CHUNK_HEADER, MAGIC = 4096, 64 * 1024, 64, 0x4B4E4843
+FILE_HEADER, CHUNK, CHUNK_HEADER, MAGIC, PIECES = 4096, 64 * 1024, 64, 0x4B4E4843, 3
 # GpuKernel ... GpuEnvironment by their kinds, and the activity kinds of CUPTI that they come from.
 KERNEL, COPY, SET, API, SYNC, EVENT, OVERHEAD, MEMORY, POOL, CLOCK, DROPPED, ENVIRONMENT, DEVICE, CONTEXT = 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 20, 21
 OF_CUPTI = {10: KERNEL, 1: COPY, 22: COPY, 2: SET, 4: API, 5: API, 38: SYNC, 36: EVENT, 17: OVERHEAD, 49: MEMORY, 50: POOL, 20: ENVIRONMENT, 8: DEVICE, 9: CONTEXT}
 
 
+def chunks(data):
+    """Where each chunk and each piece of one begins, and the bytes of its records."""
+    for at in range(FILE_HEADER, len(data), CHUNK):
+        magic, kind, size_log2, _, _, committed = struct.unpack_from("<IBB2xIII", data, at)
+        if magic == MAGIC and kind != PIECES:
+            yield at, committed
+        for piece in range(at + (1 << size_log2), at + CHUNK, 1 << size_log2) if magic == MAGIC and kind == PIECES else ():
+            if struct.unpack_from("<I", data, piece)[0] == MAGIC:
+                yield piece, struct.unpack_from("<I", data, piece + 16)[0]
+
+
 def records(path):
     """Kind and bytes of each long record, header included."""
     data = path.read_bytes()
-    for at in range(FILE_HEADER, len(data), CHUNK):
-        magic, _, _, _, committed = struct.unpack_from("<IIIII", data, at)
-        if magic != MAGIC:
-            continue
+    for at, committed in chunks(data):
         here, end = at + CHUNK_HEADER, at + CHUNK_HEADER + committed
         while here < end:
             head, = struct.unpack_from("<Q", data, here)

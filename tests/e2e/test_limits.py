@@ -70,7 +70,7 @@ def test_with_20_files_a_program_gets_all_of_them_and_loses_no_event(python, run
     assert sum(counted(trace, "f") for trace in run.traces()) == 1 + 2 * 50000
 
 
-def test_ten_thousand_short_threads_lose_nothing(run_torchprof, program):
+def test_ten_thousand_short_threads_lose_nothing_and_take_little_room(run_torchprof, program):
     text = """
         import _thread, time
         done = []
@@ -80,9 +80,11 @@ def test_ten_thousand_short_threads_lose_nothing(run_torchprof, program):
             _thread.start_new_thread(short, ())
         while len(done) < 10000: time.sleep(0.001)
         """
-    run = run_torchprof([PYTHON, program(textwrap.dedent(text))])
+    run = run_torchprof([PYTHON, program(textwrap.dedent(text))], options=["--keep-spool"])
     assert run.status == 0 and "lost" not in run.stderr, run.stderr
     assert counted(run.trace(), "short") == 10000
+    spool, = (run.directory / "spool").glob("*.spool")
+    assert spool.stat().st_size < 10000 * 8192
 
 
 def test_512_threads_at_once_lose_nothing(run_torchprof, check_trace, program):

@@ -177,3 +177,33 @@ def test_programs_start_from_a_handler_on_a_stack_of_8_kib(run_bare, prefix, on_
         touched = [int(re.search(rb"touched (\d+)", r.stderr)[1]) for r in (bare, run)]
         assert touched[1] <= touched[0] + 1024, (command, touched)
     assert (tmp_path / "run" / "spool" / "untraced").exists() == (target != "/bin/true")
+
+
+FORKS = r"""
+import os, sys
+import torch
+DEPTH = 5
+def functions(depth):  # more than a chunk of definitions in each process
+    text = "".join("def function_%03d_of_depth_%d_with_a_name_that_takes_room(x): return x\n" % (n, depth) for n in range(400))
+    made = {}
+    exec(compile(text, "depth %d" % depth, "exec"), made)
+    return [f for name, f in made.items() if name.startswith("function")]
+known = []
+for depth in range(DEPTH + 1):
+    known += functions(depth)
+    for f in known: f(0)
+    torch.ones(2).add(depth)
+    if depth == DEPTH or os.fork() != 0: break
+if depth < DEPTH: assert os.wait()[1] == 0
+"""
+
+
+def test_forks_of_forks_know_every_name(run_torchprof, torch_python, check_trace, program):
+    run = run_torchprof([torch_python, program(FORKS)])
+    assert run.status == 0 and "damaged" not in run.stderr, run.stderr
+    counts = []
+    for trace in run.traces():
+        names = check_trace(trace).names("python_function")
+        assert not [name for name in names if "<unknown" in name] and trace.names("cpu_op")["aten::add"] == 1
+        counts.append(sum(n for name, n in names.items() if "_with_a_name_that_takes_room" in name))
+    assert sorted(counts) == [400 * n for n in range(1, 7)]

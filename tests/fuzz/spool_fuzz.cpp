@@ -61,6 +61,7 @@ void add_steps(SpoolBuilder& b) {
 
 void write_seeds(const std::filesystem::path& directory) {
   SpoolBuilder calls;
+  calls.split_first_chunks();
   const TrackId main = calls.thread(100, "python3", 1), other = calls.thread(101, "worker", 2);
   const FunctionId f = calls.function("/usr/lib/x.py", 7, "f", 9);
   const ObjectId linear = calls.object("Linear");

@@ -2,13 +2,17 @@
 // runs in a child of its own and the test reads what it left. Under ThreadSanitizer this is the test of the recorder's
 // ordering.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -198,6 +202,118 @@ TEST_CASE("a forked child has a spool of its own and keeps its parent's names") 
   CHECK(parent.names.size() == 4001);
 }
 
+TEST_CASE("forks of forks keep the names of all before them") {
+  const Directory directory;
+  constexpr int kDepth = 5;
+  constexpr uint64_t kNames = 1'000;
+  const auto name = [](int depth, uint64_t i) {
+    return "a name that fills the definitions of its process, of depth " + std::to_string(depth) + ": " +
+           std::to_string(i);
+  };
+  const int status = in_session(directory.path(), [&] {
+    session::current_buffer();
+    for (int depth = 0;; ++depth) {
+      for (uint64_t i = 0; i < kNames; ++i) record_op(name(depth, i), i);
+      if (depth == kDepth) return;
+      const pid_t child = fork();
+      if (child != 0) {
+        int child_status = 0;
+        waitpid(child, &child_status, 0);
+        if (child_status != 0) _exit(1);
+        return;
+      }
+      for (int before = 0; before <= depth; ++before)
+        for (uint64_t i = 0; i < kNames; i += 100) record_op(name(before, i), i);
+    }
+  });
+  REQUIRE(status == 0);
+  const auto files = spools(directory.path());
+  REQUIRE(files.size() == kDepth + 1);
+  for (const fs::path& file : files) {
+    const Spool spool(file);
+    CHECK_FALSE(spool.reader->damage());
+    CHECK(spool.undefined == 0);
+    CHECK((spool.names.size() - kNames) % (kNames / 100) == 0);
+    CHECK(spool.strings.size() >= spool.names.size());
+  }
+}
+
+TEST_CASE("a program that holds every descriptor gets all that it may have, and loses nothing") {
+  const Directory directory;
+  const auto take_all = [] {
+    std::vector<int> taken;
+    for (int fd; (fd = dup(0)) >= 0;) taken.push_back(fd);
+    return taken;
+  };
+  bool is_before_the_first = false;
+  SUBCASE("after its first event") {}
+  SUBCASE("before it") { is_before_the_first = true; }
+  const int status = in_session(directory.path(), [&] {
+    const rlimit few{20, 20};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const auto without_us = take_all();
+    if (!is_before_the_first) {
+      for (const int fd : without_us) close(fd);
+      session::current_buffer();
+      record_op("one", 1);
+      if (take_all() != without_us) _exit(1);
+    }
+    session::current_buffer();
+    for (uint64_t i = 0; i < 20'000; ++i) record_op("many " + std::to_string(i % 3'000), i);
+    const pid_t child = fork();
+    if (child == 0) {
+      for (uint64_t i = 0; i < 5'000; ++i) record_op("many " + std::to_string(i % 3'000), i);
+      session::finish();
+      _exit(dup(0) == -1 ? 0 : 1);
+    }
+    int child_status = 0;
+    if (waitpid(-1, &child_status, 0) != child || child_status != 0) _exit(2);
+    if (waitpid(-1, nullptr, __WALL) != -1) _exit(3);
+    for (const int fd : without_us) close(fd);
+    if (take_all() != without_us) _exit(4);
+  });
+  REQUIRE(status == 0);
+  const auto files = spools(directory.path());
+  REQUIRE(files.size() == 2);
+  uint64_t begun = 0;
+  for (const fs::path& file : files) {
+    const Spool spool(file);
+    for (const auto& [track, count] : spool.begun) begun += count;
+    CHECK(spool.undefined == 0);
+    CHECK_FALSE(spool.reader->damage());
+    CHECK(spool.reader->header().command_size > 0);
+  }
+  CHECK(begun == 25'000 + !is_before_the_first);
+}
+
+TEST_CASE("no fork is left with a descriptor of the file that another thread grows") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    std::atomic<bool> is_over{false};
+    std::thread grows([&is_over] {
+      for (uint64_t i = 0; !is_over; ++i) record_op("many", i);
+    });
+    for (int n = 0; n < 300; ++n) {
+      const pid_t child = fork();
+      if (child == 0) {
+        int open_ones = 0;
+        for (int fd = 3; fd < 64; ++fd) {
+          char path[32], target[256] = "";
+          snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+          if (readlink(path, target, sizeof(target) - 1) > 0 && strstr(target, ".spool")) ++open_ones;
+        }
+        _exit(open_ones);
+      }
+      int child_status = 0;
+      waitpid(child, &child_status, 0);
+      if (child_status != 0) _exit(1);
+    }
+    is_over = true;
+    grows.join();
+  });
+  CHECK(status == 0);
+}
+
 TEST_CASE("a thousand short threads are a thousand tracks") {
   const Directory directory;
   const int status = in_session(directory.path(), [] {
@@ -211,6 +327,36 @@ TEST_CASE("a thousand short threads are a thousand tracks") {
   const Spool spool(spools(directory.path())[0]);
   CHECK(spool.begun.size() == 1000);
   CHECK(spool.names.at("short") == 1000);
+  CHECK(fs::file_size(spools(directory.path())[0]) < 1000 * kChunkSize / 8);
+}
+
+TEST_CASE("a flight recorder gives away chunks again whose threads are all gone") {
+  const Directory directory;
+  Config config;
+  config.max_size = kMinMaxSize;
+  config.keep = Keep::kLast;
+  const int status = in_session(
+      directory.path(),
+      [] {
+        session::current_buffer();
+        for (uint64_t i = 0; i < 2000; ++i)
+          std::thread([i] {
+            session::current_buffer();
+            record_op(i + 1 == 2000 ? "the last" : "short", i);
+            for (uint64_t n = 0; i % 50 == 0 && n < 200; ++n) record_op("more", n);
+          }).join();
+        if (session::state() != session::State::kCapturing) _exit(1);
+      },
+      config);
+  REQUIRE(status == 0);
+  const fs::path file = spools(directory.path())[0];
+  const Spool spool(file);
+  CHECK(fs::file_size(file) <= kMinMaxSize + kChunkSize);
+  CHECK(spool.names.at("the last") == 1);
+  CHECK(spool.names.at("short") > 50);
+  CHECK(spool.undefined == 0);
+  CHECK_FALSE(spool.reader->damage());
+  CHECK(spool.reader->header().recycled > 10);
 }
 
 TEST_CASE("at the size limit capture stops, and what was recorded stays") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -39,18 +40,24 @@ void SpoolBuilder::use_tsc(uint64_t ticks_per_ns) {
   ticks_per_ns_ = ticks_per_ns;
 }
 
+void SpoolBuilder::split_first_chunks() { has_pieces_ = true; }
+
 void SpoolBuilder::use_chunks_of(uint32_t bytes) { header_.chunk_size = bytes; }
 
 SpoolBuilder::Chunk& SpoolBuilder::chunk_for(bool definition, size_t bytes) {
   const TrackId track = definition ? TrackId{} : track_;
-  const size_t capacity = header_.chunk_size - sizeof(ChunkHeader);
-  if (bytes > capacity) throw std::length_error("a record must fit into a chunk");
+  const auto room = [this](bool is_piece) {
+    return (is_piece ? kTestPieceSize : header_.chunk_size) - sizeof(ChunkHeader);
+  };
+  if (bytes > room(false)) throw std::length_error("a record must fit into a chunk");
   const auto open = open_chunk_.find(track.value);
-  if (open == open_chunk_.end() || chunks_[open->second].records.size() + bytes > capacity) {
+  if (open == open_chunk_.end() ||
+      chunks_[open->second].records.size() + bytes > room(chunks_[open->second].is_piece)) {
     const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
     open_chunk_[track.value] = chunks_.size();
     const auto kind = definition ? ChunkKind::kDefinitions : ChunkKind::kEvents;
-    chunks_.push_back({kind, track, sequence, now_, {}});
+    const bool is_piece = has_pieces_ && !definition && sequence == 0 && bytes <= room(true);
+    chunks_.push_back({kind, track, sequence, now_, {}, is_piece});
   }
   return chunks_[open_chunk_[track.value]];
 }
@@ -129,7 +136,7 @@ SpoolBuilder& SpoolBuilder::next_chunk(uint32_t missing, const std::vector<uint6
   const auto open = open_chunk_.find(track_.value);
   const uint32_t sequence = (open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1) + missing;
   open_chunk_[track_.value] = chunks_.size();
-  chunks_.push_back({ChunkKind::kEvents, track_, sequence, now_, {}});
+  chunks_.push_back({ChunkKind::kEvents, track_, sequence, now_, {}, false});
   std::vector<uint64_t> payload{begins.size()};
   for (const uint64_t begin : begins) payload.push_back(ticks(begin));
   return raw(static_cast<uint8_t>(Kind::Restate), payload);
@@ -288,10 +295,27 @@ SpoolBuilder& SpoolBuilder::op_end(uint64_t key) { return event(OpEnd{.header = 
 SpoolBuilder& SpoolBuilder::thread_end() { return event(ThreadEnd{}); }
 
 std::vector<std::byte> SpoolBuilder::bytes() const {
-  std::vector<std::byte> file(kFileHeaderSize + chunks_.size() * header_.chunk_size);
+  std::vector<std::byte> file(kFileHeaderSize);
   std::memcpy(file.data(), static_cast<const void*>(&header_), sizeof(header_));
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    const Chunk& chunk = chunks_[i];
+  const auto next_chunk = [&] {
+    file.resize(file.size() + header_.chunk_size);
+    return file.size() - header_.chunk_size;
+  };
+  size_t piece = 0, split_end = 0;
+  const auto next_piece = [&] {
+    if (piece == split_end) {
+      piece = next_chunk(), split_end = piece + header_.chunk_size;
+      ChunkHeader head{};
+      head.magic = kChunkMagic;
+      head.kind = ChunkKind::kPieces;
+      head.size_log2 = std::bit_width(kTestPieceSize) - 1;
+      std::memcpy(file.data() + piece, static_cast<const void*>(&head), sizeof(head));
+      piece += kTestPieceSize;
+    }
+    piece += kTestPieceSize;
+    return piece - kTestPieceSize;
+  };
+  for (const Chunk& chunk : chunks_) {
     ChunkHeader header{};
     header.magic = kChunkMagic;
     header.kind = chunk.kind;
@@ -300,7 +324,8 @@ std::vector<std::byte> SpoolBuilder::bytes() const {
     header.committed = static_cast<uint32_t>(chunk.records.size());
     const auto base_ns = static_cast<int64_t>(chunk.base_ns);
     header.base = {{ticks(chunk.base_ns)}, header_.start.monotonic + base_ns, {header_.start.realtime.value + base_ns}};
-    std::byte* at = file.data() + kFileHeaderSize + i * header_.chunk_size;
+    const size_t place = chunk.is_piece ? next_piece() : next_chunk();
+    std::byte* at = file.data() + place;
     std::memcpy(at, static_cast<const void*>(&header), sizeof(header));
     if (!chunk.records.empty()) std::memcpy(at + sizeof(header), chunk.records.data(), chunk.records.size());
   }

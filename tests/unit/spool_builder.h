@@ -23,6 +23,7 @@ namespace torchprof::test {
 inline constexpr int64_t kStartNs = 1'750'000'000'000'000'000;  // when a test's process starts: Unix, in ns
 inline constexpr uint64_t kStartTicks = 5'000'000'000;
 inline constexpr uint32_t kTestChunkSize = 4096;
+inline constexpr uint32_t kTestPieceSize = 512;
 
 class SpoolBuilder {
  public:
@@ -31,6 +32,7 @@ class SpoolBuilder {
   FileHeader& header() { return header_; }
   void use_tsc(uint64_t ticks_per_ns);  // before the first record
   void use_chunks_of(uint32_t bytes);   // likewise; a record must fit into one
+  void split_first_chunks();            // likewise: each thread begins with a piece of a chunk
   void clean_exit(uint64_t at);
 
   StringId string(std::string_view text);
@@ -107,6 +109,7 @@ class SpoolBuilder {
     uint32_t sequence;
     uint64_t base_ns;
     std::vector<std::byte> records;
+    bool is_piece = false;
   };
   uint64_t ticks(uint64_t ns) const { return header_.start.ticks.value + ns * ticks_per_ns_; }
   void append(bool definition, Kind kind, std::vector<std::byte> record);
@@ -117,6 +120,7 @@ class SpoolBuilder {
   void define(R record, std::string_view text = {});
 
   FileHeader header_{};
+  bool has_pieces_ = false;
   std::vector<Chunk> chunks_;
   std::map<uint32_t, size_t> open_chunk_;  // by track, 0 for definitions
   std::map<std::string, StringId, std::less<>> strings_;

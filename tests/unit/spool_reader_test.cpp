@@ -86,6 +86,41 @@ TEST_CASE("a whole spool is read whole, chunks in order") {
   CHECK(n.dropped == 0);
 }
 
+TEST_CASE("a chunk that is split holds the first records of many threads") {
+  SpoolBuilder b;
+  b.split_first_chunks();
+  const FunctionId f = b.function("f");
+  constexpr uint32_t kThreads = 10;  // more than one chunk has pieces
+  for (uint32_t t = 1; t <= kThreads; ++t) b.thread(t);
+  for (uint64_t i = 0; i < 40; ++i)
+    for (uint32_t t = 1; t <= kThreads; ++t) b.on({t}).at(i * 10).begin(f).end(f);
+  auto bytes = b.bytes();
+  const size_t split = [&] {
+    size_t at = kFileHeaderSize;
+    while (reinterpret_cast<const ChunkHeader*>(bytes.data() + at)->kind != ChunkKind::kPieces)
+      at += test::kTestChunkSize;
+    return at;
+  }();
+  auto& head = *reinterpret_cast<ChunkHeader*>(bytes.data() + split);
+  auto& third = *reinterpret_cast<ChunkHeader*>(bytes.data() + split + 3 * test::kTestPieceSize);
+  constexpr uint64_t kAll = kThreads * 80,
+                     kInPiece = (test::kTestPieceSize - sizeof(ChunkHeader)) / sizeof(PythonBegin);
+  uint64_t events = kAll, damaged = 0;
+  SUBCASE("whole") {}
+  SUBCASE("a piece that was given away and never begun") { third.magic = 0, events -= kInPiece; }
+  SUBCASE("a piece that is damaged") { third.magic = 7, events -= kInPiece, damaged = 1; }
+  SUBCASE("a piece that says it is split") { third.kind = ChunkKind::kPieces, events -= kInPiece, damaged = 1; }
+  SUBCASE("pieces of no size") { head.size_log2 = 0, events -= 7 * kInPiece, damaged = 1; }
+  SUBCASE("pieces as large as the chunk") { head.size_log2 = 12, events -= 7 * kInPiece, damaged = 1; }
+  SUBCASE("pieces larger than any file") { head.size_log2 = 255, events -= 7 * kInPiece, damaged = 1; }
+  std::string error;
+  const auto spool = SpoolReader::from_bytes(bytes, error);
+  REQUIRE(spool);
+  CHECK(spool->damage().chunks == damaged);
+  CHECK(spool->damage().bytes == 0);
+  CHECK(count(*spool).events == events);
+}
+
 TEST_CASE("records of unknown kinds are skipped, longer ones than ours are read") {
   SpoolBuilder b;
   b.thread(100);
@@ -276,7 +311,7 @@ TEST_CASE("files that are no spool are refused with their reason") {
         expected = "its header was never written: the process died while it began";
   }
   SUBCASE("") { header.magic = 7, expected = "it is not a spool of torchprof"; }
-  SUBCASE("") { header.version = 9, expected = "it is of version 9, this torchprof reads versions up to 1"; }
+  SUBCASE("") { header.version = 9, expected = "it is of version 9, this torchprof reads versions up to 2"; }
   SUBCASE("") { header.chunk_size = 12, expected = "its header is damaged: a chunk size of 12 bytes"; }
   CHECK_FALSE(SpoolReader::from_bytes(bytes, error));
   CHECK(error == expected);
@@ -323,6 +358,7 @@ TEST_CASE("cut at every byte, all whole records before the cut are read") {
 
 TEST_CASE("bytes flipped at random: never a crash, never a read out of bounds") {
   SpoolBuilder b;
+  b.split_first_chunks();
   fill(b);
   const auto whole = b.bytes();
   // Zeros are dull: flips go to headers and to records.
