@@ -101,7 +101,7 @@ struct Process {
   Losses lost{};
   Damage damage;
   uint64_t doubtful_chunks = 0;  // kept; their events lie where the chunk before them began
-  uint64_t recycled_bytes = 0;  // of the oldest events, let go on purpose (--keep last)
+  uint64_t recycled_bytes = 0;   // of the oldest events, let go on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
   std::vector<Window> windows;  // in the order of time, not overlapping; empty: the whole run
