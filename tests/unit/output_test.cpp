@@ -1,12 +1,15 @@
 #include "formats/output.h"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <system_error>
+#include <thread>
 
 #include "formats/error.h"
 #include "formats/gzip.h"
@@ -86,6 +89,30 @@ TEST_CASE("what is compressed in pieces is whole, whatever its size") {
       CHECK(gunzip(directory / "x.gz") == text.substr(0, size));
     }
   }
+}
+
+TEST_CASE("signals are blocked as before, also where a thread cannot be started") {
+  sigset_t mine, before, now;
+  sigemptyset(&mine);
+  sigaddset(&mine, SIGUSR2);
+  pthread_sigmask(SIG_SETMASK, &mine, &before);
+  pthread_attr_t plain, huge;
+  pthread_getattr_default_np(&plain);
+  pthread_getattr_default_np(&huge);
+  REQUIRE(pthread_attr_setstacksize(&huge, size_t{1} << 47) == 0);  // all that there is of addresses
+  for (const pthread_attr_t* attributes : {&plain, &huge}) {
+    const bool can_start = attributes == &plain;
+    CAPTURE(can_start);
+    REQUIRE(pthread_setattr_default_np(attributes) == 0);
+    if (!can_start) CHECK_THROWS_AS(std::thread([] {}), std::system_error);
+    Gzip gzip([](std::string_view) {});
+    for (int i = 0; i < 3; ++i) gzip.add(std::string(Gzip::kChunk, 'a'));
+    gzip.finish();
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    for (int signal = 1; signal < NSIG; ++signal) CHECK(sigismember(&now, signal) == sigismember(&mine, signal));
+  }
+  pthread_setattr_default_np(&plain);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST_CASE("what was there before stays when a writer gives up") {
