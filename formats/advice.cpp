@@ -12,6 +12,7 @@
 #include "formats/program_places.h"
 #include "formats/replay.h"
 #include "formats/step_parts.h"
+#include "formats/sum.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -109,7 +110,7 @@ class WasteSink final : public Sink {
     auto step = std::ranges::upper_bound(steps_, begin.value, {}, &StepSpan::begin);
     if (step != steps_.begin()) --step;
     for (; step != steps_.end() && step->begin < end.value; ++step)
-      sum += std::max<int64_t>(0, std::min(end.value, step->end) - std::max(begin.value, step->begin));
+      add_to(sum, std::max<int64_t>(0, std::min(end.value, step->end) - std::max(begin.value, step->begin)));
     return sum;
   }
 

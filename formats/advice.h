@@ -28,6 +28,7 @@
 #include <utility>
 
 #include "formats/step_samples.h"
+#include "formats/sum.h"
 #include "formats/trace.h"
 
 namespace torchprof::formats {
@@ -40,7 +41,7 @@ struct WasteTally {
   uint64_t bytes = 0;
   WasteTally& operator+=(const WasteTally& other) {
     calls += other.calls;
-    ns += other.ns;
+    add_to(ns, other.ns);
     bytes += other.bytes;
     return *this;
   }

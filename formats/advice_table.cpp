@@ -9,6 +9,7 @@
 #include "formats/cells.h"
 #include "formats/report_columns.h"
 #include "formats/report_tables.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
@@ -20,11 +21,11 @@ class Findings {
       const auto steps = without_first(std::span<const StepParts>(part.statistics.step_parts));
       steps_ += steps.size();
       for (const StepParts& s : steps) {
-        ns_ += s.step.end - s.step.begin;
-        loading_ns_ += s.loading_ns;
+        add_to(ns_, s.step.end - s.step.begin);
+        add_to(loading_ns_, s.loading_ns);
         if (part.statistics.gpu.work.empty()) continue;
-        gpu_steps_ns_ += s.step.end - s.step.begin;
-        host_ns_ += s.host_ns;
+        add_to(gpu_steps_ns_, s.step.end - s.step.begin);
+        add_to(host_ns_, s.host_ns);
       }
       for (const auto& [what, tally] : part.statistics.waste.by_place) waste_[what] += tally;
       for (const auto& [key, tally] : part.statistics.waste.kernels) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/sum.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -45,7 +47,7 @@ std::vector<Blind> BlindSums::total(const Process& process) const {
     auto it = std::ranges::find(all, name, &Blind::by);
     if (it == all.end()) it = all.insert(it, Blind{.by = name});
     it->times += std::max(sum.begun, sum.ended);
-    it->ns += static_cast<int64_t>(std::clamp(ns, 0.0, kMostNs));
+    add_to(it->ns, static_cast<int64_t>(std::clamp(ns, 0.0, kMostNs)));
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include "formats/pair_key.h"
 #include "formats/process_label.h"
 #include "formats/steps.h"
+#include "formats/sum.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -21,7 +22,7 @@ class CallTree::Builder final : public Sink {
     Lane& lane = lane_of(s.row);
     open_around(lane, {s.around, s.depth}, span_key(s));
     Node& node = tree_.tree_.nodes[close(lane, s)];
-    node.own_ns += s.own_ns;
+    add_to(node.own_ns, s.own_ns);
     ++node.calls;
   }
 
@@ -38,7 +39,7 @@ class CallTree::Builder final : public Sink {
       caller = unknown_;
     }
     Node& node = tree_.tree_.nodes[tree_.tree_.child(caller, a.name)];
-    node.gpu_ns += a.end - a.begin;
+    add_to(node.gpu_ns, a.end - a.begin);
     ++node.gpu_calls;
   }
 
@@ -162,9 +163,9 @@ CallTree::CallTree(const Process& process, Native native) : process_(process), b
 }
 
 void CallTree::Node::add(const Node& other) {
-  own_ns += other.own_ns;
+  add_to(own_ns, other.own_ns);
   calls += other.calls;
-  gpu_ns += other.gpu_ns;
+  add_to(gpu_ns, other.gpu_ns);
   gpu_calls += other.gpu_calls;
 }
 

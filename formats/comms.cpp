@@ -6,6 +6,7 @@
 
 #include "formats/collectives.h"
 #include "formats/inputs.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
@@ -85,7 +86,7 @@ std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& pr
       tally.calls += calls->size();
       for (const CommsCall& call : *calls) {
         tally.bytes += call.bytes;
-        tally.total_ns += call.end - call.begin;
+        add_to(tally.total_ns, call.end - call.begin);
       }
     }
     if (lists.size() < 2) continue;
@@ -96,7 +97,8 @@ std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& pr
       if (counts && !counts(last->first, begin(*last))) continue;
       ++tally.compared;
       ++was_last[static_cast<size_t>(last - lists.begin())];
-      for (const auto& list : lists) tally.waiting_ns += std::min(begin(*last), (*list.second)[n].end) - begin(list);
+      for (const auto& list : lists)
+        add_to(tally.waiting_ns, std::min(begin(*last), (*list.second)[n].end) - begin(list));
     }
     const auto slowest = std::ranges::max_element(was_last) - was_last.begin();
     tally.slowest = lists[static_cast<size_t>(slowest)].first;

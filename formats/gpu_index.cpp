@@ -11,10 +11,7 @@ namespace {
 // Ten microseconds and four times the quickest: a reading that was interrupted says little.
 constexpr int64_t kQuick = 10'000, kTimesQuickest = 4;
 
-int64_t clamp_ns(uint64_t ns) {
-  constexpr uint64_t kLatest = 4'000'000'000'000'000'000;  // the year 2096, as formats/trace.cpp
-  return static_cast<int64_t>(std::min(ns, kLatest));
-}
+int64_t clamp_ns(uint64_t ns) { return static_cast<int64_t>(std::min(ns, uint64_t{kLatest})); }
 
 }  // namespace
 
@@ -34,15 +31,17 @@ void GpuTime::finish(const clock::Converter& clock) {
   std::ranges::sort(samples_, {}, &Sample::cupti);
 }
 
-int64_t GpuTime::to_unix(uint64_t cupti) const {
-  const int64_t t = clamp_ns(cupti);
+int64_t GpuTime::to_unix(uint64_t cupti) const { return std::clamp(unbound(clamp_ns(cupti)), kEarliest, kLatest); }
+
+int64_t GpuTime::unbound(int64_t t) const {
   if (samples_.empty()) return t;
   const auto after = std::ranges::lower_bound(samples_, t, {}, &Sample::cupti);
-  if (after == samples_.begin()) return t - after->ahead;
+  if (after == samples_.begin()) return difference(t, after->ahead);
   const Sample& before = *(after - 1);
-  if (after == samples_.end()) return t - before.ahead;
+  if (after == samples_.end()) return difference(t, before.ahead);
   const double part = static_cast<double>(t - before.cupti) / static_cast<double>(after->cupti - before.cupti);
-  return difference(t - before.ahead, static_cast<int64_t>(part * static_cast<double>(after->ahead - before.ahead)));
+  const double more = part * (static_cast<double>(after->ahead) - static_cast<double>(before.ahead));
+  return difference(difference(t, before.ahead), static_cast<int64_t>(std::clamp(more, -0x1p62, 0x1p62)));
 }
 
 void GpuIndex::add(uint32_t chunk, const RecordView& record) {

@@ -37,6 +37,8 @@ class GpuTime {
   int64_t widest_ns() const { return widest_ns_; }  // how long the slowest sample took that is used: twice the error
 
  private:
+  int64_t unbound(int64_t t) const;
+
   struct Raw {
     uint64_t before, after, cupti;
   };

@@ -9,6 +9,7 @@
 #include "formats/html_assets.h"
 #include "formats/memory.h"
 #include "formats/process_label.h"
+#include "formats/sum.h"
 #include "formats/table.h"
 #include "formats/text.h"
 
@@ -40,12 +41,12 @@ std::vector<Frame> frames_of(const CallTree& tree, const CallTree::Thread& threa
       frames.push_back({path[i].value, 0, 0, 0, {}});
       open.emplace_back(path[i].value, added);
     }
-    frames[open.back().second].own_ns += node.own_ns;
+    add_to(frames[open.back().second].own_ns, node.own_ns);
     frames[open.back().second].calls += node.calls;
   });
   for (size_t i = frames.size(); i-- > 0;) {
-    frames[i].total_ns += frames[i].own_ns;
-    for (const uint32_t child : frames[i].inside) frames[i].total_ns += frames[child].total_ns;
+    add_to(frames[i].total_ns, frames[i].own_ns);
+    for (const uint32_t child : frames[i].inside) add_to(frames[i].total_ns, frames[child].total_ns);
   }
   return frames;
 }

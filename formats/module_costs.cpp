@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "formats/sum.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -20,7 +21,7 @@ bool ModuleCostCollector::is_optimizer(ObjectId object) const {
 
 void ModuleCostCollector::slice(const Slice& s) {
   if (s.kind == SliceKind::kPython && s.outermost && is_optimizer(s.object))
-    optimizers_[s.object.value].ns += s.end - s.begin;
+    add_to(optimizers_[s.object.value].ns, s.end - s.begin);
 }
 
 void ModuleCostCollector::gpu(const GpuActivity& a) {
@@ -29,13 +30,13 @@ void ModuleCostCollector::gpu(const GpuActivity& a) {
   const ThreadStack& stack = *a.call->stack;
   if (names_.object(a.call->module) != nullptr) {
     Cost& cost = at(a.call->module);
-    (a.call->is_backward ? cost.gpu_backward_self : cost.gpu_forward_self) += ns;
+    add_to(a.call->is_backward ? cost.gpu_backward_self : cost.gpu_forward_self, ns);
   }
   for (int32_t i = stack.top_python(); i >= 0; i = stack[i].below_python) {
     const Span& span = stack[i];
     if (!span.object || !span.outermost) continue;
-    if (span.is_module_call && !a.call->is_backward) at(span.object).gpu_forward_total += ns;
-    if (is_optimizer(span.object)) optimizers_[span.object.value].gpu_ns += ns;
+    if (span.is_module_call && !a.call->is_backward) add_to(at(span.object).gpu_forward_total, ns);
+    if (is_optimizer(span.object)) add_to(optimizers_[span.object.value].gpu_ns, ns);
   }
 }
 
@@ -52,7 +53,7 @@ void ModuleCostCollector::memory(ObjectId module, bool is_cpu, int64_t bytes) {
 void ModuleCostCollector::roll_up() {
   for (uint32_t i = 1; i < costs_.size(); ++i)
     if (const int64_t ns = costs_[i].gpu_backward_self; ns != 0)
-      for (ObjectId m{i}; m; m = tree_.holder(m)) at(m).gpu_backward_total += ns;
+      for (ObjectId m{i}; m; m = tree_.holder(m)) add_to(at(m).gpu_backward_total, ns);
   for (const auto& [optimizer, time] : optimizers_) {
     for (const auto& [module, share] : tree_.shares({optimizer})) {
       at(module).optimizer_ns += share * static_cast<double>(time.ns);
@@ -61,7 +62,7 @@ void ModuleCostCollector::roll_up() {
   }
 }
 
-void ModuleCostCollector::add_to(ModuleTallies& tallies) {
+void ModuleCostCollector::put_into(ModuleTallies& tallies) {
   roll_up();
   for (uint32_t i = 1; i < process_.objects.size(); ++i) {
     const ObjectDef* def = names_.object({i});

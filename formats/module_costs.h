@@ -31,7 +31,7 @@ class ModuleCostCollector {
   // `bytes` came (negative: went), of memory that was allocated in `module`.
   void memory(ObjectId module, bool is_cpu, int64_t bytes);
   // To those that are there already: the modules that were called.
-  void add_to(ModuleTallies& tallies);
+  void put_into(ModuleTallies& tallies);
 
  private:
   struct Cost {

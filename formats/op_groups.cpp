@@ -11,6 +11,7 @@
 #include "formats/pair_key.h"
 #include "formats/process_label.h"
 #include "formats/steps.h"
+#include "formats/sum.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -218,10 +219,10 @@ void OpGroupCollector::memory(const MemoryEvent& e) {
 }
 
 void OpGroupCollector::gpu(const ThreadStack& stack, uint32_t row, int32_t op, int64_t ns) {
-  if (Tally* tally = tally_of(call_of(stack, row, op))) tally->gpu_self_ns += ns;
+  if (Tally* tally = tally_of(call_of(stack, row, op))) add_to(tally->gpu_self_ns, ns);
   for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
     if (!stack[i].outermost) continue;
-    if (Tally* tally = tally_of(call_of(stack, row, i))) tally->gpu_total_ns += ns;
+    if (Tally* tally = tally_of(call_of(stack, row, i))) add_to(tally->gpu_total_ns, ns);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/sum.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -51,16 +53,16 @@ NameId PythonLines::line_of(NativeFrameId native, std::span<const Span> around) 
 }
 
 LineTally& LineTally::operator+=(const LineTally& other) {
-  self_ns += other.self_ns;
-  total_ns += other.total_ns;
-  gpu_ns += other.gpu_ns;
+  add_to(self_ns, other.self_ns);
+  add_to(total_ns, other.total_ns);
+  add_to(gpu_ns, other.gpu_ns);
   calls += other.calls;
   return *this;
 }
 
 LineTallies& LineTallies::operator+=(const LineTallies& other) {
   for (const auto& [name, tally] : other.lines) lines[name] += tally;
-  unknown_ns += other.unknown_ns;
+  add_to(unknown_ns, other.unknown_ns);
   return *this;
 }
 
@@ -103,7 +105,7 @@ int64_t LineCollector::take_inside(const Slice& s) {
   std::vector<int64_t>& inside = inside_[s.row];
   if (inside.size() < s.depth + 2) inside.resize(s.depth + 2);
   int64_t sum = 0;
-  for (size_t i = s.depth + 1; i < inside.size(); ++i) sum += std::exchange(inside[i], 0);
+  for (size_t i = s.depth + 1; i < inside.size(); ++i) add_to(sum, std::exchange(inside[i], 0));
   return std::min(sum, s.end - s.begin);
 }
 
@@ -113,24 +115,24 @@ void LineCollector::slice(const Slice& s) {
   const std::span<const NameId> lines = lines_of(s);
   int64_t& inside = inside_[s.row][s.depth];
   if (lines.empty()) {
-    inside += s.kind == SliceKind::kPython ? ns : inside_ns;
+    add_to(inside, s.kind == SliceKind::kPython ? ns : inside_ns);
     const std::span<const Span> around{s.around, s.depth};
     if (s.kind == SliceKind::kOperator && !is_annotation(s.scope) && s.self_ns > 0 && !lines_.line_of({}, around))
-      unknown_ns_ += s.self_ns;
+      add_to(unknown_ns_, s.self_ns);
     return;
   }
-  inside += ns;
+  add_to(inside, ns);
   LineTally& own = tally(lines.front());
-  own.self_ns += ns - inside_ns;
+  add_to(own.self_ns, ns - inside_ns);
   if (!is_inside_of_call({s.around, s.depth})) ++own.calls;
   mark_around(s);
   for (const NameId line : lines)
-    if (line.value >= marked_.size() || marked_[line.value] != round_) tally(line).total_ns += ns;
+    if (line.value >= marked_.size() || marked_[line.value] != round_) add_to(tally(line).total_ns, ns);
 }
 
 void LineCollector::gpu(const GpuActivity& a) {
   if (a.call == nullptr) return;
-  if (const NameId line = lines_.line_of({}, a.call->stack->spans())) tally(line).gpu_ns += a.end - a.begin;
+  if (const NameId line = lines_.line_of({}, a.call->stack->spans())) add_to(tally(line).gpu_ns, a.end - a.begin);
 }
 
 LineTallies LineCollector::finish() const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "formats/statistics.h"
+#include "formats/sum.h"
 #include "formats/trace_devices.h"
 
 namespace torchprof::formats {
@@ -27,6 +28,7 @@ struct TraceFile {
   std::vector<ProcessPart> processes;  // in the order of their first slice
   UnixNs start{};                      // of the file's clock
   int64_t wall_ns = 0;                 // from the first begin to the last end
+  uint64_t impossible = 0;             // events that were left out: no program has such times
 };
 
 struct Interned {
@@ -90,7 +92,14 @@ struct ReadEvents {
   std::unordered_map<std::string, std::string> module_paths;  // by pid, 0 and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid
 
+  uint64_t impossible = 0;  // events that were left out for their times
+
   uint32_t row(const std::string& pid, const std::string& tid);
+  // Whether an event with these times is taken. It is counted if not.
+  bool takes(int64_t begin, int64_t end) {
+    impossible += !is_possible(begin, end);
+    return is_possible(begin, end);
+  }
 
  private:
   std::unordered_map<std::string, uint32_t> row_ids_;

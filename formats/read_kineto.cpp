@@ -12,13 +12,23 @@
 
 #include "formats/byte_stream.h"
 #include "formats/names.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
 
+constexpr double kMostExact = 9e15;  // microseconds, whose nanoseconds 64 bits hold
+
+int64_t ns_of(double us) {
+  constexpr double kMost = 9e18;  // what is too much for a time that is taken
+  const double ns = us * 1e3;
+  return std::isnan(ns) ? std::numeric_limits<int64_t>::min() : std::llround(std::clamp(ns, -kMost, kMost));
+}
+
 // Microseconds as they are written, in ns. A double of so many of them is off by a nanosecond after a month, and by a
 // hundred since 1970: enough for what touches to overlap, and for a slice to lie in its neighbour.
 int64_t exact_ns(std::string_view text, double us) {
+  if (!(std::abs(us) < kMostExact)) return ns_of(us);
   const size_t dot = std::min(text.find('.'), text.size());
   int64_t whole = 0, part = 0;
   const auto end = std::from_chars(text.data(), text.data() + dot, whole);
@@ -26,7 +36,7 @@ int64_t exact_ns(std::string_view text, double us) {
   for (size_t i = 0; i < 4; ++i) part = part * 10 + (i < after.size() ? after[i] - '0' : 0);  // one to round by
   const bool is_plain =
       end.ec == std::errc{} && end.ptr == text.data() + dot && after.find_first_not_of("0123456789") == after.npos;
-  if (!is_plain) return std::llround(us * 1e3);  // with an exponent
+  if (!is_plain) return ns_of(us);  // with an exponent
   part = (part + 5) / 10;
   return whole * 1000 + (text.starts_with('-') ? -part : part);
 }
@@ -227,7 +237,6 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  static constexpr double kLongest = 4e15;  // microseconds: a century
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
 
   bool is_text_wanted() const {
@@ -299,12 +308,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool member(double value, const std::string& text) {
     switch (key_) {
       case Key::kTime:
-        event_.begin = value;
-        event_.begin_ns = std::abs(value) < kLongest ? exact_ns(text, value) : 0;
+        event_.begin_ns = exact_ns(text, value);
         event_.has_begin = true;
         return true;
       case Key::kDuration:
-        event_.duration = value;
+        event_.duration_ns = ns_of(value);
         event_.has_duration = true;
         return true;
       case Key::kPid:
@@ -354,16 +362,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
     const std::string& c = event_.category;
     if (TraceDevices::is_category(c)) return finish_work();
-    if (c == "Trace" && event_.duration < kLongest) into_.span_ns = std::llround(event_.duration * 1e3);
+    if (c == "Trace" && is_possible(event_.begin_ns, event_.end_ns())) into_.span_ns = event_.duration_ns;
     const bool is_python = c == "python_function";
     // Files of old profilers have "Operator", those without Kineto no category at all.
     const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
     if (!is_python && !is_operator) return;
-    if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
+    if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
     if (const auto number = event_.is_made_step ? step_number(event_.name) : std::nullopt) {
-      const auto begin = event_.begin_ns;
-      into_.steps.push_back(
-          {*number, begin, begin + std::llround(event_.duration * 1e3), into_.pids(event_.pid), event_.ended_by});
+      into_.steps.push_back({*number, event_.begin_ns, event_.end_ns(), into_.pids(event_.pid), event_.ended_by});
       return;
     }
     const uint32_t name = into_.names(event_.name);
@@ -371,14 +377,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     const uint32_t module = is_operator && !event_.module.empty() ? into_.names(event_.module) + 1 : 0;
     if (event_.flops > 0 && is_operator)
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
-    into_.slices.push_back({event_.begin_ns, std::llround(event_.duration * 1e3), name, row(), is_operator,
-                            c == "user_annotation", event_.is_backward, module, is_operator ? event_.external : 0});
+    into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
+                            event_.is_backward, module, is_operator ? event_.external : 0});
   }
 
   void finish_work() {
-    if (!(std::abs(event_.begin) < kLongest && event_.duration >= 0 && event_.duration < kLongest)) return;
+    if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
     into_.devices.add({.begin = event_.begin_ns,
-                       .duration = std::llround(event_.duration * 1e3),
+                       .duration = event_.duration_ns,
                        .name = into_.names(event_.name),
                        .pid = into_.pids(event_.pid),
                        .external = event_.external,
@@ -388,7 +394,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void finish_memory() {
-    if (!event_.has_begin || !(std::abs(event_.begin) < kLongest)) return;
+    if (!event_.has_begin || !into_.takes(event_.begin_ns, event_.begin_ns)) return;
     const auto number = [this](Key key) {
       constexpr double kMost = 4e18;
       return std::llround(std::clamp(event_.memory[memory_argument(key)], -kMost, kMost));
@@ -412,11 +418,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   uint32_t row() { return into_.row(event_.pid, event_.tid); }
 
   struct Current {
+    int64_t end_ns() const { return sum(begin_ns, duration_ns); }
     std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
     ModulePlace place;
     std::array<double, kMemoryArguments> memory{};
-    int64_t begin_ns = 0;
-    double begin = 0, duration = 0, flops = 0;
+    int64_t begin_ns = 0, duration_ns = 0;
+    double flops = 0;
     uint32_t external = 0;
     float blocks_per_sm = 0, occupancy = 0;
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;

@@ -67,7 +67,7 @@ class NsysReader {
                                   column(table, "textId") + " FROM NVTX_EVENTS WHERE end IS NOT NULL");
     while (rows.next()) {
       const int64_t begin = rows.integer(0), end = rows.integer(1), type = rows.integer(2), thread = rows.integer(3);
-      if ((type != kPushPop && type != kStartEnd) || thread < 0 || !is_sane(begin, end)) continue;
+      if ((type != kPushPop && type != kStartEnd) || thread < 0 || !events_.takes(begin, end)) continue;
       std::string text = rows.is_null(4) && !rows.is_null(5) ? string(rows.integer(5)) : rows.text(4);
       const uint32_t external = type == kPushPop ? ++last_external_ : 0;
       // What is ended by its number may cross others.
@@ -108,7 +108,7 @@ class NsysReader {
                                   column(table, "srcKind") + ", " + column(table, "dstKind") + " FROM " + table);
     while (rows.next()) {
       const int64_t begin = rows.integer(0), end = rows.integer(1), process = rows.integer(4);
-      if (!is_sane(begin, end) || process < 0) continue;
+      if (process < 0 || !events_.takes(begin, end)) continue;
       const std::string device = "GPU " + std::to_string(rows.integer(2)), pid = pid_of(process);
       const uint32_t row = events_.pids(pid + " " + device);
       events_.devices.label(row, device);

@@ -45,7 +45,7 @@ ReadEvents read_nvprof(const Database& database) {
     const int64_t id = markers.integer(0), begin = markers.integer(2), end = markers.integer(3);
     if (last == id) database.fail("the marker " + std::to_string(id) + " is there twice");
     last = id;
-    if (!is_sane(begin, end)) continue;
+    if (!events.takes(begin, end)) continue;
     const auto external = static_cast<uint32_t>(ranges.size() + 1);
     ranges.push_back({begin, end, external});
     events.slices.push_back({.begin = begin,
@@ -78,7 +78,7 @@ ReadEvents read_nvprof(const Database& database) {
                       std::to_string(kernels.integer(1)) + ")");
     }
     const int64_t begin = kernels.integer(4), end = kernels.integer(5);
-    if (!is_sane(begin, end)) continue;
+    if (!events.takes(begin, end)) continue;
     const std::string device = "GPU " + std::to_string(kernels.integer(7));
     const uint32_t row = events.pids(device);
     events.devices.label(row, device);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "formats/perfetto_fields.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
@@ -120,10 +121,10 @@ class PacketReader {
     if (clock.data() != nullptr) read_clock(of, pbf_reader(clock));
     if (interned.data() != nullptr) read_interned(of, pbf_reader(interned));
     if (track.data() != nullptr) read_track(pbf_reader(track));
-    if (event.data() != nullptr && time < kMostTime)
-      read_event(of, of.start + static_cast<int64_t>(time), pbf_reader(event));
+    // Also of what is too late: its slice is counted.
+    if (event.data() != nullptr)
+      read_event(of, sum(of.start, static_cast<int64_t>(std::min<uint64_t>(time, INT64_MAX))), pbf_reader(event));
   }
-  static constexpr uint64_t kMostTime = uint64_t{1} << 60;
 
   void read_clock(Sequence& of, pbf_reader snapshot) {
     while (snapshot.next(clock_snapshot::kClocks, protozero::pbf_wire_type::length_delimited)) {
@@ -139,7 +140,7 @@ class PacketReader {
           default:
             clock.skip();
         }
-      if (id != clock_snapshot::kRealtime || time >= kMostTime * 2) continue;
+      if (id != clock_snapshot::kRealtime || time > uint64_t{kLatest}) continue;
       of.start = static_cast<int64_t>(time);
       has_clock = true;
     }

@@ -33,7 +33,7 @@ class PerfettoReader final : public PacketSink {
     if (lane.open.empty()) return;
     const PacketEvent begin = lane.open.back();
     lane.open.pop_back();
-    if (!is_sane(begin.time, e.time)) return;
+    if (!events_.takes(begin.time, e.time)) return;
     if (lane.device != nullptr)
       lane.work.push_back({begin, e.time, e.occupancy});
     else

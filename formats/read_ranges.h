@@ -9,12 +9,6 @@
 
 namespace torchprof::formats {
 
-// Times that sums of them stay within what 64 bits hold: a damaged file may say anything.
-inline bool is_sane(int64_t begin, int64_t end) {
-  constexpr int64_t kMost = int64_t{1} << 61;
-  return begin >= 0 && begin <= end && end < kMost;
-}
-
 // "aten::mm, seq = 4, op_id = 17, sizes = [[2, 3]]" as torch.autograd.profiler.emit_nvtx writes it -> "aten::mm".
 std::string range_name(std::string text);
 

@@ -213,6 +213,7 @@ void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& colle
 
 TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
   TraceFile result;
+  result.impossible = read.impossible;
   auto& events = read.slices;
   std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
   auto& memory = read.memory;

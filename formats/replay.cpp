@@ -7,6 +7,7 @@
 
 #include "formats/replay_impl.h"
 #include "formats/slice_filter.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
@@ -363,15 +364,15 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .end = {end},
                 .module = span.module,
                 .is_backward = span.is_backward,
-                .self_ns = span.is_async ? 0 : std::max<int64_t>(0, end - span.begin - span.child_ns),
-                .own_ns = is_own_row ? std::max<int64_t>(0, end - span.begin - span.inside_ns) : 0,
+                .self_ns = span.is_async ? 0 : std::max<int64_t>(0, difference(end - span.begin, span.child_ns)),
+                .own_ns = is_own_row ? std::max<int64_t>(0, difference(end - span.begin, span.inside_ns)) : 0,
                 .around = is_own_row && span.below() >= 0 ? &thread.stack[0] : nullptr,
                 .depth = is_own_row ? static_cast<uint32_t>(span.below() + 1) : 0,
                 .python_id = span.is_op() ? 0 : span.id,
                 .python_parent = parent,
                 .object = span.object,
                 .calling_module = calling_module,
-                .module_self_ns = std::max<int64_t>(0, end - span.begin - span.module_child_ns),
+                .module_self_ns = std::max<int64_t>(0, difference(end - span.begin, span.module_child_ns)),
                 .site = span.site,
                 .generation = span.generation,
                 .collected = span.collected,

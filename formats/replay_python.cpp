@@ -157,7 +157,7 @@ void Replay::Impl::end_blind(const BlindEnd& end, int64_t t) {
 void Replay::Impl::end_module_call(ThreadStack& stack, int32_t i, int64_t t) {
   if (!stack[i].is_module_call) return;
   if (const int32_t caller = stack.module_call_below(i); caller >= 0)
-    stack[caller].module_child_ns += t - stack[i].begin;
+    add_to(stack[caller].module_child_ns, t - stack[i].begin);
 }
 
 // Closes the innermost frame or C call. What is above it are operators: they begin where it ends.

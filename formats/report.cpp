@@ -86,6 +86,9 @@ Report report_of(const std::filesystem::path& trace_file) {
   }
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+  if (file.impossible != 0)
+    report.notes.push_back(plural(file.impossible, "event") +
+                           " left out for impossible times (out of range, or an end before the begin)");
   return report;
 }
 

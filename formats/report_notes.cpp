@@ -4,6 +4,7 @@
 #include "formats/cells.h"
 #include "formats/gpu_notes.h"
 #include "formats/report.h"
+#include "formats/sum.h"
 #include "formats/text.h"
 
 namespace torchprof::formats {
@@ -23,7 +24,7 @@ std::string window_text(const Process& p) {
   const std::string window = "window " + printable(p.meta("window"));
   if (p.windows.empty()) return window + ": never opened, nothing was recorded";
   int64_t ns = 0;
-  for (const Window& w : p.windows) ns += w.end - w.begin;
+  for (const Window& w : p.windows) add_to(ns, w.end - w.begin);
   return window + ": opened " + plural(p.windows.size(), "time") + ", " + duration_text(static_cast<double>(ns)) +
          " in all" + (p.windows.back().closed ? "" : "; open at the end");
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "formats/report_columns.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
@@ -87,7 +88,7 @@ ReportTable python_table(const Tallies& functions, int64_t python_ns) {
 ReportTable python_lines_table(const LineTallies& tallies) {
   ReportTable table = make_table("python_lines", "Lines of Python");
   int64_t sum = 0;
-  for (const auto& [name, t] : tallies.lines) sum += t.self_ns;
+  for (const auto& [name, t] : tallies.lines) add_to(sum, t.self_ns);
   for (const auto& [name, t] : tallies.lines)
     table.rows.push_back({t.self_ns, percent(t.self_ns, sum), t.total_ns, count(t.calls), t.gpu_ns, name});
   show_if_any(table, "self_cuda_ns", {"self_cuda_ns"});
@@ -113,7 +114,7 @@ ReportTable gpus_table(const std::vector<ReportPart>& parts) {
 ReportTable kernels_table(const GpuTallies& work) {
   ReportTable table = make_table("kernels", "GPU kernels");
   int64_t sum = 0;
-  for (const auto& [name, t] : work) sum += t.total_ns;
+  for (const auto& [name, t] : work) add_to(sum, t.total_ns);
   for (const auto& [name, t] : work) {
     const auto calls = static_cast<double>(t.calls);
     const auto mean = [&t = t, calls](double total, double scale) {

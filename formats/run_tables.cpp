@@ -6,6 +6,7 @@
 #include "formats/cells.h"
 #include "formats/report_columns.h"
 #include "formats/report_tables.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 
@@ -18,12 +19,12 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts) {
       const int64_t ns = s.step.end - s.step.begin;
       table.rows.push_back({part.pid, count(s.step.number), ns, s.compute_ns, s.communication_ns, s.loading_ns,
                             s.host_ns, s.idle_ns, s.is_outlier ? Cell(std::string("outlier")) : Cell{}});
-      all += ns;
-      sum.compute_ns += s.compute_ns;
-      sum.communication_ns += s.communication_ns;
-      sum.loading_ns += s.loading_ns;
-      sum.host_ns += s.host_ns;
-      sum.idle_ns += s.idle_ns;
+      add_to(all, ns);
+      add_to(sum.compute_ns, s.compute_ns);
+      add_to(sum.communication_ns, s.communication_ns);
+      add_to(sum.loading_ns, s.loading_ns);
+      add_to(sum.host_ns, s.host_ns);
+      add_to(sum.idle_ns, s.idle_ns);
     }
   }
   if (table.rows.empty()) return table;

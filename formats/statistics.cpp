@@ -89,7 +89,7 @@ class CollectingSink final : public Sink {
   }
   GpuStatistics finish_gpu() {
     int64_t captured = 0;
-    for (const Window& w : process_.windows) captured += w.end - w.begin;
+    for (const Window& w : process_.windows) add_to(captured, w.end - w.begin);
     if (process_.windows.empty()) captured = process_.capture_end - process_.start;
     GpuStatistics gpu = gpu_.finish(captured, [this](uint32_t name) { return replay_.names().text({name}); });
     for (GpuDeviceUse& use : gpu.devices) {
@@ -106,7 +106,7 @@ class CollectingSink final : public Sink {
     if (step_parts_) result.step_parts = step_parts_->finish(result.steps.spans);
     if (comms_) result.comms = comms_->finish();
     if (threads_) result.threads = threads_->finish(replay_.rows());
-    if (module_costs_) module_costs_->add_to(result.modules);
+    if (module_costs_) module_costs_->put_into(result.modules);
     if (lines_) result.lines = lines_->finish();
     return result;
   }

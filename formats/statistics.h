@@ -20,6 +20,7 @@
 #include "formats/step_parts.h"
 #include "formats/step_samples.h"
 #include "formats/steps.h"
+#include "formats/sum.h"
 #include "formats/tally.h"
 #include "formats/thread_statistics.h"
 #include "formats/trace.h"
@@ -85,8 +86,8 @@ class Collector {
   }
   void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
   // Work that operator `name` launched, or one inside it.
-  void add_gpu_self(uint32_t name, int64_t ns) { named(true, name).tally.gpu_self_ns += ns; }
-  void add_gpu_total(uint32_t name, int64_t ns) { named(true, name).tally.gpu_total_ns += ns; }
+  void add_gpu_self(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_self_ns, ns); }
+  void add_gpu_total(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_total_ns, ns); }
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }

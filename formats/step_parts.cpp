@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "formats/sum.h"
 #include "formats/thread_stack.h"
 
 namespace torchprof::formats {
@@ -27,7 +28,7 @@ void find_outliers(std::vector<StepParts>& steps) {
   for (int64_t& each : ns) each = std::abs(each - middle);
   const double deviation = 1.48 * static_cast<double>(median(ns));
   for (StepParts& s : steps) {
-    const auto more = static_cast<double>(s.step.end - s.step.begin - middle);
+    const auto more = static_cast<double>(difference(s.step.end - s.step.begin, middle));
     s.is_outlier = more > 4 * deviation && more > 0.2 * static_cast<double>(middle);
   }
 }
@@ -92,7 +93,7 @@ std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& s
     parts.communication_ns = more(communication_);
     parts.loading_ns = more(loading_);
     parts.host_ns = more(host_);
-    parts.idle_ns = step.end - step.begin - before;
+    parts.idle_ns = difference(step.end - step.begin, before);
   }
   find_outliers(result);
   return result;

@@ -1,11 +1,17 @@
-// Sums and differences of times that a file gives. Those of a damaged or hostile file may be anything: what would
-// overflow stays at the largest or smallest number that there is.
+// Times that a file gives: those of a damaged or hostile one may be anything. At the door they are held to a range in
+// which no difference of two overflows (here; the ticks of spools in tracer/clock.cpp). Where many are summed, what
+// would overflow stays at the largest or smallest number that there is.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
 namespace torchprof::formats {
+
+// Unix times in ns: 36 years before 1970, for files whose times count from elsewhere, and the year 2096.
+inline constexpr int64_t kEarliest = -(int64_t{1} << 60), kLatest = 4'000'000'000'000'000'000;
+
+constexpr bool is_possible(int64_t begin, int64_t end) { return kEarliest <= begin && begin <= end && end <= kLatest; }
 
 constexpr int64_t sum(int64_t a, int64_t b) {
   int64_t result = 0;

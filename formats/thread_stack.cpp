@@ -86,7 +86,7 @@ int32_t ThreadStack::find_op(uint64_t key) const {
 
 void ThreadStack::add_child(const Span& span, int64_t ns) {
   const int32_t below = span.is_op() ? span.below_op : span.below_python;
-  if (below >= 0) (*this)[below].child_ns += ns;
+  if (below >= 0) add_to((*this)[below].child_ns, ns);
 }
 
 }  // namespace torchprof::formats

@@ -8,6 +8,7 @@
 
 #include "formats/names.h"
 #include "formats/replay.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 
@@ -95,11 +96,11 @@ class ThreadStack {
   void ended(const Span& span, int64_t ns) {
     if (ns < min_ns) return;
     add_child(span, span.is_async ? span.child_ns : ns);
-    if (const int32_t below = span.below(); below >= 0) (*this)[below].inside_ns += ns;
+    if (const int32_t below = span.below(); below >= 0) add_to((*this)[below].inside_ns, ns);
   }
   // What ran inside of span `i` so far ran directly inside of the one below.
   void leave_inside(int32_t i) {
-    if (i > 0) (*this)[i - 1].inside_ns += (*this)[i].inside_ns;
+    if (i > 0) add_to((*this)[i - 1].inside_ns, (*this)[i].inside_ns);
     (*this)[i].inside_ns = 0;
   }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "formats/process_label.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 
@@ -14,14 +15,14 @@ ThreadTally& ThreadCollector::at(uint32_t row) {
 
 void ThreadCollector::slice(const Slice& s) {
   ThreadTally& t = at(s.row);
-  t.open_ns += s.own_ns;
+  add_to(t.open_ns, s.own_ns);
   const bool is_operator = s.kind == SliceKind::kOperator;
-  (is_operator ? t.operator_ns : t.python_ns) += s.self_ns;
+  add_to(is_operator ? t.operator_ns : t.python_ns, s.self_ns);
   ++(is_operator ? t.operators : t.python_calls);
 }
 
 void ThreadCollector::gpu(const GpuActivity& a) {
-  if (a.call != nullptr) at(a.call->row).gpu_ns += a.end - a.begin;
+  if (a.call != nullptr) add_to(at(a.call->row).gpu_ns, a.end - a.begin);
 }
 
 std::vector<ThreadTally> ThreadCollector::finish(const std::vector<Row>& rows) const {
@@ -33,12 +34,12 @@ std::vector<ThreadTally> ThreadCollector::finish(const std::vector<Row>& rows) c
     const auto [it, is_new] = by_tid.try_emplace(rows[row].sort_tid, result.size());
     if (is_new) result.push_back({.name = thread_label(rows[row])});
     ThreadTally& sum = result[it->second];
-    sum.open_ns += t.open_ns;
-    sum.operator_ns += t.operator_ns;
-    sum.python_ns += t.python_ns;
+    add_to(sum.open_ns, t.open_ns);
+    add_to(sum.operator_ns, t.operator_ns);
+    add_to(sum.python_ns, t.python_ns);
     sum.operators += t.operators;
     sum.python_calls += t.python_calls;
-    sum.gpu_ns += t.gpu_ns;
+    add_to(sum.gpu_ns, t.gpu_ns);
   }
   return result;
 }

@@ -10,11 +10,10 @@
 #include "formats/error.h"
 #include "formats/gpu_index.h"
 #include "formats/roles.h"
+#include "formats/sum.h"
 
 namespace torchprof::formats {
 namespace {
-
-constexpr int64_t kLatest = 4'000'000'000'000'000'000;  // the year 2096: keeps sums of times from overflowing
 
 // The two samples furthest apart, and how they relate.
 struct Baseline {
@@ -52,7 +51,7 @@ clock::Converter converter(ClockSource source, Baseline b) {
 // machine.
 bool same_clocks(const Baseline& common, const Baseline& b) {
   const auto ticks = static_cast<double>(common.width());
-  const auto ns = static_cast<double>(common.last.monotonic - common.first.monotonic);
+  const auto ns = static_cast<double>(common.last.monotonic) - static_cast<double>(common.first.monotonic);
   const double ns_per_tick = ticks > 0 ? ns / ticks : 1;
   const auto ticks_here = static_cast<double>(static_cast<int64_t>(b.first.ticks.value - common.first.ticks.value));
   const auto ns_here = static_cast<double>(b.first.monotonic) - static_cast<double>(common.first.monotonic);

@@ -63,12 +63,11 @@ Converter::Converter(ClockSource source, const ClockSample& first, const ClockSa
 UnixNs Converter::to_unix(Ticks t) const noexcept {
   const auto delta = static_cast<int64_t>(t.value - first_.ticks.value);
   const double ns = static_cast<double>(delta) * ns_per_tick_;
-  // What a damaged spool says may be anything. Differences of what is returned never overflow.
-  constexpr double kFar = 0x1p61;
-  const int64_t first = std::clamp<int64_t>(first_.realtime.value, 0, int64_t{1} << 61);
-  if (!(ns > -kFar && ns < kFar)) [[unlikely]]
-    return {ns < 0 ? 0 : int64_t{1} << 62};
-  return {std::max<int64_t>(0, first + static_cast<int64_t>(ns))};
+  // What a damaged spool says may be anything. Differences of what is returned never overflow: it is not before 1970
+  // and not after the year 2096 by more than 36 years.
+  constexpr double kFar = 0x1p60;
+  const int64_t first = std::clamp<int64_t>(first_.realtime.value, 0, 4'000'000'000'000'000'000);
+  return {std::max<int64_t>(0, first + static_cast<int64_t>(std::clamp(ns, -kFar, kFar)))};
 }
 
 }  // namespace torchprof::clock

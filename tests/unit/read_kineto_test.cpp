@@ -132,19 +132,20 @@ TEST_CASE("sums of hostile times stay at the largest number") {
   for (const char* tid : {"1", "2", "3"})
     for (const char* what : {R"("cat":"cpu_op","name":"mm")", R"("cat":"kernel","name":"gemm")",
                              R"("cat":"python_function","name":"nn.Module: L_0")"})
-      events.append(R"({"ph":"X","pid":1,"ts":-3.9e15,"dur":3.9e15,"tid":)")
+      events.append(R"({"ph":"X","pid":1,"ts":0,"dur":4000000000000000,"tid":)")
           .append(tid)
           .append(",")
           .append(what)
           .append(R"(,"args":{"External id":7}},)");
-  events += R"({"ph":"X","pid":1,"ts":3.9e15,"dur":3.9e15,"tid":4,"cat":"cpu_op","name":"mm","args":{}})";
+  events += R"({"ph":"X","pid":1,"ts":-1152921504606846.976,"dur":1,"tid":4,"cat":"cpu_op","name":"add","args":{}})";
   std::ofstream(directory / "x.json") << "[" << events << "]";
   const TraceFile read = read_trace(directory / "x.json");
   const Statistics& all = read.processes[0].statistics;
-  CHECK(read.wall_ns == INT64_MAX);
+  CHECK(read.wall_ns == 5'152'921'504'606'846'976);
+  CHECK(read.impossible == 0);
   CHECK(all.operator_ns == INT64_MAX);
   CHECK(all.operators.at("mm").self_ns == INT64_MAX);
-  CHECK(all.operators.at("mm").gpu_self_ns > INT64_MAX / 2);
+  CHECK(all.operators.at("mm").gpu_self_ns == INT64_MAX);
   CHECK(all.gpu.work.at("gemm").total_ns == INT64_MAX);
 }
 
@@ -214,6 +215,25 @@ TEST_CASE("a file of 2021: whole microseconds since 1970, categories in capitals
   CHECK(s.operators.at("aten::linear").gpu_total_ns == 8'000);
   CHECK(s.gpu.work.at("gemm").is_kernel);
   CHECK(read.start.value == 1'621'403'029'386'001'000);
+}
+
+TEST_CASE("what has times that no program has is left out and counted") {
+  const test::TemporaryDirectory directory;
+  std::string events = R"({"ph":"X","pid":1,"tid":1,"ts":1,"dur":2,"cat":"cpu_op","name":"mm"})";
+  for (const char* times : {R"("ts":4000000000000001,"dur":0)", R"("ts":1,"dur":4e15)", R"("ts":1,"dur":-5)",
+                            R"("ts":-1152921504606846.977,"dur":1)", R"("ts":1e300,"dur":1)", R"("ts":"nan","dur":1)",
+                            R"("ts":18446744073709551615,"dur":1)", R"("ts":1,"dur":-9223372036854775808)"})
+    for (const char* category : {"cpu_op", "kernel"})
+      events.append(R"(,{"ph":"X","pid":1,"tid":1,"name":"no",)")
+          .append(times)
+          .append(R"(,"cat":")")
+          .append(category) += "\"}";
+  const fs::path file = write(directory / "x.json", "[" + events + "]");
+  const TraceFile read = read_trace(file);
+  CHECK(read.impossible == 16);
+  CHECK(read.wall_ns == 2'000);
+  CHECK(summary_text(file).find("16 events left out for impossible times (out of range, or an end before the begin)") !=
+        std::string::npos);
 }
 
 TEST_CASE("hostile numbers and texts are read or refused") {
