@@ -59,6 +59,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
                     p.counts.records,      p.role,          statistics_of(p, request)};
     add_recorder(part, p, begun);
     report.add(std::move(part));
+    for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;

@@ -407,6 +407,10 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   assign_roles(trace.processes);
+  // Of thousands of processes the definitions alone would fill the memory. Who reads them has the kernel bring them
+  // again.
+  for (const Process& p : trace.processes)
+    for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   // What a process could not do it may have done once it had become another program.
   std::erase_if(trace.uncaptured.processes, [&trace](const Uncaptured& u) {
     return std::ranges::any_of(trace.processes, [&u](const Process& p) { return p.pid == u.pid && p.start >= u.time; });

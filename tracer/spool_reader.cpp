@@ -55,6 +55,8 @@ std::unique_ptr<const SpoolReader> SpoolReader::open(const std::filesystem::path
   reader->bytes_ = {static_cast<const std::byte*>(mapped), static_cast<size_t>(status.st_size)};
   reader->mapped_ = true;
   if (!reader->parse(error)) return nullptr;
+  // The looks at the headers of all chunks, used or not, have brought most of the file.
+  madvise(mapped, static_cast<size_t>(status.st_size), MADV_DONTNEED);
   return reader;
 }
 
@@ -199,8 +201,10 @@ void SpoolReader::collect_pieces(ChunkKind wanted, std::span<const std::byte> al
 void SpoolReader::release(const ChunkView& chunk) const {
   if (!mapped_) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(chunk.records.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(chunk.records.data() + chunk.records.size()) / page * page;
+  // All of the chunk, not only its records: the kernel maps pages around those that are read.
+  const auto first = reinterpret_cast<uintptr_t>(bytes_.data());
+  const auto begin = (reinterpret_cast<uintptr_t>(chunk.records.data()) - sizeof(ChunkHeader)) / page * page;
+  const auto end = std::min<uintptr_t>(begin + header().chunk_size, first + bytes_.size() / page * page);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 

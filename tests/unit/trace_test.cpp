@@ -206,3 +206,25 @@ TEST_CASE("spools flipped at random load and export to well-formed traces") {
     CHECK(!summary_text(trace).empty());
   }
 }
+
+TEST_CASE("little of a spool stays in memory once it is loaded") {
+  const test::TemporaryDirectory directory;
+  SpoolBuilder b;
+  b.on(b.thread(42));
+  for (uint64_t i = 1; i < 3000; ++i) b.at(i * 100).op(i, "aten::add").op_end(i).next_chunk(0, {});
+  b.write(directory / "x.spool");
+  const Trace trace = load({directory / "x.spool"});
+  REQUIRE(trace.processes[0].counts.operators == 2999);
+  std::ifstream maps("/proc/self/smaps");
+  size_t size_kib = 0, resident_kib = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (!line.ends_with("x.spool")) continue;
+    for (std::string key; key != "Rss:";) {
+      size_t kib = 0;
+      maps >> key >> kib >> line;
+      (key == "Size:" ? size_kib : resident_kib) = kib;
+    }
+  }
+  CHECK(size_kib >= 12000);
+  CHECK(resident_kib < size_kib / 4);
+}
