@@ -121,13 +121,16 @@ class Maker {
   std::deque<std::vector<int64_t>> numbers_;
 };
 
+torch::ValueRow row_of(const Layout& layout) {
+  const auto order = layout.flag_first ? torch::DeviceOrder::kFlagFirst : torch::DeviceOrder::kFlagLast;
+  return torch::compose({layout.counted, layout.sizes, order, ""},
+                        {3, 4, 5, layout.boolean, layout.string, layout.list, layout.version < 200 ? 2u : 3u, ""});
+}
+
 std::string encode(const Layout& layout, const std::vector<Value>& values, const void* keywords = nullptr) {
   unsigned char out[torch::kMaxInputs];
-  const auto order = layout.flag_first ? torch::DeviceOrder::kFlagFirst : torch::DeviceOrder::kFlagLast;
-  const torch::ObjectRow object{layout.counted, layout.sizes, order, ""};
-  const torch::TagRow tags{3, 4, 5, layout.boolean, layout.string, layout.list, layout.version < 200 ? 2u : 3u, ""};
-  const size_t size = torch::encode_inputs(torch::compose(object, tags), values.data(), values.size(), keywords,
-                                           sizeof(std::string), out);
+  const size_t size =
+      torch::encode_inputs(row_of(layout), values.data(), values.size(), keywords, sizeof(std::string), out);
   return {reinterpret_cast<char*>(out), size};
 }
 
@@ -201,7 +204,7 @@ TEST_CASE("a list of tensors is what its type says, one of optional tensors stan
         R"(,"Input type":["TensorList","ScalarList","","",""],"Concrete Inputs":["","[]","","",""])"
         R"(,"Optional Input Dims":[[],[],[[2],[]],[[],[2]],[]])");
     const auto object = [](Value value) { return reinterpret_cast<const void*>(value.payload); };
-    const torch::ValueRow& row = *find_values(layout.version);
+    const torch::ValueRow row = row_of(layout);
     CHECK(torch::check_list(row, object(make.list({t}))) == nullptr);
     CHECK(torch::check_list(row, object(make.list({make.integer(1)}, Maker::kOfTensors))) != nullptr);
   }
@@ -225,14 +228,13 @@ TEST_CASE("arguments of Python stand where they were between the tensors") {
       plain(Kind::kNone, 0), plain(Kind::kTensor, 0),  plain(Kind::kInteger, -7), plain(Kind::kTensor, 0), complex,
       plain(Kind::kList, 2), plain(Kind::kInteger, 4), plain(Kind::kBoolean, 1),  plain(Kind::kOther, 0)};
   unsigned char out[torch::kMaxInputs];
-  const size_t size =
-      torch::encode_arguments(*find_values(214), arguments.data(), arguments.size(), tensors.data(), out);
+  const size_t size = torch::encode_arguments(row_of(k2_14), arguments.data(), arguments.size(), tensors.data(), out);
   CHECK(json({reinterpret_cast<char*>(out), size}) ==
         R"(,"Input Dims":[[],[2,3],[],[5],[],[],[]],"Input Strides":[[],[3,1],[],[1],[],[],[]])"
         R"(,"Input type":["","float","Scalar","float","Scalar","ScalarList",""])"
         R"(,"Concrete Inputs":["","","-7","","1.5-2.j","[4, True]",""])");
   const std::vector<torch::PlainValue> many(5000, plain(Kind::kInteger, int64_t{1} << 60));
-  CHECK(torch::encode_arguments(*find_values(214), many.data(), many.size(), nullptr, out) <= torch::kMaxInputs);
+  CHECK(torch::encode_arguments(row_of(k2_14), many.data(), many.size(), nullptr, out) <= torch::kMaxInputs);
 }
 
 TEST_CASE("numbers are written as c10::IValue does") {
