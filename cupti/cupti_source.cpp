@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -18,6 +17,7 @@
 #include "tracer/diag.h"
 #include "tracer/gpu_tool.h"
 #include "tracer/lock.h"
+#include "tracer/own_thread.h"
 #include "tracer/seal.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
@@ -98,8 +98,10 @@ void look_after(bool forced) noexcept {
 }
 
 void flush_for_the_end() noexcept;
+void run() noexcept;
+constinit OwnThread g_thread("torchprof gpu", run, []() noexcept { sem_post(&source().work); });
 
-void* run(void*) noexcept {
+void run() noexcept {
   Source& s = source();
   bool was_open = false;
   int periods_left = 0;
@@ -110,7 +112,8 @@ void* run(void*) noexcept {
     if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open) periods_left = kPeriodsAfterWindow;
     if (periods_left > 0 && sem_timedwait(&s.work, &next) != 0 && errno != ETIMEDOUT) continue;
     if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
-    if (state() == State::kOff) return nullptr;
+    if (state() == State::kOff) return;
+    if (g_thread.must_end()) return flush_for_the_end();
     if (s.must_flush.exchange(false, std::memory_order_acquire)) {
       flush_for_the_end();
       sem_post(&s.flushed);
@@ -131,21 +134,6 @@ void* run(void*) noexcept {
     was_open = is_open;
     next = {now.tv_sec + kPeriodSeconds, now.tv_nsec};
   }
-}
-
-bool start_thread() noexcept {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  const bool started = pthread_create(&thread, &attributes, run, nullptr) == 0;
-  if (started) pthread_setname_np(thread, "torchprof gpu");
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
 }
 
 // ---- beginning and end -----------------------------------------------------------------------------------
@@ -180,6 +168,7 @@ void flush_for_the_end() noexcept {
 }
 
 void finish() {
+  if (seal::is_sealed()) return;
   const KeepErrno keep;
   Source& s = source();
   const State last = state();
@@ -309,7 +298,7 @@ void start_now() noexcept {
     become(State::kOn);
   }
   if (window::is_open() != s.enabled.load(std::memory_order_relaxed)) follow_window(window::is_open());
-  if (!start_thread()) {
+  if (!g_thread.start()) {
     const Lock lock(s.switching);
     disable_all();
     leave_to_other();
@@ -481,6 +470,7 @@ void prepare(const char* library) noexcept {
 }
 
 void start() noexcept {
+  if (seal::is_sealed()) return;
   State waiting = State::kWaiting;
   if (!source().state.compare_exchange_strong(waiting, State::kStarting)) return;
   const KeepErrno keep;

@@ -15,6 +15,7 @@
 #include "tracer/seal.h"
 #include "tracer/seccomp_filter.h"
 #include "tracer/session.h"
+#include "tracer/window.h"
 
 // What syscall() does where the next one has not been looked up: a process whose constructors run.
 extern "C" __attribute__((visibility("hidden"))) long torchprof_raw_syscall(long number, ...);
@@ -47,10 +48,12 @@ class Entry {
   Entry(bool kills, bool is_strict) noexcept : kills_(kills && !must_be_quiet()) {
     if (!kills_) return;
     // Nothing can be said later.
-    warn_once(Cause::kSeccomp,
-              "process %d enters seccomp, which kills it for our system calls: what still fits into mapped memory is "
-              "recorded; programs that it starts are not profiled",
-              static_cast<int>(getpid()));
+    warn_once(
+        Cause::kSeccomp,
+        "process %d enters seccomp, which kills it for our system calls: %s; programs that it starts are not profiled",
+        static_cast<int>(getpid()),
+        window::is_open() ? "what still fits into mapped memory is recorded"
+                          : "its window is closed, and does not open any more");
     if (!session::seal(!is_strict)) t_is_quiet = true;
   }
   void ended(bool is_entered) const noexcept {

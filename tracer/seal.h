@@ -5,6 +5,8 @@
 // Whoever would make a system call asks is_sealed() first. Where the filter comes upon all threads at once, others may
 // be between that question and the call: those that can be are inside of a Calls, and seal() waits until there is none.
 //
+// Threads of our own have ended by then (own_thread.h).
+//
 // Any thread; errno is kept.
 #pragma once
 

@@ -15,6 +15,7 @@
 #include "tracer/diag.h"
 #include "tracer/lock.h"
 #include "tracer/native_stack.h"
+#include "tracer/own_thread.h"
 #include "tracer/recorder.h"
 #include "tracer/seal.h"
 #include "tracer/spool_fault.h"
@@ -306,6 +307,7 @@ bool seal(bool has_clock) noexcept {
   Recorder& r = recorder();
   const State now = state();
   if (now == State::kOff || getpid() != r.pid) return false;
+  OwnThread::end_all();
   if (now == State::kArmed || now == State::kCapturing) {
     // With a lock around all of it, so that no definition is under way. Half of a table is free before it grows.
     ThreadBuffer* const buffer = t_buffer ? t_buffer : detail::attach();
@@ -319,6 +321,7 @@ bool seal(bool has_clock) noexcept {
     }
   }
   seal::seal();
+  OwnThread::end_all();  // what was started meanwhile
   g_has_clock = has_clock && clock::needs_no_call();
   if (!g_has_clock && r.spool.is_open()) {
     r.spool.lost(LossCause::kSeccomp);
@@ -334,6 +337,7 @@ void unseal() noexcept {
   seal::unseal();
   detail::g_clock = recorder().spool.is_open() ? recorder().spool.clock() : clock::choose();
   note_source("recording", SourceState::kOn, "");
+  OwnThread::start_again();
 }
 
 void finish() noexcept {

@@ -11,6 +11,7 @@
 #include "tracer/clock.h"
 #include "tracer/diag.h"
 #include "tracer/python_window.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 #include "tracer/step_counter.h"
 #include "tracer/torch_memory.h"
@@ -116,7 +117,7 @@ void leave() noexcept {
 
 void open(uint64_t step) noexcept {
   State& s = g_state;
-  if (is_open()) return;
+  if (is_open() || seal::is_sealed()) return;
   const uint32_t number = s.number.load(std::memory_order_relaxed);
   if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at});
   s.left_at = {};

@@ -17,6 +17,8 @@
 
 #include "tracer/descriptors.h"
 #include "tracer/diag.h"
+#include "tracer/own_thread.h"
+#include "tracer/seal.h"
 #include "tracer/session.h"
 
 namespace torchprof::window {
@@ -35,8 +37,17 @@ struct Shared {
 };
 Shared g_shared;
 
+void run() noexcept;
+void wake_up() noexcept {
+  const uint64_t even = 2;  // no signal has come
+  [[maybe_unused]] const ssize_t written = write(g_shared.wake, &even, sizeof(even));
+}
+constinit OwnThread g_thread("torchprof", run, wake_up);
+
 void on_signal(int) {
   const KeepErrno keep;
+  const seal::Calls calls;
+  if (!calls) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(g_shared.wake, &one, sizeof(one));
 }
@@ -89,7 +100,7 @@ void obey(const char* command, char* answer, size_t size) noexcept {
     snprintf(answer, size, "error: its window is %s; only `manual` is opened by hand", g_shared.name);
     return;
   }
-  for (int tries = 0; (starts || stops) && !g_shared.door->set(starts) && tries < 100; ++tries)
+  for (int tries = 0; (starts || stops) && !g_shared.door->set(starts) && tries < 100 && !g_thread.must_end(); ++tries)
     poll(nullptr, 0, kRetryMs);
   if ((starts || stops) && g_shared.door->is_open() != starts) {
     snprintf(answer, size, "error: nothing can be recorded any more");
@@ -103,7 +114,8 @@ void serve(int client) noexcept {
   char line[64] = "";
   size_t length = 0;
   pollfd ready{client, POLLIN, 0};
-  while (!memchr(line, '\n', length) && length + 1 < sizeof(line) && poll(&ready, 1, kPatienceMs) == 1) {
+  while (!memchr(line, '\n', length) && length + 1 < sizeof(line) && !g_thread.must_end() &&
+         poll(&ready, 1, kPatienceMs) == 1) {
     const ssize_t n = read(client, line + length, sizeof(line) - 1 - length);
     if (n <= 0) break;
     length += static_cast<size_t>(n);
@@ -120,21 +132,20 @@ void serve(int client) noexcept {
 // ---- the thread
 // -------------------------------------------------------------------------------------------------------------
 
-void* run(void*) noexcept {
-  for (;;) {
+void run() noexcept {
+  while (!g_thread.must_end()) {
     const int timeout = g_shared.spec->kind == Kind::kTime ? keep_time() : -1;
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
     if (poll(ready, 2, timeout) <= 0) continue;
     uint64_t times = 0;
     if ((ready[0].revents & POLLIN) && read(g_shared.wake, &times, sizeof(times)) > 0 && times % 2 == 1)
-      while (!g_shared.door->set(!g_shared.door->is_open())) poll(nullptr, 0, kRetryMs);
+      while (!g_shared.door->set(!g_shared.door->is_open()) && !g_thread.must_end()) poll(nullptr, 0, kRetryMs);
     if (!(ready[1].revents & POLLIN)) continue;
     const int client = accept4(g_shared.socket, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) continue;
     if (may_command(client)) serve(client);
     close(client);
   }
-  return nullptr;
 }
 
 bool start() noexcept {
@@ -142,23 +153,13 @@ bool start() noexcept {
   s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   s.socket = listen_for_commands();
   if (s.socket < 0) session::note_fact("window.commands", "`torchprof ctl` cannot reach this process: no socket");
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  const bool started = s.wake >= 0 && pthread_create(&thread, &attributes, run, nullptr) == 0;
-  if (started) pthread_setname_np(thread, "torchprof");
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
+  return s.wake >= 0 && g_thread.start();
 }
 
 // The parent's descriptors answer for the parent.
 void after_fork_in_child() noexcept {
   const KeepErrno keep;
+  if (seal::is_sealed()) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
   start();

@@ -1,8 +1,11 @@
 """Programs that enter seccomp go on under their filter as they do without us, and what could not be recorded there is said."""
 import json
+import pathlib
 import sys
 
 import pytest
+
+from conftest import BUILD
 
 PYTHON = "/usr/bin/python3" if sys.executable.startswith("/usr/bin") else sys.executable
 
@@ -48,7 +51,7 @@ def both(run_torchprof, run_bare, program):
     """The program with us and without: the same output and status. The run comes back."""
     def run(python, text, name="program.py", **more):
         command = [python, program(ENTER + text, name)]
-        bare = run_bare(command)
+        bare = run_bare(command, env=more.get("env"))
         traced = run_torchprof(command, **more)
         assert (traced.status, traced.stdout_bytes) == (bare.returncode, bare.stdout), traced.stderr
         return bare, traced
@@ -125,6 +128,75 @@ os._exit(0)
 """ % (MORE + [SIGPROCMASK, 24, 230, 98], MANY)
     bare, run = both(PYTHON, text)
     assert bare.stdout == b"0" and is_said(run)
+
+
+# A program that has been asked for its window, as `torchprof ctl` does it; without us nobody listens.
+ASK = """
+import signal, socket, time
+def connect():
+    try:
+        asker = socket.socket(socket.AF_UNIX)
+        asker.connect('\\0torchprof.%d' % os.getpid())
+        return asker
+    except OSError: return None
+def ask(text):
+    if not (asker := connect()): return 'ok: open'
+    asker.sendall(text + b'\\n')
+    return asker.recv(512).decode()
+def say(asker, text):
+    try: asker and os.write(asker.fileno(), text)
+    except BrokenPipeError: pass  # who listened is gone
+def wait():
+    while 'ok: open' not in ask(b'status'): time.sleep(0.01)
+"""
+AFTER = [n for n in MORE if n != FUTEX] + [35, 230, 62]  # to sleep, to send a signal; our threads need more
+ENTER_ALL = "result = enter(%r, flags=1); " % AFTER
+END = "many(%d); os.write(1, b'%%d' %% result); os._exit(7)" % MANY
+# Past the time at which our thread would have something to do.
+PASSES = "time.sleep(1.2); "
+WINDOWS = {
+    "time, closed": ("after=1s", False, ENTER_ALL + PASSES),
+    "time, open": ("after=500ms,for=1h", True, "wait(); " + ENTER_ALL + PASSES),
+    "signal, closed": ("signal=USR2", False, "traced = connect(); " + ENTER_ALL + "traced and os.kill(os.getpid(), 12); "),
+    "signal, open": ("signal=USR2", True, "traced = connect(); traced and (os.kill(os.getpid(), 12), wait()); " + ENTER_ALL +
+                     "traced and os.kill(os.getpid(), 12); "),
+    "manual, closed": ("manual", False, "asker = connect(); " + ENTER_ALL + "say(asker, b'start'); "),
+    "manual, open": ("manual", True, "ask(b'start'); asker = connect(); " + ENTER_ALL + "say(asker, b'stop'); "),
+}
+
+
+@pytest.mark.parametrize("way", WINDOWS)
+def test_our_thread_of_the_window_is_gone_when_all_threads_are_filtered(both, way):
+    window, is_open, text = WINDOWS[way]
+    bare, run = both(PYTHON, ASK + "pid = os.getpid(); os.getpid = lambda: pid\n" + text + END, options=["--window", window])
+    assert bare.stdout == b"0" and is_said(run), run.stderr
+    assert ("its window is closed, and does not open any more" in run.stderr) == (not is_open)
+    if is_open:
+        assert 10000 < calls_of(run, "after") < MANY
+
+
+@pytest.mark.parametrize("window", ["after=1s", "manual"])
+def test_our_thread_is_there_again_when_the_kernel_refused_the_filter(both, window):
+    """A flag that there is none of. What the program asks then is answered."""
+    text = ASK + "result = enter(%r, flags=0x8001)\nask(b'start'); wait()\nmany(10)\nprint(result)" % AFTER
+    bare, run = both(PYTHON, text, options=["--window", window])
+    assert bare.stdout == b"-1\n" and calls_of(run, "after") == 10
+
+
+def test_a_forked_child_of_a_filtered_process_starts_no_thread(both):
+    text = "enter(%r)\npid = os.fork()\nif pid == 0: os._exit(3)\nprint(os.waitpid(pid, 0)[1])" % (
+        MORE + [CLONE, WAIT, ROBUST, RSEQ, 435, SIGPROCMASK, 186, 39, 24, 230, 302])
+    bare, run = both(PYTHON, text, options=["--window", "after=1h"])
+    assert bare.stdout == b"768\n"
+
+
+@pytest.mark.once
+def test_our_thread_of_the_gpu_is_gone_when_all_threads_are_filtered(both, torch_python):
+    sim = BUILD / "tests" / "cupti_sim" / "libcupti.so.12"
+    text = "import time\nfrom simulated_gpu import everything\neverything()\n" + ENTER_ALL + PASSES + END
+    bare, run = both(torch_python, text, env={"SIM": sim, "PYTHONPATH": pathlib.Path(__file__).parent})
+    assert bare.stdout == b"0" and is_said(run), run.stderr
+    assert sum(e.get("cat") == "kernel" for e in run.trace().events) == 9
 
 
 def test_a_child_of_fork_and_a_thread_after_it(both):
