@@ -136,6 +136,7 @@ import signal, socket, time
 def connect():
     try:
         asker = socket.socket(socket.AF_UNIX)
+        asker.settimeout(60)
         asker.connect('\\0torchprof.%d' % os.getpid())
         return asker
     except OSError: return None
@@ -157,9 +158,9 @@ PASSES = "time.sleep(1.2); "
 WINDOWS = {
     "time, closed": ("after=1s", False, ENTER_ALL + PASSES),
     "time, open": ("after=500ms,for=1h", True, "wait(); " + ENTER_ALL + PASSES),
-    "signal, closed": ("signal=USR2", False, "traced = connect(); " + ENTER_ALL + "traced and os.kill(os.getpid(), 12); "),
-    "signal, open": ("signal=USR2", True, "traced = connect(); traced and (os.kill(os.getpid(), 12), wait()); " + ENTER_ALL +
-                     "traced and os.kill(os.getpid(), 12); "),
+    "signal, closed": ("signal=USR2", False, "traced = connect() is not None; " + ENTER_ALL + "traced and os.kill(os.getpid(), 12); time.sleep(0.2); "),
+    "signal, open": ("signal=USR2", True, "traced = connect() is not None; traced and (os.kill(os.getpid(), 12), wait()); " + ENTER_ALL +
+                     "traced and os.kill(os.getpid(), 12); time.sleep(0.2); "),
     "manual, closed": ("manual", False, "asker = connect(); " + ENTER_ALL + "say(asker, b'start'); "),
     "manual, open": ("manual", True, "ask(b'start'); asker = connect(); " + ENTER_ALL + "say(asker, b'stop'); "),
 }
