@@ -13,31 +13,32 @@
 
 #include "tracer/session.h"
 
-// X(name, parameters, arguments): each returns an int, 0 or -1 with errno.
+// X(name, parameters, arguments, exceptions): each returns an int, 0 or -1 with errno. `exceptions` as glibc declares
+// it.
 #define TORCHPROF_IDENTITY(X)                                                                                 \
-  X(setuid, (uid_t user), (user))                                                                             \
-  X(seteuid, (uid_t user), (user))                                                                            \
-  X(setreuid, (uid_t real, uid_t effective), (real, effective))                                               \
-  X(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved))                          \
-  X(setgid, (gid_t group), (group))                                                                           \
-  X(setegid, (gid_t group), (group))                                                                          \
-  X(setregid, (gid_t real, gid_t effective), (real, effective))                                               \
-  X(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved))                          \
-  X(setgroups, (size_t count, const gid_t* groups), (count, groups))                                          \
-  X(initgroups, (const char* user, gid_t group), (user, group))                                               \
-  X(chroot, (const char* path), (path))                                                                       \
-  X(unshare, (int flags), (flags))                                                                            \
-  X(setns, (int fd, int type), (fd, type))                                                                    \
+  X(setuid, (uid_t user), (user), noexcept)                                                                   \
+  X(seteuid, (uid_t user), (user), noexcept)                                                                  \
+  X(setreuid, (uid_t real, uid_t effective), (real, effective), noexcept)                                     \
+  X(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved), noexcept)                \
+  X(setgid, (gid_t group), (group), noexcept)                                                                 \
+  X(setegid, (gid_t group), (group), noexcept)                                                                \
+  X(setregid, (gid_t real, gid_t effective), (real, effective), noexcept)                                     \
+  X(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved), noexcept)                \
+  X(setgroups, (size_t count, const gid_t* groups), (count, groups), noexcept)                                \
+  X(initgroups, (const char* user, gid_t group), (user, group), )                                             \
+  X(chroot, (const char* path), (path), noexcept)                                                             \
+  X(unshare, (int flags), (flags), noexcept)                                                                  \
+  X(setns, (int fd, int type), (fd, type), noexcept)                                                          \
   X(mount, (const char* source, const char* target, const char* type, unsigned long flags, const void* data), \
-    (source, target, type, flags, data))                                                                      \
-  X(umount, (const char* target), (target))                                                                   \
-  X(umount2, (const char* target, int flags), (target, flags))
+    (source, target, type, flags, data), noexcept)                                                            \
+  X(umount, (const char* target), (target), noexcept)                                                         \
+  X(umount2, (const char* target, int flags), (target, flags), noexcept)
 
 namespace torchprof::inject {
 namespace {
 
 struct Real {
-#define X(name, parameters, arguments) int(*name##_) parameters = nullptr;
+#define X(name, parameters, arguments, exceptions) int(*name##_) parameters = nullptr;
   TORCHPROF_IDENTITY(X)
 #undef X
 };
@@ -46,7 +47,7 @@ constinit Real g_real;
 }  // namespace
 
 void prepare_identity() noexcept {
-#define X(name, parameters, arguments) \
+#define X(name, parameters, arguments, exceptions) \
   g_real.name##_ = reinterpret_cast<decltype(g_real.name##_)>(dlsym(RTLD_NEXT, #name));
   TORCHPROF_IDENTITY(X)
 #undef X
@@ -55,12 +56,12 @@ void prepare_identity() noexcept {
 }  // namespace torchprof::inject
 
 // A caller that comes before the constructor, from another library's, has nothing recorded yet.
-#define X(name, parameters, arguments)                                             \
-  extern "C" __attribute__((visibility("default"))) int name parameters noexcept { \
-    using namespace torchprof;                                                     \
-    if (!inject::g_real.name##_) inject::prepare_identity();                       \
-    session::keep_file();                                                          \
-    return inject::g_real.name##_ arguments;                                       \
+#define X(name, parameters, arguments, exceptions)                                   \
+  extern "C" __attribute__((visibility("default"))) int name parameters exceptions { \
+    using namespace torchprof;                                                       \
+    if (!inject::g_real.name##_) inject::prepare_identity();                         \
+    session::keep_file();                                                            \
+    return inject::g_real.name##_ arguments;                                         \
   }
 TORCHPROF_IDENTITY(X)
 #undef X

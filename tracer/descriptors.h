@@ -7,7 +7,8 @@
 // here) and has a copy of the descriptors, of which it closes one. It is made as vfork makes one: the calling thread
 // waits for it, it raises no SIGCHLD, and the program's wait() does not see it.
 //
-// Any thread, also with little stack; no allocation. `errno` says what failed: EPERM in a sealed process (seal.h). Not from within with_file().
+// Any thread, also with little stack; no allocation. `errno` says what failed: EPERM in a sealed process (seal.h). Not
+// from within with_file().
 #pragma once
 
 namespace torchprof::descriptors {

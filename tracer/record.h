@@ -20,8 +20,8 @@
 //
 // Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
 // does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
-// Version history: 1, the first. 2: inputs have lists of optional tensors of their own ('O', torch_values.h); chunks that
-// are split (spool.h, kPieces).
+// Version history: 1, the first. 2: inputs have lists of optional tensors of their own ('O', torch_values.h); chunks
+// that are split (spool.h, kPieces).
 #pragma once
 
 #include <cstddef>

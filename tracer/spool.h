@@ -122,8 +122,8 @@ static_assert(std::is_standard_layout_v<FileHeader> && std::is_standard_layout_v
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 inline constexpr const char* kUncapturedName = "uncaptured";
-inline constexpr uint64_t kUncapturedRoom = 64 * 1024;   // of the file
-inline constexpr uint64_t kUncapturedLines = 60 * 1024;  // of it for lines
+inline constexpr uint64_t kUncapturedRoom = uint64_t{64} << 10;   // of the file
+inline constexpr uint64_t kUncapturedLines = uint64_t{60} << 10;  // of it for lines
 inline constexpr char kUncapturedMore = '\1';
 
 inline constexpr uint32_t kChunkCapacity = kChunkSize - sizeof(ChunkHeader);

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <climits>
 #include <cstdio>
 
 #include "tracer/clock.h"
@@ -15,10 +14,14 @@ namespace {
 
 constexpr int kCommand = 160;  // bytes of a command that are shown
 
+// No link is followed: neither as the list nor as its directory.
 int open_list(const char* directory, int flags) noexcept {
-  char path[PATH_MAX];
-  if (snprintf(path, sizeof(path), "%s/%s", directory, kUncapturedName) >= static_cast<int>(sizeof(path))) return -1;
-  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0600);
+  const int folder = open(directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return -1;
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const int fd = openat(folder, kUncapturedName, kFlags | flags, 0600);
+  close(folder);
+  return fd;
 }
 
 // Beyond RLIMIT_FSIZE a write or a reservation would kill the program.
