@@ -1,5 +1,7 @@
 #include "tracer/python_window.h"
 
+#include <atomic>
+
 #include "tracer/python_calls.h"
 #include "tracer/python_code.h"
 #include "tracer/python_events.h"
@@ -41,6 +43,14 @@ WithGil::~WithGil() {
   if (!has_) return;
   api().error_restore(error_[0], error_[1], error_[2]);
   if (took_) api().gil_release(state_);
+}
+
+bool is_starting() noexcept {
+  static std::atomic<bool> has_started{false};
+  if (g_level == PythonLevel::kOff || !api().none || has_started.load(std::memory_order_relaxed)) return false;
+  if (!api().is_initialized()) return true;
+  has_started.store(true, std::memory_order_relaxed);
+  return false;
 }
 
 void window_opened() noexcept { switch_calls(true); }

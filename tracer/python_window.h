@@ -22,6 +22,10 @@ class WithGil {
   Object* error_[3] = {};
 };
 
+// Calls are recorded, but the interpreter has not started so far that they can be switched: a window waits for it. Not
+// again once it has, also when it has ended.
+bool is_starting() noexcept;
+
 // Calls are recorded from here on, or no longer; every thread states its stack anew. Take the GIL.
 void window_opened() noexcept;
 void window_closed() noexcept;

@@ -186,6 +186,7 @@ void pass(const WindowBorders::Border& border) noexcept {
 }
 
 bool set(bool opens) noexcept {
+  if (python::is_starting()) return false;
   {
     const Change change;
     if (!change) return false;

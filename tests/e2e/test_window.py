@@ -255,6 +255,14 @@ def test_a_window_of_time_opens_and_closes_by_the_clock(python, work, check_trac
     assert len(times) > 30 and times[-1] - times[0] <= 0.31e6
 
 
+@pytest.mark.parametrize("after", ["1ms", "3ms"])
+def test_a_window_that_opens_while_python_starts_has_its_calls(python, run_torchprof, check_trace, program, after):
+    text = "import time\ndef called_late(): return 1\nend = time.monotonic() + 0.2\nwhile time.monotonic() < end: called_late(); time.sleep(0.001)\n"
+    run = run_torchprof([python.path, program(text)], options=["-w", "after=%s,for=1h" % after])
+    names = check_trace(run.trace()).names("python_function")
+    assert sum(n for name, n in names.items() if name.endswith("called_late")) > 0, run.stderr
+
+
 def test_a_window_of_time_comes_again_in_the_period(python, work, check_trace):
     running = work(python, "every=400ms,for=100ms,repeat=2")
     time.sleep(1.8)
