@@ -72,8 +72,8 @@ std::vector<std::string> notes_of(const Trace& trace) {
           p.pid);
     }
   }
-  std::vector<std::string> notes;
-  for (const std::string& line : uncaptured_lines(trace)) notes.push_back(shorten(line, kWidth - 2));
+  // Whole: what would be cut out of their middle is until when.
+  std::vector<std::string> notes = uncaptured_lines(trace);
   for (const auto& [line, pids] : lines) {
     const std::string who = join_pids(pids, trace.processes.size());
     notes.push_back(shorten(line, kWidth - 2 - columns(who)) + who);

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMostLines = 8;
 constexpr size_t kFields = 7;
 constexpr size_t kCommand = 32;  // columns of a command
+constexpr size_t kRole = 40;
 
 // False: it is cut off or was not written by us.
 bool read_line(std::string_view line, Uncaptured& out) {
@@ -110,7 +111,7 @@ std::vector<std::string> uncaptured_lines(const Trace& trace) {
     const auto cut = cut_short(p, trace.run_end);
     if (!cut || ++cut_off > kMostLines) continue;
     std::string line = "process " + std::to_string(p.pid);
-    if (!p.role.empty()) line.append(", ").append(p.role);
+    if (!p.role.empty()) line.append(", ").append(shorten(printable(p.role), kRole));
     lines.push_back(line.append(": ").append(text_of(*cut)).append(" (").append(short_text(cut->cause)).append(")"));
     if (cut->has_events) lines.back().append("; all that followed is missing");
   }
