@@ -67,8 +67,9 @@ Class class_of(const void* object) noexcept {
       !read_safely(information + sizeof(void*), &name, sizeof(name)))
     return Class::kUnknown;
   for (const auto& known : kClasses) {
+    char text[40];
     const size_t size = strlen(known.name) + 1;
-    if (can_read(name, size) && strncmp(name, known.name, size) == 0) return known.what;
+    if (read_safely(name, text, size) && memcmp(text, known.name, size) == 0) return known.what;
   }
   return Class::kUnknown;
 }
