@@ -27,10 +27,10 @@
 
 #include "inject/exec_environment.h"
 #include "inject/exec_memory.h"
-#include "inject/readable.h"
 #include "inject/seccomp_entry.h"
 #include "tracer/diag.h"
 #include "tracer/program_file.h"
+#include "tracer/readable.h"
 
 namespace torchprof::inject {
 namespace {
@@ -327,7 +327,7 @@ TORCHPROF_EXPORT int fexecve(int file, char* const argv[], char* const envp[]) n
 TORCHPROF_EXPORT int execveat(int directory, const char* path, char* const argv[], char* const envp[],
                               int flags) noexcept {
   const auto look = [&](ExecMemory& memory) {
-    if (!(flags & AT_EMPTY_PATH) || (Readable().text(path) && *path))
+    if (!(flags & AT_EMPTY_PATH) || (torchprof::Readable().text(path) && *path))
       return look_at(File(openat(directory, path, kLook)).get(), path, memory);
     return look_at(directory, "a file descriptor", memory);  // also with no path at all, since Linux 6.11
   };

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstdarg>
 
-#include "inject/readable.h"
 #include "tracer/diag.h"
+#include "tracer/readable.h"
 #include "tracer/seal.h"
 #include "tracer/seccomp_filter.h"
 #include "tracer/session.h"

@@ -1,16 +1,11 @@
 #include "tracer/torch_search.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 
-#include "tracer/diag.h"
+#include "tracer/readable.h"
 #include "tracer/seal.h"
 #include "tracer/torch_values.h"
 
@@ -26,23 +21,11 @@ constexpr uint32_t kFirstTag = 6;  // those before are the same in all rows; the
 constexpr uint32_t kMostTag = 64;  // no torch has half as many
 constexpr uint32_t kUndefinedShows = 2;
 
-// rt_sigprocmask reads the new mask before it finds that there is no such way to set it: EINVAL if it could be read,
-// EFAULT if not. Nothing changes, and no filter of system calls can do without it.
-bool is_readable(uintptr_t address) noexcept {
-  constexpr int kNoSuchWay = -1;
-  return syscall(SYS_rt_sigprocmask, kNoSuchWay, address, nullptr, sizeof(uint64_t)) < 0 && errno == EINVAL;
-}
-
 bool can_read(const void* address, size_t size) noexcept {
   const seal::Calls calls;
   if (!calls) return false;
-  const KeepErrno keep;
-  const auto begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7};
-  const uintptr_t end = reinterpret_cast<uintptr_t>(address) + size;
-  if (begin < kPage || end < begin) return false;
-  for (uintptr_t at = begin; at < end; at = (at & ~(kPage - 1)) + kPage)
-    if (!is_readable(at)) return false;
-  return true;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  return begin >= kPage && begin + size >= begin && Readable().bytes(address, size);
 }
 
 // ---- classes ---------------------------------------------------------------------------------------------------

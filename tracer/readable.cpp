@@ -1,11 +1,11 @@
-#include "inject/readable.h"
+#include "tracer/readable.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-namespace torchprof::inject {
+namespace torchprof {
 namespace {
 
 constexpr uintptr_t kPage = 4096;  // or a part of one
@@ -52,4 +52,4 @@ bool Readable::texts(char* const* array) noexcept {
   return false;
 }
 
-}  // namespace torchprof::inject
+}  // namespace torchprof

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace torchprof::inject {
+namespace torchprof {
 
 class Readable {
  public:
@@ -25,4 +25,4 @@ class Readable {
   uintptr_t known_[kKnown] = {};  // pages that can be read; they are never given back while we look
 };
 
-}  // namespace torchprof::inject
+}  // namespace torchprof
