@@ -67,6 +67,7 @@ bool open_spool_locked() noexcept {
   }
   if (!r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
                     r.forked_from)) {
+    r.parent_file.let_go();
     r.is_uncaptured = true;
     r.uncaptured_cause = LossCause::kDiskFull;
     uncaptured::add(r.directory, r.uncaptured_cause, r.spool.open_error(), false);
