@@ -105,7 +105,8 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(long long, as_long_long_and_overflow, PyLong_AsLongLongAndOverflow, (Object*, int*)) \
   X(double, as_double, PyFloat_AsDouble, (Object*))                                      \
   X(int, gc_disable, PyGC_Disable, (void))                                               \
-  X(int, gc_enable, PyGC_Enable, (void))
+  X(int, gc_enable, PyGC_Enable, (void))                                                 \
+  X(void*, realloc, PyMem_Realloc, (void*, size_t))
 
 // Not in every version; the first name that is there is taken.
 #define TORCHPROF_PYTHON_OPTIONAL(X)                                                                                  \

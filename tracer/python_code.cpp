@@ -147,6 +147,27 @@ SharedCode* shared_place(Object* code) noexcept {
   return nullptr;
 }
 
+// CPython's own function makes room for all indices of the process, and when a code object dies it calls the other
+// owners' functions that free, with the empty slots that they got by that. A program's function that is gone by then,
+// as one made with ctypes at the end of the interpreter, would crash it: so the room ends with our slot.
+void set_extra(Object* code, Function function) noexcept {
+  using detail::Extra;
+  const Size ours = detail::g_extra;
+  auto* extra = detail::g_extra_offset == 0 ? nullptr : static_cast<Extra*>(read_pointer(code, detail::g_extra_offset));
+  if (detail::g_extra_offset == 0 || (extra && extra->size > ours)) {
+    api().set_extra(code, ours, reinterpret_cast<void*>(function.bits));
+    return;
+  }
+  // As CPython allocates and frees it.
+  const Size before = extra ? extra->size : 0;
+  extra = static_cast<Extra*>(api().realloc(extra, sizeof(Size) + static_cast<size_t>(ours + 1) * sizeof(void*)));
+  if (!extra) return;
+  for (Size i = before; i < ours; ++i) extra->slots[i] = 0;
+  extra->slots[ours] = function.bits;
+  extra->size = ours + 1;
+  std::memcpy(reinterpret_cast<char*>(code) + detail::g_extra_offset, &extra, sizeof(extra));
+}
+
 }  // namespace
 
 bool prepare_objects() noexcept {
@@ -208,7 +229,7 @@ Function detail::function_slow(Object* code) noexcept {
   if (id && shared)
     shared->bits.store(function.bits, std::memory_order_relaxed);
   else if (id && (is_first || !is_shared(code)))
-    api().set_extra(code, g_extra, reinterpret_cast<void*>(function.bits));
+    set_extra(code, function);
   api().error_clear();
   return function;
 }

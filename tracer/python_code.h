@@ -28,6 +28,10 @@ struct Function {
 namespace detail {
 extern Size g_extra;           // our index among the co_extra slots
 extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not what we know, the API is asked
+struct Extra {                 // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
+  Size size;
+  uintptr_t slots[1];
+};
 Function function_slow(Object* code) noexcept;
 }  // namespace detail
 
@@ -40,12 +44,8 @@ bool prepare_objects_here() noexcept;
 // What the code carries already, where the layout is the one that prepare_objects() checked: a few loads, without the
 // GIL as well for code that this thread runs.
 inline Function known_function(Object* code) noexcept {
-  struct Extra {  // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
-    Size size;
-    uintptr_t slots[1];
-  };
   if (detail::g_extra_offset) [[likely]] {
-    const auto* extra = static_cast<const Extra*>(read_pointer(code, detail::g_extra_offset));
+    const auto* extra = static_cast<const detail::Extra*>(read_pointer(code, detail::g_extra_offset));
     if (extra && detail::g_extra < extra->size && extra->slots[detail::g_extra]) [[likely]]
       return {extra->slots[detail::g_extra]};
   }

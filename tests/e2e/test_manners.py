@@ -270,6 +270,48 @@ def test_pythonhome_is_the_programs(same, python):
     same("import sys\nprint(sys.prefix, sys.path[1:], sys.flags)\n", python=python.path, env={"PYTHONHOME": prefix})
 
 
+OWN_DATA_OF_CODE = """
+    import ctypes, gc, sys
+    def api(name, result, *kinds):
+        for symbol in "PyUnstable_" + name, "_Py" + name:
+            if hasattr(ctypes.pythonapi, symbol):
+                function = getattr(ctypes.pythonapi, symbol)
+                function.restype, function.argtypes = result, kinds
+                return function
+    freed = []
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(freed.append)
+    index = api("Eval_RequestCodeExtraIndex", ctypes.c_ssize_t, type(free))(free)
+    set_extra = api("Code_SetExtra", ctypes.c_int, ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p)
+    get_extra = api("Code_GetExtra", ctypes.c_int, ctypes.py_object, ctypes.c_ssize_t, ctypes.POINTER(ctypes.c_void_p))
+    def make():
+        names = {}
+        exec("def made(): return 1", names)
+        return names["made"]
+    for _ in range(100):
+        make()()  # the program says nothing of these
+    before, after = make(), make()
+    set_extra(before.__code__, index, 17)
+    before(), after()
+    set_extra(after.__code__, index, 18)
+    before(), after()
+    for function in before, after:
+        kept = ctypes.c_void_p()
+        get_extra(function.__code__, index, ctypes.byref(kept))
+        print("kept", kept.value)
+    del before, after, function
+    gc.collect()
+    print("freed", sorted(freed, key=str))
+    # The function that frees is gone before the last code objects of the interpreter are.
+"""
+
+
+def test_what_a_program_keeps_at_code_objects_is_its_own(same, python):
+    run = same(OWN_DATA_OF_CODE, python.path)
+    assert run.stdout.splitlines() == ["kept 17", "kept 18", "freed [17, 18]"]
+    calls, = (trace.names("python_function") for trace in run.traces())
+    assert sum(n for name, n in calls.items() if name.endswith(": made")) == 104
+
+
 def test_pdb_stops_where_it_is_told_and_we_see_the_rest(same, python, check_trace):
     run = same("""
         def leaf(n): return n
