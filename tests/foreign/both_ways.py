@@ -46,6 +46,8 @@ def compare(name, bare, ours, inherent, output):
     passing = [test for test, passed in bare.items() if passed]
     failed = [test for test in passing if not ours.get(test, False)]
     excused = [test for test in failed if any(fnmatch.fnmatchcase(test, pattern) for pattern in inherent)]
+    if not passing:
+        print("%-40s NOT MEASURED: nothing passes without us, or it does not end in time" % name)
     print("%-40s %5d pass without us, %d of them fail with us, of these %d by design" % (name, len(passing), len(failed), len(excused)), flush=True)
     for test in sorted(set(failed) - set(excused)):
         print("    FAILED %s (%s)" % (test, output))

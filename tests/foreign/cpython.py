@@ -26,6 +26,9 @@ INHERENT = {
         "counts on the next allocation being the frame object of a generator; it fails with any profile function, sys.setprofile's as well",
 }
 
+# Left out: it ends when a signal comes in the middle of a recursion, and on a busy machine it now and then never ends, without us too.
+ENDLESS = "test_print_exception_gh_102056"
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -36,7 +39,7 @@ def main():
     modules = options.module or (SHORT if options.short else MODULES)
 
     def command(module, report):
-        return [options.python, "-m", "test", "-v", "--timeout", str(options.timeout), "--junit-xml", report, module]
+        return [options.python, "-m", "test", "-v", "--timeout", str(options.timeout), "--ignore", ENDLESS, "--junit-xml", report, module]
     return both_ways.run_all(options, modules, command, INHERENT)
 
 
