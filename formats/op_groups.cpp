@@ -191,7 +191,8 @@ void OpGroupCollector::slice(const Slice& s, uint64_t flops) {
   const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth, s.native};
   Tally* tally = tally_of(call);
   if (tally == nullptr) return;
-  *tally += {.self_ns = s.self_ns, .total_ns = s.outermost ? s.end - s.begin : 0, .calls = 1, .flops = flops};
+  tally->add_call(s.self_ns, s.outermost ? s.end - s.begin : 0);
+  tally->flops += flops;
   if (grouping_.has_source) count_source(by_key_.at(pair_key(call.name.value, detail_of(call))), call);
 }
 

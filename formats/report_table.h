@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,10 @@ std::optional<size_t> find_column(std::span<const Column> columns, std::string_v
 
 // Numbers the largest first, text from A to Z, missing values last; ties by the texts of the rows.
 void sort_rows(ReportTable& table, size_t column);
+
+// Called after each row while a table is made: may remove rows that will not be shown, so that they do not fill the
+// memory.
+using TrimRows = std::function<void(ReportTable&)>;
 
 // These columns alone, in this order; what the table has not is left out. "all": all of them, shown.
 void keep_columns(ReportTable& table, const std::vector<std::string>& keys);

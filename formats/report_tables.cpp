@@ -36,51 +36,76 @@ void show_if_any(ReportTable& table, std::string_view key, const std::vector<std
   for (const std::string_view column : columns) table.show(column, true);
 }
 
-ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title) {
-  OpGroups groups;
-  for (const auto& [name, tally] : operators) groups[name] = {.name = name, .detail = {}, .source = {}, .tally = tally};
-  return ops_table(groups, {}, operator_ns, std::move(title));
+namespace {
+
+void add_row(ReportTable& table, std::vector<Cell> row, const TrimRows& trim) {
+  table.rows.push_back(std::move(row));
+  if (trim) trim(table);
 }
 
-ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title) {
+std::vector<Cell> operator_row(const Tally& t, int64_t operator_ns, const Tally& sum, const std::string& name) {
+  return {t.self_ns,
+          percent(t.self_ns, operator_ns),
+          t.total_ns,
+          percent(t.total_ns, operator_ns),
+          count(t.calls),
+          average(t.total_ns, t.calls),
+          t.gpu_self_ns,
+          percent(t.gpu_self_ns, sum.gpu_self_ns),
+          t.gpu_total_ns,
+          average(t.gpu_total_ns, t.calls),
+          t.cpu_bytes,
+          t.cpu_total_bytes,
+          t.device_bytes,
+          t.device_total_bytes,
+          t.flops == 0 ? Cell{} : count(t.flops),
+          name};
+}
+
+void set_totals(ReportTable& operators, const Tally& sum) {
+  operators.totals = {{"self_cpu_ns", sum.self_ns}, {"self_cuda_ns", sum.gpu_self_ns}, {"calls", count(sum.calls)}};
+}
+
+}  // namespace
+
+ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title, const TrimRows& trim) {
+  ReportTable table = make_table("ops", std::move(title));
+  Tally sum;
+  for (const auto& [name, tally] : operators) sum += tally;
+  for (const auto& [name, tally] : operators) {
+    std::vector<Cell> row = operator_row(tally, operator_ns, sum, name);
+    row.resize(table.columns.size());
+    add_row(table, std::move(row), trim);
+  }
+  set_totals(table, sum);
+  return table;
+}
+
+ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title,
+                      const TrimRows& trim) {
   ReportTable table = make_table("ops", std::move(title));
   Tally sum;
   for (const auto& [key, group] : operators) sum += group.tally;
   const size_t detail = grouping.by == OpGrouping::By::kName ? table.columns.size() : table.column(grouping.column());
   const size_t source = table.column("source");
   for (const auto& [key, group] : operators) {
-    const Tally& t = group.tally;
-    std::vector<Cell> row{t.self_ns,
-                          percent(t.self_ns, operator_ns),
-                          t.total_ns,
-                          percent(t.total_ns, operator_ns),
-                          count(t.calls),
-                          average(t.total_ns, t.calls),
-                          t.gpu_self_ns,
-                          percent(t.gpu_self_ns, sum.gpu_self_ns),
-                          t.gpu_total_ns,
-                          average(t.gpu_total_ns, t.calls),
-                          t.cpu_bytes,
-                          t.cpu_total_bytes,
-                          t.device_bytes,
-                          t.device_total_bytes,
-                          t.flops == 0 ? Cell{} : count(t.flops),
-                          group.name};
+    std::vector<Cell> row = operator_row(group.tally, operator_ns, sum, group.name);
     row.resize(table.columns.size());
     if (detail < row.size()) row[detail] = text_or_missing(group.detail);
     row[source] = text_or_missing(group.source);
-    table.rows.push_back(std::move(row));
+    add_row(table, std::move(row), trim);
   }
   if (detail < table.columns.size()) table.columns[detail].is_shown = true;
-  table.totals = {{"self_cpu_ns", sum.self_ns}, {"self_cuda_ns", sum.gpu_self_ns}, {"calls", count(sum.calls)}};
+  set_totals(table, sum);
   return table;
 }
 
-ReportTable python_table(const Tallies& functions, int64_t python_ns) {
+ReportTable python_table(const CallTallies& functions, int64_t python_ns, const TrimRows& trim) {
   ReportTable table = make_table("python", "Python functions");
   for (const auto& [name, t] : functions)
-    table.rows.push_back(
-        {t.self_ns, percent(t.self_ns, python_ns), t.total_ns, count(t.calls), average(t.total_ns, t.calls), name});
+    add_row(table,
+            {t.self_ns, percent(t.self_ns, python_ns), t.total_ns, count(t.calls), average(t.total_ns, t.calls), name},
+            trim);
   table.totals = {{"self_ns", python_ns}};
   return table;
 }

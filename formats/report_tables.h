@@ -1,4 +1,5 @@
-// Tables of a report (formats/table.h has their definitions), with all rows, in no order that matters.
+// Tables of a report (formats/table.h has their definitions), with all rows that `trim` leaves, in no order that
+// matters.
 #pragma once
 
 #include <string>
@@ -9,9 +10,10 @@
 
 namespace torchprof::formats {
 
-ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title);
-ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title);
-ReportTable python_table(const Tallies& functions, int64_t python_ns);
+ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title, const TrimRows& trim = {});
+ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title,
+                      const TrimRows& trim = {});
+ReportTable python_table(const CallTallies& functions, int64_t python_ns, const TrimRows& trim = {});
 ReportTable python_lines_table(const LineTallies& tallies);
 ReportTable modules_table(const ModuleTallies& modules);
 // Rows of it as a tree: each behind the one that holds it, if that is there, with its path in that one; otherwise in

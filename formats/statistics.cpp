@@ -197,7 +197,7 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
   }
   ++slices_;
   if (sampler) sampler->time(is_operator ? Sampled::kOperator : Sampled::kPython, name, begin, self_ns);
-  n.tally += {.self_ns = self_ns, .total_ns = outermost ? end - begin : 0, .calls = 1};
+  n.tally.add_call(self_ns, outermost ? end - begin : 0);
   if (n.role == Role::kProfilerStep) steps_.add(step_number(text).value_or(0), begin, end, "ProfilerStep");
   if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);
 }
@@ -220,10 +220,12 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
   result.slices = slices_;
   result.modules = modules.finish();
   for (const bool is_operator : {false, true}) {
-    Tallies& tallies = is_operator ? result.operators : result.python;
     for (Named& n : named_[is_operator]) {
       if (n.role == Role::kUnseen) continue;
-      tallies[n.role == Role::kProfilerStep ? "ProfilerStep*" : n.text] += n.tally;
+      if (is_operator)
+        result.operators[n.role == Role::kProfilerStep ? "ProfilerStep*" : n.text] += n.tally;
+      else
+        result.python[n.text] += n.tally;
       add_to(is_operator ? result.operator_ns : result.python_ns, n.tally.self_ns);
     }
   }

@@ -29,7 +29,7 @@ namespace torchprof::formats {
 
 struct Statistics {
   Tallies operators;   // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
-  Tallies python;      // functions, module and optimizer calls, C calls
+  CallTallies python;  // functions, module and optimizer calls, C calls
   OpGroups op_groups;  // as they were asked for
   LineTallies lines;
   ModuleTallies modules;

@@ -71,21 +71,36 @@ class Assembly {
     document_.tables.push_back(std::move(table));
   }
 
-  // Sorted as was asked for, or where that is no column of it as `otherwise` says; the first rows of it.
-  ReportTable first_rows(ReportTable table, std::string_view otherwise, size_t rows) const {
-    std::string_view order = options_.sort.empty() ? otherwise : std::string_view(options_.sort);
-    if (!find_column(table.columns, order)) order = otherwise;
-    const size_t column = *find_column(table.columns, order);
+  // As was asked for, or where that is no column of it as `otherwise` says.
+  std::string_view order_of(const ReportTable& table, std::string_view otherwise) const {
+    return !options_.sort.empty() && find_column(table.columns, options_.sort) ? std::string_view(options_.sort)
+                                                                               : otherwise;
+  }
+
+  void keep_first_rows(ReportTable& table, size_t column) const {
     sort_rows(table, column);
-    if (table.rows.size() > rows) table.rows.resize(rows);
+    if (table.rows.size() > options_.rows) table.rows.resize(options_.rows);
+  }
+
+  // What first_rows() would remove anyway goes while the table is made, many rows at a time.
+  TrimRows trim_to_first_rows(std::string_view otherwise) const {
+    return [this, otherwise](ReportTable& table) {
+      if (table.rows.size() / 2 >= std::max<size_t>(options_.rows, 2048))
+        keep_first_rows(table, *find_column(table.columns, order_of(table, otherwise)));
+    };
+  }
+
+  // Sorted; the first rows of it.
+  ReportTable first_rows(ReportTable table, std::string_view otherwise) const {
+    const std::string_view order = order_of(table, otherwise);
+    const size_t column = *find_column(table.columns, order);
+    keep_first_rows(table, column);
     const auto known = std::ranges::find(kOrders, order, &std::pair<std::string_view, std::string_view>::first);
     table.title.append(" by ").append(known == kOrders.end() ? table.columns[column].title : known->second);
     return table;
   }
 
-  void add_sorted(ReportTable table, std::string_view otherwise) {
-    add(first_rows(std::move(table), otherwise, options_.rows));
-  }
+  void add_sorted(ReportTable table, std::string_view otherwise) { add(first_rows(std::move(table), otherwise)); }
 
   // Says how many of what its rows are were left out.
   void add_trimmed(ReportTable table, const std::string& more) {
@@ -104,13 +119,13 @@ class Assembly {
   }
 
   void add_modules() {
-    ReportTable table = first_rows(modules_table(all_.modules), "total", options_.rows);
+    ReportTable table = first_rows(modules_table(all_.modules), "total");
     if (options_.sort.empty() && is_text()) arrange_as_tree(table);
     add(std::move(table));
   }
 
   void add_python() {
-    add_sorted(python_table(all_.python, all_.python_ns), "self");
+    add_sorted(python_table(all_.python, all_.python_ns, trim_to_first_rows("self")), "self");
     if (!is_detailed()) return;
     ReportTable lines = python_lines_table(all_.lines);
     if (lines.rows.empty() && is_asked_for("python"))
@@ -131,15 +146,15 @@ class Assembly {
     return table;
   }
 
-  ReportTable operators() const {
+  ReportTable operators(const TrimRows& trim) const {
     std::string title = options_.grouping.top_level ? "Operators of the top level" : "Operators";
-    if (options_.grouping.is_plain()) return ops_table(all_.operators, all_.operator_ns, title);
-    return ops_table(all_.op_groups, options_.grouping, all_.operator_ns, title);
+    if (options_.grouping.is_plain()) return ops_table(all_.operators, all_.operator_ns, title, trim);
+    return ops_table(all_.op_groups, options_.grouping, all_.operator_ns, title, trim);
   }
 
   void add_operators() {
     const auto by = [this](std::string_view order) {
-      return with_what_is_there(first_rows(operators(), order, options_.rows));
+      return with_what_is_there(first_rows(operators(trim_to_first_rows(order)), order));
     };
     ReportTable table = by("self");
     if (options_.has_totals && !table.rows.empty()) {

@@ -4,10 +4,15 @@
 
 namespace torchprof::formats {
 
-Tally& Tally::operator+=(const Tally& other) {
+CallTally& CallTally::operator+=(const CallTally& other) {
   add_to(self_ns, other.self_ns);
   add_to(total_ns, other.total_ns);
   calls += other.calls;
+  return *this;
+}
+
+Tally& Tally::operator+=(const Tally& other) {
+  CallTally::operator+=(other);
   add_self_bytes(other.cpu_bytes, true);
   add_self_bytes(other.device_bytes, false);
   add_total_bytes(other.cpu_total_bytes, true);

@@ -92,6 +92,8 @@ class Loader {
     p_.recycled_bytes = h.recycled.load(std::memory_order_relaxed) * h.chunk_size;
     for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
     trim_scripts();
+    p_.strings.shrink_to_fit();
+    p_.functions.shrink_to_fit();
   }
 
   Ticks last_event() const { return last_event_; }

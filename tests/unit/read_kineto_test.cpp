@@ -119,7 +119,7 @@ TEST_CASE("what touches does not overlap, however large the times are") {
     text.back() = ']';
     const TraceFile read = read_trace(write(directory / "x.json", text));
     REQUIRE(read.processes.size() == 1);
-    const Tallies& python = read.processes[0].statistics.python;
+    const CallTallies& python = read.processes[0].statistics.python;
     CHECK(python.at("inside").self_ns == 100'000);
     CHECK(python.at("enter").self_ns == python.at("enter").total_ns);
     CHECK(python.at("f").self_ns == 900'000 - 100'000 - python.at("enter").total_ns);

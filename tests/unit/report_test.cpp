@@ -5,6 +5,7 @@
 
 #include "formats/report.h"
 #include "formats/report_columns.h"
+#include "formats/report_tables.h"
 #include "formats/table.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
@@ -33,8 +34,8 @@ TEST_CASE("of many processes the names are kept in the sum, not by process") {
   Report report;
   for (int process = 0; process < 20; ++process) {
     ReportPart part{};
-    part.statistics.operators["mm"] = {.self_ns = 1, .total_ns = 1, .calls = 1};
-    part.statistics.python["f"] = {.self_ns = 1, .total_ns = 1, .calls = 1};
+    part.statistics.operators["mm"].add_call(1, 1);
+    part.statistics.python["f"].add_call(1, 1);
     report.add(std::move(part));
   }
   CHECK(report.all.operators.at("mm").calls == 20);
@@ -42,6 +43,52 @@ TEST_CASE("of many processes the names are kept in the sum, not by process") {
   CHECK(report.parts[kShownProcesses - 1].statistics.operators.size() == 1);
   CHECK(report.parts[kShownProcesses].statistics.operators.empty());
   CHECK(report.parts[0].statistics.python.empty());
+}
+
+TEST_CASE("of many names no more rows are made than are shown, and the first of all are the first") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100);
+  b.on(main);
+  constexpr uint64_t kNames = 10'000;
+  uint64_t now = 1'000;
+  for (uint64_t i = 0; i < kNames; ++i) {
+    const uint64_t ns = 1'000 + i * 7'919 % kNames;  // each another
+    const FunctionId function = b.function("x.py", 1, "f" + std::to_string(i));
+    b.at(now).begin(function).op(i + 1, "op" + std::to_string(i)).at(now + ns).op_end(i + 1);
+    b.at(now += 2 * ns).end(function);
+  }
+  b.clean_exit(now + 1'000);
+  const test::LoadedTrace trace(b);
+  for (const char* order : {"", "total", "name"}) {
+    const auto rows = [&](size_t number) {
+      const std::string text = summary_text(
+          *trace, {.tables = {"ops", "python"}, .rows = number, .sort = order, .style = ReportStyle::kJson});
+      const json tables = json::parse(text)["tables"];
+      return std::pair{tables[0]["rows"], tables[1]["rows"]};
+    };
+    const auto [all_operators, all_functions] = rows(kNames);
+    const auto [operators, functions] = rows(20);
+    CHECK(all_operators.size() == kNames);
+    CHECK(operators.size() == 20);
+    CHECK(operators == json(std::vector<json>(all_operators.begin(), all_operators.begin() + 20)));
+    CHECK(functions == json(std::vector<json>(all_functions.begin(), all_functions.begin() + 20)));
+  }
+  const Statistics sum = statistics_of(trace->processes[0]);
+  const OpGroups groups = [&sum] {
+    OpGroups by_name;
+    for (const auto& [name, tally] : sum.operators)
+      by_name[name] = {.name = name, .detail = {}, .source = {}, .tally = tally};
+    return by_name;
+  }();
+  size_t most = 0;
+  const TrimRows trim = [&most](ReportTable& table) {
+    most = std::max(most, table.rows.size());
+    if (table.rows.size() == 64) table.rows.clear();
+  };
+  python_table(sum.python, sum.python_ns, trim);
+  ops_table(sum.operators, sum.operator_ns, "", trim);
+  ops_table(groups, {}, sum.operator_ns, "", trim);
+  CHECK(most == 64);
 }
 
 TEST_CASE("JSON has raw numbers under the keys of the columns") {
