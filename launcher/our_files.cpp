@@ -13,7 +13,6 @@
 
 #include "formats/format.h"
 #include "launcher/writers.h"
-#include "tracer/spool.h"
 
 namespace torchprof::launcher {
 
@@ -62,9 +61,12 @@ std::string text_in(int directory, const std::string& name, size_t most) {
   return text;
 }
 
+std::string set_aside(const std::string& list) { return list + ".earlier"; }
+
 bool is_ours_in_spool(int directory, const std::string& name) {
   if (!is_regular(directory, name)) return false;
-  if (name == "untraced" || name == "used" || name == kUncapturedName) return true;
+  if (std::ranges::any_of(kLists, [&name](const char* list) { return name == list || name == set_aside(list); }))
+    return true;
   if (!name.ends_with(".spool") || number_in(name) == 0) return false;
   // Without the magic: its process died while it made it.
   const std::string begin = text_in(directory, name, sizeof(kSpoolMagic));

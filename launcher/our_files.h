@@ -3,9 +3,12 @@
 // All through the descriptor of the directory, and no link is followed. Nothing throws.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "tracer/spool.h"
 
 namespace torchprof::launcher {
 
@@ -30,8 +33,11 @@ bool is_regular(int directory, const std::string& name);
 // A regular file's bytes, at most `most`; empty if there is none.
 std::string text_in(int directory, const std::string& name, size_t most);
 
-// What the library writes into RUN/spool: HOST.PID.START.spool that begins as one does, `untraced`, `uncaptured`,
-// `used`.
+// What processes of a run add to, in RUN/spool.
+inline constexpr std::array<const char*, 3> kLists{"untraced", "used", kUncapturedName};
+// The same of an earlier run, set aside until the command of a new one has started.
+std::string set_aside(const std::string& list);
+// What the library writes into RUN/spool: HOST.PID.START.spool that begins as one does, and kLists.
 bool is_ours_in_spool(int directory, const std::string& name);
 // The name of a trace, a table or a temporary of one.
 bool is_output_name(const std::string& name);

@@ -84,6 +84,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   const Marks marks(output, library.preload);
   try {
     dir.write_info(info);
+    dir.set_lists_aside();
     Child child(options.command, environment, signals, marks);
     dir.remove_earlier();
     if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");

@@ -51,6 +51,15 @@ Json read_info_of(const fs::path& directory) {
   return parse_info(text_in(fd.get(), "run.json", kMostInfo));
 }
 
+// A file that is no JSON at all beside spools of ours: what a loss of power leaves of run.json.
+bool is_cut_short(int fd) {
+  const Descriptor spool = open_directory(fd, "spool");
+  return is_regular(fd, "run.json") && !Json::accept(text_in(fd, "run.json", kMostInfo)) &&
+         std::ranges::any_of(names_in(spool.get()), [&spool](const std::string& name) {
+           return name.ends_with(".spool") && is_ours_in_spool(spool.get(), name);
+         });
+}
+
 uint64_t inode_of(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
@@ -71,7 +80,7 @@ void demand_private(int fd, const fs::path& path) {
   if (fstat(fd, &status) != 0 || fstatat(fd, "..", &above, 0) != 0)
     throw Error(path.string() + ": " + std::strerror(errno));
   // Root writes into what another user mounted into its container, but not into what anybody may have left in /tmp.
-  const bool is_trusted = geteuid() == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  const bool is_trusted = geteuid() == 0 && above.st_uid == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
   if (status.st_uid != geteuid() && !is_trusted)
     throw Error(path.string() + ": belongs to another user (uid " + std::to_string(status.st_uid) + ")" + way_out);
   // In a sticky one nobody else can take away or rename what is ours.
@@ -80,7 +89,7 @@ void demand_private(int fd, const fs::path& path) {
 }
 
 // The directory above `path`, made where it is not there. A link in a directory where anybody may put one is followed
-// only if it is ours or root's.
+// only if it is ours or root's; for root, in another user's directory as well.
 Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
   const auto fail = [&path](const std::string& why) -> Descriptor {
     throw Error(path.string() + ": cannot make the run directory: " + why);
@@ -101,8 +110,9 @@ Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
       fd = openat(at.get(), part.c_str(), kFlags | O_NOFOLLOW);
     } else if (fd < 0 && fstatat(at.get(), part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
                S_ISLNK(status.st_mode)) {
+      const bool is_known = status.st_uid == 0 || status.st_uid == geteuid();
       if (fstat(at.get(), &above) != 0 ||
-          ((above.st_mode & S_IWOTH) != 0 && status.st_uid != 0 && status.st_uid != geteuid()))
+          (!is_known && ((above.st_mode & S_IWOTH) != 0 || (geteuid() == 0 && above.st_uid != 0))))
         return fail(so_far.string() + " is another user's link");
       fd = openat(at.get(), part.c_str(), kFlags);
     }
@@ -153,9 +163,18 @@ RunDir RunDir::create(const fs::path& path) {
       throw Error(path.string() + ": " + std::strerror(error));
     throw not_ours(path, S_ISLNK(status.st_mode) ? "is a symbolic link" : "exists and is not a directory");
   }
-  if (!is_new) dir.find_earlier_run();
+  dir.lock();
+  // Between our mkdir() and the lock another launcher may have had a run in it.
+  if (!is_new || !names_in(dir.fd_.get()).empty()) dir.find_earlier_run();
   dir.make_spool();
   return dir;
+}
+
+// Before anything in it is looked at: what another launcher writes there is not an earlier run. A file system without
+// locks: go on without.
+void RunDir::lock() const {
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw not_ours(path_, "a torchprof run is writing into it");
 }
 
 // Of a directory that was there. Nothing is changed.
@@ -171,9 +190,6 @@ void RunDir::find_earlier_run() {
       throw not_ours(path_, "its run.json was written by another version or in another directory");
     throw not_ours(path_, "is not empty and no run directory of torchprof");
   }
-  // A file system without locks: go on without.
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw not_ours(path_, "a torchprof run is writing into it");
   demand_private(fd, path_);
   if (names.empty()) return;
   if (!spools().empty()) {
@@ -209,19 +225,21 @@ void RunDir::make_spool() {
   const Descriptor spool = open_directory(fd_.get(), "spool");
   if (spool.get() < 0) throw Error(this->spool().string() + ": " + std::strerror(errno));
   if (!made_spool_) demand_private(spool.get(), this->spool());
-  if (made_.empty() || made_.back() != path_) return;
-  // One that we made: nobody but another run of ours locks it.
-  if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw not_ours(path_, "a torchprof run is writing into it");
 }
 
 RunDir RunDir::open(const fs::path& path) {
-  std::error_code error;
-  const bool is_ours = read_info_of(path).contains("torchprof") ||
-                       (!fs::exists(path / "run.json", error) && fs::is_directory(path / "spool", error));
-  if (!is_ours) throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours");
   RunDir dir(path);
   dir.fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  std::error_code error;
+  if (!read_info_of(path).contains("torchprof")) {
+    const bool is_there = fs::exists(fs::symlink_status(path / "run.json", error));
+    if (is_there && !is_cut_short(dir.fd_.get()))
+      throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours" +
+                  (fs::is_directory(path / "spool", error) ? "; move it away to read the spool" : ""));
+    if (!is_there && !fs::is_directory(path / "spool", error))
+      throw Error(path.string() + ": is no run directory of torchprof");
+    if (is_there) complain((path / "run.json").string() + ": damaged: what it said of the run is missing");
+  }
   dir.is_live_ = is_locked(path);
   return dir;
 }
@@ -273,10 +291,18 @@ std::vector<RunDir::Untraced> RunDir::untraced() const {
   return out;
 }
 
+void RunDir::set_lists_aside() const noexcept {
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  for (const char* list : kLists)
+    if (is_regular(spool.get(), list)) renameat(spool.get(), list, spool.get(), set_aside(list).c_str());
+}
+
 void RunDir::remove_earlier() const noexcept {
   for (const std::string& name : earlier_) remove_file(fd_.get(), name);
   const Descriptor spool = open_directory(fd_.get(), "spool");
-  for (const std::string& name : earlier_spools_) remove_file(spool.get(), name);
+  for (const std::string& name : earlier_spools_)
+    if (std::ranges::find(kLists, name) == kLists.end()) remove_file(spool.get(), name);
+  for (const char* list : kLists) remove_file(spool.get(), set_aside(list));
 }
 
 void RunDir::remove_spools() const noexcept {
@@ -304,6 +330,8 @@ void RunDir::remove_if_unused() const noexcept {
     } catch (const Error&) {  // then it stays as this run wrote it
     }
   }
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  for (const char* list : kLists) renameat2(spool.get(), set_aside(list).c_str(), spool.get(), list, RENAME_NOREPLACE);
   if (made_spool_) unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty, as those that follow
   for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());
 }

@@ -30,7 +30,7 @@ class RunDir {
   // ours, unless that run still goes on or left spools that were never exported. Everything else that exists is
   // refused, as is one into which other users could put something: Error, and nothing was changed.
   static RunDir create(const std::filesystem::path& path);
-  // One that is there, to be read. Throws Error if it is not one of ours.
+  // One that is there, to be read; where its run.json is damaged, without it. Throws Error if it is not one of ours.
   static RunDir open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -50,7 +50,9 @@ class RunDir {
   nlohmann::ordered_json read_info() const;  // run.json; an empty object if it cannot be read
   void write_info(const nlohmann::ordered_json& info) const;
 
-  // The files of the earlier run that create() found; until then they stay.
+  // Before the command starts: its processes would take the earlier run's lists for their own.
+  void set_lists_aside() const noexcept;
+  // The files of the earlier run that create() found; until then they stay. The command has started.
   void remove_earlier() const noexcept;
   void remove_spools() const noexcept;
   void remove_temporaries() const noexcept;  // of an export that was cut short
@@ -59,6 +61,7 @@ class RunDir {
 
  private:
   explicit RunDir(std::filesystem::path path) : path_(std::move(path)) {}
+  void lock() const;
   void find_earlier_run();
   void make_spool();
 

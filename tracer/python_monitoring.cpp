@@ -310,7 +310,7 @@ void switch_monitoring(bool on) noexcept {
 bool is_monitoring() noexcept { return g_is_on; }
 
 bool is_our_tool(Object* id) noexcept {
-  if (is_our_call() || !id || type_of(id) != api().long_type) return false;
+  if (is_our_call() || !is_a(id, api().long_type)) return false;  // an IntEnum is one as well
   const KeepError keep;
   const int tool = own_tool();
   const bool is_ours = tool >= 0 && api().as_long(id) == tool;

@@ -553,6 +553,26 @@ def test_monitoring_ids_3_and_4_held_before_us_are_left_alone(python, run_torchp
     assert calls(check_trace(run.trace()))["work"] == 1
 
 
+@pytest.mark.since(3, 12)
+def test_our_monitoring_id_is_free_for_the_program_as_a_number_of_any_class(python, run_torchprof, check_trace, program):
+    path = program(textwrap.dedent("""
+        import enum, sys
+        class Tool(enum.IntEnum):
+            THREE = 3
+            FOUR = 4
+        class Number(int): pass
+        def work(): pass
+        for tool in Tool.THREE, Number(4):
+            assert sys.monitoring.get_tool(tool) is None and sys.monitoring.get_tool(int(tool)) is None
+            sys.monitoring.use_tool_id(tool, "mine")
+            assert sys.monitoring.get_events(tool) == 0
+            work()
+        """))
+    run = run_torchprof([python.path, path])
+    assert run.status == 0, run.stderr
+    assert calls(check_trace(run.trace()))["work"] == 2
+
+
 # ---- more than one process --------------------------------------------------------------------------------------------------
 
 CHILDREN = """
