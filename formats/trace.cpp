@@ -330,6 +330,8 @@ const char* loss_text(LossCause cause) {
       return "the size limit of the run was reached (--max-run-size)";
     case LossCause::kSeccomp:
       return "the program entered seccomp, which forbids what recording needs";
+    case LossCause::kFileSize:
+      return "the limit of file sizes was reached (ulimit -f)";
     case LossCause::kReentry:
       return "they came from inside the profiler's own callbacks";
     case LossCause::kCount:

@@ -49,6 +49,8 @@ const char* short_text(LossCause cause) {
       return "--max-size was reached";
     case LossCause::kRunSize:
       return "--max-run-size was reached";
+    case LossCause::kFileSize:
+      return "ulimit -f was reached";
     case LossCause::kDiskFull:
       return "the disk was full";
     default:

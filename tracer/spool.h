@@ -72,6 +72,7 @@ enum class LossCause : uint8_t {
   kReentry,    // an event inside our own callback
   kRunSize,    // --max-run-size was reached
   kSeccomp,    // the process is sealed (seal.h) and what was mapped is full
+  kFileSize,   // the limit of file sizes (RLIMIT_FSIZE) was reached
   kCount
 };
 

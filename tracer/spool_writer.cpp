@@ -26,6 +26,7 @@ namespace torchprof {
 namespace {
 
 constexpr uint8_t kPieceLog2 = std::bit_width(kPieceSize) - 1;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint32_t kPiecesOfChunk = kChunkSize / kPieceSize - 1;
 
 // Times that a chunk was recycled before: a new one is all zeros.
@@ -193,14 +194,17 @@ bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
 }
 
 void SpoolWriter::say_full(bool is_run_full) noexcept {
-  lost(is_run_full ? LossCause::kRunSize : LossCause::kSizeLimit);
+  const uint64_t bytes = is_run_full ? budget_.bytes() : limit();
+  const bool is_file_full = !is_run_full && bytes < max_size_;
+  lost(is_run_full ? LossCause::kRunSize : is_file_full ? LossCause::kFileSize : LossCause::kSizeLimit);
   if (is_run_full && next_.load(std::memory_order_relaxed) == kFileHeaderSize) return;  // those before it said so
-  warn_once(Cause::kSizeLimit, "process %d reached %s (%llu MiB): capture stops here, what was recorded is kept",
+  const bool is_small = bytes < kMiB;
+  warn_once(Cause::kSizeLimit, "process %d reached %s (%llu %s): capture stops here, what was recorded is kept",
             static_cast<int>(getpid()),
-            is_run_full           ? "--max-run-size"
-            : limit() < max_size_ ? "the limit of file sizes, ulimit -f"
-                                  : "--max-size",
-            static_cast<unsigned long long>((is_run_full ? budget_.bytes() : limit()) >> 20));
+            is_run_full    ? "--max-run-size"
+            : is_file_full ? "the limit of file sizes, ulimit -f"
+                           : "--max-size",
+            static_cast<unsigned long long>(bytes >> (is_small ? 10 : 20)), is_small ? "KiB" : "MiB");
 }
 
 bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept {
@@ -359,7 +363,8 @@ void SpoolWriter::stop(Ticks now) noexcept {
 }
 
 LossCause SpoolWriter::stop_cause() const noexcept {
-  for (const LossCause cause : {LossCause::kSizeLimit, LossCause::kDiskFull, LossCause::kNoMemory, LossCause::kRunSize})
+  for (const LossCause cause :
+       {LossCause::kSizeLimit, LossCause::kDiskFull, LossCause::kNoMemory, LossCause::kRunSize, LossCause::kFileSize})
     if (header_->lost[static_cast<size_t>(cause)].load(std::memory_order_relaxed) != 0) return cause;
   return LossCause::kDiskFull;
 }

@@ -158,6 +158,15 @@ def test_a_limit_that_is_reached_is_a_line_and_the_program_goes_on(python, run_t
     assert 100 <= counted(check_trace(run.trace()), "f") < 300100
 
 
+def test_a_small_file_size_is_named_everywhere_and_in_its_unit(run_torchprof, program):
+    run = run_torchprof([PYTHON, program(LIMITED % "resource.setrlimit(resource.RLIMIT_FSIZE, (300000, -1))")])
+    assert (run.status, run.stdout) == (0, "300000\n"), run.stderr
+    assert "ulimit -f (292 KiB)" in run.stderr and "max-size" not in run.stderr, run.stderr
+    process, = json.loads((run.directory / "run.json").read_text())["processes"]
+    assert process["cut_short"]["reason"] == "the limit of file sizes was reached (ulimit -f)"
+    assert "(ulimit -f was reached)" in (run.directory / "summary.txt").read_text()
+
+
 def with_no_file_size(command):
     """stderr is a pipe: a file of nothing takes no message."""
     return subprocess.run(["bash", "-c", 'ulimit -f 0; exec "$@"', "-", *map(str, command)], capture_output=True, text=True,
