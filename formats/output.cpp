@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "formats/error.h"
 #include "formats/gzip.h"
@@ -22,6 +25,7 @@ static_assert(kBufferSize >= Output::kMaxReserve && kBufferSize <= Gzip::kChunk)
 
 constexpr std::string_view kMark = ".torchprof-", kEnd = ".tmp";
 constexpr int kMostTries = 100;
+constexpr auto kPatience = std::chrono::seconds(5);  // with whoever is to read from a FIFO
 
 fs::path temporary_name(const fs::path& file, int number) {
   std::string end(kMark);
@@ -31,6 +35,17 @@ fs::path temporary_name(const fs::path& file, int number) {
   std::string name = file.filename();
   name.resize(std::min(name.size(), NAME_MAX - end.size()));
   return file.parent_path() / name.append(end);
+}
+
+// To open a FIFO that nobody reads waits for ever, but its reader may be about to come. -1: nobody came.
+int open_fifo(const fs::path& file) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    const int fd = ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    if (fd >= 0 || errno != ENXIO || std::chrono::steady_clock::now() > end) return fd;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 // rename() that replaces nothing. Not every file system can; some that cannot have hard links.
@@ -60,8 +75,15 @@ Output::Output(const fs::path& file, Existing existing)
   std::error_code ignored;
   if (existing == Existing::kKept && fs::exists(fs::symlink_status(file, ignored))) fail_for_existing();
   const bool is_file = !fs::exists(file, ignored) || fs::is_regular_file(file, ignored);
+  if (existing == Existing::kOwn && !is_file)
+    throw Error(file.string() + ": is no file any more; take it away, or name a file with -o");
   at_ = buffer_.data();
   end_ = at_ + buffer_.size();
+  if (!is_file && fs::is_fifo(file, ignored)) {
+    fd_ = open_fifo(file);
+    if (fd_ < 0 && errno == ENXIO) throw Error("cannot write " + file.string() + ": nobody reads from this FIFO");
+    if (fd_ < 0) fail("cannot write", errno);
+  }
   for (int i = 0; fd_ < 0; ++i) {
     if (is_file) temporary_ = temporary_name(file, i);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (is_file ? O_EXCL | O_NOFOLLOW : O_TRUNC), 0666);

@@ -4,7 +4,8 @@
 // fails (full disk, no permission) or is destroyed before commit() removes the temporary and leaves NAME as it was; one
 // that is killed leaves a name that is nobody else's (is_temporary()). Names that end in ".gz" are compressed, by
 // several threads: one gzip member (formats/gzip.h). What exists and is no file (/dev/stdout, a pipe) is written to as
-// it is. Errors are thrown as Error with the name and the cause. One thread at a time.
+// it is; a FIFO that nobody reads is waited for, but not for long. Errors are thrown as Error with the name and the
+// cause. One thread at a time.
 #pragma once
 
 #include <array>
@@ -20,7 +21,9 @@ namespace torchprof::formats {
 
 class Gzip;
 
-enum class Existing { kReplaced, kKept };  // a file of that name; kKept: then it is an Error
+// Of that name. kKept: then it is an Error. kOwn: a file is replaced, and what is none is an Error: nobody asked for
+// it.
+enum class Existing { kReplaced, kKept, kOwn };
 
 class Output {
  public:

@@ -107,7 +107,7 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
       const bool is_own = std::ranges::find(own, name) != own.end();
       each([&] {
         export_trace(input.trace, *format, directory / name,
-                     is_own ? formats::Existing::kReplaced : formats::Existing::kKept);
+                     is_own ? formats::Existing::kOwn : formats::Existing::kKept);
       });
     }
   } else {

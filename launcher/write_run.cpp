@@ -127,7 +127,7 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
   const formats::Processes all = trace.processes;
   for (const auto& [name, first, count] : files_of(format, all)) {
     formats::write_file(format, trace, all.subspan(first, count), directory / name,
-                        is_among(own, name) ? formats::Existing::kReplaced : formats::Existing::kKept);
+                        is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);
     files.push_back(name);
     if (format.per_process && name != formats::merged_name(format) && format.name == "kineto") traces[first] = name;
   }

@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <system_error>
@@ -141,6 +143,40 @@ TEST_CASE("what is no file is written to as it is") {
   out.commit();
   CHECK(fs::is_symlink(link));
   CHECK(std::distance(fs::directory_iterator(directory.path()), {}) == 1);
+}
+
+TEST_CASE("a FIFO is written to once somebody reads from it, and not waited for without end") {
+  test::TemporaryDirectory directory;
+  const fs::path fifo = directory / "p";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS((Output(fifo)), ("cannot write " + fifo.string() + ": nobody reads from this FIFO").c_str(),
+                       Error);
+  const std::string text = noise(1'000'000);  // more than it holds
+  std::string got;
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    got = test::read_file(fifo);
+  });
+  Output out(fifo);
+  out.write(text);
+  out.commit();
+  reader.join();
+  CHECK(got == text);
+}
+
+TEST_CASE("what took the place of a file of ours is not written to") {
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.txt";
+  std::ofstream(file) << "before";
+  {
+    Output out(file, formats::Existing::kOwn);
+    out.write("after");
+    out.commit();
+  }
+  CHECK(test::read_file(file) == "after");
+  fs::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK_THROWS_AS(Output(file, formats::Existing::kOwn), Error);
 }
 
 TEST_CASE("a directory that is not there is one clear error") {
