@@ -69,6 +69,15 @@ bool Output::is_temporary(std::string_view name) {
   return number.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
+int Output::writer_of(std::string_view name) {
+  int pid = 0;
+  if (is_temporary(name)) {
+    const std::string_view number = name.substr(name.rfind(kMark) + kMark.size());
+    std::from_chars(number.data(), number.data() + number.size(), pid);
+  }
+  return std::max(pid, 0);
+}
+
 // A temporary that a writer with our process id left behind stays.
 Output::Output(const fs::path& file, Existing existing)
     : file_(file), temporary_(file), existing_(existing), buffer_(kBufferSize) {

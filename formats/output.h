@@ -53,6 +53,7 @@ class Output {
   // Where the bytes of `file` go while this process writes it.
   static std::filesystem::path temporary_of(const std::filesystem::path& file);
   static bool is_temporary(std::string_view name);  // of any process
+  static int writer_of(std::string_view name);      // its process id; 0 if it is no temporary
   // Bytes given to write() so far, before compression; and on the disk (complete after commit()).
   uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - buffer_.data()); }
   uint64_t bytes_out() const { return written_; }

@@ -1,10 +1,14 @@
 // torchprof export: formats again. Spools are read, never removed.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +18,7 @@
 #include "formats/output.h"
 #include "formats/read_trace.h"
 #include "launcher/input.h"
+#include "launcher/our_files.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"
 #include "launcher/still_running.h"
@@ -145,6 +150,22 @@ int export_files(const Input& input, const ExportOptions& options) {
   return each.status();
 }
 
+// What writers that are dead left in the run's directory. One that writes there from another machine or a container has
+// a number that means nothing here: what was written to just now stays.
+void remove_dead_temporaries(const fs::path& directory) {
+  constexpr time_t kJustNow = 10;  // seconds
+  const Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (const std::string& name : names_in(fd.get())) {
+    const pid_t writer = formats::Output::writer_of(name);
+    struct stat status {};
+    if (writer <= 0 || kill(writer, 0) == 0 || errno != ESRCH ||
+        fstatat(fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        time(nullptr) - status.st_mtime < kJustNow)
+      continue;
+    remove_file(fd.get(), name);
+  }
+}
+
 // What a dead launcher left undone.
 int complete_run(const Input& input, const ExportOptions& options) {
   if (!input.run)
@@ -158,6 +179,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   Info info = input.run->read_info();
   info["still_running"] = those_that_still_run(info.value("still_running", Info::array()), input.spools);
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
+  remove_dead_temporaries(input.run->path());
   const Written written = write_run(*input.run, info, formats, options.frames);
   say(written.text);
   complain(written.trouble);

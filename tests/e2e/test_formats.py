@@ -289,3 +289,25 @@ def test_a_long_export_shows_its_progress_on_a_terminal_alone(is_terminal, launc
     assert process.wait() == 0
     assert (b"\r\x1b[Ktorchprof: writing the trace, " in said) == is_terminal, said
     assert said.replace(b"\r\n", b"\n").endswith((b"\x1b[K" if is_terminal else b"") + b"torchprof: %s: written\n" % bytes(tmp_path / "slow")), said
+
+
+def test_a_fifo_in_place_of_a_runs_file_is_a_line(run_torchprof, torchprof, torch_python):
+    run = run_torchprof([torch_python, "-c", "pass"], options=["-q", "--keep-spool"])
+    (run.directory / "summary.txt").unlink()
+    os.mkfifo(run.directory / "summary.txt")
+    done = torchprof("export", run.directory, timeout=20)
+    said = "torchprof: %s: is no file any more; take it away, or name a file with -o" % (run.directory / "summary.txt")
+    assert done.returncode == 125 and done.stderr.splitlines()[-1] == said
+
+
+def test_what_a_dead_writer_left_is_taken_away_by_the_next_export(run_torchprof, torchprof, torch_python, tmp_path):
+    run = run_torchprof([torch_python, "-c", "pass"], options=["-q", "--keep-spool"])
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    names = ["old.torchprof-%d.tmp" % gone.pid, "written_to.torchprof-%d.tmp" % gone.pid, "alive.torchprof-%d-3.tmp" % os.getpid(), "notes.tmp"]
+    for name in names:
+        (run.directory / name).touch()
+        os.utime(run.directory / name, None if name.startswith("written") else (1, 1))
+    (run.directory / ("link.torchprof-%d.tmp" % gone.pid)).symlink_to("notes.tmp")
+    assert torchprof("export", run.directory).returncode == 0
+    assert sorted(path.name for path in run.directory.glob("*.tmp")) == sorted(names[1:] + ["link.torchprof-%d.tmp" % gone.pid])
