@@ -65,6 +65,14 @@ TraceForm form_of(const std::filesystem::path& file) {
   return form_of(stream);
 }
 
+bool may_be_trace(const std::filesystem::path& file) {
+  ByteStream stream(file);
+  if (form_of(stream) != TraceForm::kJson) return true;
+  const std::string_view front = stream.front();
+  const size_t begin = front.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // a byte order mark, too
+  return begin != std::string_view::npos && (front[begin] == '{' || front[begin] == '[');
+}
+
 TraceFile read_trace(const std::filesystem::path& file, std::optional<size_t> warmup) {
   ReadEvents events = read_events(file);
   return totals_of(events, warmup);

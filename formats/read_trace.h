@@ -16,5 +16,6 @@ TraceFile read_trace(const std::filesystem::path& file, std::optional<size_t> wa
 // What it would be read as; kJson where nothing else fits. Throws Error if it cannot be opened.
 enum class TraceForm : uint8_t { kJson, kPerfetto, kDatabase, kSpool };
 TraceForm form_of(const std::filesystem::path& file);
+bool may_be_trace(const std::filesystem::path& file);  // one of these, as far as its beginning shows
 
 }  // namespace torchprof::formats

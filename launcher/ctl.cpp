@@ -82,7 +82,9 @@ std::vector<uint32_t> processes_of(const std::string& target) {
     return {pid};
   }
   std::vector<uint32_t> pids;
-  const formats::Trace trace = formats::load(find_input(target).spools, formats::Contents::kDefinitions);
+  const Input input = find_input(target);
+  demand_trace(input, target);
+  const formats::Trace trace = formats::load(input.spools, formats::Contents::kDefinitions);
   for (const formats::Process& process : trace.processes)
     if (is_alive(process.pid)) pids.push_back(process.pid);
   if (pids.empty()) throw Error(target + ": none of its processes runs any more");

@@ -56,6 +56,11 @@ Input find_input(const fs::path& path) {
   return input;
 }
 
+void demand_trace(const Input& input, const fs::path& path) {
+  if (!input.spools.empty() || input.run || formats::may_be_trace(input.trace)) return;
+  throw Error(path.string() + ": is neither a run directory nor a spool nor a trace");
+}
+
 formats::Trace load(const Input& input, const fs::path& path) {
   formats::Trace trace = formats::load(input.spools);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);

@@ -19,6 +19,9 @@ struct Input {
 // Throws Error naming the path and what it could have been.
 Input find_input(const std::filesystem::path& path);
 
+// What has no spools and is not a run: throws Error unless its file begins as a trace does.
+void demand_trace(const Input& input, const std::filesystem::path& path);
+
 // Its spools. What cannot be read is complained of; throws Error naming `path`, as the user gave it, if nothing can.
 formats::Trace load(const Input& input, const std::filesystem::path& path);
 

@@ -35,6 +35,7 @@ std::vector<Source> sources_of(const MergeOptions& options) {
     if (fs::equivalent(path, options.output, error))
       throw Error("merge: " + path.string() + " is one of the runs and the output; choose another with -o");
     Source source{path, find_input(path), Info::object()};
+    demand_trace(source.input, path);
     if (source.input.spools.empty())
       throw Error(path.string() +
                   ": the raw records are gone, and a trace cannot be merged; `torchprof run --keep-spool` keeps them");
@@ -55,6 +56,17 @@ void take(const fs::path& spool, const fs::path& directory) {
   fs::create_hard_link(spool, to, error);
   if (error) fs::copy_file(spool, to, error);
   if (error) throw Error(to.string() + ": cannot copy " + spool.string() + ": " + error.message());
+}
+
+// Of a spool that could not be read the user knows the source, not what stands for it here.
+std::string with_sources(std::string trouble, const std::vector<Source>& sources, const fs::path& directory) {
+  for (const Source& source : sources)
+    for (const fs::path& spool : source.input.spools) {
+      const std::string here = (directory / spool.filename()).string();
+      if (const size_t at = trouble.find(here + ": "); at != std::string::npos)
+        trouble.replace(at, here.size(), spool.string());
+    }
+  return trouble;
 }
 
 // Programs that nobody got into (run_dir.h) and processes that had no room (tracer/spool.h): lists beside the spools.
@@ -108,7 +120,7 @@ int merge(const Arguments& arguments) {
     throw;
   }
   say(written.text);
-  complain(written.trouble);
+  complain(with_sources(written.trouble, sources, dir.spool()));
   if (written.is_complete && !options.keep_spool && !formats.empty()) dir.remove_spools();
   return written.is_complete ? 0 : 125;
 }

@@ -102,6 +102,7 @@ int where(const Arguments& arguments) {
     spools.push_back(spool_of_process(pid));
   } else {
     const Input input = find_input(target);
+    demand_trace(input, target);
     if (input.spools.empty() && input.run) return print_stored(target, *input.run);
     spools = input.spools;
   }

@@ -62,3 +62,20 @@ def test_a_run_without_raw_records_says_how_to_keep_them(run_torchprof, torchpro
     done = torchprof("merge", run.directory, "-o", tmp_path / "all")
     assert done.returncode == 125 and "the raw records are gone" in done.stderr and "--keep-spool" in done.stderr
     assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.parametrize("command", ["merge", "where", "ctl"])
+def test_a_file_that_is_no_trace_is_not_called_one(command, torchprof, tmp_path):
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "empty").touch()
+    for name in "notes.txt", "empty":
+        more = {"merge": ["-o", "all"], "where": [], "ctl": ["status"]}[command]
+        done = torchprof(command, name, *more)
+        assert (done.returncode, done.stderr) == (125, "torchprof: %s: is neither a run directory nor a spool nor a trace\n" % name)
+
+
+def test_a_spool_that_cannot_be_read_is_named_where_it_is(two_runs, torchprof, tmp_path):
+    spool, *_ = (two_runs[0] / "spool").glob("*.spool")
+    spool.write_bytes(b"x" * 10000)
+    done = torchprof("merge", *two_runs, "-o", tmp_path / "all")
+    assert done.returncode == 125 and "torchprof: %s: " % spool in done.stderr and str(tmp_path / "all" / "spool" / spool.name) not in done.stderr
