@@ -113,7 +113,9 @@ int merge(const Arguments& arguments) {
       add_lists(source, dir.spool());
     }
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
-    written = write_run(dir, info_of(sources), formats);
+    const Info info = info_of(sources);
+    dir.write_info(info);  // write_run() would go on without
+    written = write_run(dir, info, formats);
   } catch (const Error&) {
     dir.remove_spools();
     dir.remove_if_unused();

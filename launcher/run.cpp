@@ -49,8 +49,12 @@ bool is_inside(const RunOptions& options, const std::vector<std::string>& enviro
 
 // Nothing here may change how the command's end is reported: no exception leaves.
 void finish(const RunDir& dir, const Info& info, const RunOptions& options, const Signals& signals) try {
-  dir.write_info(info);
   const auto formats = formats_named(options.config.format);
+  try {
+    dir.write_info(info);
+  } catch (const Error& error) {  // on a full disk, say; write_run() tries again and tells what was recorded
+    if (formats.empty()) complain(error.what());
+  }
   if (formats.empty()) {
     say(oom_line(info) + "not exported: `torchprof export " + dir.path().string() +
         " --format kineto -o FILE` writes a trace");
@@ -61,7 +65,11 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   const bool is_any_written = !written(spools).empty();
   const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
   const bool writes_on = is_any_written || dir.spools() != spools;  // or began to meanwhile
-  const Info written = dir.read_info();
+  Info written = dir.read_info();
+  if (!written.contains("end")) {
+    written = info;
+    add_roles_of_running(written);
+  }
   say(oom_line(written) + still_running_lines(written));
   if (!is_complete || writes_on)
     complain("the spool stays in " + dir.spool().string() + "; `torchprof export " + dir.path().string() +

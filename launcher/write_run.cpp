@@ -154,8 +154,15 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   const std::vector<std::string> own = own_files(info), to_be = files_to_be(dir, own, trace, formats);
   info["files"] = to_be;
   info["exported"] = false;
-  dir.write_info(info);
-  if (!trace.processes.empty())
+  try {
+    dir.write_info(info);
+  } catch (const Error& error) {
+    first_error = std::string(error.what()) + "; `torchprof export " + dir.path().string() +
+                  " --format kineto -o FILE` writes the trace elsewhere";
+  }
+  // A trace that run.json does not list would be nobody's. What was recorded is told of all the same.
+  const bool has_info = first_error.empty();
+  if (has_info && !trace.processes.empty())
     for (const formats::Format* format : formats) try {
         write_format(*format, trace, dir.path(), own, files, traces);
         phase_over(format->name);
@@ -190,12 +197,12 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
     if (!is_among(files, name) && is_among(to_be, name)) files.push_back(name);
   info["files"] = files;
   info["took_ns"] = took;
-  try {
-    dir.write_info(info);
-  } catch (const Error& error) {
-    if (first_error.empty()) out.trouble += std::string(error.what()) + "\n";
-    out.is_complete = false;
-  }
+  if (has_info) try {
+      dir.write_info(info);
+    } catch (const Error& error) {
+      if (first_error.empty()) out.trouble += std::string(error.what()) + "\n";
+      out.is_complete = false;
+    }
   return out;
 }
 

@@ -19,7 +19,8 @@ struct Written {
 };
 
 // Writes each format as `run` does at its end, and `info` with what was found to run.json. One format that fails does
-// not keep the others back. Throws Error if nothing can be done at all.
+// not keep the others back; without room for run.json none is written, and what was recorded is told all the same.
+// Throws Error if nothing can be done at all.
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
                   formats::NativeFrames frames = formats::NativeFrames::kFolded);
 

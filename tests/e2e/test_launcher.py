@@ -380,6 +380,44 @@ def test_a_disk_without_room_for_the_trace_keeps_the_spool_and_the_status(launch
     assert ".tmp" not in done.stdout
 
 
+@pytest.mark.parametrize("command", ["export", "run"])
+def test_a_disk_without_room_for_run_json_later_tells_all_the_same(command, launcher, mount_namespace, program, tmp_path):
+    (tmp_path / "disk").mkdir()
+    calls = program("""
+        import os, sys
+        def f(): pass
+        for _ in range(1000): f()
+        fill = os.open("disk/fill", os.O_WRONLY | os.O_CREAT)
+        for size in 65536, 4096, 1:
+            try:
+                while os.write(fill, b"x" * size): pass
+            except OSError: pass
+        child = os.fork()
+        if not child:
+            f()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(child)
+        sys.exit(6)
+        """.replace("\n        ", "\n"))
+    script = program(textwrap.dedent("""
+        mount -t tmpfs -o size=16m none disk || exit 99
+        "$1" run -o disk/run $3 -- "$2" program.py
+        echo "status $?"
+        [ -z "$3" ] || "$1" export disk/run
+        echo "status $?"
+        ls disk/run
+        """), "script.sh")
+    options = "--format=none" if command == "export" else ""
+    done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON, options], cwd=tmp_path,
+                          capture_output=True, text=True, env=clean_environment(), timeout=60)
+    child, *others = done.stdout.split("\n", 1)
+    assert others == ["status 6\nstatus %d\nrun.json\nspool\n" % (125 if options else 0)], done.stdout + done.stderr
+    assert "1 process, " in done.stderr and "process %s, started by" % child in done.stderr, done.stderr
+    said, = [line for line in done.stderr.splitlines() if "run.json: No space left on device" in line and "kineto" in line]
+    assert said.endswith("disk/run --format kineto -o FILE` writes the trace elsewhere"), said
+
+
 # ---- report and export ----------------------------------------------------------------------------------------------------------
 
 
