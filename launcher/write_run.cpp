@@ -35,7 +35,8 @@ constexpr size_t kWidestCommand = 80;  // columns
 constexpr std::string_view kNothingTraced =
     "no process of the command was traced. Likely causes: no Python and no libtorch ran in it, the program is "
     "statically\n"
-    "linked or setuid, or the environment was dropped on the way (env -i, sudo, ssh, a container).\n"
+    "linked or setuid, the environment was dropped on the way (env -i, sudo, ssh, a container), or\n"
+    "its processes run in another root or mount namespace, where the run directory is not.\n"
     "`torchprof doctor -- COMMAND` says more.\n";
 
 // The few lines that are printed; summary.txt has all of it.
