@@ -23,7 +23,7 @@ struct Saved {
   std::string_view library;  // in `text`; empty: nothing is put back
   size_t count = 0;
   const char* settings[32];  // "TORCHPROF_...=", NVTX's if it names the library, in `text`
-  char text[8192];
+  char text[3 * PATH_MAX];   // the run directory is named twice
   uid_t user;
 };
 Saved g_saved;

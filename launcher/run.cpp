@@ -127,7 +127,8 @@ int run(const Arguments& arguments) {
     say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
     become(options.command, environment);
   }
-  return run_and_finish(options, output, environment, library);
+  const std::string launched = std::string(kLaunched) + '=' + output.string();
+  return run_and_finish(options, output, with_variables(environment, {launched}), library);
 }
 
 }  // namespace torchprof::launcher

@@ -311,7 +311,8 @@ bool from_environment(Config& config, ErrorText& error) noexcept {
     for (const Setting& setting : kSettings)
       if (strlen(setting.variable) == length && strncmp(setting.variable, *entry, length) == 0) found = &setting;
     const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(*entry, "TORCHPROF_DISABLE", length) == 0;
-    if (!found && !is_disable)
+    const bool is_launched = length == strlen(kLaunched) && strncmp(*entry, kLaunched, length) == 0;
+    if (!found && !is_disable && !is_launched)
       return fail(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), *entry);
     if (found && equals[1] && !assign(config, *found, equals + 1, found->variable, error)) return false;
   }
@@ -326,6 +327,11 @@ bool disabled_by_environment() noexcept {
 bool wanted_by_environment() noexcept {
   const char* value = getenv(kSettings[kOutput].variable);
   return value && *value && !disabled_by_environment();
+}
+
+bool made_by_launcher(const char* output) noexcept {
+  const char* value = getenv(kLaunched);
+  return value && strcmp(value, output) == 0;  // of another run around this one it says nothing
 }
 
 bool ask_cuda_to_call(const char* library) noexcept {

@@ -71,6 +71,11 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
+// A launcher made the run directory `output` before it started the program, and said so in the environment: one that is
+// not there is out of sight. A run that the environment alone asks for makes its own.
+inline constexpr const char* kLaunched = "TORCHPROF_LAUNCHED";
+bool made_by_launcher(const char* output) noexcept;
+
 // Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised. False: it calls
 // another's.
 bool ask_cuda_to_call(const char* library) noexcept;

@@ -39,6 +39,7 @@ struct Recorder {
   pid_t pid = 0;
   Config config;
   char directory[PATH_MAX] = "";  // of the spools: the run directory's
+  bool is_launched = false;       // it was made before the program started
   SpoolWriter spool;
   StringTable strings;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

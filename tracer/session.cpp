@@ -65,7 +65,9 @@ bool open_spool_locked() noexcept {
     stop(State::kFailed);
     return false;
   }
-  if (!r.spool.open(r.directory, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
+  const MissingDirectory missing =
+      r.is_launched || r.inherits ? MissingDirectory::kIsOutOfSight : MissingDirectory::kIsMade;
+  if (!r.spool.open(r.directory, missing, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
                     r.forked_from)) {
     r.parent_file.let_go();
     r.is_uncaptured = true;
@@ -247,6 +249,7 @@ void arm(const Config& config, const char* output) noexcept {
   r.config = config;
   r.pid = getpid();
   snprintf(r.directory, sizeof(r.directory), "%s/spool", output);
+  r.is_launched = made_by_launcher(output);
   detail::g_clock = clock::choose();
   detail::g_strings = &r.strings;
   if (pthread_key_create(&r.thread_end, on_thread_end) != 0 ||

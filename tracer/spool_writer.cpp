@@ -37,6 +37,15 @@ uint32_t generation_at(const std::byte* memory, uint64_t offset) noexcept {
 
 bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
 
+// Somebody's link would lead it elsewhere.
+bool is_directory(const char* path) noexcept {
+  struct stat status {};
+  if (lstat(path, &status) != 0) return false;
+  if (S_ISDIR(status.st_mode)) return true;
+  errno = ENOTDIR;
+  return false;
+}
+
 // `path` is RUN/spool. What a program did is its user's business: these two are for nobody else to read; what is above
 // them is as `mkdir -p` makes it.
 bool make_directories(const char* path) noexcept {
@@ -57,11 +66,20 @@ bool make_directories(const char* path) noexcept {
     if (!end) break;
     *p = end;
   }
-  // Somebody's link would lead it elsewhere.
-  struct stat status {};
-  if (lstat(path, &status) == 0 && S_ISDIR(status.st_mode)) return true;
-  errno = ENOTDIR;
-  return false;
+  return is_directory(path);
+}
+
+// False with ENOENT: the run directory that the launcher made cannot be seen from here. It may itself have removed
+// RUN/spool alone, once it had exported what was in it: whoever comes later makes that again.
+bool find_directory(const char* path) noexcept {
+  if (is_directory(path)) return true;
+  if (errno != ENOENT) return false;
+  const char* last = strrchr(path, '/');
+  char info[PATH_MAX];
+  const int size = snprintf(info, sizeof(info), "%.*s/run.json", static_cast<int>(last - path), path);
+  if (size >= static_cast<int>(sizeof(info))) errno = ENAMETOOLONG;
+  if (size >= static_cast<int>(sizeof(info)) || access(info, F_OK) != 0) return false;
+  return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_directory(path);
 }
 
 // The command line, as /proc shows it.
@@ -108,7 +126,7 @@ uint32_t Completed::pop(uint64_t& offset, uint32_t most) noexcept {
   return popped;
 }
 
-bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, ClockSource clock,
+bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
                        const char* forked_from) noexcept {
   char host[64] = "";
   if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
@@ -130,7 +148,17 @@ bool SpoolWriter::open(const char* directory, SizeLimits limits, Keep keep, Cloc
     errno = EFBIG;
     return fail();
   }
-  if (!make_directories(directory) || !file_.create(path)) return fail();
+  if (missing == MissingDirectory::kIsOutOfSight && !find_directory(directory)) {
+    if (errno != ENOENT) return fail();
+    open_error_ = errno;
+    warn_once(Cause::kOutput,
+              "%s is not there for process %d (in another root or mount namespace?): nothing of it is recorded, the "
+              "program goes on",
+              directory, static_cast<int>(getpid()));
+    return false;
+  }
+  if (missing == MissingDirectory::kIsMade && !make_directories(directory)) return fail();
+  if (!file_.create(path)) return fail();
   clock_ = clock;
   max_size_ = limits.process;
   budget_.open(directory, limits.run);

@@ -50,13 +50,18 @@ struct SizeLimits {  // bytes
   uint64_t run;  // 0: none
 };
 
+// One that a launcher or a parent has made is missing where the process is in another root or mount namespace. There it
+// is not made: nobody would look for it, and the root is somebody else's.
+enum class MissingDirectory : uint8_t { kIsMade, kIsOutOfSight };
+
 class SpoolWriter {
  public:
   static constexpr size_t kNameSize = 256;
 
-  // Creates `directory` and its parents if need be and the file in it; both are its user's alone, and the file is never
-  // one that is there. `forked_from`: the parent's spool file name, or "".
-  bool open(const char* directory, SizeLimits limits, Keep keep, ClockSource clock, const char* forked_from) noexcept;
+  // Creates `directory` and its parents if need be, as `missing` says, and the file in it; both are its user's alone,
+  // and the file is never one that is there. `forked_from`: the parent's spool file name, or "".
+  bool open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
+            const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
   int open_error() const noexcept { return open_error_; }  // errno of an open() that failed
 
