@@ -2,8 +2,8 @@
 // starts past every interposed name. Each does what libc's does, with the environment that exec_environment.h makes;
 // the search of PATH, errno and cancellation stay with libc.
 //
-// A program that the library cannot get into (static, setuid, musl) is named in RUN/spool/untraced, a line "PID PATH:
-// reason", which the launcher shows.
+// A program that the library cannot get into (static, setuid, musl, in another root) is named in RUN/spool/untraced, a
+// line "PID PATH: reason", which the launcher shows.
 //
 // They run in every process that has the library, also in a child between vfork and exec, which shares its parent's
 // memory, and in a signal's handler on an alternate stack of 8 KiB, of which libc's own leave little: no allocation
@@ -40,6 +40,8 @@ using Actions = const posix_spawn_file_actions_t*;
 using Attributes = const posix_spawnattr_t*;
 
 constexpr off_t kMostNotes = off_t{64} * 1024;
+constexpr char kShell[] = "/bin/sh";  // libc's, of system and popen
+constexpr char kOutOfSight[] = "is started where libtorchprof.so is not (another root or mount namespace)";
 
 struct Real {
   decltype(&execve) execve_ = nullptr;
@@ -105,13 +107,13 @@ class Text {
   bool fits_ = true;
 };
 
-[[gnu::noinline]] void note_untraced(const char* path, Barrier barrier, ExecMemory& memory) noexcept {
+[[gnu::noinline]] void note_untraced(const char* path, const char* reason, ExecMemory& memory) noexcept {
   if (!file_of_run("spool/untraced", memory.name)) return;
   const File file(open(memory.name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || status.st_size > kMostNotes) return;
   Text line(memory.line);
-  line.add(getpid()).add(" ").add(path).add(": ").add(text_of(barrier)).add("\n");
+  line.add(getpid()).add(" ").add(path).add(": ").add(reason).add("\n");
   if (!line.fits()) return;
   // Beyond RLIMIT_FSIZE it would kill the program.
   rlimit size{};
@@ -121,7 +123,12 @@ class Text {
 
 Preload look_at_program(int file, const char* path, ExecMemory& memory) noexcept {
   const Barrier barrier = barrier_of(file, path, memory.program);
-  if (barrier != Barrier::kNone) note_untraced(path, barrier, memory);
+  const bool has_library = has_library_file();
+  if (barrier != Barrier::kNone)
+    note_untraced(path, text_of(barrier), memory);
+  else if (!has_library && file >= 0)
+    note_untraced(path, kOutOfSight, memory);
+  if (!has_library) return Preload::kTakeAllOut;
   // The children of what cannot be reached may be reachable.
   if (barrier == Barrier::kMusl) return Preload::kTakeOut;
   return barrier == Barrier::kNone && needs_asan(file, memory.program) ? Preload::kPutBackWithAsan : Preload::kPutBack;
@@ -238,27 +245,40 @@ char* restoring(const char* command) noexcept {
   ExecMemory* const memory = keeps_environment() && command ? ExecMemory::take() : nullptr;
   if (!memory) return nullptr;
   const torchprof::KeepErrno keep;
-  char* const line = restoring_line(command, *memory);
+  char* const line = has_library_file() ? restoring_line(command, *memory) : nullptr;
   memory->give_back();
   return line;
 }
 
-// libc starts a shell with `environ`. While it does, that is the one for a program under a seccomp filter.
-class QuietEnviron {
+// libc starts a shell with `environ`. While it does, that is the one for a program under a seccomp filter, or in a root
+// where the library is not.
+class ShellEnviron {
  public:
-  QuietEnviron() noexcept : memory_(must_be_quiet() ? ExecMemory::take_quietly() : nullptr), before_(environ) {
-    if (memory_) environ = const_cast<char**>(prepare_sealed(environ, *memory_));
+  ShellEnviron() noexcept : before_(environ) {
+    if (must_be_quiet()) {
+      memory_ = ExecMemory::take_quietly();
+      if (memory_) environ = const_cast<char**>(prepare_sealed(environ, *memory_));
+    } else if (is_out_of_sight()) {
+      memory_ = ExecMemory::take();
+      const auto look = [](ExecMemory& memory) { return look_at_path(kShell, memory); };
+      if (memory_) environ = const_cast<char**>(prepare(environ, look, *memory_));
+    }
   }
-  ~QuietEnviron() {
+  ~ShellEnviron() {
     if (!memory_) return;
     environ = before_;
     memory_->give_back();
   }
-  QuietEnviron(const QuietEnviron&) = delete;
-  QuietEnviron& operator=(const QuietEnviron&) = delete;
+  ShellEnviron(const ShellEnviron&) = delete;
+  ShellEnviron& operator=(const ShellEnviron&) = delete;
 
  private:
-  ExecMemory* memory_;
+  static bool is_out_of_sight() noexcept {
+    const torchprof::KeepErrno keep;
+    return keeps_environment() && !has_library_file();
+  }
+
+  ExecMemory* memory_ = nullptr;
   char** before_;
 };
 
@@ -350,7 +370,7 @@ TORCHPROF_EXPORT int posix_spawnp(pid_t* pid, const char* name, const posix_spaw
 
 TORCHPROF_EXPORT int system(const char* command) {
   char* restored = restoring(command);
-  const QuietEnviron quiet;
+  const ShellEnviron shell;
   const int status = TORCHPROF_REAL(system)(restored ? restored : command);
   const torchprof::KeepErrno keep;
   free(restored);
@@ -358,7 +378,7 @@ TORCHPROF_EXPORT int system(const char* command) {
 }
 TORCHPROF_EXPORT FILE* popen(const char* command, const char* mode) {
   char* restored = restoring(command);
-  const QuietEnviron quiet;
+  const ShellEnviron shell;
   FILE* stream = TORCHPROF_REAL(popen)(restored ? restored : command, mode);
   const torchprof::KeepErrno keep;
   free(restored);

@@ -3,6 +3,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -173,12 +174,17 @@ bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
 
 bool has_changed_user() noexcept { return !g_saved.library.empty() && geteuid() != g_saved.user; }
 
+// Whatever else stands in the way (a filter of system calls) may not be in ld.so's.
+bool has_library_file() noexcept {
+  return access(g_saved.library.data(), R_OK) == 0 || (errno != ENOENT && errno != ENOTDIR && errno != EACCES);
+}
+
 size_t room_for(char* const* environment, Preload preload) noexcept {
   const Saved& saved = g_saved;
   if (saved.library.empty()) return 0;
   const std::string_view list = preload_of(environment);
   size_t folders = 0;
-  if (has_changed_user()) {
+  if (preload == Preload::kTakeAllOut || has_changed_user()) {
     if (!has_ours(environment)) return 0;
     preload = Preload::kTakeOut;
     if (const char* path = find(environment, kPythonPath)) folders = strlen(path) + 1;
@@ -202,13 +208,13 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
   char** out = static_cast<char**>(room);
   char* text = reinterpret_cast<char*>(out + most);
   size_t n = 0;
-  const bool is_other_user = has_changed_user();
-  if (is_other_user) preload = Preload::kTakeOut;
+  const bool takes_all_out = preload == Preload::kTakeAllOut || has_changed_user();
+  if (takes_all_out) preload = Preload::kTakeOut;
   const char* asan = preload == Preload::kPutBackWithAsan ? asan_options_to_extend(environment) : nullptr;
   for (char* const* entry = environment; entry && *entry; ++entry) {
     if (name_of(*entry) == kPreload || (asan && name_of(*entry) == kAsanOptions)) continue;
-    if (is_other_user && is_ours(*entry)) continue;
-    if (is_other_user && is_on_python_path(*entry)) {
+    if (takes_all_out && is_ours(*entry)) continue;
+    if (takes_all_out && is_on_python_path(*entry)) {
       memcpy(text, kPythonPath.data(), kPythonPath.size());
       const size_t folders = other_folders(*entry, text + kPythonPath.size());
       if (folders == 0) continue;

@@ -5,7 +5,8 @@
 // What is put back (LD_PRELOAD, TORCHPROF_*, and NVTX_INJECTION64_PATH where it names our library and the child's
 // environment names none) is what this process was started with, saved before the program can change it. Nothing is put
 // back if the child's environment says TORCHPROF_DISABLE. Once the process has changed its user all of it is taken out,
-// and our folder on PYTHONPATH: nothing of ours is loaded into a program that somebody else runs.
+// and our folder on PYTHONPATH: nothing of ours is loaded into a program that somebody else runs. The same where the
+// library cannot be opened any more (another root, a mount over it): ld.so would complain in every program.
 //
 // Any thread, also in a child between vfork and exec: no allocation, no lock; the caller gives the memory.
 #pragma once
@@ -28,11 +29,15 @@ enum class Preload {
   kPutBack,
   kPutBackWithAsan,  // for a program that has to be told to bear us: program_file.h, needs_asan()
   kTakeOut,
+  kTakeAllOut,  // nothing of ours is to be in its environment
 };
 
 // Its effective user is not the one that it was started with: `preload` below is then what a program of another user
 // gets.
 bool has_changed_user() noexcept;
+
+// The library can be opened at its path; false: in another root or mount namespace it cannot.
+bool has_library_file() noexcept;
 
 // Bytes that with_library() needs for `environment`; 0: it is fine as it is.
 size_t room_for(char* const* environment, Preload preload) noexcept;

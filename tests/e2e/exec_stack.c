@@ -1,7 +1,8 @@
 /* exec_stack WAY MAKER SIZE PATH...: starts PATH in a signal's handler on an alternate stack of SIZE bytes and prints
    what became of it, and how many bytes of that stack were touched in all. The stack is shared with the child, so that
    what was touched before the exec can be seen after it. WAY: the function that starts it. MAKER: where it is called:
-   here ("spawn": of posix_spawn alone), or in a child of fork or vfork made outside or inside of the handler. */
+   here ("spawn": of posix_spawn alone), or in a child of fork or vfork made outside or inside of the handler. The file
+   that GONE names is removed first. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -51,6 +52,7 @@ static void on_signal(int number) {
 
 int main(int count, char** all) {
   if (count != 6) return 2;
+  if (getenv("GONE")) unlink(getenv("GONE"));
   way = all[1], maker = all[2], path = all[4], name = all[5];
   const size_t size = strtoul(all[3], NULL, 10), page = 4096, room = (size + page - 1) / page * page + page;
   file = open(path, O_RDONLY | O_CLOEXEC);

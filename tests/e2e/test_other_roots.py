@@ -1,4 +1,5 @@
 """A process whose root or mounts are not those of the launcher: nothing of ours is left there, and what is missing is said."""
+import json
 import os
 import re
 import shutil
@@ -76,3 +77,54 @@ def test_a_process_that_comes_when_the_spool_is_gone_makes_it_again(run_torchpro
     run = run_torchprof(["sh", "-c", 'rmdir "$TORCHPROF_OUTPUT/spool" && exec "$@"', "sh", PYTHON, program(COUNTS + "print(count())")])
     assert (run.status, run.stdout) == (0, "50000\n"), run.stderr
     assert counted(check_trace(run.trace()), "f") == 50000
+
+
+def test_programs_in_another_root_start_without_us(run_torchprof, run_bare, jail):
+    command = ["chroot", jail, "/bin/sh", "-c", 'echo hi; /bin/sh -c "echo ho"; echo "<$LD_PRELOAD$TORCHPROF_OUTPUT>"']
+    bare, run = run_bare(command), run_torchprof(command)
+    assert (run.status, run.stdout_bytes) == (0, bare.stdout) and bare.stdout == b"hi\nho\n<>\n", run.stderr
+    assert "ld.so" not in run.stderr and "its processes run in another root" in run.stderr
+
+
+def test_every_way_to_start_a_program_in_another_root(run_torchprof, run_bare, program, jail):
+    text = """
+        import ctypes, os, subprocess, sys
+        libc = ctypes.CDLL(None)
+        os.chroot(sys.argv[1]); os.chdir("/")
+        SHELL = ["sh", "-c", "echo $0 $LD_PRELOAD $TORCHPROF_OUTPUT; exec /bin/sh -c 'echo again'"]
+        def start(name, call):
+            print(name, call(), flush=True)
+        start("run", lambda: subprocess.run(SHELL).returncode)
+        start("run, empty", lambda: subprocess.run(SHELL, env={"PATH": "/bin"}).returncode)
+        start("system", lambda: os.system(SHELL[2]))
+        start("popen", lambda: os.popen(SHELL[2]).read())
+        start("spawn", lambda: os.waitpid(os.posix_spawn("/bin/sh", SHELL, os.environ), 0)[1])
+        start("spawnp", lambda: os.waitpid(os.posix_spawnp("sh", SHELL, os.environ), 0)[1])
+        start("again", lambda: os.environ.get("LD_PRELOAD", "") != "" or "bare")
+        libc.popen.restype = ctypes.c_void_p
+        libc.pclose.argtypes = [ctypes.c_void_p]
+        start("libc's popen", lambda: libc.pclose(libc.popen(SHELL[2].encode(), b"w")))
+        os.execv("/bin/sh", SHELL)
+        """
+    command = [PYTHON, program(textwrap.dedent(text)), jail]
+    bare, run = run_bare(command, env={"LD_PRELOAD": None}), run_torchprof(command)
+    assert bare.returncode == 0 and bare.stderr == b"", bare
+    assert (run.status, run.stdout_bytes) == (0, bare.stdout.replace(b"again bare", b"again True")), run.stderr
+    assert "ld.so" not in run.stderr, run.stderr
+
+
+def test_a_program_where_the_library_is_hidden_is_named(prefix, mount_namespace, program, tmp_path):
+    tree = shutil.copytree(prefix, tmp_path / "tree")
+    text = """
+        import ctypes, subprocess, sys
+        assert ctypes.CDLL(None).mount(b"none", sys.argv[1].encode(), b"tmpfs", 0, None) == 0
+        for name in "true", "no such program", "true":
+            try: print(subprocess.run([name], capture_output=True))
+            except OSError as error: print(error)
+        """
+    run = profile(tree / "bin" / "torchprof", tmp_path / "run", [*mount_namespace, PYTHON, program(textwrap.dedent(text)), tree / "lib"])
+    assert run.status == 0 and run.stdout.count("returncode=0, stdout=b'', stderr=b''") == 2, (run.stdout, run.stderr)
+    (untraced,) = json.loads((run.directory / "run.json").read_text())["untraced"]
+    assert untraced["program"].endswith("/true") and untraced["times"] == 2
+    assert untraced["reason"] == "is started where libtorchprof.so is not (another root or mount namespace)"
+    assert "untraced: %s (2 times) %s" % (untraced["program"], untraced["reason"]) in run.stderr

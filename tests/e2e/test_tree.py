@@ -1,6 +1,7 @@
 """Everything that the command starts is traced, however it is started; what cannot be reached is named."""
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -163,20 +164,24 @@ def on_small_stack(tmp_path_factory):
     return directory / "exec_stack"
 
 
-@pytest.mark.parametrize("target", ["/bin/true", "static", "script"])
-def test_programs_start_from_a_handler_on_a_stack_of_8_kib(run_bare, prefix, on_small_stack, tmp_path, target):
+@pytest.mark.parametrize("target, is_gone", [("/bin/true", False), ("static", False), ("script", False), ("/bin/true", True)])
+def test_programs_start_from_a_handler_on_a_stack_of_8_kib(run_bare, prefix, on_small_stack, tmp_path, target, is_gone):
     """Where there is little else on it (of AVX-512's registers a signal's frame alone has 3 KiB) ours is below 1 KiB."""
     directory = on_small_stack.parent
     path = "%s:%s" % (directory, "/bin:/usr/bin")
-    ours = {"LD_PRELOAD": prefix / "lib" / "torchprof" / "libtorchprof.so", "TORCHPROF_OUTPUT": tmp_path / "run", "PATH": path}
+    library = prefix / "lib" / "torchprof" / "libtorchprof.so"
+    ours = {"LD_PRELOAD": library, "TORCHPROF_OUTPUT": tmp_path / "run", "PATH": path}
+    if is_gone: ours["LD_PRELOAD"] = ours["GONE"] = tmp_path / "libtorchprof.so"
     (tmp_path / "run" / "spool").mkdir(parents=True)
     for way, maker in WAYS:
         command = [on_small_stack, way, maker, 8192, target if target[0] == "/" else directory / target, target.split("/")[-1]]
+        if is_gone: shutil.copy(library, tmp_path)
         bare, run = run_bare(command, env={"PATH": path}), run_bare(command, env=ours)
+        assert b"ld.so" not in run.stderr
         assert (bare.returncode, run.returncode, run.stdout) == (0, 0, bare.stdout), (run, bare)
         touched = [int(re.search(rb"touched (\d+)", r.stderr)[1]) for r in (bare, run)]
         assert touched[1] <= touched[0] + 1024, (command, touched)
-    assert (tmp_path / "run" / "spool" / "untraced").exists() == (target != "/bin/true")
+    assert (tmp_path / "run" / "spool" / "untraced").exists() == (is_gone or target != "/bin/true")
 
 
 FORKS = r"""

@@ -105,6 +105,14 @@ TEST_CASE("a program of another user gets nothing of ours, and the rest as it is
   CHECK(got == std::vector<Strings>{rest, {}, {}, theirs, rest});
 }
 
+TEST_CASE("a program where the library cannot be opened gets nothing of ours, and the rest as it is") {
+  CHECK(child_of({"A=1", "LD_PRELOAD=x.so:/opt/lib/libtorchprof.so", "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+                  "PYTHONPATH=/mine:/opt/lib/python", "TORCHPROF_OUTPUT=/runs/a%%b"},
+                 Preload::kTakeAllOut) == Strings{"A=1", "LD_PRELOAD=x.so", "PYTHONPATH=/mine"});
+  CHECK(child_of({"A=1"}, Preload::kTakeAllOut) == Strings{"A=1"});
+  CHECK_FALSE(has_library_file());  // nobody has one there
+}
+
 TEST_CASE("a file of the run is known by the directory that the process was started with") {
   start_process();
   char name[PATH_MAX];
