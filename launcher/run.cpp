@@ -1,4 +1,6 @@
 // torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
+#include <sys/utsname.h>
+
 #include <nlohmann/json.hpp>
 
 #include "formats/error.h"
@@ -127,7 +129,9 @@ int run(const Arguments& arguments) {
     say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
     become(options.command, environment);
   }
-  const std::string launched = std::string(kLaunched) + '=' + output.string();
+  utsname host{};
+  uname(&host);
+  const std::string launched = std::string(kLaunched) + '=' + host.nodename + ':' + output.string();
   return run_and_finish(options, output, with_variables(environment, {launched}), library);
 }
 

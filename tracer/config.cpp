@@ -1,5 +1,6 @@
 #include "tracer/config.h"
 
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -331,7 +332,12 @@ bool wanted_by_environment() noexcept {
 
 bool made_by_launcher(const char* output) noexcept {
   const char* value = getenv(kLaunched);
-  return value && strcmp(value, output) == 0;  // of another run around this one it says nothing
+  utsname host;
+  if (!value || uname(&host) != 0) return false;
+  // Of another run around this one it says nothing. On another host, or in a container that has a name of its own, the
+  // launcher made nothing.
+  const size_t length = strlen(host.nodename);
+  return strncmp(value, host.nodename, length) == 0 && value[length] == ':' && strcmp(value + length + 1, output) == 0;
 }
 
 bool ask_cuda_to_call(const char* library) noexcept {

@@ -71,8 +71,8 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
-// A launcher made the run directory `output` before it started the program, and said so in the environment: one that is
-// not there is out of sight. A run that the environment alone asks for makes its own.
+// A launcher made the run directory `output` on this host before it started the program, and said so in the environment
+// (HOST:OUTPUT): one that is not there is out of sight. A run that the environment alone asks for makes its own.
 inline constexpr const char* kLaunched = "TORCHPROF_LAUNCHED";
 bool made_by_launcher(const char* output) noexcept;
 

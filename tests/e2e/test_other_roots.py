@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from conftest import profile
+from conftest import clean_environment, profile
 from test_limits import counted
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root")]
@@ -128,3 +128,16 @@ def test_a_program_where_the_library_is_hidden_is_named(prefix, mount_namespace,
     assert untraced["program"].endswith("/true") and untraced["times"] == 2
     assert untraced["reason"] == "is started where libtorchprof.so is not (another root or mount namespace)"
     assert "untraced: %s (2 times) %s" % (untraced["program"], untraced["reason"]) in run.stderr
+
+
+@pytest.mark.parametrize("host", ["this", "another"])
+def test_on_another_host_a_process_makes_its_own_directory(launcher, tmp_path, host):
+    lines = subprocess.run([launcher, "run", "--dry-run", "-o", tmp_path / "run", "true"], capture_output=True, text=True, env=clean_environment(),
+                           check=True).stdout.splitlines()
+    said = "TORCHPROF_LAUNCHED=%s:%s" % (os.uname().nodename if host == "this" else "another", tmp_path / "run")
+    done = subprocess.run(["env", *lines, said, PYTHON, "-c", "print(1)"], env=clean_environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    if host == "this":
+        assert "is not there for process" in done.stderr and not (tmp_path / "run").exists()
+    else:
+        assert done.stderr == "" and len(list((tmp_path / "run" / "spool").glob("*.spool"))) == 1

@@ -188,7 +188,7 @@ TEST_CASE("a bad or unknown variable is refused by its name") {
   CHECK(refusal_of_environment({{"TORCHPROF_", "x"}}) ==
         "TORCHPROF_: no such variable; `torchprof help run` lists them");
   CHECK(refusal_of_environment({{"TORCHPROF_DISABLE", "1"}}) == "");
-  CHECK(refusal_of_environment({{"TORCHPROF_LAUNCHED", "/runs/a"}}) == "");
+  CHECK(refusal_of_environment({{"TORCHPROF_LAUNCHED", "host:/runs/a"}}) == "");
   CHECK(refusal_of_environment({}) == "");
 }
 
