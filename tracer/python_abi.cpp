@@ -10,6 +10,7 @@ namespace detail {
 Api g_api;
 const Layout* g_layout = nullptr;
 bool g_knows_instruction = false;
+bool g_knows_tracing = false;
 }  // namespace detail
 
 namespace {
@@ -18,8 +19,9 @@ using detail::g_api;
 using detail::g_layout;
 
 // value, version range, source; test: check_layout() at start-up, tests/e2e/test_python.py for every version found.
-constexpr Layout kLayout310 = {56, 0, 32, 352, 96};  // 3.10, Include/cpython/{pystate,frameobject}.h
-constexpr Layout kLayout311 = {64, 24, 32, 72, 56};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
+constexpr Layout kLayout310 = {44, 56, 0, 32, 352, 96};  // 3.10, Include/cpython/{pystate,frameobject}.h
+constexpr Layout kLayout311 = {44, 64, 24,
+                               32, 72, 56};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
 
 void* g_library = RTLD_DEFAULT;
 
@@ -150,7 +152,42 @@ Object* compare(Object*, Object* expected) noexcept {
 
 int ignore(Object*, Frame*, int, Object*) noexcept { return 0; }
 
+// What the evaluation loop looks at: PyThreadState.cframe->use_tracing, in front of cframe: int, 0 or 1 (3.10);
+// uint8_t, 0 or 255 (3.11).
+struct TracingState {
+  int tracing;  // how deep in a trace or profile function the thread is; then use_tracing is 0
+  char* use_tracing;
+  bool has_trace_function;
+
+  TracingState(ThreadState* thread, const Layout& at) noexcept
+      : tracing(0),
+        use_tracing(static_cast<char*>(read_pointer(thread, at.profile_function - sizeof(void*)))),
+        has_trace_function(read_pointer(thread, at.profile_function + sizeof(void*)) != nullptr) {
+    memcpy(&tracing, reinterpret_cast<const char*>(thread) + at.tracing, sizeof(tracing));
+  }
+
+  bool is(bool on) const noexcept { return static_cast<uint8_t>(*use_tracing) == (on ? value() : 0); }
+  void set(bool on) const noexcept { *use_tracing = static_cast<char>(on ? value() : 0); }
+
+ private:
+  static uint8_t value() noexcept { return g_api.minor == 10 ? 1 : 255; }  // the lowest byte of either
+};
+
 }  // namespace
+
+bool set_profile_function(ThreadState* thread, TraceFunction function) noexcept {
+  const Layout& at = *layout();
+  if (!detail::g_knows_tracing) {
+    const bool is_set = g_api.set_profile(thread, function, nullptr) == 0;
+    g_api.error_clear();
+    return is_set;
+  }
+  write_pointer(thread, at.profile_function, reinterpret_cast<void*>(function));
+  // One that is in a trace function computes it when it leaves that.
+  const TracingState state(thread, at);
+  if (state.tracing == 0) state.set(function || state.has_trace_function);
+  return true;
+}
 
 void check_layout() noexcept {
   if (g_api.minor > 11) return;
@@ -173,9 +210,13 @@ void check_layout() noexcept {
   ThreadState* self = g_api.this_thread();
   // The profile function's place, by setting one. Somebody else's is left alone, and then nothing is known.
   if (!g_matches || !g_api.set_profile || !self || read_pointer(self, want.profile_function)) return;
+  const TracingState state(self, want);
+  const bool is_seen = state.tracing == 0 && !state.has_trace_function && state.use_tracing && state.is(false);
   g_api.set_profile(self, ignore, nullptr);
   const bool found = read_pointer(self, want.profile_function) == reinterpret_cast<void*>(ignore);
+  const bool is_on = is_seen && state.is(true);
   g_api.set_profile(self, nullptr, nullptr);
+  detail::g_knows_tracing = found && is_on && state.is(false);
   g_api.error_clear();
   if (found) g_layout = &want;
 }

@@ -157,6 +157,7 @@ namespace detail {
 extern Api g_api;
 extern const Layout* g_layout;
 extern bool g_knows_instruction;
+extern bool g_knows_tracing;
 }  // namespace detail
 
 // The table, filled once by load(). Valid for the life of the process.
@@ -203,8 +204,10 @@ inline bool is_a(Object* object, Object* type) noexcept {
 
 // Offsets of 3.10 and 3.11, where the API has no way without side effects. See check_layout().
 struct Layout {
-  size_t profile_function;  // PyThreadState.c_profilefunc: 56 (3.10), 64 (3.11)
-  size_t frame_data;        // PyFrameObject.f_frame: 24 (3.11); 0 (3.10): the frame object itself
+  size_t tracing;  // PyThreadState.tracing, int: 44
+  size_t
+      profile_function;  // PyThreadState.c_profilefunc: 56 (3.10), 64 (3.11); cframe is before it, c_tracefunc behind
+  size_t frame_data;     // PyFrameObject.f_frame: 24 (3.11); 0 (3.10): the frame object itself
   size_t code;  // of the frame's code object: 32 (PyFrameObject.f_code, 3.10; _PyInterpreterFrame.f_code, 3.11)
   size_t
       locals;  // of the first local: 352 (3.10, PyFrameObject.f_localsplus), 72 (3.11, _PyInterpreterFrame.localsplus)
@@ -218,6 +221,12 @@ inline uint32_t instruction_of(Frame* frame, Object* code) noexcept;
 // Compares the table with the interpreter, with the GIL held: runs one line of Python whose frame holds a known object.
 // Call once.
 void check_layout() noexcept;
+
+// Sets the profile function of a thread whose own is none or ours, without an object; 3.10 and 3.11, layout() is known.
+// With the GIL held. _PyEval_SetProfile() would tell the program's audit hooks of it, and while such a hook, written in
+// Python, lets go of the GIL every other call of it fails: the program's own sys.setprofile() too, and ours leaves its
+// exception in the other thread.
+bool set_profile_function(ThreadState* thread, TraceFunction function) noexcept;
 
 inline void write_pointer(void* base, size_t offset, void* value) noexcept {
   *reinterpret_cast<void**>(static_cast<char*>(base) + offset) = value;

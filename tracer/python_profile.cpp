@@ -159,8 +159,7 @@ void begin_blind(Known& k, const char* by) noexcept {
   put_blind<BlindBegin>(k.blind_track, k.blind_by);
 }
 
-// Takes a thread that nobody profiles, and notes one that somebody does. The program's audit hooks may say no: then the
-// thread is not ours. `by` is nullptr where nobody knows.
+// Takes a thread that nobody profiles, and notes one that somebody does. `by` is nullptr where nobody knows.
 [[gnu::noinline]] void settle(ThreadState* state, const char* by) noexcept {
   void* function = read_pointer(state, layout()->profile_function);
   if (function == reinterpret_cast<void*>(g_ours) || function == reinterpret_cast<void*>(swallow_first)) return;
@@ -171,10 +170,7 @@ void begin_blind(Known& k, const char* by) noexcept {
     if (!k.blind_by) begin_blind(k, by);
     return;
   }
-  if (api().set_profile(state, g_ours, nullptr) != 0) {
-    api().error_clear();
-    return;
-  }
+  if (!set_profile_function(state, g_ours)) return;
   if (is_own(state)) {
     // Whatever ran on this thread while it was not ours is unknown: its stack is stated anew at the next event.
     if (t_buffer && t_buffer->python_epoch) t_buffer->python_epoch = kRestate;
@@ -210,7 +206,7 @@ void switch_profile(bool on) noexcept {
   if (!g_function) return;
   for_each_thread([](ThreadState* t) {
     if (read_pointer(t, layout()->profile_function) != reinterpret_cast<void*>(g_function)) return;
-    if (api().set_profile(t, nullptr, nullptr) != 0) api().error_clear();
+    set_profile_function(t, nullptr);
   });
 }
 

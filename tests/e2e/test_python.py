@@ -553,6 +553,39 @@ def test_monitoring_ids_3_and_4_held_before_us_are_left_alone(python, run_torchp
     assert calls(check_trace(run.trace()))["work"] == 1
 
 
+AUDITED = """
+    import sys, threading, time
+    heard = []
+    def hook(name, arguments):
+        if name == "sys.setprofile":
+            heard.append(threading.get_ident() == main)
+            time.sleep(0.002)  # others run meanwhile
+    def child(): leaf()
+    def leaf(): pass
+    def begin_others():
+        for _ in range(40):
+            thread = threading.Thread(target=child)
+            thread.start()
+            thread.join()
+    main = threading.get_ident()
+    sys.addaudithook(hook)
+    beginners = [threading.Thread(target=begin_others) for _ in range(4)]
+    for beginner in beginners: beginner.start()
+    for _ in range(20): sys.setprofile(None)
+    for beginner in beginners: beginner.join()
+    print(heard)
+    """
+
+
+def test_an_audit_hook_that_lets_others_run_hears_nothing_of_ours(python, run_torchprof, run_bare, check_trace, program):
+    """In 3.10 and 3.11 of two calls that set a profile function at a time one fails, and its exception is another thread's."""
+    path = program(textwrap.dedent(AUDITED))
+    bare, run = run_bare([python.path, path]), run_torchprof([python.path, path])
+    assert (run.status, run.stdout) == (bare.returncode, bare.stdout.decode()) == (0, str([True] * 20) + "\n"), run.stderr
+    counts = calls(check_trace(run.trace()))
+    assert counts["leaf"] == counts["child"] == 160
+
+
 @pytest.mark.since(3, 12)
 def test_our_monitoring_id_is_free_for_the_program_as_a_number_of_any_class(python, run_torchprof, check_trace, program):
     path = program(textwrap.dedent("""
