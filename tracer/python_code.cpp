@@ -165,7 +165,7 @@ void set_extra(Object* code, Function function) noexcept {
   for (Size i = before; i < ours; ++i) extra->slots[i] = 0;
   extra->slots[ours] = function.bits;
   extra->size = ours + 1;
-  std::memcpy(reinterpret_cast<char*>(code) + detail::g_extra_offset, &extra, sizeof(extra));
+  write_pointer(code, detail::g_extra_offset, extra);
 }
 
 }  // namespace
