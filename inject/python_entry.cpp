@@ -20,6 +20,7 @@
 #include "inject/preload.h"
 #include "inject/python_signals.h"
 #include "inject/python_tools.h"
+#include "inject/seccomp_entry.h"
 #include "tracer/diag.h"
 #include "tracer/python_calls.h"
 #include "tracer/python_gc.h"
@@ -201,6 +202,7 @@ void look_for_torch() noexcept {
 Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   Object* module = g_create_dynamic(self, args, count);
   redirect_thread_entries();
+  reach_lookups();
   look_for_torch();
   return module;
 }
@@ -334,6 +336,7 @@ void enter() noexcept {
     redirect_thread_entries();
     keep_signals_harmless();
   }
+  reach_lookups();
   python::start_calls(session::config().python);
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
   torch::attach_if_loaded();

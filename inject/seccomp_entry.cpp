@@ -7,9 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 
+#include "inject/imports.h"
 #include "tracer/diag.h"
 #include "tracer/readable.h"
 #include "tracer/seal.h"
@@ -70,12 +72,31 @@ class Entry {
 
 decltype(&prctl) g_prctl = nullptr;
 
+// dlsym() of ctypes and cffi. They name a library, so who calls is of no account.
+void* look_up(void* library, const char* name) noexcept {
+  void* found = dlsym(library, name);
+  if (found && found == reinterpret_cast<void*>(g_prctl)) return reinterpret_cast<void*>(&prctl);
+  if (found && found == reinterpret_cast<void*>(torchprof_next_syscall)) return reinterpret_cast<void*>(&syscall);
+  return found;
+}
+
 }  // namespace
 
 void find_seccomp() noexcept {
   g_prctl = reinterpret_cast<decltype(&prctl)>(dlsym(RTLD_NEXT, "prctl"));
   if (void* next = dlsym(RTLD_NEXT, "syscall"))
     torchprof_next_syscall = reinterpret_cast<decltype(torchprof_next_syscall)>(next);
+}
+
+void reach_lookups() noexcept {
+  static std::atomic<bool> has_ctypes{false}, has_cffi{false};
+  const auto reach = [](const char* library, std::atomic<bool>& has) {
+    const Redirect redirect = {"dlsym", reinterpret_cast<void*>(look_up)};
+    if (!has.load(std::memory_order_relaxed) && redirect_imports_of(library, &redirect, 1) > 0)
+      has.store(true, std::memory_order_relaxed);
+  };
+  reach("_ctypes.", has_ctypes);
+  reach("_cffi_backend.", has_cffi);
 }
 
 bool must_be_quiet() noexcept { return t_is_quiet || seal::is_sealed(); }

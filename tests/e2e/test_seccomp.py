@@ -1,6 +1,7 @@
 """Programs that enter seccomp go on under their filter as they do without us, and what could not be recorded there is said."""
 import json
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -88,6 +89,32 @@ def test_a_program_lives_on_under_its_filter(both, check_trace, way):
     check_trace(run.trace())
     # In strict mode the processor's counter raises a signal: there is no clock any more.
     assert calls_of(run, "before") == 1 and (2 if "strict" in way else 10000) <= calls_of(run, "after") < MANY
+
+
+# libc's functions as a library of this name has them, past the interposed ones.
+OWN_FUNCTIONS = {
+    "ctypes": "libc = ctypes.CDLL('libc.so.6')\nlibc.prctl, libc.syscall\n",
+    "cffi": """
+import cffi
+ffi = cffi.FFI()
+ffi.cdef("int prctl(int, long, long, long, long); long syscall(long, long, long, long);")
+own = ffi.dlopen("libc.so.6")
+def number(argument): return ctypes.addressof(argument._obj) if hasattr(argument, "_obj") else argument
+class libc:
+    prctl = lambda *a, call=own.prctl: call(*map(number, a))
+    syscall = lambda *a, call=own.syscall: call(*map(number, a))
+"""}
+
+
+@pytest.mark.parametrize("flags", ["None", "0"], ids=["prctl", "syscall"])
+@pytest.mark.parametrize("by", OWN_FUNCTIONS)
+def test_libcs_own_functions_are_seen(both, check_trace, python, by, flags):
+    if subprocess.run([python.path, "-c", "import " + by], capture_output=True).returncode:
+        pytest.skip("%s (Debian: python3-%s) is not installed for this Python" % (by, by))
+    bare, run = both(python.path, OWN_FUNCTIONS[by] + "enter(%r, flags=%s); many(%d); os.write(1, b'done'); os._exit(7)" % (LEAST, flags, MANY))
+    assert bare.stdout == b"done" and bare.returncode == 7 and is_said(run), run.stderr
+    check_trace(run.trace())
+    assert calls_of(run, "before") == 1 and 1000 <= calls_of(run, "after") < MANY
 
 
 def test_little_that_comes_after_is_all_there(both, python):
