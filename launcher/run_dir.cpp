@@ -46,11 +46,6 @@ Json parse_info(const std::string& text, std::string* misfit = nullptr) {
   return info;
 }
 
-Json read_info_of(const fs::path& directory) {
-  const Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return parse_info(text_in(fd.get(), "run.json", kMostInfo));
-}
-
 // A file that is no JSON at all beside spools of ours: what a loss of power leaves of run.json.
 bool is_cut_short(int fd) {
   const Descriptor spool = open_directory(fd, "spool");
@@ -231,7 +226,7 @@ RunDir RunDir::open(const fs::path& path) {
   RunDir dir(path);
   dir.fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::error_code error;
-  if (!read_info_of(path).contains("torchprof")) {
+  if (!parse_info(text_in(dir.fd_.get(), "run.json", kMostInfo)).contains("torchprof")) {
     const bool is_there = fs::exists(fs::symlink_status(path / "run.json", error));
     if (is_there && !is_cut_short(dir.fd_.get()))
       throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours" +
