@@ -16,7 +16,7 @@
 #include <optional>
 #include <utility>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "launcher/say.h"
 
 namespace torchprof::launcher {

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <string_view>
 
-#include "formats/error.h"
-#include "formats/trace.h"
+#include "formats/io/error.h"
+#include "formats/trace/trace.h"
 #include "launcher/input.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"

@@ -1,8 +1,8 @@
 // torchprof diff: two runs beside each other, and whether what got slower is past a limit.
-#include "formats/diff.h"
-#include "formats/budget.h"
-#include "formats/error.h"
-#include "formats/output.h"
+#include "formats/diff/diff.h"
+#include "formats/diff/budget.h"
+#include "formats/io/error.h"
+#include "formats/io/output.h"
 #include "launcher/input.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"

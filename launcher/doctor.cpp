@@ -15,9 +15,9 @@
 #include <map>
 #include <thread>
 
-#include "formats/error.h"
-#include "formats/text.h"
-#include "formats/trace.h"
+#include "formats/io/error.h"
+#include "formats/io/text.h"
+#include "formats/trace/trace.h"
 #include "launcher/environment.h"
 #include "launcher/run_dir.h"
 #include "launcher/run_info.h"

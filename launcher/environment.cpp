@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -12,11 +12,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "formats/error.h"
-#include "formats/native_names.h"
-#include "formats/open_file.h"
-#include "formats/output.h"
-#include "formats/read_trace.h"
+#include "formats/io/error.h"
+#include "formats/io/open_file.h"
+#include "formats/io/output.h"
+#include "formats/native/names.h"
+#include "formats/read/read_trace.h"
 #include "launcher/input.h"
 #include "launcher/our_files.h"
 #include "launcher/progress.h"

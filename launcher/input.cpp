@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/error.h"
-#include "formats/format.h"
-#include "formats/read_trace.h"
+#include "formats/io/error.h"
+#include "formats/read/read_trace.h"
+#include "formats/write/format.h"
 #include "launcher/run_info.h"
 #include "launcher/say.h"
 

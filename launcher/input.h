@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "formats/trace.h"
+#include "formats/trace/trace.h"
 #include "launcher/run_dir.h"
 
 namespace torchprof::launcher {

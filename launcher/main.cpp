@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 

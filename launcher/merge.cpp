@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "formats/error.h"
-#include "formats/open_file.h"
+#include "formats/io/error.h"
+#include "formats/io/open_file.h"
 #include "launcher/input.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"

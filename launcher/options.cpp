@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "launcher/parser.h"
 
 namespace torchprof::launcher {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "formats/diff.h"
-#include "formats/format.h"
-#include "formats/native_stacks.h"
-#include "formats/slice_request.h"
-#include "formats/table.h"
+#include "formats/diff/diff.h"
+#include "formats/replay/slice_request.h"
+#include "formats/report/summary.h"
+#include "formats/trace/native_stacks.h"
+#include "formats/write/format.h"
 #include "tracer/config.h"
 
 namespace torchprof::launcher {

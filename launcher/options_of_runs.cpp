@@ -1,8 +1,8 @@
 // Command lines of the subcommands that take several runs.
 #include <charconv>
 
-#include "formats/diff.h"
-#include "formats/error.h"
+#include "formats/diff/diff.h"
+#include "formats/io/error.h"
 #include "launcher/options.h"
 #include "launcher/parser.h"
 

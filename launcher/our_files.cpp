@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "formats/format.h"
+#include "formats/write/format.h"
 #include "launcher/writers.h"
 
 namespace torchprof::launcher {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/text.h"
+#include "formats/io/text.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -1,11 +1,11 @@
 // torchprof report: tables on stdout.
 #include <nlohmann/json.hpp>
 
-#include "formats/cells.h"
-#include "formats/html.h"
-#include "formats/native_names.h"
-#include "formats/table.h"
-#include "formats/text.h"
+#include "formats/io/cells.h"
+#include "formats/io/text.h"
+#include "formats/native/names.h"
+#include "formats/report/page.h"
+#include "formats/report/summary.h"
 #include "launcher/input.h"
 #include "launcher/run_info.h"
 #include "launcher/say.h"

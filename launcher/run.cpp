@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "launcher/child.h"
 #include "launcher/environment.h"
 #include "launcher/run_dir.h"

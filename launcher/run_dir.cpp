@@ -12,11 +12,11 @@
 #include <sstream>
 #include <utility>
 
-#include "formats/error.h"
-#include "formats/format.h"
-#include "formats/open_file.h"
-#include "formats/output.h"
-#include "formats/trace.h"
+#include "formats/io/error.h"
+#include "formats/io/open_file.h"
+#include "formats/io/output.h"
+#include "formats/trace/trace.h"
+#include "formats/write/format.h"
 #include "launcher/run_json.h"
 #include "launcher/say.h"
 #include "launcher/writers.h"

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "formats/open_threads.h"
+#include "formats/trace/open_threads.h"
 #include "launcher/still_running.h"
 #include "tracer/clock.h"
 

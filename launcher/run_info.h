@@ -5,7 +5,7 @@
 //   host, kernel, cpus, launcher (pid), start, start_ns (since 1970) at the end: end, seconds, exit_status or signal
 //   and signal_name, oom_kills (if there were any), still_running (still_running.h) after an export: exported (all of
 //   it, and nothing still ran), files, took_ns (of our own phases: load, symbols, and each format), unreadable (file,
-//   reason), processes (pid, parent_pid, host, command, role (formats/roles.h), start, end, clean_exit, metadata,
+//   reason), processes (pid, parent_pid, host, command, role (formats/trace/roles.h), start, end, clean_exit, metadata,
 //   sources (state, detail), events, lost, cut_short (captured_seconds, of_seconds, reason), dropped_bytes, trace;
 //   open: of one that did not end in an orderly way) uncaptured (pid, parent_pid, time, command, reason),
 //   uncaptured_more (how many besides): for want of room
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/trace.h"
+#include "formats/trace/trace.h"
 #include "launcher/writers.h"
 
 namespace torchprof::launcher {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "formats/text.h"
+#include "formats/io/text.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <new>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "formats/text.h"
+#include "formats/io/text.h"
 
 namespace torchprof::launcher {
 namespace {

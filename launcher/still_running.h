@@ -1,6 +1,6 @@
 // "still_running" of run.json: the processes of the command that outlived it and the launcher's patience.
 //
-//   [{pid, command (argv, from /proc), spool (file name, if it writes one), role (formats/roles.h; if it has one),
+//   [{pid, command (argv, from /proc), spool (file name, if it writes one), role (formats/trace/roles.h; if it has one),
 //   traced}]
 // `pid` is the launcher's view; of a process in a PID namespace that the launcher does not see, its own.
 #pragma once

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "launcher/say.h"
 
 namespace torchprof::launcher {

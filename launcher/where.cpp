@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "formats/error.h"
-#include "formats/text.h"
+#include "formats/io/error.h"
+#include "formats/io/text.h"
 #include "launcher/input.h"
 #include "launcher/run_info.h"
 #include "launcher/say.h"

@@ -14,10 +14,10 @@
 #include <optional>
 #include <span>
 
-#include "formats/error.h"
-#include "formats/native_names.h"
-#include "formats/table.h"
-#include "formats/text.h"
+#include "formats/io/error.h"
+#include "formats/io/text.h"
+#include "formats/native/names.h"
+#include "formats/report/summary.h"
 #include "launcher/progress.h"
 #include "launcher/say.h"
 #include "launcher/still_running.h"

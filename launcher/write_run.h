@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/format.h"
-#include "formats/native_stacks.h"
+#include "formats/trace/native_stacks.h"
+#include "formats/write/format.h"
 #include "launcher/run_dir.h"
 #include "launcher/run_info.h"
 #include "launcher/signals.h"

@@ -4,7 +4,7 @@
 // One piece of code for both, so it is as careful as the reader (any bytes may come) and as frugal as the recorder: no
 // allocation, a fixed size, a few nanoseconds a record. An object belongs to one thread.
 //
-// Ends find their begins as formats/replay.h says; what is deeper than kMost is counted and forgotten.
+// Ends find their begins as formats/replay/replay.h says; what is deeper than kMost is counted and forgotten.
 #pragma once
 
 #include <cstddef>

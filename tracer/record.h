@@ -15,7 +15,7 @@
 // which they were made, so that event chunks can be recycled without losing a name.
 //
 // Events of one thread (track) are in time order, those of GPUs (gpu_records.h) in the order of delivery. Begin and end
-// are separate records: what was open when the process died is known. They pair by a stack per track; formats/replay.h
+// are separate records: what was open when the process died is known. They pair by a stack per track; formats/replay/replay.h
 // says how it is kept balanced whatever was lost.
 //
 // Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it

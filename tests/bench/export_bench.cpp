@@ -12,8 +12,8 @@
 #include <random>
 #include <string>
 
-#include "formats/format.h"
-#include "formats/statistics.h"
+#include "formats/analysis/statistics.h"
+#include "formats/write/format.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -1,8 +1,8 @@
 // libFuzzer: whatever a file of limits holds, reading it ends in limits or in an Error. tests/fuzz/run builds it.
 #include <fstream>
 
-#include "formats/budget.h"
-#include "formats/error.h"
+#include "formats/diff/budget.h"
+#include "formats/io/error.h"
 #include "tests/fuzz/target.h"
 
 using namespace torchprof;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 #include "tests/fuzz/target.h"

@@ -3,14 +3,14 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/diff.h"
-#include "formats/error.h"
-#include "formats/format.h"
-#include "formats/html.h"
-#include "formats/open_threads.h"
-#include "formats/output.h"
-#include "formats/table.h"
-#include "formats/trace.h"
+#include "formats/diff/diff.h"
+#include "formats/io/error.h"
+#include "formats/io/output.h"
+#include "formats/report/page.h"
+#include "formats/report/summary.h"
+#include "formats/trace/open_threads.h"
+#include "formats/trace/trace.h"
+#include "formats/write/format.h"
 #include "tests/fuzz/each_byte.h"
 #include "tests/fuzz/target.h"
 #include "tests/unit/gpu_program.h"

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "formats/output.h"
-#include "formats/symbol_file.h"
+#include "formats/io/output.h"
+#include "formats/symbols/symbol_file.h"
 #include "tests/fuzz/target.h"
 
 using namespace torchprof;

@@ -2,11 +2,11 @@
 // tests/fuzz/run builds it.
 #include <fstream>
 
-#include "formats/error.h"
-#include "formats/format.h"
-#include "formats/read_trace.h"
-#include "formats/sqlite_database.h"
-#include "formats/table.h"
+#include "formats/io/error.h"
+#include "formats/io/sqlite_database.h"
+#include "formats/read/read_trace.h"
+#include "formats/report/summary.h"
+#include "formats/write/format.h"
 #include "tests/fuzz/target.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"

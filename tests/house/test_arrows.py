@@ -18,7 +18,7 @@ def test_the_reader_of_the_arrows_finds_every_folder_of_the_house():
 
 PLANTED = {
     "a format that looks into the recorder": ("formats/x.cpp", '#include "tracer/session.h"', "may not include tracer/session.h"),
-    "a recorder that knows a format": ("tracer/x.h", '#include "formats/output.h"', "may not include formats/output.h"),
+    "a recorder that knows a format": ("tracer/x.h", '#include "formats/io/output.h"', "may not include formats/io/output.h"),
     "a recorder that knows the launcher": ("tracer/x.cpp", "  #  include <launcher/options.h>", "may not include launcher/options.h"),
     "a launcher that hooks": ("launcher/deep/x.cpp", '#include "inject/entry.h"', "may not include inject/entry.h"),
     "a program that includes a test": ("cupti/x.cpp", '#include "tests/unit/helper.h"', "may not include tests/unit/helper.h"),

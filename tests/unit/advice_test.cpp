@@ -1,7 +1,7 @@
 // What of a GPU's kernels is worth saying; the other rules have programs: tests/e2e/test_advice.py.
 #include <doctest/doctest.h>
 
-#include "formats/table.h"
+#include "formats/report/summary.h"
 #include "tests/unit/collective_encoding.h"
 #include "tests/unit/gpu_program.h"
 

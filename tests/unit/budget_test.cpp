@@ -1,10 +1,10 @@
-#include "formats/budget.h"
+#include "formats/diff/budget.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

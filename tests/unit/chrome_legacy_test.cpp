@@ -1,4 +1,4 @@
-#include "formats/chrome_legacy.h"
+#include "formats/write/chrome_legacy.h"
 
 #include <doctest/doctest.h>
 

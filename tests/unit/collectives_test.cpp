@@ -1,8 +1,8 @@
-#include "formats/collectives.h"
+#include "formats/values/collectives.h"
 
 #include <doctest/doctest.h>
 
-#include "formats/replay.h"
+#include "formats/replay/replay.h"
 #include "tests/unit/collective_encoding.h"
 #include "tests/unit/spool_builder.h"
 

@@ -1,10 +1,10 @@
-#include "formats/diff.h"
+#include "formats/diff/diff.h"
 
 #include <doctest/doctest.h>
 
-#include "formats/budget.h"
-#include "formats/error.h"
-#include "formats/kineto_json.h"
+#include "formats/diff/budget.h"
+#include "formats/io/error.h"
+#include "formats/write/kineto/kineto.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -1,4 +1,4 @@
-#include "formats/distributed.h"
+#include "formats/trace/distributed.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "formats/flops.h"
+#include "formats/values/flops.h"
 
 #include <doctest/doctest.h>
 

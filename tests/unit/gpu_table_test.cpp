@@ -1,10 +1,10 @@
 // Device time in tables, from a spool and from the trace that was written of it.
 #include <doctest/doctest.h>
 
-#include "formats/format.h"
-#include "formats/gpu_statistics.h"
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/gpu_statistics.h"
+#include "formats/analysis/statistics.h"
+#include "formats/report/summary.h"
+#include "formats/write/format.h"
 #include "tests/unit/gpu_program.h"
 
 using namespace torchprof;

@@ -5,9 +5,9 @@
 #include <regex>
 #include <set>
 
-#include "formats/gpu_index.h"
-#include "formats/kineto_json.h"
-#include "formats/occupancy.h"
+#include "formats/gpu/occupancy.h"
+#include "formats/trace/gpu_index.h"
+#include "formats/write/kineto/kineto.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/spool_builder.h"
 

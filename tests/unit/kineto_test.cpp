@@ -1,4 +1,4 @@
-#include "formats/kineto_json.h"
+#include "formats/write/kineto/kineto.h"
 
 #include <doctest/doctest.h>
 

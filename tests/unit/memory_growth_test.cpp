@@ -1,5 +1,5 @@
 // What of the memory of each step is taken for growth, and what is not.
-#include "formats/memory_growth.h"
+#include "formats/memory/growth.h"
 
 #include <doctest/doctest.h>
 

@@ -1,8 +1,8 @@
-#include "formats/memory.h"
+#include "formats/memory/memory.h"
 
 #include <doctest/doctest.h>
 
-#include "formats/statistics.h"
+#include "formats/analysis/statistics.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

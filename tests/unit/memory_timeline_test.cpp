@@ -1,12 +1,12 @@
-#include "formats/memory_timeline.h"
+#include "formats/write/memory_timeline.h"
 
 #include <doctest/doctest.h>
 
 #include <bit>
 #include <nlohmann/json.hpp>
 
-#include "formats/memory_categories.h"
-#include "formats/statistics.h"
+#include "formats/analysis/statistics.h"
+#include "formats/memory/categories.h"
 #include "tests/unit/small_training.h"
 
 using namespace torchprof;

@@ -1,11 +1,11 @@
 // What modules cost on the GPU, in the optimizer and in memory, what they hold, and the tree that text shows.
-#include "formats/module_costs.h"
+#include "formats/analysis/module_costs.h"
 
 #include <doctest/doctest.h>
 
-#include "formats/report_tables.h"
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/statistics.h"
+#include "formats/report/summary.h"
+#include "formats/report/tables.h"
 #include "tests/unit/gpu_program.h"
 
 using namespace torchprof;

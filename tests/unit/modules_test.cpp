@@ -1,14 +1,14 @@
 // Which module an operator belongs to, forward and backward, and the time that modules take.
-#include "formats/modules.h"
+#include "formats/analysis/modules.h"
 
 #include <doctest/doctest.h>
 
 #include <map>
 
-#include "formats/forward_modules.h"
-#include "formats/replay.h"
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/statistics.h"
+#include "formats/replay/forward_modules.h"
+#include "formats/replay/replay.h"
+#include "formats/report/summary.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_reader.hpp>
 
-#include "formats/memory_snapshot.h"
-#include "formats/native_names.h"
-#include "formats/perfetto.h"
-#include "formats/stacks.h"
-#include "formats/statistics.h"
+#include "formats/analysis/statistics.h"
+#include "formats/native/names.h"
+#include "formats/write/memory_snapshot.h"
+#include "formats/write/perfetto/perfetto.h"
+#include "formats/write/stacks.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "formats/symbols.h"
+#include "formats/symbols/symbols.h"
 #include "spool_builder.h"
 #include "tracer/native_stack.h"
 #include "tracer/session.h"

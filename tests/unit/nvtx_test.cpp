@@ -1,5 +1,5 @@
 // NVTX: the ABI table beside NVIDIA's headers, names, and what the trace says of a range.
-#include "formats/nvtx.h"
+#include "formats/trace/nvtx.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -17,7 +17,7 @@
 #include "tracer/session.h"
 #include "tracer/thread_buffer.h"
 
-#include "formats/replay.h"
+#include "formats/replay/replay.h"
 #include "tests/unit/spool_builder.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

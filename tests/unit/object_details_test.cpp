@@ -1,4 +1,4 @@
-#include "formats/object_details.h"
+#include "formats/values/object_details.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-// Self and total time of operators as defined (formats/table.h), and what tells operators of one name apart.
-#include "formats/op_groups.h"
+// Self and total time of operators as defined (formats/report/summary.h), and what tells operators of one name apart.
+#include "formats/analysis/op_groups.h"
 
 #include <doctest/doctest.h>
 
@@ -7,9 +7,9 @@
 #include <random>
 #include <set>
 
-#include "formats/error.h"
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/statistics.h"
+#include "formats/io/error.h"
+#include "formats/report/summary.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

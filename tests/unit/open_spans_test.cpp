@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/replay.h"
+#include "formats/replay/replay.h"
 #include "tests/unit/spool_builder.h"
 #include "tracer/spool_reader.h"
 

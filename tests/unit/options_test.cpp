@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "formats/error.h"
+#include "formats/io/error.h"
 
 using namespace torchprof;
 using namespace torchprof::launcher;

@@ -1,4 +1,4 @@
-#include "formats/output.h"
+#include "formats/io/output.h"
 
 #include <doctest/doctest.h>
 #include <pthread.h>
@@ -13,8 +13,8 @@
 #include <system_error>
 #include <thread>
 
-#include "formats/error.h"
-#include "formats/gzip.h"
+#include "formats/io/error.h"
+#include "formats/io/gzip.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

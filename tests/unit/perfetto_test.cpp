@@ -1,6 +1,6 @@
 // The order of begins and ends in the file, which decides where their times are equal. What Perfetto makes of a whole
 // trace: tests/e2e/test_formats.py.
-#include "formats/perfetto.h"
+#include "formats/write/perfetto/perfetto.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <protozero/pbf_reader.hpp>
 
-#include "formats/perfetto_fields.h"
+#include "formats/io/perfetto_fields.h"
 #include "tests/unit/small_training.h"
 #include "tests/unit/spool_builder.h"
 

@@ -1,13 +1,13 @@
-// Time by line of Python: formats/python_lines.h has the definitions.
-#include "formats/python_lines.h"
+// Time by line of Python: formats/analysis/python_lines.h has the definitions.
+#include "formats/analysis/python_lines.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/statistics.h"
+#include "formats/report/summary.h"
 #include "tests/unit/gpu_program.h"
 
 using namespace torchprof;

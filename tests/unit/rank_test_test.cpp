@@ -1,4 +1,4 @@
-#include "formats/rank_test.h"
+#include "formats/diff/rank_test.h"
 
 #include <doctest/doctest.h>
 

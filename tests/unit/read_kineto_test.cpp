@@ -1,12 +1,12 @@
-#include "formats/read_trace.h"
+#include "formats/read/read_trace.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 
-#include "formats/error.h"
-#include "formats/format.h"
-#include "formats/table.h"
+#include "formats/io/error.h"
+#include "formats/report/summary.h"
+#include "formats/write/format.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -1,15 +1,15 @@
 // Files that other tools and we wrote. JSON: read_kineto_test.cpp.
-#include "formats/read_trace.h"
+#include "formats/read/read_trace.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 #include <protozero/pbf_writer.hpp>
 
-#include "formats/error.h"
-#include "formats/format.h"
-#include "formats/perfetto_fields.h"
-#include "formats/sqlite_database.h"
+#include "formats/io/error.h"
+#include "formats/io/perfetto_fields.h"
+#include "formats/io/sqlite_database.h"
+#include "formats/write/format.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
 

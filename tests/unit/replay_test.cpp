@@ -1,4 +1,4 @@
-#include "formats/replay.h"
+#include "formats/replay/replay.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "formats/thread_stack.h"
+#include "formats/replay/thread_stack.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/chrome_legacy.h"
-#include "formats/memory_timeline.h"
-#include "formats/stacks.h"
-#include "formats/table.h"
+#include "formats/report/summary.h"
+#include "formats/write/chrome_legacy.h"
+#include "formats/write/memory_timeline.h"
+#include "formats/write/stacks.h"
 #include "tests/unit/collective_encoding.h"
 #include "tests/unit/gpu_program.h"
 

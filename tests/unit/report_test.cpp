@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/report.h"
-#include "formats/report_columns.h"
-#include "formats/report_tables.h"
-#include "formats/table.h"
+#include "formats/report/columns.h"
+#include "formats/report/report.h"
+#include "formats/report/summary.h"
+#include "formats/report/tables.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
 

@@ -1,4 +1,4 @@
-#include "formats/roles.h"
+#include "formats/trace/roles.h"
 
 #include <doctest/doctest.h>
 

@@ -3,10 +3,10 @@
 
 #include <random>
 
-#include "formats/error.h"
-#include "formats/intervals.h"
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/statistics.h"
+#include "formats/io/error.h"
+#include "formats/io/intervals.h"
+#include "formats/report/summary.h"
 #include "tests/unit/collective_encoding.h"
 #include "tests/unit/gpu_program.h"
 

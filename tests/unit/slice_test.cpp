@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/error.h"
-#include "formats/kineto_json.h"
-#include "formats/slice_request.h"
-#include "formats/stacks.h"
+#include "formats/io/error.h"
+#include "formats/replay/slice_request.h"
+#include "formats/write/kineto/kineto.h"
+#include "formats/write/stacks.h"
 #include "tests/unit/gpu_program.h"
 
 using namespace torchprof;

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/format.h"
-#include "formats/trace.h"
+#include "formats/trace/trace.h"
+#include "formats/write/format.h"
 #include "tracer/record.h"
 #include "tracer/spool.h"
 

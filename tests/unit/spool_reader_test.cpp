@@ -6,7 +6,7 @@
 #include <fstream>
 #include <random>
 
-#include "formats/replay.h"
+#include "formats/replay/replay.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -1,9 +1,9 @@
-#include "formats/sqlite.h"
+#include "formats/write/sqlite.h"
 
 #include <doctest/doctest.h>
 
-#include "formats/sqlite_database.h"
-#include "formats/statistics.h"
+#include "formats/analysis/statistics.h"
+#include "formats/io/sqlite_database.h"
 #include "tests/unit/gpu_program.h"
 #include "tests/unit/small_training.h"
 #include "tests/unit/spool_builder.h"

@@ -1,11 +1,11 @@
-#include "formats/stacks.h"
+#include "formats/write/stacks.h"
 
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "formats/call_tree.h"
+#include "formats/analysis/call_tree.h"
 #include "tests/unit/small_training.h"
 #include "tests/unit/spool_builder.h"
 

@@ -1,4 +1,4 @@
-#include "formats/step_samples.h"
+#include "formats/replay/step_samples.h"
 
 #include <doctest/doctest.h>
 

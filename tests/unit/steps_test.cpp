@@ -1,9 +1,9 @@
-#include "formats/steps.h"
+#include "formats/replay/steps.h"
 
 #include <doctest/doctest.h>
 
-#include "formats/replay.h"
-#include "formats/statistics.h"
+#include "formats/analysis/statistics.h"
+#include "formats/replay/replay.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -1,10 +1,10 @@
-#include "formats/symbol_file.h"
+#include "formats/symbols/symbol_file.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 
-#include "formats/native_stacks.h"
+#include "formats/trace/native_stacks.h"
 #include "spool_builder.h"
 
 using namespace torchprof;

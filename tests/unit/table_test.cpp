@@ -1,12 +1,12 @@
-#include "formats/table.h"
+#include "formats/report/summary.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 
-#include "formats/cells.h"
-#include "formats/error.h"
-#include "formats/text.h"
+#include "formats/io/cells.h"
+#include "formats/io/error.h"
+#include "formats/io/text.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

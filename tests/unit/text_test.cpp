@@ -1,4 +1,4 @@
-#include "formats/text.h"
+#include "formats/io/text.h"
 
 #include <doctest/doctest.h>
 

@@ -1,14 +1,14 @@
-#include "formats/trace.h"
+#include "formats/trace/trace.h"
 
 #include <doctest/doctest.h>
 
 #include <fstream>
 #include <random>
 
-#include "formats/error.h"
-#include "formats/kineto_json.h"
-#include "formats/statistics.h"
-#include "formats/table.h"
+#include "formats/analysis/statistics.h"
+#include "formats/io/error.h"
+#include "formats/report/summary.h"
+#include "formats/write/kineto/kineto.h"
 #include "tests/unit/spool_builder.h"
 
 using namespace torchprof;

@@ -1,4 +1,4 @@
-// From c10::IValue to the arguments of a trace: what torch_values.cpp encodes, formats/inputs.cpp reads.
+// From c10::IValue to the arguments of a trace: what torch_values.cpp encodes, formats/values/inputs.cpp reads.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "formats/inputs.h"
+#include "formats/values/inputs.h"
 #include "tracer/torch_values.h"
 
 using namespace torchprof;

@@ -1,0 +1,298 @@
+#include "formats/analysis/call_tree.h"
+
+#include <algorithm>
+#include <span>
+
+#include "formats/io/pair_key.h"
+#include "formats/io/sum.h"
+#include "formats/native/path.h"
+#include "formats/replay/process_label.h"
+#include "formats/replay/steps.h"
+#include "formats/replay/thread_stack.h"
+#include "formats/trace/gpu_index.h"
+
+namespace torchprof::formats {
+
+class CallTree::Builder final : public Sink {
+ public:
+  explicit Builder(CallTree& tree) : tree_(tree), native_(tree.process_.native.get()) {}
+
+  void slice(const Slice& s) override {
+    if (tree_.replay_.rows()[s.row].is_overflow) return;
+    Lane& lane = lane_of(s.row);
+    open_around(lane, {s.around, s.depth}, span_key(s));
+    Node& node = tree_.tree_.nodes[close(lane, s)];
+    add_to(node.own_ns, s.own_ns);
+    ++node.calls;
+  }
+
+  void gpu_activity(const GpuActivity& a) override {
+    if (!runs_on_device(a.kind)) return;
+    uint32_t caller = 0;
+    if (a.call != nullptr) {
+      Lane& lane = lane_of(a.call->row);
+      const std::span<const Span> around = a.call->stack->spans();
+      open_around(lane, around, kNoKey);
+      caller = node_below(lane, around.size());
+    } else {
+      if (unknown_ == 0) unknown_ = tree_.tree_.child(0, NameId{UINT32_MAX});
+      caller = unknown_;
+    }
+    Node& node = tree_.tree_.nodes[tree_.tree_.child(caller, a.name)];
+    add_to(node.gpu_ns, a.end - a.begin);
+    ++node.gpu_calls;
+  }
+
+  void finish() {
+    for (Lane& lane : lanes_) give_up(lane, 0);
+    for (uint32_t row = 0; row < lanes_.size(); ++row)
+      if (lanes_[row].root != 0) tree_.threads_.push_back({thread_label(tree_.replay_.rows()[row]), lanes_[row].root});
+    if (unknown_ != 0) tree_.threads_.push_back({kUnknownThread, unknown_});
+  }
+
+ private:
+  // Where a call and an annotation meet it is not yet known which is around the other: `with record_function(...)`
+  // begins its annotation in __enter__ and ends it in __exit__, and the replay moves it to where these end and begin.
+  // There the inner one's calls are gathered apart until it ends, or until what is around it does.
+  struct Open {
+    uint64_t key;
+    uint32_t node;
+    bool is_apart;
+  };
+  struct Lane {
+    uint32_t root = 0;
+    std::vector<Open> open;  // of the spans that are open, the outer ones, as far as something has ended inside of them
+  };
+
+  static constexpr uint64_t kNoKey = ~uint64_t{0};  // of span_key()
+
+  Lane& lane_of(uint32_t row) {
+    if (row >= lanes_.size()) lanes_.resize(row + 1);
+    if (lanes_[row].root == 0) lanes_[row].root = tree_.tree_.child(0, NameId{row});
+    return lanes_[row];
+  }
+
+  uint32_t node_below(const Lane& lane, size_t i) const { return i == 0 ? lane.root : lane.open[i - 1].node; }
+
+  // What was gathered in the outermost `kept` and above them goes to `into`, or each to the one below it.
+  void give_up(Lane& lane, size_t kept, uint32_t into = 0) {
+    for (; lane.open.size() > kept; lane.open.pop_back()) {
+      const Open& top = lane.open.back();
+      if (!top.is_apart) continue;
+      tree_.tree_.move_children(top.node, into != 0 ? into : node_below(lane, lane.open.size() - 1));
+      tree_.tree_.drop(top.node);
+    }
+  }
+
+  // The slice itself and what it was around of stay, where they are known.
+  void open_around(Lane& lane, std::span<const Span> around, uint64_t key) {
+    size_t known = 0;
+    while (known < std::min(around.size(), lane.open.size()) && lane.open[known].key == span_key(around[known]))
+      ++known;
+    if (known < around.size() || (lane.open.size() > known && lane.open[known].key != key)) give_up(lane, known);
+    for (size_t i = known; i < around.size(); ++i) {
+      const Span& span = around[i];
+      const bool is_apart = i > 0 && span.is_op() != around[i - 1].is_op();
+      const uint32_t node =
+          is_apart ? tree_.tree_.apart()
+                   : tree_.tree_.child(through_native(node_below(lane, i), around.first(i), span.scope, span.native),
+                                       name_of(span.name));
+      lane.open.push_back({span_key(span), node, is_apart});
+    }
+  }
+
+  // The node of the slice.
+  uint32_t close(Lane& lane, const Slice& s) {
+    const size_t i = s.depth;
+    const auto node_of_slice = [&] {
+      const uint32_t caller = through_native(node_below(lane, i), {s.around, s.depth}, s.scope, s.native);
+      return tree_.tree_.child(caller, name_of(s.name));
+    };
+    if (lane.open.size() <= i) return node_of_slice();
+    // An annotation that goes on begins where the call ends; calls that go on begin where the annotation ends.
+    const Open it = lane.open[i];
+    if (s.kind != SliceKind::kOperator)
+      give_up(lane, i + 1, it.node);
+    else if (lane.open.size() > i + 1 && !lane.open[i + 1].is_apart)
+      give_up(lane, i + 1);
+    lane.open.erase(lane.open.begin() + static_cast<ptrdiff_t>(i));
+    if (!it.is_apart) return it.node;
+    const uint32_t node = node_of_slice();
+    tree_.tree_.move_children(it.node, node);
+    tree_.tree_.drop(it.node);
+    return node;
+  }
+
+  // The node of the native frames that called an operator from `node`.
+  uint32_t through_native(uint32_t node, std::span<const Span> around, OpScope scope, NativeFrameId innermost) {
+    const auto child = [&](uint32_t frame) { node = tree_.tree_.child(node, NameId{kNative | frame}); };
+    for (const uint32_t place : native_.places(around, scope, innermost)) {
+      if (tree_.by_ == Native::kByAddress) {
+        child(place);
+        continue;
+      }
+      const std::vector<uint32_t>& texts = tree_.process_.native->where(place).texts;
+      std::for_each(texts.rbegin(), texts.rend(), child);
+    }
+    return node;
+  }
+
+  NameId name_of(NameId name) {
+    if (name.value >= names_.size()) names_.resize(tree_.replay_.names().size() + 1);
+    NameId& known = names_[name.value];
+    if (!known) {
+      const bool is_step = tree_.text(name).starts_with(kProfilerStep);
+      known = is_step ? tree_.replay_.names().intern("ProfilerStep*") : name;
+    }
+    return known;
+  }
+
+  CallTree& tree_;
+  NativePath native_;
+  std::vector<Lane> lanes_;    // by row
+  uint32_t unknown_ = 0;       // the thread of work that has no call
+  std::vector<NameId> names_;  // what a name is counted as
+};
+
+CallTree::CallTree(const Process& process, Native native) : process_(process), by_(native), replay_(process) {
+  Builder builder(*this);
+  replay_.run(builder);
+  builder.finish();
+  const std::vector<uint32_t> numbers = leave_out_moved();
+  for (Thread& thread : threads_) thread.root = numbers[thread.root];
+}
+
+void CallTree::Node::add(const Node& other) {
+  add_to(own_ns, other.own_ns);
+  calls += other.calls;
+  add_to(gpu_ns, other.gpu_ns);
+  gpu_calls += other.gpu_calls;
+}
+
+uint32_t CallTree::Nodes::add(Node node) {
+  if (unused.empty()) {
+    nodes.push_back(node);
+    links.emplace_back(0, 0);
+    last_child.push_back(0);
+    return static_cast<uint32_t>(nodes.size() - 1);
+  }
+  const uint32_t number = unused.back();
+  unused.pop_back();
+  nodes[number] = node;
+  links[number] = {0, 0};
+  last_child[number] = 0;
+  return number;
+}
+
+uint32_t CallTree::Nodes::apart() { return add({}); }
+
+void CallTree::Nodes::link(uint32_t parent, uint32_t node) {
+  nodes[node].parent = parent;
+  links[node].second = 0;
+  (last_child[parent] == 0 ? links[parent].first : links[last_child[parent]].second) = node;
+  last_child[parent] = node;
+}
+
+uint32_t CallTree::Nodes::child(uint32_t parent, NameId name) {
+  const auto [it, is_new] = by_path.try_emplace(pair_key(parent, name.value), 0);
+  if (!is_new) return it->second;
+  it->second = add({.name = parent == 0 ? NameId{} : name});
+  const uint32_t node = it->second;
+  link(parent, node);
+  return node;
+}
+
+void CallTree::Nodes::move_children(uint32_t from, uint32_t to) {
+  std::vector<std::pair<uint32_t, uint32_t>> left{{from, to}};
+  while (!left.empty()) {
+    const auto [source, target] = left.back();
+    left.pop_back();
+    uint32_t next = 0;
+    for (uint32_t node = links[source].first; node != 0; node = next) {
+      next = links[node].second;
+      by_path.erase(pair_key(source, nodes[node].name.value));
+      const auto [it, is_new] = by_path.try_emplace(pair_key(target, nodes[node].name.value), node);
+      if (is_new) {
+        link(target, node);
+        continue;
+      }
+      nodes[it->second].add(nodes[node]);
+      left.emplace_back(node, it->second);
+    }
+    links[source].first = 0;
+    last_child[source] = 0;
+    if (source != from) drop(source);
+  }
+}
+
+// Paths through what has no call of its own (what crosses others moves to a row of its own): what is inside was
+// directly inside of what is around. Gives the new numbers of the threads' nodes, 0 for all others.
+std::vector<uint32_t> CallTree::leave_out_moved() {
+  Nodes kept;
+  std::vector<uint32_t> numbers(tree_.nodes.size());
+  std::vector<std::pair<uint32_t, uint32_t>> left;  // node, its caller among those kept
+  for (uint32_t thread = tree_.links[0].first; thread != 0; thread = tree_.links[thread].second) {
+    numbers[thread] = kept.child(0, NameId{thread});
+    for (uint32_t i = tree_.links[thread].first; i != 0; i = tree_.links[i].second)
+      left.emplace_back(i, numbers[thread]);
+  }
+  std::ranges::reverse(left);  // the first one is the next
+  std::vector<uint32_t> inside;
+  while (!left.empty()) {
+    const auto [i, caller] = left.back();
+    left.pop_back();
+    const Node& node = tree_.nodes[i];
+    const bool is_moved = node.calls == 0 && node.gpu_calls == 0 && !is_native(node.name);
+    const uint32_t to = is_moved ? caller : kept.child(caller, final_name(node.name));
+    kept.nodes[to].add(node);
+    inside.clear();
+    for (uint32_t k = tree_.links[i].first; k != 0; k = tree_.links[k].second) inside.push_back(k);
+    for (auto k = inside.rbegin(); k != inside.rend(); ++k) left.emplace_back(*k, to);
+  }
+  tree_ = std::move(kept);
+  return numbers;
+}
+
+NameId CallTree::final_name(NameId name) {
+  if (!is_native(name)) return name;
+  NameId& known = native_names_[name.value];
+  if (!known) {
+    native_.push_back(name.value & ~kNative);
+    known = {static_cast<uint32_t>(names())};
+  }
+  return known;
+}
+
+std::optional<uint32_t> CallTree::place(NameId name) {
+  if (by_ != Native::kByAddress || name.value <= native_begin()) return std::nullopt;
+  return native_[name.value - native_begin() - 1];
+}
+
+std::string_view CallTree::text(NameId name) {
+  if (name.value <= native_begin()) return replay_.names().text(name);
+  const uint32_t frame = native_[name.value - native_begin() - 1];
+  const NativeStacks& stacks = *process_.native;
+  return stacks.texts()[by_ == Native::kByAddress ? stacks.where(frame).texts.front() : frame];
+}
+
+void CallTree::each_path(const Thread& thread, const Visit& visit) const {
+  std::vector<NameId> path;
+  uint32_t at = tree_.links[thread.root].first;
+  while (at != 0) {
+    path.push_back(tree_.nodes[at].name);
+    if (!tree_.nodes[at].is_empty()) visit(path, tree_.nodes[at]);
+    if (tree_.links[at].first != 0) {
+      at = tree_.links[at].first;
+      continue;
+    }
+    while (at != thread.root && tree_.links[at].second == 0) {
+      at = tree_.nodes[at].parent;
+      path.pop_back();
+    }
+    if (at == thread.root) break;
+    path.pop_back();
+    at = tree_.links[at].second;
+  }
+}
+
+}  // namespace torchprof::formats

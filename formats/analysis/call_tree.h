@@ -1,0 +1,99 @@
+// The calls of a process, added up by their whole path: Python functions, modules, C calls, operators and annotations,
+// each inside of what is around it in the trace.
+//
+//   own_ns   time in a call without what ran inside it, whatever that was: over a thread it adds up to the time in
+//            which anything was open
+//   calls    how often the path came
+//   gpu_ns   time of a kernel, copy or set, which is a node of its own at the end of the path that launched it; so many
+//            times as gpu_calls. What has no known call is under a thread of its own, kUnknownThread
+//
+// With native stacks, the frames through which an operator was called are around it (formats/native/path.h), as nodes
+// without time or calls of their own.
+//
+// What crosses other annotations (overflow rows of a replay) and marks of steps are not in it: what ran meanwhile is on
+// the thread's own row. The marks that a program makes itself are one, "ProfilerStep*". Memory: one node for each path.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/replay/replay.h"
+
+namespace torchprof::formats {
+
+class CallTree {
+ public:
+  enum class Native : uint8_t { kByText, kByAddress };  // what is one frame: of kByAddress with all that was inlined
+  explicit CallTree(const Process& process, Native native = Native::kByText);  // replays it
+
+  struct Node {
+    uint32_t parent = 0;  // index; of a thread: 0, which is no node
+    NameId name{};        // of a thread: none
+    int64_t own_ns = 0;
+    uint64_t calls = 0;
+    int64_t gpu_ns = 0;
+    uint64_t gpu_calls = 0;
+    bool is_empty() const { return own_ns == 0 && calls == 0 && gpu_calls == 0; }
+    void add(const Node& other);  // its times and calls
+  };
+  static constexpr const char* kUnknownThread = "launched where it is not known";
+  struct Thread {
+    std::string label;
+    uint32_t root;  // node
+  };
+
+  // Of a native frame by address: of its innermost function.
+  std::string_view text(NameId name);
+  size_t names() { return native_begin() + native_.size(); }
+  // The place of a native frame by address; none: it is something else.
+  std::optional<uint32_t> place(NameId name);
+  const std::vector<Thread>& threads() const { return threads_; }  // those with calls, in the order of rows
+
+  // Calls `visit` for each path of the thread that took time or was called, callers before callees; `path` is outermost
+  // first.
+  using Visit = std::function<void(const std::vector<NameId>& path, const Node& node)>;
+  void each_path(const Thread& thread, const Visit& visit) const;
+
+ private:
+  class Builder;
+  struct Nodes {
+    std::vector<Node> nodes{1};
+    std::vector<std::pair<uint32_t, uint32_t>> links{1};  // of each: first child, next sibling
+    std::vector<uint32_t> last_child{0};
+    std::unordered_map<uint64_t, uint32_t> by_path;  // parent and name
+    std::vector<uint32_t> unused;
+
+    uint32_t child(uint32_t parent, NameId name);
+    // A node that its parent does not know yet.
+    uint32_t apart();
+    // All that is under `from` goes under `to`, path by path.
+    void move_children(uint32_t from, uint32_t to);
+    // A node without children, apart.
+    void drop(uint32_t node) { unused.push_back(node); }
+
+   private:
+    uint32_t add(Node node);
+    void link(uint32_t parent, uint32_t node);
+  };
+  static constexpr uint32_t kNative = uint32_t{1} << 31;  // in a name while the tree grows: the rest is the frame's
+  static bool is_native(NameId name) { return name.value >= kNative; }
+  size_t native_begin() { return replay_.names().size(); }
+  std::vector<uint32_t> leave_out_moved();
+  NameId final_name(NameId name);
+
+  const Process& process_;
+  const Native by_;
+  Replay replay_;
+  std::vector<uint32_t> native_;  // places or texts, by their names: those after the replay's
+  std::unordered_map<uint32_t, NameId> native_names_;
+  Nodes tree_;
+  std::vector<Thread> threads_;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,106 @@
+#include "formats/analysis/modules.h"
+
+#include <algorithm>
+
+#include "formats/io/sum.h"
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+
+ModuleCosts& ModuleCosts::operator+=(const ModuleCosts& other) {
+  add_to(gpu_forward_self_ns, other.gpu_forward_self_ns);
+  add_to(gpu_forward_total_ns, other.gpu_forward_total_ns);
+  add_to(gpu_backward_self_ns, other.gpu_backward_self_ns);
+  add_to(gpu_backward_total_ns, other.gpu_backward_total_ns);
+  add_to(optimizer_ns, other.optimizer_ns);
+  add_to(optimizer_gpu_ns, other.optimizer_gpu_ns);
+  parameters = std::max(parameters, other.parameters);
+  own_parameters = std::max(own_parameters, other.own_parameters);
+  parameter_bytes = std::max(parameter_bytes, other.parameter_bytes);
+  cpu_peak_bytes = std::max(cpu_peak_bytes, other.cpu_peak_bytes);
+  gpu_peak_bytes = std::max(gpu_peak_bytes, other.gpu_peak_bytes);
+  return *this;
+}
+
+ModuleTally& ModuleTally::operator+=(const ModuleTally& other) {
+  if (path.empty()) path = other.path;
+  if (parent.empty()) parent = other.parent;
+  calls += other.calls;
+  add_to(forward_self_ns, other.forward_self_ns);
+  add_to(forward_total_ns, other.forward_total_ns);
+  add_to(backward_self_ns, other.backward_self_ns);
+  add_to(backward_total_ns, other.backward_total_ns);
+  if (other.costs) costs = costs ? * costs += *other.costs : *other.costs;
+  return *this;
+}
+
+ModuleCollector::Module& ModuleCollector::at(uint32_t module) {
+  if (module >= modules_.size()) modules_.resize(std::max<size_t>(module + size_t{1}, modules_.size() * 2));
+  return modules_[module];
+}
+
+void ModuleCollector::define(uint32_t module, std::string_view name, std::string_view path, std::string_view root) {
+  Module& m = at(module);
+  if (!m.name.empty()) return;
+  m.name = name;
+  m.root = root;
+  m.tally.path = path;
+}
+
+void ModuleCollector::call(uint32_t module, uint32_t caller, int64_t duration, int64_t self_ns, bool outermost) {
+  Module& m = at(module);
+  if (m.tally.calls++ == 0) m.caller = caller;
+  add_to(m.tally.forward_self_ns, self_ns);
+  if (outermost) add_to(m.tally.forward_total_ns, duration);
+}
+
+void ModuleCollector::backward(uint32_t module, int64_t self_ns) { add_to(at(module).tally.backward_self_ns, self_ns); }
+
+std::string ModuleCollector::stable_name(uint32_t module) const {
+  const Module& m = modules_[module];
+  std::string name = m.name.substr(m.name.starts_with(kModulePrefix) ? kModulePrefix.size() : 0);
+  if (m.tally.path.empty()) return name;
+  return name.substr(0, name.rfind('_')) + " " + m.tally.path;
+}
+
+std::string ModuleCollector::place(std::string_view root, std::string_view path) {
+  return std::string(root).append(1, '\0').append(path);
+}
+
+// The nearest that holds it; 0: none. A module that was called in none has no place to look for, nor has its root.
+uint32_t ModuleCollector::holder(uint32_t module, const Places& places) const {
+  const Module& m = modules_[module];
+  if (m.tally.path.empty()) return m.caller;
+  return find_holder(m.tally.path, [&](std::string_view path) {
+    const auto it = places.find(place(m.root, path));
+    return it == places.end() ? 0 : it->second;
+  });
+}
+
+ModuleTallies ModuleCollector::finish() {
+  Places places;
+  for (uint32_t i = 1; i < modules_.size(); ++i) {
+    if (!modules_[i].name.empty()) places.emplace(place(modules_[i].root, modules_[i].tally.path), i);
+  }
+  for (uint32_t i = 1; i < modules_.size(); ++i)
+    if (const uint32_t parent = modules_[i].name.empty() ? 0 : holder(i, places); parent != 0)
+      modules_[i].tally.parent = modules_[parent].name;
+  for (uint32_t i = 1; i < modules_.size(); ++i) {
+    const int64_t ns = modules_[i].tally.backward_self_ns;
+    // First callers may go round in a circle: each module gets it once, if a path were ever that long.
+    constexpr int kDeepest = 256;
+    std::vector<uint32_t> passed;
+    for (uint32_t m = i; ns != 0 && m != 0 && passed.size() < kDeepest; m = holder(m, places)) {
+      if (std::ranges::find(passed, m) != passed.end()) break;
+      add_to(modules_[m].tally.backward_total_ns, ns);
+      passed.push_back(m);
+    }
+  }
+  ModuleTallies tallies;
+  for (Module& m : modules_) {
+    if (!m.name.empty()) tallies[m.name] += m.tally;
+  }
+  return tallies;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,128 @@
+// Slices -> totals by name and steps. Definitions of self, total, calls and step: formats/report/summary.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/analysis/advice.h"
+#include "formats/analysis/comms.h"
+#include "formats/analysis/gpu_statistics.h"
+#include "formats/analysis/modules.h"
+#include "formats/analysis/op_groups.h"
+#include "formats/analysis/python_lines.h"
+#include "formats/analysis/step_parts.h"
+#include "formats/analysis/tally.h"
+#include "formats/analysis/thread_statistics.h"
+#include "formats/io/sum.h"
+#include "formats/memory/categories.h"
+#include "formats/memory/growth.h"
+#include "formats/memory/memory.h"
+#include "formats/replay/step_samples.h"
+#include "formats/replay/steps.h"
+#include "formats/trace/trace.h"
+
+namespace torchprof::formats {
+
+struct Statistics {
+  Tallies operators;   // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
+  CallTallies python;  // functions, module and optimizer calls, C calls
+  OpGroups op_groups;  // as they were asked for
+  LineTallies lines;
+  ModuleTallies modules;
+  Steps steps;
+  uint64_t slices = 0;
+  uint64_t unfinished = 0;
+  int64_t operator_ns = 0;  // sum of self times
+  int64_t python_ns = 0;
+  GpuStatistics gpu;
+  // Of one process; sums over processes have none.
+  std::vector<DeviceMemory> memory;
+  std::vector<MemoryGrowth> growth;
+  PeakCategories memory_categories;
+  std::vector<StepParts> step_parts;
+  CommsCalls comms;
+  std::vector<ThreadTally> threads;
+  StepWaste waste;
+  StepSamples samples;  // if they were asked for
+  // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
+  Statistics& operator+=(const Statistics& other);
+};
+
+// What takes time or memory of its own and is not always wanted.
+struct StatisticsRequest {
+  OpGrouping grouping{};  // a plain one has no op_groups
+  bool has_step_parts = false;
+  bool has_comms = false;
+  bool has_threads = false;
+  bool has_waste = false;  // replays the process twice
+  bool has_module_costs = false;
+  bool has_lines = false;
+  bool has_memory_growth = false;      // replays the process twice
+  bool has_memory_categories = false;  // likewise
+};
+
+Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
+// With samples, but of the first steps. Replays the process twice.
+Statistics sampled_statistics_of(const Process& process, size_t warmup);
+
+// Collects slices whose names have small dense numbers of the caller's choice.
+class Collector {
+ public:
+  // `text` is looked at the first time that `name` comes. Slices of one thread in the order in which they end.
+  void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
+           bool outermost);
+  // Memory that operator `name` allocated or (negative) freed itself.
+  void add_memory(uint32_t name, int64_t time, int64_t bytes, bool is_cpu) {
+    if (sampler && bytes > 0) sampler->allocated(Sampled::kOperator, name, time, static_cast<uint64_t>(bytes));
+    named(true, name).tally.add_self_bytes(bytes, is_cpu);
+  }
+  // The same of what it or one inside it did.
+  void add_memory_total(uint32_t name, int64_t bytes, bool is_cpu) {
+    named(true, name).tally.add_total_bytes(bytes, is_cpu);
+  }
+  void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
+  // Work that operator `name` launched, or one inside it.
+  void add_gpu_self(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_self_ns, ns); }
+  void add_gpu_total(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_total_ns, ns); }
+  void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
+    steps_.add(number, begin, end, ended_by);
+  }
+  // The modules among them.
+  ModuleCollector modules;
+  // Self time of a module, in a call of it or in its backward.
+  void sample_module(uint32_t module, int64_t begin, int64_t ns, bool is_call) {
+    if (sampler) sampler->time(Sampled::kModule, module, begin, ns, is_call);
+  }
+  // Likewise memory that was allocated in it.
+  void sample_module_memory(uint32_t module, int64_t time, int64_t bytes) {
+    if (sampler && bytes > 0) sampler->allocated(Sampled::kModule, module, time, static_cast<uint64_t>(bytes));
+  }
+  void sample_kernel(uint32_t name, int64_t begin, int64_t ns) {
+    if (sampler) sampler->time(Sampled::kKernel, name, begin, ns);
+  }
+  std::optional<StepSampler> sampler;  // set: finish() gives samples
+  // `last_is_rest`: as StepTimes::finish(). `memory`: the process's devices, whose steps are added.
+  // `kernel`: texts of the names of sample_kernel().
+  Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory,
+                    const std::function<std::string(uint32_t)>& kernel);
+
+ private:
+  enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd };
+  struct Named {
+    Role role = Role::kUnseen;
+    Tally tally;
+    std::string text;
+  };
+  Named& named(bool is_operator, uint32_t name);
+  std::string sampled_text(Sampled kind, uint32_t name) const;
+
+  std::vector<Named> named_[2];  // Python, operators; by name
+  StepTimes steps_;
+  uint64_t slices_ = 0;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,102 @@
+#include "formats/analysis/step_parts.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "formats/io/sum.h"
+#include "formats/replay/thread_stack.h"
+
+namespace torchprof::formats {
+namespace {
+
+int64_t median(std::vector<int64_t> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+void find_outliers(std::vector<StepParts>& steps) {
+  constexpr size_t kFewest = 5;  // of fewer nothing can be said
+  if (steps.size() < kFewest) return;
+  std::vector<int64_t> ns;
+  ns.reserve(steps.size());
+  for (const StepParts& s : steps) ns.push_back(s.step.end - s.step.begin);
+  const int64_t middle = median(ns);
+  for (int64_t& each : ns) each = std::abs(each - middle);
+  const double deviation = 1.48 * static_cast<double>(median(ns));
+  for (StepParts& s : steps) {
+    const auto more = static_cast<double>(difference(s.step.end - s.step.begin, middle));
+    s.is_outlier = more > 4 * deviation && more > 0.2 * static_cast<double>(middle);
+  }
+}
+
+}  // namespace
+
+// Ranges of the backends and operators of c10d: torch/csrc/distributed/c10d, 1.13 to 2.14.
+bool is_communication(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kPrefixes = {
+      "gloo:", "mpi:", "ucc:", "c10d::", "_c10d_functional::", "record_param_comms"};
+  return std::ranges::any_of(kPrefixes, [name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+StepPartsCollector::Part StepPartsCollector::part_of(const Slice& s, std::string_view name) {
+  if (s.name.value >= parts_.size()) parts_.resize(std::max<size_t>(s.name.value + 1, parts_.size() * 2));
+  Part& part = parts_[s.name.value];
+  if (part == Part::kUnseen) {
+    part = is_communication(name)            ? Part::kCommunication
+           : name.starts_with(kLoaderPrefix) ? Part::kLoading
+           : is_annotation(s.scope)          ? Part::kNone
+                                             : Part::kCompute;
+  }
+  return part;
+}
+
+void StepPartsCollector::slice(const Slice& s, std::string_view name) {
+  if (s.depth == 0) host_.add(s.begin.value, s.end.value);
+  if (s.kind != SliceKind::kOperator) return;
+  const Part part = part_of(s, name);
+  if (part == Part::kNone) return;
+  // The outermost will tell.
+  if (part == Part::kCompute)
+    for (uint32_t i = s.depth; i-- > 0;)
+      if (s.around[i].is_real_op()) return;
+  (part == Part::kCompute         ? operators_
+   : part == Part::kCommunication ? communication_
+                                  : loading_)
+      .add(s.begin.value, s.end.value);
+}
+
+void StepPartsCollector::gpu(const GpuActivity& a, std::string_view name) {
+  (name.starts_with("nccl") ? communication_ : gpu_).add(a.begin.value, a.end.value);
+}
+
+std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& steps) {
+  // Each with those before it.
+  host_.add(operators_);
+  Intervals& compute = gpu_.empty() ? operators_ : gpu_;
+  communication_.add(compute);
+  loading_.add(communication_);
+  host_.add(loading_);
+  for (Intervals* intervals : {&compute, &communication_, &loading_, &host_}) intervals->settle();
+  std::vector<StepParts> result;
+  for (const StepSpan& step : steps) {
+    int64_t before = 0;
+    const auto more = [&step, &before](const Intervals& intervals) {
+      const int64_t all = intervals.length(step.begin, step.end);
+      return all - std::exchange(before, all);
+    };
+    StepParts& parts = result.emplace_back(StepParts{.step = step});
+    parts.compute_ns = more(compute);
+    parts.communication_ns = more(communication_);
+    parts.loading_ns = more(loading_);
+    parts.host_ns = more(host_);
+    parts.idle_ns = difference(step.end - step.begin, before);
+  }
+  find_outliers(result);
+  return result;
+}
+
+}  // namespace torchprof::formats

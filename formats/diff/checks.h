@@ -1,0 +1,22 @@
+// What a diff is judged by: the limits of --fail-over and of a budget.
+#pragma once
+
+#include <string>
+
+#include "formats/diff/diff.h"
+
+namespace torchprof::formats {
+
+void add_checks(Diff& diff, const DiffOptions& options);
+
+// Of a metric in a row of its table.
+const Quantity& quantity(Metric metric, const DiffRow& row);
+// The table that has it.
+Metric table_of(Metric metric);
+// "+12.3 %", "new", "gone"
+std::string change_text(const Quantity& quantity, Fate fate);
+// "<0.001"; "-" where nothing was tested.
+std::string p_text(const Quantity& quantity);
+std::string amount_text(Metric metric, double value);
+
+}  // namespace torchprof::formats

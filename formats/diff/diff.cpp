@@ -1,0 +1,314 @@
+#include "formats/diff/diff.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "formats/diff/checks.h"
+#include "formats/diff/rank_test.h"
+#include "formats/io/cells.h"
+#include "formats/read/read_trace.h"
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr const char* kOwnStep = "ProfilerStep*";
+
+// What one run has of one name: values over steps, or one for the whole run.
+struct Item {
+  std::vector<double> ns;
+  double calls = 0;
+  double bytes = 0;
+  Item& operator+=(const Item& other) {
+    ns.resize(std::max(ns.size(), other.ns.size()));
+    for (size_t i = 0; i < other.ns.size(); ++i) ns[i] += other.ns[i];
+    calls += other.calls;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+using Items = std::map<std::string, Item>;
+
+// "train.py: step" of "train.py(12): step".
+std::string without_line(const std::string& name) {
+  const size_t end = name.find("): "), begin = end == std::string::npos ? end : name.rfind('(', end);
+  const bool is_place =
+      begin != std::string::npos && begin + 1 < end && name.find_first_not_of("0123456789", begin + 1) == end;
+  return is_place ? name.substr(0, begin) + name.substr(end + 1) : name;
+}
+
+// "Linear decoder.out" of "nn.Module: Linear_0" and its path, as ModuleCollector::stable_name().
+std::string module_key(const std::string& name, const std::string& path) {
+  const std::string plain = name.substr(name.starts_with(kModulePrefix) ? kModulePrefix.size() : 0);
+  return path.empty() ? plain : plain.substr(0, plain.rfind('_')) + " " + path;
+}
+
+std::string key_of(Sampled kind, const std::string& name) {
+  return kind == Sampled::kPython ? without_line(name) : name;
+}
+
+// Steps and modules have tables of their own.
+bool is_shown(Sampled kind, const std::string& name) {
+  if (kind == Sampled::kOperator) return name != kOwnStep;
+  return kind != Sampled::kPython || !name.starts_with(kModulePrefix);
+}
+
+Items items_by_step(const StepSamples& samples, Sampled kind) {
+  Items items;
+  const auto steps = static_cast<double>(samples.steps);
+  for (const auto& [name, s] : samples.of(kind))
+    if (is_shown(kind, name))
+      items[key_of(kind, name)] +=
+          {s.ns, static_cast<double>(s.calls) / steps, static_cast<double>(s.allocated) / steps};
+  return items;
+}
+
+Items items_of_all(const Statistics& sum, Sampled kind) {
+  Items items;
+  const auto add = [&](const std::string& name, int64_t ns, uint64_t calls) {
+    if (is_shown(kind, name)) items[key_of(kind, name)] += {{static_cast<double>(ns)}, static_cast<double>(calls), 0};
+  };
+  switch (kind) {
+    case Sampled::kOperator:
+      for (const auto& [name, t] : sum.operators) add(name, t.self_ns, t.calls);
+      break;
+    case Sampled::kPython:
+      for (const auto& [name, t] : sum.python) add(name, t.self_ns, t.calls);
+      break;
+    case Sampled::kModule:
+      for (const auto& [name, t] : sum.modules) add(module_key(name, t.path), t.self_ns(), t.calls);
+      break;
+    case Sampled::kKernel:
+      for (const auto& [name, t] : sum.gpu.work) add(name, t.total_ns, t.calls);
+      break;
+  }
+  return items;
+}
+
+double mean(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+Quantity typical(const std::vector<double>& base, const std::vector<double>& now) {
+  Quantity q{.base = median(base), .now = median(now)};
+  if (q.base <= 0 || q.now <= 0) q = {.base = mean(base), .now = mean(now)};
+  return q;
+}
+
+class Comparison {
+ public:
+  Comparison(const Measured& base, const Measured& now, const DiffOptions& options)
+      : base_(base),
+        now_(now),
+        options_(options),
+        by_step_(base.sum.samples.steps != 0 && now.sum.samples.steps != 0),
+        has_memory_(base.peaks.empty() == now.peaks.empty()),
+        is_tested_(by_step_ && std::min(base.sum.samples.step_ns.size(), now.sum.samples.step_ns.size()) >= kMinSteps) {
+  }
+
+  std::vector<DiffTable> tables() const {
+    std::vector<DiffTable> tables{{Metric::kStep, sums()}};
+    static constexpr std::array<std::pair<Metric, Sampled>, kSampledKinds> kTables = {
+        {{Metric::kOps, Sampled::kOperator},
+         {Metric::kModules, Sampled::kModule},
+         {Metric::kKernels, Sampled::kKernel},
+         {Metric::kPython, Sampled::kPython}}};
+    for (const auto& [metric, kind] : kTables) tables.push_back({metric, rows(items(base_, kind), items(now_, kind))});
+    tables.push_back({Metric::kMemory, peaks()});
+    return tables;
+  }
+
+  bool by_step() const { return by_step_; }
+  bool has_memory() const { return has_memory_; }
+  bool is_tested() const { return is_tested_; }
+
+ private:
+  Items items(const Measured& run, Sampled kind) const {
+    Items items = by_step_ ? items_by_step(run.sum.samples, kind) : items_of_all(run.sum, kind);
+    if (!has_memory_)
+      for (auto& [name, item] : items) item.bytes = 0;
+    return items;
+  }
+
+  // Samples are of one length, whether the name came or not.
+  std::vector<DiffRow> rows(const Items& base, const Items& now, bool are_sums = false) const {
+    std::set<std::string> names;
+    for (const Items* items : {&base, &now})
+      for (const auto& [name, item] : *items) names.insert(name);
+    std::vector<DiffRow> rows;
+    std::vector<double> p;
+    std::vector<Quantity*> tested;
+    static const Item kNone;
+    rows.reserve(names.size());
+    for (const std::string& name : names) {
+      const auto b = base.find(name), n = now.find(name);
+      const Item &old = b == base.end() ? kNone : b->second, &item = n == now.end() ? kNone : n->second;
+      DiffRow& row = rows.emplace_back();
+      row.name = name;
+      row.fate = b == base.end() ? Fate::kNew : n == now.end() ? Fate::kVanished : Fate::kBoth;
+      row.time = typical(old.ns, item.ns);
+      row.calls = {.base = old.calls, .now = item.calls};
+      row.bytes = {.base = old.bytes, .now = item.bytes};
+    }
+    if (!are_sums) {
+      mark_minor(rows, &DiffRow::time);
+      mark_minor(rows, &DiffRow::bytes);
+      for (DiffRow& row : rows) row.calls.is_minor = row.time.is_minor;
+    }
+    for (DiffRow& row : rows) {
+      if (!is_tested_ || row.fate != Fate::kBoth || row.time.is_minor) continue;
+      p.push_back(rank_test(base.at(row.name).ns, now.at(row.name).ns));
+      tested.push_back(&row.time);
+    }
+    const std::vector<double> corrected = holm(p);
+    for (size_t i = 0; i < tested.size(); ++i) tested[i]->p = corrected[i];
+    std::ranges::stable_sort(rows, std::greater<>{},
+                             [](const DiffRow& row) { return std::abs(row.time.now - row.time.base); });
+    return rows;
+  }
+
+  void mark_minor(std::vector<DiffRow>& rows, Quantity DiffRow::*which) const {
+    double base = 0, now = 0;
+    for (const DiffRow& row : rows) {
+      base += (row.*which).base;
+      now += (row.*which).now;
+    }
+    for (DiffRow& row : rows) {
+      Quantity& q = row.*which;
+      q.is_minor = q.base < base * options_.share / 100 && q.now < now * options_.share / 100;
+    }
+  }
+
+  // The step as a whole, all operators, all work of GPUs.
+  std::vector<DiffRow> sums() const {
+    Items base, now;
+    const auto add = [&](const char* name, Sampled kind) {
+      for (const auto& [run, out] : {std::pair(&base_, &base), std::pair(&now_, &now)})
+        for (const auto& [each, item] : items(*run, kind)) (*out)[name] += item;
+    };
+    add("operators", Sampled::kOperator);
+    add("GPU work", Sampled::kKernel);
+    if (by_step_) {
+      base["step"].ns = base_.sum.samples.step_ns;
+      now["step"].ns = now_.sum.samples.step_ns;
+    }
+    std::vector<DiffRow> sums = rows(base, now, true);
+    std::ranges::sort(sums, std::greater<>{}, &DiffRow::name);  // step, operators, GPU work
+    return sums;
+  }
+
+  std::vector<DiffRow> peaks() const {
+    std::map<std::string, DiffRow> rows;
+    if (!has_memory_) return {};
+    for (const auto& [device, bytes] : base_.peaks) rows[device].bytes.base = static_cast<double>(bytes);
+    for (const auto& [device, bytes] : now_.peaks) rows[device].bytes.now = static_cast<double>(bytes);
+    std::vector<DiffRow> result;
+    for (auto& [device, row] : rows) {
+      row.name = device;
+      if (!base_.peaks.contains(device)) row.fate = Fate::kNew;
+      if (!now_.peaks.contains(device)) row.fate = Fate::kVanished;
+      result.push_back(std::move(row));
+    }
+    return result;
+  }
+
+  const Measured& base_;
+  const Measured& now_;
+  const DiffOptions& options_;
+  bool by_step_;
+  bool has_memory_;  // both runs, or none
+  bool is_tested_;
+};
+
+std::string head_line(const char* which, const Measured& run, size_t warmup) {
+  std::string line = std::string(which) + "  " + run.name + ": " + plural(run.processes, "process");
+  const uint64_t steps = run.sum.samples.steps;
+  line.append(", ").append(steps == 0 ? "no steps" : plural(steps, "step"));
+  if (warmup != 0 && steps != 0) line += " without the first";
+  if (warmup > 1 && steps != 0) line.append(" ").append(count_text(warmup));
+  return line;
+}
+
+std::vector<std::string> notes_of(const Measured& base, const Measured& now, const Comparison& comparison) {
+  std::vector<std::string> notes;
+  if (!comparison.has_memory())
+    notes.push_back(std::string(base.peaks.empty() ? "BASE" : "NEW") +
+                    " says nothing of memory (recorded without, or a file that has none): it is not compared");
+  if (!comparison.by_step()) {
+    notes.emplace_back("without steps in both runs the totals are compared, and nothing can be tested: noise counts");
+    return notes;
+  }
+  if (!comparison.is_tested())
+    notes.push_back("with fewer than " + std::to_string(kMinSteps) +
+                    " steps in each run nothing can be tested: noise counts");
+  for (const auto& [which, run] : {std::pair("BASE", &base), std::pair("NEW", &now)})
+    if (run->without_steps != 0)
+      notes.push_back(std::string(which) + ": " + plural(run->without_steps, "process") +
+                      " without steps not compared, but for peaks of memory");
+  return notes;
+}
+
+void add_peaks(Measured& run, const Statistics& statistics) {
+  for (const DeviceMemory& device : statistics.memory) {
+    int64_t& peak = run.peaks[device_text(device.type, device.index)];
+    peak = std::max(peak, device.peak_bytes);
+  }
+}
+
+void add_process(Measured& run, const Statistics& statistics) {
+  ++run.processes;
+  if (statistics.samples.steps == 0) ++run.without_steps;
+  add_peaks(run, statistics);
+  run.sum += statistics;
+}
+
+}  // namespace
+
+Measured measure(const Trace& trace, const std::string& name, size_t warmup) {
+  Measured run{.name = name};
+  for (const Process& process : trace.processes) add_process(run, sampled_statistics_of(process, warmup));
+  return run;
+}
+
+Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup) {
+  Measured run{.name = name};
+  for (const TraceFile::ProcessPart& part : read_trace(trace_file, warmup).processes) add_process(run, part.statistics);
+  return run;
+}
+
+const std::vector<std::string>& metric_names() {
+  static const std::vector<std::string> names{"step",   "total", "ops",       "modules", "kernels",
+                                              "python", "calls", "allocated", "memory"};
+  return names;
+}
+
+std::optional<Metric> metric_named(std::string_view name) {
+  const auto it = std::ranges::find(metric_names(), name);
+  if (it == metric_names().end()) return {};
+  return static_cast<Metric>(it - metric_names().begin());
+}
+
+double Quantity::change() const {
+  if (base == now) return 0;
+  return base == 0 ? std::numeric_limits<double>::infinity() : now / base - 1;
+}
+
+size_t Diff::failed() const { return static_cast<size_t>(std::ranges::count(checks, false, &Check::is_passed)); }
+
+Diff compare(const Measured& base, const Measured& now, const DiffOptions& options) {
+  const Comparison comparison(base, now, options);
+  Diff diff;
+  diff.head = {head_line("BASE", base, options.warmup), head_line("NEW ", now, options.warmup)};
+  diff.by_step = comparison.by_step();
+  diff.tables = comparison.tables();
+  diff.notes = notes_of(base, now, comparison);
+  add_checks(diff, options);
+  return diff;
+}
+
+}  // namespace torchprof::formats

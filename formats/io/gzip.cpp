@@ -1,0 +1,163 @@
+#include "formats/io/gzip.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+
+#include "formats/io/error.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kWindow = size_t{1} << MAX_WBITS;
+constexpr int kLevel = 1;  // the others take several times as long for a fifth of the size
+constexpr size_t kRoomOfFlush = 64;
+
+unsigned thread_count() { return std::clamp(std::thread::hardware_concurrency(), 1u, Gzip::kMostThreads); }
+
+// All signals are for the launcher's own thread: what starts here inherits a mask that has them all.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+class Gzip::Deflater {
+ public:
+  Deflater() {
+    if (deflateInit2(&stream_, kLevel, Z_DEFLATED, -MAX_WBITS, MAX_MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK)
+      throw Error("cannot compress: no memory");
+  }
+  ~Deflater() { deflateEnd(&stream_); }
+  Deflater(const Deflater&) = delete;
+  Deflater& operator=(const Deflater&) = delete;
+
+  void run(Chunk& chunk) {
+    const auto bytes = [](std::vector<char>& v) { return reinterpret_cast<Bytef*>(v.data()); };
+    deflateReset(&stream_);
+    if (!chunk.dictionary.empty())
+      deflateSetDictionary(&stream_, bytes(chunk.dictionary), static_cast<uInt>(chunk.dictionary.size()));
+    stream_.next_in = bytes(chunk.data);
+    stream_.avail_in = static_cast<uInt>(chunk.data.size());
+    stream_.next_out = bytes(chunk.compressed);
+    stream_.avail_out = static_cast<uInt>(chunk.compressed.size());
+    deflate(&stream_, chunk.is_last ? Z_FINISH : Z_SYNC_FLUSH);
+    chunk.size = chunk.compressed.size() - stream_.avail_out;
+    chunk.crc = crc32(0, bytes(chunk.data), static_cast<uInt>(chunk.data.size()));
+  }
+
+ private:
+  z_stream stream_{};
+};
+
+Gzip::Gzip(std::function<void(std::string_view)> sink) : sink_(std::move(sink)), ring_(size_t{2} * thread_count() + 1) {
+  deflaters_.reserve(size_t{1} + thread_count());  // push_back() after a thread began must not fail
+  threads_.reserve(thread_count());
+  deflaters_.push_back(std::make_unique<Deflater>());
+  sink_(std::string_view("\x1f\x8b\x08\0\0\0\0\0\x04\xff", 10));  // RFC 1952: no name, no time, the fastest, any system
+}
+
+Gzip::~Gzip() {
+  {
+    const std::lock_guard lock(lock_);
+    stops_ = true;
+  }
+  has_work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Gzip::start_threads() {
+  may_start_ = false;
+  const BlockSignals blocked;
+  try {
+    while (threads_.size() < thread_count()) {
+      auto deflater = std::make_unique<Deflater>();
+      threads_.emplace_back(&Gzip::work, this, std::ref(*deflater));
+      deflaters_.push_back(std::move(deflater));
+    }
+  } catch (const std::exception&) {  // no thread or no memory: those that there are do it, or the caller
+  }
+}
+
+void Gzip::work(Deflater& deflater) {
+  std::unique_lock lock(lock_);
+  for (;;) {
+    has_work_.wait(lock, [this] { return stops_ || waiting_ > 0; });
+    if (stops_) return;
+    Chunk& chunk = ring_[next_];
+    next_ = (next_ + 1) % ring_.size();
+    --waiting_;
+    lock.unlock();
+    deflater.run(chunk);
+    lock.lock();
+    chunk.state = State::kDone;
+    is_done_.notify_one();
+  }
+}
+
+void Gzip::submit(std::string_view data, bool is_last) {
+  if (count_ == ring_.size()) write_oldest();
+  const size_t place = (first_ + count_) % ring_.size();
+  Chunk& chunk = ring_[place];
+  const std::vector<char>& before = ring_[(place + ring_.size() - 1) % ring_.size()].data;
+  chunk.dictionary.assign(before.end() - static_cast<ptrdiff_t>(std::min(before.size(), kWindow)), before.end());
+  chunk.data.assign(data.begin(), data.end());
+  chunk.compressed.resize(deflateBound(nullptr, kChunk) + kRoomOfFlush);
+  chunk.is_last = is_last;
+  if (size_ > 0 && may_start_) start_threads();
+  size_ += data.size();
+  ++count_;
+  const std::lock_guard lock(lock_);
+  if (threads_.empty()) {
+    deflaters_.front()->run(chunk);
+    chunk.state = State::kDone;
+    return;
+  }
+  if (waiting_ == 0) next_ = place;
+  chunk.state = State::kWaiting;
+  ++waiting_;
+  has_work_.notify_one();
+}
+
+void Gzip::write_oldest() {
+  Chunk& chunk = ring_[first_];
+  {
+    std::unique_lock lock(lock_);
+    is_done_.wait(lock, [&chunk] { return chunk.state == State::kDone; });
+    chunk.state = State::kFree;
+  }
+  first_ = (first_ + 1) % ring_.size();
+  --count_;
+  crc_ = crc32_combine(crc_, chunk.crc, static_cast<z_off_t>(chunk.data.size()));
+  sink_({chunk.compressed.data(), chunk.size});
+}
+
+void Gzip::add(std::string_view data) {
+  if (!data.empty()) submit(data, false);
+}
+
+void Gzip::finish() {
+  submit({}, true);
+  while (count_ > 0) write_oldest();
+  char trailer[8];
+  for (int i = 0; i < 4; ++i) {
+    trailer[i] = static_cast<char>(crc_ >> 8 * i);
+    trailer[4 + i] = static_cast<char>(size_ >> 8 * i);
+  }
+  sink_({trailer, sizeof(trailer)});
+}
+
+}  // namespace torchprof::formats

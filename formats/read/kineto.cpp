@@ -1,0 +1,460 @@
+#include "formats/read/kineto.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/io/byte_stream.h"
+#include "formats/io/sum.h"
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr double kMostExact = 9e15;  // microseconds, whose nanoseconds 64 bits hold
+
+int64_t ns_of(double us) {
+  constexpr double kMost = 9e18;  // what is too much for a time that is taken
+  const double ns = us * 1e3;
+  return std::isnan(ns) ? std::numeric_limits<int64_t>::min() : std::llround(std::clamp(ns, -kMost, kMost));
+}
+
+// Microseconds as they are written, in ns. A double of so many of them is off by a nanosecond after a month, and by a
+// hundred since 1970: enough for what touches to overlap, and for a slice to lie in its neighbour.
+int64_t exact_ns(std::string_view text, double us) {
+  if (!(std::abs(us) < kMostExact)) return ns_of(us);
+  const size_t dot = std::min(text.find('.'), text.size());
+  int64_t whole = 0, part = 0;
+  const auto end = std::from_chars(text.data(), text.data() + dot, whole);
+  const std::string_view after = text.substr(std::min(dot + 1, text.size()));
+  for (size_t i = 0; i < 4; ++i) part = part * 10 + (i < after.size() ? after[i] - '0' : 0);  // one to round by
+  const bool is_plain =
+      end.ec == std::errc{} && end.ptr == text.data() + dot && after.find_first_not_of("0123456789") == after.npos;
+  if (!is_plain) return ns_of(us);  // with an exponent
+  part = (part + 5) / 10;
+  return whole * 1000 + (text.starts_with('-') ? -part : part);
+}
+
+// The keys that say something, at any depth. Looked up once each: most of a file are arguments that nobody asks for.
+enum class Key : uint8_t {
+  kOther,
+  kDeviceType,  // arguments of "[memory]", in the order of Current::memory
+  kDeviceId,
+  kAddress,
+  kBytes,
+  kAllocated,
+  kReserved,
+  kEndsWith,
+  kBackward,
+  kName,
+  kPath,
+  kPhase,
+  kCategory,
+  kPid,
+  kTid,
+  kTime,
+  kDuration,
+  kLabels,
+  kLine,
+  kModule,
+  kModulePath,
+  kModuleRoot,
+  kFlops,
+  kExternalId,
+  kBlocksPerSm,
+  kOccupancy,
+  kId,
+  kTraceEvents,
+  kModules,
+};
+constexpr size_t kMemoryArguments = 6;
+
+constexpr std::array<std::pair<std::string_view, Key>, 29> kKeys = {{
+    {"Device Type", Key::kDeviceType},
+    {"Device Id", Key::kDeviceId},
+    {"Addr", Key::kAddress},
+    {"Bytes", Key::kBytes},
+    {"Total Allocated", Key::kAllocated},
+    {"Total Reserved", Key::kReserved},
+    {"Step ends with", Key::kEndsWith},
+    {"Backward", Key::kBackward},
+    {"name", Key::kName},
+    {"path", Key::kPath},
+    {"ph", Key::kPhase},
+    {"cat", Key::kCategory},
+    {"pid", Key::kPid},
+    {"tid", Key::kTid},
+    {"ts", Key::kTime},
+    {"dur", Key::kDuration},
+    {"labels", Key::kLabels},
+    {"Python line", Key::kLine},
+    {"Module", Key::kModule},
+    {"Module path", Key::kModulePath},
+    {"Module root", Key::kModuleRoot},
+    {"FLOPs", Key::kFlops},
+    {"External id", Key::kExternalId},
+    {"external id", Key::kExternalId},
+    {"blocks per SM", Key::kBlocksPerSm},
+    {"est. achieved occupancy %", Key::kOccupancy},
+    {"id", Key::kId},
+    {"traceEvents", Key::kTraceEvents},
+    {"modules", Key::kModules},
+}};
+
+class KeyTable {
+ public:
+  KeyTable() {
+    for (size_t i = 0; i < kKeys.size(); ++i)
+      by_length_[std::min(kKeys[i].first.size(), kLongest)].push_back(&kKeys[i]);
+  }
+  Key of(std::string_view text) const {
+    for (const auto* const key : by_length_[std::min(text.size(), kLongest)])
+      if (key->first == text) return key->second;
+    return Key::kOther;
+  }
+
+ private:
+  static constexpr size_t kLongest = 26;
+  std::array<std::vector<const std::pair<std::string_view, Key>*>, kLongest + 1> by_length_;
+};
+
+// Takes slices and process names out of the stream of JSON tokens.
+class Handler final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  std::string error;
+  bool found_events = false;
+
+  Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
+
+  bool null() override {
+    stream_.value_ends();
+    if (depth_ == event_depth_ + 1 && key_ == Key::kEndsWith) event_.is_made_step = true;
+    return true;
+  }
+  bool boolean(bool value) override {
+    stream_.value_ends();
+    if (depth_ == event_depth_ + 1 && key_ == Key::kBackward) event_.is_backward = value;
+    return true;
+  }
+  // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
+  static constexpr size_t kProcessDepth = 4, kModuleDepth = 6;
+  // "deviceProperties": [{"id": 0, "name": ...
+  static constexpr size_t kDeviceDepth = 3;
+  bool is_at_device() const { return in_devices_ && depth_ == kDeviceDepth && event_depth_ == kNever; }
+  bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
+
+  bool number_integer(number_integer_t v) override {
+    stream_.value_ends();
+    if (key_ == Key::kOther) return true;
+    return number(static_cast<double>(v), is_text_wanted() ? std::to_string(v) : std::string());
+  }
+  bool number_unsigned(number_unsigned_t v) override {
+    stream_.value_ends();
+    if (key_ == Key::kOther) return true;
+    return v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
+               ? number_integer(static_cast<int64_t>(v))
+               : number(static_cast<double>(v), std::to_string(v));
+  }
+  bool number_float(number_float_t v, const string_t& text) override {
+    stream_.value_ends();
+    return number(v, text);
+  }
+  bool binary(binary_t&) override { return true; }
+
+  bool string(string_t& v) override {
+    stream_.value_ends();
+    if (key_ == Key::kOther) return true;
+    if (is_at_module() && key_ == Key::kName) module_.first = v;
+    if (is_at_module() && key_ == Key::kPath) module_.second = v;
+    if (is_at_device() && key_ == Key::kName) device_.second = v;
+    if (depth_ == event_depth_) return member(v);
+    return depth_ != event_depth_ + 1 || argument(v);
+  }
+
+  bool start_object(std::size_t) override {
+    stream_.value_ends();
+    ++depth_;
+    if (event_depth_ == depth_) event_ = {};
+    if (is_at_module()) module_ = {};
+    if (is_at_device()) device_ = {};
+    return true;
+  }
+  bool end_object() override {
+    stream_.value_ends();
+    if (is_at_module() && !module_.second.empty())
+      into_.module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
+    if (is_at_device()) into_.devices.property(device_.first, device_.second);
+    if (depth_ == event_depth_) finish_event();
+    --depth_;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    stream_.value_ends();
+    ++depth_;
+    // An object inside this list is an event: the list of "traceEvents", or the file as a whole.
+    if ((depth_ == 2 && key_ == Key::kTraceEvents) || depth_ == 1) {
+      event_depth_ = depth_ + 1;
+      found_events = true;
+    }
+    if (depth_ == kModuleDepth - 1 && event_depth_ == kNever) in_modules_ = in_torchprof_ && key_ == Key::kModules;
+    return true;
+  }
+  bool end_array() override {
+    stream_.value_ends();
+    if (depth_ + 1 == event_depth_) event_depth_ = kNever;
+    if (depth_ == kModuleDepth - 1) in_modules_ = false;
+    --depth_;
+    return true;
+  }
+  bool key(string_t& v) override {
+    stream_.value_ends();
+    if (depth_ == 1) {
+      in_torchprof_ = v == "torchprof";
+      in_devices_ = v == "deviceProperties";
+      into_.is_ours = into_.is_ours || in_torchprof_;
+    }
+    if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = keys_.of(v);
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 1: syntax error while parsing ..."
+    std::string_view what = e.what();
+    const bool is_cut = what.find("unexpected end of input") != std::string_view::npos;
+    if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
+    if (is_cut && position <= 1)
+      error = "it is empty";
+    else if (is_cut)
+      error = "it is cut off after " + std::to_string(position - 1) + " bytes";
+    else
+      error.assign("it is not JSON at byte ").append(std::to_string(position)).append(": ").append(what);
+    return false;
+  }
+
+ private:
+  static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
+
+  bool is_text_wanted() const {
+    return key_ == Key::kPid || key_ == Key::kTid || (key_ == Key::kTime && depth_ == event_depth_);
+  }
+
+  bool member(std::string& v) {
+    switch (key_) {
+      case Key::kName:
+        event_.name = v;
+        return true;
+      case Key::kPhase:
+        event_.phase = v;
+        return true;
+      case Key::kCategory:
+        event_.category = v;
+        event_.has_category = true;
+        return true;
+      case Key::kPid:
+        event_.pid = v;
+        return true;
+      case Key::kTid:
+        event_.tid = v;
+        return true;
+      case Key::kTime:
+      case Key::kDuration:
+        return number(std::strtod(v.c_str(), nullptr), v);
+      default:
+        return true;
+    }
+  }
+
+  bool argument(const std::string& v) {
+    switch (key_) {
+      case Key::kName:
+        event_.argument_name = v;
+        return true;
+      case Key::kLabels:
+        event_.labels = v;
+        return true;
+      case Key::kLine:
+        event_.line = v;
+        return true;
+      case Key::kModule:
+        event_.module = v;
+        return true;
+      case Key::kModulePath:
+        event_.place.path = v;
+        return true;
+      case Key::kModuleRoot:
+        event_.place.root = v;
+        return true;
+      case Key::kEndsWith:
+        event_.is_made_step = true;
+        event_.ended_by = v;
+        return true;
+      default:
+        return true;
+    }
+  }
+
+  bool number(double value, const std::string& text) {
+    if (is_at_device() && key_ == Key::kId && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
+    if (in_torchprof_ && depth_ == kProcessDepth && key_ == Key::kPid) section_pid_ = text;
+    if (depth_ == event_depth_) return member(value, text);
+    return depth_ != event_depth_ + 1 || argument(value);
+  }
+
+  bool member(double value, const std::string& text) {
+    switch (key_) {
+      case Key::kTime:
+        event_.begin_ns = exact_ns(text, value);
+        event_.has_begin = true;
+        return true;
+      case Key::kDuration:
+        event_.duration_ns = ns_of(value);
+        event_.has_duration = true;
+        return true;
+      case Key::kPid:
+        event_.pid = text;
+        return true;
+      case Key::kTid:
+        event_.tid = text;
+        return true;
+      default:
+        return true;
+    }
+  }
+
+  bool argument(double value) {
+    switch (key_) {
+      case Key::kDeviceType:
+      case Key::kDeviceId:
+      case Key::kAddress:
+      case Key::kBytes:
+      case Key::kAllocated:
+      case Key::kReserved:
+        event_.memory[memory_argument(key_)] = value;
+        return true;
+      case Key::kFlops:
+        if (value > 0 && value < 1e19) event_.flops = value;
+        return true;
+      case Key::kExternalId:
+        if (value > 0 && value < 4e9) event_.external = static_cast<uint32_t>(value);
+        return true;
+      case Key::kBlocksPerSm:
+        event_.blocks_per_sm = static_cast<float>(value);
+        return true;
+      case Key::kOccupancy:
+        event_.occupancy = static_cast<float>(value / 100);
+        return true;
+      default:
+        return true;
+    }
+  }
+
+  void finish_event() {
+    if (event_.phase == "M" && event_.name == "process_name")
+      into_.process_names[into_.pids(event_.pid)] = event_.argument_name;
+    if (event_.phase == "M" && event_.name == "process_labels")
+      into_.devices.label(into_.pids(event_.pid), event_.labels);
+    if (event_.phase == "i" && (event_.name == "[memory]" || event_.name == "[OutOfMemory]")) return finish_memory();
+    if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
+    const std::string& c = event_.category;
+    if (TraceDevices::is_category(c)) return finish_work();
+    if (c == "Trace" && is_possible(event_.begin_ns, event_.end_ns())) into_.span_ns = event_.duration_ns;
+    const bool is_python = c == "python_function";
+    // Files of old profilers have "Operator", those without Kineto no category at all.
+    const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
+    if (!is_python && !is_operator) return;
+    if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
+    if (const auto number = event_.is_made_step ? step_number(event_.name) : std::nullopt) {
+      into_.steps.push_back({*number, event_.begin_ns, event_.end_ns(), into_.pids(event_.pid), event_.ended_by});
+      return;
+    }
+    const uint32_t name = into_.names(event_.name);
+    if (is_python && event_.name.starts_with(kModulePrefix)) into_.places.try_emplace(name, event_.place);
+    const uint32_t module = is_operator && !event_.module.empty() ? into_.names(event_.module) + 1 : 0;
+    if (event_.flops > 0 && is_operator)
+      into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
+    into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
+                            event_.is_backward, module, is_operator ? event_.external : 0});
+  }
+
+  void finish_work() {
+    if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
+    into_.devices.add({.begin = event_.begin_ns,
+                       .duration = event_.duration_ns,
+                       .name = into_.names(event_.name),
+                       .pid = into_.pids(event_.pid),
+                       .external = event_.external,
+                       .blocks_per_sm = event_.blocks_per_sm,
+                       .occupancy = event_.occupancy,
+                       .is_kernel = event_.category == "kernel" || event_.category == "Kernel"});
+  }
+
+  void finish_memory() {
+    if (!event_.has_begin || !into_.takes(event_.begin_ns, event_.begin_ns)) return;
+    const auto number = [this](Key key) {
+      constexpr double kMost = 4e18;
+      return std::llround(std::clamp(event_.memory[memory_argument(key)], -kMost, kMost));
+    };
+    const auto small = [&number](Key i) { return static_cast<int8_t>(std::clamp<int64_t>(number(i), -1, 127)); };
+    ReadMemory& e = into_.memory.emplace_back();
+    e.row = row();
+    e.change = {.is_out_of_memory = event_.name != "[memory]",
+                .is_mapped = number(Key::kReserved) != 0,
+                .device_type = small(Key::kDeviceType),
+                .device_index = small(Key::kDeviceId),
+                .time = {event_.begin_ns},
+                .address = static_cast<uint64_t>(number(Key::kAddress)),
+                .bytes = number(Key::kBytes),
+                .allocated = static_cast<uint64_t>(std::max<int64_t>(0, number(Key::kAllocated))),
+                .owner = {.place = event_.line.empty() ? 0 : into_.names(event_.line) + 1}};
+    e.change.is_mapped = e.change.is_mapped && e.change.device_type == 0;
+  }
+
+  static size_t memory_argument(Key key) { return static_cast<size_t>(key) - static_cast<size_t>(Key::kDeviceType); }
+  uint32_t row() { return into_.row(event_.pid, event_.tid); }
+
+  struct Current {
+    int64_t end_ns() const { return sum(begin_ns, duration_ns); }
+    std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
+    ModulePlace place;
+    std::array<double, kMemoryArguments> memory{};
+    int64_t begin_ns = 0, duration_ns = 0;
+    double flops = 0;
+    uint32_t external = 0;
+    float blocks_per_sm = 0, occupancy = 0;
+    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
+  };
+  ReadEvents& into_;
+  ByteStream& stream_;
+  Current event_;
+  const KeyTable keys_;
+  Key key_ = Key::kOther;
+  size_t depth_ = 0;
+  size_t event_depth_ = kNever;
+  bool in_torchprof_ = false;
+  bool in_modules_ = false;
+  bool in_devices_ = false;
+  std::pair<uint32_t, std::string> device_;  // id, name
+  std::string section_pid_;
+  std::pair<std::string, std::string> module_;  // name, path
+};
+
+}  // namespace
+
+ReadEvents read_kineto(ByteStream& stream) {
+  ReadEvents events;
+  Handler handler(events, stream);
+  if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler)) {
+    stream.fail(handler.error.empty() ? "it is not JSON" : handler.error);
+  }
+  stream.drain();
+  if (!handler.found_events) stream.fail("it has no traceEvents");
+
+  return events;
+}
+
+}  // namespace torchprof::formats

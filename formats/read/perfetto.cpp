@@ -1,0 +1,181 @@
+#include "formats/read/perfetto.h"
+
+#include <unordered_map>
+
+#include "formats/io/perfetto_fields.h"
+#include "formats/read/perfetto_packets.h"
+#include "formats/read/ranges.h"
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+namespace {
+
+using namespace perfetto;
+
+class PerfettoReader final : public PacketSink {
+ public:
+  explicit PerfettoReader(ByteStream& stream) : stream_(stream) {}
+
+  ReadEvents read() {
+    events_.names("unknown");  // what an event without a name has
+    const bool has_clock = read_packets(stream_, events_, tracks_, *this);
+    for (auto& [id, lane] : lanes_)
+      if (lane.device != nullptr) read_device(lane);
+    if (events_.slices.empty() && events_.devices.empty() && !has_clock)
+      stream_.fail("it has no slices as torchprof writes them");
+    events_.is_ours = true;
+    return std::move(events_);
+  }
+
+  void event(uint64_t track, const PacketEvent& e, const PacketArguments& arguments) override {
+    Lane& lane = lane_of(track);
+    if (e.type == event::kSliceBegin) return lane.open.push_back(e);
+    if (lane.open.empty()) return;
+    const PacketEvent begin = lane.open.back();
+    lane.open.pop_back();
+    if (!events_.takes(begin.time, e.time)) return;
+    if (lane.device != nullptr)
+      lane.work.push_back({begin, e.time, e.occupancy});
+    else
+      add_slice(lane, begin, e.time, arguments);
+  }
+
+ private:
+  static constexpr int kDeepest = 8;  // tracks below tracks
+
+  struct Call {  // that started work
+    int64_t begin;
+    uint64_t flow;
+  };
+  struct Work {
+    PacketEvent begin;
+    int64_t end;
+    float occupancy;
+  };
+  struct Lane {  // a track with events
+    uint32_t pid = 0;
+    uint32_t row = 0;
+    bool is_steps = false;
+    std::vector<PacketEvent> open;
+    std::vector<Call> calls;              // that no operator was found around so far
+    const PacketTrack* device = nullptr;  // "GPU 0, NVIDIA H100", that it is below of
+    std::vector<Work> work;               // of a device's, until all calls are known
+  };
+
+  // ---- tracks ----------------------------------------------------------------------------------------------
+
+  const PacketTrack* parent_of(const PacketTrack& track) const {
+    const auto it = tracks_.find(track.parent);
+    return track.parent == 0 || it == tracks_.end() ? nullptr : &it->second;
+  }
+  const PacketTrack* device_of(const PacketTrack& track) const {
+    const PacketTrack* t = &track;
+    for (int i = 0; i < kDeepest && t != nullptr; ++i, t = parent_of(*t))
+      if (t->name.starts_with("GPU ")) return t;
+    return nullptr;
+  }
+  std::string pid_of(const PacketTrack& track) const {
+    const PacketTrack* t = &track;
+    for (int i = 0; i < kDeepest && t != nullptr; ++i, t = parent_of(*t))
+      if (!t->pid.empty()) return t->pid;
+    return "unknown";
+  }
+
+  Lane& lane_of(uint64_t id) {
+    if (last_lane_ != nullptr && last_track_ == id) return *last_lane_;
+    const auto [it, is_new] = lanes_.try_emplace(id);
+    Lane& lane = it->second;
+    last_track_ = id;
+    last_lane_ = &lane;
+    if (!is_new) return lane;
+    const PacketTrack& track = tracks_[id];
+    const std::string pid = pid_of(track);
+    lane.device = device_of(track);
+    lane.pid = events_.pids(pid);
+    if (lane.device != nullptr) return lane;
+    lane.is_steps = track.name == "Steps" && track.tid.empty();
+    if (!lane.is_steps) lane.row = events_.row(pid, track.tid.empty() ? "track " + std::to_string(id) : track.tid);
+    return lane;
+  }
+
+  // ---- slices ----------------------------------------------------------------------------------------------
+
+  // Slices come in the order of their ends: the first operator that is around a call is the innermost.
+  uint32_t claim_calls(Lane& lane, int64_t begin) {
+    if (lane.calls.empty() || lane.calls.back().begin < begin) return 0;
+    ++last_external_;
+    for (; !lane.calls.empty() && lane.calls.back().begin >= begin; lane.calls.pop_back())
+      launched_by_[lane.calls.back().flow] = last_external_;
+    return last_external_;
+  }
+
+  void add_slice(Lane& lane, const PacketEvent& begin, int64_t end, const PacketArguments& of) {
+    const PacketCategory category = begin.category;
+    const uint32_t name = begin.name;
+    const std::string& text = *events_.names.texts[name];
+    if (lane.is_steps) {
+      if (const auto number = step_number(text))
+        events_.steps.push_back({*number, begin.time, end, lane.pid, std::string(of.ended_by)});
+      return;
+    }
+    if (category == PacketCategory::kCall && begin.flow != 0) lane.calls.push_back({begin.time, begin.flow});
+    const bool is_operator = category == PacketCategory::kOperator || category == PacketCategory::kAnnotation;
+    if (!is_operator && category != PacketCategory::kPython) return;
+    uint32_t module = 0;
+    if (is_operator) {
+      if (of.flops != 0) events_.flops[{lane.pid, name}] += of.flops;
+      if (!of.module.empty()) module = events_.names(std::string(of.module)) + 1;
+    } else if (text.starts_with(kModulePrefix)) {
+      events_.places.try_emplace(name, ModulePlace{std::string(of.path), std::string(of.root)});
+    }
+    events_.slices.push_back({.begin = begin.time,
+                              .duration = end - begin.time,
+                              .name = name,
+                              .row = lane.row,
+                              .is_operator = is_operator,
+                              .is_annotation = category == PacketCategory::kAnnotation,
+                              .is_backward = of.is_backward,
+                              .module = module,
+                              .external = category == PacketCategory::kOperator ? claim_calls(lane, begin.time) : 0});
+  }
+
+  // Once all calls are known.
+  void read_device(Lane& lane) {
+    const std::string& name = lane.device->name;
+    const size_t comma = name.find(", ");
+    const uint32_t row = events_.pids(*events_.pids.texts[lane.pid] + " " + name);
+    events_.devices.label(row, name);
+    const auto number = static_cast<uint32_t>(std::strtoul(name.c_str() + 4, nullptr, 10));
+    if (comma != std::string::npos) events_.devices.property(number, name.substr(comma + 2));
+    for (const Work& w : lane.work) {
+      const bool is_kernel = w.begin.category == PacketCategory::kKernel;
+      if (!is_kernel && w.begin.category != PacketCategory::kCopyOrSet) continue;
+      events_.device_owners[row] = lane.pid;
+      const auto call = launched_by_.find(w.begin.flow);
+      events_.devices.add({.begin = w.begin.time,
+                           .duration = w.end - w.begin.time,
+                           .name = w.begin.name,
+                           .pid = row,
+                           .external = w.begin.flow == 0 || call == launched_by_.end() ? 0 : call->second,
+                           .blocks_per_sm = 0,
+                           .occupancy = w.occupancy,
+                           .is_kernel = is_kernel});
+    }
+    lane.work = {};
+  }
+
+  ByteStream& stream_;
+  ReadEvents events_;
+  std::map<uint64_t, PacketTrack> tracks_;
+  std::map<uint64_t, Lane> lanes_;
+  uint64_t last_track_ = 0;
+  Lane* last_lane_ = nullptr;                           // of it
+  std::unordered_map<uint64_t, uint32_t> launched_by_;  // external by flow
+  uint32_t last_external_ = 0;
+};
+
+}  // namespace
+
+ReadEvents read_perfetto(ByteStream& stream) { return PerfettoReader(stream).read(); }
+
+}  // namespace torchprof::formats

@@ -1,0 +1,48 @@
+// The packets of a Perfetto trace of our own -> tracks, and their events as they come: the part of
+// formats/read/perfetto.h that knows protobuf.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "formats/io/byte_stream.h"
+#include "formats/read/events.h"
+
+namespace torchprof::formats {
+
+enum class PacketCategory : uint8_t { kOther, kPython, kOperator, kAnnotation, kCall, kKernel, kCopyOrSet };
+
+struct PacketEvent {
+  int64_t time;   // ns
+  uint64_t flow;  // 0: none
+  uint32_t name;  // interned
+  float occupancy;
+  uint8_t type;  // event::kSliceBegin or kSliceEnd
+  PacketCategory category;
+};
+static_assert(sizeof(PacketEvent) == 32);
+
+struct PacketArguments {
+  uint64_t flops = 0;
+  std::string_view module, path, root, ended_by;  // until the next packet
+  bool is_backward = false;
+};
+
+struct PacketTrack {
+  uint64_t parent = 0;
+  std::string name, pid, tid;  // pid: of a process's or thread's own track
+};
+
+class PacketSink {
+ public:
+  virtual ~PacketSink() = default;
+  virtual void event(uint64_t track, const PacketEvent& event, const PacketArguments& arguments) = 0;
+};
+
+// Adds to `tracks`, by their numbers, before the first event on one comes. Names are interned in `events`, which gets
+// the names of processes too. Throws Error. Returns whether there is a clock: if it is a trace of ours without events.
+bool read_packets(ByteStream& stream, ReadEvents& events, std::map<uint64_t, PacketTrack>& tracks, PacketSink& sink);
+
+}  // namespace torchprof::formats

@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <tuple>
+#include <unordered_set>
+
+#include "formats/io/sum.h"
+#include "formats/read/events.h"
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+
+uint32_t ReadEvents::row(const std::string& pid, const std::string& tid) {
+  if (last_row_ < rows.size() && last_pid_ == pid && rows[last_row_].tid == tid) return last_row_;
+  const auto [it, is_new] = row_ids_.try_emplace(pid + '\0' + tid, static_cast<uint32_t>(rows.size()));
+  if (is_new) rows.push_back({pids(pid), tid});
+  last_pid_ = pid;
+  return last_row_ = it->second;
+}
+
+namespace {
+
+// Slices of one row, by begin and the longer first -> nesting, self times, recursion; what was open at memory events.
+class RowSweep {
+ public:
+  RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places,
+           const TraceDevices& devices)
+      : collector_(collector), names_(names), places_(places), devices_(devices) {}
+
+  // `memory` by time.
+  void run(std::span<const ReadSlice> events, std::span<ReadMemory> memory) {
+    for (const ReadSlice& e : events) {
+      for (; !memory.empty() && memory.front().change.time.value < e.begin; memory = memory.subspan(1))
+        name_owner(memory.front());
+      while (!open_.empty() && open_.back().end <= e.begin) close();
+      auto& count = counts_[{e.name, e.is_operator}];
+      open_.push_back({&e, sum(e.begin, e.duration), 0, 0, 0, count++ == 0});
+    }
+    for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
+    while (!open_.empty()) close();
+  }
+
+ private:
+  struct Open {
+    const ReadSlice* event;
+    int64_t end;
+    int64_t child_ns;
+    int64_t module_child_ns;
+    int64_t gpu_child_ns;  // work that the operators inside it launched
+    bool outermost;
+  };
+  struct KeyHash {
+    size_t operator()(const std::pair<uint32_t, bool>& k) const { return k.first * 2 + k.second; }
+  };
+
+  void name_owner(ReadMemory& m) {
+    while (!open_.empty() && open_.back().end <= m.change.time.value) close();
+    MemoryOwner& owner = m.change.owner;
+    bool looks_for_place = owner.place == 0, looks_for_module = true;
+    for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
+      const ReadSlice& e = *it->event;
+      if (e.is_operator) {
+        if (owner.op == 0) owner.op = e.name + 1;
+        if (!e.is_annotation) owner.outer_op = e.name + 1;
+        if (looks_for_module && (e.is_backward || e.module != 0)) {
+          looks_for_module = false;  // a backward operator may have none, also in a module's call
+          owner.module = e.module;
+        }
+        continue;
+      }
+      const std::string& name = *names_.texts[e.name];
+      const bool is_module = name.starts_with(kModulePrefix);
+      if (is_module && looks_for_module) {
+        looks_for_module = false;
+        owner.module = e.name + 1;
+      }
+      if (!looks_for_place || name.starts_with("<built-in ")) continue;
+      looks_for_place = false;
+      if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
+    }
+    if (m.change.is_out_of_memory) return;
+    if (collector_.sampler && owner.module != 0)
+      collector_.sample_module_memory(module(owner.module - 1), m.change.time.value, m.change.bytes);
+    if (owner.op == 0) return;
+    collector_.add_memory(owner.op - 1, m.change.time.value, m.change.bytes, m.change.device_type == 0);
+    for (const Open& o : open_)
+      if (o.event->is_operator && o.outermost)
+        collector_.add_memory_total(o.event->name, m.change.bytes, m.change.device_type == 0);
+  }
+
+  void close() {
+    const Open o = open_.back();
+    open_.pop_back();
+    --counts_[{o.event->name, o.event->is_operator}];
+    const auto parent = std::find_if(open_.rbegin(), open_.rend(),
+                                     [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; });
+    if (parent != open_.rend()) add_to(parent->child_ns, o.event->duration);
+    const int64_t launched = devices_.launched_by(o.event->external);
+    if (const int64_t gpu_ns = sum(launched, o.gpu_child_ns); gpu_ns != 0) {
+      if (parent != open_.rend()) add_to(parent->gpu_child_ns, gpu_ns);
+      collector_.add_gpu_self(o.event->name, launched);
+      if (o.outermost) collector_.add_gpu_total(o.event->name, gpu_ns);
+    }
+    add_module(o, std::max<int64_t>(0, difference(o.event->duration, o.child_ns)));
+    collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
+                   std::max<int64_t>(0, difference(o.event->duration, o.child_ns)), o.outermost);
+  }
+
+  bool is_module_call(const ReadSlice& e) const { return !e.is_operator && places_.contains(e.name); }
+
+  // Modules have the numbers of their names and one.
+  uint32_t module(uint32_t name) {
+    if (!collector_.modules.is_defined(name + 1)) {
+      const auto place = places_.find(name);
+      const ModulePlace& known = place == places_.end() ? ModulePlace{} : place->second;
+      collector_.modules.define(name + 1, *names_.texts[name], known.path, known.root);
+    }
+    return name + 1;
+  }
+
+  void add_module(const Open& o, int64_t self_ns) {
+    const ReadSlice& e = *o.event;
+    if (e.is_operator) {
+      if (!e.is_backward || e.module == 0) return;
+      collector_.modules.backward(module(e.module - 1), self_ns);
+      collector_.sample_module(e.module, e.begin, self_ns, false);
+    } else if (is_module_call(e)) {
+      const auto caller =
+          std::find_if(open_.rbegin(), open_.rend(), [this](const Open& p) { return is_module_call(*p.event); });
+      if (caller != open_.rend()) add_to(caller->module_child_ns, e.duration);
+      const int64_t own_ns = std::max<int64_t>(0, difference(e.duration, o.module_child_ns));
+      collector_.modules.call(module(e.name), caller != open_.rend() ? module(caller->event->name) : 0, e.duration,
+                              own_ns, o.outermost);
+      collector_.sample_module(module(e.name), e.begin, own_ns, true);
+    }
+  }
+
+  Collector& collector_;
+  const Interned& names_;
+  const std::unordered_map<uint32_t, ModulePlace>& places_;
+  const TraceDevices& devices_;
+  std::vector<Open> open_;
+  std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
+};
+
+// By process, over all of its rows.
+std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
+  std::vector<MemoryCollector> collectors(read.pids.texts.size());
+  std::vector<std::unordered_set<uint64_t>> mapped(collectors.size());
+  std::ranges::stable_sort(read.memory, {}, [](const ReadMemory& m) { return m.change.time; });
+  for (ReadMemory& m : read.memory) {
+    const uint32_t pid = read.rows[m.row].pid;
+    // Files that are mapped say so when they come, not when they go.
+    if (m.change.is_mapped)
+      mapped[pid].insert(m.change.address);
+    else if (m.change.bytes < 0 && m.change.device_type == 0)
+      m.change.is_mapped = mapped[pid].erase(m.change.address) != 0;
+    collectors[pid].add(m.change);
+  }
+  return collectors;
+}
+
+// By process. `order`: the processes that have slices.
+std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
+                                              std::vector<Collector>& collectors) {
+  if (read.devices.empty() || order.empty()) return {};
+  std::unordered_map<uint32_t, uint32_t> owner = read.device_owners;
+  const auto wanted = read.devices.owner_wanted();
+  for (const ReadSlice& e : read.slices) {
+    const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
+    if (device != wanted.end()) owner.emplace(device->second, read.rows[e.row].pid);
+  }
+  read.devices.each(owner, order.front(), [&collectors](uint32_t pid, const DeviceWork& w) {
+    collectors[pid].sample_kernel(w.name, w.begin, w.duration);
+  });
+  return read.devices.finish(owner, order.front(), read.span_ns != 0 ? read.span_ns : ns, read.pids.texts,
+                             [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
+}
+
+// Slices and steps of sorted events. Gives the interned pids in the order in which they come.
+std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors) {
+  auto& events = read.slices;
+  auto& memory = read.memory;
+  std::vector<uint32_t> order;
+  for (size_t i = 0; i < events.size();) {
+    size_t end = i;
+    while (end < events.size() && events[end].row == events[i].row) ++end;
+    const uint32_t pid = read.rows[events[i].row].pid;
+    if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
+    // Not std::ranges::equal_range: clang 14 cannot compile libstdc++ 12's subrange.
+    const auto row_begin = std::ranges::lower_bound(memory, uint32_t{events[i].row}, {}, &ReadMemory::row);
+    const auto row_end = std::ranges::upper_bound(memory, uint32_t{events[i].row}, {}, &ReadMemory::row);
+    const std::span<ReadMemory> of_row(row_begin, row_end);
+    RowSweep(collectors[pid], read.names, read.places, read.devices).run({events.data() + i, end - i}, of_row);
+    i = end;
+  }
+  for (const auto& [row, pid] : read.device_owners)
+    if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
+  for (const MadeStep& s : read.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
+  return order;
+}
+
+// Steps are known when all slices have been seen: samples take a sweep of their own.
+void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& collectors) {
+  std::vector<Collector> first(collectors.size());
+  for (const uint32_t pid : sweep(read, first)) {
+    const auto no_text = [](uint32_t) { return std::string(); };
+    collectors[pid].sampler.emplace(first[pid].finish(read.is_ours, {}, no_text).steps.spans, warmup);
+  }
+}
+
+}  // namespace
+
+TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
+  TraceFile result;
+  result.impossible = read.impossible;
+  auto& events = read.slices;
+  std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
+  auto& memory = read.memory;
+  std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
+  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
+  for (const ReadSlice& e : events) {
+    first = std::min(first, e.begin);
+    last = std::max(last, sum(e.begin, e.duration));
+  }
+  std::vector<Collector> collectors(read.pids.texts.size());
+  if (warmup) add_samplers(read, *warmup, collectors);
+  const std::vector<uint32_t> order = sweep(read, collectors);
+  std::vector<MemoryCollector> devices = collect_memory(read);
+  std::map<uint32_t, GpuStatistics> gpu =
+      collect_gpu(read, order, events.empty() ? 0 : difference(last, first), collectors);
+  for (const auto& [of, flops] : read.flops) collectors[of.first].add_flops(of.second, flops);
+  for (const uint32_t pid : order) {
+    const auto name = read.process_names.find(pid);
+    std::vector<DeviceMemory> memory_of = devices[pid].finish([&read, pid](uint32_t id) {
+      const std::string& text = *read.names.texts[id - 1];
+      const auto path = text.starts_with(kModulePrefix) ? read.module_paths.find(*read.pids.texts[pid] + '\0' + text)
+                                                        : read.module_paths.end();
+      return path == read.module_paths.end() ? text : module_text(text, path->second);
+    });
+    result.processes.push_back({*read.pids.texts[pid], name == read.process_names.end() ? "" : name->second,
+                                collectors[pid].finish(read.is_ours, std::move(memory_of),
+                                                       [&read](uint32_t id) { return *read.names.texts[id]; })});
+    result.processes.back().statistics.gpu = std::move(gpu[pid]);
+  }
+  if (first <= last) {
+    result.start = {first};
+    result.wall_ns = difference(last, first);
+  }
+  return result;
+}
+
+}  // namespace torchprof::formats

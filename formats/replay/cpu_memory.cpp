@@ -1,0 +1,33 @@
+#include "formats/replay/cpu_memory.h"
+
+#include <algorithm>
+
+namespace torchprof::formats {
+namespace {
+
+// Of byte counts, which may be any.
+int64_t add(int64_t total, int64_t bytes) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(total, bytes, &sum) ? 0 : std::max<int64_t>(0, sum);
+}
+
+}  // namespace
+
+bool CpuMemory::is_mapping(const Memory& memory) {
+  if (memory.reserved != 0 && memory.bytes > 0) {
+    mappings_.insert(memory.address);
+    return true;
+  }
+  if (memory.bytes > 0 || mappings_.erase(memory.address) != 0) return memory.bytes <= 0;
+  return memory.allocated == 0 && allocated_ && memory.bytes != -*allocated_;  // from before the capture
+}
+
+uint64_t CpuMemory::total(const Memory& memory, bool after_gap) {
+  const bool is_told = memory.allocated != kNoTotal;
+  allocated_ = is_told && (after_gap || !allocated_)
+                   ? static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX))
+                   : add(allocated_.value_or(0), memory.bytes);
+  return static_cast<uint64_t>(*allocated_);
+}
+
+}  // namespace torchprof::formats

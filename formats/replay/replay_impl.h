@@ -1,0 +1,134 @@
+// The parts of a replay, for formats/replay*.cpp alone: replay.cpp walks the records and hands out slices,
+// python.cpp follows Python's frames, operators.cpp operators and annotations.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/replay/cpu_memory.h"
+#include "formats/replay/forward_backward.h"
+#include "formats/replay/forward_modules.h"
+#include "formats/replay/gpu.h"
+#include "formats/replay/replay.h"
+#include "formats/replay/step_tracker.h"
+#include "formats/replay/thread_stack.h"
+#include "formats/trace/nvtx.h"
+#include "formats/trace/track_cursor.h"
+
+namespace torchprof::formats {
+
+constexpr uint32_t kFirstSyntheticTid = 1u << 30;  // above every thread id of Linux (at most 2^22)
+
+struct ReplayThread {
+  ReplayThread(const SpoolReader& spool, const Track& t, uint32_t r) : track(&t), row(r), cursor(spool, t) {}
+  const Track* track;
+  uint32_t row;
+  TrackCursor cursor;
+  ThreadStack stack;
+  std::vector<Span> detached;                          // operators that are shown in a row of their own, still open
+  std::vector<std::pair<uint32_t, int64_t>> overflow;  // rows of its own, and until when each is taken
+  uint64_t last_op_key = 0;                            // of the last OpBegin
+  int64_t last = 0;                                    // time of the last record
+  AllocationSite site{};                               // of the memory event at `site_time`
+  int64_t site_time = -1;
+  NativeFrameId native{};  // of the memory event that comes next
+  bool begun = false;
+  bool restating = false;  // between a PythonSync and the first record that is no PythonFrame
+  size_t restated = 0;     // frames of `open_frames` that were found again
+  int64_t restated_at = 0;
+  struct OpenFrame {
+    uint64_t id;  // of the span
+    FunctionId function;
+    ObjectId object;
+  };
+  std::vector<OpenFrame> open_frames;  // when the PythonSync came; outermost first
+  // Spans that the next records state again (Restate), and the moments at which they began.
+  uint32_t stated_left = 0;
+  const uint64_t* stated_begins = nullptr;
+  GpuCallQueue* calls = nullptr;  // null: it made none
+};
+
+class Replay::Impl {
+ public:
+  explicit Impl(const Process& process);
+  ReplayStats run(Sink& sink);
+
+  Names& names() { return names_; }
+  const std::vector<Row>& rows() const { return rows_; }
+  const Selection& selection() const { return process_.selection; }
+
+ private:
+  void handle(ReplayThread& thread, const RecordView& record, int64_t recorded);
+  void begin_thread(ReplayThread& thread, int64_t t);
+  void mark_window(const ReplayThread& thread);
+  void begin_python(ReplayThread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
+  void end_python(ReplayThread& thread, FunctionId function, int64_t t);
+  void begin_c_call(ReplayThread& thread, StringId name, CallSiteId site, int64_t t);
+  void end_c_call(ReplayThread& thread, int64_t t);
+  void sync_python(ReplayThread& thread, int64_t t);
+  bool is_still_open(ReplayThread& thread, const PythonFrame& frame);
+  void end_restating(ReplayThread& thread);
+  void begin_gc(ReplayThread& thread, uint32_t generation, int64_t t);
+  void end_gc(ReplayThread& thread, const GcEnd& end, int64_t t);
+  void begin_blind(const BlindBegin& begin, int64_t t);
+  void end_blind(const BlindEnd& end, int64_t t);
+  bool close_innermost(ReplayThread& thread, SliceKind kind, int64_t t);
+  ReplayThread* thread_of(TrackId track, int64_t t);
+  void begin_op(ReplayThread& thread, const OpBegin& begin, int64_t t);
+  void end_op(ReplayThread& thread, uint64_t key, int64_t t);
+  void end_op_here(ReplayThread& thread, uint32_t low_key, int64_t t);
+  void memory(ReplayThread& thread, const Memory& memory, bool is_out_of_memory, int64_t t);
+  bool end_op_elsewhere(ReplayThread& ended_on, uint64_t key, int64_t t);
+  void restate(ReplayThread& thread, const Restate& restate, RecordHeader header);
+  void end_thread(ReplayThread& thread, int64_t t);
+  void calls_until(ReplayThread& thread, int64_t t, bool is_last);
+  bool is_in_window(int64_t t);
+  void finish_all(int64_t t, bool by_window);
+  void finish(ReplayThread& thread, int64_t t, bool by_window);
+
+  void push(ReplayThread& thread, const Span& span);
+  void close_frame(ReplayThread& thread, int32_t i, int64_t t, bool finished);
+  static void end_module_call(ThreadStack& stack, int32_t i, int64_t t);
+  void find_module(Span& span) const;
+  void close_op(ReplayThread& thread, int32_t i, int64_t t);
+  void detach(ReplayThread& thread, int32_t i);
+  void end_detached(ReplayThread& thread, size_t i, int64_t t, bool finished);
+  uint32_t overflow_row(ReplayThread& thread, int64_t begin, int64_t end);
+  void emit(const ReplayThread& thread, uint32_t row, const Span& span, int64_t end, bool finished);
+  void took(const ReplayThread& thread, int32_t i, const Span& span, int64_t end, bool finished);
+  void emit_step(const StepTracker::Mark& mark);
+  void link(const ReplayThread& thread, uint32_t row, const Span& span);
+  bool is_evaluate_function(NameId name);
+  int64_t to_ns(Ticks t) const {
+    return std::clamp(process_.clock.to_unix(t).value, process_.start.value, process_.end.value);
+  }
+
+  // What is open at an edge of the selection is cut there: formats/replay/slice_filter.h leaves out what is beyond.
+  int64_t shown(int64_t t) const { return std::clamp(t, process_.selection.begin, process_.selection.end); }
+
+  const Process& process_;
+  Names names_;
+  std::vector<Row> rows_;
+  std::vector<ReplayThread> threads_;
+  StepTracker steps_;
+  ForwardBackward forward_backward_;
+  ForwardModules forward_modules_;
+  NvtxRanges nvtx_;
+  size_t window_ = 0;  // the one that `is_begun_`, or comes next
+  bool is_begun_ = false;
+  bool is_marked_ = false;
+  std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
+  std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
+  std::unordered_map<TrackId, size_t> index_of_track_;
+  uint32_t next_tid_ = kFirstSyntheticTid;
+  CpuMemory cpu_memory_;
+  std::optional<GpuReplay> gpu_;  // none: there is no GPU
+  std::vector<Track> strangers_;  // threads that only CUPTI knows
+  ReplayStats stats_;
+  Sink* sink_ = nullptr;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,91 @@
+#include "formats/replay/step_samples.h"
+
+#include <algorithm>
+
+namespace torchprof::formats {
+
+StepSamples& StepSamples::operator+=(const StepSamples& other) {
+  const size_t before = step_ns.size(), after = before + other.step_ns.size();
+  for (size_t kind = 0; kind < kSampledKinds; ++kind) {
+    for (const auto& [name, more] : other.by_name[kind]) {
+      Samples& sum = by_name[kind][name];
+      sum.ns.resize(before);
+      sum.ns.insert(sum.ns.end(), more.ns.begin(), more.ns.end());
+      sum.calls += more.calls;
+      sum.allocated += more.allocated;
+    }
+    for (auto& [name, sum] : by_name[kind]) sum.ns.resize(after);
+  }
+  step_ns.insert(step_ns.end(), other.step_ns.begin(), other.step_ns.end());
+  steps += other.steps;
+  return *this;
+}
+
+StepSampler::StepSampler(std::vector<StepSpan> steps, size_t warmup) {
+  std::ranges::stable_sort(steps, {}, &StepSpan::begin);
+  for (const StepSpan& step : steps)
+    if (steps_.empty() || step.begin >= steps_.back().end) steps_.push_back(step);
+  steps_.erase(steps_.begin(), steps_.begin() + static_cast<ptrdiff_t>(std::min(warmup, steps_.size())));
+  group_ = std::max<size_t>(1, (steps_.size() + kMostSamples - 1) / kMostSamples);
+}
+
+size_t StepSampler::step_at(int64_t time) {
+  // Events come nearly in order: mostly it is the step of the one before, or the next.
+  for (size_t i = last_; i < std::min(last_ + 2, steps_.size()); ++i)
+    if (steps_[i].begin <= time && time < steps_[i].end) return last_ = i;
+  const auto next = std::ranges::upper_bound(steps_, time, {}, &StepSpan::begin);
+  if (next == steps_.begin() || time >= std::prev(next)->end) return steps_.size();
+  return last_ = static_cast<size_t>(std::prev(next) - steps_.begin());
+}
+
+Samples& StepSampler::named(Sampled kind, uint32_t name) {
+  auto& list = named_[static_cast<size_t>(kind)];
+  if (name >= list.size()) list.resize(std::max<size_t>(name + size_t{1}, list.size() * 2));
+  Samples& samples = list[name];
+  if (samples.ns.empty()) samples.ns.resize((steps_.size() + group_ - 1) / group_);
+  return samples;
+}
+
+void StepSampler::time(Sampled kind, uint32_t name, int64_t begin, int64_t ns, uint64_t calls) {
+  const size_t step = step_at(begin);
+  if (step == steps_.size()) return;
+  Samples& samples = named(kind, name);
+  samples.ns[step / group_] += static_cast<double>(ns);
+  samples.calls += calls;
+}
+
+void StepSampler::allocated(Sampled kind, uint32_t name, int64_t time, uint64_t bytes) {
+  if (step_at(time) != steps_.size()) named(kind, name).allocated += bytes;
+}
+
+StepSamples StepSampler::finish(const Text& text) {
+  StepSamples result;
+  result.steps = steps_.size();
+  std::vector<double> group_sizes((steps_.size() + group_ - 1) / group_);
+  result.step_ns.resize(group_sizes.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    ++group_sizes[i / group_];
+    result.step_ns[i / group_] += static_cast<double>(steps_[i].end - steps_[i].begin);
+  }
+  const auto average = [&group_sizes](std::vector<double>& sums) {
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] /= group_sizes[i];
+  };
+  average(result.step_ns);
+  for (size_t kind = 0; kind < kSampledKinds; ++kind) {
+    for (uint32_t name = 0; name < named_[kind].size(); ++name) {
+      Samples& samples = named_[kind][name];
+      if (samples.ns.empty()) continue;
+      average(samples.ns);
+      // Two names may read the same: then they are one.
+      Samples& sum = result.by_name[kind][text(static_cast<Sampled>(kind), name)];
+      sum.ns.resize(result.step_ns.size());
+      for (size_t i = 0; i < samples.ns.size(); ++i) sum.ns[i] += samples.ns[i];
+      sum.calls += samples.calls;
+      sum.allocated += samples.allocated;
+      samples = {};
+    }
+  }
+  return result;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,42 @@
+#include "formats/report/gpu_notes.h"
+
+#include "formats/gpu/counters.h"
+#include "formats/io/cells.h"
+#include "formats/io/text.h"
+#include "formats/trace/gpu_index.h"
+
+namespace torchprof::formats {
+std::vector<std::string> gpu_notes(const Process& process) {
+  std::vector<std::string> notes;
+  if (!process.gpu) return notes;
+  const GpuIndex& gpu = *process.gpu;
+  const auto add = [&notes](uint64_t n, const char* what, const std::string& more) {
+    if (n != 0) notes.push_back(plural(n, what) + more);
+  };
+  add(gpu.faults().count, "GPU operation",
+      " would begin before the launch, by up to " + duration_text(static_cast<double>(gpu.faults().most_ns)) +
+          ": the clocks of GPU and CPU disagree");
+  if (gpu.gaps().count != 0) {
+    notes.push_back("GPU not recorded for " + duration_text(static_cast<double>(gpu.gaps().ns)) +
+                    ": another client of CUPTI kept it from us, " + plural(gpu.gaps().count, "time"));
+  }
+  add(gpu.lost(GpuLoss::kDropped), "GPU record", " dropped by CUPTI, which had no buffer for them");
+  add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");
+  add(gpu.lost(GpuLoss::kUnknown), "GPU record", " of kinds that were not asked for");
+  if (const std::string_view late = process.meta("gpu.late"); !late.empty())
+    notes.push_back("records of the GPU that CUPTI handed over after the program's end are not read: " +
+                    std::string(late));
+  add(gpu.timeless(), "GPU operation", " without a time, which CUPTI did not know; not drawn");
+  for (const auto& [device, t] : gpu_throttling(gpu)) {
+    const auto held_down = [&, number = device, samples = t.samples](uint64_t n, const char* by) {
+      add(n, "sample",
+          " of " + std::to_string(samples) + " found the clock of GPU " + std::to_string(number) + " held down by " +
+              by);
+    };
+    held_down(t.power, "its power limit");
+    held_down(t.hardware, "the hardware (heat, power supply)");
+  }
+  return notes;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,139 @@
+// The tables of what lived at the peak of each device, and of what stays.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "formats/io/cells.h"
+#include "formats/io/text.h"
+#include "formats/report/columns.h"
+#include "formats/report/tables.h"
+
+namespace torchprof::formats {
+namespace {
+
+std::string owner_text(const OwnerText& owner) {
+  std::string text = owner.op.empty() ? "(no operator)" : owner.op;
+  if (!owner.outer_op.empty() && owner.outer_op != owner.op) text += " in " + owner.outer_op;
+  for (const std::string* more : {&owner.module, &owner.place})
+    if (!more->empty()) text += ", " + *more;
+  return text;
+}
+
+std::string title_of(const ReportPart& part, const DeviceMemory& device, bool is_alone, UnixNs start) {
+  std::string title = "Memory of the " + device_text(device.type, device.index);
+  if (!is_alone) title += " in process " + part.pid;
+  return title + ": at most " + memory_text(device.peak_bytes) + " after " +
+         duration_text(static_cast<double>(std::max<int64_t>(0, device.peak - start))) +
+         (device.step ? ", in step " + count_text(*device.step) : "") + "; " +
+         plural(device.allocations, "allocation") + ", " + plural(device.frees, "free");
+}
+
+ReportTable categories_table(const ReportPart& part, const DeviceMemory& device, std::string_view of) {
+  ReportTable table = make_table("memory_categories", std::string("Memory of the ").append(of).append(" by category"));
+  const auto sizes = part.statistics.memory_categories.find({device.type, device.index});
+  if (sizes == part.statistics.memory_categories.end()) return table;
+  for (size_t i = 0; i < kMemoryCategories; ++i)
+    if (const int64_t bytes = sizes->second[i]; bytes > 0)
+      table.rows.push_back({part.pid, device_text(device.type, device.index), bytes, percent(bytes, device.peak_bytes),
+                            std::string(kCategoryNames[i])});
+  sort_rows(table, table.column("bytes"));
+  return table;
+}
+
+ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool by_line, std::string_view of,
+                       size_t most) {
+  const std::vector<MemorySum>& sums = by_line ? device.lines : device.modules;
+  ReportTable table = make_table(by_line ? "memory_lines" : "memory_modules",
+                                 std::string("Memory of the ").append(of).append(by_line ? " by line" : " by module"));
+  const std::string name = device_text(device.type, device.index);
+  for (const MemorySum& s : sums) {
+    if (table.rows.size() == most) break;
+    table.rows.push_back({part.pid, name, s.bytes, percent(s.bytes, device.peak_bytes), count(s.blocks), s.allocated,
+                          count(s.allocations),
+                          s.name.empty() ? std::string(by_line ? "(no line)" : "(no module)") : s.name});
+  }
+  // A device whose blocks have no line, or no module, is one row that says nothing.
+  if (sums.size() == 1 && sums.front().name.empty()) table.rows.clear();
+  return table;
+}
+
+ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std::string title, UnixNs start,
+                         size_t most) {
+  ReportTable table = make_table("memory", std::move(title));
+  const std::string name = device_text(device.type, device.index);
+  const auto add = [&](int64_t bytes, const Cell& blocks, const std::string& by, const OwnerText& owner) {
+    table.rows.push_back({part.pid, name, bytes, percent(bytes, device.peak_bytes), blocks, by,
+                          text_or_missing(owner.op), text_or_missing(owner.outer_op), text_or_missing(owner.module),
+                          text_or_missing(owner.place)});
+  };
+  PeakShare rest = device.rest;
+  for (size_t i = 0; i < device.shares.size(); ++i) {
+    const PeakShare& share = device.shares[i];
+    if (i < most) {
+      add(share.bytes, count(share.blocks), owner_text(share.owner), share.owner);
+    } else {
+      rest.bytes += share.bytes;
+      rest.blocks += share.blocks;
+    }
+  }
+  if (rest.blocks != 0) add(rest.bytes, count(rest.blocks), "(others)", {});
+  if (device.unknown_bytes != 0) add(device.unknown_bytes, {}, "(allocated before the capture)", {});
+  table.totals = {{"peak_bytes", device.peak_bytes},
+                  {"peak_ns", std::max<int64_t>(0, device.peak - start)},
+                  {"peak_step", device.step ? count(*device.step) : Cell{}},
+                  {"end_bytes", device.end_bytes},
+                  {"allocations", count(device.allocations)},
+                  {"frees", count(device.frees)},
+                  {"failures", count(device.failures)}};
+  if (device.failures != 0) {
+    table.remarks.push_back("out of memory: " + plural(device.failures, "time") + ", at most " +
+                            memory_text(device.largest_failure) + " for " + printable(owner_text(device.failed_in)));
+  }
+  return table;
+}
+
+ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
+  ReportTable table = make_table("memory_growth", "Memory that stays, step after step");
+  int64_t bytes = 0;
+  for (const ReportPart& part : parts) {
+    for (const MemoryGrowth& g : part.statistics.growth) {
+      const int64_t each = g.bytes / static_cast<int64_t>(g.looked);
+      bytes += each;
+      if (table.rows.size() == most) continue;
+      table.rows.push_back({part.pid, device_text(g.device_type, g.device_index), g.bytes, each, count(g.blocks),
+                            count(g.steps), owner_text(g.owner), text_or_missing(g.owner.op),
+                            text_or_missing(g.owner.outer_op), text_or_missing(g.owner.module),
+                            text_or_missing(g.owner.place)});
+    }
+  }
+  table.totals = {{"step_bytes", bytes}};
+  if (bytes != 0)
+    table.remarks.push_back("all: " + memory_text(bytes) + " a step that were not freed " + std::to_string(kGrowthAge) +
+                            " steps later");
+  return table;
+}
+
+}  // namespace
+
+std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
+                                       bool is_detailed) {
+  constexpr size_t kMostDevices = 16;
+  std::vector<std::pair<const ReportPart*, const DeviceMemory*>> devices;
+  for (const ReportPart& part : parts)
+    for (const DeviceMemory& device : part.statistics.memory) devices.emplace_back(&part, &device);
+  std::ranges::stable_sort(devices, std::greater<>{}, [](const auto& d) { return d.second->peak_bytes; });
+  if (devices.size() > kMostDevices) devices.resize(kMostDevices);
+  std::vector<ReportTable> tables;
+  for (const auto& [part, device] : devices) {
+    tables.push_back(memory_table(*part, *device, title_of(*part, *device, parts.size() == 1, start), start, most));
+    if (!is_detailed) continue;
+    const std::string of =
+        device_text(device->type, device->index) + (parts.size() == 1 ? "" : " in process " + part->pid);
+    tables.push_back(categories_table(*part, *device, of));
+    for (const bool by_line : {true, false}) tables.push_back(sums_table(*part, *device, by_line, of, most));
+  }
+  if (is_detailed) tables.push_back(growth_table(parts, most));
+  return tables;
+}
+
+}  // namespace torchprof::formats

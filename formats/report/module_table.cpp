@@ -1,0 +1,119 @@
+// The table of modules: as rows, and as the tree that they are.
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/report/columns.h"
+#include "formats/report/tables.h"
+
+namespace torchprof::formats {
+namespace {
+
+void show(ReportTable& table, bool is_shown, std::initializer_list<std::string_view> columns) {
+  for (const std::string_view column : columns) table.show(column, is_shown);
+}
+
+bool has_any(const ModuleTallies& modules, int64_t ModuleCosts::*cost) {
+  return std::ranges::any_of(modules, [cost](const auto& m) { return m.second.costs && *m.second.costs.*cost != 0; });
+}
+
+// A line holds seven numbers beside the name: with a GPU what is of interest are its times and its memory.
+void choose_columns(ReportTable& table, const ModuleTallies& modules) {
+  const bool has_backward = std::ranges::any_of(modules, [](const auto& m) { return m.second.backward_self_ns != 0; });
+  show(table, has_backward, {"backward_self_ns", "backward_total_ns"});
+  if (!std::ranges::any_of(modules, [](const auto& m) { return m.second.costs.has_value(); })) return;
+  const bool has_gpu =
+      has_any(modules, &ModuleCosts::gpu_forward_total_ns) || has_any(modules, &ModuleCosts::gpu_backward_total_ns);
+  show(table, false, {"backward_self_ns", "avg_ns"});
+  show(table, !has_gpu, {"forward_self_ns", "parameters"});
+  show(table, has_any(modules, &ModuleCosts::optimizer_ns), {"optimizer_ns"});
+  show(table, has_gpu, {"gpu_forward_total_ns"});
+  show(table, has_any(modules, &ModuleCosts::gpu_backward_total_ns), {"gpu_backward_total_ns"});
+  show(table, true, {has_any(modules, &ModuleCosts::gpu_peak_bytes) ? "gpu_peak_bytes" : "cpu_peak_bytes"});
+}
+
+}  // namespace
+
+ReportTable modules_table(const ModuleTallies& modules) {
+  ReportTable table = make_table("modules", "Modules");
+  for (const auto& [name, m] : modules) {
+    const auto cost = [&m = m](auto member) -> Cell {
+      if (!m.costs) return {};
+      return static_cast<int64_t>(*m.costs.*member);
+    };
+    const auto calls = static_cast<double>(std::max<uint64_t>(1, m.calls));
+    table.rows.push_back({m.forward_self_ns,
+                          m.forward_total_ns,
+                          m.backward_self_ns,
+                          m.backward_total_ns,
+                          cost(&ModuleCosts::optimizer_ns),
+                          cost(&ModuleCosts::gpu_forward_self_ns),
+                          cost(&ModuleCosts::gpu_forward_total_ns),
+                          cost(&ModuleCosts::gpu_backward_self_ns),
+                          cost(&ModuleCosts::gpu_backward_total_ns),
+                          cost(&ModuleCosts::optimizer_gpu_ns),
+                          m.self_ns(),
+                          m.total_ns(),
+                          count(m.calls),
+                          static_cast<double>(m.total_ns()) / calls,
+                          cost(&ModuleCosts::parameters),
+                          cost(&ModuleCosts::own_parameters),
+                          cost(&ModuleCosts::parameter_bytes),
+                          cost(&ModuleCosts::cpu_peak_bytes),
+                          cost(&ModuleCosts::gpu_peak_bytes),
+                          text_or_missing(m.parent),
+                          name,
+                          text_or_missing(m.path)});
+  }
+  choose_columns(table, modules);
+  return table;
+}
+
+void arrange_as_tree(ReportTable& table) {
+  const size_t name = table.column("name"), parent = table.column("parent"), path = table.column("path");
+  const auto text = [&table](size_t row, size_t column) {
+    const auto* text = std::get_if<std::string>(&table.rows[row][column]);
+    return text == nullptr ? std::string() : *text;
+  };
+  std::unordered_map<std::string, size_t> rows;
+  for (size_t i = 0; i < table.rows.size(); ++i) rows.emplace(text(i, name), i);
+  std::vector<std::vector<size_t>> inside(table.rows.size());
+  std::vector<size_t> open;  // a stack: what comes next is on top
+  for (size_t i = table.rows.size(); i-- > 0;) {
+    const auto holder = rows.find(text(i, parent));
+    if (holder == rows.end())
+      open.push_back(i);
+    else
+      inside[holder->second].push_back(i);
+  }
+  std::vector<std::vector<Cell>> ordered;
+  std::vector<bool> is_placed(table.rows.size(), false);
+  std::vector<uint32_t> indents;
+  struct Next {
+    size_t row;
+    uint32_t depth;
+    std::string within;
+  };
+  const auto place = [&](size_t root) {
+    std::vector<Next> next{{root, 0, ""}};
+    while (!next.empty()) {
+      const auto [row, depth, within] = next.back();
+      next.pop_back();
+      if (is_placed[row]) continue;
+      is_placed[row] = true;
+      const std::string full = text(row, path);
+      std::vector<Cell>& cells = ordered.emplace_back(table.rows[row]);
+      if (!within.empty() && full.starts_with(within + ".")) cells[path] = full.substr(within.size() + 1);
+      indents.push_back(depth);
+      for (const size_t child : inside[row]) next.push_back({child, depth + 1, full});
+    }
+  };
+  for (; !open.empty(); open.pop_back()) place(open.back());
+  // First callers may go round in a circle: such have no root.
+  for (size_t i = 0; i < table.rows.size(); ++i) place(i);
+  table.rows = std::move(ordered);
+  table.indents = std::move(indents);
+}
+
+}  // namespace torchprof::formats

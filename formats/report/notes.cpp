@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <utility>
+
+#include "formats/io/cells.h"
+#include "formats/io/sum.h"
+#include "formats/io/text.h"
+#include "formats/report/gpu_notes.h"
+#include "formats/report/report.h"
+
+namespace torchprof::formats {
+namespace {
+
+std::string join_pids(const std::vector<uint32_t>& pids, size_t all) {
+  if (pids.size() == all) return all == 1 ? "" : " (all processes)";
+  std::string text;
+  constexpr size_t kMost = 4;
+  for (size_t i = 0; i < std::min(pids.size(), kMost); ++i)
+    text.append(i == 0 ? " (pid " : ", ").append(std::to_string(pids[i]));
+  return text + (pids.size() > kMost ? " and " + std::to_string(pids.size() - kMost) + " more)" : ")");
+}
+
+// Of a process whose window was not the whole run.
+std::string window_text(const Process& p) {
+  const std::string window = "window " + printable(p.meta("window"));
+  if (p.windows.empty()) return window + ": never opened, nothing was recorded";
+  int64_t ns = 0;
+  for (const Window& w : p.windows) add_to(ns, w.end - w.begin);
+  return window + ": opened " + plural(p.windows.size(), "time") + ", " + duration_text(static_cast<double>(ns)) +
+         " in all" + (p.windows.back().closed ? "" : "; open at the end");
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of(const Trace& trace) {
+  // The same line for several processes comes once, with their pids, in the order in which it was first met.
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> lines;
+  auto add = [&lines](const std::string& line, uint32_t pid) {
+    const auto it = std::ranges::find(lines, line, &std::pair<std::string, std::vector<uint32_t>>::first);
+    if (it == lines.end()) {
+      lines.push_back({line, {pid}});
+    } else {
+      it->second.push_back(pid);
+    }
+  };
+  for (const Process& p : trace.processes) {
+    for (const Source& s : p.sources) {
+      if (s.state == SourceState::kOn) continue;
+      add(printable(s.name) + (s.state == SourceState::kFailed ? " failed: " : " off: ") + printable(s.detail), p.pid);
+    }
+    if (!p.meta("window").empty()) add(window_text(p), p.pid);
+    if (p.recycled_bytes != 0)
+      add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were let go (--keep last)",
+          p.pid);
+    for (size_t i = 0; i < p.lost.size(); ++i) {
+      if (p.lost[i] != 0 && (!p.stopped || static_cast<LossCause>(i) == LossCause::kReentry))
+        add(plural(p.lost[i], "event") + " lost: " + loss_text(static_cast<LossCause>(i)), p.pid);
+    }
+    for (const std::string& line : gpu_notes(p)) add(line, p.pid);
+    for (const Blind& blind : p.blind) {
+      add("Python calls not recorded for " + duration_text(static_cast<double>(blind.ns)) + ": " +
+              "Python's hook was taken by " + printable(blind.by) + ", " + plural(blind.times, "time"),
+          p.pid);
+    }
+    if (p.doubtful_chunks != 0) {
+      add(plural(p.doubtful_chunks, "chunk") + " of a time that cannot be: the events are kept, in their order, and " +
+              "stand where the chunk before them began",
+          p.pid);
+    }
+    if (p.damage) {
+      add("spool damaged: " + plural(p.damage.chunks, "chunk") + ", " + plural(p.damage.bytes, "byte") + " and " +
+              plural(p.damage.records, "record") + " could not be read; all else was recovered",
+          p.pid);
+    }
+  }
+  // Whole: what would be cut out of their middle is until when.
+  std::vector<std::string> notes = uncaptured_lines(trace);
+  for (const auto& [line, pids] : lines) {
+    const std::string who = join_pids(pids, trace.processes.size());
+    notes.push_back(shorten(line, kWidth - 2 - columns(who)) + who);
+  }
+  for (const Unreadable& u : trace.unreadable) {
+    notes.push_back("spool " + printable(u.file.filename().string()) + " cannot be read: " + printable(u.reason));
+  }
+  return notes;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,197 @@
+#include "formats/report/page.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "formats/analysis/call_tree.h"
+#include "formats/io/sum.h"
+#include "formats/io/text.h"
+#include "formats/memory/memory.h"
+#include "formats/replay/process_label.h"
+#include "formats/report/page_assets.h"
+#include "formats/report/summary.h"
+
+namespace torchprof::formats {
+namespace {
+
+// ---- call paths ------------------------------------------------------------------------------------------
+
+struct Frame {
+  uint32_t name;
+  int64_t own_ns;
+  uint64_t calls;
+  int64_t total_ns;
+  std::vector<uint32_t> inside;
+};
+
+// One thread: frames[0] is the thread itself, others stand behind their callers.
+std::vector<Frame> frames_of(const CallTree& tree, const CallTree::Thread& thread) {
+  std::vector<Frame> frames{{0, 0, 0, 0, {}}};
+  std::vector<std::pair<uint32_t, uint32_t>> open;  // name, frame
+  tree.each_path(thread, [&](const std::vector<NameId>& path, const CallTree::Node& node) {
+    size_t common = 0;
+    while (common < std::min(open.size(), path.size()) && open[common].first == path[common].value) ++common;
+    open.resize(common);
+    for (size_t i = common; i < path.size(); ++i) {
+      const uint32_t parent = open.empty() ? 0 : open.back().second;
+      const auto added = static_cast<uint32_t>(frames.size());
+      frames[parent].inside.push_back(added);
+      frames.push_back({path[i].value, 0, 0, 0, {}});
+      open.emplace_back(path[i].value, added);
+    }
+    add_to(frames[open.back().second].own_ns, node.own_ns);
+    frames[open.back().second].calls += node.calls;
+  });
+  for (size_t i = frames.size(); i-- > 0;) {
+    add_to(frames[i].total_ns, frames[i].own_ns);
+    for (const uint32_t child : frames[i].inside) add_to(frames[i].total_ns, frames[child].total_ns);
+  }
+  return frames;
+}
+
+// The total from which on a frame is among the widest kMostFrames. A frame is no wider than its caller.
+int64_t narrowest(const std::vector<Frame>& frames) {
+  if (frames.size() <= kMostFrames) return 0;
+  std::vector<int64_t> totals;
+  totals.reserve(frames.size());
+  for (const Frame& frame : frames) totals.push_back(frame.total_ns);
+  std::ranges::nth_element(totals, totals.begin() + kMostFrames, std::greater<>{});
+  return totals[kMostFrames] + 1;
+}
+
+// "[[parent, name, total ns, own ns, calls], ...]": frame 0 is the thread; parents stand before.
+std::string frames_json(const std::vector<Frame>& frames, const std::function<uint32_t(uint32_t)>& number) {
+  const int64_t least = narrowest(frames);
+  std::vector<uint32_t> parents(frames.size()), numbers(frames.size(), 0);
+  for (uint32_t i = 0; i < frames.size(); ++i)
+    for (const uint32_t child : frames[i].inside) parents[child] = i;
+  std::string out = "[";
+  uint32_t shown = 0;
+  for (uint32_t i = 0; i < frames.size(); ++i) {
+    const Frame& f = frames[i];
+    if (i != 0 && f.total_ns < least) continue;
+    numbers[i] = shown++;
+    if (i != 0) out += ',';
+    for (const auto& [value, before] : {std::pair<int64_t, char>(numbers[parents[i]], '['),
+                                        {i == 0 ? 0 : number(f.name), ','},
+                                        {f.total_ns, ','},
+                                        {f.own_ns, ','},
+                                        {static_cast<int64_t>(f.calls), ','}})
+      out.append(1, before).append(std::to_string(value));
+    out += ']';
+  }
+  return out + "]";
+}
+
+std::string flame_json(const Trace& trace) {
+  std::map<std::string, uint32_t> numbers;
+  std::vector<std::string> names;
+  std::string threads;
+  for (const Process& process : trace.processes) {
+    CallTree tree(process);
+    const auto number = [&](uint32_t name) {
+      const auto [it, is_new] =
+          numbers.try_emplace(std::string(tree.text({name})), static_cast<uint32_t>(names.size()));
+      if (is_new) names.push_back(it->first);
+      return it->second;
+    };
+    for (const CallTree::Thread& thread : tree.threads()) {
+      threads.append(threads.empty() ? "" : ",").append("{\"label\":");
+      threads.append(json_string(process_label(process).append(": ").append(thread.label))).append(",\"frames\":");
+      threads.append(frames_json(frames_of(tree, thread), number)).append("}");
+    }
+  }
+  std::string out = "{\"names\":[";
+  for (const std::string& name : names) out.append(&name == names.data() ? "" : ",").append(json_string(name));
+  return out.append("],\"threads\":[").append(threads).append("]}");
+}
+
+// ---- memory over time ------------------------------------------------------------------------------------
+
+constexpr size_t kMoments = 800;
+
+// The most that a device had allocated in each of kMoments equal parts of the process's time.
+class MemoryLine final : public Sink {
+ public:
+  explicit MemoryLine(const Process& process) : process_(process) {
+    Replay replay(process);
+    replay.run(*this);
+  }
+  void slice(const Slice&) override {}
+  void memory(const MemoryEvent& e) override {
+    if (e.is_out_of_memory || e.is_mapped) return;
+    auto& line = lines_[{e.device_type, e.device_index}];
+    line.resize(kMoments, -1);
+    const int64_t all = std::max<int64_t>(1, process_.capture_end - process_.start);
+    const double part = static_cast<double>(e.time - process_.start) / static_cast<double>(all);
+    const auto at = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * (kMoments - 1));
+    const auto bytes = static_cast<int64_t>(std::min<uint64_t>(e.allocated, std::numeric_limits<int64_t>::max()));
+    line[at] = std::max(line[at], bytes);
+  }
+  // -1: nothing changed in this part.
+  const std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>>& lines() const { return lines_; }
+
+ private:
+  const Process& process_;
+  std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>> lines_;
+};
+
+std::string memory_json(const Trace& trace) {
+  std::string out = "[";
+  for (const Process& process : trace.processes) {
+    const MemoryLine memory(process);
+    for (const auto& [device, line] : memory.lines()) {
+      out.append(out.size() > 1 ? "," : "").append("{\"label\":");
+      out.append(json_string(device_text(device.first, device.second) + " of " + process_label(process)));
+      out.append(",\"ns\":").append(std::to_string(process.capture_end - process.start)).append(",\"bytes\":[");
+      for (size_t i = 0; i < line.size(); ++i) out.append(i == 0 ? "" : ",").append(std::to_string(line[i]));
+      out.append("]}");
+    }
+  }
+  return out + "]";
+}
+
+// ---- the page --------------------------------------------------------------------------------------------
+
+TableOptions all_tables(bool has_records) {
+  std::vector<std::string> tables = table_names();
+  if (!has_records) std::erase_if(tables, wants_records);
+  return {
+      .tables = tables, .rows = std::numeric_limits<size_t>::max(), .style = ReportStyle::kJson, .has_totals = true};
+}
+
+void write_page(const std::string& report, const std::string& flame, const std::string& memory, Output& out) {
+  out.write("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+  out.write(
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width\">\n"
+      "<title>torchprof</title>\n<style>\n");
+  out.write(kPageCss);
+  out.write("</style>\n</head>\n");
+  out.write(kPageHtml);
+  out.write("<script type=\"application/json\" id=\"data\">");
+  const std::string data = "{\"report\":" + report + ",\"flame\":" + flame + ",\"memory\":" + memory + "}";
+  for (size_t at = 0; at < data.size();) {
+    const size_t end = std::min(data.find('<', at), data.size());
+    out.write(std::string_view(data).substr(at, end - at));
+    if (end < data.size()) out.write("\\u003c");
+    at = end + 1;
+  }
+  out.write("</script>\n<script>\n");
+  out.write(kPageJs);
+  out.write("</script>\n</body>\n</html>\n");
+}
+
+}  // namespace
+
+void write_html(const Trace& trace, Output& out) {
+  write_page(summary_text(trace, all_tables(true)), flame_json(trace), memory_json(trace), out);
+}
+
+void write_html(const std::filesystem::path& trace_file, Output& out) {
+  write_page(summary_text(trace_file, all_tables(false)), "null", "null", out);
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,96 @@
+#include "formats/report/report.h"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "formats/io/cells.h"
+#include "formats/io/text.h"
+#include "formats/read/read_trace.h"
+#include "formats/trace/gpu_index.h"
+
+namespace torchprof::formats {
+namespace {
+
+std::string command_text(const Process& p) {
+  std::string text;
+  for (const std::string_view argument : p.command) text.append(text.empty() ? "" : " ").append(argument);
+  return text.empty() ? "(unknown command)" : text;
+}
+
+void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock::time_point begun) {
+  const auto took = std::chrono::steady_clock::now() - begun;
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(p.file, error);
+  part.recorder = {.counts = p.counts,
+                   .spool_bytes = error ? 0 : bytes,
+                   .lost = p.lost_events(),
+                   .recycled_bytes = p.recycled_bytes,
+                   .damaged_bytes = p.damage.bytes,
+                   .read_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()};
+}
+
+}  // namespace
+
+// Thousands of processes with thousands of names each would fill the memory with what no table shows.
+void Report::add(ReportPart part) {
+  all += part.statistics;
+  Statistics& own = part.statistics;
+  if (parts.size() >= kShownProcesses) own.operators = {};
+  own.python = {};
+  own.op_groups = {};
+  own.lines = {};
+  own.modules = {};
+  own.samples = {};
+  parts.push_back(std::move(part));
+}
+
+Report report_of(const Trace& trace, const StatisticsRequest& request) {
+  Report report;
+  report.start = trace.start;
+  EventCounts counts;
+  std::vector<const Process*> in_order(trace.processes.size());
+  for (const Process& p : trace.processes) in_order[p.place - 1] = &p;
+  for (const Process* shown : in_order) {
+    const Process& p = *shown;
+    counts += p.counts;
+    const auto begun = std::chrono::steady_clock::now();
+    ReportPart part{std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
+                    p.counts.records,      p.role,          statistics_of(p, request)};
+    add_recorder(part, p, begun);
+    report.add(std::move(part));
+    for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
+  }
+  uint64_t unfinished = 0, kernels = 0;
+  for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
+  report.headline = plural(trace.processes.size(), "process") + ", " +
+                    duration_text(static_cast<double>(trace.end - trace.start)) + ": " +
+                    plural(counts.operators, "operator") + ", " + plural(counts.python, "Python call");
+  if (counts.c_calls != 0) report.headline += ", " + plural(counts.c_calls, "C call");
+  if (unfinished != 0) report.headline += "; " + count_text(unfinished) + " still open at the end";
+  for (const Process& p : trace.processes) {
+    if (p.gpu && p.gpu->kernels() != 0) kernels += p.gpu->kernels();
+  }
+  if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
+  report.notes = notes_of(trace);
+  return report;
+}
+
+Report report_of(const std::filesystem::path& trace_file) {
+  TraceFile file = read_trace(trace_file);
+  Report report;
+  report.start = file.start;
+  uint64_t slices = 0;
+  for (auto& part : file.processes) {
+    slices += part.statistics.slices;
+    report.add({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
+  }
+  report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
+                    ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+  if (file.impossible != 0)
+    report.notes.push_back(plural(file.impossible, "event") +
+                           " left out for impossible times (out of range, or an end before the begin)");
+  return report;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,53 @@
+// What the tables of a report are made from, whether it comes from spools or from a trace file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/analysis/statistics.h"
+#include "formats/trace/trace.h"
+
+namespace torchprof::formats {
+
+// Of so many processes a table of their own operators is shown.
+inline constexpr size_t kShownProcesses = 16;
+
+struct ReportPart {  // one process
+  std::string pid;
+  std::string command;
+  std::string ended;               // empty: not known
+  std::optional<uint64_t> events;  // records
+  std::string role;                // Process::role
+  Statistics statistics;           // what has names only for the first kShownProcesses: Report::all has those of all
+  struct Recorder {                // what recording took and lost
+    EventCounts counts;
+    uint64_t spool_bytes = 0;
+    uint64_t lost = 0;  // events
+    uint64_t recycled_bytes = 0;
+    uint64_t damaged_bytes = 0;
+    int64_t read_ns = 0;  // for these tables
+  };
+  std::optional<Recorder> recorder{};  // of spools
+};
+
+struct Report {
+  std::string headline;
+  UnixNs start{};                 // times in tables count from here
+  std::vector<ReportPart> parts;  // in the order in which processes are shown
+  Statistics all{};               // their sum
+  void add(ReportPart part);
+  std::vector<std::string> notes{};
+};
+
+Report report_of(const Trace& trace, const StatisticsRequest& request = {});
+// Of ours or torch.profiler's, .json or .json.gz. Throws Error naming the file and the cause.
+Report report_of(const std::filesystem::path& trace_file);
+
+// What was not captured, lost or damaged: lines for people. The same line for several processes comes once, with their
+// ids.
+std::vector<std::string> notes_of(const Trace& trace);
+
+}  // namespace torchprof::formats

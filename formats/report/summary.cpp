@@ -1,0 +1,271 @@
+#include "formats/report/summary.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "formats/io/cells.h"
+#include "formats/io/error.h"
+#include "formats/io/text.h"
+#include "formats/report/columns.h"
+#include "formats/report/report.h"
+#include "formats/report/tables.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
+    {{"self", "self time"}, {"total", "total time"}, {"calls", "calls"}, {"average", "average time"}}};
+
+class Assembly {
+ public:
+  Assembly(const Report& report, const TableOptions& options) : report_(report), options_(options) {
+    document_.headline = report.headline;
+    document_.notes = report.notes;
+  }
+
+  ReportDocument run() {
+    if (is_wanted("ops")) add_operators();
+    if (is_wanted("kernels")) {
+      add_trimmed(gpus_table(report_.parts), "more GPU");
+      add_sorted(kernels_table(all_.gpu.work), "total");
+    }
+    if (is_wanted("modules")) add_modules();
+    if (is_wanted("python")) add_python();
+    if (is_wanted("memory"))
+      for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows, is_detailed()))
+        add(std::move(table));
+    if (is_wanted("steps")) {
+      add_in_order(steps_table(report_.parts), "more process");
+      if (is_detailed()) add_in_order(step_times_table(report_.parts), "more step");
+    }
+    if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
+    if (is_asked_for("threads")) add_sorted(threads_table(report_.parts), "open_ns");
+    if (is_asked_for("advice")) {
+      ReportTable table = advice_table(report_.parts);
+      if (table.rows.empty()) table.remarks.push_back("nothing to say");
+      add_in_order(std::move(table), "more finding");
+    }
+    if (is_asked_for("profiler")) {
+      ReportTable table = profiler_table(report_.parts);
+      if (!options_.writing.empty()) table.remarks.push_back(options_.writing);
+      add_in_order(std::move(table), "more process");
+    }
+    if (is_wanted("processes")) add_processes();
+    return std::move(document_);
+  }
+
+ private:
+  bool is_wanted(const char* name) const {
+    return options_.tables.empty() || std::ranges::find(options_.tables, name) != options_.tables.end();
+  }
+  // Not part of a summary.
+  bool is_asked_for(const char* name) const { return !options_.tables.empty() && is_wanted(name); }
+  bool is_detailed() const { return options_.has_totals || !is_text(); }
+  bool is_text() const { return options_.style == ReportStyle::kText; }
+
+  void add(ReportTable table) {
+    if (!options_.columns.empty()) keep_columns(table, options_.columns);
+    if (table.columns.empty()) return;
+    document_.tables.push_back(std::move(table));
+  }
+
+  // As was asked for, or where that is no column of it as `otherwise` says.
+  std::string_view order_of(const ReportTable& table, std::string_view otherwise) const {
+    return !options_.sort.empty() && find_column(table.columns, options_.sort) ? std::string_view(options_.sort)
+                                                                               : otherwise;
+  }
+
+  void keep_first_rows(ReportTable& table, size_t column) const {
+    sort_rows(table, column);
+    if (table.rows.size() > options_.rows) table.rows.resize(options_.rows);
+  }
+
+  // What first_rows() would remove anyway goes while the table is made, many rows at a time.
+  TrimRows trim_to_first_rows(std::string_view otherwise) const {
+    return [this, otherwise](ReportTable& table) {
+      if (table.rows.size() / 2 >= std::max<size_t>(options_.rows, 2048))
+        keep_first_rows(table, *find_column(table.columns, order_of(table, otherwise)));
+    };
+  }
+
+  // Sorted; the first rows of it.
+  ReportTable first_rows(ReportTable table, std::string_view otherwise) const {
+    const std::string_view order = order_of(table, otherwise);
+    const size_t column = *find_column(table.columns, order);
+    keep_first_rows(table, column);
+    const auto known = std::ranges::find(kOrders, order, &std::pair<std::string_view, std::string_view>::first);
+    table.title.append(" by ").append(known == kOrders.end() ? table.columns[column].title : known->second);
+    return table;
+  }
+
+  void add_sorted(ReportTable table, std::string_view otherwise) { add(first_rows(std::move(table), otherwise)); }
+
+  // Says how many of what its rows are were left out.
+  void add_trimmed(ReportTable table, const std::string& more) {
+    if (table.rows.size() > options_.rows) {
+      table.remarks.push_back(plural(table.rows.size() - options_.rows, more));
+      table.rows.resize(options_.rows);
+    }
+    add(std::move(table));
+  }
+
+  // In its own order unless another was asked for.
+  void add_in_order(ReportTable table, const std::string& more) {
+    if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
+      sort_rows(table, *column);
+    add_trimmed(std::move(table), more);
+  }
+
+  void add_modules() {
+    ReportTable table = first_rows(modules_table(all_.modules), "total");
+    if (options_.sort.empty() && is_text()) arrange_as_tree(table);
+    add(std::move(table));
+  }
+
+  void add_python() {
+    add_sorted(python_table(all_.python, all_.python_ns, trim_to_first_rows("self")), "self");
+    if (!is_detailed()) return;
+    ReportTable lines = python_lines_table(all_.lines);
+    if (lines.rows.empty() && is_asked_for("python"))
+      lines.remarks.push_back(
+          "lines come from raw records (--keep-spool) of run --python calls (C calls) or --native on (operators)");
+    if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
+      lines.remarks.push_back("operators of no known line: " +
+                              duration_text(static_cast<double>(all_.lines.unknown_ns)));
+    add_sorted(std::move(lines), "self");
+  }
+
+  // Memory, GPUs and FLOPs only where there are some.
+  static ReportTable with_what_is_there(ReportTable table) {
+    show_if_any(table, "cuda_total_ns", {"self_cuda_ns", "cuda_total_ns"});
+    show_if_any(table, "self_cpu_mem_bytes", {"self_cpu_mem_bytes"});
+    show_if_any(table, "self_cuda_mem_bytes", {"self_cuda_mem_bytes"});
+    show_if_any(table, "flops", {"flops"});
+    return table;
+  }
+
+  ReportTable operators(const TrimRows& trim) const {
+    std::string title = options_.grouping.top_level ? "Operators of the top level" : "Operators";
+    if (options_.grouping.is_plain()) return ops_table(all_.operators, all_.operator_ns, title, trim);
+    return ops_table(all_.op_groups, options_.grouping, all_.operator_ns, title, trim);
+  }
+
+  void add_operators() {
+    const auto by = [this](std::string_view order) {
+      return with_what_is_there(first_rows(operators(trim_to_first_rows(order)), order));
+    };
+    ReportTable table = by("self");
+    if (options_.has_totals && !table.rows.empty()) {
+      std::string sums =
+          "all: self CPU " + duration_text(static_cast<double>(std::get<int64_t>(table.totals[0].second)));
+      const int64_t gpu_ns = std::get<int64_t>(table.totals[1].second);
+      if (gpu_ns != 0) sums += ", self CUDA " + duration_text(static_cast<double>(gpu_ns));
+      table.remarks.push_back(sums + ", " +
+                              plural(static_cast<uint64_t>(std::get<int64_t>(table.totals[2].second)), "call"));
+    }
+    add(std::move(table));
+    if (options_.sort.empty() && is_text()) add(by("total"));
+  }
+
+  void add_processes() {
+    if (is_text() && report_.parts.size() < 2) return;
+    add_in_order(processes_table(report_.parts), "more process");
+    if (!is_text()) return;
+    constexpr size_t kRows = 5;
+    for (size_t i = 0; i < std::min(report_.parts.size(), kShownProcesses); ++i) {
+      const ReportPart& part = report_.parts[i];
+      ReportTable table = ops_table(part.statistics.operators, part.statistics.operator_ns, "");
+      sort_rows(table, *find_column(table.columns, "self"));
+      if (const size_t rows = std::min(kRows, options_.rows); table.rows.size() > rows) table.rows.resize(rows);
+      table.title =
+          "Operators by self time in process " + part.pid + (part.role.empty() ? "" : ", " + part.role) + ": ";
+      table.title += shorten(printable(part.command), kWidth - columns(table.title));
+      add(with_what_is_there(std::move(table)));
+    }
+  }
+
+  const Report& report_;
+  const TableOptions& options_;
+  const Statistics& all_ = report_.all;
+  ReportDocument document_;
+};
+
+std::string render(const Report& report, const TableOptions& options) {
+  check(options);
+  return render(Assembly(report, options).run(), options.style);
+}
+
+}  // namespace
+
+const std::vector<std::string>& table_names() {
+  static const std::vector<std::string> names{"ops",   "kernels", "modules",   "memory",   "python", "steps",
+                                              "comms", "threads", "processes", "profiler", "advice"};
+  return names;
+}
+
+bool wants_records(std::string_view table) {
+  constexpr std::array<std::string_view, 4> kThose{"comms", "threads", "profiler", "advice"};
+  return std::ranges::find(kThose, table) != kThose.end();
+}
+
+std::vector<std::string> column_names(const std::string& table) {
+  std::vector<std::string> names;
+  for (const Column& column : columns_of(table)) names.emplace_back(column.key);
+  return names;
+}
+
+void check(const TableOptions& options) {
+  for (const std::string& table : options.tables) {
+    if (std::ranges::find(table_names(), table) != table_names().end()) continue;
+    std::string known;
+    for (const std::string& each : table_names()) known.append(known.empty() ? "" : ", ").append(each);
+    throw Error("--tables: '" + table + "' is not a table: " + known);
+  }
+  const auto& tables = options.tables.empty() ? table_names() : options.tables;
+  const auto has_order = [&options](const std::string& table) {
+    return find_column(columns_of(table), options.sort).has_value();
+  };
+  const std::string or_column = " a column of `torchprof help report`";
+  if (!options.sort.empty() && std::ranges::none_of(tables, has_order))
+    throw Error("--sort: '" + options.sort + "' is not self, total, calls, average or" + or_column);
+  if (options.columns.empty() || options.columns == std::vector<std::string>{"all"}) return;
+  if (options.tables.size() != 1) throw Error("--columns wants one table: --tables ops --columns ...");
+  for (const std::string& column : options.columns)
+    if (!find_column(columns_of(tables.front()), column))
+      throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
+}
+
+std::string summary_text(const Trace& trace, const TableOptions& options) {
+  const auto names = [&options](const char* table) {
+    return std::ranges::find(options.tables, table) != options.tables.end();
+  };
+  const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
+  return render(report_of(trace, {.grouping = options.grouping,
+                                  .has_step_parts =
+                                      (is_detailed && (options.tables.empty() || names("steps"))) || names("advice"),
+                                  .has_comms = names("comms") || names("advice"),
+                                  .has_threads = names("threads"),
+                                  .has_waste = names("advice"),
+                                  .has_module_costs = is_detailed && (options.tables.empty() || names("modules")),
+                                  .has_lines = is_detailed && (options.tables.empty() || names("python")),
+                                  .has_memory_growth = is_detailed && (options.tables.empty() || names("memory")),
+                                  .has_memory_categories = is_detailed && (options.tables.empty() || names("memory"))}),
+                options);
+}
+
+std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
+  OpGrouping by_name;
+  by_name.has_source = options.grouping.has_source;  // not in the file: that column is empty
+  if (options.grouping.by != by_name.by || options.grouping.top_level)
+    throw Error(trace_file.string() + ": --group-by and --top-level want the raw records of a run (run --keep-spool)");
+  for (const std::string& table : options.tables)
+    if (wants_records(table))
+      throw Error(trace_file.string() + ": --tables " + table + " wants the raw records of a run (run --keep-spool)");
+  TableOptions of_file = options;
+  of_file.grouping = {};
+  return render(report_of(trace_file), of_file);
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,181 @@
+#include "formats/report/tables.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/io/sum.h"
+#include "formats/report/columns.h"
+
+namespace torchprof::formats {
+namespace {
+
+double average(int64_t sum, uint64_t n) {
+  return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
+}
+
+// Between the two nearest; `sorted` is not empty.
+double quantile(const std::vector<int64_t>& sorted, double part) {
+  const double place = part * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const auto low = static_cast<double>(sorted[below]);
+  return low + (place - static_cast<double>(below)) *
+                   (static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]) - low);
+}
+
+bool is_something(const Cell& cell) {
+  if (const auto* whole = std::get_if<int64_t>(&cell)) return *whole != 0;
+  if (const auto* text = std::get_if<std::string>(&cell)) return !text->empty();
+  return std::holds_alternative<double>(cell);
+}
+
+}  // namespace
+
+void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns) {
+  const size_t i = table.column(key);
+  if (!std::ranges::any_of(table.rows, [i](const auto& row) { return is_something(row[i]); })) return;
+  for (const std::string_view column : columns) table.show(column, true);
+}
+
+namespace {
+
+void add_row(ReportTable& table, std::vector<Cell> row, const TrimRows& trim) {
+  table.rows.push_back(std::move(row));
+  if (trim) trim(table);
+}
+
+std::vector<Cell> operator_row(const Tally& t, int64_t operator_ns, const Tally& sum, const std::string& name) {
+  return {t.self_ns,
+          percent(t.self_ns, operator_ns),
+          t.total_ns,
+          percent(t.total_ns, operator_ns),
+          count(t.calls),
+          average(t.total_ns, t.calls),
+          t.gpu_self_ns,
+          percent(t.gpu_self_ns, sum.gpu_self_ns),
+          t.gpu_total_ns,
+          average(t.gpu_total_ns, t.calls),
+          t.cpu_bytes,
+          t.cpu_total_bytes,
+          t.device_bytes,
+          t.device_total_bytes,
+          t.flops == 0 ? Cell{} : count(t.flops),
+          name};
+}
+
+void set_totals(ReportTable& operators, const Tally& sum) {
+  operators.totals = {{"self_cpu_ns", sum.self_ns}, {"self_cuda_ns", sum.gpu_self_ns}, {"calls", count(sum.calls)}};
+}
+
+}  // namespace
+
+ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title, const TrimRows& trim) {
+  ReportTable table = make_table("ops", std::move(title));
+  Tally sum;
+  for (const auto& [name, tally] : operators) sum += tally;
+  for (const auto& [name, tally] : operators) {
+    std::vector<Cell> row = operator_row(tally, operator_ns, sum, name);
+    row.resize(table.columns.size());
+    add_row(table, std::move(row), trim);
+  }
+  set_totals(table, sum);
+  return table;
+}
+
+ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title,
+                      const TrimRows& trim) {
+  ReportTable table = make_table("ops", std::move(title));
+  Tally sum;
+  for (const auto& [key, group] : operators) sum += group.tally;
+  const size_t detail = grouping.by == OpGrouping::By::kName ? table.columns.size() : table.column(grouping.column());
+  const size_t source = table.column("source");
+  for (const auto& [key, group] : operators) {
+    std::vector<Cell> row = operator_row(group.tally, operator_ns, sum, group.name);
+    row.resize(table.columns.size());
+    if (detail < row.size()) row[detail] = text_or_missing(group.detail);
+    row[source] = text_or_missing(group.source);
+    add_row(table, std::move(row), trim);
+  }
+  if (detail < table.columns.size()) table.columns[detail].is_shown = true;
+  set_totals(table, sum);
+  return table;
+}
+
+ReportTable python_table(const CallTallies& functions, int64_t python_ns, const TrimRows& trim) {
+  ReportTable table = make_table("python", "Python functions");
+  for (const auto& [name, t] : functions)
+    add_row(table,
+            {t.self_ns, percent(t.self_ns, python_ns), t.total_ns, count(t.calls), average(t.total_ns, t.calls), name},
+            trim);
+  table.totals = {{"self_ns", python_ns}};
+  return table;
+}
+
+ReportTable python_lines_table(const LineTallies& tallies) {
+  ReportTable table = make_table("python_lines", "Lines of Python");
+  int64_t sum = 0;
+  for (const auto& [name, t] : tallies.lines) add_to(sum, t.self_ns);
+  for (const auto& [name, t] : tallies.lines)
+    table.rows.push_back({t.self_ns, percent(t.self_ns, sum), t.total_ns, count(t.calls), t.gpu_ns, name});
+  show_if_any(table, "self_cuda_ns", {"self_cuda_ns"});
+  table.totals = {{"self_ns", sum}, {"unknown_ns", tallies.unknown_ns}};
+  return table;
+}
+
+ReportTable gpus_table(const std::vector<ReportPart>& parts) {
+  ReportTable table = make_table("gpus", "GPUs");
+  std::string first_pid;
+  for (const ReportPart& part : parts) {
+    for (const GpuDeviceUse& use : part.statistics.gpu.devices) {
+      if (table.rows.empty()) first_pid = part.pid;
+      if (first_pid != part.pid) table.show("pid", true);
+      table.rows.push_back({part.pid, count(use.device), percent(use.busy_ns, use.captured_ns), use.busy_ns,
+                            use.captured_ns, count(use.kernels), use.kernel_ns, count(use.copies), use.copy_ns,
+                            text_or_missing(use.name)});
+    }
+  }
+  return table;
+}
+
+ReportTable kernels_table(const GpuTallies& work) {
+  ReportTable table = make_table("kernels", "GPU kernels");
+  int64_t sum = 0;
+  for (const auto& [name, t] : work) add_to(sum, t.total_ns);
+  for (const auto& [name, t] : work) {
+    const auto calls = static_cast<double>(t.calls);
+    const auto mean = [&t = t, calls](double total, double scale) {
+      return t.is_kernel && total > 0 ? Cell(scale * total / calls) : Cell{};
+    };
+    table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average(t.total_ns, t.calls), t.min_ns,
+                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name});
+  }
+  table.totals = {{"total_ns", sum}};
+  return table;
+}
+
+ReportTable steps_table(const std::vector<ReportPart>& parts) {
+  ReportTable table = make_table("steps", "Steps");
+  for (const ReportPart& part : parts) {
+    const Steps& steps = part.statistics.steps;
+    if (steps.count == 0) continue;
+    std::vector<int64_t> ns = steps.ns;
+    std::ranges::sort(ns);
+    const auto of = [&ns](double place) { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); };
+    table.rows.push_back({part.pid, count(steps.count), of(0.5), of(0.9), of(0), of(1), count(steps.jumps),
+                          text_or_missing(steps.ended_by)});
+  }
+  show_if_any(table, "jumps", {"jumps"});
+  return table;
+}
+
+ReportTable processes_table(const std::vector<ReportPart>& parts) {
+  ReportTable table = make_table("processes", "Processes");
+  for (const ReportPart& part : parts) {
+    const Statistics& s = part.statistics;
+    table.rows.push_back({part.pid, text_or_missing(part.role), count(part.events.value_or(s.slices)), s.operator_ns,
+                          count(s.steps.count), text_or_missing(part.ended), part.command});
+  }
+  show_if_any(table, "role", {"role"});
+  return table;
+}
+
+}  // namespace torchprof::formats

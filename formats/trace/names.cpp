@@ -1,0 +1,104 @@
+#include "formats/trace/names.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/io/pair_key.h"
+
+namespace torchprof::formats {
+
+Names::Names(const Process& process)
+    : process_(process),
+      numbers_(process.objects.size()),
+      functions_(process.functions.size()),
+      objects_(process.objects.size()),
+      strings_(process.strings.size()),
+      operators_(process.strings.size()),
+      unknown_function_(intern("<unknown function>")),
+      unknown_string_(intern("<unknown>")) {
+  std::vector<uint32_t> order;
+  for (uint32_t i = 1; i < process.objects.size(); ++i) {
+    if (process.objects[i].id) order.push_back(i);
+  }
+  // What was never called comes last: 0 - 1 is the largest number.
+  std::ranges::stable_sort(order, {}, [&process](uint32_t i) { return process.objects[i].first_call - 1; });
+  std::unordered_map<std::string, uint32_t> next[2];
+  for (const uint32_t i : order) {
+    const ObjectDef& def = process.objects[i];
+    numbers_[i] = next[def.kind == ObjectKind::kOptimizer][std::string(process.string(def.class_name))]++;
+  }
+}
+
+const ObjectDef* Names::object(ObjectId id) const {
+  if (id.value >= process_.objects.size() || !process_.objects[id.value].id) return nullptr;
+  return &process_.objects[id.value];
+}
+
+NameId Names::intern(std::string text) {
+  if (const auto it = by_text_.find(text); it != by_text_.end()) return it->second;
+  const std::string& kept = texts_.emplace_back(std::move(text));
+  const NameId id{static_cast<uint32_t>(texts_.size())};
+  by_text_.emplace(kept, id);
+  return id;
+}
+
+NameId Names::function(FunctionId function, ObjectId object_id) {
+  if (object_id) {
+    if (const ObjectDef* def = object(object_id)) {
+      NameId& cached = objects_[object_id.value];
+      if (!cached) {
+        const auto prefix = def->kind == ObjectKind::kOptimizer ? kOptimizerPrefix : kModulePrefix;
+        cached = intern(std::string(prefix)
+                            .append(process_.string(def->class_name))
+                            .append("_")
+                            .append(std::to_string(numbers_[object_id.value])));
+      }
+      return cached;
+    }
+  }
+  if (function.value >= functions_.size() || !process_.functions[function.value].id) return unknown_function_;
+  NameId& cached = functions_[function.value];
+  if (!cached) cached = intern(format_place(function, 0));
+  return cached;
+}
+
+std::string Names::format_place(FunctionId id, uint32_t line) const {
+  const FunctionDef& def = process_.functions[id.value];
+  std::string_view file = process_.string(def.file);
+  file.remove_prefix(std::min<size_t>(def.trim, file.size()));
+  return std::string(file)
+      .append("(")
+      .append(std::to_string(line != 0 ? line : def.line))
+      .append("): ")
+      .append(process_.string(def.name));
+}
+
+NameId Names::place(FunctionId function, uint32_t line) {
+  if (line == 0 || function.value >= functions_.size() || !process_.functions[function.value].id)
+    return this->function(function, {});
+  NameId& cached = places_[pair_key(function.value, line)];
+  if (!cached) cached = intern(format_place(function, line));
+  return cached;
+}
+
+NameId Names::string(StringId id) {
+  if (id.value >= strings_.size()) return unknown_string_;
+  NameId& cached = strings_[id.value];
+  if (!cached) {
+    const std::string_view text = process_.strings[id.value];
+    cached = text.empty() ? unknown_string_ : intern(std::string(text));
+  }
+  return cached;
+}
+
+NameId Names::operator_name(StringId id) {
+  if (id.value >= operators_.size()) return unknown_string_;
+  NameId& cached = operators_[id.value];
+  if (!cached) {
+    const std::string_view text = split_operator_name(process_.strings[id.value]).name;
+    cached = text.empty() ? unknown_string_ : intern(std::string(text));
+  }
+  return cached;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,64 @@
+// What people see a function, a module or an operator called, formatted once each.
+//
+//   Python function   path(line): name      as torch.profiler writes it; an import prefix is cut from the path
+//   module call       nn.Module: Linear_0   the number runs within the class name, in the order in which objects were
+//   called first optimizer step    Optimizer: AdamW_0    likewise C call, operator  the name that was recorded
+//
+// Equal texts have equal ids: they are what tables are keyed by. Not thread-safe.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/trace/trace.h"
+
+namespace torchprof::formats {
+
+using NameId = Id<struct NameTag>;  // dense from 1; 0 is none
+
+// What an operator is called and what its overload, of what OpBegin::name holds.
+struct OperatorName {
+  std::string_view name;
+  std::string_view overload;  // "" if it has none
+};
+inline OperatorName split_operator_name(std::string_view recorded) {
+  const size_t nul = recorded.find('\0');
+  return nul == std::string_view::npos ? OperatorName{recorded, {}}
+                                       : OperatorName{recorded.substr(0, nul), recorded.substr(nul + 1)};
+}
+
+inline constexpr std::string_view kModulePrefix = "nn.Module: ";
+inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
+
+class Names {
+ public:
+  explicit Names(const Process& process);
+
+  NameId function(FunctionId function, ObjectId object);
+  NameId string(StringId string);
+  NameId operator_name(StringId recorded);  // without its overload name
+  // "path(line): name", as a function is called, with this line; 0: its first.
+  NameId place(FunctionId function, uint32_t line);
+  NameId intern(std::string text);
+  std::string_view text(NameId id) const { return texts_[id.value - 1]; }
+  size_t size() const { return texts_.size(); }
+
+  uint32_t number(ObjectId object) const { return object.value < numbers_.size() ? numbers_[object.value] : 0; }
+  const ObjectDef* object(ObjectId id) const;  // null: none, or never defined
+
+ private:
+  std::string format_place(FunctionId id, uint32_t line) const;
+
+  const Process& process_;
+  std::deque<std::string> texts_;
+  std::unordered_map<std::string_view, NameId> by_text_;
+  std::vector<uint32_t> numbers_;
+  std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; none: not formatted yet
+  std::unordered_map<uint64_t, NameId> places_;                    // a cache, by function and line
+  NameId unknown_function_, unknown_string_;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,193 @@
+#include "formats/trace/roles.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/io/text.h"
+#include "formats/trace/distributed.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kWidest = 48;  // columns of a name that the program gave
+constexpr size_t kNone = static_cast<size_t>(-1);
+
+// In the order in which those that one process started are shown.
+enum class Kind : uint8_t {
+  kRankLauncher,
+  kProgram,
+  kDataLoaderWorker,
+  kMultiprocessingWorker,
+  kCompileWorker,
+  kForkServer,
+  kResourceTracker,
+};
+
+struct Standing {
+  Kind kind = Kind::kProgram;
+  std::string name{};             // that multiprocessing gave it
+  std::optional<int64_t> rank{};  // its own, or that of the process it works for
+  bool is_rank = false;
+  int64_t worker = 0;  // of DataLoader
+  size_t parent = kNone;
+};
+
+// The value of "PID tab VALUE", if the process said it of itself: a forked child has its parent's facts as well.
+std::string_view own_fact(const Process& process, std::string_view key) {
+  std::string_view fact = process.meta(key);
+  const std::string pid = std::to_string(process.pid) + '\t';
+  return fact.starts_with(pid) ? fact.substr(pid.size()) : std::string_view{};
+}
+
+struct Program {
+  std::string_view script{}, module{},
+      text{};  // one of them, as in `python SCRIPT`, `python -m MODULE`, `python -c TEXT`
+};
+
+// What an interpreter runs, from its arguments.
+Program program_of(std::span<const std::string_view> command) {
+  for (size_t i = 1; i < command.size(); ++i) {
+    const std::string_view option = command[i], value = i + 1 < command.size() ? command[i + 1] : std::string_view{};
+    if (option == "-m") return {.module = value};
+    if (option == "-c") return {.text = value};
+    if (option == "-X" || option == "-W") ++i;
+    if (!option.starts_with('-')) return {.script = option};
+  }
+  return {};
+}
+
+Kind kind_of_command(const Process& process) {
+  const auto [script, module, text] = program_of(process.command);
+  const auto imports_main_of = [text = text](std::string_view helper) {
+    return text.find("from multiprocessing." + std::string(helper)) != text.npos;  // 3.14 puts a line before it
+  };
+  if (imports_main_of("spawn import")) return Kind::kMultiprocessingWorker;
+  if (imports_main_of("forkserver import")) return Kind::kForkServer;
+  if (imports_main_of("resource_tracker import")) return Kind::kResourceTracker;
+  if (script.ends_with("torch/_inductor/compile_worker/__main__.py") || module == "torch._inductor.compile_worker")
+    return Kind::kCompileWorker;
+  if (script == "torchrun" || script.ends_with("/torchrun") || module == "torch.distributed.run" ||
+      module == "torch.distributed.launch")
+    return Kind::kRankLauncher;
+  return Kind::kProgram;
+}
+
+Standing standing_of(const Process& process) {
+  Standing standing;
+  if (std::string_view worker = own_fact(process, "dataloader.worker"); !worker.empty()) {
+    const auto [end, error] = std::from_chars(worker.data(), worker.data() + worker.size(), standing.worker);
+    if (error == std::errc{} && standing.worker >= 0) standing.kind = Kind::kDataLoaderWorker;
+  }
+  standing.rank = distributed_of(process).rank;
+  standing.name = shorten(printable(own_fact(process, "multiprocessing.process")), kWidest);
+  if (standing.kind == Kind::kDataLoaderWorker) return standing;
+  standing.kind = kind_of_command(process);
+  // Inductor's helper does its work in a pool of processes.
+  if (!standing.name.empty() && standing.kind != Kind::kCompileWorker) {
+    standing.kind = Kind::kMultiprocessingWorker;
+    return standing;
+  }
+  if (process.forked_from.empty()) return standing;
+  // Forked children have the command line of their parent, which does its work through them or not.
+  if (standing.kind == Kind::kForkServer) standing.kind = Kind::kMultiprocessingWorker;
+  if (standing.kind != Kind::kCompileWorker && standing.kind != Kind::kMultiprocessingWorker)
+    standing.kind = Kind::kProgram;
+  return standing;
+}
+
+// A process is started by one that comes before it.
+std::vector<size_t> parents_of(const std::vector<Process>& processes) {
+  std::unordered_map<std::string, size_t> of_spool;
+  std::map<std::pair<std::string_view, uint32_t>, size_t> of_pid;  // the latest so far
+  std::vector<size_t> parents(processes.size(), kNone);
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const Process& p = processes[i];
+    if (const auto spool = of_spool.find(std::string(p.forked_from)); spool != of_spool.end())
+      parents[i] = spool->second;
+    else if (const auto pid = of_pid.find({p.host, p.parent_pid}); pid != of_pid.end())
+      parents[i] = pid->second;
+    of_spool[p.file.filename().string()] = i;
+    of_pid[{p.host, p.pid}] = i;
+  }
+  return parents;
+}
+
+// Whose work a process does, from the outermost inwards.
+void settle_ranks(std::vector<Standing>& standings) {
+  for (Standing& s : standings) {
+    const Standing* parent = s.parent == kNone ? nullptr : &standings[s.parent];
+    const bool is_parents = parent && parent->rank && (!s.rank || s.rank == parent->rank);
+    if (is_parents) s.rank = parent->rank;
+    // torch.multiprocessing starts ranks as well.
+    s.is_rank = s.rank && !is_parents && (s.kind == Kind::kProgram || s.kind == Kind::kMultiprocessingWorker);
+  }
+}
+
+std::string text_of(const Standing& s) {
+  std::string rank = s.rank ? "rank " + std::to_string(*s.rank) : "";
+  if (s.is_rank) return rank;
+  const auto of_rank = [&](const std::string& text) { return rank.empty() ? text : rank + ", " + text; };
+  switch (s.kind) {
+    case Kind::kRankLauncher:
+      return "launcher of ranks";
+    case Kind::kProgram:
+      return rank.empty() ? "" : "child of " + rank;
+    case Kind::kDataLoaderWorker:
+      return of_rank("DataLoader worker " + std::to_string(s.worker));
+    case Kind::kMultiprocessingWorker:
+      return of_rank("multiprocessing worker" + (s.name.empty() ? "" : " " + s.name));
+    case Kind::kCompileWorker:
+      return of_rank("compile worker" + (s.name.empty() ? "" : " " + s.name));
+    case Kind::kForkServer:
+      return of_rank("fork server");
+    case Kind::kResourceTracker:
+      return of_rank("resource tracker");
+  }
+  return {};
+}
+
+// The indices of the processes in the order in which they are shown.
+std::vector<size_t> order_of(const std::vector<Standing>& standings) {
+  std::vector<size_t> all(standings.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  std::ranges::sort(all, {}, [&](size_t i) {
+    const Standing& s = standings[i];
+    return std::tuple(s.is_rank ? Kind::kProgram : s.kind, s.is_rank, s.is_rank ? *s.rank : 0, s.worker, i);
+  });
+  std::vector<std::vector<size_t>> children(standings.size());
+  std::vector<size_t> open, order;
+  for (const size_t i : all) (standings[i].parent == kNone ? open : children[standings[i].parent]).push_back(i);
+  std::ranges::reverse(open);
+  while (!open.empty()) {
+    const size_t i = open.back();
+    open.pop_back();
+    order.push_back(i);
+    open.insert(open.end(), children[i].rbegin(), children[i].rend());
+  }
+  return order;
+}
+
+}  // namespace
+
+void assign_roles(std::vector<Process>& processes) {
+  const std::vector<size_t> parents = parents_of(processes);
+  std::vector<Standing> standings;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    standings.push_back(standing_of(processes[i]));
+    standings.back().parent = parents[i];
+  }
+  settle_ranks(standings);
+  uint32_t place = 0;
+  for (const size_t i : order_of(standings)) processes[i].place = ++place;
+  for (size_t i = 0; i < processes.size(); ++i) processes[i].role = text_of(standings[i]);
+}
+
+}  // namespace torchprof::formats

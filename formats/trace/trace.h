@@ -1,0 +1,165 @@
+// The trace model: all spools of a run on one clock -> processes -> tracks. Events stay in the mapped files; replay/replay.h
+// walks them.
+//
+//  * load() never throws for one bad spool: it is listed in Trace::unreadable and the others still load.
+//  * Every string_view points into a mapped file and lives as long as the Trace. The bytes are as the program had them:
+//    not checked to be UTF-8, control characters and all.
+//  * A Trace is immutable: processes may be written from several threads at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/trace/native_stacks.h"
+#include "formats/trace/selection.h"
+#include "formats/trace/uncaptured.h"
+#include "tracer/clock.h"
+#include "tracer/ids.h"
+#include "tracer/record.h"
+#include "tracer/spool_reader.h"
+
+namespace torchprof::formats {
+
+class GpuIndex;
+
+struct Source {  // SourceDef: what was captured, what not and why
+  std::string_view name;
+  SourceState state;
+  std::string_view detail;
+};
+
+struct Meta {  // MetaDef
+  std::string_view key;
+  std::string_view value;
+};
+
+struct Track {  // a thread of the process
+  TrackId id;
+  uint32_t tid = 0;
+  std::string_view name{};                // as the kernel knew it last
+  std::string_view python_name{};         // threading.Thread.name; empty: none
+  std::vector<uint64_t> torch_threads{};  // the numbers that torch gave it, mostly one or none
+  std::vector<uint32_t> chunks{};         // indices into SpoolReader::chunks(), in time order
+};
+
+struct ObjectDetail {  // ObjectDetailDef
+  ObjectId root{};
+  StringId path{};
+  std::vector<std::string_view> parts{};  // encoded: formats/values/object_details.h
+};
+
+struct EventCounts {       // records, before they are paired
+  uint64_t python = 0;     // PythonBegin and PythonFrame
+  uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
+  uint64_t operators = 0;  // OpBegin
+  uint64_t records = 0;    // all event records, ends included
+  uint64_t unknown = 0;    // of kinds that this build does not know
+  EventCounts& operator+=(const EventCounts& other);
+};
+
+struct Window {         // WindowDef: events lie in windows only, if there is one
+  uint32_t number = 0;  // as `torchprof ctl` has it, from 1
+  uint64_t step = 0;    // steps that had ended before it
+  UnixNs begin;
+  UnixNs end;  // Process::capture_end if it was never closed
+  bool closed = false;
+};
+
+struct Blind {  // Python calls were not recorded because the program's own profiler had the thread
+  std::string_view by;
+  uint64_t times = 0;
+  int64_t ns = 0;  // sum over threads
+};
+
+using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // by LossCause
+const char* loss_text(LossCause cause);                                       // "the size limit was reached"
+
+struct Process {
+  std::filesystem::path file;  // the spool
+  uint32_t pid = 0;            // two processes may share a pid: exec, or two hosts
+  uint32_t parent_pid = 0;
+  std::string_view host;
+  std::vector<std::string_view> command;  // argv
+  std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
+  std::string role;         // "rank 0", "DataLoader worker 3" ... (roles.h); empty: a program like any other
+  uint32_t place = 0;       // in the order in which processes are shown, from 1 (roles.h)
+  bool clean_exit = false;  // false: killed, _exit, exec, or still running
+  UnixNs start;             // the spool was opened, or the event for which that was done, whichever is earlier
+  UnixNs end;               // the clean exit, otherwise the last that is known; never before start
+  UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit or a window stopped the
+                       // capture
+  std::vector<Source> sources;
+  std::vector<Meta> metadata;
+  // For want of room (formats/trace/uncaptured.h). A hostile spool says anything here.
+  std::optional<UnixNs> stopped{};
+  Losses lost{};
+  Damage damage;
+  uint64_t doubtful_chunks = 0;  // kept; their events lie where the chunk before them began
+  uint64_t recycled_bytes = 0;   // of the oldest events, let go on purpose (--keep last)
+  EventCounts counts;
+  std::vector<Blind> blind;
+  std::vector<Window> windows;  // in the order of time, not overlapping; empty: the whole run
+
+  Selection selection;  // what of it is shown: all of it, as loaded
+
+  std::vector<Track> tracks;  // in the order in which they were defined; a track without a ThreadDef has tid 0
+  // By id; entry 0 and ids that were never defined are empty (default constructed).
+  std::vector<std::string_view> strings;
+  std::vector<FunctionDef> functions;
+  std::vector<ObjectDef> objects;
+  std::vector<CallSiteDef> call_sites;
+  std::vector<ObjectDetail> details;     // by the object's id
+  std::shared_ptr<const GpuIndex> gpu;   // null: CUPTI delivered nothing
+  std::shared_ptr<NativeStacks> native;  // null: none were taken
+  std::shared_ptr<const SpoolReader> spool;
+  clock::Converter clock;
+
+  std::string_view string(StringId id) const {
+    return id.value < strings.size() ? strings[id.value] : std::string_view{};
+  }
+  // Of a module in its root, as named_modules() has it; empty also for the root and where it is not known.
+  std::string_view path(ObjectId object) const {
+    return object.value < details.size() ? string(details[object.value].path) : std::string_view{};
+  }
+  // The module that was called from outside any other and holds this one; none: not known.
+  ObjectId root(ObjectId object) const {
+    return object.value < details.size() ? details[object.value].root : ObjectId{};
+  }
+  std::string_view meta(std::string_view key) const;  // empty if there is none
+  bool has_windows_of_steps() const;                  // or none: they have no `Window #N`
+  uint64_t lost_events() const;                       // single ones, while it was captured
+};
+
+struct Unreadable {
+  std::filesystem::path file;
+  std::string reason;  // one line for people, without the file's name
+};
+
+struct Trace {
+  std::vector<Process> processes;  // by start, then pid
+  std::vector<Unreadable> unreadable;
+  UncapturedList uncaptured;
+  UnixNs start;      // of the earliest process
+  UnixNs end;        // of the latest
+  UnixNs run_end{};  // when the command ended, if the caller knows; 0: it does not
+};
+
+using Processes = std::span<const Process>;  // a part of Trace::processes
+
+enum class Contents { kAll, kDefinitions };  // without a look at the events: no counts, and `end` is what is known so
+
+// Spools of processes of one host that count the same TSC are put on one common rate and offset (the widest baseline of
+// all), so that their events line up.
+Trace load(const std::vector<std::filesystem::path>& spools, Contents contents = Contents::kAll);
+
+// The files named *.spool of a directory, sorted. Throws Error if it cannot be listed.
+std::vector<std::filesystem::path> find_spools(const std::filesystem::path& directory);
+
+}  // namespace torchprof::formats

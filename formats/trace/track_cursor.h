@@ -1,0 +1,53 @@
+// The records of one track in time order, chunk by chunk: pages that have been read are given back to the kernel.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+#include "formats/trace/trace.h"
+
+namespace torchprof::formats {
+
+class TrackCursor {
+ public:
+  TrackCursor(const SpoolReader& spool, const Track& track) : spool_(&spool), track_(&track) { advance(); }
+
+  bool done() const { return done_; }
+  Ticks time() const { return time_; }
+  const RecordView& record() const { return record_; }
+  const ClockSample& base() const { return base_; }
+  // The chunk of this record follows the one before it: nothing between them was recycled or is damaged.
+  bool is_next() const { return is_next_; }
+
+  void advance() {
+    while (!cursor_ || !cursor_->next(record_)) {
+      if (cursor_) spool_->release(spool_->chunks()[track_->chunks[next_ - 1]]);
+      if (next_ == track_->chunks.size()) {
+        done_ = true;
+        return;
+      }
+      const ChunkView& chunk = spool_->chunks()[track_->chunks[next_++]];
+      base_ = chunk.base;
+      is_next_ = chunk.sequence == sequence_;
+      sequence_ = chunk.sequence + 1;
+      cursor_.emplace(chunk.records);
+    }
+    // A track is in time order; where damage or a clock that stepped says otherwise, time stands still.
+    time_ = std::max(time_, record_.time(base_));
+  }
+
+ private:
+  const SpoolReader* spool_;
+  const Track* track_;
+  size_t next_ = 0;
+  std::optional<RecordCursor> cursor_;
+  ClockSample base_{};
+  RecordView record_;
+  Ticks time_{};
+  uint32_t sequence_ = 0;  // of the next chunk, if none is missing
+  bool is_next_ = true;
+  bool done_ = false;
+};
+
+}  // namespace torchprof::formats

@@ -1,0 +1,272 @@
+#include "formats/values/inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "formats/io/text.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kMaxListText = 30;  // Kineto's SCALAR_LIST_LENGTH_LIMIT
+
+class Decoder {
+ public:
+  explicit Decoder(std::string_view bytes) : in_(bytes) {}
+
+  bool next(Input& input) {
+    input = {};
+    if (in_.done() || in_.peek() == 'K') return false;
+    const char tag = static_cast<char>(in_.byte());
+    if (tag == '+') {
+      in_.fail();  // for who asks for keywords
+      return false;
+    }
+    if (tag == '(' || tag == '[' || tag == 'O') {
+      list(input, tag);
+    } else {
+      single(input, tag);
+    }
+    return !in_.failed();
+  }
+
+  // After the last of next().
+  bool next_keyword(KeywordInput& keyword) {
+    keyword = {};
+    if (in_.done() || in_.byte() != 'K') return false;
+    keyword.name = in_.text();
+    const char tag = static_cast<char>(in_.byte());
+    if (tag == '(' || tag == 'O') {
+      Input input;
+      list(input, tag);
+    } else if (tag == '[') {
+      const uint64_t count = in_.varint();
+      keyword.json.assign(1, '[');
+      bool is_list_of_strings = true;
+      for (uint64_t i = 0; i < count && !in_.failed(); ++i) {
+        const char element = static_cast<char>(in_.byte());
+        is_list_of_strings = is_list_of_strings && element == 'S';
+        keyword.json.append(i > 0 ? "," : "").append(scalar_json(element));
+      }
+      keyword.json += "]";
+      if (!is_list_of_strings) keyword.json.clear();
+    } else {
+      keyword.json = scalar_json(tag);
+    }
+    return !in_.failed();
+  }
+
+ private:
+  std::string scalar_json(char tag) {
+    if (tag == 'S') return json_string(in_.text());
+    Input input;
+    single(input, tag);
+    if (input.kind != Input::Kind::kScalar) return tag == 'N' ? "\"NULL\"" : "";
+    if (tag == 'B') return input.text == "True" ? "true" : "false";
+    if (tag == 'I') return input.text;
+    if (tag != 'D') return json_string(input.text);
+    if (input.text.find_first_of("in") != std::string::npos) return json_string(input.text);  // inf, nan
+    if (input.text.ends_with('.')) input.text.push_back('0');
+    return input.text;
+  }
+
+  void single(Input& input, char tag) {
+    switch (tag) {
+      case 'T':
+      case 'X':
+        input.kind = Input::Kind::kTensor;
+        input.tensors.push_back(in_.tensor(tag == 'T'));
+        break;
+      case 'U':
+        input.kind = Input::Kind::kTensor;
+        break;
+      case 'I':
+        input.kind = Input::Kind::kScalar;
+        input.integers.push_back(in_.zigzag());
+        input.text = std::to_string(input.integers.back());
+        break;
+      case 'B':
+        input.kind = Input::Kind::kScalar;
+        input.integers.push_back(in_.byte() != 0);
+        input.text = input.integers.back() != 0 ? "True" : "False";
+        break;
+      case 'D':
+        input.kind = Input::Kind::kScalar;
+        input.text = print(in_.number());
+        break;
+      case 'C': {
+        input.kind = Input::Kind::kScalar;
+        const double real = in_.number(), imaginary = in_.number();
+        input.text = print(real).append(std::signbit(imaginary) ? "" : "+").append(print(imaginary)).append("j");
+        break;
+      }
+      case 'Y':  // its text would have to be asked for, of Python
+        input.kind = Input::Kind::kScalar;
+        input.text.assign(1, '?');
+        break;
+      case 'S':
+        input.word = in_.text();
+        break;
+      case 'N':
+      case '?':
+        break;
+      default:
+        in_.fail();
+    }
+  }
+
+  void list(Input& input, char kind) {
+    const uint64_t count = in_.varint();
+    const bool is_tensors = kind != '[';
+    input.kind = kind == '('   ? Input::Kind::kTensorList
+                 : kind == 'O' ? Input::Kind::kOptionalTensorList
+                               : Input::Kind::kScalarList;
+    input.text.assign(1, '[');
+    for (uint64_t i = 0; i < count && !in_.failed(); ++i) {
+      const char tag = static_cast<char>(in_.byte());
+      if (tag == '+') {
+        in_.fail();
+        break;
+      }
+      Input element;
+      single(element, tag);
+      if (is_tensors) {
+        const bool has_sizes = !element.tensors.empty() && element.tensors[0].is_readable;
+        if (!has_sizes) input.kind = Input::Kind::kOptionalTensorList;
+        if (element.tensors.empty()) element.tensors.emplace_back();
+        input.tensors.insert(input.tensors.end(), element.tensors.begin(), element.tensors.end());
+      } else if (element.kind != Input::Kind::kScalar) {
+        input.kind = Input::Kind::kOther;
+      } else if (i < kMaxListText) {
+        if (i > 0) input.text += ", ";
+        input.text += element.text;
+        input.integers.insert(input.integers.end(), element.integers.begin(), element.integers.end());
+      }
+    }
+    input.text += "]";
+    if (input.kind != Input::Kind::kScalarList || count > kMaxListText) input.text.clear();
+    if (count > kMaxListText && !is_tensors) input.kind = Input::Kind::kOther;
+  }
+
+  // As c10::IValue prints a double: 17 digits, a whole number with a dot at its end.
+  static std::string print(double value) {
+    std::array<char, 40> text;
+    const bool is_whole = std::isfinite(value) && std::fabs(value) < 1e10 && value == std::trunc(value);
+    const int n = is_whole ? std::snprintf(text.data(), text.size(), "%lld.", static_cast<long long>(value))
+                           : std::snprintf(text.data(), text.size(), "%.17g", value);
+    return {text.data(), static_cast<size_t>(n)};
+  }
+
+  EncodedReader in_;
+};
+
+void append_numbers(std::string& out, const std::vector<int64_t>& numbers) {
+  out += '[';
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) out += ',';
+    out += std::to_string(numbers[i]);
+  }
+  out += ']';
+}
+
+void append_shapes(std::string& out, const std::vector<Tensor>& tensors, std::vector<int64_t> Tensor::*member) {
+  out += '[';
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (i > 0) out += ',';
+    append_numbers(out, tensors[i].*member);
+  }
+  out += ']';
+}
+
+// One list a tensor, a list of them for a list of tensors, [] for anything else.
+void append_shape(std::string& out, const Input& input, std::vector<int64_t> Tensor::*member) {
+  if (input.kind == Input::Kind::kTensorList) {
+    append_shapes(out, input.tensors, member);
+  } else if (input.kind == Input::Kind::kTensor && !input.tensors.empty()) {
+    append_numbers(out, input.tensors[0].*member);
+  } else {
+    out += "[]";
+  }
+}
+
+std::string_view type_of(const Input& input) {
+  switch (input.kind) {
+    case Input::Kind::kTensor:
+      return input.tensors.empty() || !input.tensors[0].is_readable ? std::string_view{}
+                                                                    : type_name(input.tensors[0].type);
+    case Input::Kind::kTensorList:
+      return "TensorList";
+    case Input::Kind::kScalar:
+      return "Scalar";
+    case Input::Kind::kScalarList:
+      return "ScalarList";
+    case Input::Kind::kOptionalTensorList:  // torch.profiler has none, and no sizes
+    case Input::Kind::kOther:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Input> decode_inputs(std::string_view encoded) {
+  std::vector<Input> inputs;
+  Decoder decoder(encoded);
+  for (Input input; decoder.next(input);) inputs.push_back(std::move(input));
+  return inputs;
+}
+
+std::vector<KeywordInput> decode_keywords(std::string_view encoded) {
+  std::vector<KeywordInput> keywords;
+  Decoder decoder(encoded);
+  for (Input input; decoder.next(input);) {
+  }
+  for (KeywordInput keyword; decoder.next_keyword(keyword);) keywords.push_back(std::move(keyword));
+  return keywords;
+}
+
+std::string dims_json(std::string_view encoded) {
+  std::string out = "[";
+  for (const Input& input : decode_inputs(encoded)) {
+    if (out.size() > 1) out += ',';
+    append_shape(out, input, &Tensor::sizes);
+  }
+  return out + "]";
+}
+
+std::string inputs_json(std::string_view encoded) {
+  const std::vector<Input> inputs = decode_inputs(encoded);
+  std::string out;
+  const auto list = [&](std::string_view key, const auto& append) {
+    out.append(",\"").append(key).append("\":[");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (i > 0) out += ',';
+      append(inputs[i]);
+    }
+    out += ']';
+  };
+  if (!encoded.starts_with('K')) {
+    list("Input Dims", [&](const Input& input) { append_shape(out, input, &Tensor::sizes); });
+    list("Input Strides", [&](const Input& input) { append_shape(out, input, &Tensor::strides); });
+    list("Input type", [&](const Input& input) { out += json_string(type_of(input)); });
+    list("Concrete Inputs", [&](const Input& input) { out += json_string(input.text); });
+    const auto is_optional = [](const Input& input) { return input.kind == Input::Kind::kOptionalTensorList; };
+    if (std::any_of(inputs.begin(), inputs.end(), is_optional)) {
+      list("Optional Input Dims", [&](const Input& input) {
+        if (is_optional(input))
+          append_shapes(out, input.tensors, &Tensor::sizes);
+        else
+          out += "[]";
+      });
+    }
+  }
+  for (const auto& [name, json] : decode_keywords(encoded)) {
+    if (!json.empty()) out.append(",").append(json_string(name)).append(":").append(json);
+  }
+  return out;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,156 @@
+// Parts of Kineto's events that come again and again: made once, kept by what they are about. A text of one is appended
+// to an event as it is, and ends before the next argument's comma. None: empty.
+//
+// Sizes are bounded, so that an event always fits into one reservation of Output; what is longer is cut or left out.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/io/output.h"
+#include "formats/io/text.h"
+#include "formats/replay/replay.h"
+#include "formats/trace/names.h"
+#include "formats/trace/nvtx.h"
+#include "formats/values/collectives.h"
+#include "formats/values/inputs.h"
+
+namespace torchprof::formats {
+
+inline constexpr size_t kMaxNameBytes = size_t{32} * 1024;  // of a name in JSON
+inline constexpr size_t kMaxSliceBytes = 1024;              // without its name
+inline constexpr size_t kMaxOverload = 64;                  // of kMaxSliceBytes, each byte at most six
+inline constexpr size_t kMaxInputsBytes = size_t{24} * 1024;
+inline constexpr size_t kMaxCallerBytes = 1000;  // of a file's name; \u0000 takes six bytes
+inline constexpr size_t kMaxModuleBytes = 500;   // of each of a module's names; likewise
+static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes +
+                  std::max(6 * kMaxCallerBytes + 40, 12 * kMaxModuleBytes + 80) <=
+              Output::kMaxReserve);              // what has a caller has no module
+static_assert(kMaxNvtxBytes < kMaxInputsBytes);  // a range of NVTX has no inputs
+
+inline std::string json_name(std::string_view name) { return json_string_within(name, kMaxNameBytes); }
+
+// Of one process; what a function gave lives until it is called again.
+class KinetoTexts {
+ public:
+  KinetoTexts(const Process& process, Names& names, std::string pid)
+      : process_(process), names_(names), pid_(std::move(pid)) {}
+
+  // {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":      made once for each name and category
+  const std::string& head_of(const Slice& s) {
+    const bool is_op = s.kind == SliceKind::kOperator;
+    const bool is_annotation = is_op && torchprof::is_annotation(s.scope);
+    auto& heads = heads_[is_annotation ? 2 : is_op ? 1 : 0];
+    if (s.name.value >= heads.size()) heads.resize(std::max<size_t>(names_.size() + 1, heads.size() * 2));
+    std::string& head = heads[s.name.value];
+    if (head.empty()) {
+      head = R"({"ph":"X","cat":")";
+      head.append(is_annotation ? "user_annotation" : is_op ? "cpu_op" : "python_function");
+      head.append(R"(","name":)").append(json_name(names_.text(s.name)));
+      head.append(R"(,"pid":)").append(pid_).append(R"(,"tid":)");
+    }
+    return head;
+  }
+
+  // Made once for each encoding.
+  std::string_view inputs_of(const Slice& s) {
+    if (!s.inputs || s.inputs.value >= process_.strings.size()) return {};
+    if (s.inputs.value >= inputs_.size()) inputs_.resize(process_.strings.size());
+    std::string& text = inputs_[s.inputs.value];
+    if (text.empty()) {
+      text = inputs_json(process_.string(s.inputs));
+      if (text.size() > kMaxInputsBytes) text = inputs_json({});
+    }
+    return text;
+  }
+
+  // What has no room beside `taken` bytes of inputs is left out.
+  std::string_view collective_of(const Slice& s, size_t taken) {
+    const std::string_view text = collective_text(s.collective);
+    return text.size() + taken <= kMaxInputsBytes ? text : std::string_view{};
+  }
+  std::string_view collective_text(StringId collective) {
+    if (!collective) return {};
+    std::string& text = collectives_[collective.value];
+    if (text.empty()) text = collective_json(process_.string(collective));
+    return text.size() <= kMaxInputsBytes ? text : std::string_view{};
+  }
+
+  // ,"CallFrom":"train.py:12"      made once for each place
+  std::string_view caller_of(const Slice& s) {
+    if (!s.site || s.site.value >= process_.call_sites.size()) return {};
+    if (s.site.value >= callers_.size()) callers_.resize(process_.call_sites.size());
+    std::string& text = callers_[s.site.value];
+    const CallSiteDef& site = process_.call_sites[s.site.value];
+    if (text.empty() && site.function.value < process_.functions.size()) {
+      const FunctionDef& def = process_.functions[site.function.value];
+      std::string_view file = process_.string(def.file);
+      file.remove_prefix(std::min<size_t>(def.trim, file.size()));
+      file = file.substr(0, kMaxCallerBytes);
+      text.append(R"(,"CallFrom":)").append(json_string(std::string(file) + ":" + std::to_string(site.line)));
+    }
+    return text;
+  }
+
+  // Made once for each name as it was recorded. Kineto has no argument for it: torch 2.14 writes "aten::add.Tensor" for
+  // a name where it is asked to capture overload names.
+  std::string_view overload_of(const Slice& s) {
+    if (s.kind != SliceKind::kOperator || s.recorded.value >= process_.strings.size()) return {};
+    const std::string_view overload = split_operator_name(process_.string(s.recorded)).overload;
+    if (overload.empty()) return {};
+    if (s.recorded.value >= overloads_.size()) overloads_.resize(process_.strings.size());
+    std::string& text = overloads_[s.recorded.value];
+    if (text.empty()) text = ",\"Overload name\":" + json_string(overload.substr(0, kMaxOverload));
+    return text;
+  }
+
+  // Made once for each line.
+  std::string_view place_of(const MemoryEvent& m) {
+    std::string& text = places_[names_.place(m.function, m.line).value];
+    if (text.empty()) text = json_name(names_.text(names_.place(m.function, m.line)));
+    return text;
+  }
+
+  // Made once for each module. Of operators: ,"Module":"nn.Module: Linear_0","Module path":"head.0"
+  // Of its calls: ,"Module path":"head.0","Module root":"nn.Module: Net_0"
+  std::string_view module_of(const Slice& s) {
+    const bool is_op = s.kind == SliceKind::kOperator;
+    if (!s.module || (!is_op && (s.kind != SliceKind::kPython || s.object != s.module))) return {};
+    return module_text(s.module, is_op);
+  }
+  std::string_view module_text(ObjectId module, bool is_op) {
+    auto& modules = modules_[is_op];
+    if (module.value >= process_.objects.size()) return {};
+    if (module.value >= modules.size()) modules.resize(process_.objects.size());
+    std::string& text = modules[module.value];
+    if (!text.empty()) return text;
+    const ObjectId root = process_.root(module);
+    if (is_op) text.append(R"(,"Module":)").append(module_name(module));
+    if (!root) return text;
+    text.append(R"(,"Module path":)").append(json_string(process_.path(module).substr(0, kMaxModuleBytes)));
+    if (!is_op) text.append(R"(,"Module root":)").append(module_name(root));
+    return text;
+  }
+
+ private:
+  std::string module_name(ObjectId module) {
+    return json_string(names_.text(names_.function({}, module)).substr(0, kMaxModuleBytes));
+  }
+
+  const Process& process_;
+  Names& names_;
+  const std::string pid_;
+  std::vector<std::string> heads_[3];                      // by name: Python, cpu_op, user_annotation
+  std::vector<std::string> modules_[2];                    // args, by module: of its calls, of operators
+  std::vector<std::string> inputs_;                        // by their encoding
+  std::unordered_map<uint32_t, std::string> collectives_;  // likewise
+  std::vector<std::string> callers_;                       // by call site
+  std::vector<std::string> overloads_;                     // by OpBegin::name
+  std::unordered_map<uint32_t, std::string> places_;       // by name
+};
+
+}  // namespace torchprof::formats
