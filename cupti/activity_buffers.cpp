@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tracer/lock.h"
+#include "tracer/process/lock.h"
 
 namespace torchprof::cupti {
 std::byte* ActivityBuffers::request(bool forced) noexcept {

@@ -1,14 +1,14 @@
 // An activity record of CUPTI -> a record of ours: a pure function, which trusts nothing but the kind's number.
 //
 // Reads at most `room` bytes: what lies between the record and the end of what CUPTI filled. Fields that this version
-// of CUPTI does not have are 0 or kNoGpuNumber (tracer/gpu_records.h).
+// of CUPTI does not have are 0 or kNoGpuNumber (tracer/spool/gpu_records.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::cupti {
 

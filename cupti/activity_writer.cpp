@@ -4,7 +4,7 @@
 
 #include "cupti/activity_decode.h"
 #include "cupti/cupti_abi.h"
-#include "tracer/lock.h"
+#include "tracer/process/lock.h"
 #include "tracer/session.h"
 
 namespace torchprof::cupti {

@@ -11,7 +11,7 @@
 #include "cupti/cupti_api.h"
 #include "cupti/cupti_clock.h"
 #include "cupti/wishes.h"
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::cupti {
 

@@ -14,11 +14,11 @@
 
 #include "cupti/cupti_abi.h"
 #include "cupti/source.h"
-#include "tracer/diag.h"
 #include "tracer/gpu_tool.h"
-#include "tracer/lock.h"
-#include "tracer/own_thread.h"
-#include "tracer/seal.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/process/own_thread.h"
+#include "tracer/process/seal.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 

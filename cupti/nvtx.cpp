@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "cupti/nvtx_names.h"
-#include "tracer/diag.h"
-#include "tracer/seal.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/seal.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 

@@ -7,10 +7,10 @@
 
 #include "cupti/nvtx_abi.h"
 #include "cupti/nvtx_text.h"
-#include "tracer/config.h"
-#include "tracer/diag.h"
+#include "tracer/config/config.h"
+#include "tracer/process/diag.h"
 #include "tracer/session.h"
-#include "tracer/torch_ops.h"
+#include "tracer/torch/operators.h"
 
 namespace torchprof::nvtx {
 namespace {

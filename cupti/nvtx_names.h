@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "cupti/nvtx_abi.h"
-#include "tracer/ids.h"
+#include "tracer/spool/ids.h"
 
 namespace torchprof::nvtx {
 

@@ -8,7 +8,7 @@
 namespace torchprof::nvtx {
 namespace {
 
-constexpr uint32_t kTensor = 1;  // tag of c10::IValue, 1.13 to 2.14 (tracer/torch_values.cpp)
+constexpr uint32_t kTensor = 1;  // tag of c10::IValue, 1.13 to 2.14 (tracer/objects/values.cpp)
 
 class Writer {
  public:

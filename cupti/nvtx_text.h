@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tracer/torch_values.h"
+#include "tracer/objects/values.h"
 
 namespace torchprof::nvtx {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "cupti/cupti_abi.h"
-#include "tracer/lock.h"
+#include "tracer/process/lock.h"
 
 namespace torchprof::cupti {
 namespace {

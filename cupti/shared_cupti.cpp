@@ -2,8 +2,8 @@
 
 #include "cupti/cupti_abi.h"
 #include "cupti/source.h"
-#include "tracer/diag.h"
-#include "tracer/lock.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 

@@ -11,7 +11,7 @@
 #include "cupti/shared_cupti.h"
 #include "inject/imports.h"
 #include "inject/method_table.h"
-#include "tracer/diag.h"
+#include "tracer/process/diag.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {

@@ -1,7 +1,7 @@
 // The ways from CUDA into the recorder: when CUDA is initialised, and who else uses CUPTI.
 #pragma once
 
-#include "tracer/python_abi.h"
+#include "tracer/python/abi.h"
 
 namespace torchprof::inject {
 

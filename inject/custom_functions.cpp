@@ -1,9 +1,9 @@
 #include "inject/custom_functions.h"
 
 #include "inject/method_table.h"
-#include "tracer/python_arguments.h"
+#include "tracer/python/arguments.h"
 #include "tracer/session.h"
-#include "tracer/torch_ops.h"
+#include "tracer/torch/operators.h"
 
 namespace torchprof::inject {
 namespace {

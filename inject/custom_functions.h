@@ -1,8 +1,8 @@
 // A step in front of `torch.autograd.Function.apply`, so that an operator which is written in Python has all of its
-// inputs: tracer/python_arguments.h.
+// inputs: tracer/python/arguments.h.
 #pragma once
 
-#include "tracer/python_abi.h"
+#include "tracer/python/abi.h"
 
 namespace torchprof::inject {
 

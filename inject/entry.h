@@ -1,7 +1,7 @@
 // The whole ABI of libtorchprof.so: what the Python side may call. exports.map lists the same names.
 #pragma once
 
-#include "tracer/python_abi.h"
+#include "tracer/python/abi.h"
 
 extern "C" {
 

@@ -28,9 +28,9 @@
 #include "inject/exec_environment.h"
 #include "inject/exec_memory.h"
 #include "inject/seccomp_entry.h"
-#include "tracer/diag.h"
-#include "tracer/program_file.h"
-#include "tracer/readable.h"
+#include "tracer/config/program_file.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/readable.h"
 
 namespace torchprof::inject {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "tracer/config.h"
-#include "tracer/program_file.h"
+#include "tracer/config/config.h"
+#include "tracer/config/program_file.h"
 
 namespace torchprof::inject {
 namespace {

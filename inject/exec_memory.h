@@ -15,7 +15,7 @@
 #include <climits>
 #include <cstddef>
 
-#include "tracer/program_file.h"
+#include "tracer/config/program_file.h"
 
 namespace torchprof::inject {
 

@@ -1,9 +1,9 @@
 #include "inject/fast_ranges.h"
 
 #include "inject/imports.h"
-#include "tracer/diag.h"
+#include "tracer/process/diag.h"
 #include "tracer/session.h"
-#include "tracer/torch_ops.h"
+#include "tracer/torch/operators.h"
 
 namespace torchprof::inject {
 namespace {

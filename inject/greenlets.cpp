@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "inject/method_table.h"
-#include "tracer/python_calls.h"
+#include "tracer/python/calls.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {

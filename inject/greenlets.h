@@ -8,7 +8,7 @@
 // in the stack that let go of it.
 #pragma once
 
-#include "tracer/python_abi.h"
+#include "tracer/python/abi.h"
 
 namespace torchprof::inject {
 

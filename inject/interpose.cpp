@@ -20,8 +20,8 @@
 #include <cstring>
 
 #include "inject/program_memory.h"
-#include "tracer/diag.h"
-#include "tracer/torch_memory.h"
+#include "tracer/process/diag.h"
+#include "tracer/torch/memory.h"
 #include "tracer/window.h"
 
 namespace torchprof::inject {

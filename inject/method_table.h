@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "tracer/python_abi.h"
+#include "tracer/python/abi.h"
 
 namespace torchprof::inject {
 

@@ -8,7 +8,7 @@
 
 #include "cupti/nvtx.h"
 #include "inject/preload.h"
-#include "tracer/diag.h"
+#include "tracer/process/diag.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {

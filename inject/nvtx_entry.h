@@ -2,7 +2,7 @@
 // NVTX_INJECTION64_PATH names our library (launcher/environment). A program or a user that names another one keeps it.
 #pragma once
 
-#include "tracer/config.h"
+#include "tracer/config/config.h"
 
 namespace torchprof::inject {
 

@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#include "tracer/diag.h"
-#include "tracer/lock.h"
-#include "tracer/seal.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/process/seal.h"
 #include "tracer/window.h"
 
 namespace torchprof::inject {

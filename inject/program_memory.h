@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "tracer/torch_memory.h"
+#include "tracer/torch/memory.h"
 
 namespace torchprof::inject {
 

@@ -21,13 +21,13 @@
 #include "inject/python_signals.h"
 #include "inject/python_tools.h"
 #include "inject/seccomp_entry.h"
-#include "tracer/diag.h"
-#include "tracer/python_calls.h"
-#include "tracer/python_gc.h"
-#include "tracer/python_interpreters.h"
-#include "tracer/python_profile.h"
+#include "tracer/process/diag.h"
+#include "tracer/python/calls.h"
+#include "tracer/python/gc.h"
+#include "tracer/python/interpreters.h"
+#include "tracer/python/profile.h"
 #include "tracer/session.h"
-#include "tracer/torch_ops.h"
+#include "tracer/torch/operators.h"
 
 namespace torchprof::inject {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "inject/method_table.h"
-#include "tracer/diag.h"
-#include "tracer/python_interpreters.h"
-#include "tracer/seal.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/seal.h"
+#include "tracer/python/interpreters.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {

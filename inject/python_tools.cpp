@@ -1,8 +1,8 @@
 #include "inject/python_tools.h"
 
 #include "inject/method_table.h"
-#include "tracer/python_monitoring.h"
-#include "tracer/python_opcodes.h"
+#include "tracer/python/monitoring.h"
+#include "tracer/python/opcodes.h"
 
 namespace torchprof::inject {
 namespace {

@@ -12,10 +12,10 @@
 #include <cstdarg>
 
 #include "inject/imports.h"
-#include "tracer/diag.h"
-#include "tracer/readable.h"
-#include "tracer/seal.h"
-#include "tracer/seccomp_filter.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/readable.h"
+#include "tracer/process/seal.h"
+#include "tracer/process/seccomp_filter.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 

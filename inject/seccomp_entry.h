@@ -2,7 +2,7 @@
 // container's filter) is not looked at: the library has been loaded under it.
 //
 // A filter under which each of our system calls is made, or fails in a way that we bear (seccomp_filter.h), changes
-// nothing. Otherwise the process is sealed (tracer/seal.h) before the filter is there, and the programs that it starts,
+// nothing. Otherwise the process is sealed (tracer/process/seal.h) before the filter is there, and the programs that it starts,
 // which inherit the filter, are told to leave us out. ctypes and cffi look a function up in the very library that the
 // program names, past every interposed name, so they are led back here. Not seen: a program that makes the system call
 // with an instruction of its own, or looks libc's function up itself.

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "tracer/native_stack.h"
+#include "tracer/native/stack.h"
 
 extern "C" __attribute__((visibility("default"))) int dlclose(void* handle) {
   using Close = int (*)(void*);

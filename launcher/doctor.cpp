@@ -24,14 +24,14 @@
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 #include "launcher/target.h"
-#include "tracer/clock.h"
+#include "tracer/spool/clock.h"
 
 namespace torchprof::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Prints facts as KEY=VALUE and makes as many operators run as are checked (tracer/torch_check.h).
+// Prints facts as KEY=VALUE and makes as many operators run as are checked (tracer/objects/check.h).
 constexpr const char* kTrial = R"(import sys
 print('python=' + sys.version.split()[0])
 print('executable=' + sys.executable)

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tracer/config.h"
+#include "tracer/config/config.h"
 
 namespace torchprof::launcher {
 

@@ -15,7 +15,7 @@
 #include "launcher/say.h"
 #include "launcher/subcommands.h"
 #include "launcher/write_run.h"
-#include "tracer/spool.h"
+#include "tracer/spool/layout.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -69,7 +69,7 @@ std::string with_sources(std::string trouble, const std::vector<Source>& sources
   return trouble;
 }
 
-// Programs that nobody got into (run_dir.h) and processes that had no room (tracer/spool.h): lists beside the spools.
+// Programs that nobody got into (run_dir.h) and processes that had no room (tracer/spool/layout.h): lists beside the spools.
 void add_lists(const Source& source, const fs::path& directory) {
   for (const char* const name : {"untraced", kUncapturedName}) {
     const std::string text = formats::read_file(source.path / "spool" / name);

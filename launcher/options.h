@@ -1,6 +1,6 @@
 // Command lines of the subcommands.
 //
-// The options of `run` are made from tracer/config.h's settings(): there is one list. All parsers throw Error (one line
+// The options of `run` are made from tracer/config/config.h's settings(): there is one list. All parsers throw Error (one line
 // that names the option, the value and what is allowed) and HelpWanted for --help.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "formats/report/summary.h"
 #include "formats/trace/native_stacks.h"
 #include "formats/write/format.h"
-#include "tracer/config.h"
+#include "tracer/config/config.h"
 
 namespace torchprof::launcher {
 

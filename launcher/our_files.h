@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tracer/spool.h"
+#include "tracer/spool/layout.h"
 
 namespace torchprof::launcher {
 

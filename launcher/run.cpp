@@ -14,7 +14,7 @@
 #include "launcher/target.h"
 #include "launcher/write_run.h"
 #include "launcher/writers.h"
-#include "tracer/program_file.h"
+#include "tracer/config/program_file.h"
 
 namespace torchprof::launcher {
 namespace {

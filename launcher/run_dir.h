@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "launcher/our_files.h"
-#include "tracer/config.h"
+#include "tracer/config/config.h"
 
 namespace torchprof::launcher {
 

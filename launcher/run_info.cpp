@@ -15,7 +15,7 @@
 
 #include "formats/trace/open_threads.h"
 #include "launcher/still_running.h"
-#include "tracer/clock.h"
+#include "tracer/spool/clock.h"
 
 namespace torchprof::launcher {
 namespace {

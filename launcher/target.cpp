@@ -7,7 +7,7 @@
 #include <regex>
 #include <sstream>
 
-#include "tracer/program_file.h"
+#include "tracer/config/program_file.h"
 
 namespace torchprof::launcher {
 namespace {

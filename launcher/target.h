@@ -10,7 +10,7 @@ struct Target {
   std::filesystem::path file;     // what execvp() would start; empty: not found
   std::filesystem::path program;  // `file`, or for a script its interpreter, through `#!/usr/bin/env NAME` too
   std::string refusal;            // not empty: with the library in LD_PRELOAD it would not even start, and why
-  bool needs_asan = false;        // tracer/program_file.h
+  bool needs_asan = false;        // tracer/config/program_file.h
   std::string warning;            // not empty: it will start, untraced, and why
 };
 

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "tracer/spool_lock.h"
+#include "tracer/spool/file_lock.h"
 
 namespace torchprof::launcher {
 namespace {

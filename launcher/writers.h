@@ -1,6 +1,6 @@
 // The processes that still write, or may still: asked of the spools and of /proc.
 //
-// A spool is asked for its writer's lock (tracer/spool_lock.h), whatever namespaces that writer lives in. Where the
+// A spool is asked for its writer's lock (tracer/spool/file_lock.h), whatever namespaces that writer lives in. Where the
 // file system keeps no such lock, its writer is the process whose own number is in the spool's name and that maps it.
 // Nothing throws; what cannot be read is not there.
 #pragma once

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tracer/diag.h"
-#include "tracer/lock.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
 #include "tracer/recorder.h"
 
 namespace torchprof::session {

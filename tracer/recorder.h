@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "tracer/session.h"
-#include "tracer/spool_writer.h"
+#include "tracer/spool/writer.h"
 
 namespace torchprof::session {
 

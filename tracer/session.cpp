@@ -11,15 +11,15 @@
 #include <cstring>
 #include <new>
 
-#include "tracer/descriptors.h"
-#include "tracer/diag.h"
-#include "tracer/lock.h"
-#include "tracer/native_stack.h"
-#include "tracer/own_thread.h"
+#include "tracer/native/stack.h"
+#include "tracer/process/descriptors.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/process/own_thread.h"
+#include "tracer/process/seal.h"
 #include "tracer/recorder.h"
-#include "tracer/seal.h"
-#include "tracer/spool_fault.h"
-#include "tracer/uncaptured.h"
+#include "tracer/spool/fault.h"
+#include "tracer/spool/uncaptured.h"
 
 namespace torchprof {
 

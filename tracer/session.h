@@ -15,11 +15,11 @@
 #include <iterator>
 #include <string_view>
 
-#include "tracer/config.h"
-#include "tracer/diag.h"
-#include "tracer/lock.h"
-#include "tracer/record.h"
-#include "tracer/same_text.h"
+#include "tracer/config/config.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/process/same_text.h"
+#include "tracer/spool/record.h"
 #include "tracer/strings.h"
 #include "tracer/thread_buffer.h"
 
@@ -41,7 +41,7 @@ const Config& config() noexcept;
 State state() noexcept;
 // The last orderly moment of the process.
 void finish() noexcept;
-// Before the program enters seccomp in a way that kills us (seal.h): maps ahead for this thread, writes the reason down
+// Before the program enters seccomp in a way that kills us (process/seal.h): maps ahead for this thread, writes the reason down
 // and seals the process. `has_clock`: the processor's counter can still be read. False: this is a child between vfork
 // and exec, or records nothing: only this thread's own affair. unseal(): the kernel refused.
 bool seal(bool has_clock) noexcept;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <new>
 
-#include "tracer/seal.h"
+#include "tracer/process/seal.h"
 
 namespace torchprof {
 namespace {

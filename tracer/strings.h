@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "tracer/ids.h"
+#include "tracer/spool/ids.h"
 
 namespace torchprof {
 

@@ -11,12 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tracer/clock.h"
-#include "tracer/ids.h"
-#include "tracer/open_spans.h"
-#include "tracer/record.h"
-#include "tracer/spool.h"
-#include "tracer/spool_writer.h"
+#include "tracer/spool/clock.h"
+#include "tracer/spool/ids.h"
+#include "tracer/spool/layout.h"
+#include "tracer/spool/open_spans.h"
+#include "tracer/spool/record.h"
+#include "tracer/spool/writer.h"
 
 namespace torchprof {
 
@@ -35,23 +35,23 @@ struct ThreadBuffer {
   TrackId track;
   uint32_t sequence = 0;  // of the next chunk
   uint32_t tid = 0;
-  uint32_t python_epoch = 0;  // the capture whose Python stack this thread has stated (python_calls)
+  uint32_t python_epoch = 0;  // the capture whose Python stack this thread has stated (python/calls)
   uint32_t pending = 0;       // bytes of the record that append() began
-  StringId python_name;       // as threading has it (python_threads)
-  uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch_ops)
+  StringId python_name;       // as threading has it (python/threads)
+  uint64_t torch_thread = 0;  // torch's number of this thread, once it is defined (torch/operators)
   char name[16] = "";
-  LastOp last_op;             // of this chunk (torch_ops)
-  bool has_total = false;     // this chunk has a Memory record with totals (torch_memory)
+  LastOp last_op;             // of this chunk (torch/operators)
+  bool has_total = false;     // this chunk has a Memory record with totals (torch/memory)
   ChunkRun run;               // mapped ahead
   OpenSpans* open = nullptr;  // at the end of the chunk before this one; with --keep last (session)
 
-  struct Applied {                        // the autograd Function whose operator comes next (python_arguments)
+  struct Applied {                        // the autograd Function whose operator comes next (python/arguments)
     python::Object* function = nullptr;   // a class of Python
     python::Object* arguments = nullptr;  // a tuple, borrowed from the call; nullptr: there is none
     python::Object* keywords = nullptr;   // a dictionary, or nullptr
   } applied;
 
-  native::ThreadStacks* native = nullptr;  // once the thread has taken a stack (native_stack)
+  native::ThreadStacks* native = nullptr;  // once the thread has taken a stack (native/stack)
 
   struct Name {  // session::intern_from, intern_overload
     const char* place = nullptr;

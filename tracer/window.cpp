@@ -8,16 +8,16 @@
 #include <functional>
 #include <string_view>
 
-#include "tracer/clock.h"
-#include "tracer/diag.h"
-#include "tracer/python_window.h"
-#include "tracer/seal.h"
+#include "tracer/config/window_spec.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/seal.h"
+#include "tracer/python/gil_window.h"
 #include "tracer/session.h"
-#include "tracer/step_counter.h"
-#include "tracer/torch_memory.h"
-#include "tracer/torch_ops.h"
+#include "tracer/spool/clock.h"
+#include "tracer/spool/step_counter.h"
+#include "tracer/torch/memory.h"
+#include "tracer/torch/operators.h"
 #include "tracer/window_borders.h"
-#include "tracer/window_spec.h"
 #include "tracer/window_thread.h"
 
 namespace torchprof::window {

@@ -1,11 +1,11 @@
-// The window: which part of the run is captured (window_spec.h). Opens and closes all sources of this process at once.
+// The window: which part of the run is captured (config/window_spec.h). Opens and closes all sources of this process at once.
 //
 // Outside of a window nothing is active but what the window needs to see its border: a callback for annotations alone
 // (steps, ranges), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no allocation
 // runs anything of ours.
 //
 // A step ends with the annotation "ProfilerStep#N" where torch.profiler has a schedule, otherwise with an optimizer's
-// step, counted by step_counter.h; without Python two optimizers of one class are told apart by nothing. The n-th
+// step, counted by spool/step_counter.h; without Python two optimizers of one class are told apart by nothing. The n-th
 // window is WindowDef n. What is open on a thread when a window opens is stated at the thread's first event in it.
 //
 // A window of time counts from the start of the process; in a forked child, from the fork.
@@ -17,7 +17,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "tracer/config.h"
+#include "tracer/config/config.h"
 
 namespace torchprof::window {
 

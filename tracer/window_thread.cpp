@@ -15,10 +15,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tracer/descriptors.h"
-#include "tracer/diag.h"
-#include "tracer/own_thread.h"
-#include "tracer/seal.h"
+#include "tracer/process/descriptors.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/own_thread.h"
+#include "tracer/process/seal.h"
 #include "tracer/session.h"
 
 namespace torchprof::window {

@@ -1,5 +1,5 @@
 // The thread of ours that opens and closes windows by the clock, by a signal or on command, and sleeps otherwise. It is
-// named "torchprof", and ends where the program enters seccomp (own_thread.h): what is closed then stays closed, what
+// named "torchprof", and ends where the program enters seccomp (process/own_thread.h): what is closed then stays closed, what
 // is open stays open. A forked child starts its own. Two descriptors of the program are its own, at 1000 or just below
 // the limit: that of the socket, and one by which the signal's handler wakes it.
 //
@@ -10,7 +10,7 @@
 //     -> "ok: open, window 2" | "ok: closed, 2 windows so far" | "error: ..."
 #pragma once
 
-#include "tracer/window_spec.h"
+#include "tracer/config/window_spec.h"
 
 namespace torchprof::window {
 

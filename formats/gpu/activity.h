@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "formats/trace/names.h"
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

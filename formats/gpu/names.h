@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

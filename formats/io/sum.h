@@ -1,5 +1,5 @@
 // Times that a file gives: those of a damaged or hostile one may be anything. At the door they are held to a range in
-// which no difference of two overflows (here; the ticks of spools in tracer/clock.cpp). Where many are summed, what
+// which no difference of two overflows (here; the ticks of spools in tracer/spool/clock.cpp). Where many are summed, what
 // would overflow stays at the largest or smallest number that there is.
 #pragma once
 

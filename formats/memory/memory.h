@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tracer/clock.h"
+#include "tracer/spool/clock.h"
 
 namespace torchprof::formats {
 

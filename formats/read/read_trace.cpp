@@ -6,7 +6,7 @@
 #include "formats/read/nsys.h"
 #include "formats/read/nvprof.h"
 #include "formats/read/perfetto.h"
-#include "tracer/spool.h"
+#include "tracer/spool/layout.h"
 
 namespace torchprof::formats {
 namespace {

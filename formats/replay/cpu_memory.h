@@ -7,7 +7,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/ids.h"
+#include "tracer/spool/ids.h"
 
 namespace torchprof::formats {
 

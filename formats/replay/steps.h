@@ -1,6 +1,6 @@
 // Steps of training: the rule by which they are counted, and their times.
 //
-// The rule: tracer/step_counter.h. A jump of the count is reported.
+// The rule: tracer/spool/step_counter.h. A jump of the count is reported.
 //
 // The marks `ProfilerStep#N` that are counted are the program's own or made here: formats/replay/step_tracker.h.
 #pragma once
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "formats/replay/step_samples.h"
-#include "tracer/step_counter.h"
+#include "tracer/spool/step_counter.h"
 
 namespace torchprof::formats {
 

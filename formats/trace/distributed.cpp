@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "formats/io/text.h"
-#include "tracer/rank_facts.h"
+#include "tracer/spool/rank_facts.h"
 
 namespace torchprof::formats {
 namespace {

@@ -1,5 +1,5 @@
 // Where a process stands among those of a distributed program: facts of the recorder, by preference what
-// torch.distributed says (tracer/python_groups.h), what collectives say (tracer/torch_comms.h), the environment. A
+// torch.distributed says (tracer/python/groups.h), what collectives say (tracer/torch/comms.h), the environment. A
 // hostile fact gives less.
 #pragma once
 

@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/clock.h"
-#include "tracer/record.h"
-#include "tracer/spool_reader.h"
+#include "tracer/spool/clock.h"
+#include "tracer/spool/reader.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

@@ -13,7 +13,7 @@
 
 #include "formats/symbols/noise.h"
 #include "formats/symbols/symbol_file.h"
-#include "tracer/record_cursor.h"
+#include "tracer/spool/cursor.h"
 
 namespace torchprof::formats {
 

@@ -5,7 +5,7 @@
 
 #include "formats/io/text.h"
 #include "formats/trace/names.h"
-#include "tracer/open_spans.h"
+#include "tracer/spool/open_spans.h"
 
 namespace torchprof::formats {
 namespace {

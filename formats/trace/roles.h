@@ -1,6 +1,6 @@
 // What each process is among the others of its run, for people, and in which order they are shown.
 //
-// Read from facts of the recorder (distributed_of(); tracer/python_workers.h), from the command lines that
+// Read from facts of the recorder (distributed_of(); tracer/python/workers.h), from the command lines that
 // multiprocessing, torchrun and inductor give their helpers, and from who started whom. A hostile fact gives less.
 //
 // Sources of the command lines: CPython multiprocessing/{spawn,forkserver,resource_tracker}.py, 3.10 to 3.14; torch

@@ -20,10 +20,10 @@
 #include "formats/trace/native_stacks.h"
 #include "formats/trace/selection.h"
 #include "formats/trace/uncaptured.h"
-#include "tracer/clock.h"
-#include "tracer/ids.h"
-#include "tracer/record.h"
-#include "tracer/spool_reader.h"
+#include "tracer/spool/clock.h"
+#include "tracer/spool/ids.h"
+#include "tracer/spool/reader.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 

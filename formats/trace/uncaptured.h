@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tracer/clock.h"
-#include "tracer/spool.h"
+#include "tracer/spool/clock.h"
+#include "tracer/spool/layout.h"
 
 namespace torchprof::formats {
 
@@ -33,7 +33,7 @@ std::string text_of(const CutShort& cut);
 // ", captured until 3.210 s of 12.400 s", for the name of the process's rows in a trace; empty where it is whole.
 std::string cut_label(const Process& process);
 
-struct Uncaptured {  // a line of RUN/spool/uncaptured (tracer/spool.h)
+struct Uncaptured {  // a line of RUN/spool/uncaptured (tracer/spool/layout.h)
   uint32_t pid = 0;
   uint32_t parent_pid = 0;
   UnixNs time{};

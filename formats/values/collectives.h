@@ -1,4 +1,4 @@
-// What a collective says of itself, from the recorder's encoding (tracer/torch_comms.h) to the arguments that Kineto
+// What a collective says of itself, from the recorder's encoding (tracer/torch/comms.h) to the arguments that Kineto
 // gives record_param_comms: keys and values of torch/csrc/profiler/util.cpp (saveNcclMeta), 2.6 to 2.14; lists of more
 // than 30 as 2.14 cuts them. A hostile encoding gives less, never a read outside of it.
 #pragma once

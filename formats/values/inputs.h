@@ -1,4 +1,4 @@
-// The inputs of operators, from the recorder's encoding (tracer/torch_values.h) to what Kineto writes of them.
+// The inputs of operators, from the recorder's encoding (tracer/objects/values.h) to what Kineto writes of them.
 //
 // Text as torch 2.14 writes it: types by their C++ names, a scalar as "Scalar", lists as "ScalarList" and "TensorList",
 // anything else as ""; concrete values of scalars and of lists of at most 30 scalars

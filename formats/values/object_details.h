@@ -1,4 +1,4 @@
-// What modules and optimizers held when they were called, from the recorder's encoding (tracer/python_details.h), and
+// What modules and optimizers held when they were called, from the recorder's encoding (tracer/python/details.h), and
 // the section of the trace that says so. A hostile encoding gives less, never a read outside of it.
 #pragma once
 

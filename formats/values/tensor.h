@@ -1,4 +1,4 @@
-// A tensor as the recorder copied it, and the reader of the recorder's encodings (tracer/torch_values.h): bytes,
+// A tensor as the recorder copied it, and the reader of the recorder's encodings (tracer/objects/values.h): bytes,
 // varints, zigzags, tensors. A hostile encoding makes it fail, never read outside of its bytes.
 #pragma once
 

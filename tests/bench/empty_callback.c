@@ -1,5 +1,5 @@
 // The least that a profiler of torch's operators can cost: a global at::RecordFunction callback that does nothing. The
-// layout is that of Callback in tracer/torch_abi.h.
+// layout is that of Callback in tracer/objects/abi.h.
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-"""Reads the records of a spool, from the layout that tracer/spool.h and record.h document; shares nothing with the product's reader."""
+"""Reads the records of a spool, from the layout that tracer/spool/layout.h and record.h document; shares nothing with the product's reader."""
 import collections
 import struct
 

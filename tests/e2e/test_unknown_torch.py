@@ -8,7 +8,7 @@ import pytest
 
 from conftest import profile
 
-# Parts of the rows as they lie in the library (tracer/torch_layouts.cpp): written over, this torch is an unknown one.
+# Parts of the rows as they lie in the library (tracer/objects/layouts.cpp): written over, this torch is an unknown one.
 RECORD_FUNCTION_ROWS = [struct.pack("<4Q", 200, 248, 256, 264), struct.pack("<4Q", 200, 304, 312, 320)]
 OBJECT_ROWS = [struct.pack("<2QB7x", *row) for row in ((24, 72, 0), (24, 72, 1), (16, 64, 1), (16, 56, 1))]
 TAG_ROWS = [struct.pack("<7I", *row) for row in ((3, 4, 5, 8, 10, 12, 2), (3, 4, 5, 9, 11, 13, 3), (3, 4, 5, 10, 12, 14, 3))]

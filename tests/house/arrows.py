@@ -9,15 +9,15 @@ import re
 import sys
 
 # What the reading half may know of the recorder's folder: the file, not how it is written.
-FILE_LAYOUT = {"tracer/record.h", "tracer/spool.h", "tracer/spool_reader.h", "tracer/spool_lock.h", "tracer/ids.h", "tracer/clock.h",
-               "tracer/record_cursor.h", "tracer/open_spans.h", "tracer/gpu_records.h", "tracer/step_counter.h", "tracer/rank_facts.h"}
+FILE_LAYOUT = {"tracer/spool/record.h", "tracer/spool/layout.h", "tracer/spool/reader.h", "tracer/spool/file_lock.h", "tracer/spool/ids.h", "tracer/spool/clock.h",
+               "tracer/spool/cursor.h", "tracer/spool/open_spans.h", "tracer/spool/gpu_records.h", "tracer/spool/step_counter.h", "tracer/spool/rank_facts.h"}
 # Folder: the folders and headers of ours that it may include. tests/ may include everything.
 ALLOWED = {
     "tracer": {"tracer"},
     "inject": {"inject", "cupti", "tracer"},
     "cupti": {"cupti", "tracer"},
     "formats": {"formats"} | FILE_LAYOUT,
-    "launcher": {"launcher", "formats", "tracer/config.h", "tracer/program_file.h"} | FILE_LAYOUT,
+    "launcher": {"launcher", "formats", "tracer/config/config.h", "tracer/config/program_file.h"} | FILE_LAYOUT,
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 

@@ -25,7 +25,7 @@ PLANTED = {
     "a header without its folder": ("inject/x.cpp", '#include "entry.h"', "wants its whole path"),
 }
 HARMLESS = {
-    "formats/y.cpp": '#include "tracer/record.h"', "launcher/y.cpp": '#include "tracer/config.h"', "inject/y.cpp": '#include "cupti/nvtx.h"',
+    "formats/y.cpp": '#include "tracer/spool/record.h"', "launcher/y.cpp": '#include "tracer/config/config.h"', "inject/y.cpp": '#include "cupti/nvtx.h"',
     "tracer/y.cpp": "#include <vector>\n// #include \"launcher/main.h\"\n#include <sys/mman.h>", "tests/y.cpp": '#include "inject/entry.h"',
 }
 

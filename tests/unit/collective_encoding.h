@@ -9,7 +9,7 @@
 
 namespace torchprof::test {
 
-// As tracer/torch_comms.cpp writes it: small numbers only.
+// As tracer/torch/comms.cpp writes it: small numbers only.
 class Encoding {
  public:
   Encoding& text(std::string_view text) {

@@ -1,5 +1,5 @@
 // TORCHPROF_* <-> Config: every setting goes both ways, nothing bad passes, the message names what is allowed.
-#include "tracer/config.h"
+#include "tracer/config/config.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -17,7 +17,7 @@
 
 #include "tests/cupti_sim/layouts.h"
 #include "tracer/session.h"
-#include "tracer/spool_reader.h"
+#include "tracer/spool/reader.h"
 
 using namespace torchprof;
 using namespace torchprof::cupti;

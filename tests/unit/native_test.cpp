@@ -16,7 +16,7 @@
 
 #include "formats/symbols/symbols.h"
 #include "spool_builder.h"
-#include "tracer/native_stack.h"
+#include "tracer/native/stack.h"
 #include "tracer/session.h"
 
 using namespace torchprof;

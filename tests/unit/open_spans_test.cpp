@@ -1,4 +1,4 @@
-#include "tracer/open_spans.h"
+#include "tracer/spool/open_spans.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 #include "formats/replay/replay.h"
 #include "tests/unit/spool_builder.h"
-#include "tracer/spool_reader.h"
+#include "tracer/spool/reader.h"
 
 using namespace torchprof;
 using namespace torchprof::test;

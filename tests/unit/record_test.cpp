@@ -1,4 +1,4 @@
-#include "tracer/record.h"
+#include "tracer/spool/record.h"
 
 #include <doctest/doctest.h>
 

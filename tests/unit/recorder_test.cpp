@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "tracer/session.h"
-#include "tracer/spool_reader.h"
+#include "tracer/spool/reader.h"
 
 namespace fs = std::filesystem;
 using namespace torchprof;

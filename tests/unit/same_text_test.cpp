@@ -1,4 +1,4 @@
-#include "tracer/same_text.h"
+#include "tracer/process/same_text.h"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // Which layout of torch's tensors is found from images of its objects: bytes as they lie in a process of each version.
-#include "tracer/torch_search.h"
+#include "tracer/objects/search.h"
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tracer/torch_values.h"
+#include "tracer/objects/values.h"
 
 using namespace torchprof;
 using torch::Search;

@@ -1,4 +1,4 @@
-#include "tracer/seccomp_filter.h"
+#include "tracer/process/seccomp_filter.h"
 
 #include <doctest/doctest.h>
 #include <linux/audit.h>

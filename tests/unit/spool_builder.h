@@ -15,8 +15,8 @@
 
 #include "formats/trace/trace.h"
 #include "formats/write/format.h"
-#include "tracer/record.h"
-#include "tracer/spool.h"
+#include "tracer/spool/layout.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::test {
 

@@ -1,4 +1,4 @@
-#include "tracer/spool_reader.h"
+#include "tracer/spool/reader.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Lines of TorchScript, as torch gives them by vectors of strings that are given back here.
-#include "tracer/torch_script.h"
+#include "tracer/native/script.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

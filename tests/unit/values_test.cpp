@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "formats/values/inputs.h"
-#include "tracer/torch_values.h"
+#include "tracer/objects/values.h"
 
 using namespace torchprof;
 
@@ -21,7 +21,7 @@ struct Value {  // c10::IValue
 };
 static_assert(sizeof(Value) == torch::kValueSize);
 
-// What a version of torch makes of its values: numbers as in tracer/torch_layouts.cpp, typed a second time.
+// What a version of torch makes of its values: numbers as in tracer/objects/layouts.cpp, typed a second time.
 struct Layout {
   unsigned version;
   size_t counted, sizes;

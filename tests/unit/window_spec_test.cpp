@@ -1,4 +1,4 @@
-#include "tracer/window_spec.h"
+#include "tracer/config/window_spec.h"
 
 #include <doctest/doctest.h>
 

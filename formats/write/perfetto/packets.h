@@ -9,7 +9,7 @@
 #include "formats/io/output.h"
 #include "formats/io/perfetto_fields.h"
 #include "formats/write/perfetto/interning.h"
-#include "tracer/clock.h"
+#include "tracer/spool/clock.h"
 
 namespace torchprof::formats::perfetto {
 

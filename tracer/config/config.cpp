@@ -1,0 +1,419 @@
+#include "tracer/config/config.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include "tracer/config/window_spec.h"
+
+namespace torchprof {
+namespace {
+
+constexpr Setting kSettings[] = {
+    {"TORCHPROF_OUTPUT", "--output", 'o', false, "DIR",
+     "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
+    {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
+     "which part of the run is captured: steps=10..14, after=30s,for=5s, ... [all]"},
+    {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
+     "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
+    {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
+    {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
+    {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
+    {"TORCHPROF_GPU", "--gpu", 0, false, "on|off", "GPU activity through CUPTI [on]"},
+    {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
+     "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
+    {"TORCHPROF_NATIVE", "--native", 0, false, "on|off",
+     "C++ and C frames of each operator and large allocation [off]"},
+    {"TORCHPROF_NATIVE_THRESHOLD", "--native-threshold", 0, false, "SIZE",
+     "with --native: allocations from this size on have their frames [1M]"},
+    {"TORCHPROF_NATIVE_FRAMES", "--native-frames", 0, false, "folded|all",
+     "with --native: without the interpreter's and the dispatcher's own, or all [folded]"},
+    {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
+    {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
+     "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
+    {"TORCHPROF_MAX_RUN_SIZE", "--max-run-size", 0, false, "SIZE|none",
+     "the same of all processes of the run together [none]"},
+    {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
+     "at the size limit: stop, or recycle the oldest events [first]"},
+    {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
+     "what is written at the end (`torchprof help export`), or none [kineto,table]"},
+    {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
+    {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
+};
+
+enum Index {
+  kOutput,
+  kWindow,
+  kPython,
+  kOps,
+  kShapes,
+  kMemory,
+  kGpu,
+  kNvtx,
+  kNative,
+  kNativeThreshold,
+  kNativeFrames,
+  kFlops,
+  kMaxSize,
+  kMaxRunSize,
+  kKeep,
+  kFormat,
+  kQuiet,
+  kKeepSpool
+};
+static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
+
+constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
+constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
+constexpr const char* kKeeps[] = {"first", "last"};
+constexpr const char* kNativeFramesShown[] = {"folded", "all"};
+constexpr const char* kOnOff[] = {"off", "on"};
+constexpr const char* kFormats[] = {"kineto",
+                                    "perfetto",
+                                    "chrome-legacy",
+                                    "json-stream",
+                                    "stacks",
+                                    "stacks-cuda",
+                                    "speedscope",
+                                    "pprof",
+                                    "memory-timeline",
+                                    "memory-timeline-raw",
+                                    "memory-timeline-html",
+                                    "memory-snapshot",
+                                    "sqlite",
+                                    "table",
+                                    "none"};
+
+__attribute__((format(printf, 2, 3))) bool fail(ErrorText& error, const char* format, ...) noexcept {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error.text, sizeof(error.text), format, args);
+  va_end(args);
+  return false;
+}
+
+template <size_t N>
+int index_of(const char* const (&names)[N], const char* value, size_t length) noexcept {
+  for (size_t i = 0; i < N; ++i)
+    if (strlen(names[i]) == length && strncmp(names[i], value, length) == 0) return static_cast<int>(i);
+  return -1;
+}
+
+// "a, b or c"
+using Alternatives = char[256];
+template <size_t N>
+const char* alternatives(const char* const (&names)[N], Alternatives& out) noexcept {
+  out[0] = 0;
+  for (size_t k = 0; k < N; ++k) {
+    if (k) strcat(out, k + 1 == N ? " or " : ", ");
+    strcat(out, names[k]);
+  }
+  return out;
+}
+
+template <size_t N, class T>
+bool choose(const char* const (&names)[N], const char* value, const char* shown_as, T& out, ErrorText& error) noexcept {
+  const int i = index_of(names, value, strlen(value));
+  if (i >= 0) {
+    out = static_cast<T>(i);
+    return true;
+  }
+  Alternatives allowed;
+  return fail(error, "%s: '%s' is not allowed: %s", shown_as, value, alternatives(names, allowed));
+}
+
+bool parse_size(const char* value, uint64_t least, uint64_t& out) noexcept {
+  if (*value < '0' || *value > '9') return false;
+  char* end = nullptr;
+  const uint64_t number = strtoull(value, &end, 10);
+  int shift = 0;
+  switch (*end) {
+    case 'K':
+    case 'k':
+      shift = 10;
+      break;
+    case 'M':
+    case 'm':
+      shift = 20;
+      break;
+    case 'G':
+    case 'g':
+      shift = 30;
+      break;
+    case 'T':
+    case 't':
+      shift = 40;
+      break;
+    default:
+      break;
+  }
+  if (shift) ++end;
+  if (*end == 'i' && shift) ++end;
+  if (*end == 'B' && shift) ++end;
+  if (*end || number > (uint64_t{1} << 50) >> shift) return false;
+  out = number << shift;
+  return out >= least;
+}
+
+bool check_formats(const char* value, const char* shown_as, ErrorText& error) noexcept {
+  Alternatives allowed;
+  for (const char* p = value;;) {
+    const size_t n = strcspn(p, ",");
+    if (index_of(kFormats, p, n) < 0)
+      return fail(error, "%s: '%.*s' is not a format of this version: %s", shown_as, static_cast<int>(n), p,
+                  alternatives(kFormats, allowed));
+    if (!p[n]) return true;
+    p += n + 1;
+  }
+}
+
+template <size_t N>
+bool copy(char (&out)[N], const char* value, const char* shown_as, ErrorText& error) noexcept {
+  if (strlen(value) >= N) return fail(error, "%s: longer than %zu bytes", shown_as, N - 1);
+  strcpy(out, value);
+  return true;
+}
+
+size_t index_of(const Setting& setting) noexcept { return static_cast<size_t>(&setting - kSettings); }
+
+bool* switch_of(Config& config, size_t index) noexcept {
+  switch (index) {
+    case kOps:
+      return &config.ops;
+    case kShapes:
+      return &config.shapes;
+    case kMemory:
+      return &config.memory;
+    case kGpu:
+      return &config.gpu;
+    case kNative:
+      return &config.native;
+    case kFlops:
+      return &config.flops;
+    case kQuiet:
+      return &config.quiet;
+    case kKeepSpool:
+      return &config.keep_spool;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+std::span<const Setting> settings() noexcept { return kSettings; }
+
+bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as,
+            ErrorText& error) noexcept {
+  const size_t index = index_of(setting);
+  switch (index) {
+    case kOutput:
+      if (!*value) return fail(error, "%s: the run directory needs a name", shown_as);
+      return copy(config.output, value, shown_as, error);
+    case kWindow: {
+      WindowSpec spec;
+      char allowed[256];
+      if (!parse_window(value, spec, allowed, sizeof(allowed)))
+        return fail(error, "%s: '%s' is not a window: %s", shown_as, value, allowed);
+      return copy(config.window, value, shown_as, error);
+    }
+    case kPython:
+      return choose(kPythonLevels, value, shown_as, config.python, error);
+    case kNvtx:
+      return choose(kNvtxModes, value, shown_as, config.nvtx, error);
+    case kKeep:
+      return choose(kKeeps, value, shown_as, config.keep, error);
+    case kNativeFrames:
+      return choose(kNativeFramesShown, value, shown_as, config.all_native_frames, error);
+    case kMaxSize:
+    case kMaxRunSize: {
+      const bool of_run = index == kMaxRunSize;
+      uint64_t size = 0;
+      if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
+        return fail(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
+                    of_run ? ", or none" : "");
+      (of_run ? config.max_run_size : config.max_size) = size;
+      return true;
+    }
+    case kNativeThreshold:
+      if (!parse_size(value, 0, config.native_threshold))
+        return fail(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
+      return true;
+    case kFormat:
+      return check_formats(value, shown_as, error) && copy(config.format, value, shown_as, error);
+    default:
+      break;
+  }
+  bool& target = *switch_of(config, index);
+  if (setting.is_flag) {
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+      return fail(error, "%s: '%s' is not allowed: 0 or 1", shown_as, value);
+    target = *value == '1';
+    return true;
+  }
+  return choose(kOnOff, value, shown_as, target, error);
+}
+
+void value_of(const Config& config, const Setting& setting, char* out, size_t size) noexcept {
+  const size_t index = index_of(setting);
+  switch (index) {
+    case kOutput:
+      snprintf(out, size, "%s", config.output);
+      return;
+    case kWindow:
+      snprintf(out, size, "%s", config.window);
+      return;
+    case kFormat:
+      snprintf(out, size, "%s", config.format);
+      return;
+    case kPython:
+      snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]);
+      return;
+    case kNvtx:
+      snprintf(out, size, "%s", kNvtxModes[static_cast<int>(config.nvtx)]);
+      return;
+    case kKeep:
+      snprintf(out, size, "%s", kKeeps[static_cast<int>(config.keep)]);
+      return;
+    case kNativeFrames:
+      snprintf(out, size, "%s", kNativeFramesShown[config.all_native_frames ? 1 : 0]);
+      return;
+    case kMaxSize:
+      snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));
+      return;
+    case kNativeThreshold:
+      snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));
+      return;
+    case kMaxRunSize:
+      if (config.max_run_size == 0)
+        snprintf(out, size, "none");
+      else
+        snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_run_size));
+      return;
+    default:
+      break;
+  }
+  const bool on = *switch_of(const_cast<Config&>(config), index);
+  snprintf(out, size, "%s", setting.is_flag ? (on ? "1" : "0") : (on ? "on" : "off"));
+}
+
+bool from_environment(Config& config, ErrorText& error) noexcept {
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (strncmp(*entry, "TORCHPROF_", 10) != 0) continue;
+    const char* equals = strchr(*entry, '=');
+    if (!equals) continue;
+    const auto length = static_cast<size_t>(equals - *entry);
+    const Setting* found = nullptr;
+    for (const Setting& setting : kSettings)
+      if (strlen(setting.variable) == length && strncmp(setting.variable, *entry, length) == 0) found = &setting;
+    const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(*entry, "TORCHPROF_DISABLE", length) == 0;
+    const bool is_launched = length == strlen(kLaunched) && strncmp(*entry, kLaunched, length) == 0;
+    if (!found && !is_disable && !is_launched)
+      return fail(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), *entry);
+    if (found && equals[1] && !assign(config, *found, equals + 1, found->variable, error)) return false;
+  }
+  return true;
+}
+
+bool disabled_by_environment() noexcept {
+  const char* value = getenv("TORCHPROF_DISABLE");
+  return value && *value && strcmp(value, "0") != 0;
+}
+
+bool wanted_by_environment() noexcept {
+  const char* value = getenv(kSettings[kOutput].variable);
+  return value && *value && !disabled_by_environment();
+}
+
+bool made_by_launcher(const char* output) noexcept {
+  const char* value = getenv(kLaunched);
+  utsname host;
+  if (!value || uname(&host) != 0) return false;
+  // Of another run around this one it says nothing. On another host, or in a container that has a name of its own, the
+  // launcher made nothing.
+  const size_t length = strlen(host.nodename);
+  return strncmp(value, host.nodename, length) == 0 && value[length] == ':' && strcmp(value + length + 1, output) == 0;
+}
+
+bool ask_cuda_to_call(const char* library) noexcept {
+  constexpr char kVariable[] = "CUDA_INJECTION64_PATH";
+  const char* value = getenv(kVariable);
+  if (value && *value) return strcmp(value, library) == 0;
+  return setenv(kVariable, library, 1) == 0;
+}
+
+const char* nvtx_injection() noexcept {
+  const char* value = getenv(kNvtxInjection);
+  return value && *value ? value : nullptr;
+}
+
+const char* rank_variable(const char* name) noexcept {
+  const char* value = getenv(name);
+  if (!value) return nullptr;
+  const size_t digits = strspn(value, "0123456789");
+  return digits > 0 && digits < 10 && value[digits] == 0 ? value : nullptr;
+}
+
+bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept {
+  size_t used = 0;
+  const auto append = [&](const char* text, size_t n) {
+    if (used + n >= size) return false;
+    memcpy(out + used, text, n);
+    used += n;
+    return true;
+  };
+  for (const char* p = pattern; *p; ++p) {
+    char text[256] = "";
+    const char* piece = text;
+    if (*p != '%') {
+      text[0] = *p;
+      text[1] = 0;
+    } else {
+      switch (*++p) {
+        case '%':
+          strcpy(text, "%");
+          break;
+        case 'p':
+          snprintf(text, sizeof(text), "%d", static_cast<int>(getpid()));
+          break;
+        case 'h':
+          if (gethostname(text, sizeof(text) - 1) != 0) strcpy(text, "localhost");
+          break;
+        case 't': {
+          const time_t now = time(nullptr);
+          tm parts{};
+          localtime_r(&now, &parts);
+          strftime(text, sizeof(text), "%Y%m%d-%H%M%S", &parts);
+          break;
+        }
+        case 'q': {
+          const char* close = p[1] == '{' ? strchr(p + 2, '}') : nullptr;
+          char name[128];
+          if (!close || static_cast<size_t>(close - p - 2) >= sizeof(name))
+            return fail(error, "output '%s': %%q wants a variable: %%q{NAME}", pattern);
+          const auto n = static_cast<size_t>(close - p - 2);
+          memcpy(name, p + 2, n);
+          name[n] = 0;
+          piece = getenv(name);
+          if (!piece) return fail(error, "output '%s': variable %s is not set", pattern, name);
+          p = close;
+          break;
+        }
+        case 0:
+          return fail(error, "output '%s': a lone %% at its end: %%%% is a percent sign", pattern);
+        default:
+          return fail(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);
+      }
+    }
+    if (!append(piece, strlen(piece))) return fail(error, "output '%s': the name is too long", pattern);
+  }
+  out[used] = 0;
+  return true;
+}
+
+}  // namespace torchprof

@@ -1,0 +1,273 @@
+#include "tracer/native/script.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+#include "tracer/process/diag.h"
+#include "tracer/session.h"
+
+namespace torchprof::torch {
+namespace {
+
+using detail::ScriptApi;
+using detail::Vector;
+
+constexpr size_t kNewString = 32, kOldString = 8;  // of the C++11 ABI; the one before, copied on write
+constexpr size_t kLongest = kMaxString;            // of a file's or function's name
+constexpr size_t kMostEntries = 4096;
+
+ScriptApi g_api;
+std::atomic<bool> g_is_on{false};
+std::atomic<uintptr_t> g_run_begin{0}, g_run_size{0};
+// Of a StackEntry: its file's iterator grew (96 bytes in 1.13 and 2.6, 104 in 2.14). 0: not known yet.
+std::atomic<size_t> g_entry_size{0};
+
+[[gnu::noinline, gnu::cold]] void stop(const char* found) noexcept {
+  if (!g_is_on.exchange(false, std::memory_order_relaxed)) return;
+  g_run_size.store(0, std::memory_order_relaxed);
+  session::note_source("torchscript lines", SourceState::kFailed, found);
+  warn_once(Cause::kScript, "lines of TorchScript are no longer recorded: %s", found);
+}
+
+// ---- the standard library's -----------------------------------------------------------------------------------
+
+// libstdc++, basic_string.h: {char*, size, capacity or 16 bytes of text}; cow_string.h: a char* behind {size, capacity,
+// int references - 1}.
+struct String {
+  static constexpr size_t kHead = 24;
+
+  explicit String(const char* where) : at(where), text(field_at<const char*>(where, 0)) {}
+
+  bool is_local() const { return text == at + 16; }
+  size_t size() const {
+    return g_api.string == kNewString ? field_at<size_t>(at, 8) : field_at<size_t>(text - kHead, 0);
+  }
+  size_t room() const {
+    if (g_api.string == kOldString) return field_at<size_t>(text - kHead, 8);
+    return is_local() ? 15 : field_at<size_t>(at, 16);
+  }
+  bool looks_right() const {
+    return reinterpret_cast<uintptr_t>(text) > 4096 && size() <= room() && room() <= kLongest && text[size()] == 0;
+  }
+  std::string_view view() const { return {text, size()}; }
+  void release() const {
+    if (g_api.string == kNewString) {
+      if (!is_local()) g_api.free(const_cast<char*>(text));
+    } else if (room() > 0) {  // the empty one is static
+      auto* references = reinterpret_cast<int*>(const_cast<char*>(text) - 8);
+      if (__atomic_fetch_sub(references, 1, __ATOMIC_ACQ_REL) <= 0) g_api.free(const_cast<char*>(text) - kHead);
+    }
+  }
+
+  const char* at;
+  const char* text;
+};
+
+// std::shared_ptr's count of owners, after its vptr (shared_ptr_base.h).
+int* owners_of(const char* shared) {
+  auto* const block = field_at<char*>(shared, 8);
+  return block ? reinterpret_cast<int*>(block + 8) : nullptr;
+}
+
+// The graph that the interpreter runs owns the same: we are never the last.
+bool is_shared(const char* shared) {
+  constexpr int kMostOwners = 1 << 28;
+  const int* const owners = owners_of(shared);
+  return !owners || (*owners > 1 && *owners < kMostOwners);
+}
+
+// ---- the answers ------------------------------------------------------------------------------------------------
+
+size_t bytes(const Vector& vector) { return static_cast<size_t>(vector.end - vector.begin); }
+
+// StackEntry: {std::string function; SourceRange: {std::shared_ptr<Source> ...}}
+class Entries {
+ public:
+  explicit Entries(const Vector& vector) : vector_(vector) {}
+
+  // Of the first answer that shows it: one entry alone, or as many as there are lines, which leave out what has no
+  // file.
+  bool learn_size(const class Lines& lines) const;
+  bool look_right() const {
+    const size_t size = g_entry_size.load(std::memory_order_relaxed);
+    if (bytes(vector_) % size != 0 || bytes(vector_) / size > kMostEntries) return false;
+    for (const char* at = vector_.begin; at != vector_.end; at += size)
+      if (!String(at).looks_right() || !is_shared(at + g_api.string)) return false;
+    return true;
+  }
+  void release() const {
+    const size_t size = g_entry_size.load(std::memory_order_relaxed);
+    for (const char* at = vector_.begin; at != vector_.end; at += size) {
+      if (int* const owners = owners_of(at + g_api.string)) __atomic_fetch_sub(owners, 1, __ATOMIC_ACQ_REL);
+      String(at).release();
+    }
+    g_api.free(vector_.begin);
+  }
+
+ private:
+  const Vector& vector_;
+};
+
+// FileLineFunc: {std::string file; size_t line; std::string function}
+class Lines {
+ public:
+  explicit Lines(const Vector& vector) : vector_(vector) {}
+
+  size_t count() const { return bytes(vector_) / size(); }
+  String file(size_t i) const { return String(vector_.begin + i * size()); }
+  size_t line(size_t i) const { return field_at<size_t>(vector_.begin + i * size(), g_api.string); }
+  String function(size_t i) const { return String(vector_.begin + i * size() + g_api.string + sizeof(size_t)); }
+  bool look_right() const {
+    if (bytes(vector_) % size() != 0 || count() > kMostEntries) return false;
+    for (size_t i = 0; i < count(); ++i)
+      if (!file(i).looks_right() || !function(i).looks_right() || line(i) > INT32_MAX) return false;
+    return true;
+  }
+  void release() const {
+    for (size_t i = 0; i < count(); ++i) {
+      file(i).release();
+      function(i).release();
+    }
+    if (vector_.begin) g_api.free(vector_.begin);
+  }
+
+ private:
+  static size_t size() { return 2 * g_api.string + sizeof(size_t); }
+  const Vector& vector_;
+};
+
+bool Entries::learn_size(const Lines& lines) const {
+  if (g_entry_size.load(std::memory_order_relaxed) != 0) return true;
+  const size_t smallest = g_api.string + 64;  // 1.13's
+  const size_t count = bytes(vector_) < 2 * smallest ? 1 : lines.count();
+  const size_t size = count ? bytes(vector_) / count : 0;
+  if (size < smallest || size >= 2 * smallest || bytes(vector_) != size * count) return false;
+  for (size_t i = 0; i < count; ++i) {
+    const String name(vector_.begin + i * size);
+    if (!name.looks_right() || (i < lines.count() && name.view() != lines.function(i).view())) return false;
+  }
+  g_entry_size.store(size, std::memory_order_relaxed);
+  return true;
+}
+
+// ---- functions --------------------------------------------------------------------------------------------------
+
+struct Known {
+  std::atomic<uint64_t> key;  // file and name; 0: free
+  std::atomic<uint32_t> id;   // 0: not yet
+};
+Known g_known[4096];  // what does not fit is left out
+
+// Two threads may define one twice, which does no harm.
+FunctionId function_of(std::string_view file, std::string_view name) noexcept {
+  const StringId file_id = session::intern(file), name_id = session::intern(name);
+  if (!file_id || !name_id) return {};
+  const uint64_t key = uint64_t{file_id.value} << 32 | name_id.value;
+  for (uint64_t i = key * 0x9e3779b97f4a7c15u >> 40, tries = 0; tries < 16; ++i, ++tries) {
+    Known& known = g_known[i % std::size(g_known)];
+    uint64_t found = known.key.load(std::memory_order_relaxed);
+    if (found == 0 && known.key.compare_exchange_strong(found, key, std::memory_order_relaxed)) found = key;
+    if (found != key) continue;
+    if (const uint32_t id = known.id.load(std::memory_order_relaxed)) return {id};
+    const FunctionId id = session::define_function(name_id, {}, file_id, 0, 0, FunctionKind::kScript);
+    known.id.store(id.value, std::memory_order_relaxed);
+    return id;
+  }
+  return {};
+}
+
+// InterpreterState::run(), which is exported, does nothing but go on to InterpreterStateImpl::run(), which is not.
+uintptr_t find_run(const unsigned char* code) {
+  constexpr unsigned char kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, kLoadAndJump[] = {0x48, 0x8b, 0x3f, 0xe9};
+  if (memcmp(code, kEndbr64, sizeof(kEndbr64)) == 0) code += sizeof(kEndbr64);
+  if (memcmp(code, kLoadAndJump, sizeof(kLoadAndJump)) != 0) return 0;
+  const auto distance = field_at<int32_t>(code, sizeof(kLoadAndJump));
+  return reinterpret_cast<uintptr_t>(code) + sizeof(kLoadAndJump) + sizeof(distance) + static_cast<uintptr_t>(distance);
+}
+
+const char* find_all(const Api& api) noexcept {
+  if (!api.row) return "this torch's strings are not known";
+  void* const library = *api.library ? dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
+  if (!library) return "libtorch_cpu is not to be found";
+  const auto find_in = [library](const char* name) {
+    void* const found = dlsym(RTLD_DEFAULT, name);  // what is preloaded comes first, for torch too
+    return found ? found : dlsym(library, name);
+  };
+  void* const run = find_in("_ZN5torch3jit16InterpreterState3runERSt6vectorIN3c106IValueESaIS4_EE");
+  ScriptApi found;
+  found.current = reinterpret_cast<decltype(found.current)>(find_in("_ZN5torch3jit16currentCallstackEv"));
+  found.prepare = reinterpret_cast<decltype(found.prepare)>(
+      find_in("_ZN5torch8profiler4impl16prepareCallstackERKSt6vectorINS_3jit10StackEntryESaIS4_EE"));
+  found.free = reinterpret_cast<decltype(found.free)>(find_in("_ZdlPv"));
+  found.string = api.row->string;
+  if (!run || !found.current || !found.prepare || !found.free) return "this torch does not export what tells them";
+  const uintptr_t begin = find_run(static_cast<const unsigned char*>(run));
+  const native::CodeRange range = begin ? native::function_at(begin + 1) : native::CodeRange{};
+  if (range.begin != begin || range.size == 0) return "the interpreter of this torch is not where it was looked for";
+  detail::use_script(found);
+  g_run_begin.store(range.begin, std::memory_order_relaxed);
+  g_run_size.store(range.size, std::memory_order_relaxed);
+  return nullptr;
+}
+
+}  // namespace
+
+void detail::use_script(const ScriptApi& api) noexcept {
+  g_api = api;
+  g_entry_size.store(0, std::memory_order_relaxed);
+  g_is_on.store(true, std::memory_order_release);  // pairs with the load in script_lines()
+}
+
+void find_script(const Api& api) noexcept {
+  const char* const why = find_all(api);
+  session::note_source("torchscript lines", why ? SourceState::kFailed : SourceState::kOn,
+                       why ? why : "torch::jit::currentCallstack");
+}
+
+native::CodeRange script_run() noexcept {
+  return {g_run_begin.load(std::memory_order_relaxed), g_run_size.load(std::memory_order_relaxed)};
+}
+
+bool is_script_loop(uintptr_t run, uintptr_t inner) noexcept {
+  constexpr unsigned char kCall = 0xe8;
+  const auto* const call = reinterpret_cast<const unsigned char*>(run) - 5;
+  if (inner == 0 || *call != kCall) return false;
+  const uintptr_t called = run + static_cast<uintptr_t>(field_at<int32_t>(call, 1));
+  static std::atomic<uintptr_t> begin{0}, size{0};  // of the one that was asked for last
+  if (begin.load(std::memory_order_relaxed) != called) {
+    const native::CodeRange range = native::function_at(called + 1);
+    size.store(range.begin == called ? range.size : 0, std::memory_order_relaxed);
+    begin.store(called, std::memory_order_relaxed);
+  }
+  return inner - called < size.load(std::memory_order_relaxed);
+}
+
+size_t script_lines(ScriptLine* lines, size_t room) noexcept {
+  if (!g_is_on.load(std::memory_order_acquire)) return 0;
+  const KeepErrno keep;
+  const Vector entries = g_api.current();
+  if (!entries.begin) return 0;
+  const Vector prepared = g_api.prepare(entries);
+  const Lines found(prepared);
+  const Entries of_torch(entries);
+  // What is not released here is lost, a few times at most.
+  static std::atomic<int> attempts{8};
+  if (!found.look_right() || (of_torch.learn_size(found) ? !of_torch.look_right() : attempts.fetch_sub(1) <= 0)) {
+    stop("torch's answer looks otherwise than expected");
+    return 0;
+  }
+  if (g_entry_size.load(std::memory_order_relaxed) == 0) return 0;
+  size_t count = 0;
+  for (size_t i = 0; i < found.count() && count < room; ++i)
+    if (const FunctionId id = function_of(found.file(i).view(), found.function(i).view()); id)
+      lines[count++] = {id, static_cast<uint32_t>(found.line(i))};
+  found.release();
+  of_torch.release();
+  return count;
+}
+
+}  // namespace torchprof::torch

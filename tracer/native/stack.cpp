@@ -1,0 +1,203 @@
+#include "tracer/native/stack.h"
+
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "tracer/native/frame.h"
+#include "tracer/native/objects.h"
+#include "tracer/native/script.h"
+#include "tracer/native/tree.h"
+#include "tracer/process/seal.h"
+#include "tracer/python/code.h"
+#include "tracer/python/frames.h"
+#include "tracer/session.h"
+
+namespace torchprof::native {
+
+constinit std::atomic<bool> detail::g_wanted{false};
+
+// Of one thread; about 90 KiB, of which only what is used is ever touched.
+struct ThreadStacks {
+  static constexpr uint32_t kMost = 1024;       // frames of a stack; of a deeper one the innermost are kept
+  static constexpr uint32_t kRoom = kMost + 2;  // for the loop's frame, and for what is not known
+  uint32_t unloads = 0;                         // of g_unloads, when all of this was learned
+  uintptr_t top = 0;                            // above the thread's stack; 0: not known
+  FrameRule rules[4096];
+  // The stack that was taken last, outermost first.
+  uint32_t depth = 0;
+  uintptr_t last[kRoom];
+  NativeFrameId ids[kRoom];
+  struct Line {
+    uint64_t key;  // function and instruction
+    uint32_t line;
+  };
+  Line lines[512];
+  // The one that is being taken, innermost first.
+  uintptr_t found[kRoom];
+};
+
+namespace {
+
+std::atomic<uint32_t> g_unloads{0};
+constinit FrameTree g_tree;
+
+// Stacks of threads end at what pthread keeps of them, that of the first at what the kernel put above it. A stack that
+// is elsewhere (a coroutine's) is not bounded.
+uintptr_t find_top(uint32_t tid) noexcept {
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  const uintptr_t top = tid == static_cast<uint32_t>(getpid()) ? getauxval(AT_EXECFN) : uintptr_t{pthread_self()};
+  constexpr uintptr_t kLargest = uintptr_t{1} << 30;
+  return here < top && top - here < kLargest ? top : 0;
+}
+
+ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
+  void* memory = seal::map(sizeof(ThreadStacks));
+  if (!memory) return nullptr;
+  auto* stacks = static_cast<ThreadStacks*>(memory);  // zeroed by the kernel: empty
+  stacks->top = find_top(buffer.tid);
+  stacks->unloads = g_unloads.load(std::memory_order_acquire);
+  return stacks;
+}
+
+[[gnu::noinline]] void forget(ThreadStacks& stacks, uint32_t unloads) noexcept {
+  std::ranges::fill(stacks.rules, FrameRule{});
+  stacks.depth = 0;
+  stacks.unloads = unloads;
+}
+
+// As the tree takes it; 0: a function that is not recorded. Most operators are called without the GIL, so that none can
+// be defined here.
+uintptr_t python_frame(ThreadStacks& stacks, const python::Position& at) noexcept {
+  if (!at.code || at.offset < 0) return 0;
+  const python::Function function = python::known_function(at.code);
+  if (!function.bits) return 0;
+  const uint64_t key = uint64_t{function.id().value} << 32 | static_cast<uint32_t>(at.offset);
+  ThreadStacks::Line& known = stacks.lines[(key ^ key >> 32 ^ key >> 9) % std::size(stacks.lines)];
+  if (known.key != key) [[unlikely]]
+    known = {key, static_cast<uint32_t>(std::max(0, python::api().code_line(at.code, at.offset)))};
+  return FrameTree::python_frame(function.id(), known.line);
+}
+
+// The functions of the loop's next run.
+void put_run(ThreadStacks& stacks, python::FrameWalk& python, uint32_t& count) noexcept {
+  for (python::Position at; python.next(at);)
+    if (const uintptr_t frame = python_frame(stacks, at); frame != 0 && count < ThreadStacks::kMost)
+      stacks.found[count++] = frame;
+}
+
+// The frame that was found last ends below `end`. Functions that it runs, if it is the loop, come before it.
+void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin, uintptr_t end,
+                uint32_t& count) noexcept {
+  while (python.loop() >= begin && python.loop() < end) {
+    const uintptr_t loop = stacks.found[--count];
+    put_run(stacks, python, count);
+    stacks.found[count++] = loop;
+  }
+}
+
+// The frame that was found last runs an interpreter of TorchScript: the functions that this runs come before its
+// frames.
+[[gnu::noinline]] void put_script(ThreadStacks& stacks, uint32_t& count) noexcept {
+  constexpr size_t kMostLines = 64;
+  torch::ScriptLine lines[kMostLines];
+  const size_t room = std::min<size_t>(kMostLines, ThreadStacks::kMost - count);
+  const auto added = static_cast<uint32_t>(torch::script_lines(lines, room));
+  const uintptr_t run = stacks.found[count - 1], inner = count > 1 ? stacks.found[count - 2] : 0;
+  uintptr_t* const loop = stacks.found + count - (torch::is_script_loop(run, inner) ? 2 : 1);
+  std::copy_backward(loop, stacks.found + count, stacks.found + count + added);
+  for (uint32_t i = 0; i < added; ++i) loop[i] = FrameTree::python_frame(lines[i].function, lines[i].line);
+  count += added;
+}
+
+// From this function's caller on. Gives the number of frames in `found`.
+[[gnu::noinline]] uint32_t walk(ThreadStacks& stacks) noexcept {
+  Registers registers{};
+  asm("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
+      : "=&r"(registers.pc), "=&r"(registers.sp), "=&r"(registers.bp));
+  const auto here = registers.sp;
+  const uintptr_t top = here < stacks.top ? stacks.top : 0;
+  uint32_t count = 0;
+  python::FrameWalk python;
+  CodeRange script = torch::script_run();
+  FrameRule::Cfa ended_by = FrameRule::kUnknown;
+  for (;;) {
+    FrameRule& rule = stacks.rules[(registers.pc ^ registers.pc >> 12) % std::size(stacks.rules)];
+    if (rule.pc != registers.pc) [[unlikely]]
+      rule = find_rule(registers.pc);
+    ended_by = rule.cfa_is;
+    if (!step(rule, top, registers)) break;
+    if (count > 0) put_python(stacks, python, here, registers.sp, count);
+    if (count >= ThreadStacks::kMost) {
+      ended_by = FrameRule::kUnknown;
+      break;
+    }
+    stacks.found[count++] = registers.pc;
+    if (script.has(registers.pc)) [[unlikely]] {
+      put_script(stacks, count);
+      script = {};  // torch tells of the innermost alone
+    }
+  }
+  // A frame further out is not known: the tree has a frame without an address for it.
+  if (ended_by == FrameRule::kEnd) return count;
+  stacks.found[count++] = 0;
+  // What Python knows of it is known all the same.
+  while (python.loop() >= here) put_run(stacks, python, count);
+  return count;
+}
+
+}  // namespace
+
+NativeFrameId take_stack(ThreadBuffer& buffer) noexcept {
+  if (!buffer.native) [[unlikely]]
+    buffer.native = make_thread(buffer);
+  if (!buffer.native) return {};
+  ThreadStacks& stacks = *buffer.native;
+  // Pairs with the releases in before_unload() and after_unload().
+  const uint32_t unloads = g_unloads.load(std::memory_order_acquire);
+  if (stacks.unloads != unloads) [[unlikely]]
+    forget(stacks, unloads);
+  const uint32_t count = walk(stacks);
+  NativeFrameId frame{};
+  uint32_t i = 0;
+  for (; i < std::min(count, stacks.depth) && stacks.last[i] == stacks.found[count - 1 - i]; ++i) frame = stacks.ids[i];
+  for (; i < count; ++i) {
+    const uintptr_t pc = stacks.found[count - 1 - i];
+    frame = g_tree.frame(frame, pc);
+    stacks.depth = frame ? i + 1 : 0;
+    if (!frame) return {};
+    stacks.last[i] = pc;
+    stacks.ids[i] = frame;
+  }
+  stacks.depth = count;
+  return frame;
+}
+
+void start() noexcept {
+  if (!session::config().native) return;
+  find_registered_frames();
+  session::note_source("native", SourceState::kOn, "call frame information of the mapped objects");
+  detail::g_wanted.store(true, std::memory_order_release);
+}
+
+void before_unload() noexcept {
+  if (wanted()) g_unloads.fetch_add(1, std::memory_order_release);
+}
+
+void after_unload() noexcept {
+  if (!wanted()) return;
+  session::DefinitionLock lock;
+  if (!forget_unmapped(lock)) return;
+  g_tree.begin_anew(lock);
+  g_unloads.fetch_add(1, std::memory_order_release);
+}
+
+void free_thread(ThreadStacks* stacks) noexcept {
+  if (stacks) seal::unmap(static_cast<void*>(stacks), sizeof(ThreadStacks));
+}
+
+}  // namespace torchprof::native

@@ -1,0 +1,360 @@
+#include "tracer/objects/values.h"
+
+#include <cstring>
+
+namespace torchprof::torch {
+
+namespace {
+
+constexpr uint8_t kNone = 0, kTensor = kTensorTag;
+constexpr size_t kEnd = 120;  // of a TensorImpl, relative to its sizes; what a class adds stands there
+
+// c10::detail::ListImpl {counted, std::vector<c10::IValue>, c10::TypePtr of its elements, whose first word is the
+// c10::Type*}; Type {vptr, TypeKind}. TypeKind::TensorType: [M] 1.13.1, 2.6.0, 2.14.1; check.h lays it beside the
+// elements.
+constexpr size_t kListType = 24, kTypeKind = 8;
+constexpr int32_t kTensorKind = 3;
+
+Wrappers g_wrappers;  // written before the first operator is seen
+
+bool is_of(const void* object, const void* vtable) noexcept {
+  constexpr size_t kFunctions = 16;  // behind the offset to the whole object and its type
+  return vtable && field_at<const char*>(object, 0) == static_cast<const char*>(vtable) + kFunctions;
+}
+bool is_batched(const void* impl) noexcept {
+  return is_of(impl, g_wrappers.batched) || is_of(impl, g_wrappers.legacy_batched);
+}
+
+enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
+
+// std::unordered_map of libstdc++: its first node; in a node the next one, the key, the value.
+constexpr size_t kMapFirst = 16, kNodeNext = 0, kNodeKey = 8;
+constexpr size_t kMaxKey = 64, kMaxText = 256;  // bytes of a keyword's name, and of a string that it holds
+
+class Encoder {
+ public:
+  Encoder(const ValueRow& row, unsigned char* out, size_t room = kMaxInputs) noexcept
+      : row_(row), begin_(out), at_(out), end_(out + room - kReserve) {}
+
+  // False: the row is wrong.
+  bool inputs(const void* values, size_t count) noexcept {
+    for (size_t i = 0; i < count; ++i) {
+      if (full()) {
+        *at_++ = '+';
+        return true;
+      }
+      if (!value(static_cast<const char*>(values) + i * kValueSize, true)) return false;
+    }
+    return true;
+  }
+  bool tensor_with_storage(const void* impl) noexcept {
+    if (!tensor(impl)) return false;
+    if (*begin_ != 'T') return true;
+    if (!has_header(row_, impl)) return false;
+    const auto storage = field_at<const void*>(impl, row_.refcounted);
+    varint(storage ? field_at<uint64_t>(storage, row_.refcounted) : 0);
+    zigzag(field_at<int64_t>(impl, row_.sizes + kStorageOffset));
+    return true;
+  }
+
+  bool arguments(const PlainValue* arguments, size_t count, const void* tensors) noexcept {
+    for (size_t i = 0, seen = 0; i < count; ++i) {
+      if (full()) {
+        *at_++ = '+';
+        return true;
+      }
+      if (arguments[i].kind != PlainValue::Kind::kTensor)
+        plain(arguments[i]);
+      else if (!value(static_cast<const char*>(tensors) + seen++ * kValueSize, false))
+        return false;
+    }
+    return true;
+  }
+
+  bool keywords(const void* map, size_t string_size) noexcept {
+    size_t left = field_at<size_t>(map, kMapSize);
+    for (const void* node = field_at<const void*>(map, kMapFirst); node && left > 0; --left) {
+      if (at_ + kMaxKey + kMaxText + 16 > end_) {
+        *at_++ = '+';
+        return true;
+      }
+      byte('K');
+      text(field_at<const char*>(node, kNodeKey), kMaxKey);
+      const char* held = static_cast<const char*>(node) + kNodeKey + string_size;
+      const auto tag = field_at<uint32_t>(held, 8);
+      if (tag == kTensor)
+        byte('?');  // its sizes are not shown
+      else if (tag == row_.string)
+        string(field_at<const void*>(held, 0), kMaxText);
+      else if (!value(held, true))
+        return false;
+      node = field_at<const void*>(node, kNodeNext);
+    }
+    return true;
+  }
+  size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
+
+ private:
+  // The longest single argument that is written without asking for room: a tensor of 64 dimensions is cut before that.
+  static constexpr size_t kReserve = 64;
+
+  bool full() const noexcept { return at_ >= end_; }
+  void byte(uint8_t value) noexcept { *at_++ = value; }
+  void varint(uint64_t value) noexcept {
+    for (; value >= 0x80; value >>= 7) byte(static_cast<uint8_t>(value | 0x80));
+    byte(static_cast<uint8_t>(value));
+  }
+  void zigzag(int64_t value) noexcept {
+    varint(static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63));
+  }
+
+  bool value(const void* value, bool may_nest) noexcept {
+    const auto tag = field_at<uint32_t>(value, 8);
+    if (tag == kTensor) return tensor(field_at<const void*>(value, 0));
+    if (tag == row_.integer) {
+      byte('I');
+      zigzag(field_at<int64_t>(value, 0));
+    } else if (tag == row_.real) {
+      byte('D');
+      memcpy(at_, value, 8);
+      at_ += 8;
+    } else if (tag == kNone) {
+      byte('N');
+    } else if (tag == row_.complex) {  // ComplexHolder {counted, alignas(16) double[2]}
+      byte('C');
+      memcpy(at_, field_at<const char*>(value, 0) + ((row_.refcounted + 15) & ~size_t{15}), 16);
+      at_ += 16;
+    } else if (is_symbolic(tag)) {
+      byte('Y');
+    } else if (tag == row_.boolean) {
+      byte('B');
+      byte(field_at<uint8_t>(value, 0));
+    } else if (tag == row_.list && may_nest) {
+      return list(field_at<const void*>(value, 0));
+    } else if (tag == row_.string) {
+      string(field_at<const void*>(value, 0), kReserve / 2);
+    } else {
+      byte('?');
+    }
+    return true;
+  }
+
+  void plain(const PlainValue& value) noexcept {
+    switch (value.kind) {
+      case PlainValue::Kind::kNone:
+        return byte('N');
+      case PlainValue::Kind::kInteger:
+        byte('I');
+        return zigzag(value.integer);
+      case PlainValue::Kind::kBoolean:
+        byte('B');
+        return byte(value.integer != 0);
+      case PlainValue::Kind::kReal:
+      case PlainValue::Kind::kComplex: {
+        const bool is_real = value.kind == PlainValue::Kind::kReal;
+        byte(is_real ? 'D' : 'C');
+        memcpy(at_, value.number, is_real ? 8 : 16);
+        at_ += is_real ? 8 : 16;
+        return;
+      }
+      case PlainValue::Kind::kList:
+        byte('[');
+        return varint(static_cast<uint64_t>(value.integer));
+      case PlainValue::Kind::kTensor:
+      case PlainValue::Kind::kOther:
+        return byte('?');
+    }
+  }
+
+  bool is_symbolic(uint32_t tag) const noexcept { return tag < row_.boolean && tag + row_.symbols >= row_.boolean; }
+
+  bool list(const void* list) noexcept {
+    const auto begin = field_at<const char*>(list, row_.refcounted);
+    const auto end = field_at<const char*>(list, row_.refcounted + 8);
+    const auto count = static_cast<size_t>(end - begin) / kValueSize;
+    byte(is_list_of_tensors(row_, list) ? '(' : has_tensors(begin, count) ? 'O' : '[');
+    varint(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (full()) {
+        byte('+');  // instead of the element: the reader stops here
+        return true;
+      }
+      if (!value(begin + i * kValueSize, false)) return false;
+    }
+    return true;
+  }
+
+  // Some of a list whose elements may be tensors or None.
+  static bool has_tensors(const char* begin, size_t count) noexcept {
+    size_t i = 0;
+    while (i < count && field_at<uint32_t>(begin + i * kValueSize, 8) == kNone) ++i;
+    return i < count && field_at<uint32_t>(begin + i * kValueSize, 8) == kTensor;
+  }
+
+  // ivalue::ConstantString {counted, std::string}: the first word is the text in both string ABIs, the length is found
+  // by the NUL.
+  void string(const void* string, size_t most) noexcept {
+    byte('S');
+    text(field_at<const char*>(string, row_.refcounted), most);
+  }
+  void text(const char* text, size_t most) noexcept {
+    const size_t length = strnlen(text, most);
+    varint(length);
+    memcpy(at_, text, length);
+    at_ += length;
+  }
+
+  bool tensor(const void* impl, bool may_wrap = true) noexcept {
+    const char* sizes = static_cast<const char*>(impl) + row_.sizes;
+    const auto type = field_at<uint16_t>(sizes, kType);
+    const DeviceBytes device = read_device(row_.device, sizes + kDevice);
+    const auto dims = field_at<uint64_t>(sizes, kDims);
+    if (!device.has) {  // c10::UndefinedTensorImpl: one dimension of size 0
+      if (dims > 1 || field_at<uint64_t>(sizes, kNumel) != 0) return false;
+      byte('U');
+      return true;
+    }
+    const auto policy = field_at<uint8_t>(sizes, kPolicy);
+    if (!has_plain_sizes(policy)) {
+      if (const void* inner = may_wrap && !(policy & kSymbolic) ? functionalized(impl) : nullptr)
+        return tensor(inner, false);
+      byte('X');
+      byte(static_cast<uint8_t>(type));
+      byte(device.type);
+      byte(device.index);
+      return true;
+    }
+    if (dims > kMaxDims || type > 255) return false;
+    const char* data = dims <= kMaxInlineDims ? sizes + kInline : field_at<const char*>(sizes, kInline);
+    const size_t stride_offset = dims <= kMaxInlineDims ? kMaxInlineDims * 8 : dims * 8;
+    uint64_t numel = 1;
+    // The strides of a tensor that torch calls contiguous may be anything where a size is 1: only exact ones are left
+    // out.
+    const bool has_strides = (policy & kPolicyBits) != kStridesElsewhere || is_batched(impl);
+    Strides strides = has_strides ? kStridesContiguous : kStridesNone;
+    uint64_t expected = 1;
+    for (size_t i = dims; i-- > 0;) {
+      const auto size = field_at<int64_t>(data, i * 8);
+      if (strides == kStridesContiguous && field_at<uint64_t>(data, stride_offset + i * 8) != expected)
+        strides = kStridesFollow;
+      numel *= static_cast<uint64_t>(size);
+      expected *= size > 1 ? static_cast<uint64_t>(size) : 1;
+    }
+    if (numel != field_at<uint64_t>(sizes, kNumel)) return false;
+    if (at_ + dims * 20 > end_ + kReserve - 16) {
+      byte('+');
+      at_ = end_;  // nothing more
+      return true;
+    }
+    byte('T');
+    byte(static_cast<uint8_t>(type));
+    byte(device.type);
+    byte(device.index);
+    byte(strides);
+    varint(dims);
+    for (size_t i = 0; i < dims; ++i) varint(static_cast<uint64_t>(field_at<int64_t>(data, i * 8)));
+    if (strides == kStridesFollow)
+      for (size_t i = 0; i < dims; ++i) zigzag(field_at<int64_t>(data, stride_offset + i * 8));
+    return true;
+  }
+
+  // What at::FunctionalTensorWrapper {TensorImpl, at::Tensor} holds, whose sizes and strides are its own: of the same
+  // type on the same device, or it is nullptr.
+  const void* functionalized(const void* impl) const noexcept {
+    if (!is_of(impl, g_wrappers.functional)) return nullptr;
+    const auto inner = field_at<const char*>(impl, row_.sizes + kEnd);
+    constexpr uintptr_t kNoAddress = 1 << 16;
+    const auto address = reinterpret_cast<uintptr_t>(inner);
+    if (address < kNoAddress || address % alignof(void*) != 0) return nullptr;
+    constexpr size_t kTypeAndDevice = kDevice + 3 - kType;
+    const char* outer = static_cast<const char*>(impl);
+    return memcmp(inner + row_.sizes + kType, outer + row_.sizes + kType, kTypeAndDevice) == 0 ? inner : nullptr;
+  }
+
+  const ValueRow& row_;
+  unsigned char* begin_;
+  unsigned char* at_;
+  unsigned char* end_;
+};
+
+}  // namespace
+
+bool has_header(const ValueRow& row, const void* object) noexcept {
+  constexpr size_t kSecondWord = 16;
+  constexpr uint64_t kNoAddress = 1 << 16;  // vm.mmap_min_addr; nobody holds so many references
+  const auto word = field_at<uint64_t>(object, kSecondWord);
+  return row.refcounted > kSecondWord ? word > 0 && word < kNoAddress : word == 0 || word >= kNoAddress;
+}
+
+void know_wrappers(const Wrappers& wrappers) noexcept { g_wrappers = wrappers; }
+
+bool is_list_of_tensors(const ValueRow& row, const void* list) noexcept {
+  const auto type = field_at<const void*>(list, row.refcounted + kListType);
+  return type && field_at<int32_t>(type, kTypeKind) == kTensorKind;
+}
+
+const char* check_list(const ValueRow& row, const void* list) noexcept {
+  const auto begin = field_at<const char*>(list, row.refcounted);
+  const auto end = field_at<const char*>(list, row.refcounted + 8);
+  if (begin > end || (end - begin) % kValueSize != 0 || !field_at<const void*>(list, row.refcounted + kListType))
+    return "a list is none";
+  if (begin == end) return nullptr;
+  const bool has_tensor = field_at<uint32_t>(begin, 8) == kTensor;
+  return !has_tensor && is_list_of_tensors(row, list) ? "a list has another type" : nullptr;
+}
+
+size_t encode_arguments(const ValueRow& row, const PlainValue* arguments, size_t count, const void* tensors,
+                        unsigned char* out) noexcept {
+  Encoder encoder(row, out);
+  return encoder.arguments(arguments, count, tensors) ? encoder.size() : 0;
+}
+
+size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,
+                     unsigned char* out) noexcept {
+  Encoder encoder(row, out);
+  if (!encoder.inputs(values, count)) return 0;
+  if (keywords && !encoder.keywords(keywords, string_size)) return 0;
+  return encoder.size();
+}
+
+PlainTensor read_tensor(const ValueRow& row, const void* value) noexcept {
+  if (field_at<uint32_t>(value, 8) != kTensor) return {};
+  const char* sizes = field_at<const char*>(value, 0) + row.sizes;
+  const auto policy = field_at<uint8_t>(sizes, kPolicy);
+  if (!read_device(row.device, sizes + kDevice).has || !has_plain_sizes(policy)) return {};
+  const auto dims = field_at<uint64_t>(sizes, kDims);
+  const char* data = dims <= kMaxInlineDims ? sizes + kInline : field_at<const char*>(sizes, kInline);
+  const auto* numbers = reinterpret_cast<const int64_t*>(data);
+  const bool has_strides = (policy & kPolicyBits) != kStridesElsewhere;
+  return {dims, numbers, has_strides ? numbers + (dims <= kMaxInlineDims ? kMaxInlineDims : dims) : nullptr,
+          field_at<uint16_t>(sizes, kType)};
+}
+
+const void* tensor_of(const ValueRow& row, const void* python_object) noexcept {
+  const auto first =
+      field_at<uintptr_t>(python_object, 16);  // after PyObject: MaybeOwned's flag, or the pointer itself
+  const auto impl = first > 1 ? reinterpret_cast<const void*>(first) : field_at<const void*>(python_object, 24);
+  if (!impl || reinterpret_cast<uintptr_t>(impl) % alignof(void*) != 0) return nullptr;
+  // The lowest bit says who owns whom (PyObjectSlot, 1.13 to 2.9).
+  const auto back = field_at<uintptr_t>(impl, row.sizes - sizeof(void*)) & ~uintptr_t{1};
+  return back == reinterpret_cast<uintptr_t>(python_object) ? impl : nullptr;
+}
+
+const void* gradient_of(const ValueRow& row, const void* impl) noexcept {
+  constexpr size_t kName = 8, kEmptyName = kName + 16, kGradient = 40;
+  if (!has_header(row, impl)) return nullptr;
+  const auto meta = field_at<const char*>(impl, row.refcounted + sizeof(void*));
+  if (!meta || field_at<const char*>(meta, kName) != meta + kEmptyName || field_at<uint64_t>(meta, kName + 8) != 0)
+    return nullptr;
+  const auto gradient = field_at<const void*>(meta, kGradient);
+  if (!gradient) return nullptr;
+  unsigned char probe[kMaxTensor];
+  return encode_tensor(row, gradient, probe) != 0 && probe[0] != 'U' ? gradient : nullptr;
+}
+
+size_t encode_tensor(const ValueRow& row, const void* impl, unsigned char* out) noexcept {
+  Encoder encoder(row, out, kMaxTensor);
+  return encoder.tensor_with_storage(impl) ? encoder.size() : 0;
+}
+
+}  // namespace torchprof::torch

@@ -1,0 +1,28 @@
+#include "tracer/process/seal.h"
+
+#include <time.h>
+
+#include <cerrno>
+
+namespace torchprof::seal {
+
+namespace detail {
+constinit std::atomic<bool> g_is_sealed{false};
+constinit std::atomic<int> g_calling{0};
+}  // namespace detail
+
+void seal() noexcept {
+  const int saved = errno;
+  detail::g_is_sealed.store(true, std::memory_order_seq_cst);
+  constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 1'000'000};
+  // Pairs with the release in ~Calls().
+  for (int tries = 0; tries < 1000 && detail::g_calling.load(std::memory_order_acquire) > 0; ++tries)
+    nanosleep(&kPause, nullptr);
+  errno = saved;
+}
+
+void unseal() noexcept { detail::g_is_sealed.store(false, std::memory_order_seq_cst); }
+
+void after_fork_in_child() noexcept { detail::g_calling.store(0, std::memory_order_relaxed); }
+
+}  // namespace torchprof::seal

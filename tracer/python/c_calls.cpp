@@ -1,0 +1,164 @@
+#include "tracer/python/c_calls.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include "tracer/process/same_text.h"
+#include "tracer/process/seal.h"
+
+namespace torchprof::python {
+namespace {
+
+using session::now;
+
+bool is_c_function(Object* type) noexcept {
+  return type == api().function_type || api().is_subtype(type, api().function_type);
+}
+
+// ---- the name: as repr() has it, without the address. Calls of one method on many objects are one name, and the same
+// in every process.
+
+StringId name_of(const Callee& callee) noexcept {
+  char text[512];
+  const int length = callee.type
+                         ? snprintf(text, sizeof(text), "<built-in method %s of %s object>", callee.name, callee.type)
+                         : snprintf(text, sizeof(text), "<built-in function %s>", callee.name);
+  if (length <= 0) return {};
+  return session::intern({text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
+}
+
+// ---- the place
+// --------------------------------------------------------------------------------------------------------
+
+// Open addressing, at most half full. Sites of code objects that have died stay, as their definitions do.
+struct Site {
+  FunctionId function;  // of the code object: unlike its address it is never used again
+  uint32_t offset;
+  StringId name;
+  CallSiteId id;  // none: a free entry
+};
+Site* g_sites = nullptr;
+uint64_t g_mask = 0;
+uint64_t g_used = 0;
+
+uint64_t hash_of(FunctionId function, uint32_t offset, uint64_t name) noexcept {
+  const uint64_t h = (uint64_t{function.value} << 32 | offset) * 0x9e3779b97f4a7c15u;
+  return (h ^ h >> 32) + name;
+}
+
+bool grow() noexcept {
+  constexpr uint64_t kFirst = 4096;
+  const uint64_t size = g_sites ? (g_mask + 1) * 2 : kFirst;
+  void* memory = seal::map(size * sizeof(Site));
+  if (!memory) return false;
+  auto* sites = static_cast<Site*>(memory);
+  for (uint64_t k = 0; g_sites && k <= g_mask; ++k) {
+    const Site& site = g_sites[k];
+    if (!site.id) continue;
+    uint64_t i = hash_of(site.function, site.offset, site.name.value);
+    while (sites[i & (size - 1)].id) ++i;
+    sites[i & (size - 1)] = site;
+  }
+  if (g_sites) seal::unmap(g_sites, (g_mask + 1) * sizeof(Site));
+  g_sites = sites;
+  g_mask = size - 1;
+  return true;
+}
+
+[[gnu::noinline, gnu::cold]] CallSiteId define_site(FunctionId function, StringId name, const Place& place) noexcept {
+  if ((!g_sites || g_used * 2 > g_mask) && !grow()) return {};
+  int line = 0;
+  if (place.frame && api().frame_line) line = api().frame_line(place.frame);
+  if (!place.frame && api().code_line) line = api().code_line(place.code, static_cast<int>(place.offset));
+  const CallSiteId id = session::define_call_site(name, function, line > 0 ? static_cast<uint32_t>(line) : 0);
+  if (!id) return {};
+  uint64_t i = hash_of(function, place.offset, name.value);
+  while (g_sites[i & g_mask].id) ++i;
+  g_sites[i & g_mask] = {function, place.offset, name, id};
+  ++g_used;
+  return id;
+}
+
+CallSiteId find_site(FunctionId function, StringId name, const Place& place) noexcept {
+  if (g_sites) [[likely]] {
+    for (uint64_t i = hash_of(function, place.offset, name.value);; ++i) {
+      const Site& site = g_sites[i & g_mask];
+      if (!site.id) break;
+      if (site.function == function && site.offset == place.offset && site.name == name) return site.id;
+    }
+  }
+  return function && name ? define_site(function, name, place) : CallSiteId{};
+}
+
+// What was called lately. The callee is known by where its names are and, since that memory may have been given to
+// others, by what they say; so a hit needs no look at the name that is put together from them.
+struct Recent {
+  FunctionId function;
+  uint32_t offset = 0;
+  Callee callee;
+  const char* name = nullptr;  // the same texts, which live as long as the process
+  const char* type = nullptr;
+  CallSiteId id;
+};
+// All zeros: pointers in it would be relocated at the start of every process, one that is not traced too.
+constinit Recent g_recent[1024];
+
+bool is_it(const Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {
+  return recent.function == function && recent.offset == place.offset && recent.callee.name == callee.name &&
+         recent.callee.type == callee.type && same_text(recent.name, callee.name) &&
+         (!callee.type || same_text(recent.type, callee.type));
+}
+
+[[gnu::noinline]] bool learn(Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {
+  const auto* name = session::intern_text(callee.name);
+  const auto* type = callee.type ? session::intern_text(callee.type) : name;
+  const CallSiteId id = name && type ? find_site(function, name_of(callee), place) : CallSiteId{};
+  if (id) recent = {function, place.offset, callee, name->text, type->text, id};
+  return static_cast<bool>(id);
+}
+
+template <class R>
+void put(ThreadBuffer& buffer, uint32_t id, Ticks time) noexcept {
+  if (buffer.put_short(kShortKindOf<R>, id, time)) [[likely]]
+    return;
+  if (auto* record = buffer.append<R>(time)) {
+    *record = {record->header, {id}, 0};
+    buffer.commit();
+  }
+}
+
+}  // namespace
+
+Callee callee_of(Object* callable) noexcept {
+  Object* type = type_of(callable);
+  if (type == api().method_type) {  // a bound method around a C function: classmethod(repr)
+    callable = method_function(callable);
+    type = type_of(callable);
+  }
+  if (type == api().method_descriptor_type)
+    return {descriptor_def(callable)->name, type_name(descriptor_owner(callable))};
+  if (!is_c_function(type)) return {};
+  Object* self = function_owner(callable);
+  const char* owner = self ? type_name(type_of(self)) : nullptr;
+  const bool is_function = !owner || strcmp(owner, "module") == 0;
+  return {function_def(callable)->name, is_function ? nullptr : owner};
+}
+
+void begin_c_call(ThreadBuffer& buffer, const Callee& callee, const Place& place) noexcept {
+  const FunctionId function = function_of(place.code).id();
+  const uint64_t hash = hash_of(function, place.offset, reinterpret_cast<uintptr_t>(callee.name) >> 4);
+  Recent& recent = g_recent[hash % std::size(g_recent)];
+  // The clock is read last, so that our own work is not part of the call.
+  if (is_it(recent, function, callee, place) || learn(recent, function, callee, place)) [[likely]]
+    put<CCallBeginAt>(buffer, recent.id.value, now());
+  else
+    put<CCallBegin>(buffer, name_of(callee).value, now());
+}
+
+void end_c_call(ThreadBuffer& buffer, Ticks time) noexcept {
+  if (buffer.append<CCallEnd>(time)) buffer.commit();
+}
+
+}  // namespace torchprof::python

@@ -1,0 +1,71 @@
+#include "tracer/python/calls.h"
+
+#include <atomic>
+
+#include "tracer/python/events.h"
+#include "tracer/python/frames.h"
+#include "tracer/python/gc.h"
+#include "tracer/python/monitoring.h"
+#include "tracer/python/profile.h"
+#include "tracer/window.h"
+
+namespace torchprof::python {
+
+void start_calls(PythonLevel level) noexcept {
+  if (level == PythonLevel::kOff) {
+    session::note_source("python", SourceState::kOff, "switched off (--python off)");
+    return;
+  }
+  const KeepError keep;
+  if (!prepare_objects()) {
+    session::note_source("python", SourceState::kFailed, "the interpreter has no room for our mark on code objects");
+    return;
+  }
+  check_frames();
+  g_level = level;
+  ++g_epoch;
+  if (level != PythonLevel::kModules) start_gc();
+  if (api().minor >= 12)
+    start_monitoring();
+  else
+    start_profile();
+  api().error_clear();
+  window::announce();
+}
+
+void start_calls_here() noexcept {
+  if (g_level == PythonLevel::kOff || g_level == PythonLevel::kModules) return;
+  const KeepError keep;
+  static std::atomic<bool> has_failed{false};
+  if (!prepare_objects_here())
+    has_failed.store(true, std::memory_order_relaxed);
+  else if (api().minor < 12)
+    cover_threads();
+  else if (!start_monitoring_here())
+    has_failed.store(true, std::memory_order_relaxed);
+  if (has_failed.load(std::memory_order_relaxed))
+    session::note_source("subinterpreters", SourceState::kFailed,
+                         "Python calls of one or more of them are not recorded: somebody was there before us");
+  else
+    session::note_source("subinterpreters", SourceState::kOn,
+                         api().minor >= 12 ? "calls of Python functions; no modules, no C calls" : "calls; no modules");
+  api().error_clear();
+}
+
+void leave_stack() noexcept {
+  ThreadBuffer* buffer = window::is_open() ? session::current_buffer() : nullptr;
+  if (!buffer || buffer->python_epoch == 0) return;
+  // A second one comes with the statement of the next stack: frames of that one are never taken for frames of this.
+  if (buffer->append<PythonSync>(session::now())) buffer->commit();
+  buffer->python_epoch = kRestate;
+}
+
+void enter_stack() noexcept {
+  leave_stack();
+  ThreadBuffer* buffer = window::is_open() ? session::current_buffer() : nullptr;
+  if (!buffer || buffer->python_epoch == 0 || !(is_monitoring() || is_profiled())) return;
+  const KeepError keep;
+  state_stack(*buffer, api().current_frame());
+}
+
+}  // namespace torchprof::python

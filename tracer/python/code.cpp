@@ -1,0 +1,237 @@
+#include "tracer/python/code.h"
+
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+#include "tracer/python/interpreters.h"
+
+namespace torchprof::python {
+namespace detail {
+Size g_extra = -1;
+size_t g_extra_offset = 0;
+}  // namespace detail
+
+namespace {
+
+using session::intern;
+
+// The text of a str; of one that is not UTF-8 (a file name with surrogates) its bytes.
+class Text {
+ public:
+  explicit Text(Object* text) noexcept {
+    if (!text) return;
+    Size size = 0;
+    if (const char* data = api().utf8(text, &size)) {
+      view_ = {data, static_cast<size_t>(size)};
+      return;
+    }
+    api().error_clear();
+    bytes_.reset(api().encode(text, "utf-8", "surrogateescape"));
+    if (bytes_)
+      view_ = {api().bytes_data(bytes_.get()), static_cast<size_t>(api().bytes_size(bytes_.get()))};
+    else
+      api().error_clear();
+  }
+  std::string_view view() const noexcept { return view_; }
+
+ private:
+  Ref bytes_;
+  std::string_view view_;
+};
+
+bool ends_with(std::string_view text, std::string_view end) noexcept {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// Bytes at the front of `file` that are an entry of sys.path and the slash after it: the longest such entry, as
+// torch.profiler does it.
+uint16_t import_prefix(std::string_view file) noexcept {
+  Object* path = api().sys_object("path");  // borrowed
+  if (!path || file.empty() || file[0] != '/') return 0;
+  size_t longest = 0;
+  const Size entries = api().list_size(path);
+  for (Size i = 0; i < entries; ++i) {
+    Object* entry = api().list_get(path, i);
+    Size size = 0;
+    const char* text = entry ? api().utf8(entry, &size) : nullptr;
+    if (!text) {
+      api().error_clear();
+      continue;
+    }
+    auto length = static_cast<size_t>(size);
+    while (length > 1 && text[length - 1] == '/') --length;
+    if (length > longest && length + 1 < file.size() && file[length] == '/' && memcmp(file.data(), text, length) == 0)
+      longest = length;
+  }
+  api().error_clear();  // sys.path that is not a list
+  return longest && longest < 0xffff ? static_cast<uint16_t>(longest + 1) : 0;
+}
+
+// code is torch.nn.Module.__call__'s: its own name for it changes from version to version.
+bool is_module_call(Object* code) noexcept {
+  Object* module = api().dict_get(api().modules(), "torch.nn.modules.module");
+  if (!module) return false;
+  const Ref type(api().get_attr(module, "Module"));
+  const Ref call(type ? api().get_attr(type.get(), "__call__") : static_cast<Object*>(nullptr));
+  const Ref its_code(call ? api().get_attr(call.get(), "__code__") : static_cast<Object*>(nullptr));
+  api().error_clear();
+  return its_code.get() == code;
+}
+
+// Without those behind *; -1: not known.
+long argument_count(Object* code) noexcept {
+  const Ref count(api().get_attr(code, "co_argcount"));
+  return count ? api().as_long(count.get()) : -1;
+}
+
+// code takes no argument but *args.
+bool takes_anything(Object* code) noexcept {
+  const Ref flags(api().get_attr(code, "co_flags"));
+  constexpr long kVarArgs = 0x04;  // CO_VARARGS, cpython/Include/cpython/code.h
+  return argument_count(code) == 0 && flags && (api().as_long(flags.get()) & kVarArgs);
+}
+
+// Of a property: (self, value).
+bool is_setter(Object* code) noexcept { return argument_count(code) == 2; }
+
+FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
+  if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
+      is_module_call(code))
+    return FunctionKind::kModuleCall;
+  // Optimizer.profile_hook_step wraps every optimizer's step in `wrapper(*args, **kwargs)` (1.13 to 2.14). Since 2.5 a
+  // decorator in that file, which runs on import, has a wrapper(func) as well.
+  if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py") && takes_anything(code))
+    return FunctionKind::kOptimizerStep;
+  if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
+  if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
+    return FunctionKind::kThread;
+  if (ends_with(file, "torch/distributed/distributed_c10d.py") &&
+      (name == "init_process_group" || name == "new_group" || name == "_new_group_with_tag" || name == "split_group" ||
+       name == "shrink_group"))  // 1.13 to 2.14
+    return FunctionKind::kProcessGroup;
+  if ((ends_with(file, "/multiprocessing/process.py") && (name == "_after_fork" || name == "_bootstrap")) ||
+      (ends_with(file, "/multiprocessing/context.py") && name == "_after_fork") ||  // of SpawnProcess
+      (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
+      (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher"))
+    return FunctionKind::kWorker;
+  return FunctionKind::kFunction;
+}
+
+// 3.12: code objects of the modules that are frozen into the interpreter are immortal and belong to all interpreters
+// (Include/object.h, Tools/build/deepfreeze.py; 3.13 has none). What they carry is the first interpreter's memory:
+// another, which may run at the same time, keeps what it has learnt of them here.
+struct SharedCode {
+  std::atomic<Object*> code;
+  std::atomic<uintptr_t> bits;
+};
+constinit SharedCode g_shared[2048];  // there are some 900 of them
+
+bool is_shared(Object* code) noexcept {
+  if (api().minor != 12) return false;
+  int32_t references = 0;
+  memcpy(&references, code, sizeof(references));
+  return references < 0;  // _Py_IsImmortal()
+}
+
+// nullptr: there is no room.
+SharedCode* shared_place(Object* code) noexcept {
+  const uintptr_t hash = (reinterpret_cast<uintptr_t>(code) >> 4) * 0x9e3779b97f4a7c15u >> 32;
+  for (size_t i = 0; i < std::size(g_shared); ++i) {
+    SharedCode& place = g_shared[(hash + i) % std::size(g_shared)];
+    Object* expected = nullptr;
+    if (place.code.compare_exchange_strong(expected, code, std::memory_order_relaxed) || expected == code)
+      return &place;
+  }
+  return nullptr;
+}
+
+// CPython's own function makes room for all indices of the process, and when a code object dies it calls the other
+// owners' functions that free, with the empty slots that they got by that. A program's function that is gone by then,
+// as one made with ctypes at the end of the interpreter, would crash it: so the room ends with our slot.
+void set_extra(Object* code, Function function) noexcept {
+  using detail::Extra;
+  const Size ours = detail::g_extra;
+  auto* extra = detail::g_extra_offset == 0 ? nullptr : static_cast<Extra*>(read_pointer(code, detail::g_extra_offset));
+  if (detail::g_extra_offset == 0 || (extra && extra->size > ours)) {
+    api().set_extra(code, ours, reinterpret_cast<void*>(function.bits));
+    return;
+  }
+  // As CPython allocates and frees it.
+  const Size before = extra ? extra->size : 0;
+  extra = static_cast<Extra*>(api().realloc(extra, sizeof(Size) + static_cast<size_t>(ours + 1) * sizeof(void*)));
+  if (!extra) return;
+  for (Size i = before; i < ours; ++i) extra->slots[i] = 0;
+  extra->slots[ours] = function.bits;
+  extra->size = ours + 1;
+  write_pointer(code, detail::g_extra_offset, extra);
+}
+
+}  // namespace
+
+bool prepare_objects() noexcept {
+  const Api& a = api();
+  if (!a.request_extra || !a.get_extra || !a.set_extra) return false;
+  detail::g_extra = a.request_extra(nullptr);
+  if (detail::g_extra < 0) return false;
+  // PyCodeObject.co_extra, release builds with a GIL: measured
+  // on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5, 3.14.10. Here it is compared with the API, on the code of
+  // whatever frame is current.
+  constexpr size_t kOffsets[] = {144, 176, 184, 192, 200};  // 3.10, 3.11 ...
+  Frame* frame = a.current_frame();
+  if (!frame) return true;
+  const Ref code(a.frame_code(frame));
+  const Function mark = Function::make({0xabcde}, FunctionKind::kFunction);
+  if (a.set_extra(code.get(), detail::g_extra, reinterpret_cast<void*>(mark.bits)) == 0) {
+    detail::g_extra_offset = kOffsets[a.minor - 10];
+    const void* extra = read_pointer(code.get(), detail::g_extra_offset);
+    const auto slot = sizeof(Size) + static_cast<size_t>(detail::g_extra) * sizeof(void*);
+    if (!extra || read_pointer(extra, slot) != reinterpret_cast<void*>(mark.bits)) detail::g_extra_offset = 0;
+    a.set_extra(code.get(), detail::g_extra, nullptr);
+  }
+  a.error_clear();
+  return true;
+}
+
+bool prepare_objects_here() noexcept { return api().request_extra(nullptr) == detail::g_extra; }
+
+Function detail::function_slow(Object* code) noexcept {
+  const KeepError keep;
+  void* extra = nullptr;
+  api().get_extra(code, g_extra, &extra);
+  if (extra) return {reinterpret_cast<uintptr_t>(extra)};
+  const bool is_first = is_first_interpreter();
+  SharedCode* const shared = is_first || !is_shared(code) ? nullptr : shared_place(code);
+  if (shared)
+    if (const uintptr_t bits = shared->bits.load(std::memory_order_relaxed)) return {bits};
+  const Ref file_object(api().get_attr(code, "co_filename"));
+  const Ref name_object(api().get_attr(code, "co_name"));
+  const Ref qualname_object(api().minor >= 11 ? api().get_attr(code, "co_qualname") : static_cast<Object*>(nullptr));
+  const Ref line_object(api().get_attr(code, "co_firstlineno"));
+  const Text file(file_object.get());
+  const Text name(name_object.get());
+  const Text qualname(qualname_object.get());
+  const long line = line_object ? api().as_long(line_object.get()) : 0;
+  api().error_clear();
+  FunctionKind kind = kind_of(code, file.view(), name.view());
+  // What is known of modules, groups and workers is guarded by the first interpreter's GIL.
+  if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
+  // At the level `modules` this may be the first of all events: it must not be taken for a plain function because there
+  // is no spool yet to define it in.
+  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::open_spool()) return {};
+  const StringId file_id = intern(file.view());
+  const StringId name_id = intern(name.view());
+  const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};
+  const FunctionId id = session::define_function(name_id, qualname_id, file_id, static_cast<uint32_t>(line),
+                                                 import_prefix(file.view()), kind);
+  const Function function = id ? Function::make(id, kind) : Function{};
+  if (id && shared)
+    shared->bits.store(function.bits, std::memory_order_relaxed);
+  else if (id && (is_first || !is_shared(code)))
+    set_extra(code, function);
+  api().error_clear();
+  return function;
+}
+
+}  // namespace torchprof::python

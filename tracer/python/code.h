@@ -1,0 +1,62 @@
+// Identity of code objects. An id lives exactly as long as its object: the code object carries it in its own co_extra
+// slot, which dies with it. Modules and optimizers: modules.h.
+//
+// Threads: all with the GIL held. No Python code runs in here; a pending exception is kept.
+#pragma once
+
+#include "tracer/python/abi.h"
+#include "tracer/session.h"
+#include "tracer/spool/ids.h"
+#include "tracer/spool/record.h"
+
+namespace torchprof::python {
+
+// What a code object carries in its co_extra slot: the id and the kind. Zero: nothing yet.
+struct Function {
+  uintptr_t bits = 0;
+
+  static Function make(FunctionId id, FunctionKind kind) noexcept {
+    return {uintptr_t{id.value} << 3 | static_cast<uintptr_t>(kind)};
+  }
+  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 3)}; }
+  FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 7); }
+  bool is_plain() const noexcept { return (bits & 7) == 0; }
+  // For what it does, not as a span.
+  bool is_followed() const noexcept { return kind() >= FunctionKind::kThread; }
+};
+
+namespace detail {
+extern Size g_extra;           // our index among the co_extra slots
+extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not what we know, the API is asked
+struct Extra {                 // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
+  Size size;
+  uintptr_t slots[1];
+};
+Function function_slow(Object* code) noexcept;
+}  // namespace detail
+
+// Once, before the rest. False: no co_extra slot is free.
+bool prepare_objects() noexcept;
+
+// The same in an interpreter that is starting besides the first. False: our index there would be another.
+bool prepare_objects_here() noexcept;
+
+// What the code carries already, where the layout is the one that prepare_objects() checked: a few loads, without the
+// GIL as well for code that this thread runs.
+inline Function known_function(Object* code) noexcept {
+  if (detail::g_extra_offset) [[likely]] {
+    const auto* extra = static_cast<const detail::Extra*>(read_pointer(code, detail::g_extra_offset));
+    if (extra && detail::g_extra < extra->size && extra->slots[detail::g_extra]) [[likely]]
+      return {extra->slots[detail::g_extra]};
+  }
+  return {};
+}
+
+// Hot.
+inline Function function_of(Object* code) noexcept {
+  if (const Function known = known_function(code); known.bits) [[likely]]
+    return known;
+  return detail::function_slow(code);
+}
+
+}  // namespace torchprof::python

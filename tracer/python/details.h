@@ -1,0 +1,45 @@
+// What modules and optimizers hold, copied at the moment of the call: parameters, buffers, gradients, hyperparameters,
+// state. Read by formats/object_details.*.
+//
+// Encoding (record ObjectDetailDef), as the inputs of operators (objects/values.h): varint, zigzag, and
+//     detail := item*
+//     item   := 'p' name key tensor ['g' tensor]   parameter, and its gradient if it has one
+//             | 'b' name key tensor                buffer of a module
+//             | 'G'                                a parameter group of an optimizer begins
+//             | 'h' name value                     its hyperparameter
+//             | 's' key                            the state of the parameter with this key begins
+//             | 'v' name value                     of that state
+//     name   := n bytes*                           cut at kMaxName
+//     key    := varint                             address of the Python object, as it joins 'p' and 's' of one detail
+//     value  := 'I' zigzag | 'D' 8 bytes | 'B' byte | 'N' | '(' n value* | '=' tensor
+//     tensor := as encode_tensor() writes it       a parameter of an optimizer has an empty name
+//
+// Tensors are left out where this torch's layout is not known; then a note says so.
+//
+// Threads: with the GIL held, the collector off. Nothing of the program runs: instances are read through their own
+// dictionaries, never through attributes. No reference is kept.
+#pragma once
+
+#include "tracer/python/abi.h"
+#include "tracer/spool/ids.h"
+
+namespace torchprof::python {
+
+inline constexpr size_t kMaxName = 256;
+inline constexpr uint32_t kMaxParts = 64;                    // of one detail; what does not fit is left out
+inline constexpr uint64_t kMaxDetails = uint64_t{64} << 20;  // bytes of a process; then only paths are recorded
+
+// A new reference to dict[key] if that is a dictionary; none otherwise, also where `dict` is none. No error is set.
+Object* own_dict_item(Object* dict, const char* key) noexcept;
+
+struct Place {
+  ObjectId object;
+  ObjectId root;
+  StringId path;
+};
+
+// What the module holds itself. `again`: only if there is a gradient, which is what can be new.
+void record_module(Object* self, const Place& place, bool again) noexcept;
+void record_optimizer(Object* self, ObjectId id) noexcept;
+
+}  // namespace torchprof::python

@@ -1,0 +1,57 @@
+// Records of Python calls, and of the stack that a thread has when we first see it. For the two sources of calls:
+// python/monitoring and python_profile.
+//
+// Threads: the calling thread's own records, with the GIL held.
+#pragma once
+
+#include "tracer/config/config.h"
+#include "tracer/python/abi.h"
+#include "tracer/python/code.h"
+#include "tracer/session.h"
+
+namespace torchprof::python {
+
+extern PythonLevel g_level;
+extern uint32_t g_epoch;            // threads state their stacks once in each
+constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
+
+// What the thread's stack holds from `frame` (borrowed) outwards. Its Python spans, if any, are restated.
+void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept;
+// The current frame, or `frame` if it is known, has just begun: states its callers.
+void state_callers(ThreadBuffer& buffer, Frame* frame) noexcept;
+
+void begin_call_long(ThreadBuffer& buffer, Function function, ObjectId object, Ticks time) noexcept;
+void end_call_long(ThreadBuffer& buffer, Function function, Ticks time) noexcept;
+// Of a function that is followed for what it has done: named a thread, made a process group. `frame`: as for
+// begin_call().
+void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept;
+// A call of a module or an optimizer; `frame` as above.
+void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept;
+
+// BlindBegin or BlindEnd, as spool/record.h has them.
+template <class R>
+void put_blind(TrackId track, StringId by) noexcept {
+  ThreadBuffer* buffer = session::current_buffer();
+  auto* record = buffer ? buffer->append<R>(session::now()) : nullptr;
+  if (!record) return;
+  record->track = track;
+  record->by = by;
+  buffer->commit();
+}
+
+inline void begin_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
+  if (!function.is_plain()) [[unlikely]]
+    return begin_object_call(buffer, function, frame);
+  const Ticks time = session::now();
+  if (!buffer.put_short(kShortKindOf<PythonBegin>, function.id().value, time)) [[unlikely]]
+    begin_call_long(buffer, function, {}, time);
+}
+
+inline void end_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
+  if (function.is_followed()) [[unlikely]]
+    return end_followed_call(buffer, function, frame, time);
+  if (!buffer.put_short(kShortKindOf<PythonEnd>, function.id().value, time)) [[unlikely]]
+    end_call_long(buffer, function, time);
+}
+
+}  // namespace torchprof::python

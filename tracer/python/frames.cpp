@@ -1,0 +1,157 @@
+#include "tracer/python/frames.h"
+
+#include <atomic>
+#include <iterator>
+
+#include "tracer/python/abi.h"
+#include "tracer/python/code.h"
+
+namespace torchprof::python {
+
+// value, version range, source; test: check_frames() at start-up, tests/e2e/test_memory.py for every version found.
+struct FrameLayout {
+  size_t current;      // PyThreadState: frame (3.10), cframe (3.11, 3.12), current_frame (3.13 on)
+  bool by_cframe;      // it is a CFrame, which holds the frame
+  size_t of_cframe;    // CFrame.current_frame
+  size_t code;         // of the frame: f_code, f_executable (3.13 on; 3.14 tags the lowest bits)
+  size_t instruction;  // prev_instr, instr_ptr (3.13 on), both the one that runs; f_lasti (3.10), an int
+  size_t first;        // PyCodeObject.co_code_adaptive; 0: `instruction` is a number of code units
+  size_t previous;     // of the frame: f_back (3.10), previous
+  // Until 3.11 a run of the loop has a CFrame on the native stack, from 3.12 on a frame among those of Python.
+  size_t cframe;    // PyThreadState.cframe; 0: 3.12 on
+  size_t outer;     // CFrame.previous
+  size_t is_entry;  // of the frame: a bool (3.11), true of a run's outermost; 0: every run has one frame (3.10)
+  size_t owner;     // of the frame: a char (3.12 on), see kOwnedByLoop
+};
+
+namespace {
+
+// 3.10: Include/cpython/{pystate,frameobject}.h. 3.11 to 3.14: Include/cpython/{pystate,code}.h,
+// Include/internal/pycore_{frame,interpframe_structs}.h. Measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5
+// and 3.14.10.
+constexpr FrameLayout kFrames[] = {
+    {24, false, 0, 32, 96, 0, 24, 48, 8, 0, 0},     // 3.10
+    {56, true, 8, 32, 56, 184, 48, 56, 16, 68, 0},  // 3.11
+    {56, true, 0, 0, 56, 192, 8, 0, 0, 0, 70},      // 3.12
+    {72, false, 0, 0, 56, 200, 8, 0, 0, 0, 70},     // 3.13
+    {72, false, 0, 0, 56, 208, 8, 0, 0, 0, 74},     // 3.14
+};
+constexpr uintptr_t kTags = 3;
+constexpr intptr_t kCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
+// The loop's own: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14). What follows in 3.14,
+// FRAME_OWNED_BY_CSTACK, is no function's either.
+constexpr uint8_t kOwnedByLoop = 3;
+
+std::atomic<const FrameLayout*> g_frames{nullptr};
+std::atomic<const FrameLayout*> g_runs{nullptr};  // the same, once frames further out have been compared as well
+
+const void* innermost_frame(const FrameLayout& at, ThreadState* thread) noexcept {
+  const void* frame = read_pointer(thread, at.current);
+  return frame && at.by_cframe ? read_pointer(frame, at.of_cframe) : frame;
+}
+
+uint8_t byte_at(const void* frame, size_t offset) noexcept { return static_cast<const uint8_t*>(frame)[offset]; }
+
+Position position_of(const FrameLayout& at, const void* frame) noexcept {
+  if (!frame) return {};
+  const auto tagged = reinterpret_cast<uintptr_t>(read_pointer(frame, at.code));
+  auto* code = reinterpret_cast<Object*>(tagged & ~kTags);
+  // The frame that the interpreter puts below its own has no code.
+  if (!code || type_of(code) != api().code_type) return {};
+  const auto* instruction = static_cast<const char*>(frame) + at.instruction;
+  if (at.first == 0) return {code, static_cast<int>(*reinterpret_cast<const int*>(instruction) * kCodeUnit)};
+  const auto* first = reinterpret_cast<const char*>(code) + at.first;
+  return {code, static_cast<int>(static_cast<const char*>(read_pointer(frame, at.instruction)) - first)};
+}
+
+// The frames from `frame` on are those that the API finds, as far as it is asked, and the loop keeps what it keeps on
+// the native stack. True as well where there is nothing further out.
+bool check_runs(const FrameLayout& at, ThreadState* self, Frame* frame) noexcept {
+  constexpr int kAsked = 16;
+  constexpr uintptr_t kLargest = uintptr_t{1} << 30;
+  FrameWalk walk(&at, self);
+  Ref holder;
+  for (int asked = 0; frame && asked < kAsked;) {
+    const uintptr_t here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+    if (walk.loop() < here || walk.loop() - here > kLargest) return false;
+    for (Position found; frame && walk.next(found);) {
+      if (!found.code || api().code_line(found.code, found.offset) <= 0) continue;
+      const Ref code(api().frame_code(frame));
+      if (found.code != code.get()) return false;
+      frame = api().frame_back(frame);
+      holder.reset(reinterpret_cast<Object*>(frame));
+      ++asked;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_frames() noexcept {
+  const Api& a = api();
+  ThreadState* self = a.this_thread();
+  Frame* frame = a.current_frame();
+  if (!self || !frame || !a.code_line || !a.frame_line || !a.code_type ||
+      a.minor - 10 >= static_cast<int>(std::size(kFrames)))
+    return;
+  const FrameLayout& at = kFrames[a.minor - 10];
+  const Ref code(a.frame_code(frame));
+  const Position here = position_of(at, innermost_frame(at, self));
+  if (here.code != code.get() || here.offset < 0) return;
+  if (a.frame_last ? here.offset != a.frame_last(frame) : a.minor > 10) return;
+  const int line = a.frame_line(frame);
+  if (line <= 0 || a.code_line(here.code, here.offset) != line) return;
+  g_frames.store(&at, std::memory_order_release);                                 // pairs with the load below
+  if (check_runs(at, self, frame)) g_runs.store(&at, std::memory_order_release);  // pairs with FrameWalk()
+}
+
+Position current_position() noexcept {
+  const FrameLayout* at = g_frames.load(std::memory_order_acquire);  // pairs with the store above
+  // An interpreter that comes to its end frees the states of threads that are still in C code.
+  if (!at || !api().is_finalizing || api().is_finalizing()) return {};
+  ThreadState* self = api().this_thread();
+  return self ? position_of(*at, innermost_frame(*at, self)) : Position{};
+}
+
+FrameWalk::FrameWalk() noexcept {
+  const FrameLayout* at = g_runs.load(std::memory_order_acquire);  // pairs with check_frames()
+  // An interpreter that comes to its end frees the states of threads that are still in C code.
+  if (!at || !api().is_finalizing || api().is_finalizing()) return;
+  if (ThreadState* self = api().this_thread()) *this = FrameWalk(at, self);
+}
+
+FrameWalk::FrameWalk(const FrameLayout* at, ThreadState* self) noexcept : at_(at), frame_(innermost_frame(*at, self)) {
+  if (at_->cframe)
+    loop_ = read_pointer(self, at_->cframe);
+  else
+    find_loop();
+  has_ended_ = !frame_;
+}
+
+// From 3.12 on.
+void FrameWalk::find_loop() noexcept {
+  loop_ = frame_;
+  while (loop_ && byte_at(loop_, at_->owner) < kOwnedByLoop) loop_ = read_pointer(loop_, at_->previous);
+}
+
+bool FrameWalk::next(Position& position) noexcept {
+  if (!loop_) return false;
+  const bool is_last = at_->cframe ? has_ended_ : frame_ == loop_;
+  if (is_last) {
+    if (at_->cframe) {
+      loop_ = frame_ ? read_pointer(loop_, at_->outer) : nullptr;
+      has_ended_ = !frame_;
+    } else {
+      frame_ = read_pointer(frame_, at_->previous);
+      find_loop();
+    }
+    return false;
+  }
+  position = position_of(*at_, frame_);
+  has_ended_ = !at_->is_entry || byte_at(frame_, at_->is_entry) != 0;
+  frame_ = read_pointer(frame_, at_->previous);
+  return true;
+}
+
+}  // namespace torchprof::python

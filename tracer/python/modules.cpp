@@ -1,0 +1,342 @@
+#include "tracer/python/modules.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "tracer/process/seal.h"
+#include "tracer/python/code.h"
+#include "tracer/python/details.h"
+#include "tracer/session.h"
+
+namespace torchprof::python {
+namespace {
+
+// ---- identity: address -> id
+// --------------------------------------------------------------------------------------------
+
+// When a call needs no more than the id: always, while g_steps is a number, or not yet.
+constexpr uint32_t kAlways = ~0u, kNotCalled = ~0u - 1;
+
+// Open addressing; guarded by the GIL. Dead entries keep their place until the table is made anew.
+struct Entry {
+  Object* address;
+  Object* watch;  // the weak reference, ours; nullptr: dead
+  ObjectId id;
+  uint32_t settled;  // kAlways, kNotCalled, or at which g_steps
+  ObjectId root;
+  StringId class_name;
+  const char* path;  // NUL-terminated, for ever; nullptr: none
+  StringId path_id;
+  uint32_t walk;   // the last that came by
+  uint32_t steps;  // a root: g_steps at its last walk; an optimizer: how many of its steps were recorded
+  ObjectKind kind;
+};
+Entry* g_entries = nullptr;
+size_t g_capacity = 0;
+size_t g_used = 0;
+uint32_t g_walks = 0;
+uint32_t g_first_calls = 0;
+uint32_t g_steps = 0;  // first and second steps of optimizers so far: what brings gradients and state
+size_t g_wasted = 0;
+
+size_t slot_of(const Object* address, size_t i) noexcept {
+  return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (g_capacity - 1);
+}
+
+Entry* find(const Object* address) noexcept {
+  if (!g_entries) return nullptr;
+  for (size_t i = 0;; ++i) {
+    Entry& entry = g_entries[slot_of(address, i)];
+    if (!entry.address) return nullptr;
+    if (entry.address == address && entry.watch) return &entry;
+  }
+}
+
+bool grow() noexcept {
+  Entry* old = g_entries;
+  const size_t old_capacity = g_capacity;
+  size_t alive = 0;
+  for (size_t i = 0; i < old_capacity; ++i) alive += old[i].watch != nullptr;
+  size_t capacity = 1024;
+  while (capacity < alive * 4) capacity *= 2;
+  void* memory = seal::map(capacity * sizeof(Entry));
+  if (!memory) return false;
+  g_entries = static_cast<Entry*>(memory);
+  g_capacity = capacity;
+  g_used = 0;
+  for (size_t k = 0; k < old_capacity; ++k) {
+    if (!old[k].watch) continue;
+    size_t i = 0;
+    while (g_entries[slot_of(old[k].address, i)].address) ++i;
+    g_entries[slot_of(old[k].address, i)] = old[k];
+    ++g_used;
+  }
+  if (old) seal::unmap(old, old_capacity * sizeof(Entry));
+  return true;
+}
+
+// The weak reference's callback; `address` is the object's, as an int.
+Object* on_death(Object* address, Object*) noexcept {
+  if (Entry* entry = find(static_cast<Object*>(api().as_pointer(address)))) {
+    Object* watch = entry->watch;
+    entry->watch = nullptr;
+    api().decref(watch);
+  }
+  api().incref(api().none);
+  return api().none;
+}
+
+ObjectId define(const Entry& entry, uint32_t first_call) noexcept {
+  ObjectDef definition{};
+  definition.id = entry.id;
+  definition.class_name = entry.class_name;
+  definition.address = reinterpret_cast<uintptr_t>(entry.address);
+  definition.kind = entry.kind;
+  definition.first_call = first_call;
+  return session::define_object(definition);
+}
+
+// Entries move when another is added.
+Entry* add(Object* self, ObjectKind kind) noexcept {
+  static MethodDef on_death_definition = {"torchprof_on_death", reinterpret_cast<void*>(on_death), kMethO, nullptr};
+  if (g_used * 2 >= g_capacity && !grow()) return nullptr;
+  const Ref address(api().from_pointer(self));
+  const Ref callback(address ? api().function_new(&on_death_definition, address.get(), nullptr)
+                             : static_cast<Object*>(nullptr));
+  Ref watch(callback ? api().weakref_new(self, callback.get()) : static_cast<Object*>(nullptr));
+  if (!watch) {
+    api().error_clear();
+    return nullptr;
+  }
+  Entry entry{};
+  entry.address = self;
+  entry.kind = kind;
+  // What __name__ is for a class that Python made; asking for that may run a metaclass.
+  entry.settled = kNotCalled;
+  entry.class_name = session::intern(type_name(type_of(self)));
+  entry.id = define(entry, 0);
+  if (!entry.id) return nullptr;
+  entry.watch = watch.release();
+  size_t i = 0;
+  while (g_entries[slot_of(self, i)].address) ++i;
+  ++g_used;
+  return &(g_entries[slot_of(self, i)] = entry);
+}
+
+// ---- walks
+// --------------------------------------------------------------------------------------------------------------
+
+// What is allocated in here must not make the collector run: it calls finalizers.
+class WithoutCollector {
+ public:
+  WithoutCollector() noexcept : was_on_(api().gc_disable() != 0) {}
+  ~WithoutCollector() {
+    if (was_on_) api().gc_enable();
+  }
+  WithoutCollector(const WithoutCollector&) = delete;
+  WithoutCollector& operator=(const WithoutCollector&) = delete;
+
+ private:
+  bool was_on_;
+};
+
+class Walk {
+ public:
+  // `root` and its path are where the walk begins: a root with no path, or a module known already.
+  // `refresh`: modules known already are recorded again if they have gradients.
+  Walk(ObjectId root, bool refresh) noexcept : root_(root), refresh_(refresh) { ++g_walks; }
+
+  size_t visited() const noexcept { return visited_; }
+
+  void from(Object* start, const char* path) noexcept {
+    module_type_ = module_type();
+    if (!module_type_) return;
+    length_ = strnlen(path, kMaxPath);
+    memcpy(path_, path, length_);
+    visit(start, {}, 0);
+  }
+
+ private:
+  static constexpr int kMaxDepth = 200;
+
+  static Object* module_type() noexcept {  // of torch: it lives as long as the interpreter
+    static Object* type = nullptr;
+    if (type) return type;
+    Object* module = api().dict_get(api().modules(), "torch.nn.modules.module");
+    if (module) type = api().get_attr(module, "Module");
+    if (!type) api().error_clear();
+    return type;
+  }
+
+  // `adopted`: what had this root gets ours, since that root is part of it.
+  void visit(Object* self, ObjectId adopted, int depth) noexcept {
+    if (depth > kMaxDepth || ++visited_ > kMaxModules) return;
+    Entry* entry = find(self);
+    bool has_place = entry != nullptr;
+    if (!entry) entry = add(self, ObjectKind::kModule);
+    if (!entry || entry->walk == g_walks) return;
+    entry->walk = g_walks;
+    if (has_place && entry->root != root_) {
+      if (entry->root == entry->id) adopted = entry->root;
+      if (entry->root != adopted) return;
+      has_place = false;
+    }
+    if (!has_place) place(*entry);
+    if (entry->root == entry->id) entry->steps = g_steps;
+    if (!has_place || refresh_) record_module(self, {entry->id, entry->root, entry->path_id}, has_place);
+    visit_children(self, adopted, depth);
+  }
+
+  void place(Entry& entry) noexcept {
+    entry.root = root_ ? root_ : entry.id;
+    root_ = entry.root;
+    const StringTable::Entry* text = session::intern_text({path_, length_});
+    entry.path = text ? text->text : nullptr;
+    entry.path_id = text ? text->id : StringId{};
+  }
+
+  void visit_children(Object* self, ObjectId adopted, int depth) noexcept {
+    const Ref attributes(api().own_dict(self, nullptr));
+    const Ref children(own_dict_item(attributes.get(), "_modules"));
+    Size at = 0;
+    Object* key = nullptr;
+    Object* child = nullptr;
+    while (children && api().dict_next(children.get(), &at, &key, &child)) {
+      if (!child || !api().is_subtype(type_of(child), module_type_)) continue;
+      Size size = 0;
+      const char* name = api().utf8(key, &size);
+      const auto name_length = static_cast<size_t>(size);
+      if (!name) {
+        api().error_clear();
+        continue;
+      }
+      const size_t before = length_;
+      if (before + 1 + name_length > kMaxPath) continue;
+      if (before) path_[length_++] = '.';
+      memcpy(path_ + length_, name, name_length);
+      length_ += name_length;
+      visit(child, adopted, depth + 1);
+      length_ = before;
+    }
+  }
+
+  ObjectId root_;
+  const bool refresh_;
+  Object* module_type_ = nullptr;
+  size_t visited_ = 0;
+  size_t length_ = 0;
+  char path_[kMaxPath];
+};
+
+void walk_root(Object* self) noexcept {
+  const Entry* known = find(self);
+  Walk(known ? known->root : ObjectId{}, true).from(self, known && known->path ? known->path : "");
+}
+
+// ---- calls
+// --------------------------------------------------------------------------------------------------------------
+
+// The callee's first positional argument: `self`, or the first of `*args`. A new reference is not needed: the frame
+// holds it.
+Object* self_of(Frame* frame, FunctionKind kind) noexcept {
+  const bool in_args = kind == FunctionKind::kOptimizerStep;
+  Object* self = nullptr;
+  if (const Layout* at = layout()) {
+    const void* data = at->frame_data ? read_pointer(frame, at->frame_data) : frame;
+    self = static_cast<Object*>(read_pointer(data, at->locals));
+    if (self && type_of(self) == api().cell_type) self = cell_value(self);
+  } else if (api().frame_var) {
+    const Ref value(api().frame_var(frame, in_args ? "args" : "self"));
+    self = value.get();
+  }
+  if (self && in_args) self = type_of(self) == api().tuple_type ? api().tuple_get(self, 0) : nullptr;
+  return self;
+}
+
+// The modules whose calls are open around `frame`, the nearest first; of more than there is room for the outermost is
+// kept.
+struct Callers {
+  static constexpr size_t kMost = 64;
+  Object* modules[kMost];
+  size_t count = 0;
+
+  explicit Callers(Frame* frame) noexcept {
+    constexpr int kMaxFramesBack = 1000;
+    Ref back(api().frame_back(frame));
+    for (int i = 0; back && i < kMaxFramesBack; ++i) {
+      auto* caller = reinterpret_cast<Frame*>(back.get());
+      const Ref code(api().frame_code(caller));
+      if (function_of(code.get()).kind() == FunctionKind::kModuleCall) {
+        if (Object* self = self_of(caller, FunctionKind::kModuleCall)) {
+          count -= count == kMost;
+          modules[count++] = self;
+        }
+      }
+      api().error_clear();
+      back.reset(reinterpret_cast<Object*>(api().frame_back(caller)));
+    }
+  }
+};
+
+// Walks from where `self`, a module not seen before, is likely to be found.
+void look_for(Object* self, Frame* frame) noexcept {
+  const Callers callers(frame);
+  if (callers.count > 0 && !find(callers.modules[callers.count - 1])) walk_root(callers.modules[callers.count - 1]);
+  for (size_t i = 0; i < callers.count && !find(self) && g_wasted < kMaxWasted; ++i) {
+    const Entry* caller = find(callers.modules[i]);
+    if (!caller || !caller->path) continue;
+    Walk walk(caller->root, false);
+    walk.from(callers.modules[i], caller->path);
+    if (!find(self)) g_wasted += walk.visited();
+  }
+  if (!find(self)) walk_root(self);
+}
+
+ObjectId first_calls_of(Object* self, Frame* frame, FunctionKind kind) noexcept {
+  const WithoutCollector without_collector;
+  const bool is_module = kind == FunctionKind::kModuleCall;
+  Entry* entry = find(self);
+  if (!entry && is_module) {
+    look_for(self, frame);
+    entry = find(self);
+  }
+  if (!entry) entry = add(self, is_module ? ObjectKind::kModule : ObjectKind::kOptimizer);
+  if (!entry) return {};
+  const ObjectId id = entry->id;
+  const bool is_first = entry->settled == kNotCalled;
+  if (is_first) define(*entry, ++g_first_calls);
+  if (!is_module) {
+    ++g_steps;
+    entry->settled = ++entry->steps == 2 ? kAlways : g_steps - 1;
+    record_optimizer(self, id);
+  } else if (entry->root != id) {
+    entry->settled = kAlways;
+  } else if (is_first && entry->steps == g_steps) {
+    entry->settled = g_steps;
+  } else {
+    entry->settled = kAlways;
+    walk_root(self);
+  }
+  return id;
+}
+
+}  // namespace
+
+Object* self_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kModuleCall); }
+Object* optimizer_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kOptimizerStep); }
+
+ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
+  if (kind == FunctionKind::kFunction || kind == FunctionKind::kProfilerStep || !frame) return {};
+  const KeepError keep;
+  Object* self = self_of(frame, kind);
+  api().error_clear();
+  if (!self) return {};
+  const Entry* entry = find(self);
+  if (entry && (entry->settled == kAlways || entry->settled == g_steps)) [[likely]]
+    return entry->id;
+  const ObjectId id = first_calls_of(self, frame, kind);
+  api().error_clear();
+  return id;
+}
+
+}  // namespace torchprof::python

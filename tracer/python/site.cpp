@@ -1,0 +1,28 @@
+#include "tracer/python/site.h"
+
+#include <iterator>
+
+#include "tracer/python/abi.h"
+#include "tracer/python/code.h"
+#include "tracer/python/frames.h"
+
+namespace torchprof::python {
+
+constexpr intptr_t kCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
+
+Site current_site(ThreadBuffer& buffer) noexcept {
+  const Position here = current_position();
+  if (!here.code || here.offset < 0) return {};
+  const Function function = known_function(here.code);
+  if (!function.bits) return {};
+  const uint64_t key = uint64_t{function.id().value} << 32 | static_cast<uint32_t>(here.offset);
+  ThreadBuffer::Line& known = buffer.lines[(key ^ key >> 32) / kCodeUnit % std::size(buffer.lines)];
+  if (known.key != key) [[unlikely]] {
+    const int line = api().code_line(here.code, here.offset);
+    if (line <= 0) return {};
+    known = {key, static_cast<uint32_t>(line)};
+  }
+  return {function.id(), known.line};
+}
+
+}  // namespace torchprof::python

@@ -1,0 +1,150 @@
+// What a row of short PythonBegin and PythonEnd leaves open, 16 words at a time: it counts begins and ends instead of
+// holding each begin until its end comes, a third of the time.
+//
+// Counting takes the last begin for that of an end, whatever function it names. So a checksum goes with it: in a row
+// where all ends have their begins, a begin at an even place has its end at an odd one, and the exclusive or of what
+// they name is that of the begins that are left. Where it is not, an end was lost, and somebody who compares each has
+// to look.
+//
+// Any words may come. No allocation; an object belongs to one thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "tracer/spool/layout.h"
+#include "tracer/spool/record.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace torchprof {
+
+class CallRun {
+ public:
+  // The row at the beginning of `records`: in whole blocks, so the row may go on. `open` takes begins that have no end,
+  // the innermost first, as many as there is room for.
+  CallRun(std::span<const std::byte> records, std::span<uint64_t> open) noexcept : records_(records) {
+    count_blocks();
+    if (blocks_ > 0) follow(open);
+  }
+
+  size_t words() const { return blocks_ * kBlock; }
+  size_t open() const { return open_; }    // more than there was room for: the row is not followed
+  size_t ended() const { return ended_; }  // what had begun before the row
+  ShortRecord last() const { return word(words() - 1); }
+
+  // What the names of what began before the row and ended in it, and of what is left open, have to come to. Places
+  // alternate: between one and the next all is even.
+  class Checksum {
+   public:
+    void end(uint32_t function) noexcept { of_[(ended_++ & 1) == 0] ^= function; }
+    void begin(uint32_t function) noexcept {
+      of_[(ended_ + begun_++) & 1] ^= function;
+    }  // outermost first, after all ends
+    bool operator==(const CallRun& run) const noexcept { return of_[0] == run.even_ && of_[1] == run.odd_; }
+
+   private:
+    uint32_t of_[2] = {};
+    size_t ended_ = 0, begun_ = 0;
+  };
+
+ private:
+  static constexpr uint8_t kBegin = kShortKindOf<PythonBegin>;
+  static_assert((kBegin & 1) == 0 && kShortKindOf<PythonEnd> == kBegin + 1, "the lowest bit tells an end");
+  static constexpr size_t kBlock = 16, kMostBlocks = kChunkSize / 8 / kBlock;
+
+  // Of eight words backwards, by the mask of their ends: how many ends it takes at least that no begin is left, and how
+  // many more begins than ends there are.
+  struct Eight {
+    int8_t least, begins;
+  };
+  static constexpr std::array<Eight, 256> kEights = [] {
+    std::array<Eight, 256> eights{};
+    for (size_t ends = 0; ends < eights.size(); ++ends) {
+      int least = 0, begins = 0;
+      for (int i = 8; i-- > 0;) {
+        begins += (ends >> i & 1) != 0 ? -1 : 1;
+        least = std::max(least, begins);
+      }
+      eights[ends] = {static_cast<int8_t>(least), static_cast<int8_t>(begins)};
+    }
+    return eights;
+  }();
+
+  ShortRecord word(size_t i) const {
+    ShortRecord record;
+    std::memcpy(&record, records_.data() + i * sizeof(record), sizeof(record));
+    return record;
+  }
+
+  void count_blocks() noexcept {
+#if defined(__SSE2__)
+    const size_t most = std::min(records_.size() / sizeof(uint64_t) / kBlock, kMostBlocks);
+    // Most rows are short: found out before a block is looked at as a whole.
+    if (most == 0 || (word(kBlock / 2).kind() | 1) != kBegin + 1 || (word(kBlock - 1).kind() | 1) != kBegin + 1) return;
+    const __m128i one = _mm_set1_epi64x(1), kind = _mm_set1_epi64x(0xfe), is_call = _mm_set1_epi64x(kBegin);
+    __m128i all = _mm_setzero_si128(), ends_only = all;
+    for (; blocks_ < most; ++blocks_) {
+      const auto* words = reinterpret_cast<const __m128i*>(records_.data() + blocks_ * kBlock * sizeof(uint64_t));
+      const __m128i all_before = all, ends_before = ends_only;
+      __m128i foreign = _mm_setzero_si128();
+      unsigned ends = 0;
+#pragma GCC unroll 8
+      for (unsigned i = 0; i < kBlock / 2; ++i) {
+        const __m128i two = _mm_loadu_si128(words + i);
+        ends |= static_cast<unsigned>(_mm_movemask_pd(_mm_castsi128_pd(_mm_slli_epi64(two, 63)))) << 2 * i;
+        foreign = _mm_or_si128(foreign, _mm_xor_si128(two, is_call));
+        all = _mm_xor_si128(all, two);
+        ends_only = _mm_xor_si128(ends_only, _mm_andnot_si128(_mm_sub_epi64(_mm_and_si128(two, one), one), two));
+      }
+      foreign = _mm_and_si128(foreign, kind);
+      if (_mm_movemask_epi8(_mm_cmpeq_epi8(foreign, _mm_setzero_si128())) != 0xffff) {
+        all = all_before, ends_only = ends_before;
+        break;
+      }
+      ends_[blocks_] = static_cast<uint16_t>(ends);
+    }
+    const auto function = [](__m128i words, bool odd) {
+      const __m128i low = odd ? _mm_unpackhi_epi64(words, words) : words;
+      return ShortRecord{static_cast<uint64_t>(_mm_cvtsi128_si64(low))}.value();
+    };
+    const __m128i begins_only = _mm_xor_si128(all, ends_only);
+    even_ = function(begins_only, false) ^ function(ends_only, true);
+    odd_ = function(begins_only, true) ^ function(ends_only, false);
+#endif
+  }
+
+  void follow(std::span<uint64_t> open) noexcept {
+    int64_t ended = 0;
+    for (size_t i = words(); i > 0; i -= 8) {
+      const auto ends = static_cast<uint8_t>(ends_[(i - 1) / kBlock] >> (i - 8) % kBlock);
+      if (const Eight eight = kEights[ends]; eight.least <= ended) {
+        ended -= eight.begins;
+        continue;
+      }
+      for (size_t k = 8; k-- > 0;) {
+        if ((ends >> k & 1) != 0)
+          ++ended;
+        else if (ended > 0)
+          --ended;
+        else if (open_++ < open.size())
+          open[open_ - 1] = word(i - 8 + k).bits;
+      }
+    }
+    ended_ = static_cast<size_t>(ended);
+  }
+
+  std::span<const std::byte> records_;
+  size_t blocks_ = 0, open_ = 0, ended_ = 0;
+  uint32_t even_ = 0, odd_ = 0;  // see Checksum: of begins at even places and ends at odd ones, and the others
+  uint16_t ends_[kMostBlocks];   // a bit a word, of each block
+};
+
+}  // namespace torchprof

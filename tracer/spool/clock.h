@@ -1,0 +1,58 @@
+// The recording clock. now() costs 10 ns with a TSC that the kernel itself trusts, 25 ns with CLOCK_MONOTONIC.
+//
+// The TSC is taken only where the kernel's own clocksource is the TSC: it has then checked that the counters of all
+// cores agree and never stop. Ticks of all processes of one machine are comparable. The library calls choose() once;
+// the launcher never calls now().
+#pragma once
+
+#include <ctime>
+
+#include "tracer/spool/layout.h"
+
+namespace torchprof::clock {
+
+// Reads /sys once. Not for the hot path. Thread-safe, idempotent.
+ClockSource choose() noexcept;
+
+// Is the clock read without a system call? False: perhaps not. After choose().
+bool needs_no_call() noexcept;
+
+inline int64_t read_ns(clockid_t id) noexcept {
+  timespec t;
+  clock_gettime(id, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// Where no clock can be read any more: it stands still.
+inline constexpr ClockSource kNoClock{};
+
+inline Ticks now(ClockSource source) noexcept {
+#if defined(__x86_64__)
+  if (source == ClockSource::kTsc) [[likely]]
+    return {__builtin_ia32_rdtsc()};
+#endif
+  if (source == kNoClock) return {};
+  return {static_cast<uint64_t>(read_ns(CLOCK_MONOTONIC))};
+}
+
+// The three clocks within a few tens of nanoseconds of each other.
+ClockSample sample(ClockSource source) noexcept;
+
+// Turns ticks into CLOCK_REALTIME, from the samples of one spool.
+//
+// The rate comes from CLOCK_MONOTONIC over the whole span of the samples, never from the wall clock, so a wall clock
+// that is set while the program runs moves nothing: one offset, that of the first sample, holds for the whole spool.
+class Converter {
+ public:
+  Converter() = default;
+  // `first` and `last`: the samples furthest apart. With less than a millisecond between them a TSC rate cannot be
+  // known better than about 1e-4.
+  Converter(ClockSource source, const ClockSample& first, const ClockSample& last) noexcept;
+  UnixNs to_unix(Ticks t) const noexcept;
+
+ private:
+  ClockSample first_{};
+  double ns_per_tick_ = 1.0;
+};
+
+}  // namespace torchprof::clock

@@ -1,0 +1,57 @@
+// The spool's file: made, grown and mapped. The only place with mmap and fallocate of the spool.
+//
+// No descriptor is kept: each call opens the file by its path and closes it (process/descriptors.h), and looks whether it is
+// still the same file. A mapping needs none. Where that path will not do any more (the program is about to become
+// another user, or to change its root or its mounts) hold() keeps one from then on.
+//
+// Blocks are reserved before they are mapped, so that a full disk is an error here and not a SIGBUS in the program;
+// where that is not enough, fault.h is.
+//
+// Threads: any, but create() and take(). Errors: a result says so, with errno; nothing is thrown.
+#pragma once
+
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+namespace torchprof {
+
+// Chunks that a thread takes at a time once it is busy.
+inline constexpr uint32_t kRunChunks = 4;
+
+class SpoolFile {
+ public:
+  // A new file, never one that is there.
+  bool create(const char* path) noexcept;
+  // What `other` names is named here from now on; forked children.
+  void take(SpoolFile& other) noexcept;
+
+  const char* path() const noexcept { return path_; }
+  bool may_fault() const noexcept { return may_fault_; }  // stores may fail although blocks are reserved
+
+  // Reserves up to `end`, and ahead of it up to `limit`.
+  bool reserve(uint64_t end, uint64_t limit, bool is_ahead_free) noexcept;
+  // Bytes in which nothing has been recorded; at most those of kRunChunks. The caller owns them alone, as with map().
+  void* map_new(uint64_t offset, size_t size) noexcept;
+  void* map(uint64_t offset, size_t size) noexcept;
+  bool read(uint64_t offset, void* to, size_t size) noexcept;
+
+  // Keeps a descriptor, far above the program's own. Also in a signal's handler; no lock.
+  void hold() noexcept;
+  void let_go() noexcept;
+
+ private:
+  template <class Body>
+  bool use(Body body) noexcept;
+  bool is_this(int fd) const noexcept;
+
+  char path_[PATH_MAX] = "";
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  bool may_fault_ = false;
+  std::atomic<int> held_{-1};
+  std::atomic<uint64_t> reserved_{0};  // bytes of the file that have blocks
+};
+
+}  // namespace torchprof

@@ -1,0 +1,133 @@
+// Layout of a spool: the file into which one process writes while it runs.
+//
+//     spool := FileHeader (one page) chunk*        each chunk `FileHeader::chunk_size` bytes, aligned to it after the
+//     first page chunk := ChunkHeader record* zeros
+//
+// A chunk of kind kPieces is split, so that a short thread costs little: its header fills a piece, and behind it lie
+// pieces of the same size, each a chunk for itself. Such a header is written before any piece is given away; a piece
+// that nobody used is passed over like a chunk. A thread's first chunk is a piece, its later ones are whole.
+//
+// Chunk n lies at kFileHeaderSize + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold
+// chunks that nobody claimed: all zeros. Every process has a spool of its own; a forked child opens its own at its next
+// event, and begins it with a copy of its parent's definitions.
+//
+// Who writes what, and when:
+//   FileHeader    the process, once, before the first chunk; `lost` and `last` later, by any thread (relaxed:
+//   counters), `clean_exit`
+//                 from the library's destructor.
+//   ChunkHeader   the thread that claimed the chunk, before its first record; `magic` last (release), so a chunk
+//   without it
+//                 was claimed and never used. `committed` (release) after each whole record: pairs with the reader's
+//                 acquire, and with nothing at all once the process is dead, since the page cache holds the bytes in
+//                 any case.
+//   records       the owner of the chunk alone.
+//
+// With --keep last a full spool gives the chunk of events that was completed first to whoever needs one: `magic` is
+// taken away before anything else is written. A track's chunks then begin anywhere and may have gaps; each begins with
+// what was open (record.h, Restate). Definitions are never recycled.
+//
+// Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up
+// to `committed` in every chunk. Only the machine's own death can lose pages.
+//
+// Beside the spools lies the file `uncaptured`: the processes of which nothing could be recorded for want of room.
+//
+//     uncaptured := line* more*
+//     line       := "\n" PID "\t" PARENT "\t" TIME "\t" CAUSE "\t" ERROR "\t" FORKED "\t" COMMAND
+//     more       := kUncapturedMore                    a process for which there was no room here either
+//
+// TIME is ns since 1970, when it would have begun; CAUSE a LossCause; ERROR an errno or 0; FORKED 1 where it was forked
+// by a process whose capture had ended, for that cause; COMMAND its arguments, cut, without control characters. A line
+// may be cut off where the disk was full.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tracer/spool/ids.h"
+
+namespace torchprof {
+
+inline constexpr uint64_t kSpoolMagic = 0x4c4f4f5053505454;  // "TTPSPOOL"
+inline constexpr uint32_t kChunkMagic = 0x4b4e4843;          // "CHNK"
+inline constexpr uint64_t kFileHeaderSize = 4096;
+inline constexpr uint32_t kChunkSize = 64 * 1024;
+inline constexpr uint32_t kPieceSize = 4096;
+
+// One moment on three clocks. Samples of a spool tie the recording clock to the wall (clock.h).
+struct ClockSample {
+  Ticks ticks;
+  int64_t monotonic;  // ns, CLOCK_MONOTONIC
+  UnixNs realtime;    // CLOCK_REALTIME
+};
+
+enum class ClockSource : uint8_t { kMonotonic = 1, kTsc = 2 };  // ticks are nanoseconds, or of the processor's counter
+
+// All but kReentry end the capture of their process for good: they count attempts, not what is missing.
+enum class LossCause : uint8_t {
+  kSizeLimit,  // --max-size was reached
+  kDiskFull,   // the file could not grow
+  kNoMemory,   // a mapping was refused
+  kReentry,    // an event inside our own callback
+  kRunSize,    // --max-run-size was reached
+  kSeccomp,    // the process is sealed (process/seal.h) and what was mapped is full
+  kFileSize,   // the limit of file sizes (RLIMIT_FSIZE) was reached
+  kCount
+};
+
+struct FileHeader {
+  uint64_t magic;  // written last, release
+  uint32_t version;
+  uint32_t chunk_size;
+  uint32_t pid;
+  uint32_t parent_pid;
+  ClockSample start;  // when the spool was opened
+  ClockSource clock;
+  std::atomic<uint8_t> clean_exit;  // 1: exit handlers ran to our destructor; 0: still running, _exit, exec or killed
+  std::atomic<uint8_t> is_locked;   // 1: a lock on the file ends with its writer (file_lock.h); 0: none is to be had
+  uint8_t pad[5];
+  std::atomic<uint64_t> lost[8];     // events not recorded, by LossCause
+  std::atomic<uint64_t> last_ticks;  // time of the clean exit, 0 otherwise
+  std::atomic<int64_t> last_monotonic;
+  std::atomic<int64_t> last_realtime;
+  char host[64];       // NUL-terminated, cut if longer
+  char command[1024];  // argv joined by NUL, cut if longer; length below
+  uint32_t command_size;
+  uint32_t pad2;
+  char forked_from[256];  // file name of the parent's spool, empty if this process was not forked from a traced one
+  std::atomic<uint64_t>
+      stop_ticks;  // capture stopped for good here (size limit, full disk): what was open ends here; 0: it did not
+  std::atomic<uint64_t> recycled;  // chunks of events whose room was given to later ones (--keep last)
+};
+static_assert(sizeof(FileHeader) <= kFileHeaderSize);
+static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
+
+enum class ChunkKind : uint8_t { kEvents = 1, kDefinitions = 2, kPieces = 3 };
+
+struct ChunkHeader {
+  std::atomic<uint32_t> magic;
+  ChunkKind kind;
+  uint8_t size_log2;  // of a piece, and of the pieces in a chunk that is split; 0: the chunk is whole
+  uint8_t pad[2];
+  TrackId track;                    // none for definitions
+  uint32_t sequence;                // chunks of a track, and those of the definitions, count from 0 in time order
+  std::atomic<uint32_t> committed;  // bytes of whole records after this header; of kPieces: pieces that are complete
+  uint32_t generation;              // times that these bytes were recycled (--keep last)
+  ClockSample base;                 // record times count from base.ticks
+  uint64_t offset;                  // of this chunk in the file
+  uint64_t previous;  // offset of the chunk of this track (or of the definitions) before this one; 0: none
+};
+static_assert(sizeof(ChunkHeader) == 64);
+static_assert(std::is_standard_layout_v<FileHeader> && std::is_standard_layout_v<ChunkHeader>);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+inline constexpr const char* kUncapturedName = "uncaptured";
+inline constexpr uint64_t kUncapturedRoom = uint64_t{64} << 10;   // of the file
+inline constexpr uint64_t kUncapturedLines = uint64_t{60} << 10;  // of it for lines
+inline constexpr char kUncapturedMore = '\1';
+
+inline constexpr uint32_t kChunkCapacity = kChunkSize - sizeof(ChunkHeader);
+inline uint32_t size_of(const ChunkHeader& chunk) { return chunk.size_log2 == 0 ? kChunkSize : kPieceSize; }
+
+}  // namespace torchprof

@@ -1,0 +1,95 @@
+// Reads a spool that may be cut, torn or hostile: no byte of it is trusted.
+//
+//  * Every whole record before damage is kept, chunk by chunk; what had to be dropped is counted.
+//  * No chunk is dropped for its time. One that cannot be (plausible()) is counted, and the chunk takes the base of the
+//    one before it on its track, or the spool's start: its events keep their order, and no arithmetic on times that a
+//    reader hands out overflows.
+//  * Records of unknown kinds are skipped; words past the struct that this build knows are ignored.
+//  * A reader is immutable after open: any number of threads may iterate. Views point into the mapping and live with
+//  it.
+//  * A process that still writes may be read: what it had committed when the reader was opened is seen. A file that is
+//    truncated meanwhile is not survived (nothing here does that).
+//  * Nothing here throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tracer/spool/cursor.h"
+#include "tracer/spool/layout.h"
+#include "tracer/spool/record.h"
+
+namespace torchprof {
+
+inline constexpr double kMaxTicksPerNs = 20;  // of a TSC, and ns per tick: no machine is near
+
+// What the reader could not use. All zero for a spool that is whole, also for one whose process was killed.
+struct Damage {
+  uint64_t chunks = 0;   // chunks dropped as a whole: header not one, or cut off
+  uint64_t bytes = 0;    // bytes of chunks that were begun and could not be read to their end
+  uint64_t records = 0;  // records that are whole but name something undefined or impossible
+  explicit operator bool() const { return chunks != 0 || bytes != 0 || records != 0; }
+  Damage& operator+=(const Damage& other);
+};
+
+struct ChunkView {
+  ChunkKind kind;
+  TrackId track;
+  uint32_t sequence;
+  ClockSample base;
+  std::span<const std::byte> records;  // 8-byte aligned; cut down to what the file really holds
+};
+
+class SpoolReader {
+ public:
+  // Null if the file cannot be read or is not a spool of a version that this build knows; `error` then says why,
+  // without the file's name.
+  static std::unique_ptr<const SpoolReader> open(const std::filesystem::path& file, std::string& error);
+  // The same for bytes in memory (8-byte aligned), which must outlive the reader.
+  static std::unique_ptr<const SpoolReader> from_bytes(std::span<const std::byte> bytes, std::string& error);
+  ~SpoolReader();
+  SpoolReader(const SpoolReader&) = delete;
+  SpoolReader& operator=(const SpoolReader&) = delete;
+
+  const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(bytes_.data()); }
+  std::string_view host() const;
+  std::vector<std::string_view> command() const;
+  std::string_view forked_from() const;
+
+  ClockSource clock() const;
+  // Whether this moment can belong to the process that `header().start` began. It may lie before: what opened the spool
+  // had read the clock first.
+  bool plausible(const ClockSample& sample) const;
+
+  // Usable chunks: definitions first, then events by track; each in the order of its sequence.
+  std::span<const ChunkView> chunks() const { return chunks_; }
+  const Damage& damage() const { return damage_; }                 // found by looking at chunk headers alone
+  uint64_t doubtful_chunks() const { return doubtful_chunks_; }    // of events, all kept: their time cannot be
+  uint64_t definition_bytes() const { return definition_bytes_; }  // bounds the ids that can have been defined
+
+  // Tells the kernel that the pages of this chunk are not needed soon. They stay readable.
+  void release(const ChunkView& chunk) const;
+
+ private:
+  SpoolReader() = default;
+  bool parse(std::string& error);
+  void collect_chunks(ChunkKind wanted);
+  void collect_chunk(ChunkKind wanted, std::span<const std::byte> all, uint64_t size);
+  void collect_pieces(ChunkKind wanted, std::span<const std::byte> all, uint8_t size_log2);
+  void mend_times();
+
+  std::span<const std::byte> bytes_;
+  bool mapped_ = false;
+  std::vector<ChunkView> chunks_;
+  Damage damage_;
+  uint64_t doubtful_chunks_ = 0;
+  uint64_t definition_bytes_ = 0;
+};
+
+}  // namespace torchprof

@@ -1,0 +1,610 @@
+// The record: what every source writes, what the spool holds and what every format is made from.
+//
+// Grammar of a spool (tracer/spool/layout.h holds the layout around it):
+//     chunk      := ChunkHeader record*
+//     record     := header payload, little-endian, 8-byte aligned, its length a multiple of 8
+//     header     := 8 bits kind | 12 bits length in words of 8 bytes, header included | 44 bits time
+//     record     := also 8 bits kind (128 and up) | 20 bits value | 36 bits time, and by the kind no, one or two more
+//                   words: a short record
+// Time is in ticks since `ChunkHeader::base`, so a chunk spans at most 2^44 ticks (97 minutes of a 3 GHz TSC); a writer
+// that comes later than that begins a new chunk. Definitions carry time 0.
+// Short records stand for the few that come by the million: half the bytes is half the page faults, the largest part
+// of what they cost. What does not fit goes the long way.
+//
+// A definition is committed before any record that uses its id. Definitions lie in chunks of their own, in the order in
+// which they were made, so that event chunks can be recycled without losing a name.
+//
+// Events of one thread (track) are in time order, those of GPUs (gpu_records.h) in the order of delivery. Begin and end
+// are separate records: what was open when the process died is known. They pair by a stack per track; formats/replay/replay.h
+// says how it is kept balanced whatever was lost.
+//
+// Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
+// does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
+// Version history: 1, the first. 2: inputs have lists of optional tensors of their own ('O', objects/values.h); chunks
+// that are split (layout.h, kPieces).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "tracer/spool/ids.h"
+
+namespace torchprof {
+
+inline constexpr uint32_t kSpoolVersion = 2;
+
+// X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names
+// and the reader's bounds checks are made from it.
+//   1..31    definitions
+//   32..63   Python; 44: torch
+//   64..95   torch; 72..83: the GPU; 84..89: NVTX; 90..95: native stacks
+//   96..127  threads and the recorder itself
+#define TORCHPROF_RECORDS(X) \
+  X(1, StringDef, 16)        \
+  X(2, ThreadDef, 24)        \
+  X(3, TorchThreadDef, 24)   \
+  X(4, FunctionDef, 40)      \
+  X(5, ObjectDef, 32)        \
+  X(6, MetaDef, 16)          \
+  X(7, SourceDef, 24)        \
+  X(8, ObjectDetailDef, 32)  \
+  X(9, WindowDef, 40)        \
+  X(11, CallSiteDef, 24)     \
+  X(20, GpuDeviceDef, 88)    \
+  X(21, GpuContextDef, 24)   \
+  X(22, ThreadHandleDef, 16) \
+  X(24, NativeObjectDef, 48) \
+  X(25, NativeFrameDef, 32)  \
+  X(32, PythonBegin, 16)     \
+  X(33, PythonEnd, 16)       \
+  X(34, PythonFrame, 16)     \
+  X(35, PythonSync, 8)       \
+  X(36, CCallBegin, 16)      \
+  X(37, CCallEnd, 8)         \
+  X(38, CCallBeginAt, 16)    \
+  X(39, GcBegin, 16)         \
+  X(40, GcEnd, 24)           \
+  X(41, BlindBegin, 16)      \
+  X(42, BlindEnd, 16)        \
+  X(44, Collective, 24)      \
+  X(64, OpBegin, 48)         \
+  X(65, OpEnd, 16)           \
+  X(66, OpEndHere, 16)       \
+  X(67, OpInputs, 16)        \
+  X(68, Memory, 48)          \
+  X(69, OutOfMemory, 48)     \
+  X(71, AllocationSite, 16)  \
+  X(72, GpuKernel, 128)      \
+  X(73, GpuCopy, 88)         \
+  X(74, GpuSet, 72)          \
+  X(75, GpuApi, 40)          \
+  X(76, GpuSync, 56)         \
+  X(77, GpuEvent, 40)        \
+  X(78, GpuOverhead, 48)     \
+  X(79, GpuMemory, 56)       \
+  X(80, GpuMemoryPool, 64)   \
+  X(81, GpuClock, 32)        \
+  X(82, GpuDropped, 32)      \
+  X(83, GpuEnvironment, 48)  \
+  X(84, NvtxInfo, 40)        \
+  X(85, NvtxMark, 48)        \
+  X(90, NativeStack, 16)     \
+  X(91, AllocationStack, 16) \
+  X(96, ThreadEnd, 8)        \
+  X(97, Restate, 16)
+
+enum class Kind : uint8_t {
+#define X(number, name, size) name = number,
+  TORCHPROF_RECORDS(X)
+#undef X
+};
+
+struct RecordHeader {
+  uint64_t bits;
+
+  static constexpr uint64_t kMaxWords = (1u << 12) - 1;
+  static constexpr uint64_t kMaxTime = (uint64_t{1} << 44) - 1;
+  static constexpr RecordHeader make(Kind kind, uint64_t words, uint64_t time) {
+    return {static_cast<uint64_t>(kind) | words << 8 | time << 20};
+  }
+  constexpr Kind kind() const { return static_cast<Kind>(bits & 0xff); }
+  constexpr uint64_t words() const { return bits >> 8 & kMaxWords; }
+  constexpr uint64_t bytes() const { return words() * 8; }
+  constexpr uint64_t time() const { return bits >> 20; }
+};
+
+// A short record says the same as its long form. X(number, long form): 128..191 are one word, of which the value is the
+// long form's first field and the rest is zero; 192..223 are two words, 224..255 three.
+#define TORCHPROF_SHORT_RECORDS(X) \
+  X(128, PythonBegin)              \
+  X(129, PythonEnd)                \
+  X(130, CCallBegin)               \
+  X(131, OpEndHere)                \
+  X(132, OpInputs)                 \
+  X(138, CCallBeginAt)             \
+  X(139, NativeStack)
+// OpBegin whose value is the name: 56 bits key, which is the handle, | 8 bits scope; with or without a word of
+// sequence.
+inline constexpr uint8_t kShortOp = 192;
+inline constexpr uint8_t kShortOpWithSequence = 224;
+// One word: scope FUNCTION, the handle after that of the OpBegin before it in this chunk, whose sequence number (-1 if
+// it had none) it shares, or the one after. A chunk's first OpBegin is never of this form.
+inline constexpr uint8_t kShortNextOp = 160;
+inline constexpr uint8_t kShortNextOpNextSequence = 161;
+// Memory of the CPU: address, bytes; the value is 0. It has no totals.
+inline constexpr uint8_t kShortMemory = 225;
+
+struct ShortRecord {
+  uint64_t bits;
+
+  static constexpr uint64_t kMaxValue = (1u << 20) - 1;
+  static constexpr uint64_t kMaxTime = (uint64_t{1} << 36) - 1;
+  static constexpr uint64_t kMaxKey = (uint64_t{1} << 56) - 1;
+  static constexpr ShortRecord make(uint8_t kind, uint64_t value, uint64_t time) {
+    return {kind | value << 8 | time << 28};
+  }
+  // Of any word that begins a record.
+  static constexpr bool is_short(uint64_t word) { return (word & 0x80) != 0; }
+  constexpr uint8_t kind() const { return static_cast<uint8_t>(bits & 0xff); }
+  constexpr uint64_t words() const { return kind() >= 224 ? 3 : kind() >= 192 ? 2 : 1; }
+  constexpr uint32_t value() const { return static_cast<uint32_t>(bits >> 8 & kMaxValue); }
+  constexpr uint64_t time() const { return bits >> 28; }
+  // The long form; Kind{} for a short kind that this build does not know.
+  constexpr Kind long_kind() const {
+    switch (kind()) {
+#define X(number, name) \
+  case number:          \
+    return Kind::name;
+      TORCHPROF_SHORT_RECORDS(X)
+#undef X
+      case kShortOp:
+      case kShortOpWithSequence:
+      case kShortNextOp:
+      case kShortNextOpNextSequence:
+        return Kind::OpBegin;
+      case kShortMemory:
+        return Kind::Memory;
+      default:
+        return Kind{};
+    }
+  }
+};
+
+template <class R>
+inline constexpr uint8_t kShortKindOf = 0;
+
+// ---- definitions
+// ------------------------------------------------------------------------------------------------------
+
+struct StringDef {
+  RecordHeader header;
+  StringId id;
+  uint32_t
+      length;  // bytes of text that follow; any bytes, not checked to be UTF-8; at most kMaxString, longer ones are cut
+};
+inline constexpr uint32_t kMaxString = 32000;
+
+struct ThreadDef {  // may come again for the same track: the later one holds (a thread that changed its name)
+  RecordHeader header;
+  TrackId track;         // none: the latest thread of this `tid`; it has a new name
+  uint32_t tid;          // gettid()
+  StringId name;         // as the kernel knows it (at most 15 bytes); none: as said before
+  StringId python_name;  // threading.Thread.name; none: as said before, or not one of threading's
+};
+
+struct TorchThreadDef {  // the small number that torch itself gives a thread: RecordFunction::currentThreadId()
+  RecordHeader header;
+  TrackId track;
+  uint32_t pad;
+  uint64_t torch_thread;
+};
+
+enum class FunctionKind : uint8_t {
+  kFunction = 0,
+  kModuleCall = 1,
+  kOptimizerStep = 2,
+  kProfilerStep = 3,  // torch.profiler.profile.step
+  kThread = 4,        // of threading's, names a thread; to the reader a function as any other
+  kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
+  kWorker = 6,        // of multiprocessing or DataLoader, where a process knows what it is; likewise
+  kScript = 7,        // of TorchScript; in native stacks alone
+};
+
+struct FunctionDef {  // a Python code object
+  RecordHeader header;
+  FunctionId id;
+  StringId name;      // co_name
+  StringId qualname;  // co_qualname; none before 3.11
+  StringId file;      // co_filename, whole
+  uint32_t line;      // co_firstlineno
+  uint16_t trim;      // bytes at the front of `file` that are an import prefix (an entry of sys.path and the slash)
+  FunctionKind kind;
+  uint8_t pad;
+  uint64_t pad2;
+};
+
+enum class ObjectKind : uint8_t { kModule = 1, kOptimizer = 2 };
+
+struct ObjectDef {  // an object whose calls are told apart; may come again for the same id: the later one holds
+  RecordHeader header;
+  ObjectId id;
+  StringId class_name;  // type(self).__name__
+  uint64_t address;     // for people only: addresses are reused, ids are not
+  ObjectKind kind;
+  uint8_t pad[3];
+  uint32_t first_call;  // 1, 2 ... in the order in which objects were first called; 0: not called so far
+};
+
+struct ObjectDetailDef {  // where a module or optimizer stands and what it holds; the later one holds
+  RecordHeader header;
+  ObjectId object;
+  ObjectId root;    // the module that was called from outside any other; itself for such a one; none for an optimizer
+  StringId path;    // in the root, as named_modules() has it ("layer1.0.conv1"); an empty text for the root itself
+  uint32_t length;  // bytes of the encoded tensors and numbers that follow (python/details.h)
+  uint32_t part;    // 0 begins anew, 1, 2 ... go on where the part before ended: an item is never split
+  uint32_t pad;
+};
+inline constexpr uint32_t kMaxDetail = 32000;  // bytes of one part
+
+struct MetaDef {  // a fact about the process: "python.version", "torch.library" ...; the later one holds
+  RecordHeader header;
+  StringId key;
+  StringId value;
+};
+
+struct CallSiteDef {  // a place that calls a C function
+  RecordHeader header;
+  CallSiteId id;
+  StringId name;        // of the callee, as in CCallBegin
+  FunctionId function;  // that calls
+  uint32_t line;        // in its file; 0: not known
+};
+
+struct WindowDef {  // events lie in windows only, if there is one (window.h); the later one of a number holds
+  RecordHeader header;
+  uint32_t number;  // from 1, in the order of time
+  uint32_t pad;
+  uint64_t step;   // steps that had ended before it
+  uint64_t begin;  // ticks, not counted from a chunk's base
+  uint64_t end;    // 0: not closed yet
+};
+
+struct NativeObjectDef {  // a file whose code is mapped; the same file again gets a new id
+  RecordHeader header;
+  NativeObjectId id;
+  StringId path;      // as the loader has it; of the program itself the file that /proc/self/exe names
+  StringId build_id;  // the bytes of its GNU build id; none: it has none
+  uint32_t pad;
+  uint64_t start;  // its first and last address
+  uint64_t end;
+  uint64_t bias;  // what is to be taken from an address for one of the file's own
+};
+
+// A frame of a native stack with all frames that it returns to: stacks that begin alike share their outer frames.
+struct NativeFrameDef {
+  RecordHeader header;
+  NativeFrameId id;
+  NativeFrameId caller;   // always a smaller id; none: the outermost
+  NativeObjectId object;  // none: code that belongs to no file
+  FunctionId function;  // of Python or TorchScript, which the interpreter, its caller here, runs; none: a native frame
+  uint64_t pc;          // the address after the call; 0: what is further out is not known; of `function`: its line
+};
+
+enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };
+
+struct SourceDef {  // what is captured, what is not and why; the later one holds
+  RecordHeader header;
+  StringId source;  // "python", "operators" ...
+  StringId detail;  // how it is captured, or why not: one line for people
+  SourceState state;
+  uint8_t pad[7];
+};
+
+// ---- Python
+// -----------------------------------------------------------------------------------------------------------
+
+struct PythonBegin {  // a Python function is entered or resumed
+  RecordHeader header;
+  FunctionId function;
+  ObjectId object;  // the nn.Module or optimizer; none for plain functions
+};
+
+struct PythonEnd {  // it returns, yields or is unwound
+  RecordHeader header;
+  FunctionId function;  // of the frame that ends: tells a lost record from a real one
+  uint32_t pad;
+};
+
+struct PythonFrame {  // was on the stack already when capture began on this thread; outermost first
+  RecordHeader header;
+  FunctionId function;
+  ObjectId object;
+};
+
+struct PythonSync {  // the thread's Python stack is about to be restated by PythonFrame records: all that was open is
+                     // closed
+  RecordHeader header;
+};
+
+struct CCallBegin {
+  RecordHeader header;
+  StringId name;  // the callable's repr without its address: "<built-in method append of list object>"
+  uint32_t pad;
+};
+
+struct CCallBeginAt {  // the same, and where it is called
+  RecordHeader header;
+  CallSiteId site;
+  uint32_t pad;
+};
+
+struct CCallEnd {  // ends the innermost span if that is a C call
+  RecordHeader header;
+};
+
+struct GcBegin {  // CPython's garbage collector begins; what it runs (finalizers, callbacks of weak references) lies
+                  // inside
+  RecordHeader header;
+  uint32_t generation;
+  uint32_t pad;
+};
+
+struct GcEnd {
+  RecordHeader header;
+  int64_t collected;      // objects
+  int64_t uncollectable;  // likewise
+};
+
+// The program gives Python's hook to somebody else, and back: 3.10 and 3.11, the one profile function of a thread; 3.12
+// and later, the last id of sys.monitoring. Written by whoever does it, which may be another thread.
+struct BlindBegin {
+  RecordHeader header;
+  TrackId track;  // the thread that is no longer seen; none: one that has had no event so far, or all of them
+  StringId by;    // "sys.setprofile", "cProfile", "torch.profiler" ...
+};
+
+struct BlindEnd {
+  RecordHeader header;
+  TrackId track;
+  StringId by;  // as in the begin
+};
+
+// ---- torch
+// ------------------------------------------------------------------------------------------------------------
+
+// at::RecordScope, the same numbers in every torch from 1.13 to 2.14 (objects/abi.h), and one of our own.
+enum class OpScope : uint8_t {
+  kFunction = 0,
+  kBackwardFunction = 1,
+  kTorchScriptFunction = 2,
+  kKernelFunctionDtype = 3,
+  kCustomClass = 4,
+  kBuildFeature = 5,
+  kLiteInterpreter = 6,
+  kUserScope = 7,
+  kStaticRuntimeOp = 8,
+  kStaticRuntimeModel = 9,
+  kNvtx = 100,  // a range that the program told NVTX of; its key has kNvtxKey, and it ends with OpEnd alone
+};
+constexpr bool is_annotation(OpScope scope) { return scope == OpScope::kUserScope || scope == OpScope::kNvtx; }
+// Neither a handle of torch (a count) nor an address comes that far; it fits into a short record.
+inline constexpr uint64_t kNvtxKey = uint64_t{1} << 55;
+constexpr bool is_nvtx_key(uint64_t key) { return (key & ~(kNvtxKey - 1)) == kNvtxKey; }
+
+struct OpBegin {
+  RecordHeader header;
+  StringId name;  // the name; of an operator with an overload name both, with a NUL between them
+  OpScope scope;
+  uint8_t is_async;  // may end on another thread
+  uint8_t pad[2];
+  int64_t sequence;     // autograd's number, -1 if none
+  uint64_t handle;      // at::RecordFunction::handle(), 0 if the layout is unknown
+  uint64_t fwd_thread;  // torch's number of the thread that ran the forward operator; 0 if this is none of a backward
+  uint64_t key;         // pairs with OpEnd::key: unique among the operators that are open in this process
+};
+
+struct OpInputs {  // of the operator that has just begun on this thread
+  RecordHeader header;
+  StringId inputs;  // encoded: objects/values.h
+  uint32_t pad;
+};
+
+struct Collective {  // what the collective that has just begun on this thread says of itself
+  RecordHeader header;
+  StringId info;  // encoded: torch/comms.h
+  uint32_t pad;
+  int64_t sequence;  // of the collectives of its group, -1 if not known
+};
+
+struct Memory {  // a block is allocated or freed
+  RecordHeader header;
+  uint64_t address;
+  int64_t bytes;       // negative: freed
+  uint64_t allocated;  // totals of the device after it, as its allocator says; kNoTotal: a sum to be made
+  uint64_t reserved;
+  int8_t device_type;   // c10::DeviceType: 0 CPU, 1 CUDA
+  int8_t device_index;  // -1 for the CPU
+  uint8_t pad[6];
+};
+
+// What Memory::allocated of a short record expands to. The first of a thread's chunk is never short: sums begin there.
+inline constexpr uint64_t kNoTotal = ~uint64_t{0};
+
+// The line that Python was executing, of the Memory or OutOfMemory record of the same time that comes next on this
+// thread.
+struct AllocationSite {
+  RecordHeader header;
+  FunctionId function;
+  uint32_t line;
+};
+
+struct NativeStack {  // of the operator that has just begun on this thread
+  RecordHeader header;
+  NativeFrameId innermost;
+  uint32_t pad;
+};
+
+struct AllocationStack {  // of the Memory or OutOfMemory record of the same time that comes next on this thread
+  RecordHeader header;
+  NativeFrameId innermost;
+  uint32_t pad;
+};
+
+struct OutOfMemory {  // an allocation of this many bytes failed; `address` is 0
+  RecordHeader header;
+  uint64_t address;
+  int64_t bytes;
+  uint64_t allocated;
+  uint64_t reserved;
+  int8_t device_type;
+  int8_t device_index;
+  uint8_t pad[6];
+};
+
+enum class NvtxPayload : uint8_t { kNone, kUint64, kInt64, kDouble, kUint32, kInt32, kFloat };  // NVTX's own numbers
+
+struct NvtxAttributes {
+  StringId domain;         // its name; none: the default domain
+  StringId category_name;  // none: it has none
+  uint32_t category;       // 0: none
+  uint32_t color;          // ARGB
+  uint64_t payload;        // the bytes of the value
+  NvtxPayload payload_type;
+  uint8_t has_color;
+  uint8_t pad[6];
+};
+
+struct NvtxInfo {  // of the NVTX range that has just begun on this thread; without it: all of it is none
+  RecordHeader header;
+  NvtxAttributes attributes;
+};
+
+struct NvtxMark {  // a moment that the program told NVTX of
+  RecordHeader header;
+  StringId name;
+  uint32_t pad;
+  NvtxAttributes attributes;
+};
+
+struct OpEnd {
+  RecordHeader header;
+  uint64_t key;
+};
+
+struct OpEndHere {  // ends the innermost open operator of this thread whose key has these lowest bits
+  RecordHeader header;
+  uint32_t key;  // modulo ShortRecord::kMaxValue + 1
+  uint32_t pad;
+};
+
+}  // namespace torchprof
+
+#include "tracer/spool/gpu_records.h"  // needs what stands above, and what stands below needs it
+
+namespace torchprof {
+
+// ---- the recorder
+// -----------------------------------------------------------------------------------------------------
+
+struct ThreadEnd {  // the thread is ending: nothing of it stays open
+  RecordHeader header;
+};
+
+// At the beginning of a chunk whose predecessors may be gone: the `count` records that follow say what was open on the
+// thread by then, outermost first, as PythonFrame, CCallBegin and OpBegin. Behind the fixed part stand the moments, in
+// ticks, at which each began. With the chunk before it at hand all of this is known.
+struct Restate {
+  RecordHeader header;
+  uint32_t count;
+  uint32_t pad;
+
+  const uint64_t* begins() const { return reinterpret_cast<const uint64_t*>(this + 1); }
+  // As far as the record has room for their moments.
+  uint32_t count_of(RecordHeader its) const {
+    const uint64_t room = its.words() - sizeof(Restate) / 8;
+    return count < room ? count : static_cast<uint32_t>(room);
+  }
+};
+
+#define X(number, name, size)                                                       \
+  static_assert(sizeof(name) == (size), #name " and the list of records disagree"); \
+  static_assert(std::is_trivially_copyable_v<name> && alignof(name) == 8);
+TORCHPROF_RECORDS(X)
+#undef X
+
+// Bytes of the fixed part; 0 for a kind that this build does not know.
+constexpr uint64_t fixed_size(Kind kind) {
+  switch (kind) {
+#define X(number, name, size) \
+  case Kind::name:            \
+    return size;
+    TORCHPROF_RECORDS(X)
+#undef X
+  }
+  return 0;
+}
+
+constexpr bool is_definition(Kind kind) { return static_cast<uint8_t>(kind) < 32; }
+
+template <class R>
+inline constexpr Kind kKindOf = Kind{};
+#define X(number, name, size) \
+  template <>                 \
+  inline constexpr Kind kKindOf<name> = Kind::name;
+TORCHPROF_RECORDS(X)
+#undef X
+
+#define X(number, name)                                 \
+  template <>                                           \
+  inline constexpr uint8_t kShortKindOf<name> = number; \
+  static_assert(number >= 128 && sizeof(name) == 16, "a short record expands to two words");
+TORCHPROF_SHORT_RECORDS(X)
+#undef X
+
+inline constexpr size_t kMaxExpanded = sizeof(OpBegin);
+
+// What short operators refer to: the last OpBegin of the chunk, whatever its form.
+struct LastOp {
+  uint64_t handle = 0;  // 0: there is none, or it has no handle
+  int64_t sequence = -1;
+};
+
+// Writes the long form of a whole short record of a known kind to `out`, which holds kMaxExpanded bytes.
+inline void expand(const std::byte* record, const LastOp& last, std::byte* out) {
+  uint64_t words[3] = {};
+  std::memcpy(words, record, sizeof(uint64_t));
+  const ShortRecord head{words[0]};
+  std::memcpy(words, record, head.words() * sizeof(uint64_t));
+  const auto put = [out](const auto& expanded) { std::memcpy(out, &expanded, sizeof(expanded)); };
+  if (head.long_kind() == Kind::Memory) {
+    Memory memory{};
+    memory.header = RecordHeader::make(Kind::Memory, sizeof(Memory) / 8, head.time());
+    memory.address = words[1];
+    memory.bytes = static_cast<int64_t>(words[2]);
+    memory.allocated = kNoTotal;
+    memory.device_index = -1;
+    put(memory);
+    return;
+  }
+  if (head.long_kind() != Kind::OpBegin) {
+    put(CCallBegin{RecordHeader::make(head.long_kind(), 2, head.time()), {head.value()}, 0});  // all are alike
+    return;
+  }
+  OpBegin op{};
+  op.header = RecordHeader::make(Kind::OpBegin, sizeof(OpBegin) / 8, head.time());
+  op.name = {head.value()};
+  if (head.kind() == kShortNextOp || head.kind() == kShortNextOpNextSequence) {
+    op.scope = OpScope::kFunction;
+    op.key = op.handle = last.handle + 1;
+    op.sequence = last.sequence + (head.kind() == kShortNextOpNextSequence ? 1 : 0);
+  } else {
+    op.scope = static_cast<OpScope>(words[1] & 0xff);
+    op.key = op.handle = words[1] >> 8;
+    op.sequence = head.kind() == kShortOpWithSequence ? static_cast<int64_t>(words[2]) : -1;
+  }
+  put(op);
+}
+
+}  // namespace torchprof

@@ -1,0 +1,408 @@
+#include "tracer/spool/writer.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "tracer/process/descriptors.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/process/seal.h"
+#include "tracer/spool/fault.h"
+#include "tracer/spool/file_lock.h"
+#include "tracer/spool/record.h"
+
+namespace torchprof {
+namespace {
+
+constexpr uint8_t kPieceLog2 = std::bit_width(kPieceSize) - 1;
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint32_t kPiecesOfChunk = kChunkSize / kPieceSize - 1;
+
+// Times that a chunk was recycled before: a new one is all zeros.
+uint32_t generation_at(const std::byte* memory, uint64_t offset) noexcept {
+  const auto* chunk = reinterpret_cast<const ChunkHeader*>(memory);
+  return chunk->offset == offset ? chunk->generation + 1 : 0;
+}
+
+bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
+
+// Somebody's link would lead it elsewhere.
+bool is_directory(const char* path) noexcept {
+  struct stat status {};
+  if (lstat(path, &status) != 0) return false;
+  if (S_ISDIR(status.st_mode)) return true;
+  errno = ENOTDIR;
+  return false;
+}
+
+// `path` is RUN/spool. What a program did is its user's business: these two are for nobody else to read; what is above
+// them is as `mkdir -p` makes it.
+bool make_directories(const char* path) noexcept {
+  const char* last = strrchr(path, '/');
+  const void* before = last ? memrchr(path, '/', static_cast<size_t>(last - path)) : nullptr;
+  const ptrdiff_t above = before ? static_cast<const char*>(before) - path : 0;
+  char partial[PATH_MAX];
+  if (strlen(path) >= sizeof(partial)) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  strcpy(partial, path);
+  for (char* p = partial + 1;; ++p) {
+    if (*p != '/' && *p != 0) continue;
+    const char end = *p;
+    *p = 0;
+    if (mkdir(partial, p - partial > above ? 0700 : 0777) != 0 && errno != EEXIST) return false;
+    if (!end) break;
+    *p = end;
+  }
+  return is_directory(path);
+}
+
+// False with ENOENT: the run directory that the launcher made cannot be seen from here. It may itself have removed
+// RUN/spool alone, once it had exported what was in it: whoever comes later makes that again.
+bool find_directory(const char* path) noexcept {
+  if (is_directory(path)) return true;
+  if (errno != ENOENT) return false;
+  const char* last = strrchr(path, '/');
+  char info[PATH_MAX];
+  const int size = snprintf(info, sizeof(info), "%.*s/run.json", static_cast<int>(last - path), path);
+  if (size >= static_cast<int>(sizeof(info))) errno = ENAMETOOLONG;
+  if (size >= static_cast<int>(sizeof(info)) || access(info, F_OK) != 0) return false;
+  return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_directory(path);
+}
+
+// The command line, as /proc shows it.
+uint32_t read_command(char* out, size_t size) noexcept {
+  ssize_t n = 0;
+  descriptors::with_file("/proc/self/cmdline", O_RDONLY, [&](int fd) { return (n = read(fd, out, size)) > 0; });
+  return n > 0 ? static_cast<uint32_t>(n) : 0;
+}
+
+// Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
+uint64_t file_limit() noexcept {
+  rlimit size{};
+  return getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
+}
+
+}  // namespace
+
+bool Completed::prepare(uint64_t capacity) noexcept {
+  void* memory = mmap(nullptr, capacity * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  offsets_ = static_cast<uint64_t*>(memory);
+  capacity_ = capacity;
+  return true;
+}
+
+void Completed::push(uint64_t offset) noexcept {
+  const Lock lock(lock_);
+  if (count_ < capacity_) offsets_[(first_ + count_++) % capacity_] = offset;
+}
+
+uint32_t Completed::pop(uint64_t& offset, uint32_t most) noexcept {
+  const Lock lock(lock_);
+  uint32_t popped = 0;
+  for (; popped < most && count_ > 0; ++popped) {
+    const uint64_t first = offsets_[first_];
+    if (popped == 0)
+      offset = first;
+    else if (first != offset + uint64_t{popped} * kChunkSize)
+      break;
+    first_ = (first_ + 1) % capacity_;
+    --count_;
+  }
+  return popped;
+}
+
+bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
+                       const char* forked_from) noexcept {
+  char host[64] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
+  const ClockSample start = clock::sample(clock);
+  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()),
+           static_cast<long long>(start.realtime.value));
+  char path[PATH_MAX];
+  if (snprintf(path, sizeof(path), "%s/%s", directory, name_) >= static_cast<int>(sizeof(path))) {
+    warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
+    return false;
+  }
+  const auto fail = [this, &path] {
+    open_error_ = errno;
+    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path,
+              strerror(errno));
+    return false;
+  };
+  if (file_limit() < kFileHeaderSize + kChunkSize) {
+    errno = EFBIG;
+    return fail();
+  }
+  if (missing == MissingDirectory::kIsOutOfSight && !find_directory(directory)) {
+    if (errno != ENOENT) return fail();
+    open_error_ = errno;
+    warn_once(Cause::kOutput,
+              "%s is not there for process %d (in another root or mount namespace?): nothing of it is recorded, the "
+              "program goes on",
+              directory, static_cast<int>(getpid()));
+    return false;
+  }
+  if (missing == MissingDirectory::kIsMade && !make_directories(directory)) return fail();
+  if (!file_.create(path)) return fail();
+  clock_ = clock;
+  max_size_ = limits.process;
+  budget_.open(directory, limits.run);
+  // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
+  keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
+  next_.store(kFileHeaderSize, std::memory_order_relaxed);
+  void* page = reserve(kFileHeaderSize) ? file_.map_new(0, kFileHeaderSize) : nullptr;
+  if (!page) {
+    fail();
+    unlink(path);
+    return false;
+  }
+  if (file_.may_fault()) spool_fault::guard(name_);
+  header_ = new (page) FileHeader{};
+  header_->version = kSpoolVersion;
+  header_->chunk_size = kChunkSize;
+  header_->pid = static_cast<uint32_t>(getpid());
+  header_->parent_pid = static_cast<uint32_t>(getppid());
+  header_->start = start;
+  header_->clock = clock;
+  memcpy(header_->host, host, sizeof(host));
+  header_->command_size = read_command(header_->command, sizeof(header_->command));
+  snprintf(header_->forked_from, sizeof(header_->forked_from), "%s", forked_from);
+  __atomic_store_n(&header_->magic, kSpoolMagic,
+                   __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
+  header_->is_locked.store(spool_lock::hold(path), std::memory_order_relaxed);
+  return true;
+}
+
+bool SpoolWriter::reserve(uint64_t end) noexcept {
+  return file_.reserve(end, limit(), !budget_.is_limited());  // what is ahead is not counted
+}
+
+uint64_t SpoolWriter::limit() const noexcept { return std::min<uint64_t>(max_size_, file_limit()); }
+
+uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
+  uint64_t offset = next_.load(std::memory_order_relaxed);
+  do {
+    if (offset + size > limit) return 0;
+  } while (!next_.compare_exchange_weak(offset, offset + size, std::memory_order_relaxed));
+  return offset;
+}
+
+bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
+  if (file_.may_fault()) spool_fault::guard(name_);
+  bool is_run_full = false;
+  for (uint32_t chunks = wanted; chunks > 0; chunks /= 2) {
+    const uint64_t size = uint64_t{chunks} * kChunkSize;
+    is_run_full = next_.load(std::memory_order_relaxed) + size <= limit() && !budget_.take(chunks);
+    if (is_run_full) continue;
+    if (const uint64_t offset = take(size, limit())) return map_at(run, offset, chunks);
+  }
+  if (keep_ == Keep::kLast) {
+    retire_pieces();
+    if (recycle(run, wanted)) return true;
+    // Every chunk belongs to a thread that still writes into it: one that has none goes beyond the limit.
+    if (const uint64_t offset = take(kChunkSize, file_limit())) return map_at(run, offset, 1);
+  }
+  say_full(is_run_full);
+  return false;
+}
+
+void SpoolWriter::say_full(bool is_run_full) noexcept {
+  const uint64_t bytes = is_run_full ? budget_.bytes() : limit();
+  const bool is_file_full = !is_run_full && bytes < max_size_;
+  lost(is_run_full ? LossCause::kRunSize : is_file_full ? LossCause::kFileSize : LossCause::kSizeLimit);
+  if (is_run_full && next_.load(std::memory_order_relaxed) == kFileHeaderSize) return;  // those before it said so
+  const bool is_small = bytes < kMiB;
+  warn_once(Cause::kSizeLimit, "process %d reached %s (%llu %s): capture stops here, what was recorded is kept",
+            static_cast<int>(getpid()),
+            is_run_full    ? "--max-run-size"
+            : is_file_full ? "the limit of file sizes, ulimit -f"
+                           : "--max-size",
+            static_cast<unsigned long long>(bytes >> (is_small ? 10 : 20)), is_small ? "KiB" : "MiB");
+}
+
+bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept {
+  const uint64_t size = uint64_t{chunks} * kChunkSize;
+  const bool is_reserved = reserve(offset + size);
+  void* memory = is_reserved ? file_.map_new(offset, size) : nullptr;
+  if (memory) {
+    run = {static_cast<std::byte*>(memory), offset, chunks};
+    return true;
+  }
+  const bool is_full = !is_reserved || is_no_space(errno);
+  // Before the count: where there is no room for that either, there is one line all the same.
+  if (is_full)
+    warn_once(Cause::kDiskFull,
+              "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
+              strerror(errno));
+  else
+    warn_once(Cause::kMapping, "cannot write to the spool: %s; capture stops here, what was recorded is kept",
+              strerror(errno));
+  lost(is_full ? LossCause::kDiskFull : LossCause::kNoMemory);
+  return false;
+}
+
+bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
+  uint64_t offset = 0;
+  const uint32_t chunks = completed_.pop(offset, wanted);
+  if (chunks == 0) return false;
+  void* memory = file_.map(offset, uint64_t{chunks} * kChunkSize);
+  if (!memory) return false;
+  run = {static_cast<std::byte*>(memory), offset, chunks};
+  // First of all: from here on a reader passes over them, whenever we die.
+  for (uint32_t i = 0; i < chunks; ++i)
+    reinterpret_cast<ChunkHeader*>(run.at + uint64_t{i} * kChunkSize)->magic.store(0, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  header_->recycled.fetch_add(chunks, std::memory_order_relaxed);
+  return true;
+}
+
+// The header first: from then on a reader looks for pieces.
+bool SpoolWriter::split_chunk() noexcept {
+  ChunkRun run;
+  if (!map_run(run, 1)) return false;
+  for (uint32_t i = 1; i <= kPiecesOfChunk; ++i)  // of a chunk that was recycled
+    reinterpret_cast<ChunkHeader*>(run.at + size_t{i} * kPieceSize)->magic.store(0, std::memory_order_relaxed);
+  const uint32_t generation = generation_at(run.at, run.offset);
+  auto* head = new (run.at) ChunkHeader{};
+  head->kind = ChunkKind::kPieces;
+  head->size_log2 = kPieceLog2;
+  head->generation = generation;
+  head->offset = run.offset;
+  head->magic.store(kChunkMagic, std::memory_order_release);  // pairs with the reader's load
+  pieces_ = {run.at + kPieceSize, run.offset + kPieceSize, kPiecesOfChunk};
+  return true;
+}
+
+bool SpoolWriter::take_piece(ChunkRun& piece) noexcept {
+  const Lock lock(pieces_lock_);
+  if (pieces_.left == 0 && !split_chunk()) return false;
+  piece = pieces_;
+  pieces_ = {pieces_.at + kPieceSize, pieces_.offset + kPieceSize, pieces_.left - 1};
+  return true;
+}
+
+void SpoolWriter::release_piece(ChunkHeader* piece) noexcept {
+  const uint64_t before = (piece->offset - kFileHeaderSize) % kChunkSize;
+  auto* head = reinterpret_cast<ChunkHeader*>(reinterpret_cast<std::byte*>(piece) - before);
+  seal::unmap(piece, kPieceSize);
+  complete_pieces(head, 1);
+}
+
+void SpoolWriter::complete_pieces(ChunkHeader* head, uint32_t count) noexcept {
+  // Acquire and release: what the others did with their pieces happens before the chunk is given away.
+  if (head->committed.fetch_add(count, std::memory_order_acq_rel) + count < kPiecesOfChunk) return;
+  if (keep_ == Keep::kLast) completed_.push(head->offset);
+  seal::unmap(head, kPieceSize);
+}
+
+// Nobody gets the rest of the chunk that was split last, so that it can be recycled once those who have the others are
+// done. Not while another thread takes one, or it is split for this one.
+void SpoolWriter::retire_pieces() noexcept {
+  if (pthread_mutex_trylock(&pieces_lock_) != 0) return;
+  if (pieces_.left > 0) {
+    auto* head = reinterpret_cast<ChunkHeader*>(pieces_.at - size_t{1 + kPiecesOfChunk - pieces_.left} * kPieceSize);
+    seal::unmap(pieces_.at, size_t{pieces_.left} * kPieceSize);
+    complete_pieces(head, pieces_.left);
+    pieces_ = {};
+  }
+  pthread_mutex_unlock(&pieces_lock_);
+}
+
+ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
+                                ChunkRun& run) noexcept {
+  // The first thread of a process seldom has little to say.
+  const bool begins_small = kind == ChunkKind::kEvents && track.value > 1;
+  const bool is_piece = begins_small && sequence == 0;
+  const bool is_busy = kind == ChunkKind::kEvents && sequence > begins_small;
+  ChunkRun place;
+  if (is_piece || run.left == 0) {
+    const seal::Calls calls;
+    if (!calls) lost(LossCause::kSeccomp);
+    if (!calls || !(is_piece ? take_piece(place) : map_run(run, is_busy ? kRunChunks : 1))) return nullptr;
+  }
+  if (!is_piece) {
+    place = run;
+    run = {run.at + kChunkSize, run.offset + kChunkSize, run.left - 1};
+  }
+  std::byte* memory = place.at;
+  const uint64_t offset = place.offset;
+  const uint32_t generation = is_piece ? 0 : generation_at(memory, offset);
+  auto* chunk = new (memory) ChunkHeader{};
+  chunk->generation = generation;
+  chunk->kind = kind;
+  chunk->size_log2 = is_piece ? kPieceLog2 : 0;
+  chunk->track = track;
+  chunk->sequence = sequence;
+  chunk->offset = offset;
+  chunk->base = clock::sample(clock_);
+  if (now.value < chunk->base.ticks.value) {
+    // The record that made us claim is older than the sample. Move the sample back onto it, by the rate since the
+    // spool's start.
+    const ClockSample& start = header_->start;
+    const auto behind = static_cast<double>(chunk->base.ticks.value - now.value);
+    const auto ticks = static_cast<double>(chunk->base.ticks.value - start.ticks.value);
+    const double rate = ticks > 0 ? static_cast<double>(chunk->base.monotonic - start.monotonic) / ticks : 0;
+    const auto back = static_cast<int64_t>(behind * rate);
+    chunk->base = {now, chunk->base.monotonic - back, {chunk->base.realtime.value - back}};
+  }
+  if (previous) {
+    chunk->previous = previous->offset;
+    release(previous);
+  }
+  chunk->magic.store(kChunkMagic, std::memory_order_release);  // pairs with the reader's load
+  return chunk;
+}
+
+void SpoolWriter::map_ahead(ChunkRun& run, uint32_t chunks) noexcept {
+  if (run.left == 0) map_run(run, chunks);
+}
+
+void SpoolWriter::release(ChunkHeader* chunk) noexcept {
+  if (chunk->size_log2 != 0) return release_piece(chunk);
+  if (keep_ == Keep::kLast && chunk->kind == ChunkKind::kEvents) completed_.push(chunk->offset);
+  seal::unmap(chunk, kChunkSize);
+}
+
+void SpoolWriter::release(ChunkRun& run) noexcept {
+  if (run.left > 0) seal::unmap(run.at, uint64_t{run.left} * kChunkSize);
+  for (uint32_t i = 0; i < run.left && keep_ == Keep::kLast; ++i)
+    completed_.push(run.offset + uint64_t{i} * kChunkSize);
+  run = {};
+}
+
+void SpoolWriter::stop(Ticks now) noexcept {
+  uint64_t none = 0;
+  header_->stop_ticks.compare_exchange_strong(none, now.value, std::memory_order_relaxed);
+}
+
+LossCause SpoolWriter::stop_cause() const noexcept {
+  for (const LossCause cause :
+       {LossCause::kSizeLimit, LossCause::kDiskFull, LossCause::kNoMemory, LossCause::kRunSize, LossCause::kFileSize})
+    if (header_->lost[static_cast<size_t>(cause)].load(std::memory_order_relaxed) != 0) return cause;
+  return LossCause::kDiskFull;
+}
+
+void SpoolWriter::finish() noexcept {
+  const ClockSample last = clock::sample(clock_);
+  header_->last_monotonic.store(last.monotonic, std::memory_order_relaxed);
+  header_->last_realtime.store(last.realtime.value, std::memory_order_relaxed);
+  header_->last_ticks.store(last.ticks.value, std::memory_order_relaxed);
+  header_->clean_exit.store(1, std::memory_order_release);
+}
+
+}  // namespace torchprof

@@ -1,0 +1,98 @@
+#include "tracer/torch/memory.h"
+
+#include "tracer/native/stack.h"
+#include "tracer/process/diag.h"
+#include "tracer/python/site.h"
+#include "tracer/session.h"
+#include "tracer/window.h"
+
+namespace torchprof::torch {
+constinit std::atomic<bool> detail::g_wants_memory{false};
+
+namespace {
+
+constinit std::atomic<bool> g_is_over{false};
+
+// The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
+// as much as all the rest.
+constexpr int64_t kSiteBytes = int64_t{64} << 10;
+
+[[gnu::noinline, gnu::cold]] void put_site(ThreadBuffer& buffer, Ticks now) noexcept {
+  const python::Site site = python::current_site(buffer);
+  if (site.line == 0) return;
+  auto* record = buffer.append<AllocationSite>(now);
+  if (!record) return;
+  record->function = site.function;
+  record->line = site.line;
+  buffer.commit();
+}
+
+[[gnu::noinline, gnu::cold]] void put_stack(ThreadBuffer& buffer, NativeFrameId stack, Ticks now) noexcept {
+  auto* record = stack ? buffer.append<AllocationStack>(now) : nullptr;
+  if (!record) return;
+  record->innermost = stack;
+  record->pad = 0;
+  buffer.commit();
+}
+
+void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
+  ThreadBuffer* buffer = session::current_buffer();
+  if (!buffer) return;
+  const auto is_large = [bytes] {
+    return bytes > 0 && static_cast<uint64_t>(bytes) >= session::config().native_threshold;
+  };
+  const bool wants_stack = native::wanted() && (kind == Kind::OutOfMemory || is_large());
+  const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
+  const Ticks now = session::now();
+  const auto place = reinterpret_cast<uint64_t>(address);
+  if (bytes >= kSiteBytes || kind == Kind::OutOfMemory) [[unlikely]]
+    put_site(*buffer, now);
+  if (wants_stack) [[unlikely]]
+    put_stack(*buffer, stack, now);
+  // The CPU's totals are sums that the reader makes itself, from the first that it finds. A total of 0 when something
+  // is freed is how at::MapAllocator's blocks are told apart.
+  if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&
+      buffer->put_short(kShortMemory, 0, now, place, static_cast<uint64_t>(bytes)))
+    return;
+  auto* record = buffer->append<Memory>(now);
+  if (!record) return;
+  // append() has written the header for Memory; running out of it has the same shape.
+  record->header.bits = (record->header.bits & ~uint64_t{0xff}) | static_cast<uint64_t>(kind);
+  record->address = place;
+  record->bytes = bytes;
+  record->allocated = allocated;
+  record->reserved = reserved;
+  record->device_type = device.type;
+  record->device_index = device.index;
+  buffer->commit();
+  if (device.type == 0 && allocated != 0) buffer->has_total = true;
+}
+
+}  // namespace
+
+void start_memory() noexcept {
+  const bool memory = session::config().memory;
+  switch_memory(window::is_open());
+  session::note_source("memory", memory ? SourceState::kOn : SourceState::kOff,
+                       memory ? "torch's allocator reports" : "switched off (--memory off)");
+}
+
+void switch_memory(bool on) noexcept {
+  const bool is_over = g_is_over.load(std::memory_order_relaxed);
+  detail::g_wants_memory.store(on && !is_over && session::config().memory, std::memory_order_relaxed);
+}
+
+void end_memory() noexcept {
+  g_is_over.store(true, std::memory_order_relaxed);
+  switch_memory(false);
+}
+
+void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
+  if (wants_memory()) put(Kind::Memory, address, bytes, allocated, reserved, device);
+}
+
+void record_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
+  if (wants_memory()) put(Kind::OutOfMemory, nullptr, bytes, allocated, reserved, device);
+}
+
+}  // namespace torchprof::torch

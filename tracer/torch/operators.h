@@ -1,0 +1,42 @@
+// at::RecordFunction -> records: operators, backward functions and user annotations, on every thread, as torch reports
+// them.
+#pragma once
+
+#include <cstddef>
+
+#include "tracer/objects/abi.h"
+
+namespace torchprof::torch {
+
+// Adds our pair of global callbacks if torch has come into the process since the last call. Cheap and idempotent; any
+// thread, one at a time.
+void attach_if_loaded() noexcept;
+
+// What runs outside of a window is added or taken away (window.h).
+void window_opened() noexcept;
+void window_closed() noexcept;
+
+// One more pair of callbacks, called as ours are. `prepare` is asked once, when torch is there: false, it is not added.
+struct Observer {
+  bool (*prepare)() noexcept;
+  Context (*start)(const RecordFunction&);
+  void (*end)(const RecordFunction&, void*);
+};
+// Before attach_if_loaded().
+void set_observer(const Observer& observer) noexcept;
+
+// What may be read of an operator, in its start callback; as far as the search and the checks have come.
+struct Look {
+  const char* name;
+  const Row* row;          // nullptr: nothing but the name
+  const ValueRow* values;  // nullptr: no inputs
+  size_t num_inputs;       // its own, the last of all
+};
+Look look_at(const RecordFunction& function) noexcept;
+// In any callback: its inputs are gone when it ends.
+const Row* known_row() noexcept;
+
+// Of the torch that attach_if_loaded() found: major * 100 + minor; 0: none yet, or unknown. No layout is chosen by it.
+unsigned version() noexcept;
+
+}  // namespace torchprof::torch
