@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tracer/spool/varint.h"
+
 namespace torchprof::torch {
 
 namespace {
@@ -100,13 +102,8 @@ class Encoder {
 
   bool full() const noexcept { return at_ >= end_; }
   void byte(uint8_t value) noexcept { *at_++ = value; }
-  void varint(uint64_t value) noexcept {
-    for (; value >= 0x80; value >>= 7) byte(static_cast<uint8_t>(value | 0x80));
-    byte(static_cast<uint8_t>(value));
-  }
-  void zigzag(int64_t value) noexcept {
-    varint(static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63));
-  }
+  void varint(uint64_t value) noexcept { at_ = put_varint(at_, value); }
+  void zigzag(int64_t value) noexcept { varint(zigzag_of(value)); }
 
   bool value(const void* value, bool may_nest) noexcept {
     const auto tag = field_at<uint32_t>(value, 8);

@@ -8,6 +8,7 @@
 #include "tracer/objects/search.h"
 #include "tracer/objects/values.h"
 #include "tracer/session.h"
+#include "tracer/spool/varint.h"
 
 namespace torchprof::python {
 namespace {
@@ -146,10 +147,7 @@ class Writer {
   }
 
   void byte(unsigned char value) noexcept { g_part[used_++] = value; }
-  void varint(uint64_t value) noexcept {
-    for (; value >= 0x80; value >>= 7) byte(static_cast<unsigned char>(value | 0x80));
-    byte(static_cast<unsigned char>(value));
-  }
+  void varint(uint64_t value) noexcept { used_ = static_cast<size_t>(put_varint(g_part + used_, value) - g_part); }
   void text(std::string_view text) noexcept {
     text = text.substr(0, kMaxName);
     varint(text.size());
@@ -184,7 +182,7 @@ class Writer {
         return false;
       }
       byte('I');
-      varint(static_cast<uint64_t>(number) << 1 ^ static_cast<uint64_t>(number >> 63));
+      varint(zigzag_of(number));
     } else if (is_a(object, api().float_type)) {
       const double number = api().as_double(object);
       byte('D');

@@ -7,6 +7,7 @@
 
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
+#include "tracer/spool/varint.h"
 
 namespace torchprof::torch {
 
@@ -27,13 +28,8 @@ constexpr int64_t kMaxCount = int64_t{1} << 24;  // of a list's elements
 class Encoder {
  public:
   void byte(uint8_t value) noexcept { *at_++ = value; }
-  void varint(uint64_t value) noexcept {
-    for (; value >= 0x80; value >>= 7) byte(static_cast<uint8_t>(value | 0x80));
-    byte(static_cast<uint8_t>(value));
-  }
-  void zigzag(int64_t value) noexcept {
-    varint(static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63));
-  }
+  void varint(uint64_t value) noexcept { at_ = put_varint(at_, value); }
+  void zigzag(int64_t value) noexcept { varint(zigzag_of(value)); }
   void text(const char* text) noexcept {
     const size_t length = text ? strnlen(text, kMaxText) : 0;
     varint(length);
@@ -59,8 +55,7 @@ class Encoder {
   }
 
  private:
-  static constexpr size_t kNumber = 10;
-  unsigned char bytes_[3 * (kMaxText + kNumber) + 3 * (kMaxListed + 1) * kNumber + 10 * kNumber];
+  unsigned char bytes_[3 * (kMaxText + kMostVarint) + 3 * (kMaxListed + 1) * kMostVarint + 10 * kMostVarint];
   unsigned char* at_ = bytes_;
 };
 
