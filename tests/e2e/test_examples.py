@@ -33,6 +33,7 @@ def functions(trace):
     return collections.Counter(e["name"].rpartition(" ")[2] for e in trace.spans("python_function"))
 
 
+@pytest.mark.once
 def test_the_cnn_learns_and_its_steps_are_in_the_trace(run_example, check_trace):
     run = run_example("cnn.py")
     assert len(losses(run.stdout)) == 40 and losses(run.stdout)[-1] < losses(run.stdout)[0]
@@ -49,6 +50,7 @@ def test_the_cnn_learns_and_its_steps_are_in_the_trace(run_example, check_trace)
     assert functions(trace)["__getitem__"] >= 40 * 32
 
 
+@pytest.mark.once
 def test_the_cnn_with_workers_leaves_a_trace_of_each_process_and_a_merged_one(run_example, check_trace):
     run = run_example("cnn.py", "--workers", "2")
     traces = [check_trace(path) for path in run.trace_paths]
@@ -79,6 +81,7 @@ def test_the_transformer_learns_and_its_steps_are_in_the_trace(run_example, chec
     assert trace.flows("fwdbwd")["aten::bmm", "BmmBackward0"] == 80
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("level", ["functions", "calls"])
 def test_mixed_has_every_call_that_its_header_counts(run_example, check_trace, level):
     trace = check_trace(run_example("mixed.py", options=["--python", level]).trace())
@@ -96,6 +99,7 @@ HEADER_OF_MIXED = {"thread_worker": 3, "raw_thread_worker": 2, "thread_leaf": 40
                    "raise_deep": 6, "recurse": 150, "square_forward": 1, "square_backward": 1, "nested_forward": 71, "nested_backward": 71}
 
 
+@pytest.mark.once
 def test_mixed_runs_on_as_many_threads_as_it_says(run_example):
     trace = run_example("mixed.py").trace()
     by_function = collections.defaultdict(set)
@@ -116,6 +120,7 @@ def databases(run_torchprof, torch_python, program):
     return [str(run.directory / "merged.sqlite") for run in runs]
 
 
+@pytest.mark.once
 def test_databases_of_ranks_are_read_at_once(databases, torch_python, examples):
     # More files than SQLite attaches at a time.
     done = subprocess.run([torch_python, examples / "sql/ranks.py", *databases * 6], capture_output=True, text=True)

@@ -160,6 +160,7 @@ def test_perfetto_has_calls_work_flows_annotations_and_counters_of_the_kineto_tr
     assert max(value for _, value in perfetto.counters["busy"]) > 0 and {value for _, value in perfetto.counters["queue depth"]} >= {0, 1}
 
 
+@pytest.mark.once
 def test_formats_of_call_paths_have_the_time_on_gpus(run_simulated):  # noqa: F811
     run, _ = run_simulated(MODULES + EVERYTHING, options=["--format", "kineto,stacks-cuda,speedscope,pprof,chrome-legacy"])
     expected = collections.Counter()

@@ -188,6 +188,7 @@ SAMPLER = """
     """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("native", ["off", "on"])
 def test_a_profiler_in_c_takes_its_stacks_in_the_middle_of_our_work(run_torchprof, check_trace, torch_python, program, tmp_path, native):
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "sampler.so", program(textwrap.dedent(SAMPLER), "sampler.c")], check=True)
@@ -325,6 +326,7 @@ def test_pdb_stops_where_it_is_told_and_we_see_the_rest(same, python, check_trac
     assert parents_of(check_trace(run.trace()), "leaf") == {"work"}
 
 
+@pytest.mark.once
 def test_pytest_with_xdist_passes_on_every_worker(run_torchprof, run_bare, check_trace, program, tmp_path):
     pytest.importorskip("xdist", reason="pytest-xdist (Debian: python3-pytest-xdist) is not installed for this Python")
     program("import pytest\n@pytest.mark.parametrize('n', range(20))\ndef test_of_mine(n): assert n != 7\n", "test_mine.py")

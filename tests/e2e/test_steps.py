@@ -40,6 +40,7 @@ def inside(trace, name, mark):
     return sum(mark[1] <= e["ts"] and e["ts"] + e["dur"] <= mark[2] + 0.001 for e in trace.spans("cpu_op") if e["name"] == name)
 
 
+@pytest.mark.once
 def test_a_program_that_only_imports_optimizers_has_no_steps(stepped):
     trace, row = stepped("learn(net())")
     assert (marks(trace), row) == ([], {})

@@ -203,6 +203,7 @@ if depth < DEPTH: assert os.wait()[1] == 0
 """
 
 
+@pytest.mark.once
 def test_forks_of_forks_know_every_name(run_torchprof, torch_python, check_trace, program):
     run = run_torchprof([torch_python, program(FORKS)])
     assert run.status == 0 and "damaged" not in run.stderr, run.stderr

@@ -87,6 +87,7 @@ def about_torch(run):
     return lines, {name: (source["state"], source["detail"]) for name, source in process["sources"].items()}
 
 
+@pytest.mark.once
 def test_a_torch_of_an_unknown_record_function_gives_names_times_and_python(train):
     run, trace = train(without(RECORD_FUNCTION_ROWS))
     for addmm in names_times_and_python(trace):
@@ -170,6 +171,7 @@ def test_a_torch_of_which_nothing_is_known_gives_names_times_and_python(train):
     assert sources["inputs"][0] == sources["modules"][0] == "failed"
 
 
+@pytest.mark.once
 def test_a_torch_that_only_wrong_layouts_are_known_of_is_not_read(train, own_row):
     header, sizes = struct.unpack_from("<2Q", OBJECT_ROWS[own_row])
     wrong = [(header, sizes + 16, 1), (header, 40, 1), (40 - header, sizes, 1), (40 - header, sizes, 0)]
