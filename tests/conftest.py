@@ -6,6 +6,30 @@ tree that is there already: so runs tests/roots/roots.py the tests where nothing
 
 Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
 /usr/local/bin and ~/.pyenv (those that are neither the oldest nor the newest nor that of torch with --run-slow alone). Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+
+Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first line says more:
+
+    program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
+               ends foreign lifecycle limits manners no_room other_roots seccomp
+    processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
+               interpreters torchrun tree workers
+    python     Python calls, lines and collections: gc python python_lines
+    torch      operators, modules, steps and collectives, against torch.profiler where it has them:
+               against_torch_profiler collectives compare flops key_averages modules native operators steps
+               unknown_torch
+    memory     allocations, the peak, growth, and the formats of memory: memory memory_growth memory_snapshot
+               memory_timeline
+    gpu        CUPTI's records, simulated, and NVTX: cuda_torch gpu gpu_clock gpu_fields gpu_lazy gpu_lifecycle
+               gpu_shared gpu_tools gpu_trace nvtx nvtx_emit
+    stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
+               native_random native_script native_stacks
+    window     which part of the run is captured: flight_recorder window
+    files      what is written, and what is read: formats, tables, comparison, advice, CI: advice ci diff formats
+               gpu_tables hostile_files html merge other_files
+    launcher   the command line, run directories, the examples: examples foreign_directories launcher
+               reused_directories said where
+
+tests/e2e/support/ has what several of them use: programs to be traced, readers of what we write, the simulated GPU's runs.
 """
 import collections
 import contextlib
@@ -13,6 +37,7 @@ import dataclasses
 import functools
 import gc
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -27,6 +52,8 @@ import pytest
 import trace_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SUPPORT = ROOT / "tests" / "e2e" / "support"  # what several of the tests use: programs, modules, C
+sys.path.insert(0, str(SUPPORT))
 
 
 def setting(name):
@@ -43,6 +70,15 @@ TAIL_CALL_PYTHON = setting("TORCHPROF_TAIL_CALL_PYTHON")
 # Traces are read as millions of objects that all live on: to look through them again and again takes as long as to read them.
 gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
+
+
+@functools.lru_cache(None)
+def torch_here():
+    """((major, minor), has Kineto) of the torch that the tests run under."""
+    asked = subprocess.run([sys.executable, "-c", "import torch, json; print(json.dumps([torch.__version__, torch.profiler.kineto_available()]))"],
+                           capture_output=True, text=True, check=True)
+    version, has_kineto = json.loads(asked.stdout)
+    return tuple(int(part) for part in version.split(".")[:2]), has_kineto
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@
 // Source: protos/perfetto/trace of google/perfetto (v58): trace, trace_packet, trace_packet_defaults, clock_snapshot,
 // interned_data/interned_data, track_event/{track_event,track_descriptor,process_descriptor,thread_descriptor,
 // counter_descriptor,debug_annotation}.proto, profiling/profile_common.proto. Published numbers never change.
-// tests/e2e/perfetto.proto has the same for protoc.
+// tests/e2e/support/perfetto.proto has the same for protoc.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace {
 
 using protozero::pbf_writer;
 
-// Field numbers: proto/profile.proto of google/pprof. tests/e2e/pprof.proto has the same for protoc.
+// Field numbers: proto/profile.proto of google/pprof. tests/e2e/support/pprof.proto has the same for protoc.
 namespace profile {
 enum : uint32_t {
   kSampleType = 1,

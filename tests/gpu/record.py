@@ -103,7 +103,7 @@ class Runner:
         self.python, self.scratch = options.python, scratch
         self.launcher = options.launcher or options.build.resolve() / "launcher" / "torchprof"
         self.sim = options.build.resolve() / "tests" / "cupti_sim" / "libcupti.so.12"
-        self.env = {**os.environ, "SIM": str(self.sim), "PYTHONPATH": str(HERE.parent / "e2e")}
+        self.env = {**os.environ, "SIM": str(self.sim), "PYTHONPATH": str(HERE.parent / "e2e" / "support")}
         self.gpus = int(self.run("import torch; print(torch.cuda.device_count())").stdout)
         self.has_gpu = self.gpus > 0
 

@@ -1,7 +1,10 @@
 """The include arrows hold, and the reader of the arrows would see it if they did not."""
+import re
+
 import pytest
 
 import arrows
+import conftest
 from conftest import ROOT
 
 
@@ -38,3 +41,16 @@ def test_a_planted_include_is_found_among_harmless_ones(tmp_path, planted):
         (tmp_path / harmless).write_text(text)
     found = list(arrows.violations(tmp_path))
     assert len(found) == 1 and found[0].startswith("%s:2: " % name) and complaint in found[0]
+
+
+def test_the_table_of_the_end_to_end_tests_names_each_file_in_its_room():
+    listed, room = {}, None
+    for line in conftest.__doc__.split("says more:\n")[1].split("\ntests/e2e/support/")[0].splitlines():
+        if found := re.fullmatch(r"    (\w+) +(.*)", line):
+            room, line = found.groups()
+        listed.setdefault(room, []).append(line.strip())
+    listed = {room: set(" ".join(lines).rpartition(": ")[2].split()) for room, lines in listed.items() if room}
+    there = {}
+    for file in (ROOT / "tests" / "e2e").rglob("test_*.py"):
+        there.setdefault(file.parent.name, set()).add(file.stem.removeprefix("test_"))
+    assert listed == there

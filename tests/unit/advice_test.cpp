@@ -1,4 +1,4 @@
-// What of a GPU's kernels is worth saying; the other rules have programs: tests/e2e/test_advice.py.
+// What of a GPU's kernels is worth saying; the other rules have programs: tests/e2e/files/test_advice.py.
 #include <doctest/doctest.h>
 
 #include "formats/report/summary.h"

@@ -1,5 +1,5 @@
 // The order of begins and ends in the file, which decides where their times are equal. What Perfetto makes of a whole
-// trace: tests/e2e/test_formats.py.
+// trace: tests/e2e/files/test_formats.py.
 #include "formats/write/perfetto/perfetto.h"
 
 #include <doctest/doctest.h>

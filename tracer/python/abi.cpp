@@ -18,7 +18,7 @@ namespace {
 using detail::g_api;
 using detail::g_layout;
 
-// value, version range, source; test: check_layout() at start-up, tests/e2e/test_python.py for every version found.
+// value, version range, source; test: check_layout() at start-up, tests/e2e/python/test_python.py for every version found.
 constexpr Layout kLayout310 = {44, 56, 0, 32, 352, 96};  // 3.10, Include/cpython/{pystate,frameobject}.h
 constexpr Layout kLayout311 = {44, 64, 24,
                                32, 72, 56};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h

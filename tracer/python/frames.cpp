@@ -8,7 +8,7 @@
 
 namespace torchprof::python {
 
-// value, version range, source; test: check_frames() at start-up, tests/e2e/test_memory.py for every version found.
+// value, version range, source; test: check_frames() at start-up, tests/e2e/memory/test_memory.py for every version found.
 struct FrameLayout {
   size_t current;      // PyThreadState: frame (3.10), cframe (3.11, 3.12), current_frame (3.13 on)
   bool by_cframe;      // it is a CFrame, which holds the frame

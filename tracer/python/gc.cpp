@@ -9,7 +9,7 @@ namespace {
 
 // PyInterpreterState.gc.callbacks, release builds with a GIL, Include/internal/pycore_{interp,gc}.h; measured
 // on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.10. Compared with gc.callbacks before it is used;
-// tests/e2e/test_gc.py.
+// tests/e2e/python/test_gc.py.
 constexpr size_t kCallbacks[] = {832, 864, 328, 7616, 7616};  // 3.10, 3.11 ...
 
 Object* g_theirs = nullptr;  // gc.callbacks as the program has it; our function holds a reference

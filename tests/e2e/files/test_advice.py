@@ -1,0 +1,145 @@
+"""What `torchprof report -t advice` finds: each rule in a program that wastes its time so, and not in one that does not."""
+import json
+import re
+
+import pytest
+
+from simulated_runs import run_simulated  # noqa: F401  the fixture
+
+pytestmark = pytest.mark.once
+
+STEPS = """
+import sys, time, torch
+weights = [torch.nn.Parameter(torch.ones(1 << 18)) for _ in range(4)]
+optimizer = torch.optim.SGD(weights, lr=0.1)
+def step():
+    sum(w.sum() for w in weights).backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=%s)
+"""
+LOADS = STEPS % True + """
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 12
+    def __getitem__(self, i):
+        time.sleep(0.05)
+        return i
+def training():
+    if %d:
+        for _ in torch.utils.data.DataLoader(Slow()): step()
+    else:
+        for _ in range(12):
+            time.sleep(0.05)
+            step()
+training()
+"""
+GPU = "from simulated_gpu import sim\nsim.simInit(1)\n" + STEPS % True + """
+def wasteful():
+    pass
+    %s
+for _ in range(12):
+    wasteful()
+    step()
+"""
+RANKS = """
+import os, subprocess, sys, time
+if len(sys.argv) == 1:
+    ranks = [subprocess.Popen([sys.executable, __file__, str(rank)]) for rank in range(2)]
+    sys.exit(sum(rank.wait() for rank in ranks))
+import torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=rank, world_size=2)
+x = torch.ones(4)
+def exchange():
+    dist.all_reduce(x)
+for i in range(20):
+    if rank == %s: time.sleep(0.05)
+    exchange()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def line_of(text, words, function):
+    """What a place is called: the file that the fixture `program` writes, the line with these words, its function."""
+    number, = [n for n, line in enumerate(text.splitlines(), 1) if words in line]
+    return r"program\.py\(%d\): %s$" % (number, function)
+
+
+def findings(torchprof, run):
+    done = torchprof("report", run.directory, "-t", "advice", "--json")
+    assert run.status == 0 and done.returncode == 0, run.stderr + done.stderr
+    table, = json.loads(done.stdout)["tables"]
+    return {row["rule"]: row for row in table["rows"]}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_loading(waits, torchprof, run_torchprof, torch_python, program):
+    run = run_torchprof([torch_python, program(LOADS % waits)], options=["--keep-spool"])
+    found = findings(torchprof, run)
+    assert ("loading" in found) == waits
+    if waits:
+        assert "DataLoader" in found["loading"]["finding"] and found["loading"]["share_percent"] > 10
+        assert re.search(line_of(LOADS, "def training", "training"), found["loading"]["where"])
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zero_grad(to_none, torchprof, run_torchprof, torch_python, program):
+    text = STEPS % to_none + "def training():\n    for _ in range(12): step()\ntraining()"
+    found = findings(torchprof, run_torchprof([torch_python, program(text)], options=["--keep-spool"]))
+    assert ("zero_grad" in found) == (not to_none)
+    if not to_none:
+        assert "set_to_none" in found["zero_grad"]["finding"]
+        assert re.search(line_of(text, "def step", "step"), found["zero_grad"]["where"])  # not the optimizer's own function
+
+
+def launches(kernel, times, us):
+    return "for _ in range(%d): sim.simLaunch(b'%s', 7, %d)" % (times, kernel, us * 1000)
+
+
+WASTES = {  # rule: what triggers it, what must not, settings of the simulation
+    "sync": ("sim.simLaunch(b'_Z1kv', 7, 2000000); sim.simDeviceSynchronize()", "sim.simLaunch(b'_Z1kv', 7, 2000000)", ""),
+    "pageable": ("sim.simMemcpy(1, 50000000, 7)", "sim.simMemcpy(8, 50000000, 7)", "pageable=1"),
+    "host bound": ("sim.simLaunch(b'_Z1kv', 7, 1000); time.sleep(0.03)", "sim.simLaunch(b'_Z1kv', 7, 300000000); sim.simStreamSynchronize(7)", ""),
+    "tiny kernels": (launches("_Z3addv", 800, 9), launches("_Z3addv", 80, 90), ""),
+    "autocast": (launches("ampere_sgemm_128x64_tn", 20, 1000), launches("ampere_s1688gemm_128x64_tn", 20, 1000), ""),
+    "layout": (launches("_ZN5cudnn3ops16nchwToNhwcKernelIfEEvv", 20, 1000), launches("_ZN5cudnn3ops10convKernelIfEEvv", 20, 1000), ""),
+}
+
+
+@pytest.mark.parametrize("rule", WASTES)
+def test_waste_of_a_gpu(rule, torchprof, run_simulated):  # noqa: F811
+    wasteful, careful, sim = WASTES[rule]
+    found, spared = (findings(torchprof, run_simulated(GPU % line, sim=sim)[0]) for line in (wasteful, careful))
+    assert rule in found and rule not in spared, (found, spared)
+    assert found[rule]["share_percent"] > 0
+    assert re.search(line_of(GPU, "def wasteful", "wasteful"), found[rule]["where"]), found
+
+
+def test_the_line_is_named_where_calls_are_recorded(torchprof, run_simulated):  # noqa: F811
+    text = GPU % "sim.simLaunch(b'_Z1kv', 7, 2000000)\n    next(map(sim.simStreamSynchronize, [7]))"
+    found = findings(torchprof, run_simulated(text, options=["--python", "calls"])[0])
+    assert re.search(line_of(text, "next(map", "wasteful"), found["sync"]["where"]), found
+
+
+def test_the_line_is_named_where_native_stacks_are_recorded(torchprof, run_torchprof, torch_python, program):
+    text = STEPS % False + "for _ in range(12): step()"
+    run = run_torchprof([torch_python, program(text)], options=["--keep-spool", "--native", "on"])
+    assert re.search(line_of(text, "zero_grad", "step"), findings(torchprof, run)["zero_grad"]["where"])
+
+
+@pytest.mark.parametrize("slow, is_found", [("1", True), ("i % 2", False)])
+def test_slow_rank(slow, is_found, torchprof, run_torchprof, torch_python, program, tmp_path):
+    run = run_torchprof([torch_python, program(RANKS % slow)], options=["--keep-spool"], cwd=tmp_path)
+    found = findings(torchprof, run)
+    assert ("slow rank" in found) == is_found
+    if is_found:
+        assert "rank 1" in found["slow rank"]["finding"]
+        assert re.search(line_of(RANKS, "def exchange", "exchange"), found["slow rank"]["where"]), found
+
+
+def test_advice_is_text_for_people_and_wants_raw_records(torchprof, run_torchprof, torch_python, program):
+    run = run_torchprof([torch_python, program(STEPS % False + "for _ in range(12): step()")], options=["--keep-spool"])
+    done = torchprof("report", run.directory, "-t", "advice")
+    assert done.returncode == 0 and "Advice\n" in done.stdout and "zero_grad" in done.stdout
+    done = torchprof("report", run.trace_paths[0], "-t", "advice")
+    assert done.returncode == 125 and "wants the raw records" in done.stderr
