@@ -157,6 +157,34 @@ Saved saved_at(Reader expression) {
   return {expression.done() && expression.is_whole ? Saved::kAtBp : Saved::kOther, offset};
 }
 
+// Instructions of call frame information (DWARF 5, 7.24), DW_CFA_...
+enum CallFrameOp : uint8_t {
+  kNop = 0x00,
+  kOffsetExtended = 0x05,
+  kRestoreExtended = 0x06,
+  kUndefined = 0x07,
+  kSameValue = 0x08,
+  kRegister = 0x09,
+  kRememberState = 0x0a,
+  kRestoreState = 0x0b,
+  kDefCfa = 0x0c,
+  kDefCfaRegister = 0x0d,
+  kDefCfaOffset = 0x0e,
+  kDefCfaExpression = 0x0f,
+  kExpression = 0x10,
+  kOffsetExtendedSigned = 0x11,
+  kDefCfaSigned = 0x12,
+  kDefCfaOffsetSigned = 0x13,
+  kValueOffset = 0x14,
+  kValueOffsetSigned = 0x15,
+  kValueExpression = 0x16,
+  kArgumentsSize = 0x2e,  // GNU's
+};
+constexpr bool is_of_register(uint8_t op) {
+  return (op >= kOffsetExtended && op <= kRegister) || op == kExpression || op == kOffsetExtendedSigned ||
+         (op >= kValueOffset && op <= kValueExpression);
+}
+
 // Runs the instructions of a CIE and its FDE up to `pc`.
 class Program {
  public:
@@ -189,73 +217,83 @@ class Program {
  private:
   bool run_one(uint8_t op, Reader& r) {
     switch (op) {
-      case 0x00:  // nop
+      case kNop:
         return true;
-      case 0x05:  // offset_extended
-      case 0x11: {
-        const uint64_t reg = r.unsigned_leb();
-        const int64_t factor = op == 0x05 ? static_cast<int64_t>(r.unsigned_leb()) : r.signed_leb();
-        set(reg, {Saved::kAtCfa, factor * common_.data_align});
-        return true;
-      }
-      case 0x06:  // restore_extended
-        restore(r.unsigned_leb());
-        return true;
-      case 0x07:  // undefined
-        set(r.unsigned_leb(), {Saved::kUndefined});
-        return true;
-      case 0x08:  // same_value
-        set(r.unsigned_leb(), {Saved::kSame});
-        return true;
-      case 0x09:    // register
-      case 0x14:    // val_offset
-      case 0x15: {  // val_offset_sf
-        const uint64_t reg = r.unsigned_leb();
-        r.unsigned_leb();
-        set(reg, {Saved::kOther});
-        return true;
-      }
-      case 0x0a:  // remember_state
+      case kRememberState:
         if (remembered_ == kMostRemembered) return false;
         stack_[remembered_++] = row;
         return true;
-      case 0x0b:  // restore_state
+      case kRestoreState:
         if (remembered_ == 0) return false;
         row = stack_[--remembered_];
         return true;
-      case 0x0c:  // def_cfa
-      case 0x12:  // def_cfa_sf
+      case kArgumentsSize:
+        r.unsigned_leb();
+        return true;
+      default:
+        return change_cfa(op, r) || change_register(op, r);
+    }
+  }
+
+  // False: it does not concern the CFA.
+  bool change_cfa(uint8_t op, Reader& r) {
+    switch (op) {
+      case kDefCfa:
+      case kDefCfaSigned:
         row.cfa_is = Row::kRegister;
         row.cfa_register = r.unsigned_leb();
-        row.cfa_offset = op == 0x0c ? static_cast<int64_t>(r.unsigned_leb()) : r.signed_leb() * common_.data_align;
+        row.cfa_offset = op == kDefCfa ? static_cast<int64_t>(r.unsigned_leb()) : r.signed_leb() * common_.data_align;
         return true;
-      case 0x0d:  // def_cfa_register
+      case kDefCfaRegister:
         row.cfa_is = Row::kRegister;
         row.cfa_register = r.unsigned_leb();
         return true;
-      case 0x0e:  // def_cfa_offset
+      case kDefCfaOffset:
         row.cfa_offset = static_cast<int64_t>(r.unsigned_leb());
         return true;
-      case 0x13:  // def_cfa_offset_sf
+      case kDefCfaOffsetSigned:
         row.cfa_offset = r.signed_leb() * common_.data_align;
         return true;
-      case 0x0f:  // def_cfa_expression
+      case kDefCfaExpression:
         define_cfa(row, r.block());
         return true;
-      case 0x10:  // expression
-      {
-        const uint64_t reg = r.unsigned_leb();
-        set(reg, saved_at(r.block()));
+      default:
+        return false;
+    }
+  }
+
+  // The register comes first. False: it is not known.
+  bool change_register(uint8_t op, Reader& r) {
+    if (!is_of_register(op)) return false;
+    const uint64_t reg = r.unsigned_leb();
+    switch (op) {
+      case kOffsetExtended:
+        set(reg, {Saved::kAtCfa, static_cast<int64_t>(r.unsigned_leb()) * common_.data_align});
         return true;
-      }
-      case 0x16: {  // val_expression
-        const uint64_t reg = r.unsigned_leb();
-        r.block();
+      case kOffsetExtendedSigned:
+        set(reg, {Saved::kAtCfa, r.signed_leb() * common_.data_align});
+        return true;
+      case kRestoreExtended:
+        restore(reg);
+        return true;
+      case kUndefined:
+        set(reg, {Saved::kUndefined});
+        return true;
+      case kSameValue:
+        set(reg, {Saved::kSame});
+        return true;
+      case kRegister:
+      case kValueOffset:
+      case kValueOffsetSigned:
+        r.unsigned_leb();
         set(reg, {Saved::kOther});
         return true;
-      }
-      case 0x2e:  // GNU_args_size
-        r.unsigned_leb();
+      case kExpression:
+        set(reg, saved_at(r.block()));
+        return true;
+      case kValueExpression:
+        r.block();
+        set(reg, {Saved::kOther});
         return true;
       default:
         return false;
