@@ -1,5 +1,6 @@
 // The way in for NVTX: InitializeInjectionNvtx2, which each copy of NVTX in the process calls at its first use, because
-// NVTX_INJECTION64_PATH names our library (launcher/environment). A program or a user that names another one keeps it.
+// NVTX_INJECTION64_PATH names our library (launcher/run/environment). A program or a user that names another one keeps
+// it.
 #pragma once
 
 #include "tracer/config/config.h"

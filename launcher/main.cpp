@@ -5,8 +5,8 @@
 #include <string>
 
 #include "formats/io/error.h"
-#include "launcher/say.h"
-#include "launcher/subcommands.h"
+#include "launcher/subcommands/subcommands.h"
+#include "launcher/terminal/say.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "formats/io/error.h"
-#include "launcher/say.h"
-#include "launcher/subcommands.h"
+#include "launcher/subcommands/subcommands.h"
+#include "launcher/terminal/say.h"
 #include "tests/fuzz/target.h"
 #include "tests/unit/spool_builder.h"
 

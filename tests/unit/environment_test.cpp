@@ -1,5 +1,5 @@
 // The environment that the command gets.
-#include "launcher/environment.h"
+#include "launcher/run/environment.h"
 
 #include <doctest/doctest.h>
 

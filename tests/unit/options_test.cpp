@@ -1,5 +1,5 @@
 // Command lines: what is an option, what is its value, and what belongs to the command.
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 #include <doctest/doctest.h>
 

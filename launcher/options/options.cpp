@@ -1,0 +1,263 @@
+#include "launcher/options/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "formats/io/error.h"
+#include "launcher/options/parser.h"
+
+namespace torchprof::launcher {
+namespace {
+
+void add_settings(CLI::App& app, RunOptions& options) {
+  for (const Setting& setting : settings()) {
+    std::string names = setting.option;
+    if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
+    const auto set = [&options, &setting](const std::string& value) {
+      ErrorText error;
+      if (!assign(options.config, setting, value.c_str(), setting.option, error)) throw Error(error.text);
+      if (std::string_view(setting.option) == "--output") options.output_named = true;
+    };
+    if (setting.is_flag)
+      app.add_flag_callback(
+          names, [set] { set("1"); }, setting.meaning);
+    else
+      app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
+  }
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
+  return names;
+}
+
+// For the column of descriptions, of which a terminal has some 80.
+std::string in_lines(const std::vector<std::string>& names) {
+  constexpr size_t kWidest = 76;
+  std::string text;
+  size_t width = 0;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ",";
+    width += name.size() + 2;
+    const bool is_next_line = width > kWidest;
+    if (is_next_line) width = name.size() + 2;
+    if (!text.empty()) text += is_next_line ? "\n" : " ";
+    text += name;
+  }
+  return text;
+}
+
+// --steps and its like.
+void add_slice(CLI::App& app, formats::SliceRequest& slice) {
+  const auto add = [&app](const char* name, const char* value, const char* meaning, auto parse, auto& out,
+                          const char* allowed) {
+    app.add_option_function<std::string>(
+           name,
+           [=, &out](const std::string& text) {
+             const auto parsed = parse(text);
+             if (!parsed) throw Error(std::string("export: ") + name + ": '" + text + "' is not " + allowed);
+             out = *parsed;
+           },
+           meaning)
+        ->type_name(value);
+  };
+  add("--steps", "A..B", "only from the begin of step A to the end of step B", formats::parse_steps, slice.steps,
+      "FIRST..LAST, steps count from 0");
+  add("--time", "A..B", "only this time since the run began: 1.5s..2s, 200ms..", formats::parse_time, slice.time,
+      "FROM..TO with ns, us, ms, s or m");
+  add("--min-duration", "TIME", "nothing that is shorter: 10us", formats::parse_duration, slice.min_ns,
+      "a time with ns, us, ms, s or m");
+  app.add_option("--process", slice.processes, "only this process, by its id or rank; may be given several times")
+      ->type_name("PID|RANK")
+      ->take_all();
+  app.add_option("--thread", slice.threads, "only this thread, by its name or id; may be given several times")
+      ->type_name("NAME|TID")
+      ->take_all();
+}
+
+const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
+  if (const formats::Format* format = formats::find_format(name)) return *format;
+  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
+}
+
+// The keys of all tables, in lines that a terminal takes.
+std::string report_footer() {
+  std::string text =
+      "\nColumns, as --sort and --columns take them (also without _ns and _bytes) and --json and --csv have them:";
+  for (const std::string& table : formats::table_names()) {
+    std::string line = "\n  " + table + ":";
+    for (const std::string& key : formats::column_names(table)) {
+      constexpr size_t kWidest = 115;
+      if (line.size() + key.size() > kWidest) text += std::exchange(line, "\n     ");
+      line += " " + key;
+    }
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace
+
+RunOptions parse_run(const Arguments& arguments) {
+  RunOptions options;
+  Parser parser("run", "[OPTIONS] [--] COMMAND [ARG...]", "Profiles a command and everything that it starts.");
+  CLI::App& app = parser.app();
+  app.prefix_command();
+  add_settings(app, options);
+  app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
+  app.footer(
+      "\nEvery option has a variable, --max-size TORCHPROF_MAX_SIZE and so on; the option wins. A flag's variable is 1 "
+      "or 0.\n"
+      "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
+      "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
+      "could\n"
+      "not be started, 127: there is no such command.");
+  ErrorText error;
+  const bool wants_help =
+      std::ranges::any_of(arguments, [](const std::string& a) { return a == "--help" || a == "-h"; });
+  if (!from_environment(options.config, error) && !wants_help) throw Error(error.text);
+  parser.parse(arguments);
+  options.command = parser.command();
+  if (options.command.empty() && !options.dry_run)
+    throw Error("run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]");
+  return options;
+}
+
+ReportOptions parse_report(const Arguments& arguments) {
+  ReportOptions options;
+  formats::TableOptions& t = options.tables;
+  Parser parser("report", "RUN|TRACE [OPTIONS]",
+                "Prints tables of a run directory, a spool, or a trace: ours, torch.profiler's, nvprof's or nsys's.");
+  CLI::App& app = parser.app();
+  std::string tables, columns;
+  size_t top = 0;
+  app.add_option("RUN|TRACE", options.input, "a run directory, or a file: what is in it counts, not its name")
+      ->required()
+      ->type_name("");
+  app.add_option("-t,--tables", tables, "which tables:\n" + in_lines(formats::table_names()))->type_name("T[,T]");
+  app.add_option("-s,--sort", t.sort, "by what, largest first: self, total, calls, average, or the key of any column")
+      ->type_name("KEY");
+  app.add_option("-n,--top", top, "rows of each table [15 in text and Markdown, else all]")
+      ->type_name("N")
+      ->check(whole_number);
+  app.add_option("-c,--columns", columns, "which columns of the table, by their keys, or all")
+      ->type_name("KEY[,KEY]|all");
+  std::string group_by;
+  app.add_option("-g,--group-by", group_by,
+                 "operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
+      ->type_name("G");
+  app.add_flag("--top-level", t.grouping.top_level, "only operators that no other operator is around");
+  std::vector<formats::ReportStyle> styles;
+  const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
+    app.add_flag_callback(
+        name, [&styles, style] { styles.push_back(style); }, meaning);
+  };
+  add_style("--json", formats::ReportStyle::kJson, "all columns as JSON: times in ns, sizes in bytes");
+  add_style("--csv", formats::ReportStyle::kCsv, "all columns as CSV, the first line the keys");
+  add_style("--markdown", formats::ReportStyle::kMarkdown, "tables for a job summary or a comment");
+  app.add_option("--html", options.html, "write a page for a browser instead, with all of it")->type_name("FILE");
+  app.footer(report_footer());
+  parser.parse(arguments);
+  if (!options.html.empty() && app.count_all() > 2) throw Error("report: --html has all tables: without other options");
+  if (styles.size() > 1) throw Error("report: one of --json, --csv and --markdown");
+  if (!styles.empty()) t.style = styles.front();
+  const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
+  t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
+  if (!tables.empty()) t.tables = split(tables);
+  if (!columns.empty()) t.columns = split(columns);
+  t.has_totals = !tables.empty();
+  if (!group_by.empty() && !formats::parse_grouping(group_by, t.grouping))
+    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line");
+  t.grouping.has_source = !is_for_people || !t.columns.empty() || t.sort == "source";
+  try {
+    formats::check(t);
+  } catch (const Error& error) {
+    throw Error(std::string("report: ") + error.what());
+  }
+  return options;
+}
+
+ExportOptions parse_export(const Arguments& arguments) {
+  ExportOptions options;
+  Parser parser(
+      "export", "RUN|TRACE [--format F[,F]] [-o FILE|DIR]",
+      "Writes formats again. Without -o: what the run would have written at its end, into the run directory.");
+  CLI::App& app = parser.app();
+  std::string format;
+  app.add_option("RUN|TRACE", options.input, "a run directory, a spool or a trace")->required()->type_name("");
+  app.add_option("-f,--format", format, "one or several of\n" + in_lines(format_names()))->type_name("F[,F]");
+  app.add_option("-o,--output", options.outputs,
+                 "the file, compressed if its name ends in .gz; one for each format, or a directory")
+      ->type_name("FILE")
+      ->take_all();
+  add_slice(app, options.slice);
+  std::string frames = "folded";
+  app.add_option("--native-frames", frames,
+                 "native stacks without the interpreter's and the\ndispatcher's own frames, or all [folded]")
+      ->type_name("folded|all")
+      ->check(CLI::IsMember({"folded", "all"}));
+  parser.parse(arguments);
+  if (frames == "all") options.frames = formats::NativeFrames::kAll;
+  if (!options.slice.is_all() && options.outputs.empty())
+    throw Error("export: a part of a run needs -o" + see_help("export"));
+  if (!format.empty())
+    for (const std::string& name : split(format)) options.formats.push_back(&named_format(name, "export: --format"));
+  if (!options.outputs.empty() && options.formats.empty())
+    throw Error("export: -o needs --format" + see_help("export"));
+  if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
+    throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +
+                std::to_string(options.formats.size()) + " formats: once for each, or one directory");
+  return options;
+}
+
+std::string parse_where(const Arguments& arguments) {
+  std::string target;
+  Parser parser(
+      "where", "PID|RUN",
+      "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
+      "open, outermost first, and since when. The program is not stopped.");
+  parser.app()
+      .add_option("PID|RUN", target, "a process that is being profiled, a run directory, or a .spool")
+      ->required()
+      ->type_name("");
+  parser.parse(arguments);
+  return target;
+}
+
+CtlOptions parse_ctl(const Arguments& arguments) {
+  CtlOptions options;
+  Parser parser("ctl", "PID|RUN start|stop|status",
+                "Opens and closes the window of a program that runs under `torchprof run -w manual`, or says whether\n"
+                "it is open. With a run directory: of all its processes.");
+  parser.app()
+      .add_option("PID|RUN", options.target, "a process that is being profiled, or a run directory")
+      ->required()
+      ->type_name("");
+  parser.app()
+      .add_option("start|stop|status", options.command, "what to do")
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember({"start", "stop", "status"}));
+  parser.parse(arguments);
+  return options;
+}
+
+Arguments parse_doctor(const Arguments& arguments) {
+  Parser parser("doctor", "[--] [COMMAND [ARG...]]",
+                "Says what would be captured here, what would not, and why. The exit status is 1 if nothing would.");
+  parser.app().prefix_command();
+  parser.parse(arguments);
+  return parser.command();
+}
+
+std::vector<const formats::Format*> formats_named(const char* list) {
+  std::vector<const formats::Format*> out;
+  for (const std::string& name : split(list))
+    if (name != "none") out.push_back(&named_format(name, "format"));
+  return out;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,84 @@
+// Command lines of the subcommands that take several runs.
+#include <charconv>
+
+#include "formats/diff/diff.h"
+#include "formats/io/error.h"
+#include "launcher/options/options.h"
+#include "launcher/options/parser.h"
+
+namespace torchprof::launcher {
+namespace {
+
+std::string percent(const std::string& value) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool is_one = error == std::errc{} && end == value.data() + value.size() && number >= 0 && number <= 1e9;
+  return is_one ? "" : "'" + value + "' is not a number of percent from 0";
+}
+
+}  // namespace
+
+DiffOptions parse_diff(const Arguments& arguments) {
+  DiffOptions options;
+  Parser parser(
+      "diff", "BASE NEW [OPTIONS]",
+      "Compares two runs, spools or traces: time, calls and memory of each operator, module, kernel and Python\n"
+      "function, per step where both runs have steps. Times are tested over steps, so that noise is no "
+      "regression.");
+  CLI::App& app = parser.app();
+  std::string metrics;
+  app.add_option("BASE", options.base, "a run directory, a spool or a trace: whatever report takes")
+      ->required()
+      ->type_name("");
+  app.add_option("NEW", options.now, "likewise")->required()->type_name("");
+  app.add_option("--fail-over", options.compared.fail_over, "exit with 1 if a metric went up by more than this percent")
+      ->type_name("PCT")
+      ->check(percent);
+  app.add_option("--metric", metrics, "what --fail-over is about, one or several of those below")->type_name("M[,M]");
+  app.add_option("--budget", options.budget, "limits of a JSON file; exit with 1 past any")->type_name("FILE");
+  app.add_option("--min-share", options.compared.share,
+                 "names below this percent of their table in both runs are not judged [1]")
+      ->type_name("PCT")
+      ->check(percent);
+  app.add_option("--warmup", options.compared.warmup, "first steps of each process that do not count [1]")
+      ->type_name("N")
+      ->check([](const std::string& value) { return value == "0" ? "" : whole_number(value); });
+  app.add_flag("--markdown", options.is_markdown, "print GitHub's markdown, for a job summary");
+  app.add_option("--junit", options.junit, "also write the limits as tests of JUnit's XML")->type_name("FILE");
+  app.add_option("-n,--top", options.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
+  app.footer("\nMetrics: " + joined(formats::metric_names()) +
+             ".\nWithout --metric: step, or total where there are no steps.\n\nThe exit status is 0, 1 past a limit, "
+             "125 where nothing can be compared. With fewer than " +
+             std::to_string(formats::kMinSteps) +
+             " steps in a run nothing\nis tested, and any change past the limit counts.");
+  parser.parse(arguments);
+  if (!metrics.empty() && !options.compared.fail_over)
+    throw Error("diff: --metric needs --fail-over" + see_help("diff"));
+  if (!metrics.empty())
+    for (const std::string& name : split(metrics)) {
+      const auto metric = formats::metric_named(name);
+      if (!metric) throw Error("diff: --metric: '" + name + "' is not a metric: " + joined(formats::metric_names()));
+      options.compared.metrics.push_back(*metric);
+    }
+  return options;
+}
+
+MergeOptions parse_merge(const Arguments& arguments) {
+  MergeOptions options;
+  Parser parser("merge", "RUN... -o RUN [OPTIONS]",
+                "Puts the processes of several runs, of one machine or many, into one run on one clock, and writes its "
+                "traces and\n"
+                "tables. The runs need their raw records (`torchprof run --keep-spool` or `--format none`) and stay as "
+                "they are.");
+  CLI::App& app = parser.app();
+  app.add_option("RUN", options.runs, "run directories")->required()->type_name("")->take_all();
+  app.add_option("-o,--output", options.output, "the run directory to make")->required()->type_name("RUN");
+  app.add_option("-f,--format", options.format, "what is written, as `torchprof run` takes it [kineto,table]")
+      ->type_name("F[,F]");
+  app.add_flag("--keep-spool", options.keep_spool, "keep the raw records in the new run, to write other formats later");
+  app.footer("\nMachines are put beside each other by their clocks: what NTP leaves between those stays.");
+  parser.parse(arguments);
+  return options;
+}
+
+}  // namespace torchprof::launcher

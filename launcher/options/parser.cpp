@@ -1,0 +1,93 @@
+#include "launcher/options/parser.h"
+
+#include <algorithm>
+
+#include "formats/io/error.h"
+
+namespace torchprof::launcher {
+namespace {
+
+// CLI11's help, with our own first lines.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(36); }
+  std::string make_description(const CLI::App*) const override { return {}; }
+  std::string make_usage(const CLI::App* app, std::string) const override {
+    return "Usage: " + usage_ + "\n\n" + app->get_description() + "\n";
+  }
+
+ private:
+  std::string usage_;
+};
+
+}  // namespace
+
+std::string see_help(const std::string& subcommand) { return "; see `torchprof help " + subcommand + "`"; }
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    out.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return out;
+}
+
+std::string whole_number(const std::string& value) {
+  const bool is_one = !value.empty() && value.size() < 10 &&
+                      value.find_first_not_of("0123456789") == std::string::npos &&
+                      value.find_first_not_of('0') != std::string::npos;
+  return is_one ? "" : "'" + value + "' is not a whole number from 1";
+}
+
+Parser::Parser(const std::string& name, const std::string& usage, const std::string& meaning) : name_(name) {
+  app_.description(meaning);
+  app_.formatter(std::make_shared<HelpFormatter>("torchprof " + name + " " + usage));
+  app_.set_help_flag("-h,--help", "this text");
+  app_.option_defaults()->take_last();
+}
+
+void Parser::parse(const Arguments& arguments) {
+  try {
+    app_.parse(Arguments(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    throw HelpWanted{app_.help()};
+  } catch (const CLI::ExtrasError&) {
+    fail_unknown(app_.remaining().front());
+  } catch (const CLI::ArgumentMismatch&) {  // the arguments ended where a value should be
+    const CLI::Option* option = app_.get_option_no_throw(arguments.back());
+    throw Error(name_ + ": " + arguments.back() + ": the value is missing" +
+                (option ? ": " + option->get_type_name() : std::string{}) + see_help(name_));
+  } catch (const CLI::ParseError& error) {
+    throw Error(name_ + ": " + error.what() + see_help(name_));
+  }
+  // CLI11 takes `--option= next` for `--option next`: the value would be the command.
+  const size_t used = arguments.size() - std::min(arguments.size(), app_.remaining_size());
+  for (size_t i = 0; i < used; ++i)
+    if (arguments[i].starts_with("--") && arguments[i].ends_with('='))
+      throw Error(name_ + ": " + arguments[i] + ": the value is missing" + see_help(name_));
+}
+
+void Parser::fail_unknown(const std::string& argument) const {
+  const bool is_option = argument.starts_with('-');
+  throw Error(name_ + ": " + argument + (is_option ? ": no such option" : ": one argument too many") + see_help(name_));
+}
+
+Arguments Parser::command() const {
+  Arguments rest = app_.remaining();
+  if (rest.empty()) return rest;
+  if (rest.front() == "--")
+    rest.erase(rest.begin());
+  else if (rest.front().size() > 1 && rest.front().starts_with('-'))
+    fail_unknown(rest.front());
+  return rest;
+}
+
+}  // namespace torchprof::launcher

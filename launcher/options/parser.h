@@ -1,0 +1,36 @@
+// What the command lines of all subcommands share. All throw Error, or HelpWanted for --help (options.h).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+
+namespace torchprof::launcher {
+
+// "; see `torchprof help NAME`"
+std::string see_help(const std::string& subcommand);
+std::string joined(const std::vector<std::string>& names);  // "a, b"
+std::vector<std::string> split(const std::string& list);    // at commas
+// A CLI11 check: the complaint, or nothing.
+std::string whole_number(const std::string& value);
+
+// One CLI11 application a subcommand, with our messages.
+class Parser {
+ public:
+  // `usage`: what follows "torchprof NAME".
+  Parser(const std::string& name, const std::string& usage, const std::string& meaning);
+  CLI::App& app() { return app_; }
+  void parse(const Arguments& arguments);
+  [[noreturn]] void fail_unknown(const std::string& argument) const;
+  // With prefix_command(): what follows the options, from the first argument that is none or from after `--`.
+  Arguments command() const;
+
+ private:
+  CLI::App app_;
+  std::string name_;
+};
+
+}  // namespace torchprof::launcher

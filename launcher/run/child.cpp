@@ -1,0 +1,231 @@
+#include "launcher/run/child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "formats/io/error.h"
+#include "launcher/terminal/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  for (const std::string& string : strings) out.push_back(const_cast<char*>(string.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+Error cannot_start(const std::string& name, int error) {
+  // As env(1) does.
+  return Error("cannot start '" + name + "': " + std::strerror(error), error == ENOENT ? 127 : 126);
+}
+
+struct ProcStat {
+  char state;
+  pid_t parent;
+};
+
+std::optional<ProcStat> stat_of(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(in, line, '\0');
+  // The name in parentheses may hold anything, parentheses too.
+  const size_t name_end = line.rfind(')');
+  ProcStat out{};
+  if (name_end == std::string::npos || sscanf(line.c_str() + name_end + 1, " %c %d", &out.state, &out.parent) != 2)
+    return {};
+  return out;
+}
+
+bool descends_from_us(pid_t pid) {
+  const pid_t self = getpid();
+  for (int depth = 0; pid > 1 && depth < 1000; ++depth) {
+    const std::optional<ProcStat> stat = stat_of(pid);
+    if (!stat) return false;
+    if (stat->parent == self) return true;
+    pid = stat->parent;
+  }
+  return false;
+}
+
+bool is_stopped(pid_t pid) {
+  const std::optional<ProcStat> stat = stat_of(pid);
+  return stat && stat->state == 'T';
+}
+
+// While this process is stopped, somebody may continue or end the command alone. A process of ours then continues us.
+class StopWatch {
+ public:
+  explicit StopWatch(pid_t command) {
+    const pid_t launcher = getpid();
+    pid_ = fork();
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (getppid() == launcher && (is_stopped(command) || !is_stopped(launcher))) usleep(kEvery);
+    if (getppid() == launcher) kill(launcher, SIGCONT);
+    _exit(0);
+  }
+  ~StopWatch() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+ private:
+  static constexpr useconds_t kEvery = 20'000;
+  pid_t pid_;
+};
+
+// Tells when one of several processes has ended.
+class Ends {
+ public:
+  Ends(const std::vector<Running>& processes, const Signals& signals) {
+    watched_.push_back({signals.open_descriptor(), POLLIN, 0});
+    for (const Running& process : processes) {
+      const int fd = process.is_seen ? static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)) : -1;
+      if (fd >= 0) watched_.push_back({fd, POLLIN, 0});
+    }
+    // Also where somebody is about to be gone: it counts as ended, and yet it was found.
+    sees_all_ = watched_.size() == processes.size() + 1 && watched_.front().fd >= 0 && !wait(0ms);
+  }
+  ~Ends() {
+    for (const pollfd& one : watched_)
+      if (one.fd >= 0) close(one.fd);
+  }
+  Ends(const Ends&) = delete;
+  Ends& operator=(const Ends&) = delete;
+
+  // Until one of them has ended, which it may be time to look for; or a signal came; or `limit`.
+  bool wait(std::chrono::milliseconds limit) {
+    const auto most = sees_all_ ? limit : std::min<std::chrono::milliseconds>(limit, kEvery);
+    if (poll(watched_.data(), sees_all_ ? watched_.size() : 1, static_cast<int>(most.count())) < 0) return false;
+    return !sees_all_ ||
+           std::any_of(watched_.begin() + 1, watched_.end(), [](const pollfd& one) { return one.revents != 0; });
+  }
+
+ private:
+  static constexpr auto kEvery = 50ms;  // where the kernel cannot tell
+  std::vector<pollfd> watched_;         // the signals; the processes
+  bool sees_all_ = true;
+};
+
+}  // namespace
+
+Child::Child(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+             const Signals& signals, Marks marks)
+    : signals_(signals), marks_(std::move(marks)) {
+  const std::vector<char*> argv = pointers(command), envp = pointers(environment);
+  int failure[2];  // holds errno if exec fails; exec itself closes it
+  if (pipe2(failure, O_CLOEXEC) != 0) throw Error(std::string("pipe: ") + std::strerror(errno));
+  pid_ = fork();
+  if (pid_ < 0) throw Error(std::string("fork: ") + std::strerror(errno));
+  if (pid_ == 0) {
+    signals_.restore();
+    execvpe(argv[0], argv.data(), envp.data());
+    const int error = errno;
+    [[maybe_unused]] const ssize_t n = write(failure[1], &error, sizeof(error));
+    _exit(127);
+  }
+  close(failure[1]);
+  int error = 0;
+  ssize_t n;
+  do n = read(failure[0], &error, sizeof(error));
+  while (n < 0 && errno == EINTR);
+  close(failure[0]);
+  if (n != sizeof(error)) return;
+  waitpid(pid_, nullptr, 0);
+  throw cannot_start(command[0], error);
+}
+
+int Child::wait() {
+  for (;;) {
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+      if (pid != pid_) continue;  // an orphan that fell to us
+      if (!WIFSTOPPED(status)) return status;
+      stop_with_it(WSTOPSIG(status));
+    }
+    if (const std::optional<Signal> signal = signals_.next()) forward(*signal);
+  }
+}
+
+void Child::forward(const Signal& signal) const {
+  if (signal.is_our_own() || signal.is_of_terminal()) return;
+  // `kill 0` in the command: its whole process group has the signal, and we are in it.
+  if (signal.sender > 0 && (descends_from_us(signal.sender) || marks_.has(static_cast<uint32_t>(signal.sender))))
+    return;
+  if (signal.number == SIGCONT)
+    continue_it();
+  else if (signal.code == SI_QUEUE)
+    sigqueue(pid_, signal.number, signal.value);
+  else
+    kill(pid_, signal.number);
+}
+
+// Whoever started us watches us, not the command, and learns only from our own stop that it has stopped. What continues
+// us is a SIGCONT, which forward() gets.
+void Child::stop_with_it(int signal) const {
+  if (!is_stopped(pid_)) return;  // it has been continued meanwhile
+  const StopWatch watch(pid_);
+  act_out(signal);
+}
+
+// `fg` continues the whole group, `kill -CONT` us alone: then the command waits for ours.
+void Child::continue_it() const {
+  for (int i = 0; i < 10 && is_stopped(pid_); ++i) usleep(2000);
+  if (is_stopped(pid_)) kill(pid_, SIGCONT);
+}
+
+std::vector<Running> Child::wait_for_others(const std::function<std::vector<Running>()>& look,
+                                            std::chrono::milliseconds limit) const {
+  const Clock::time_point deadline = Clock::now() + limit;
+  for (;;) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    std::vector<Running> running = look();
+    if (running.empty()) return running;
+    Ends ends(running, signals_);
+    for (bool is_one_over = false; !is_one_over;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      if (left <= 0ms) return running;
+      is_one_over = ends.wait(left);
+      while (const std::optional<Signal> signal = signals_.next(0ms))
+        if (signal->number == SIGINT || signal->number == SIGTERM) return running;
+    }
+  }
+}
+
+void become(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
+  execvpe(command[0].c_str(), pointers(command).data(), pointers(environment).data());
+  throw cannot_start(command[0], errno);
+}
+
+void end_like(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) std::exit(WEXITSTATUS(wait_status));
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  prctl(PR_SET_DUMPABLE, 0);  // core_pattern may be a pipe, which does not look at the limit
+  act_out(WTERMSIG(wait_status));
+  std::_Exit(128 + WTERMSIG(wait_status));  // we are init of a container: signals to oneself do nothing
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,88 @@
+#include "launcher/run/target.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <regex>
+#include <sstream>
+
+#include "tracer/config/program_file.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+class File {
+ public:
+  explicit File(const fs::path& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int descriptor() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+bool is_executable_file(const fs::path& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+fs::path found_on(const std::string& name, const std::string& path_list) {
+  if (name.find('/') != std::string::npos) return is_executable_file(name) ? fs::path(name) : fs::path{};
+  std::istringstream in(path_list);
+  for (std::string directory; std::getline(in, directory, ':');) {
+    fs::path candidate = fs::path(directory.empty() ? "." : directory) / name;
+    if (is_executable_file(candidate)) return candidate;
+  }
+  return {};
+}
+
+// The interpreter that a script's first line names; empty if the file is no script.
+fs::path interpreter_of(const File& file, const std::string& path_list) {
+  char line[kScriptLine];
+  if (!script_line_of(file.descriptor(), line)) return {};
+  std::istringstream words(line);
+  std::string interpreter;
+  words >> interpreter;
+  if (fs::path(interpreter).filename() == "env")
+    for (std::string word; words >> word;)
+      if (!word.starts_with('-') && word.find('=') == std::string::npos) return found_on(word, path_list);
+  return interpreter;
+}
+
+}  // namespace
+
+Target look_at(const std::string& command, const std::string& path_list) {
+  Target target;
+  target.file = target.program = found_on(command, path_list);
+  for (int depth = 0; depth < 4 && !target.program.empty(); ++depth) {
+    const fs::path next = interpreter_of(File(target.program), path_list);
+    if (next.empty()) break;
+    target.program = next;
+  }
+  if (target.program.empty()) return target;
+  const File file(target.program);
+  ProgramWork work;
+  const Barrier barrier = barrier_of(file.descriptor(), target.program.c_str(), work);
+  target.needs_asan = needs_asan(file.descriptor(), work);
+  const std::string what = target.program.string() + ": " + text_of(barrier);
+  if (barrier == Barrier::kMusl)
+    target.refusal = what;
+  else if (barrier != Barrier::kNone)
+    target.warning = what + ": it will run untraced";
+  return target;
+}
+
+bool is_python(const fs::path& program) {
+  static const std::regex pattern("python([0-9]+(\\.[0-9]+)?t?)?");
+  return std::regex_match(program.filename().string(), pattern);
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,285 @@
+#include "launcher/run/write_run.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "formats/io/error.h"
+#include "formats/io/text.h"
+#include "formats/native/names.h"
+#include "formats/report/summary.h"
+#include "launcher/run_dir/still_running.h"
+#include "launcher/terminal/progress.h"
+#include "launcher/terminal/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr size_t kSummaryRows = 5;
+constexpr size_t kMostProcesses = 8;
+constexpr size_t kWidestCommand = 80;  // columns
+
+constexpr std::string_view kNothingTraced =
+    "no process of the command was traced. Likely causes: no Python and no libtorch ran in it, the program is "
+    "statically\n"
+    "linked or setuid, the environment was dropped on the way (env -i, sudo, ssh, a container), or\n"
+    "its processes run in another root or mount namespace, where the run directory is not.\n"
+    "`torchprof doctor -- COMMAND` says more.\n";
+
+// The few lines that are printed; summary.txt has all of it.
+std::string short_summary(const formats::Trace& trace) {
+  formats::EventCounts counts;
+  for (const formats::Process& process : trace.processes) counts += process.counts;
+  if (counts.operators == 0) return formats::summary_text(trace, {{"modules", "python", "steps"}, kSummaryRows});
+  return formats::summary_text(trace, {{"ops", "modules", "steps"}, kSummaryRows});
+}
+
+std::string process_lines(const formats::Trace& trace) {
+  const size_t count = trace.processes.size(), shown = std::min<size_t>(count, kMostProcesses);
+  if (count < 2) return {};
+  std::vector<const formats::Process*> in_order(count);
+  for (const formats::Process& process : trace.processes) in_order[process.place - 1] = &process;
+  std::string out = "\n";
+  for (const formats::Process* process : std::span(in_order).first(shown)) {
+    std::string command;
+    for (const std::string_view argument : process->command) command.append(" ").append(argument);
+    out.append("process ").append(std::to_string(process->pid));
+    if (!process->role.empty())
+      out.append(", ").append(process->role);
+    else if (!process->forked_from.empty())
+      out += ", forked";
+    out.append(":").append(formats::shorten(formats::printable(command), kWidestCommand)).append("\n");
+  }
+  if (count > shown) out += "and " + std::to_string(count - shown) + " processes more: see run.json\n";
+  return out;
+}
+
+std::string untraced_lines(std::span<const RunDir::Untraced> untraced) {
+  std::string out;
+  const size_t shown = std::min(untraced.size(), kMostProcesses);
+  for (const auto& [program, reason, times] : untraced.first(shown))
+    out += "\nuntraced: " + formats::printable(program) +
+           (times > 1 ? " (" + std::to_string(times) + " times) " : " ") + reason;
+  if (untraced.size() > shown)
+    out += "\nand " + std::to_string(untraced.size() - shown) + " programs more: see run.json";
+  return out.empty() ? out : out + "\n";
+}
+
+// The one that a reader wants to open: the merged one, or the only one.
+std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
+  for (const std::string& file : files)
+    if (file.starts_with("merged.") && (file.ends_with(".pt.trace.json.gz") || file.ends_with(".perfetto-trace")))
+      return file;
+  return traces.empty() ? std::string{} : traces.front();
+}
+
+}  // namespace
+
+namespace {
+
+struct Planned {
+  std::string name;
+  size_t first, count;  // processes
+};
+
+std::vector<Planned> files_of(const formats::Format& format, formats::Processes all) {
+  std::vector<Planned> files;
+  for (size_t i = 0; format.per_process && i < all.size(); ++i)
+    files.push_back({formats::file_name(format, all[i]), i, 1});
+  if (!format.per_process || all.size() > 1) files.push_back({formats::merged_name(format), 0, all.size()});
+  return files;
+}
+
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Those that a run directory has already and those that will be made. In run.json before they are: what a launcher that
+// is killed leaves behind is known as ours.
+std::vector<std::string> files_to_be(const RunDir& dir, std::vector<std::string> own, const formats::Trace& trace,
+                                     const std::vector<const formats::Format*>& formats) {
+  std::error_code ignored;
+  std::erase_if(own, [&](const std::string& name) { return !fs::exists(dir.path() / name, ignored); });
+  for (const formats::Format* format : formats)
+    for (const Planned& file : files_of(*format, trace.processes))
+      if (!is_among(own, file.name) && !fs::exists(fs::symlink_status(dir.path() / file.name, ignored)))
+        own.push_back(file.name);
+  return own;
+}
+
+}  // namespace
+
+void write_format(const formats::Format& format, const formats::Trace& trace, const fs::path& directory,
+                  const std::vector<std::string>& own, std::vector<std::string>& files,
+                  std::vector<std::string>& traces) {
+  const formats::Processes all = trace.processes;
+  for (const auto& [name, first, count] : files_of(format, all)) {
+    formats::write_file(format, trace, all.subspan(first, count), directory / name,
+                        is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);
+    files.push_back(name);
+    if (format.per_process && name != formats::merged_name(format) && format.name == "kineto") traces[first] = name;
+  }
+}
+
+Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
+                  formats::NativeFrames frames) {
+  Written out;
+  Info took = Info::object();
+  auto begun = std::chrono::steady_clock::now();
+  const auto phase_over = [&](std::string_view phase) {
+    const auto end = std::chrono::steady_clock::now();
+    took[std::string(phase)] = std::chrono::duration_cast<std::chrono::nanoseconds>(end - begun).count();
+    begun = end;
+  };
+  formats::Trace trace = formats::load(dir.spools());
+  trace.run_end = run_end_of(info);
+  if (trace.processes.empty()) formats::read_uncaptured(dir.spool(), trace.uncaptured);
+  phase_over("load");
+  formats::name_native_frames(trace, frames);
+  phase_over("symbols");
+  std::vector<std::string> files, traces(trace.processes.size());
+  std::string first_error;
+  const std::vector<std::string> own = own_files(info), to_be = files_to_be(dir, own, trace, formats);
+  info["files"] = to_be;
+  info["exported"] = false;
+  try {
+    dir.write_info(info);
+  } catch (const Error& error) {
+    first_error = std::string(error.what()) + "; `torchprof export " + dir.path().string() +
+                  " --format kineto -o FILE` writes the trace elsewhere";
+  }
+  // A trace that run.json does not list would be nobody's. What was recorded is told of all the same.
+  const bool has_info = first_error.empty();
+  if (has_info && !trace.processes.empty())
+    for (const formats::Format* format : formats) try {
+        write_format(*format, trace, dir.path(), own, files, traces);
+        phase_over(format->name);
+      } catch (const Error& error) {
+        if (first_error.empty()) first_error = error.what();
+      }
+  info["torchprof"] = TORCHPROF_VERSION;
+  add_processes(info, trace);
+  add_roles_of_running(info);
+  const std::vector<RunDir::Untraced> untraced = dir.untraced();
+  info["untraced"] = Info::array();
+  for (const auto& [program, reason, times] : untraced)
+    info["untraced"].push_back({{"program", program}, {"reason", reason}, {"times", times}});
+  for (size_t i = 0; i < traces.size(); ++i)
+    if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
+
+  out.is_complete = first_error.empty() && trace.unreadable.empty();
+  if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) out.text += kNothingTraced;
+  if (!trace.processes.empty()) out.text += short_summary(trace) + process_lines(trace);
+  if (trace.processes.empty())
+    for (const std::string& line : formats::uncaptured_lines(trace)) out.text += line + "\n";
+  out.text += untraced_lines(untraced);
+  for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
+  if (!first_error.empty()) out.trouble += first_error + "\n";
+  if (const std::string name = main_trace(files, traces); !name.empty())
+    out.text +=
+        "\ntrace: " + (dir.path() / name).string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
+
+  for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
+  info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();
+  for (const std::string& name : own)  // written earlier, in a format that is not among these
+    if (!is_among(files, name) && is_among(to_be, name)) files.push_back(name);
+  info["files"] = files;
+  info["took_ns"] = took;
+  if (has_info) try {
+      dir.write_info(info);
+    } catch (const Error& error) {
+      if (first_error.empty()) out.trouble += std::string(error.what()) + "\n";
+      out.is_complete = false;
+    }
+  return out;
+}
+
+namespace {
+
+// A file in memory that a child fills and the parent reads.
+class Note {
+ public:
+  Note() : fd_(memfd_create("torchprof", MFD_CLOEXEC)) {
+    if (fd_ < 0) throw Error(std::string("memfd_create: ") + std::strerror(errno));
+  }
+  ~Note() { close(fd_); }
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
+
+  void write(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t n = ::write(fd_, text.data(), text.size());
+      if (n <= 0) return;
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  std::string read() const {
+    std::string out;
+    std::array<char, 4096> part;
+    for (ssize_t n; (n = pread(fd_, part.data(), part.size(), static_cast<off_t>(out.size()))) > 0;)
+      out.append(part.data(), static_cast<size_t>(n));
+    return out;
+  }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
+                     formats::NativeFrames frames, const Signals& signals) {
+  const Note text, trouble;
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw Error(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    try {
+      const Written written = write_run(dir, info, formats, frames);
+      text.write(written.text);
+      trouble.write(written.trouble);
+      _exit(written.is_complete ? 0 : 1);
+    } catch (const std::exception& error) {
+      trouble.write("the trace could not be written: " + reason_of(error));
+      _exit(1);
+    }
+  }
+  int status = 0, interrupts = 0;
+  {
+    Progress progress([&dir] { return bytes_in(dir.path()); });
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+      progress.update();
+      const std::optional<Signal> signal = signals.next(500ms);
+      if (!signal || (signal->number != SIGINT && signal->number != SIGTERM)) continue;
+      if (++interrupts == 1)
+        complain("still writing the trace; once more to leave it unwritten and keep the spool");
+      else
+        kill(pid, SIGKILL);
+    }
+  }
+  say(text.read());
+  complain(trouble.read());
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == 0;
+  dir.remove_temporaries();
+  complain(interrupts > 1 ? "interrupted: the trace was not written"
+                          : "writing the trace was ended by signal " + std::to_string(WTERMSIG(status)) +
+                                (WTERMSIG(status) == SIGKILL ? " (out of memory?)" : ""));
+  return false;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,72 @@
+#include "launcher/run_dir/input.h"
+
+#include <nlohmann/json.hpp>
+
+#include "formats/io/error.h"
+#include "formats/read/read_trace.h"
+#include "formats/write/format.h"
+#include "launcher/run_dir/run_info.h"
+#include "launcher/terminal/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The merged trace, or else the only one; Perfetto's where there is no other.
+fs::path trace_in(const fs::path& directory) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (!name.ends_with(".pt.trace.json") && !name.ends_with(".pt.trace.json.gz")) continue;
+    if (name.starts_with("merged.")) return entry.path();
+    found.push_back(entry.path());
+  }
+  if (found.size() > 1)
+    throw Error(directory.string() + ": holds " + std::to_string(found.size()) +
+                " traces and no merged one: name one of them");
+  if (!found.empty()) return found.front();
+  const fs::path perfetto = directory / formats::merged_name(*formats::find_format("perfetto"));
+  return fs::exists(perfetto) ? perfetto : fs::path{};
+}
+
+}  // namespace
+
+Input find_input(const fs::path& path) {
+  Input input;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) throw Error(path.string() + ": " + (error ? error.message() : "no such file or directory"));
+  if (!fs::is_directory(status)) {
+    if (formats::form_of(path) == formats::TraceForm::kSpool)
+      input.spools.push_back(path);
+    else
+      input.trace = path;
+    return input;
+  }
+  if (fs::exists(path / "run.json", error) || fs::is_directory(path / "spool", error)) {
+    input.run.emplace(RunDir::open(path));
+    input.spools = input.run->spools();
+  } else {
+    input.spools = formats::find_spools(path);
+  }
+  if (input.spools.empty()) input.trace = trace_in(path);
+  if (input.spools.empty() && input.trace.empty())
+    throw Error(path.string() + ": holds neither traces nor spools: no process was traced, or nothing was exported");
+  return input;
+}
+
+void demand_trace(const Input& input, const fs::path& path) {
+  if (!input.spools.empty() || input.run || formats::may_be_trace(input.trace)) return;
+  throw Error(path.string() + ": is neither a run directory nor a spool nor a trace");
+}
+
+formats::Trace load(const Input& input, const fs::path& path) {
+  formats::Trace trace = formats::load(input.spools);
+  for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
+  if (input.run) trace.run_end = run_end_of(input.run->read_info());
+  if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");
+  return trace;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,89 @@
+#include "launcher/run_dir/our_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "formats/write/format.h"
+#include "launcher/run_dir/writers.h"
+
+namespace torchprof::launcher {
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+Descriptor::Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Descriptor open_directory(int at, const std::string& name) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  const int fd = openat(at, name.c_str(), kFlags | O_NOATIME);
+  return Descriptor(fd < 0 && errno == EPERM ? openat(at, name.c_str(), kFlags) : fd);  // somebody else's
+}
+
+std::vector<std::string> names_in(int directory) {
+  std::vector<std::string> names;
+  const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOATIME);
+  const int again = fd < 0 ? openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : fd;
+  const std::unique_ptr<DIR, int (*)(DIR*)> list(again < 0 ? nullptr : fdopendir(again), closedir);
+  if (!list) return names;
+  while (const dirent* entry = readdir(list.get()))
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0)
+      names.emplace_back(entry->d_name);
+  std::ranges::sort(names);
+  return names;
+}
+
+bool is_regular(int directory, const std::string& name) {
+  struct stat status {};
+  return fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode);
+}
+
+std::string text_in(int directory, const std::string& name, size_t most) {
+  const Descriptor file(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (file.get() < 0 || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  std::string text(std::min(static_cast<size_t>(status.st_size), most), '\0');
+  size_t size = 0;
+  for (ssize_t n; size < text.size() && (n = read(file.get(), text.data() + size, text.size() - size)) > 0;)
+    size += static_cast<size_t>(n);
+  text.resize(size);
+  return text;
+}
+
+std::string set_aside(const std::string& list) { return list + ".earlier"; }
+
+bool is_ours_in_spool(int directory, const std::string& name) {
+  if (!is_regular(directory, name)) return false;
+  if (std::ranges::any_of(kLists, [&name](const char* list) { return name == list || name == set_aside(list); }))
+    return true;
+  if (!name.ends_with(".spool") || number_in(name) == 0) return false;
+  // Without the magic: its process died while it made it.
+  const std::string begin = text_in(directory, name, sizeof(kSpoolMagic));
+  return std::ranges::all_of(begin, [](char c) { return c == 0; }) ||
+         (begin.size() == sizeof(kSpoolMagic) && std::memcmp(begin.data(), &kSpoolMagic, sizeof(kSpoolMagic)) == 0);
+}
+
+bool is_output_name(const std::string& name) {
+  return name.find('/') == std::string::npos &&
+         (formats::Output::is_temporary(name) ||
+          std::ranges::any_of(formats::all_formats(), [&name](const formats::Format& format) {
+            return name.ends_with(format.extension) && name.size() > format.extension.size();
+          }));
+}
+
+void remove_file(int directory, const std::string& name) noexcept {
+  if (is_regular(directory, name)) unlinkat(directory, name.c_str(), 0);
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,334 @@
+#include "launcher/run_dir/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "formats/io/error.h"
+#include "formats/io/open_file.h"
+#include "formats/io/output.h"
+#include "formats/trace/trace.h"
+#include "formats/write/format.h"
+#include "launcher/run_dir/run_json.h"
+#include "launcher/run_dir/writers.h"
+#include "launcher/terminal/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostInfo = size_t{256} << 20;  // bytes of run.json
+constexpr const char* kChoose = "; choose another with -o";
+
+// An empty object where it cannot be read, or is nested as nothing that we write: what copies and writes it calls
+// itself.
+Json parse_info(const std::string& text, std::string* misfit = nullptr) {
+  constexpr int kDeepest = 64;
+  bool is_too_deep = false;
+  const auto is_wanted = [&is_too_deep](int depth, Json::parse_event_t, const Json&) {
+    is_too_deep = is_too_deep || depth > kDeepest;
+    return !is_too_deep;
+  };
+  Json info = Json::parse(text, is_wanted, /*allow_exceptions=*/false);
+  if (is_too_deep || !info.is_object()) info = Json::object();
+  const std::string first = drop_misfits(info);
+  if (misfit != nullptr) *misfit = first;
+  return info;
+}
+
+// A file that is no JSON at all beside spools of ours: what a loss of power leaves of run.json.
+bool is_cut_short(int fd) {
+  const Descriptor spool = open_directory(fd, "spool");
+  return is_regular(fd, "run.json") && !Json::accept(text_in(fd, "run.json", kMostInfo)) &&
+         std::ranges::any_of(names_in(spool.get()), [&spool](const std::string& name) {
+           return name.ends_with(".spool") && is_ours_in_spool(spool.get(), name);
+         });
+}
+
+uint64_t inode_of(int fd) {
+  struct stat status {};
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+bool may_others_write(const struct stat& status) {
+  // The group of the same number is the user's own, as distributions with a umask of 002 make it.
+  const bool is_own_group = status.st_gid == getegid() && geteuid() == getegid();
+  return (status.st_mode & (is_own_group ? S_IWOTH : S_IWGRP | S_IWOTH)) != 0;
+}
+
+// A directory that was there before us: whoever else may write to it could change what is recorded, and lead what is
+// written elsewhere.
+void demand_private(int fd, const fs::path& path) {
+  const std::string way_out = "; name a directory that does not exist yet, as -o " + (path / "run").string();
+  struct stat status {
+  }, above{};
+  if (fstat(fd, &status) != 0 || fstatat(fd, "..", &above, 0) != 0)
+    throw Error(path.string() + ": " + std::strerror(errno));
+  // Root writes into what another user mounted into its container, but not into what anybody may have left in /tmp.
+  const bool is_trusted = geteuid() == 0 && above.st_uid == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (status.st_uid != geteuid() && !is_trusted)
+    throw Error(path.string() + ": belongs to another user (uid " + std::to_string(status.st_uid) + ")" + way_out);
+  // In a sticky one nobody else can take away or rename what is ours.
+  if (may_others_write(status) && (status.st_mode & S_ISVTX) == 0)
+    throw Error(path.string() + ": other users may write to it" + way_out);
+}
+
+// The directory above `path`, made where it is not there. A link in a directory where anybody may put one is followed
+// only if it is ours or root's; for root, in another user's directory as well.
+Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
+  const auto fail = [&path](const std::string& why) -> Descriptor {
+    throw Error(path.string() + ": cannot make the run directory: " + why);
+  };
+  constexpr int kFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  Descriptor at(::open("/", kFlags));
+  fs::path so_far = "/";
+  for (const fs::path& part : path.parent_path().relative_path()) {
+    so_far /= part;
+    struct stat above {
+    }, status{};
+    int fd = openat(at.get(), part.c_str(), kFlags | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) {
+      if (mkdirat(at.get(), part.c_str(), 0777) == 0)
+        made.push_back(so_far);
+      else if (errno != EEXIST)
+        return fail(std::strerror(errno));
+      fd = openat(at.get(), part.c_str(), kFlags | O_NOFOLLOW);
+    } else if (fd < 0 && fstatat(at.get(), part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+               S_ISLNK(status.st_mode)) {
+      const bool is_known = status.st_uid == 0 || status.st_uid == geteuid();
+      if (fstat(at.get(), &above) != 0 ||
+          (!is_known && ((above.st_mode & S_IWOTH) != 0 || (geteuid() == 0 && above.st_uid != 0))))
+        return fail(so_far.string() + " is another user's link");
+      fd = openat(at.get(), part.c_str(), kFlags);
+    }
+    if (fd < 0) return fail(std::strerror(errno));
+    at = Descriptor(fd);
+  }
+  return at;
+}
+
+Error not_ours(const fs::path& path, const std::string& what) { return Error(path.string() + ": " + what + kChoose); }
+
+}  // namespace
+
+std::vector<std::string> own_files(const Json& info) {
+  std::vector<std::string> names;
+  if (const auto files = info.find("files"); files != info.end() && files->is_array())
+    for (const Json& file : *files)
+      if (file.is_string() && is_output_name(file.get<std::string>())) names.push_back(file.get<std::string>());
+  return names;
+}
+
+fs::path output_path(const Config& config) {
+  char expanded[PATH_MAX];
+  ErrorText error;
+  if (!expand_output(config.output, expanded, sizeof(expanded), error)) throw Error(error.text);
+  std::error_code code;
+  fs::path path = fs::absolute(expanded, code).lexically_normal();
+  if (code) throw Error("output '" + std::string(expanded) + "': the working directory: " + code.message());
+  if (!path.has_filename()) path = path.parent_path();  // "name/"
+  return path;
+}
+
+RunDir RunDir::create(const fs::path& path) {
+  RunDir dir(path);
+  std::vector<fs::path> made;
+  const Descriptor above = open_above(path, made);
+  const std::string name = path.has_filename() ? path.filename().string() : ".";
+  const bool is_new = mkdirat(above.get(), name.c_str(), 0700) == 0;
+  if (!is_new && errno != EEXIST)
+    throw Error(path.string() + ": cannot make the run directory: " + std::strerror(errno));
+  dir.made_ = std::move(made);
+  if (is_new) dir.made_.push_back(path);
+  dir.fd_ = open_directory(above.get(), name);
+  if (dir.fd_.get() < 0) {
+    const int error = errno;
+    struct stat status {};
+    if (fstatat(above.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(status.st_mode))
+      throw Error(path.string() + ": " + std::strerror(error));
+    throw not_ours(path, S_ISLNK(status.st_mode) ? "is a symbolic link" : "exists and is not a directory");
+  }
+  dir.lock();
+  // Between our mkdir() and the lock another launcher may have had a run in it.
+  if (!is_new || !names_in(dir.fd_.get()).empty()) dir.find_earlier_run();
+  dir.make_spool();
+  return dir;
+}
+
+// Before anything in it is looked at: what another launcher writes there is not an earlier run. A file system without
+// locks: go on without.
+void RunDir::lock() const {
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw not_ours(path_, "a torchprof run is writing into it");
+}
+
+// Of a directory that was there. Nothing is changed.
+void RunDir::find_earlier_run() {
+  const int fd = fd_.get();
+  const std::vector<std::string> names = names_in(fd);
+  const auto has = [&names](const std::string& name) { return std::ranges::binary_search(names, name); };
+  earlier_info_ = text_in(fd, "run.json", kMostInfo);
+  const Json info = parse_info(earlier_info_);
+  const bool is_ours = info.contains("torchprof") && info.value("inode", Json()) == inode_of(fd);
+  if (!names.empty() && !is_ours) {
+    if (info.contains("torchprof"))
+      throw not_ours(path_, "its run.json was written by another version or in another directory");
+    throw not_ours(path_, "is not empty and no run directory of torchprof");
+  }
+  demand_private(fd, path_);
+  if (names.empty()) return;
+  if (!spools().empty()) {
+    if (!info.value("exported", Json()).is_boolean() || !info["exported"].get<bool>())
+      throw Error(path_.string() + ": holds an earlier run that was not exported (`torchprof export " + path_.string() +
+                  "`)" + kChoose);
+    if (!written(spools()).empty()) throw not_ours(path_, "a process of the earlier run still writes into it");
+  }
+  earlier_ = own_files(info);
+  for (const formats::Format& format : formats::all_formats())
+    if (const std::string name = formats::merged_name(format); has(name) && !std::ranges::count(earlier_, name))
+      throw not_ours(path_ / name, "is not of the earlier run, and would be replaced");
+  for (const std::string& name : names)
+    if (formats::Output::is_temporary(name)) earlier_.push_back(name);
+  if (has("spool")) {
+    const Descriptor spool = open_directory(fd, "spool");
+    if (spool.get() < 0) throw not_ours(path_ / "spool", "is not the earlier run's");
+    for (const std::string& name : names_in(spool.get())) {
+      if (!is_ours_in_spool(spool.get(), name)) throw not_ours(this->spool() / name, "is not of the earlier run");
+      earlier_spools_.push_back(name);
+    }
+  }
+  was_replaced_ = true;
+}
+
+void RunDir::make_spool() {
+  made_spool_ = mkdirat(fd_.get(), "spool", 0700) == 0;
+  if (!made_spool_ && errno != EEXIST) {
+    const std::string why = std::strerror(errno);
+    remove_if_unused();
+    throw Error(path_.string() + ": cannot write into the run directory: " + why);
+  }
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  if (spool.get() < 0) throw Error(this->spool().string() + ": " + std::strerror(errno));
+  if (!made_spool_) demand_private(spool.get(), this->spool());
+}
+
+RunDir RunDir::open(const fs::path& path) {
+  RunDir dir(path);
+  dir.fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  std::error_code error;
+  if (!parse_info(text_in(dir.fd_.get(), "run.json", kMostInfo)).contains("torchprof")) {
+    const bool is_there = fs::exists(fs::symlink_status(path / "run.json", error));
+    if (is_there && !is_cut_short(dir.fd_.get()))
+      throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours" +
+                  (fs::is_directory(path / "spool", error) ? "; move it away to read the spool" : ""));
+    if (!is_there && !fs::is_directory(path / "spool", error))
+      throw Error(path.string() + ": is no run directory of torchprof");
+    if (is_there) complain((path / "run.json").string() + ": damaged: what it said of the run is missing");
+  }
+  dir.is_live_ = is_locked(path);
+  return dir;
+}
+
+bool is_locked(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
+}
+
+std::vector<fs::path> RunDir::spools() const {
+  std::error_code error;
+  return fs::is_directory(spool(), error) ? formats::find_spools(spool()) : std::vector<fs::path>{};
+}
+
+Json RunDir::read_info() const {
+  std::string misfit;
+  Json info = parse_info(text_in(fd_.get(), "run.json", kMostInfo), &misfit);
+  if (!misfit.empty()) complain((path_ / "run.json").string() + ": " + misfit + ": not read");
+  return info;
+}
+
+void RunDir::write_info(const Json& info) const {
+  Json marked = info;
+  marked["inode"] = inode_of(fd_.get());
+  formats::Output out(path_ / "run.json");
+  // Commands and paths are bytes, JSON is UTF-8.
+  out.write(marked.dump(2, ' ', false, Json::error_handler_t::replace));
+  out.write("\n");
+  out.commit();
+}
+
+std::vector<RunDir::Untraced> RunDir::untraced() const {
+  std::vector<Untraced> out;
+  std::istringstream in(formats::read_file(spool() / "untraced"));
+  for (std::string line; std::getline(in, line);) {
+    // "PID PATH: REASON"; a path may hold what separates, a reason does not.
+    const size_t path = line.find(' ') + 1, end = line.rfind(": ");
+    if (path == 0 || end == std::string::npos || end < path) continue;
+    const std::string program = line.substr(path, end - path);
+    const auto known = std::ranges::find(out, program, &Untraced::program);
+    if (known != out.end())
+      ++known->times;
+    else
+      out.push_back({program, line.substr(end + 2), 1});
+  }
+  return out;
+}
+
+void RunDir::set_lists_aside() const noexcept {
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  for (const char* list : kLists)
+    if (is_regular(spool.get(), list)) renameat(spool.get(), list, spool.get(), set_aside(list).c_str());
+}
+
+void RunDir::remove_earlier() const noexcept {
+  for (const std::string& name : earlier_) remove_file(fd_.get(), name);
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  for (const std::string& name : earlier_spools_)
+    if (std::ranges::find(kLists, name) == kLists.end()) remove_file(spool.get(), name);
+  for (const char* list : kLists) remove_file(spool.get(), set_aside(list));
+}
+
+void RunDir::remove_spools() const noexcept {
+  {
+    const Descriptor spool = open_directory(fd_.get(), "spool");
+    for (const std::string& name : names_in(spool.get()))
+      if (is_ours_in_spool(spool.get(), name)) remove_file(spool.get(), name);
+  }
+  unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty
+}
+
+void RunDir::remove_temporaries() const noexcept {
+  for (const std::string& name : names_in(fd_.get()))
+    if (formats::Output::is_temporary(name)) remove_file(fd_.get(), name);
+}
+
+void RunDir::remove_if_unused() const noexcept {
+  if (!was_replaced_) {
+    remove_file(fd_.get(), "run.json");
+  } else if (text_in(fd_.get(), "run.json", kMostInfo) != earlier_info_) {
+    try {
+      formats::Output out(path_ / "run.json");
+      out.write(earlier_info_);
+      out.commit();
+    } catch (const Error&) {  // then it stays as this run wrote it
+    }
+  }
+  const Descriptor spool = open_directory(fd_.get(), "spool");
+  for (const char* list : kLists) renameat2(spool.get(), set_aside(list).c_str(), spool.get(), list, RENAME_NOREPLACE);
+  if (made_spool_) unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty, as those that follow
+  for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());
+}
+
+}  // namespace torchprof::launcher

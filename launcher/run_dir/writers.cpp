@@ -1,0 +1,125 @@
+#include "launcher/run_dir/writers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "tracer/spool/file_lock.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string proc_file(uint32_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
+
+std::vector<uint32_t> all_pids() {
+  std::vector<uint32_t> pids;
+  std::error_code error;
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    uint32_t pid = 0;
+    const std::string name = at->path().filename();
+    const auto [rest, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (failure == std::errc{} && *rest == 0) pids.push_back(pid);
+  }
+  return pids;
+}
+
+}  // namespace
+
+uint32_t own_number(uint32_t pid) {
+  std::ifstream in(proc_file(pid, "status"));
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    const size_t last = line.find_last_of(" \t") + 1;
+    std::from_chars(line.data() + last, line.data() + line.size(), pid);
+    break;
+  }
+  return pid;
+}
+
+uint32_t number_in(const fs::path& spool) {
+  const std::string name = spool.stem();  // HOST.PID.START
+  const std::string_view rest = std::string_view(name).substr(0, name.rfind('.'));
+  const std::string_view digits = rest.substr(rest.rfind('.') + 1);
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc{} && end == digits.data() + digits.size() ? number : 0;
+}
+
+// A forked child maps its parent's spool too.
+fs::path spool_of(uint32_t pid) {
+  const uint32_t number = own_number(pid);
+  std::ifstream in(proc_file(pid, "maps"));
+  for (std::string line; std::getline(in, line);) {
+    const size_t path = line.find('/');
+    if (path == std::string::npos) continue;
+    fs::path file = line.substr(path);
+    if (file.extension() == ".spool" && number_in(file) == number) return file;
+  }
+  return {};
+}
+
+uint32_t Writers::writer_of(const fs::path& spool) {
+  const uint32_t number = number_in(spool);
+  const auto writes_it = [&spool](uint32_t pid) { return spool_of(pid).filename() == spool.filename(); };
+  if (number == 0) return 0;
+  if (writes_it(number)) return number;
+  if (!renumbered_) {
+    renumbered_.emplace();
+    for (const uint32_t pid : all_pids())
+      if (const uint32_t own = own_number(pid); own != pid) renumbered_->emplace(own, pid);
+  }
+  const auto [first, last] = renumbered_->equal_range(number);
+  const auto found = std::find_if(first, last, [&](const auto& pids) { return writes_it(pids.second); });
+  return found == last ? 0 : found->second;
+}
+
+bool Writers::is_written(const fs::path& spool) {
+  const spool_lock::Writer writer = spool_lock::look_for_writer(spool.c_str());
+  return writer == spool_lock::Writer::kLives || (writer == spool_lock::Writer::kUnknown && writer_of(spool) != 0);
+}
+
+std::optional<Running> Writers::running(const fs::path& spool) {
+  if (!is_written(spool)) return {};
+  const uint32_t pid = writer_of(spool);
+  return Running{pid != 0 ? pid : number_in(spool), pid != 0, spool.filename()};
+}
+
+std::vector<fs::path> written(const std::vector<fs::path>& spools) {
+  Writers writers;
+  std::vector<fs::path> out;
+  for (const fs::path& spool : spools)
+    if (writers.is_written(spool)) out.push_back(spool);
+  return out;
+}
+
+Marks::Marks(const fs::path& output, const fs::path& library)
+    : output_(std::string(1, '\0') + "TORCHPROF_OUTPUT=" + output.string() + '\0'), library_(library.string()) {}
+
+bool Marks::has(uint32_t pid) const {
+  std::ifstream in(proc_file(pid, "environ"), std::ios::binary);
+  const std::string environment = '\0' + std::string{std::istreambuf_iterator<char>(in), {}} + '\0';
+  return environment.find(output_) != std::string::npos && environment.find(library_) != std::string::npos;
+}
+
+std::vector<Running> processes_of_command(const std::vector<fs::path>& spools, const Marks& marks) {
+  Writers writers;
+  std::vector<Running> out;
+  for (const fs::path& spool : spools)
+    if (const std::optional<Running> writer = writers.running(spool)) out.push_back(*writer);
+  const auto is_known = [&out](uint32_t pid) {
+    return std::ranges::any_of(out, [pid](const Running& one) { return one.is_seen && one.pid == pid; });
+  };
+  const auto own = static_cast<uint32_t>(getpid());
+  for (const uint32_t pid : all_pids())
+    if (pid != own && !is_known(pid) && marks.has(pid)) out.push_back({pid, true, ""});
+  std::ranges::sort(out, {}, &Running::pid);
+  return out;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,206 @@
+// torchprof export: formats again. Spools are read, never removed.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "formats/io/error.h"
+#include "formats/io/open_file.h"
+#include "formats/io/output.h"
+#include "formats/native/names.h"
+#include "formats/read/read_trace.h"
+#include "launcher/run/write_run.h"
+#include "launcher/run_dir/input.h"
+#include "launcher/run_dir/our_files.h"
+#include "launcher/run_dir/still_running.h"
+#include "launcher/subcommands/subcommands.h"
+#include "launcher/terminal/progress.h"
+#include "launcher/terminal/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The same trace, compressed or not as the new name says. zlib reads both.
+void copy_trace(const fs::path& from, formats::Output& out) {
+  std::string error;
+  const int fd = formats::open_file(from, error);
+  if (fd < 0) throw Error(from.string() + ": " + error);
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzdopen(fd, "rb"), gzclose);
+  if (!in) {
+    close(fd);
+    throw Error(from.string() + ": out of memory");
+  }
+  std::string part(formats::Output::kMaxReserve, '\0');
+  int n;
+  while ((n = gzread(in.get(), part.data(), static_cast<unsigned>(part.size()))) > 0)
+    out.write({part.data(), static_cast<size_t>(n)});
+  int code = Z_OK;
+  const char* message = gzerror(in.get(), &code);
+  if (n < 0 || code != Z_OK) throw Error(from.string() + ": " + (code == Z_BUF_ERROR ? "ends too early" : message));
+}
+
+void export_trace(const fs::path& trace, const formats::Format& format, const fs::path& file,
+                  formats::Existing existing = formats::Existing::kReplaced) {
+  formats::Output out(file, existing);
+  if (format.name == "table")
+    out.write(formats::summary_text(trace));
+  else if (formats::form_of(trace) != formats::TraceForm::kJson)
+    throw Error(trace.string() + ": of a file like this only the tables can be written");
+  else if (format.name == "kineto")
+    copy_trace(trace, out);
+  else
+    throw Error("the spools are gone (--keep-spool keeps them): " + std::string(format.name) +
+                " cannot be written from a trace");
+  out.commit();
+}
+
+formats::Trace load_part(const Input& input, const ExportOptions& options) {
+  formats::Trace trace = load(input, options.input);
+  formats::name_native_frames(trace, options.frames);
+  if (!options.slice.is_all()) formats::select(options.slice, trace);
+  return trace;
+}
+
+// One directory for all: always for several formats, for one where it is there already or ends in '/'.
+bool is_directory_meant(const ExportOptions& options) {
+  if (options.outputs.size() != 1) return false;
+  std::error_code ignored;
+  const fs::path& output = options.outputs.front();
+  return options.formats.size() > 1 || !output.has_filename() || fs::is_directory(output, ignored);
+}
+
+// One format that fails does not keep the others back. False: one did.
+class EachFormat {
+ public:
+  template <class Write>
+  void operator()(Write write) {
+    try {
+      write();
+    } catch (const Error& error) {
+      complain(error.what());
+      has_failed_ = true;
+    }
+  }
+  int status() const { return has_failed_ ? 125 : 0; }
+
+ private:
+  bool has_failed_ = false;
+};
+
+int export_into(const fs::path& directory, const Input& input, const ExportOptions& options) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw Error(directory.string() + ": cannot make the directory: " + error.message());
+  const BackgroundProgress progress([directory] { return bytes_in(directory); });
+  EachFormat each;
+  // In a directory the names are ours to choose: only a run's own files are replaced.
+  std::vector<std::string> own;
+  if (input.run && fs::equivalent(directory, input.run->path(), error)) own = own_files(input.run->read_info());
+  if (input.spools.empty()) {
+    for (const formats::Format* format : options.formats) {
+      const std::string name = formats::merged_name(*format);
+      const bool is_own = std::ranges::find(own, name) != own.end();
+      each([&] {
+        export_trace(input.trace, *format, directory / name,
+                     is_own ? formats::Existing::kOwn : formats::Existing::kKept);
+      });
+    }
+  } else {
+    const formats::Trace trace = load_part(input, options);
+    std::vector<std::string> files, traces(trace.processes.size());
+    for (const formats::Format* format : options.formats)
+      each([&] { write_format(*format, trace, directory, own, files, traces); });
+  }
+  return each.status();
+}
+
+uintmax_t bytes_of(const std::vector<fs::path>& files) {
+  uintmax_t bytes = 0;
+  for (const fs::path& file : files)
+    for (const fs::path& name : {file, formats::Output::temporary_of(file)}) {
+      std::error_code error;
+      if (const uintmax_t size = fs::is_regular_file(name, error) ? fs::file_size(name, error) : 0; !error)
+        bytes += size;
+    }
+  return bytes;
+}
+
+int export_files(const Input& input, const ExportOptions& options) {
+  const BackgroundProgress progress([&options] { return bytes_of(options.outputs); });
+  EachFormat each;
+  formats::Trace trace;
+  if (!input.spools.empty()) trace = load_part(input, options);
+  for (size_t i = 0; i < options.formats.size(); ++i)
+    each([&] {
+      if (input.spools.empty())
+        export_trace(input.trace, *options.formats[i], options.outputs[i]);
+      else
+        formats::write_file(*options.formats[i], trace, trace.processes, options.outputs[i]);
+    });
+  return each.status();
+}
+
+// What writers that are dead left in the run's directory. One that writes there from another machine or a container has
+// a number that means nothing here: what was written to just now stays.
+void remove_dead_temporaries(const fs::path& directory) {
+  constexpr time_t kJustNow = 10;  // seconds
+  const Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (const std::string& name : names_in(fd.get())) {
+    const pid_t writer = formats::Output::writer_of(name);
+    struct stat status {};
+    if (writer <= 0 || kill(writer, 0) == 0 || errno != ESRCH ||
+        fstatat(fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        time(nullptr) - status.st_mtime < kJustNow)
+      continue;
+    remove_file(fd.get(), name);
+  }
+}
+
+// What a dead launcher left undone.
+int complete_run(const Input& input, const ExportOptions& options) {
+  if (!input.run)
+    throw Error(options.input.string() +
+                ": -o FILE is missing: only a run directory has a place of its own for what is written");
+  if (input.spools.empty())
+    throw Error(options.input.string() +
+                ": is exported already and its spools are gone; -o FILE writes its trace elsewhere");
+  if (input.run->is_live())
+    throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
+  Info info = input.run->read_info();
+  info["still_running"] = those_that_still_run(info.value("still_running", Info::array()), input.spools);
+  const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
+  remove_dead_temporaries(input.run->path());
+  const Written written = write_run(*input.run, info, formats, options.frames);
+  say(written.text);
+  complain(written.trouble);
+  return written.is_complete ? 0 : 125;
+}
+
+}  // namespace
+
+int export_(const Arguments& arguments) {
+  const ExportOptions options = parse_export(arguments);
+  const Input input = find_input(options.input);
+  if (options.outputs.empty()) return complete_run(input, options);
+  if (input.spools.empty() && !options.slice.is_all())
+    throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): no part of it can be shown");
+  if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
+    throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): it has the frames it has");
+  const int status =
+      is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
+  if (status == 0)
+    for (const fs::path& output : options.outputs) say(output.string() + ": written");
+  return status;
+}
+
+}  // namespace torchprof::launcher

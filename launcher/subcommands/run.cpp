@@ -1,0 +1,138 @@
+// torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
+#include <sys/utsname.h>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/io/error.h"
+#include "launcher/run/child.h"
+#include "launcher/run/environment.h"
+#include "launcher/run/target.h"
+#include "launcher/run/write_run.h"
+#include "launcher/run_dir/run_dir.h"
+#include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/still_running.h"
+#include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/subcommands.h"
+#include "launcher/terminal/say.h"
+#include "tracer/config/program_file.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 3s;  // with processes that outlive the command
+
+int print_variables(const std::vector<std::string>& variables) {
+  for (const std::string& variable : variables) {
+    print(variable + "\n");
+    if (variable.find_first_of(" \t\n*?[") != std::string::npos)
+      complain(variable + ": `env $(torchprof run --dry-run)` would split this value");
+  }
+  return 0;
+}
+
+// What the command itself needs besides, "NAME=VALUE". Says what stands in the way; throws Error if it would not start.
+std::vector<std::string> look_before(const std::string& command, const std::vector<std::string>& environment) {
+  const Target target = look_at(command, value_in(environment, "PATH"));
+  if (!target.refusal.empty()) throw Error(target.refusal);
+  if (!target.warning.empty()) say(target.warning);
+  const std::string options = value_in(environment, kAsanOptions);
+  if (!target.needs_asan || options.find(kAsanOption) != std::string::npos) return {};
+  return {std::string(kAsanOptions) + '=' + options + (options.empty() ? "" : ":") + kAsanOption};
+}
+
+// The environment already sends captures somewhere: a torchprof run around this one, or `run --dry-run`. They are
+// exported from there.
+bool is_inside(const RunOptions& options, const std::vector<std::string>& environment, const Library& library) {
+  return !options.output_named && wanted_by_environment() && preloads(environment, library);
+}
+
+// Nothing here may change how the command's end is reported: no exception leaves.
+void finish(const RunDir& dir, const Info& info, const RunOptions& options, const Signals& signals) try {
+  const auto formats = formats_named(options.config.format);
+  try {
+    dir.write_info(info);
+  } catch (const Error& error) {  // on a full disk, say; write_run() tries again and tells what was recorded
+    if (formats.empty()) complain(error.what());
+  }
+  if (formats.empty()) {
+    say(oom_line(info) + "not exported: `torchprof export " + dir.path().string() +
+        " --format kineto -o FILE` writes a trace");
+    return;
+  }
+  const auto frames = options.config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
+  const std::vector<fs::path> spools = dir.spools();
+  const bool is_any_written = !written(spools).empty();
+  const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
+  const bool writes_on = is_any_written || dir.spools() != spools;  // or began to meanwhile
+  Info written = dir.read_info();
+  if (!written.contains("end")) {
+    written = info;
+    add_roles_of_running(written);
+  }
+  say(oom_line(written) + still_running_lines(written));
+  if (!is_complete || writes_on)
+    complain("the spool stays in " + dir.spool().string() + "; `torchprof export " + dir.path().string() +
+             "` writes the trace again");
+  else if (!options.config.keep_spool)
+    dir.remove_spools();
+} catch (const std::exception& error) {
+  complain(reason_of(error));
+  complain("the spool stays in " + dir.spool().string());
+}
+
+int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
+                   const Library& library) {
+  const Signals signals;
+  const RunDir dir = RunDir::create(output);
+  Info info = begin_info(options.command, environment);
+  const uint64_t killed_before = count_oom_kills();
+  int status = 0;
+  std::vector<Running> running;
+  const Marks marks(output, library.preload);
+  try {
+    dir.write_info(info);
+    dir.set_lists_aside();
+    Child child(options.command, environment, signals, marks);
+    dir.remove_earlier();
+    if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
+    status = child.wait();
+    running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
+  } catch (const Error&) {
+    dir.remove_if_unused();
+    throw;
+  }
+  add_end(info, status, running, count_oom_kills() - killed_before);
+  finish(dir, info, options, signals);
+  end_like(status);
+}
+
+}  // namespace
+
+int run(const Arguments& arguments) {
+  const RunOptions options = parse_run(arguments);
+  set_quiet(options.config.quiet);
+  const Library library = find_library();
+  const std::vector<std::string> before = current_environment();
+  const fs::path output = output_path(options.config);
+  const std::vector<std::string> set = variables(before, library, options.config, output);
+  if (options.dry_run) return print_variables(set);
+  const std::vector<std::string> needed = look_before(options.command.front(), before);
+  const std::vector<std::string> environment = with_variables(with_variables(before, set), needed);
+  if (disabled_by_environment()) {
+    say("TORCHPROF_DISABLE is set: nothing is captured");
+    become(options.command, before);
+  }
+  if (is_inside(options, before, library)) {
+    say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
+    become(options.command, environment);
+  }
+  utsname host{};
+  uname(&host);
+  const std::string launched = std::string(kLaunched) + '=' + host.nodename + ':' + output.string();
+  return run_and_finish(options, output, with_variables(environment, {launched}), library);
+}
+
+}  // namespace torchprof::launcher

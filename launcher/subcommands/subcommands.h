@@ -1,0 +1,31 @@
+// The subcommands: one file each, one row of a table each. They return the exit status and throw Error and HelpWanted.
+#pragma once
+
+#include <span>
+
+#include "launcher/options/options.h"
+
+namespace torchprof::launcher {
+
+struct Subcommand {
+  const char* name;
+  const char* meaning;  // for the overview
+  int (*main)(const Arguments& arguments);
+};
+
+std::span<const Subcommand> subcommands();
+// The row of NAME, or of "help" for -h and --help. Throws Error if there is none.
+const Subcommand& subcommand_named(const char* name);
+
+int run(const Arguments& arguments);
+int report(const Arguments& arguments);
+int export_(const Arguments& arguments);
+int merge(const Arguments& arguments);
+int diff(const Arguments& arguments);
+int ctl(const Arguments& arguments);
+int where(const Arguments& arguments);
+int doctor(const Arguments& arguments);
+int help(const Arguments& arguments);
+int version(const Arguments& arguments);
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,123 @@
+// torchprof where: what every thread is doing, from the spools alone. The program is not stopped and not touched.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "formats/io/error.h"
+#include "formats/io/text.h"
+#include "launcher/run_dir/input.h"
+#include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/subcommands.h"
+#include "launcher/terminal/say.h"
+
+namespace torchprof::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kWidest = 100;  // columns of a command
+constexpr size_t kDeepest = 40;  // columns that nesting takes
+
+// "12.3 s"; under a second in milliseconds.
+std::string seconds_text(double seconds) {
+  char text[32];
+  snprintf(text, sizeof(text), seconds < 1 ? "%.1f ms" : "%.1f s", seconds < 1 ? seconds * 1e3 : seconds);
+  return text;
+}
+
+std::string title_of(const Info& process) {
+  std::string command;
+  for (const auto& argument : process.value("command", Info::array()))
+    command.append(" ").append(argument.get<std::string>());
+  std::string title = "process " + std::to_string(process.value("pid", 0u));
+  if (process.contains("role")) title.append(", ").append(process["role"].get<std::string>());
+  title += process.value("running", false) ? ", running:" : process.value("clean_exit", false) ? ", ended:" : ", dead:";
+  return title + formats::shorten(formats::printable(command), kWidest);
+}
+
+// A process as run.json has it, with what add_open() says.
+void print_process(const Info& process) {
+  std::string out = title_of(process) + "\n";
+  const Info windows = process.value("windows", Info());
+  if (windows.is_array() && (windows.empty() || windows.back().value("closed", false)))
+    out.append("  outside of its window (")
+        .append(process.value("metadata", Info::object()).value("window", ""))
+        .append(")\n");
+  const auto add = [&out](std::string_view left, size_t depth, std::string_view text) {
+    out.append("  ").append(left.size() < 10 ? 10 - left.size() : 0, ' ').append(left);
+    out.append(2 + std::min(depth, kDeepest), ' ').append(text).append("\n");
+  };
+  for (const Info& thread : process.value("open", Info::array())) {
+    out.append("  thread ").append(std::to_string(thread.value("tid", 0u)));
+    out.append(" (").append(thread.value("name", "")).append("), last event ");
+    out.append(seconds_text(thread.value("last", 0.0)));
+    out.append(process.value("running", false) ? " ago\n" : " before the end\n");
+    size_t depth = 0;
+    for (const Info& span : thread.value("spans", Info::array()))
+      add(seconds_text(span.value("seconds", 0.0)), depth++, span.value("name", ""));
+    if (const auto deeper = thread.value("deeper", uint64_t{0}); deeper != 0)
+      add("", 0, "... and " + std::to_string(deeper) + " calls inside of it");
+    if (depth == 0) add("", 0, "nothing that is recorded");
+  }
+  print(out);
+}
+
+// A number that is no file's name.
+bool is_pid(const std::string& target, uint32_t& pid) {
+  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
+  std::error_code ignored;
+  return error == std::errc{} && *end == 0 && !fs::exists(target, ignored);
+}
+
+fs::path spool_of_process(uint32_t pid) {
+  if (fs::path spool = spool_of(pid); !spool.empty()) return spool;
+  std::error_code ignored;
+  const std::string name = "process " + std::to_string(pid);
+  throw Error(fs::exists("/proc/" + std::to_string(pid), ignored)
+                  ? name + " has recorded nothing, or its memory cannot be read by this user"
+                  : "there is no " + name);
+}
+
+// What was open in processes that died, once their spools are gone.
+int print_stored(const std::string& target, const RunDir& run) {
+  const Info info = run.read_info();
+  size_t shown = 0;
+  for (const Info& process : info.value("processes", Info::array())) {
+    if (!process.contains("open")) continue;
+    print_process(process);
+    ++shown;
+  }
+  if (shown == 0) say(target + ": every process ended in an orderly way: nothing was open");
+  return 0;
+}
+
+}  // namespace
+
+int where(const Arguments& arguments) {
+  const std::string target = parse_where(arguments);
+  std::vector<fs::path> spools;
+  if (uint32_t pid = 0; is_pid(target, pid)) {
+    spools.push_back(spool_of_process(pid));
+  } else {
+    const Input input = find_input(target);
+    demand_trace(input, target);
+    if (input.spools.empty() && input.run) return print_stored(target, *input.run);
+    spools = input.spools;
+  }
+  if (spools.empty()) throw Error(target + ": is a trace: it does not say what was open; give the run directory");
+  const formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
+  for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
+  if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");
+  Writers writers;
+  for (const formats::Process& process : trace.processes) {
+    Info info = process_info(process);
+    info["running"] = writers.is_written(process.file);
+    add_open(info, process, info["running"]);
+    print_process(info);
+  }
+  return 0;
+}
+
+}  // namespace torchprof::launcher

@@ -1,0 +1,57 @@
+#include "launcher/terminal/say.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "formats/io/error.h"
+
+namespace torchprof::launcher {
+namespace {
+
+bool is_quiet = false;
+
+}  // namespace
+
+std::string as_lines(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    out += "torchprof: ";
+    for (const char c : text.substr(0, end)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    out += '\n';
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  }
+  return out;
+}
+
+std::string reason_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "memory ran out (the machine's, a container's limit or ulimit -v): give it more, or less to do: one file of "
+         "the run's spool directory instead of the run, fewer --tables";
+}
+
+void print(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw Error(errno == EPIPE ? "" : std::string("stdout: ") + std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void complain(std::string_view text) {
+  const std::string lines = as_lines(text);
+  // Nobody reads stderr: nothing is left to be done about it.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, lines.data(), lines.size());
+}
+
+void say(std::string_view text) {
+  if (!is_quiet) complain(text);
+}
+
+void set_quiet(bool quiet) { is_quiet = quiet; }
+
+}  // namespace torchprof::launcher
