@@ -74,7 +74,7 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, 
 
 // ---- what is enabled -------------------------------------------------------------------------------------
 
-void follow_window(bool opens) noexcept {
+void switch_kinds(bool opens) noexcept {
   if (state() != State::kOn || seal::is_sealed()) return;
   const KeepErrno keep;
   Source& s = source();
@@ -297,7 +297,7 @@ void start_now() noexcept {
     if (!window::is_open()) disable_all();
     become(State::kOn);
   }
-  if (window::is_open() != s.enabled.load(std::memory_order_relaxed)) follow_window(window::is_open());
+  if (window::is_open() != s.enabled.load(std::memory_order_relaxed)) switch_kinds(window::is_open());
   if (!g_thread.start()) {
     const Lock lock(s.switching);
     disable_all();
@@ -450,6 +450,10 @@ void pour_completed() noexcept {
   s.other.end();
 }
 
+void follow_window() noexcept {
+  window::add_source({[]() noexcept { switch_kinds(true); }, []() noexcept { switch_kinds(false); }});
+}
+
 void prepare(const char* library) noexcept {
   Source& s = *new (g_storage) Source;
   if (!session::config().gpu) return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
@@ -459,7 +463,6 @@ void prepare(const char* library) noexcept {
   sem_init(&s.work, 0, 0);
   sem_init(&s.flushed, 0, 0);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
-  window::set_listener(follow_window);
   if (const GpuTool tool = find_gpu_tool(); tool.name) {
     note_tool(tool);
     atexit(say_tool_at_exit);

@@ -28,6 +28,8 @@
 
 namespace torchprof::cupti {
 
+// Registers CUPTI as a source with the window: activities are enabled while it is open, once start() has found CUDA.
+void follow_window() noexcept;
 // In the constructor of a traced process. `library`: our own file, for CUDA to find.
 void prepare(const char* library) noexcept;
 // CUDA is initialised. Any thread, any number of times.

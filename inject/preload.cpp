@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cupti/cupti_api.h"
+#include "cupti/cupti_source.h"
 #include "cupti/nvtx_emit.h"
 #include "inject/cuda_entry.h"
 #include "inject/exec.h"
@@ -21,6 +22,7 @@
 #include "tracer/objects/abi.h"
 #include "tracer/process/diag.h"
 #include "tracer/python/abi.h"
+#include "tracer/python/gil_window.h"
 #include "tracer/session.h"
 #include "tracer/torch/memory.h"
 #include "tracer/torch/operators.h"
@@ -56,6 +58,10 @@ void arm() noexcept {
     return;
   }
   session::arm(config, output);
+  // In the order in which they are told that the window opens.
+  cupti::follow_window();
+  torch::follow_window();
+  python::follow_window();
   window::start(config);
   note_what_is_missing(config);
   note_injection(config);

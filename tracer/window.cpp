@@ -11,12 +11,9 @@
 #include "tracer/config/window_spec.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
-#include "tracer/python/gil_window.h"
 #include "tracer/session.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/step_counter.h"
-#include "tracer/torch/memory.h"
-#include "tracer/torch/operators.h"
 #include "tracer/window_borders.h"
 #include "tracer/window_thread.h"
 
@@ -52,7 +49,18 @@ struct State {
   uint64_t holder = 0;                 // the one that it was opened for
 };
 State g_state;
-void (*g_listener)(bool opens) noexcept = nullptr;
+
+Source g_sources[kMostSources];
+size_t g_source_count = 0;
+constinit Interpreter g_interpreter = {
+    {[]() noexcept {}, []() noexcept {}}, []() noexcept { return false; }, []() noexcept { return uintptr_t{0}; }};
+
+void open_sources() noexcept {
+  for (size_t i = 0; i < g_source_count; ++i) g_sources[i].opened();
+}
+void close_sources() noexcept {
+  for (size_t i = g_source_count; i-- > 0;) g_sources[i].closed();
+}
 
 void pass(const WindowBorders::Border& border) noexcept;
 
@@ -110,9 +118,8 @@ void after_fork_in_child() noexcept {
 }
 
 void leave() noexcept {
-  torch::window_closed();
-  if (g_listener) g_listener(false);
-  python::window_closed();  // waits for the GIL, last
+  close_sources();
+  g_interpreter.source.closed();
 }
 
 void open(uint64_t step) noexcept {
@@ -127,9 +134,8 @@ void open(uint64_t step) noexcept {
   s.number.store(number + 1, std::memory_order_relaxed);
   detail::g_is_open.store(true, std::memory_order_relaxed);
   session::resume();
-  if (g_listener) g_listener(true);
-  torch::window_opened();
-  python::window_opened();  // waits for the GIL, last
+  open_sources();
+  g_interpreter.source.opened();
 }
 
 void close() noexcept {
@@ -138,10 +144,9 @@ void close() noexcept {
   detail::g_is_open.store(false, std::memory_order_relaxed);
   const Ticks end = session::now();
   session::pause();
-  torch::window_closed();
-  if (g_listener) g_listener(false);
+  close_sources();
   session::define_window({number(), s.step, s.begin, end});
-  python::window_closed();  // waits for the GIL, last
+  g_interpreter.source.closed();
 }
 
 void at_step(uint64_t step) noexcept {
@@ -186,7 +191,7 @@ void pass(const WindowBorders::Border& border) noexcept {
 }
 
 bool set(bool opens) noexcept {
-  if (python::is_starting()) return false;
+  if (g_interpreter.is_starting()) return false;
   {
     const Change change;
     if (!change) return false;
@@ -235,7 +240,11 @@ void start(const Config& config) noexcept {
   if ((s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kTime) && s.spec.holds(0)) open(0);
 }
 
-void set_listener(void (*listener)(bool opens) noexcept) noexcept { g_listener = listener; }
+void add_source(const Source& source) noexcept {
+  if (g_source_count < kMostSources) g_sources[g_source_count++] = source;
+}
+
+void set_interpreter(const Interpreter& interpreter) noexcept { g_interpreter = interpreter; }
 
 bool is_whole_run() noexcept { return g_state.spec.kind == Kind::kAll; }
 
@@ -273,8 +282,7 @@ void detail::annotation_ended(const char* name, uint64_t key) noexcept {
     g_state.range_key.store(0, std::memory_order_relaxed);
     meet(WindowBorders::Kind::kRangeEnd, key);
   } else if (text.starts_with(kOptimizerStep)) {
-    const auto optimizer = reinterpret_cast<uintptr_t>(python::current_optimizer());
-    meet(WindowBorders::Kind::kOptimizerStep, std::hash<std::string_view>{}(text) ^ optimizer);
+    meet(WindowBorders::Kind::kOptimizerStep, std::hash<std::string_view>{}(text) ^ g_interpreter.current_optimizer());
   }
 }
 

@@ -1,4 +1,5 @@
 // The window: which part of the run is captured (config/window_spec.h). Opens and closes all sources of this process at once.
+// It knows none of them: each one registers what is to be called.
 //
 // Outside of a window nothing is active but what the window needs to see its border: a callback for annotations alone
 // (steps, ranges), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no allocation
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "tracer/config/config.h"
@@ -29,10 +31,30 @@ void annotation_begins(const char* name, uint64_t key) noexcept;
 void annotation_ended(const char* name, uint64_t key) noexcept;
 }  // namespace detail
 
+// What a source does at the edges of the window: one call at a time, on any thread, with the lock of the change. It may come
+// before the source has anything to switch.
+struct Source {
+  void (*opened)() noexcept;  // before anything is recorded in the window by this source or by one that is added later
+  void (*closed)() noexcept;
+};
+// Sources are opened in the order in which they were added, and closed in the reverse order. At most kMostSources.
+// add_source() and set_interpreter(): on one thread, before the window first changes; start() may open it.
+inline constexpr size_t kMostSources = 4;
+void add_source(const Source& source) noexcept;
+
+// The interpreter, one at most. Its source comes last in both directions, because it waits for the interpreter's lock.
+struct Interpreter {
+  Source source;
+  // Calls are recorded, but the interpreter has not started so far that they can be switched: a change waits for it. False
+  // from then on, also when the interpreter has ended.
+  bool (*is_starting)() noexcept;
+  // The optimizer whose step() the calling thread is in, as an address alone; 0: none is to be found.
+  uintptr_t (*current_optimizer)() noexcept;
+};
+void set_interpreter(const Interpreter& interpreter) noexcept;
+
 // Once, right after session::arm(). Without a window of its own ("all") it is open for good.
 void start(const Config& config) noexcept;
-// Called when the window opens, before anything is recorded in it, and when it has closed. One; before threads.
-void set_listener(void (*listener)(bool opens) noexcept) noexcept;
 // There is something to record in this process: opens its spool, so that the run knows of it.
 void announce() noexcept;
 

@@ -50,9 +50,7 @@ std::function<void()>& meanwhile() {
 }
 void listen(const std::function<void()>& what) {
   meanwhile() = what;
-  window::set_listener([](bool opens) noexcept {
-    if (opens) std::thread(meanwhile()).join();
-  });
+  window::add_source({[]() noexcept { std::thread(meanwhile()).join(); }, []() noexcept {}});
 }
 
 void step(uint64_t key) { window::annotation_ended("Optimizer.step#SGD.step", key); }
@@ -72,13 +70,14 @@ TEST_CASE("a range that begins while the window of another closes gets one, unle
     CHECK(holds("range=x", [ends] {
       static bool also_ends;
       also_ends = ends;
-      window::set_listener([](bool opens) noexcept {
-        if (opens || window::number() > 1) return;
+      const auto closed = []() noexcept {
+        if (window::number() > 1) return;
         std::thread([] {
           window::annotation_begins("x", 8);
           if (also_ends) window::annotation_ended("x", 8);
         }).join();
-      });
+      };
+      window::add_source({[]() noexcept {}, closed});
       window::annotation_begins("x", 7);
       window::annotation_ended("x", 7);
       return window::is_open() == !also_ends && window::number() == (also_ends ? 1u : 2u);
@@ -111,6 +110,32 @@ TEST_CASE("steps that end on many threads at once are all counted") {
       window::annotation_ended("Optimizer.step#A.step", 0);
       return was_open && !window::is_open();
     }));
+}
+
+TEST_CASE("sources open in their order and close in the reverse one, the interpreter is last both times") {
+  CHECK(holds("range=x", [] {
+    static std::string calls;
+    window::set_interpreter({{[]() noexcept { calls += "P"; }, []() noexcept { calls += "p"; }},
+                             []() noexcept { return false; },
+                             []() noexcept { return uintptr_t{0}; }});
+    window::add_source({[]() noexcept { calls += "A"; }, []() noexcept { calls += "a"; }});
+    window::add_source({[]() noexcept { calls += "B"; }, []() noexcept { calls += "b"; }});
+    window::annotation_begins("x", 7);
+    window::annotation_ended("x", 7);
+    return calls == "ABPbap";
+  }));
+}
+
+TEST_CASE("two optimizers of one class end one step, where there is an interpreter that tells them apart") {
+  CHECK(holds("steps=3..4", [] {
+    static uintptr_t optimizer = 0;
+    const auto none = []() noexcept {};
+    window::set_interpreter({{none, none}, []() noexcept { return false; }, []() noexcept { return optimizer; }});
+    for (const uintptr_t each : {1, 2, 1, 2}) optimizer = each, step(0);
+    const bool was_open = window::number() > 0;
+    for (const uintptr_t each : {1, 2}) optimizer = each, step(0);
+    return !was_open && window::is_open();
+  }));
 }
 
 TEST_CASE("a window that cannot be recorded is none") {

@@ -2,13 +2,14 @@
 
 #include <atomic>
 
-#include "tracer/python/calls.h"
+#include "tracer/python/abi.h"
 #include "tracer/python/code.h"
 #include "tracer/python/events.h"
 #include "tracer/python/interpreters.h"
 #include "tracer/python/modules.h"
 #include "tracer/python/monitoring.h"
 #include "tracer/python/profile.h"
+#include "tracer/window.h"
 
 namespace torchprof::python {
 namespace {
@@ -18,6 +19,35 @@ bool can_run() noexcept {
   return a.none && a.is_initialized() && (!a.is_finalizing || !a.is_finalizing());
 }
 
+// Holds the GIL for as long as it lives, on any thread, and keeps a pending exception; nothing where there is no
+// interpreter that can be had any more.
+class WithGil {
+ public:
+  WithGil() noexcept {
+    if (!can_run()) return;
+    if (!holds_gil()) {
+      state_ = api().gil_ensure();
+      took_ = true;
+    }
+    has_ = true;
+    api().error_fetch(&error_[0], &error_[1], &error_[2]);
+  }
+  ~WithGil() {
+    if (!has_) return;
+    api().error_restore(error_[0], error_[1], error_[2]);
+    if (took_) api().gil_release(state_);
+  }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+  explicit operator bool() const noexcept { return has_; }
+
+ private:
+  bool has_ = false;
+  bool took_ = false;
+  int state_ = 0;
+  Object* error_[3] = {};
+};
+
 void switch_calls(bool on) noexcept {
   if (g_level == PythonLevel::kOff) return;
   const WithGil gil;
@@ -26,24 +56,8 @@ void switch_calls(bool on) noexcept {
   switch_monitoring(on);
   switch_profile(on);
 }
-
-}  // namespace
-
-WithGil::WithGil() noexcept {
-  if (!can_run()) return;
-  if (!holds_gil()) {
-    state_ = api().gil_ensure();
-    took_ = true;
-  }
-  has_ = true;
-  api().error_fetch(&error_[0], &error_[1], &error_[2]);
-}
-
-WithGil::~WithGil() {
-  if (!has_) return;
-  api().error_restore(error_[0], error_[1], error_[2]);
-  if (took_) api().gil_release(state_);
-}
+void window_opened() noexcept { switch_calls(true); }
+void window_closed() noexcept { switch_calls(false); }
 
 bool is_starting() noexcept {
   static std::atomic<bool> has_started{false};
@@ -53,13 +67,11 @@ bool is_starting() noexcept {
   return false;
 }
 
-void window_opened() noexcept { switch_calls(true); }
-void window_closed() noexcept { switch_calls(false); }
-
-Object* current_optimizer() noexcept {
-  if (g_level == PythonLevel::kOff) return nullptr;
+// Takes the GIL.
+uintptr_t current_optimizer() noexcept {
+  if (g_level == PythonLevel::kOff) return 0;
   const WithGil gil;
-  if (!gil) return nullptr;
+  if (!gil) return 0;
   // Optimizer.step is at most a few frames out: those of the context manager that annotates it.
   constexpr int kMaxFramesBack = 8;
   Object* frame = reinterpret_cast<Object*>(api().current_frame());
@@ -68,11 +80,18 @@ Object* current_optimizer() noexcept {
   for (int i = 0; at && i < kMaxFramesBack; ++i) {
     auto* here = reinterpret_cast<Frame*>(at.get());
     const Ref code(api().frame_code(here));
-    if (function_of(code.get()).kind() == FunctionKind::kOptimizerStep) return optimizer_in(here);
+    if (function_of(code.get()).kind() == FunctionKind::kOptimizerStep)
+      return reinterpret_cast<uintptr_t>(optimizer_in(here));
     at.reset(reinterpret_cast<Object*>(api().frame_back(here)));
   }
   api().error_clear();
-  return nullptr;
+  return 0;
+}
+
+}  // namespace
+
+void follow_window() noexcept {
+  window::set_interpreter({{window_opened, window_closed}, is_starting, current_optimizer});
 }
 
 }  // namespace torchprof::python

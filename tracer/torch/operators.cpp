@@ -355,6 +355,21 @@ bool add_callback() noexcept {
   return g_handle != 0;
 }
 
+void window_opened() noexcept {
+  switch_memory(true);
+  if (g_callback.start) add_callback();
+}
+
+void window_closed() noexcept {
+  switch_memory(false);
+  // Without at::removeCallback it stays, and does nothing.
+  if (!g_api.remove_callback || g_handle == 0) return;
+  g_api.remove_callback(g_handle);
+  g_handle = 0;
+  if (g_observing_handle != 0) g_api.remove_callback(g_observing_handle);
+  g_observing_handle = 0;
+}
+
 void prepare_observer() noexcept {
   if (!g_observer.prepare || !g_observer.prepare()) return;
   g_observing = g_callback;
@@ -423,20 +438,7 @@ Look look_at(const RecordFunction& function) noexcept {
 
 unsigned version() noexcept { return g_api.version; }
 
-void window_opened() noexcept {
-  switch_memory(true);
-  if (g_callback.start) add_callback();
-}
-
-void window_closed() noexcept {
-  switch_memory(false);
-  // Without at::removeCallback it stays, and does nothing.
-  if (!g_api.remove_callback || g_handle == 0) return;
-  g_api.remove_callback(g_handle);
-  g_handle = 0;
-  if (g_observing_handle != 0) g_api.remove_callback(g_observing_handle);
-  g_observing_handle = 0;
-}
+void follow_window() noexcept { window::add_source({window_opened, window_closed}); }
 
 void attach_if_loaded() noexcept {
   if (g_api.add_callback) return;

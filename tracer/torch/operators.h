@@ -12,9 +12,8 @@ namespace torchprof::torch {
 // thread, one at a time.
 void attach_if_loaded() noexcept;
 
-// What runs outside of a window is added or taken away (window.h).
-void window_opened() noexcept;
-void window_closed() noexcept;
+// Registers torch as a source with the window: outside of it neither operators nor memory run anything of ours.
+void follow_window() noexcept;
 
 // One more pair of callbacks, called as ours are. `prepare` is asked once, when torch is there: false, it is not added.
 struct Observer {
