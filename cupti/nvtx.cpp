@@ -3,11 +3,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "cupti/nvtx_names.h"
+#include "cupti/nvtx_ranges.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
 #include "tracer/session.h"
@@ -30,9 +30,9 @@ constexpr int kWindowShift = 40;
 constexpr uint64_t kNoWindow = (kShared >> kWindowShift) - 1;
 constexpr uint64_t kCount = (uint64_t{1} << kWindowShift) - 1;
 
-uint64_t key_of_push(ThreadBuffer& buffer) noexcept {
+uint64_t key_of_push(const ThreadBuffer& buffer, OpenRanges& open) noexcept {
   constexpr uint64_t kThreads = kShared >> 32;
-  return kNvtxKey | (buffer.track.value % kThreads) << 32 | ++buffer.next_range;
+  return kNvtxKey | (buffer.track.value % kThreads) << 32 | open.next_number();
 }
 
 uint64_t this_window() noexcept { return window::number() % kNoWindow; }
@@ -153,38 +153,11 @@ void put_end(ThreadBuffer& buffer, uint64_t key, Ticks time) noexcept {
 
 // ---- push and pop ----------------------------------------------------------------------------------------
 
-// Those of an earlier window are forgotten: they are closed there.
-void begin_window(ThreadBuffer& buffer) noexcept {
-  const uint32_t window = window::number();
-  if (buffer.ranges_window == window) [[likely]]
-    return;
-  buffer.ranges_window = window;
-  buffer.range_count = buffer.ranges_deeper = buffer.deeper_count = 0;
-}
-
-// How many of the domain are open above those that are kept; nullptr: never any.
-uint32_t* deeper_of(ThreadBuffer& buffer, const Domain& domain) noexcept {
-  for (uint32_t i = 0; i < buffer.deeper_count; ++i)
-    if (buffer.deeper[i].domain == &domain) return &buffer.deeper[i].count;
-  return buffer.deeper_count < ThreadBuffer::kMostDeeper ? nullptr : &buffer.deeper[buffer.deeper_count - 1].count;
-}
-
-// Not recorded: there is no room, or what is open below it in its domain was not. Its level.
-uint32_t push_deeper(ThreadBuffer& buffer, const Domain& domain, uint32_t level) noexcept {
-  uint32_t* count = deeper_of(buffer, domain);
-  if (!count) {
-    buffer.deeper[buffer.deeper_count] = {&domain, 0};
-    count = &buffer.deeper[buffer.deeper_count++].count;
-  }
-  ++buffer.ranges_deeper;
-  return level + (*count)++;
-}
-
-// One past the innermost range of the domain among those that are kept.
-uint32_t innermost(const ThreadBuffer& buffer, const Domain& domain) noexcept {
-  uint32_t at = buffer.range_count;
-  while (at > 0 && buffer.ranges[at - 1].domain != &domain) --at;
-  return at;
+// nullptr: there is no memory for them.
+OpenRanges* ranges_of(ThreadBuffer& buffer) noexcept {
+  auto* ranges = buffer.sources.map<OpenRanges>();
+  if (ranges) ranges->begin_window(window::number());
+  return ranges;
 }
 
 // Outside of a window: the key of the range that may open it now, otherwise 0.
@@ -204,15 +177,13 @@ void left(uint64_t key) noexcept {
 int push(Domain& domain, const Message& message, const EventAttributes* attributes) noexcept {
   const uint64_t knocked = knock(message);
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return kNoTracking;
-  begin_window(*buffer);
-  const uint32_t below = innermost(*buffer, domain);
-  const uint32_t level = below > 0 ? buffer->ranges[below - 1].level + 1 : 0;
-  const uint32_t* deeper = buffer->ranges_deeper > 0 ? deeper_of(*buffer, domain) : nullptr;
-  if (buffer->range_count == ThreadBuffer::kMostRanges || (deeper && *deeper > 0)) [[unlikely]]
-    return static_cast<int>(push_deeper(*buffer, domain, level));
-  const uint64_t key = knocked ? knocked : key_of_push(*buffer);
-  buffer->ranges[buffer->range_count++] = {&domain, key, level};
+  OpenRanges* open = buffer ? ranges_of(*buffer) : nullptr;
+  if (!open) return kNoTracking;
+  if (!open->has_room(domain)) [[unlikely]]
+    return static_cast<int>(open->push_deeper(domain));
+  const uint32_t level = open->level(domain);
+  const uint64_t key = knocked ? knocked : key_of_push(*buffer, *open);
+  open->push(domain, key, level);
   put_begin(*buffer, domain, message, attributes, key, false);
   return static_cast<int>(level);
 }
@@ -220,24 +191,13 @@ int push(Domain& domain, const Message& message, const EventAttributes* attribut
 int pop(const Domain& domain) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer) return kNoTracking;
-  begin_window(*buffer);
-  const uint32_t place = innermost(*buffer, domain);
-  if (buffer->ranges_deeper > 0) [[unlikely]] {
-    uint32_t* deeper = deeper_of(*buffer, domain);
-    if (deeper && *deeper > 0) {
-      --buffer->ranges_deeper;
-      return static_cast<int>((place > 0 ? buffer->ranges[place - 1].level + 1 : 0) + --*deeper);
-    }
-  }
-  if (place == 0) return kNoTracking;  // it was pushed before the window
-  auto* const range = buffer->ranges + place - 1;
-  const ThreadBuffer::Range popped = *range;
-  std::copy(range + 1, buffer->ranges + buffer->range_count, range);
-  --buffer->range_count;
+  OpenRanges* open = buffer ? ranges_of(*buffer) : nullptr;
+  if (!open) return kNoTracking;
+  const OpenRanges::Popped popped = open->pop(domain);  // none: it was pushed before the window
+  if (popped.key == 0) return popped.level;
   put_end(*buffer, popped.key, time);
   left(popped.key);
-  return static_cast<int>(popped.level);
+  return popped.level;
 }
 
 // ---- start and end, marks --------------------------------------------------------------------------------
@@ -405,6 +365,7 @@ bool attach(GetExportTable get) noexcept {
       slot(kDomainCreateA, on_domain),
       slot(kDomainCreateW, on_domain_wide),
   };
+  SourceMemory::map_before_seal<OpenRanges>();
   const bool has_core = fill(*callbacks, kCore, core);
   return fill(*callbacks, kCore2, core2) || has_core;  // a client of NVTX 1 has no domains
 }

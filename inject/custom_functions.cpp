@@ -18,12 +18,12 @@ VarArgs g_apply = nullptr;                 // [M] 2.6.0
 Keywords g_apply_with_keywords = nullptr;  // [M] 2.14.1
 
 void begin(Object* function, Object* arguments, Object* keywords) noexcept {
-  if (ThreadBuffer* buffer = session::current_buffer()) buffer->applied = {function, arguments, keywords};
+  if (ThreadBuffer* buffer = session::current_buffer()) python::applied_on(*buffer) = {function, arguments, keywords};
 }
 
 // The call may have ended before its operator began.
 Object* end(Object* result) noexcept {
-  if (t_buffer) t_buffer->applied = {};
+  if (t_buffer) python::applied_on(*t_buffer) = {};
   return result;
 }
 

@@ -124,7 +124,7 @@ const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noex
 
 }  // namespace detail
 
-StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name, const char* overload) noexcept {
+StringId intern_overload_into(KnownNames::Name& slot, const char* name, const char* overload) noexcept {
   char text[512];
   const size_t length = strnlen(name, sizeof(text) / 2 - 1), more = strnlen(overload, sizeof(text) / 2 - 1);
   memcpy(text, name, length);

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <new>
 
-#include "tracer/native/stack.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
@@ -113,7 +112,7 @@ void on_thread_end(void* value) noexcept {
   if (buffer->chunk) spool.release(buffer->chunk);
   spool.release(buffer->run);
   if (buffer->open) seal::unmap(buffer->open, sizeof(OpenSpans));
-  native::free_thread(buffer->native);
+  buffer->sources.unmap();
   seal::unmap(buffer, sizeof(ThreadBuffer));
 }
 
@@ -320,7 +319,10 @@ bool seal(bool has_clock) noexcept {
     const Lock lock(r.lock);
     if (r.spool.is_open()) {
       r.spool.map_ahead(r.definitions.run, 1);
-      if (buffer) r.spool.map_ahead(buffer->run, kSealedChunks);
+      if (buffer) {
+        r.spool.map_ahead(buffer->run, kSealedChunks);
+        buffer->sources.map_ahead();
+      }
       r.strings.prepare();
     }
   }

@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 
 #include "tracer/config/config.h"
@@ -57,8 +56,7 @@ bool open_spool() noexcept;
 // are kept open from now on. Any thread, a signal's handler, a child after fork or vfork.
 void keep_file() noexcept;
 
-// ---- hot
-// --------------------------------------------------------------------------------------------------------------
+// ---- hot -------------------------------------------------------------------------------------------------------
 
 inline Ticks now() noexcept { return clock::now(detail::g_clock); }
 
@@ -93,21 +91,17 @@ inline StringId intern(std::string_view text) noexcept {
 // The same with the text, which lives as long as the process.
 inline const StringTable::Entry* intern_text(std::string_view text) noexcept { return detail::intern_entry(text); }
 
-// Where a thread remembers a name by the place that it came from. The caller looks whether it still stands there.
-inline ThreadBuffer::Name& slot_of(ThreadBuffer& buffer, uintptr_t place) noexcept {
-  return buffer.names[(place >> 3 ^ place >> 11) % std::size(buffer.names)];
-}
-// Where an operator's name and overload are remembered by the name's place. The id's text is both, with a NUL between
-// them; the name alone where `overload` is empty.
-[[gnu::noinline]] StringId intern_overload_into(ThreadBuffer::Name& slot, const char* name,
+// An operator's name and overload, remembered by the name's place. The id's text is both, with a NUL between them; the
+// name alone where `overload` is empty.
+[[gnu::noinline]] StringId intern_overload_into(KnownNames::Name& slot, const char* name,
                                                 const char* overload) noexcept;
 inline StringId intern_overload(ThreadBuffer& buffer, const char* name, const char* overload) noexcept {
-  ThreadBuffer::Name& known = slot_of(buffer, reinterpret_cast<uintptr_t>(name));
+  KnownNames::Name& known = buffer.names.at(name);
   if (known.place == name && known.more && same_text(name, known.text) && same_text(overload, known.more)) [[likely]]
     return known.id;
   return intern_overload_into(known, name, overload);
 }
-inline StringId intern_into(ThreadBuffer::Name& slot, const char* place, std::string_view text) noexcept {
+inline StringId intern_into(KnownNames::Name& slot, const char* place, std::string_view text) noexcept {
   const StringTable::Entry* entry = detail::intern_entry(text);
   if (!entry) return {};
   slot = {place, entry->text, nullptr, entry->id};
@@ -116,14 +110,13 @@ inline StringId intern_into(ThreadBuffer::Name& slot, const char* place, std::st
 
 // The same as intern() for a NUL-terminated name that is likely to come again from the same place, in half the time.
 inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
-  ThreadBuffer::Name& known = slot_of(buffer, reinterpret_cast<uintptr_t>(name));
+  KnownNames::Name& known = buffer.names.at(name);
   if (known.place == name && same_text(name, known.text)) [[likely]]
     return known.id;
   return intern_into(known, name, name);
 }
 
-// ---- definitions: rare, under the recorder's lock
-// ---------------------------------------------------------------------------
+// ---- definitions: rare, under the recorder's lock --------------------------------------------------------------
 
 FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
                            FunctionKind kind) noexcept;

@@ -13,9 +13,9 @@
 
 #include "cupti/nvtx.h"
 #include "cupti/nvtx_names.h"
+#include "cupti/nvtx_ranges.h"
 #include "cupti/nvtx_text.h"
 #include "tracer/session.h"
-#include "tracer/thread_buffer.h"
 
 #include "formats/replay/replay.h"
 #include "tests/unit/spool_builder.h"
@@ -229,6 +229,24 @@ TEST_CASE("what is said of a range belongs to the one before it, and to no opera
   CHECK(Slices(b).text == "\n3-4 aten::mm\n2-4 not :\n1-4 said lib:\n");
 }
 
+TEST_CASE("a thread that seals the process may push its first range after that") {
+  Client client;
+  char name[] = "/tmp/torchprof-nvtx-XXXXXX";
+  const std::filesystem::path output = mkdtemp(name);
+  std::filesystem::create_directory(output / "spool");
+  const pid_t child = fork();  // one session is one process
+  if (child == 0) {
+    session::arm({}, output.c_str());
+    const bool good = session::seal(true) && client.push(nullptr) == 0 && client.push(nullptr) == 1 &&
+                      client.pop(nullptr) == 1 && client.pop(nullptr) == 0;
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  std::filesystem::remove_all(output);
+  CHECK(status == 0);
+}
+
 TEST_CASE("each domain pops its own ranges where more are open than are recorded") {
   Client client;
   nvtx::Domain *a = nvtx::domain_named("a"), *b = nvtx::domain_named("b");
@@ -238,7 +256,7 @@ TEST_CASE("each domain pops its own ranges where more are open than are recorded
   const pid_t child = fork();  // one session is one process
   if (child == 0) {
     session::arm({}, output.c_str());
-    constexpr int kMost = ThreadBuffer::kMostRanges;
+    constexpr int kMost = nvtx::OpenRanges::kMost;
     bool good = client.push(b) == 0;
     for (int level = 0; level < kMost + 2; ++level) good = good && client.push(a) == level;
     good = good && client.push(b) == 1;  // deeper, as three of `a` are

@@ -2,6 +2,7 @@
 // runs in a child of its own and the test reads what it left. Under ThreadSanitizer this is the test of the recorder's
 // ordering.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -328,6 +330,33 @@ TEST_CASE("a thousand short threads are a thousand tracks") {
   CHECK(spool.begun.size() == 1000);
   CHECK(spool.names.at("short") == 1000);
   CHECK(fs::file_size(spools(directory.path())[0]) < 1000 * kChunkSize / 8);
+}
+
+TEST_CASE("what a source keeps of a thread begins as zeros on each, and its memory goes with the thread") {
+  struct Small {
+    static constexpr Part kPart = Part::kTorch;
+    uint64_t value;
+  };
+  struct Large {
+    static constexpr Mapping kMapping = Mapping::kNative;
+    uint64_t values[1000];
+  };
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    static void* last = nullptr;
+    for (int i = 0; i < 3; ++i)
+      std::thread([] {
+        SourceMemory& sources = session::current_buffer()->sources;
+        if (sources.part<Small>().value != 0 || sources.mapped<Large>()) _exit(1);
+        auto* large = sources.map<Large>();
+        if (!large || large->values[999] != 0 || sources.map<Large>() != large) _exit(2);
+        sources.part<Small>().value = large->values[999] = 7;
+        last = large;
+      }).join();
+    unsigned char is_there = 0;
+    if (mincore(last, 1, &is_there) == 0 || errno != ENOMEM) _exit(3);
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("a flight recorder gives away chunks again whose threads are all gone") {

@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <new>
 
 #include "tracer/native/frame.h"
 #include "tracer/native/objects.h"
 #include "tracer/native/script.h"
 #include "tracer/native/tree.h"
-#include "tracer/process/seal.h"
 #include "tracer/python/code.h"
 #include "tracer/python/frames.h"
 #include "tracer/session.h"
@@ -21,8 +19,11 @@ namespace torchprof::native {
 
 constinit std::atomic<bool> detail::g_wanted{false};
 
+namespace {
+
 // Of one thread; about 90 KiB, of which only what is used is ever touched.
 struct ThreadStacks {
+  static constexpr Mapping kMapping = Mapping::kNative;
   static constexpr uint32_t kMost = 1024;       // frames of a stack; of a deeper one the innermost are kept
   static constexpr uint32_t kRoom = kMost + 2;  // for the loop's frame, and for what is not known
   uint32_t unloads = 0;                         // of g_unloads, when all of this was learned
@@ -41,8 +42,6 @@ struct ThreadStacks {
   uintptr_t found[kRoom];
 };
 
-namespace {
-
 std::atomic<uint32_t> g_unloads{0};
 constinit FrameTree g_tree;
 
@@ -56,9 +55,8 @@ uintptr_t find_top(uint32_t tid) noexcept {
 }
 
 ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
-  void* memory = seal::map(sizeof(ThreadStacks));
-  if (!memory) return nullptr;
-  auto* stacks = static_cast<ThreadStacks*>(memory);  // zeroed by the kernel: empty
+  auto* stacks = buffer.sources.map<ThreadStacks>();
+  if (!stacks) return nullptr;
   stacks->top = find_top(buffer.tid);
   stacks->unloads = g_unloads.load(std::memory_order_acquire);
   return stacks;
@@ -153,10 +151,11 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
 }  // namespace
 
 NativeFrameId take_stack(ThreadBuffer& buffer) noexcept {
-  if (!buffer.native) [[unlikely]]
-    buffer.native = make_thread(buffer);
-  if (!buffer.native) return {};
-  ThreadStacks& stacks = *buffer.native;
+  auto* known = buffer.sources.mapped<ThreadStacks>();
+  if (!known) [[unlikely]]
+    known = make_thread(buffer);
+  if (!known) return {};
+  ThreadStacks& stacks = *known;
   // Pairs with the releases in before_unload() and after_unload().
   const uint32_t unloads = g_unloads.load(std::memory_order_acquire);
   if (stacks.unloads != unloads) [[unlikely]]
@@ -194,10 +193,6 @@ void after_unload() noexcept {
   if (!forget_unmapped(lock)) return;
   g_tree.begin_anew(lock);
   g_unloads.fetch_add(1, std::memory_order_release);
-}
-
-void free_thread(ThreadStacks* stacks) noexcept {
-  if (stacks) seal::unmap(static_cast<void*>(stacks), sizeof(ThreadStacks));
 }
 
 }  // namespace torchprof::native

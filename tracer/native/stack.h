@@ -34,7 +34,4 @@ NativeFrameId take_stack(ThreadBuffer& buffer) noexcept;
 void before_unload() noexcept;
 void after_unload() noexcept;
 
-// At the end of a thread; nullptr: it took none.
-void free_thread(ThreadStacks* stacks) noexcept;
-
 }  // namespace torchprof::native

@@ -204,7 +204,7 @@ Size count_of(Object* dict) noexcept {
 
 // What follows the positional ones, in the order in which forward() names them: keywords (2.14) and defaults. False: it
 // cannot be told.
-bool add_named(Arguments& arguments, const ThreadBuffer::Applied& applied) noexcept {
+bool add_named(Arguments& arguments, const Applied& applied) noexcept {
   Size keywords = count_of(applied.keywords);
   const bool has_defaults = overrides_setup(applied.function);
   if (keywords == 0 && !has_defaults) return true;
@@ -236,7 +236,7 @@ bool add_named(Arguments& arguments, const ThreadBuffer::Applied& applied) noexc
 
 void know_tensor_type(Object* type) noexcept { g_tensor_type = type; }
 
-size_t plain_arguments(const ThreadBuffer::Applied& applied, const char* name, size_t tensors,
+size_t plain_arguments(const Applied& applied, const char* name, size_t tensors,
                        PlainValue (&out)[kMostPlainValues]) noexcept {
   if (!g_tensor_type || strcmp(name, type_name(applied.function)) != 0) return 0;
   Arguments arguments(out);

@@ -21,6 +21,16 @@
 
 namespace torchprof::python {
 
+// The call of an autograd Function whose operator comes next on this thread. Set before the call and taken away after
+// it (inject/custom_functions.h); whoever records the operator takes it too.
+struct Applied {
+  static constexpr Part kPart = Part::kPythonCall;
+  Object* function;   // a class of Python
+  Object* arguments;  // a tuple, borrowed from the call; nullptr: there is no call
+  Object* keywords;   // a dictionary, or nullptr
+};
+inline Applied& applied_on(ThreadBuffer& buffer) noexcept { return buffer.sources.part<Applied>(); }
+
 // Once, with the GIL held: the type of all tensors, which lives as long as the interpreter.
 void know_tensor_type(Object* type) noexcept;
 
@@ -29,7 +39,7 @@ inline constexpr size_t kMostPlainValues = 128;
 // Those of the arguments that torch.profiler would have, in order. The number of them; 0 where the operator `name` with
 // `tensors` inputs is not this call's or has all of them already, as under torch.profiler, and where there are more
 // than kMostPlainValues. The calling thread has the GIL: it is inside of the call.
-size_t plain_arguments(const ThreadBuffer::Applied& applied, const char* name, size_t tensors,
+size_t plain_arguments(const Applied& applied, const char* name, size_t tensors,
                        torch::PlainValue (&out)[kMostPlainValues]) noexcept;
 
 }  // namespace torchprof::python

@@ -54,16 +54,16 @@ void start_calls_here() noexcept {
 
 void leave_stack() noexcept {
   ThreadBuffer* buffer = window::is_open() ? session::current_buffer() : nullptr;
-  if (!buffer || buffer->python_epoch == 0) return;
+  if (!buffer || on_thread(*buffer).epoch == 0) return;
   // A second one comes with the statement of the next stack: frames of that one are never taken for frames of this.
   if (buffer->append<PythonSync>(session::now())) buffer->commit();
-  buffer->python_epoch = kRestate;
+  on_thread(*buffer).epoch = kRestate;
 }
 
 void enter_stack() noexcept {
   leave_stack();
   ThreadBuffer* buffer = window::is_open() ? session::current_buffer() : nullptr;
-  if (!buffer || buffer->python_epoch == 0 || !(is_monitoring() || is_profiled())) return;
+  if (!buffer || on_thread(*buffer).epoch == 0 || !(is_monitoring() || is_profiled())) return;
   const KeepError keep;
   state_stack(*buffer, api().current_frame());
 }

@@ -31,8 +31,8 @@ bool is_recorded(Function function) noexcept {
 }  // namespace
 
 void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
-  const bool again = buffer.python_epoch != 0;
-  buffer.python_epoch = g_epoch;
+  const bool again = on_thread(buffer).epoch != 0;
+  on_thread(buffer).epoch = g_epoch;
   if (again) {
     if (!buffer.append<PythonSync>(now())) return;
     buffer.commit();

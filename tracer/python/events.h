@@ -15,6 +15,13 @@ extern PythonLevel g_level;
 extern uint32_t g_epoch;            // threads state their stacks once in each
 constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
 
+struct OnThread {
+  static constexpr Part kPart = Part::kPython;
+  uint32_t epoch;  // in which the thread has stated its stack; 0: it has not yet
+  StringId name;   // as threading has it, once it is defined (python/threads)
+};
+inline OnThread& on_thread(ThreadBuffer& buffer) noexcept { return buffer.sources.part<OnThread>(); }
+
 // What the thread's stack holds from `frame` (borrowed) outwards. Its Python spans, if any, are restated.
 void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept;
 // The current frame, or `frame` if it is known, has just begun: states its callers.

@@ -33,7 +33,7 @@ Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) [[unlikely]]
     return go_on();
-  if (buffer->python_epoch != g_epoch) [[unlikely]]
+  if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
     state_callers(*buffer, nullptr);
   begin_call(*buffer, function_of(args[0]), nullptr);
   return go_on();
@@ -45,7 +45,7 @@ Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) [[unlikely]]
     return go_on();
-  if (buffer->python_epoch != g_epoch) [[unlikely]]
+  if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
     state_stack(*buffer, api().current_frame());
   end_call(*buffer, function_of(args[0]), nullptr, time);
   return go_on();
@@ -75,7 +75,7 @@ Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) return go_on();
   if (const Callee callee = callee_of(args[2]); callee.name) {
-    if (buffer->python_epoch != g_epoch) [[unlikely]]
+    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
       state_stack(*buffer, api().current_frame());
     begin_c_call(*buffer, callee, {args[0], small_int(args[1]), nullptr});
   }
@@ -86,7 +86,7 @@ Object* on_c_return(Object*, Object* const* args, size_t, Object*) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) return go_on();
-  if (buffer->python_epoch == g_epoch && callee_of(args[2]).name) end_c_call(*buffer, time);
+  if (on_thread(*buffer).epoch == g_epoch && callee_of(args[2]).name) end_c_call(*buffer, time);
   return go_on();
 }
 

@@ -90,7 +90,7 @@ int on_profile(Object*, Frame* frame, int what, Object*) noexcept {
     ThreadBuffer* buffer = current_buffer();
     if (!buffer) [[unlikely]]
       return 0;
-    if (buffer->python_epoch != g_epoch) [[unlikely]]
+    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
       restate(*buffer, frame, true);
     begin_call(*buffer, function_of(code_of(frame)), frame);
   } else if (what == kTraceReturn) {
@@ -98,7 +98,7 @@ int on_profile(Object*, Frame* frame, int what, Object*) noexcept {
     ThreadBuffer* buffer = current_buffer();
     if (!buffer) [[unlikely]]
       return 0;
-    if (buffer->python_epoch != g_epoch) [[unlikely]]
+    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
       restate(*buffer, frame, false);
     end_call(*buffer, function_of(code_of(frame)), frame, time);
   }
@@ -118,10 +118,10 @@ int on_profile_calls(Object* self, Frame* frame, int what, Object* arg) noexcept
   const Callee callee = callee_of(arg);
   if (!buffer || !callee.name) return 0;
   if (what == kTraceCCall) {
-    if (buffer->python_epoch != g_epoch) [[unlikely]]
+    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
       restate(*buffer, frame, false);
     begin_c_call(*buffer, callee, place_of(frame));
-  } else if (buffer->python_epoch == g_epoch) {
+  } else if (on_thread(*buffer).epoch == g_epoch) {
     end_c_call(*buffer, time);
   }
   return 0;
@@ -173,7 +173,7 @@ void begin_blind(Known& k, const char* by) noexcept {
   if (!set_profile_function(state, g_ours)) return;
   if (is_own(state)) {
     // Whatever ran on this thread while it was not ours is unknown: its stack is stated anew at the next event.
-    if (t_buffer && t_buffer->python_epoch) t_buffer->python_epoch = kRestate;
+    if (t_buffer && on_thread(*t_buffer).epoch) on_thread(*t_buffer).epoch = kRestate;
   } else if (k.blind_by) {
     ++g_epoch;
   } else {

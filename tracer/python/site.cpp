@@ -8,7 +8,21 @@
 
 namespace torchprof::python {
 
+namespace {
+
 constexpr intptr_t kCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
+
+// The places that the thread has asked for lately, by function and instruction.
+struct KnownLines {
+  static constexpr Mapping kMapping = Mapping::kPythonLines;
+  struct Line {
+    uint64_t key;
+    uint32_t line;
+  };
+  Line lines[64];
+};
+
+}  // namespace
 
 Site current_site(ThreadBuffer& buffer) noexcept {
   const Position here = current_position();
@@ -16,7 +30,10 @@ Site current_site(ThreadBuffer& buffer) noexcept {
   const Function function = known_function(here.code);
   if (!function.bits) return {};
   const uint64_t key = uint64_t{function.id().value} << 32 | static_cast<uint32_t>(here.offset);
-  ThreadBuffer::Line& known = buffer.lines[(key ^ key >> 32) / kCodeUnit % std::size(buffer.lines)];
+  KnownLines::Line without_memory{};
+  auto* const memory = buffer.sources.map<KnownLines>();
+  KnownLines::Line& known =
+      memory ? memory->lines[(key ^ key >> 32) / kCodeUnit % std::size(memory->lines)] : without_memory;
   if (known.key != key) [[unlikely]] {
     const int line = api().code_line(here.code, here.offset);
     if (line <= 0) return {};

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "tracer/python/events.h"
 #include "tracer/python/modules.h"
 #include "tracer/session.h"
 
@@ -26,8 +27,9 @@ bool is_bootstrap(Frame* frame) noexcept {
 void define_name(ThreadBuffer& buffer, uint32_t tid, std::string_view text) noexcept {
   const StringId name = session::intern(text);
   if (tid != buffer.tid) return session::define_thread_name({}, tid, name);
-  if (name != buffer.python_name) session::define_thread_name(buffer.track, tid, name);
-  buffer.python_name = name;
+  OnThread& thread = on_thread(buffer);
+  if (name != thread.name) session::define_thread_name(buffer.track, tid, name);
+  thread.name = name;
 }
 
 }  // namespace

@@ -47,10 +47,16 @@ uint64_t key_of(const RecordFunction& function, const Row* row) noexcept {
   return row ? field_at<uint64_t>(&function, row->handle) : reinterpret_cast<uintptr_t>(&function);
 }
 
+struct OnThread {
+  static constexpr Part kPart = Part::kTorch;
+  uint64_t number;  // torch's of the thread; 0: it is not defined yet
+};
+uint64_t& number_of(ThreadBuffer& buffer) noexcept { return buffer.sources.part<OnThread>().number; }
+
 [[gnu::noinline, gnu::cold]] void define_thread(ThreadBuffer& buffer, const RecordFunction& function) noexcept {
   const auto number = field_at<uint64_t>(&function, kThreadOffset);
   if (!g_api.current_thread || number != g_api.current_thread()) return;
-  buffer.torch_thread = number;
+  number_of(buffer) = number;
   session::define_torch_thread(buffer.track, number);
 }
 
@@ -242,7 +248,7 @@ StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, 
 // The inputs of an autograd Function written in Python: 0 where they are what any operator's are.
 [[gnu::noinline]] size_t encode_applied(ThreadBuffer& buffer, const RecordFunction& function, const ValueRow& values,
                                         const void* inputs, size_t count, unsigned char* out) noexcept {
-  const ThreadBuffer::Applied applied = std::exchange(buffer.applied, {});
+  const python::Applied applied = std::exchange(python::applied_on(buffer), {});
   const char* name = g_api.name(&function);
   PlainValue plain[python::kMostPlainValues];
   const size_t size = name ? python::plain_arguments(applied, name, count, plain) : 0;
@@ -254,7 +260,7 @@ StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const R
                    const ValueRow& values) noexcept {
   const Inputs inputs = inputs_in(function, row);
   unsigned char encoded[kMaxInputs];
-  if (buffer.applied.arguments) [[unlikely]]
+  if (python::applied_on(buffer).arguments) [[unlikely]]
     if (const size_t size = encode_applied(buffer, function, values, inputs.values, inputs.count, encoded))
       return session::intern({reinterpret_cast<const char*>(encoded), size});
   if (inputs.count == 0 && !inputs.keywords) return {};
@@ -286,7 +292,7 @@ StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const R
 Context on_start(const RecordFunction& function) {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return {};
-  if (!buffer->torch_thread) [[unlikely]]
+  if (!number_of(*buffer)) [[unlikely]]
     define_thread(*buffer, function);
   if (g_reading.checks_left.load(std::memory_order_relaxed) > 0) [[unlikely]]
     check_reading(function);
@@ -317,7 +323,8 @@ void on_end(const RecordFunction& function, void*) {
   if (!buffer) return;
   const uint64_t key = key_of(function, g_reading.row.load(std::memory_order_relaxed));
   // It may end on another thread than it began on: then it has to be found by its whole key.
-  const bool is_here = buffer->torch_thread && field_at<uint64_t>(&function, kThreadOffset) == buffer->torch_thread;
+  const uint64_t here = number_of(*buffer);
+  const bool is_here = here && field_at<uint64_t>(&function, kThreadOffset) == here;
   if (is_here && buffer->put_short(kShortKindOf<OpEndHere>, key & ShortRecord::kMaxValue, time)) [[likely]]
     return;
   if (auto* record = buffer->append<OpEnd>(time)) {
