@@ -19,6 +19,7 @@
 #include "inject/python_entry.h"
 #include "inject/seccomp_entry.h"
 #include "tracer/config/config.h"
+#include "tracer/config/run_directory.h"
 #include "tracer/objects/abi.h"
 #include "tracer/process/diag.h"
 #include "tracer/python/abi.h"
@@ -39,8 +40,7 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
   if (expanded[0] != '/' && !getcwd(here, sizeof(here))) here[0] = 0;
   const int n = snprintf(output, sizeof(output), "%s%s%s", here, *here ? "/" : "", expanded);
   if (n >= 0 && static_cast<size_t>(n) < sizeof(output)) return true;
-  snprintf(error.text, sizeof(error.text), "TORCHPROF_OUTPUT: the name of the run directory is too long");
-  return false;
+  return refuse(error, "TORCHPROF_OUTPUT: the name of the run directory is too long");
 }
 
 // What somebody would look for in the trace and not find: a GPU of this machine, and what was asked for by name.

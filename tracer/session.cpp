@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "tracer/config/run_directory.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"

@@ -20,6 +20,7 @@
 #include "launcher/run_dir/run_json.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/terminal/say.h"
+#include "tracer/config/run_directory.h"
 
 namespace torchprof::launcher {
 namespace {

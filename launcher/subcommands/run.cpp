@@ -1,5 +1,4 @@
 // torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
-#include <sys/utsname.h>
 
 #include <nlohmann/json.hpp>
 
@@ -15,6 +14,7 @@
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 #include "tracer/config/program_file.h"
+#include "tracer/config/run_directory.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -129,9 +129,8 @@ int run(const Arguments& arguments) {
     say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
     become(options.command, environment);
   }
-  utsname host{};
-  uname(&host);
-  const std::string launched = std::string(kLaunched) + '=' + host.nodename + ':' + output.string();
+  char launched[PATH_MAX + 256];
+  write_launched(output.c_str(), launched);
   return run_and_finish(options, output, with_variables(environment, {launched}), library);
 }
 

@@ -2,6 +2,7 @@
 #include "tracer/config/config.h"
 
 #include <doctest/doctest.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,6 +10,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "tracer/config/run_directory.h"
 
 using namespace torchprof;
 
@@ -203,6 +206,25 @@ TEST_CASE("wanted and disabled") {
   CHECK_FALSE(wanted({{"TORCHPROF_OUTPUT", "x"}, {"TORCHPROF_DISABLE", "1"}}));
   CHECK_FALSE(wanted({{"TORCHPROF_OUTPUT", ""}}));
   CHECK_FALSE(wanted({{"TORCHPROF_PYTHON", "calls"}}));
+}
+
+TEST_CASE("a program knows the run directory that its launcher made, and no other") {
+  char entry[PATH_MAX + 256];
+  write_launched("/runs/a", entry);
+  utsname host{};
+  uname(&host);
+  CHECK(entry == "TORCHPROF_LAUNCHED=" + std::string(host.nodename) + ":/runs/a");
+  const auto made = [](const std::string& value, const char* output) {
+    const Environment environment(Variables{{kLaunched, value}});
+    return made_by_launcher(output);
+  };
+  const std::string value = strchr(entry, '=') + 1;
+  CHECK(made(value, "/runs/a"));
+  CHECK_FALSE(made(value, "/runs/b"));
+  CHECK_FALSE(made(value, "/runs"));
+  CHECK_FALSE(made("x" + value, "/runs/a"));
+  CHECK_FALSE(made("/runs/a", "/runs/a"));
+  CHECK_FALSE(made_by_launcher("/runs/a"));
 }
 
 TEST_CASE("placeholders of the run directory") {

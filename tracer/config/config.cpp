@@ -1,14 +1,13 @@
 #include "tracer/config/config.h"
 
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 
+#include "tracer/config/run_directory.h"
 #include "tracer/config/window_spec.h"
 
 namespace torchprof {
@@ -89,14 +88,6 @@ constexpr const char* kFormats[] = {"kineto",
                                     "table",
                                     "none"};
 
-__attribute__((format(printf, 2, 3))) bool fail(ErrorText& error, const char* format, ...) noexcept {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(error.text, sizeof(error.text), format, args);
-  va_end(args);
-  return false;
-}
-
 template <size_t N>
 int index_of(const char* const (&names)[N], const char* value, size_t length) noexcept {
   for (size_t i = 0; i < N; ++i)
@@ -124,7 +115,7 @@ bool choose(const char* const (&names)[N], const char* value, const char* shown_
     return true;
   }
   Alternatives allowed;
-  return fail(error, "%s: '%s' is not allowed: %s", shown_as, value, alternatives(names, allowed));
+  return refuse(error, "%s: '%s' is not allowed: %s", shown_as, value, alternatives(names, allowed));
 }
 
 bool parse_size(const char* value, uint64_t least, uint64_t& out) noexcept {
@@ -165,8 +156,8 @@ bool check_formats(const char* value, const char* shown_as, ErrorText& error) no
   for (const char* p = value;;) {
     const size_t n = strcspn(p, ",");
     if (index_of(kFormats, p, n) < 0)
-      return fail(error, "%s: '%.*s' is not a format of this version: %s", shown_as, static_cast<int>(n), p,
-                  alternatives(kFormats, allowed));
+      return refuse(error, "%s: '%.*s' is not a format of this version: %s", shown_as, static_cast<int>(n), p,
+                    alternatives(kFormats, allowed));
     if (!p[n]) return true;
     p += n + 1;
   }
@@ -174,7 +165,7 @@ bool check_formats(const char* value, const char* shown_as, ErrorText& error) no
 
 template <size_t N>
 bool copy(char (&out)[N], const char* value, const char* shown_as, ErrorText& error) noexcept {
-  if (strlen(value) >= N) return fail(error, "%s: longer than %zu bytes", shown_as, N - 1);
+  if (strlen(value) >= N) return refuse(error, "%s: longer than %zu bytes", shown_as, N - 1);
   strcpy(out, value);
   return true;
 }
@@ -206,6 +197,14 @@ bool* switch_of(Config& config, size_t index) noexcept {
 
 }  // namespace
 
+bool refuse(ErrorText& error, const char* format, ...) noexcept {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(error.text, sizeof(error.text), format, args);
+  va_end(args);
+  return false;
+}
+
 std::span<const Setting> settings() noexcept { return kSettings; }
 
 bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as,
@@ -213,13 +212,13 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
   const size_t index = index_of(setting);
   switch (index) {
     case kOutput:
-      if (!*value) return fail(error, "%s: the run directory needs a name", shown_as);
+      if (!*value) return refuse(error, "%s: the run directory needs a name", shown_as);
       return copy(config.output, value, shown_as, error);
     case kWindow: {
       WindowSpec spec;
       char allowed[256];
       if (!parse_window(value, spec, allowed, sizeof(allowed)))
-        return fail(error, "%s: '%s' is not a window: %s", shown_as, value, allowed);
+        return refuse(error, "%s: '%s' is not a window: %s", shown_as, value, allowed);
       return copy(config.window, value, shown_as, error);
     }
     case kPython:
@@ -235,14 +234,14 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       const bool of_run = index == kMaxRunSize;
       uint64_t size = 0;
       if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
-        return fail(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
-                    of_run ? ", or none" : "");
+        return refuse(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
+                      of_run ? ", or none" : "");
       (of_run ? config.max_run_size : config.max_size) = size;
       return true;
     }
     case kNativeThreshold:
       if (!parse_size(value, 0, config.native_threshold))
-        return fail(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
+        return refuse(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
       return true;
     case kFormat:
       return check_formats(value, shown_as, error) && copy(config.format, value, shown_as, error);
@@ -252,7 +251,7 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
   bool& target = *switch_of(config, index);
   if (setting.is_flag) {
     if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
-      return fail(error, "%s: '%s' is not allowed: 0 or 1", shown_as, value);
+      return refuse(error, "%s: '%s' is not allowed: 0 or 1", shown_as, value);
     target = *value == '1';
     return true;
   }
@@ -314,7 +313,7 @@ bool from_environment(Config& config, ErrorText& error) noexcept {
     const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(*entry, "TORCHPROF_DISABLE", length) == 0;
     const bool is_launched = length == strlen(kLaunched) && strncmp(*entry, kLaunched, length) == 0;
     if (!found && !is_disable && !is_launched)
-      return fail(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), *entry);
+      return refuse(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), *entry);
     if (found && equals[1] && !assign(config, *found, equals + 1, found->variable, error)) return false;
   }
   return true;
@@ -328,16 +327,6 @@ bool disabled_by_environment() noexcept {
 bool wanted_by_environment() noexcept {
   const char* value = getenv(kSettings[kOutput].variable);
   return value && *value && !disabled_by_environment();
-}
-
-bool made_by_launcher(const char* output) noexcept {
-  const char* value = getenv(kLaunched);
-  utsname host;
-  if (!value || uname(&host) != 0) return false;
-  // Of another run around this one it says nothing. On another host, or in a container that has a name of its own, the
-  // launcher made nothing.
-  const size_t length = strlen(host.nodename);
-  return strncmp(value, host.nodename, length) == 0 && value[length] == ':' && strcmp(value + length + 1, output) == 0;
 }
 
 bool ask_cuda_to_call(const char* library) noexcept {
@@ -357,63 +346,6 @@ const char* rank_variable(const char* name) noexcept {
   if (!value) return nullptr;
   const size_t digits = strspn(value, "0123456789");
   return digits > 0 && digits < 10 && value[digits] == 0 ? value : nullptr;
-}
-
-bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept {
-  size_t used = 0;
-  const auto append = [&](const char* text, size_t n) {
-    if (used + n >= size) return false;
-    memcpy(out + used, text, n);
-    used += n;
-    return true;
-  };
-  for (const char* p = pattern; *p; ++p) {
-    char text[256] = "";
-    const char* piece = text;
-    if (*p != '%') {
-      text[0] = *p;
-      text[1] = 0;
-    } else {
-      switch (*++p) {
-        case '%':
-          strcpy(text, "%");
-          break;
-        case 'p':
-          snprintf(text, sizeof(text), "%d", static_cast<int>(getpid()));
-          break;
-        case 'h':
-          if (gethostname(text, sizeof(text) - 1) != 0) strcpy(text, "localhost");
-          break;
-        case 't': {
-          const time_t now = time(nullptr);
-          tm parts{};
-          localtime_r(&now, &parts);
-          strftime(text, sizeof(text), "%Y%m%d-%H%M%S", &parts);
-          break;
-        }
-        case 'q': {
-          const char* close = p[1] == '{' ? strchr(p + 2, '}') : nullptr;
-          char name[128];
-          if (!close || static_cast<size_t>(close - p - 2) >= sizeof(name))
-            return fail(error, "output '%s': %%q wants a variable: %%q{NAME}", pattern);
-          const auto n = static_cast<size_t>(close - p - 2);
-          memcpy(name, p + 2, n);
-          name[n] = 0;
-          piece = getenv(name);
-          if (!piece) return fail(error, "output '%s': variable %s is not set", pattern, name);
-          p = close;
-          break;
-        }
-        case 0:
-          return fail(error, "output '%s': a lone %% at its end: %%%% is a percent sign", pattern);
-        default:
-          return fail(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);
-      }
-    }
-    if (!append(piece, strlen(piece))) return fail(error, "output '%s': the name is too long", pattern);
-  }
-  out[used] = 0;
-  return true;
 }
 
 }  // namespace torchprof

@@ -1,7 +1,7 @@
 // What is captured and where it goes: TORCHPROF_* <-> Config, both ways, from one list.
 //
-// This is the only place that reads the environment. Used by the library in somebody else's process (so: no exceptions,
-// no allocation, no static constructors) and by the launcher, whose options are made from the same list.
+// This room is the only place that reads the environment. Used by the library in somebody else's process (so: no
+// exceptions, no allocation, no static constructors) and by the launcher, whose options are made from the same list.
 #pragma once
 
 #include <climits>
@@ -41,6 +41,8 @@ inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 struct ErrorText {
   char text[512] = "";
 };
+// Writes the line, cut where it is too long. Always false, for who returns it.
+__attribute__((format(printf, 2, 3))) bool refuse(ErrorText& error, const char* format, ...) noexcept;
 
 // One row of the list: an option of `run` and its variable.
 struct Setting {
@@ -71,11 +73,6 @@ bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
-// A launcher made the run directory `output` on this host before it started the program, and said so in the environment
-// (HOST:OUTPUT): one that is not there is out of sight. A run that the environment alone asks for makes its own.
-inline constexpr const char* kLaunched = "TORCHPROF_LAUNCHED";
-bool made_by_launcher(const char* output) noexcept;
-
 // Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised. False: it calls
 // another's.
 bool ask_cuda_to_call(const char* library) noexcept;
@@ -85,9 +82,5 @@ const char* nvtx_injection() noexcept;
 
 // nullptr: the variable is unset, or no number of at most nine digits.
 const char* rank_variable(const char* name) noexcept;
-
-// Replaces %h host, %p process id, %t time (YYYYmmdd-HHMMSS), %q{NAME} variable, %% percent. False: unknown
-// placeholder, unset variable or too long, `error` says which.
-bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept;
 
 }  // namespace torchprof
