@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
 #include "tracer/process/seal.h"
+#include "tracer/spool/directory.h"
 #include "tracer/spool/fault.h"
 #include "tracer/spool/file_lock.h"
 #include "tracer/spool/record.h"
@@ -36,51 +36,6 @@ uint32_t generation_at(const std::byte* memory, uint64_t offset) noexcept {
 }
 
 bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
-
-// Somebody's link would lead it elsewhere.
-bool is_directory(const char* path) noexcept {
-  struct stat status {};
-  if (lstat(path, &status) != 0) return false;
-  if (S_ISDIR(status.st_mode)) return true;
-  errno = ENOTDIR;
-  return false;
-}
-
-// `path` is RUN/spool. What a program did is its user's business: these two are for nobody else to read; what is above
-// them is as `mkdir -p` makes it.
-bool make_directories(const char* path) noexcept {
-  const char* last = strrchr(path, '/');
-  const void* before = last ? memrchr(path, '/', static_cast<size_t>(last - path)) : nullptr;
-  const ptrdiff_t above = before ? static_cast<const char*>(before) - path : 0;
-  char partial[PATH_MAX];
-  if (strlen(path) >= sizeof(partial)) {
-    errno = ENAMETOOLONG;
-    return false;
-  }
-  strcpy(partial, path);
-  for (char* p = partial + 1;; ++p) {
-    if (*p != '/' && *p != 0) continue;
-    const char end = *p;
-    *p = 0;
-    if (mkdir(partial, p - partial > above ? 0700 : 0777) != 0 && errno != EEXIST) return false;
-    if (!end) break;
-    *p = end;
-  }
-  return is_directory(path);
-}
-
-// False with ENOENT: the run directory that the launcher made cannot be seen from here. It may itself have removed
-// RUN/spool alone, once it had exported what was in it: whoever comes later makes that again.
-bool find_directory(const char* path) noexcept {
-  if (is_directory(path)) return true;
-  if (errno != ENOENT) return false;
-  const char* last = strrchr(path, '/');
-  char info[PATH_MAX];
-  const int size = snprintf(info, sizeof(info), "%.*s/run.json", static_cast<int>(last - path), path);
-  if (size >= static_cast<int>(sizeof(info))) errno = ENAMETOOLONG;
-  if (size >= static_cast<int>(sizeof(info)) || access(info, F_OK) != 0) return false;
-  return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_directory(path);
-}
 
 // The command line, as /proc shows it.
 uint32_t read_command(char* out, size_t size) noexcept {
@@ -128,64 +83,80 @@ uint32_t Completed::pop(uint64_t& offset, uint32_t most) noexcept {
 
 bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
                        const char* forked_from) noexcept {
-  char host[64] = "";
-  if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
-  const ClockSample start = clock::sample(clock);
-  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()),
-           static_cast<long long>(start.realtime.value));
-  char path[PATH_MAX];
-  if (snprintf(path, sizeof(path), "%s/%s", directory, name_) >= static_cast<int>(sizeof(path))) {
-    warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
-    return false;
-  }
-  const auto fail = [this, &path] {
-    open_error_ = errno;
-    warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path,
-              strerror(errno));
-    return false;
-  };
-  if (file_limit() < kFileHeaderSize + kChunkSize) {
-    errno = EFBIG;
-    return fail();
-  }
-  if (missing == MissingDirectory::kIsOutOfSight && !find_directory(directory)) {
-    if (errno != ENOENT) return fail();
-    open_error_ = errno;
-    warn_once(Cause::kOutput,
-              "%s is not there for process %d (in another root or mount namespace?): nothing of it is recorded, the "
-              "program goes on",
-              directory, static_cast<int>(getpid()));
-    return false;
-  }
-  if (missing == MissingDirectory::kIsMade && !make_directories(directory)) return fail();
-  if (!file_.create(path)) return fail();
   clock_ = clock;
-  max_size_ = limits.process;
-  budget_.open(directory, limits.run);
-  // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
-  keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
-  next_.store(kFileHeaderSize, std::memory_order_relaxed);
+  const ClockSample start = clock::sample(clock);
+  HostName host = "";
+  if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
+  char path[PATH_MAX];
+  if (!choose_name(directory, host, start, path) || !look_for_directory(directory, missing, path)) return false;
+  if (!file_.create(path)) return cannot_write(path);
+  set_limits(directory, limits, keep);
   void* page = reserve(kFileHeaderSize) ? file_.map_new(0, kFileHeaderSize) : nullptr;
   if (!page) {
-    fail();
+    cannot_write(path);
     unlink(path);
     return false;
   }
   if (file_.may_fault()) spool_fault::guard(name_);
   header_ = new (page) FileHeader{};
+  fill_header(host, start, forked_from);
+  header_->is_locked.store(spool_lock::hold(path), std::memory_order_relaxed);
+  return true;
+}
+
+bool SpoolWriter::choose_name(const char* directory, const HostName& host, const ClockSample& start,
+                              char (&path)[PATH_MAX]) noexcept {
+  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()),
+           static_cast<long long>(start.realtime.value));
+  if (snprintf(path, sizeof(path), "%s/%s", directory, name_) < static_cast<int>(sizeof(path))) return true;
+  warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
+  return false;
+}
+
+bool SpoolWriter::look_for_directory(const char* directory, MissingDirectory missing, const char* path) noexcept {
+  if (file_limit() < kFileHeaderSize + kChunkSize) {
+    errno = EFBIG;
+    return cannot_write(path);
+  }
+  if (missing == MissingDirectory::kIsMade) return make_spool_directory(directory) || cannot_write(path);
+  if (find_spool_directory(directory)) return true;
+  if (errno != ENOENT) return cannot_write(path);
+  open_error_ = errno;
+  warn_once(Cause::kOutput,
+            "%s is not there for process %d (in another root or mount namespace?): nothing of it is recorded, the "
+            "program goes on",
+            directory, static_cast<int>(getpid()));
+  return false;
+}
+
+bool SpoolWriter::cannot_write(const char* path) noexcept {
+  open_error_ = errno;
+  warn_once(Cause::kOutput, "cannot write to %s: %s; nothing is recorded, the program goes on (see --output)", path,
+            strerror(errno));
+  return false;
+}
+
+void SpoolWriter::set_limits(const char* directory, SizeLimits limits, Keep keep) noexcept {
+  max_size_ = limits.process;
+  budget_.open(directory, limits.run);
+  // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
+  keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
+  next_.store(kFileHeaderSize, std::memory_order_relaxed);
+}
+
+void SpoolWriter::fill_header(const HostName& host, const ClockSample& start, const char* forked_from) noexcept {
   header_->version = kSpoolVersion;
   header_->chunk_size = kChunkSize;
   header_->pid = static_cast<uint32_t>(getpid());
   header_->parent_pid = static_cast<uint32_t>(getppid());
   header_->start = start;
-  header_->clock = clock;
+  header_->clock = clock_;
+  static_assert(sizeof(header_->host) == sizeof(host));
   memcpy(header_->host, host, sizeof(host));
   header_->command_size = read_command(header_->command, sizeof(header_->command));
   snprintf(header_->forked_from, sizeof(header_->forked_from), "%s", forked_from);
   __atomic_store_n(&header_->magic, kSpoolMagic,
                    __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
-  header_->is_locked.store(spool_lock::hold(path), std::memory_order_relaxed);
-  return true;
 }
 
 bool SpoolWriter::reserve(uint64_t end) noexcept {

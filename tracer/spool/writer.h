@@ -101,6 +101,15 @@ class SpoolWriter {
   ClockSource clock() const noexcept { return clock_; }
 
  private:
+  // The steps of open(). False: a line has said why.
+  using HostName = char[64];
+  bool choose_name(const char* directory, const HostName& host, const ClockSample& start,
+                   char (&path)[PATH_MAX]) noexcept;
+  bool look_for_directory(const char* directory, MissingDirectory missing, const char* path) noexcept;
+  bool cannot_write(const char* path) noexcept;  // because of errno
+  void set_limits(const char* directory, SizeLimits limits, Keep keep) noexcept;
+  void fill_header(const HostName& host, const ClockSample& start, const char* forked_from) noexcept;
+
   uint64_t limit() const noexcept;
   bool reserve(uint64_t end) noexcept;
   uint64_t take(uint64_t size, uint64_t limit) noexcept;  // of the file; the offset, 0 if it would pass the limit
