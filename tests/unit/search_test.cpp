@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tracer/objects/sight.h"
 #include "tracer/objects/values.h"
 
 using namespace torchprof;

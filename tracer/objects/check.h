@@ -1,6 +1,6 @@
 // Lays what the tables of layouts say of an operator beside what torch's own functions say of the same operator.
 //
-// For the first operators of a process, off the hot path (torch/operators.cpp). Reads only, calls functions of torch that
+// For the first operators of a process, off the hot path (torch/reading.h). Reads only, calls functions of torch that
 // neither record nor throw, allocates nothing: the program cannot notice it. An operator of our own, made for the
 // probe, could be noticed (it takes a handle and an import), and proves less: the program's operators come in more
 // kinds.

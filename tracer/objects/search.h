@@ -2,8 +2,7 @@
 //
 // Every row is a candidate. What is looked at are the program's own objects: the inputs of its operators, the tensors
 // that its modules hold, and c10::UndefinedTensorImpl's one object, which torch exports and whose contents are known.
-// The class of an object is told by its vtable's type information (Itanium C++ ABI: the word before the first virtual
-// function leads to {vptr, name}), which stands in the same place in every torch.
+// sight.h tells the class of one of them, and what a row makes of it.
 //
 //     a row is out      when one object contradicts it: a c10::TensorImpl whose elements are not the product of its
 //                       sizes, a counted object without the row's header, a value with the tag of a list that leads to
@@ -28,9 +27,6 @@
 #include "tracer/objects/layouts.h"
 
 namespace torchprof::torch {
-
-// Copies what can be read: all or nothing.
-bool read_safely(const void* address, void* out, size_t size) noexcept;
 
 class Search {
  public:
