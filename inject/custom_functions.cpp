@@ -11,7 +11,7 @@ namespace {
 using python::api;
 using python::Object;
 
-// [M] 2.6.0, 2.14.1; [S] 2.0. The inputs of a torch that nobody knows are not read at all (torch_ops.cpp).
+// [M] 2.6.0, 2.14.1; [S] 2.0. The inputs of a torch that nobody knows are not read at all (tracer/torch/reading.h).
 constexpr unsigned kFirstVersion = 200;
 
 VarArgs g_apply = nullptr;                 // [M] 2.6.0
