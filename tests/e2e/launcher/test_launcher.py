@@ -133,7 +133,7 @@ def test_help_fits_a_terminal(torchprof, subcommand):
 
 
 def test_help_and_manual_page_know_every_option_and_variable(torchprof):
-    configuration = (ROOT / "tracer" / "config.cpp").read_text()
+    configuration = (ROOT / "tracer" / "config" / "config.cpp").read_text()
     settings = re.findall(r'{"(TORCHPROF_\w+)",\s*"(--[\w-]+)"', configuration)
     assert len(settings) > 10
     help_text = torchprof("help", "run").stdout
