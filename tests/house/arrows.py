@@ -29,8 +29,8 @@ ACROSS = {
     "formats": ("tracer/spool",),
     "launcher": ("formats", "tracer/spool", "tracer/config"),
 }
-HEARTS = {"tracer": "heart"}  # the room that is a folder's top level; in the others nothing lies there
-ROOMY = ("tracer", "formats")
+ROOMY = ("tracer", "formats")  # the folders that have rooms
+HEARTS = {"tracer": "heart"}  # the room that is such a folder's top level; in the others nothing lies there
 WITH_DOORS = ("tracer/python", "tracer/native", "tracer/torch")
 NOT_BOUND_BY_DOORS = ("inject",)
 
