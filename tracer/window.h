@@ -1,5 +1,5 @@
-// The window: which part of the run is captured (config/window_spec.h). Opens and closes all sources of this process at once.
-// It knows none of them: each one registers what is to be called.
+// The window: which part of the run is captured (config/window_spec.h). Opens and closes all sources of this process at
+// once. It knows none of them: each one registers what is to be called.
 //
 // Outside of a window nothing is active but what the window needs to see its border: a callback for annotations alone
 // (steps, ranges), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no allocation
@@ -31,8 +31,8 @@ void annotation_begins(const char* name, uint64_t key) noexcept;
 void annotation_ended(const char* name, uint64_t key) noexcept;
 }  // namespace detail
 
-// What a source does at the edges of the window: one call at a time, on any thread, with the lock of the change. It may come
-// before the source has anything to switch.
+// What a source does at the edges of the window: one call at a time, on any thread, with the lock of the change. It may
+// come before the source has anything to switch.
 struct Source {
   void (*opened)() noexcept;  // before anything is recorded in the window by this source or by one that is added later
   void (*closed)() noexcept;
@@ -45,8 +45,8 @@ void add_source(const Source& source) noexcept;
 // The interpreter, one at most. Its source comes last in both directions, because it waits for the interpreter's lock.
 struct Interpreter {
   Source source;
-  // Calls are recorded, but the interpreter has not started so far that they can be switched: a change waits for it. False
-  // from then on, also when the interpreter has ended.
+  // Calls are recorded, but the interpreter has not started so far that they can be switched: a change waits for it.
+  // False from then on, also when the interpreter has ended.
   bool (*is_starting)() noexcept;
   // The optimizer whose step() the calling thread is in, as an address alone; 0: none is to be found.
   uintptr_t (*current_optimizer)() noexcept;

@@ -1,5 +1,5 @@
-// The name of the run directory: as the user writes it, with placeholders, and as a launcher that has made it hands it on to
-// the program.
+// The name of the run directory: as the user writes it, with placeholders, and as a launcher that has made it hands it
+// on to the program.
 //
 // No exceptions, no allocation: used in somebody else's process as well.
 #pragma once
@@ -15,10 +15,12 @@ namespace torchprof {
 // placeholder, unset variable or too long, `error` says which.
 bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept;
 
-// A launcher made the run directory `output` on this host before it started the program, and said so in the environment,
-// as HOST:OUTPUT: one that is not there is out of sight. A run that the environment alone asks for makes its own.
+// A launcher made the run directory `output` on this host before it started the program, and said so in the
+// environment, as HOST:OUTPUT: one that is not there is out of sight. A run that the environment alone asks for makes
+// its own.
 inline constexpr const char* kLaunched = "TORCHPROF_LAUNCHED";
-// The variable with its value, NAME=HOST:OUTPUT, as the environment has it. `output` is absolute, shorter than PATH_MAX.
+// The variable with its value, NAME=HOST:OUTPUT, as the environment has it. `output` is absolute, shorter than
+// PATH_MAX.
 void write_launched(const char* output, char (&entry)[PATH_MAX + 256]) noexcept;
 // False as well for an `output` of another run, within this one, and where this host is not the launcher's or is a
 // container with a name of its own: there the launcher made nothing.

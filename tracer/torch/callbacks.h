@@ -1,4 +1,5 @@
-// The callbacks of at::RecordFunction that write operators' records. Of torch/ alone: operators.cpp gives them to torch.
+// The callbacks of at::RecordFunction that write operators' records. Of torch/ alone: operators.cpp gives them to
+// torch.
 //
 // They run in the program's operators, on any thread: nothing is thrown, torch would swallow it with a warning.
 #pragma once

@@ -57,8 +57,8 @@ inline Inputs inputs_in(const RecordFunction& function, const Row& row) noexcept
   return {inputs + (length - count) * kValueSize, count, keywords};
 }
 
-// By which layout this operator's inputs may be read; nullptr: by none yet. In its start callback alone: what they point
-// to is gone when it ends. `is_counted`: it is one of those that are told when it goes without.
+// By which layout this operator's inputs may be read; nullptr: by none yet. In its start callback alone: what they
+// point to is gone when it ends. `is_counted`: it is one of those that are told when it goes without.
 [[gnu::noinline, gnu::cold]] const ValueRow* look_for_values(const RecordFunction& function, const Row& row,
                                                              bool is_counted) noexcept;
 inline const ValueRow* values_of(const RecordFunction& function, const Row* row, bool is_counted) noexcept {
