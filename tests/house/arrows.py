@@ -3,9 +3,10 @@
     inject --> cupti --> tracer <-- formats <-- launcher        (of tracer, formats includes spool alone, launcher spool and config)
 
     tracer:   process < config < spool < heart < objects < python < native < torch
+    launcher: terminal < options, run_dir < run < subcommands < main
     formats:  io < symbols < trace < values, gpu < replay < native < memory < analysis < read < diff, report < write
 
-A room is a folder with sources below tracer/ or formats/; the heart is what lies in tracer/ itself. The comment of its meson.build has one
+A room is a folder with sources below one of these; the heart is what lies in tracer/ itself, main what lies in launcher/. The comment of its meson.build has one
 line of this form, which names rooms of the same folder by their paths in it:
 
     # Includes: io, trace.                  or, where it is so: # Includes: nothing.
@@ -29,8 +30,8 @@ ACROSS = {
     "formats": ("tracer/spool",),
     "launcher": ("formats", "tracer/spool", "tracer/config"),
 }
-ROOMY = ("tracer", "formats")  # the folders that have rooms
-HEARTS = {"tracer": "heart"}  # the room that is such a folder's top level; in the others nothing lies there
+ROOMY = ("tracer", "formats", "launcher")  # the folders that have rooms
+HEARTS = {"tracer": "heart", "launcher": "main"}  # the room that is such a folder's top level; in the others nothing lies there
 WITH_DOORS = ("tracer/python", "tracer/native", "tracer/torch")
 NOT_BOUND_BY_DOORS = ("inject",)
 

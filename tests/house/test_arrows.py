@@ -20,8 +20,8 @@ def test_the_reader_of_the_arrows_finds_every_folder_and_room_of_the_house():
 
 
 def test_contributors_are_shown_the_same_drawing():
-    drawings = re.findall(r"^    (?:inject|tracer|formats).*(?:<|-->).*$", arrows.__doc__, re.MULTILINE)
-    assert len(drawings) == 3
+    drawings = re.findall(r"^    (?:inject|tracer|formats|launcher).*(?:<|-->).*$", arrows.__doc__, re.MULTILINE)
+    assert len(drawings) == 4
     for drawing in drawings:
         assert re.sub(r" *\(.*", "", drawing) in (ROOT / "CONTRIBUTING.md").read_text()
 
@@ -49,7 +49,7 @@ HOUSE = {
     "formats/io/meson.build": "# Includes: nothing.", "formats/io/output.h": "", "formats/write/json/meson.build": "# Includes: io.",
     "formats/write/json/y.cpp": '#include "formats/io/output.h"\n#include "tracer/spool/record.h"',
     "formats/write/meson.build": "# Includes: write/json.", "formats/write/y.cpp": '#include "formats/write/json/y.h"',
-    "launcher/y.cpp": '#include "tracer/config/config.h"\n#include "formats/write/y.h"\n#include "tracer/spool/record.h"',
+    "launcher/meson.build": "# Includes: nothing.", "launcher/y.cpp": '#include "tracer/config/config.h"\n#include "formats/write/y.h"\n#include "tracer/spool/record.h"',
     "cupti/y.cpp": '#include "tracer/torch/operators.h"', "inject/y.cpp": '#include "cupti/nvtx.h"\n#include "tracer/python/inner.h"',
     "tests/y.cpp": '#include "inject/entry.h"',
 }
@@ -57,7 +57,7 @@ PLANTED = {
     "a format that looks into the recorder": ("formats/io/x.cpp", '\n#include "tracer/session.h"', "may not include tracer/session.h"),
     "a recorder that knows a format": ("tracer/x.h", '\n#include "formats/io/output.h"', "may not include formats/io/output.h"),
     "a recorder that knows the launcher": ("tracer/x.cpp", "\n  #  include <launcher/options.h>", "may not include launcher/options.h"),
-    "a launcher that hooks": ("launcher/deep/x.cpp", '\n#include "inject/entry.h"', "may not include inject/entry.h"),
+    "a launcher that hooks": ("launcher/x.cpp", '\n#include "inject/entry.h"', "may not include inject/entry.h"),
     "a launcher that knows the recorder's heart": ("launcher/x.cpp", '\n#include "tracer/session.h"', "may not include tracer/session.h"),
     "a program that includes a test": ("cupti/x.cpp", '\n#include "tests/unit/helper.h"', "may not include tests/unit/helper.h"),
     "a GPU source that hooks": ("cupti/x.cpp", '\n#include "inject/entry.h"', "may not include inject/entry.h"),
