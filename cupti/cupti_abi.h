@@ -5,7 +5,7 @@
 // 20 12.2, 21 12.3, 22 12.4, 23 12.5, 24 12.6, 26 12.8, 27 12.9, 130000 13.0, 130100 13.1.
 //
 // Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which has all the older structs and says in
-// which CUDA each was replaced; tests/unit/cupti_layout_test.cpp compares the two where the headers are. Of what came
+// which CUDA each was replaced; tests/unit/cupti/cupti_layout_test.cpp compares the two where the headers are. Of what came
 // later the headers have not been read, but two libraries' bindings, which tools make from them: cudarc
 // (src/cupti/sys/mod.rs, 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel where
 // it stands here, and CUDA.jl the other fields as well. A CUPTI above kNewest is refused.

@@ -7,7 +7,7 @@
 // good.
 //
 // Source: nvToolsExt.h, nvtxDetail/nvtxTypes.h, nvtxImpl.h and nvtxInit.h of NVTX 3 as it comes with CUDA 13.0 (they
-// say which version of NVTX brought what; numbers are never given out again). Test: tests/unit/nvtx_abi_test.cpp lays
+// say which version of NVTX brought what; numbers are never given out again). Test: tests/unit/cupti/nvtx_test.cpp lays
 // this file beside those headers where they are installed; tests/e2e/gpu/test_nvtx.py runs clients that were built with
 // them.
 #pragma once

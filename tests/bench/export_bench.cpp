@@ -14,7 +14,7 @@
 
 #include "formats/analysis/statistics.h"
 #include "formats/write/format.h"
-#include "tests/unit/spool_builder.h"
+#include "tests/unit/support/spool_builder.h"
 
 using namespace torchprof;
 using namespace torchprof::formats;

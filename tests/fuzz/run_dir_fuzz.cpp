@@ -12,7 +12,7 @@
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 #include "tests/fuzz/target.h"
-#include "tests/unit/spool_builder.h"
+#include "tests/unit/support/spool_builder.h"
 
 using namespace torchprof;
 namespace fs = std::filesystem;

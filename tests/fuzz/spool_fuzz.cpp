@@ -13,8 +13,8 @@
 #include "formats/write/format.h"
 #include "tests/fuzz/each_byte.h"
 #include "tests/fuzz/target.h"
-#include "tests/unit/gpu_program.h"
-#include "tests/unit/small_training.h"
+#include "tests/unit/support/gpu_program.h"
+#include "tests/unit/support/small_training.h"
 
 using namespace torchprof;
 using test::SpoolBuilder;

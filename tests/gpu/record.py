@@ -5,7 +5,7 @@
 
 BUILD is a build directory, PYTHON an interpreter with torch. For each workload: a run under torchprof, one under
 torch.profiler, and one in which raw_records.c saves what CUPTI delivered into DIR/NAME.VERSION.records; those are what
-tests/unit/gpu_golden_test.cpp decodes from tests/unit/golden/gpu. Of the first two the kernels, copies and sets are
+tests/unit/files/gpu_golden_test.cpp decodes from tests/unit/golden/gpu. Of the first two the kernels, copies and sets are
 compared by name and stream, and the runtime's and the driver's calls that launch by name: as many in one as in the
 other, neither less nor more. Then the time of a launch-bound training step bare, under torchprof and under
 torch.profiler. CUPTI serves one at a time, so each is a run of its own and durations are not compared.

@@ -3,7 +3,7 @@
 // No version chooses a row: what the process shows does. A row says for people in which versions it was seen, and what
 // it was read from ([M] measured in a process of that version, [S] read in the source). What is the same in all
 // versions stands beside the code that reads it (abi.h, values.cpp). Tests: check.h in every process,
-// tests/unit/search_test.cpp and values_test.cpp on images of each layout, tests/e2e on 1.13.1, 2.6.0 and 2.14.1,
+// tests/unit/tracer/search_test.cpp and values_test.cpp on images of each layout, tests/e2e on 1.13.1, 2.6.0 and 2.14.1,
 // tests/e2e/torch/test_unknown_torch.py without the rows.
 //
 // The tables are read as data (their definitions are in a file of their own, so that no compiler folds a row into the

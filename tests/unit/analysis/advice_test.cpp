@@ -1,0 +1,141 @@
+// What of a GPU's kernels is worth saying; the other rules have programs: tests/e2e/files/test_advice.py.
+#include <doctest/doctest.h>
+
+#include "formats/report/summary.h"
+#include "tests/unit/support/collective_encoding.h"
+#include "tests/unit/support/gpu_program.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using namespace torchprof::test;
+
+namespace {
+
+// Three steps of 1 ms, each with `count` kernels of `ns` each.
+std::string advice(const std::string& kernel_name, uint64_t count, uint64_t ns, ReportStyle style = ReportStyle::kCsv) {
+  Program p;
+  SpoolBuilder& b = p.b;
+  for (uint64_t step = 0; step < 3; ++step) {
+    b.at(step * 1'000'000 + 1000).annotation(step + 1, numbered("ProfilerStep#", step));
+    b.at((step + 1) * 1'000'000).op_end(step + 1);
+  }
+  b.on(p.cupti).at(3'100'000);
+  for (uint32_t step = 0; step < 3; ++step)
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint64_t begin = step * 1'000'000 + 10'000 + i * (ns + 100);
+      const uint32_t correlation = step * 1000 + i + 1;
+      b.gpu(call(100, begin - 50, begin - 10, correlation)).gpu(kernel(b, begin, begin + ns, correlation, kernel_name));
+    }
+  b.clean_exit(4'000'000);
+  const LoadedTrace trace(b);
+  return summary_text(*trace, {.tables = {"advice"}, .style = style});
+}
+
+bool says(const std::string& text, const std::string& rule) { return text.find("\"" + rule + "\"") != text.npos; }
+
+}  // namespace
+
+TEST_CASE("many kernels that take a few microseconds each are named, few or long ones are not") {
+  CHECK(says(advice("add", 120, 3000), "tiny kernels"));
+  CHECK(!says(advice("add", 60, 3000), "tiny kernels"));
+  CHECK(!says(advice("add", 60, 12'000), "tiny kernels"));
+}
+
+TEST_CASE("float32 on ordinary cores is named, on tensor cores it is not") {
+  CHECK(says(advice("ampere_sgemm_128x64_tn", 5, 60'000), "autocast"));
+  CHECK(!says(advice("ampere_sgemm_128x64_tn", 5, 6000), "autocast"));
+  CHECK(!says(advice("cutlass_80_tensorop_s1688gemm_128x128", 5, 60'000), "autocast"));
+}
+
+TEST_CASE("cuDNN's transposes are named where they take time") {
+  CHECK(says(advice("void cudnn::ops::nchwToNhwcKernel<float>", 5, 10'000), "layout"));
+  CHECK(!says(advice("void cudnn::ops::nchwToNhwcKernel<float>", 1, 10'000), "layout"));
+}
+
+namespace {
+
+// Steps of 1 ms, in each `waits` calls of `ns` that wait for the GPU and as many copies of pageable memory; before the
+// first of them, in none or in all the same as well.
+std::string waste_of_steps(uint64_t before, uint64_t in_first, uint64_t in_others) {
+  constexpr uint64_t kSteps = 6, kFirst = 10'000'000;
+  Program p;
+  SpoolBuilder& b = p.b;
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    b.at(kFirst + step * 1'000'000).annotation(step + 1, numbered("ProfilerStep#", step));
+    b.at(kFirst + (step + 1) * 1'000'000).op_end(step + 1);
+  }
+  b.on(p.cupti).at(kFirst + kSteps * 1'000'000 + 1000);
+  uint32_t correlation = 0;
+  const auto waste = [&](uint64_t time, uint64_t times) {
+    for (uint64_t i = 0; i < times; ++i) {
+      const uint64_t begin = time + 1000 + i * 20'000;
+      b.gpu(call(100, begin, begin + 10'000, ++correlation, kStreamSynchronize));
+      b.gpu(call(100, begin + 10'000, begin + 11'000, ++correlation, kMemcpyAsync));
+      GpuCopy copy{};
+      copy.start = SpoolBuilder::cupti(begin + 11'000);
+      copy.end = SpoolBuilder::cupti(begin + 19'000);
+      copy.bytes = 1 << 20;
+      copy.correlation = correlation;
+      copy.context = 1;
+      copy.stream = 7;
+      copy.copy_kind = 1;
+      copy.src_kind = 1;
+      copy.dst_kind = 3;
+      b.gpu(copy);
+    }
+  };
+  waste(0, before);
+  for (uint64_t step = 0; step < kSteps; ++step) waste(kFirst + step * 1'000'000, step == 0 ? in_first : in_others);
+  b.clean_exit(kFirst + kSteps * 1'000'000 + 2000);
+  const LoadedTrace trace(b);
+  return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+}
+
+}  // namespace
+
+TEST_CASE("no word of a finding is missing, however long it is") {
+  const std::string text = advice("ampere_sgemm_128x64_tn", 5, 60'000, ReportStyle::kText);
+  CAPTURE(text);
+  CHECK(text.find("...") == text.npos);
+  CHECK(text.find("set_float32_matmul_precision)") != text.npos);
+  for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) CHECK(end - at <= 120);
+}
+
+TEST_CASE("what is wasted before the steps or in the first of them is not held against the others") {
+  for (const std::string rule : {"sync", "pageable"}) {
+    CAPTURE(rule);
+    CHECK(!says(waste_of_steps(400, 0, 0), rule));
+    CHECK(!says(waste_of_steps(0, 40, 0), rule));
+    CHECK(says(waste_of_steps(0, 0, 2), rule));
+  }
+  // Of four steps (the last mark is what came after them): 2 x 10 us in 1 ms.
+  const std::string text = waste_of_steps(400, 40, 2);
+  CAPTURE(text);
+  CHECK(text.find("\"8 copies of 8.00 MiB") != text.npos);
+  CHECK(text.find("2,\"sync\",\"8 calls wait 80.000 us") != text.npos);
+}
+
+TEST_CASE("a rank is slow if the others wait for it in the steps, not before them") {
+  const auto advice_of = [](uint64_t late_from) {
+    SpoolBuilder ranks[] = {SpoolBuilder(100), SpoolBuilder(200)};
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      SpoolBuilder& b = ranks[rank];
+      b.thread(100 * (rank + 1));
+      for (uint64_t i = 0; i < 32; ++i) {  // the first half before the steps
+        const uint64_t begin = i * 1'000'000;
+        if (i >= 16) b.at(begin).annotation(100 + i, numbered("ProfilerStep#", i - 16));
+        const bool is_late = rank == 1 && i / 16 == late_from;
+        b.at(begin + 1000 + (is_late ? 500'000 : 0)).op(1, "record_param_comms");
+        collective(b, {.group = "0", .ranks = {0, 1}});
+        b.at(begin + 600'000).op_end(1).at(begin + 1'000'000);
+        if (i >= 16) b.op_end(100 + i);
+      }
+      b.clean_exit(40'000'000);
+    }
+    const SpoolBuilder* both[] = {&ranks[0], &ranks[1]};
+    const LoadedTrace trace(both);
+    return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+  };
+  CHECK(!says(advice_of(0), "slow rank"));
+  CHECK(says(advice_of(1), "slow rank"));
+}

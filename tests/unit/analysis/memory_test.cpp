@@ -1,0 +1,205 @@
+#include "formats/memory/memory.h"
+
+#include <doctest/doctest.h>
+
+#include "formats/analysis/statistics.h"
+#include "tests/unit/support/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using test::SpoolBuilder;
+
+namespace {
+
+MemoryChange change(uint64_t address, int64_t bytes, uint64_t allocated, uint32_t op = 0) {
+  return {.time = {int64_t(address)}, .address = address, .bytes = bytes, .allocated = allocated, .owner = {.op = op}};
+}
+
+std::string numbered(uint32_t id) { return "op" + std::to_string(id); }
+
+// "op 100 bytes in 1", a line for each owner at the peak.
+std::string shares(const DeviceMemory& device) {
+  std::string text = "\n";
+  for (const PeakShare& s : device.shares)
+    text += s.owner.module + "|" + s.owner.outer_op + "|" + s.owner.op + "|" + s.owner.place + " " +
+            std::to_string(s.bytes) + " in " + std::to_string(s.blocks) + "\n";
+  return text;
+}
+
+// Memory as the long record has it: address, bytes, allocated, reserved, device.
+void memory(SpoolBuilder& b, uint64_t address, int64_t bytes, uint64_t allocated, uint64_t reserved = 0,
+            uint64_t device = 0xff00) {
+  b.raw(static_cast<uint8_t>(Kind::Memory), {address, static_cast<uint64_t>(bytes), allocated, reserved, device});
+}
+
+void short_memory(SpoolBuilder& b, uint64_t address, int64_t bytes) {
+  b.short_record(kShortMemory, 0, {address, static_cast<uint64_t>(bytes)});
+}
+
+std::vector<DeviceMemory> devices_of(const SpoolBuilder& b) {
+  const test::LoadedTrace trace(b);
+  return statistics_of(trace->processes.at(0)).memory;
+}
+
+}  // namespace
+
+TEST_CASE("the peak holds what lived then, by owner, though more came and went after it") {
+  MemoryCollector memory;
+  memory.add(change(1, 100, 100, 1));
+  memory.add(change(2, 50, 150, 2));
+  memory.add(change(2, -50, 100));
+  memory.add(change(3, 30, 130, 3));
+  memory.add(change(4, 70, 200, 1));  // the peak
+  memory.add(change(1, -100, 100));
+  memory.add(change(5, 60, 160, 2));
+  const auto devices = memory.finish(numbered);
+  REQUIRE(devices.size() == 1);
+  CHECK(devices[0].peak_bytes == 200);
+  CHECK(devices[0].peak == UnixNs{4});
+  CHECK(devices[0].end_bytes == 160);
+  CHECK(devices[0].allocations == 5);
+  CHECK(devices[0].frees == 2);
+  CHECK(devices[0].unknown_bytes == 0);
+  CHECK(shares(devices[0]) == "\n||op1| 170 in 2\n||op3| 30 in 1\n");
+}
+
+TEST_CASE("what was allocated before the capture counts to the peak and belongs to nobody") {
+  MemoryCollector memory;
+  memory.add(change(1, 10, 1010, 1));
+  memory.add(change(9, -500, 510));
+  const auto devices = memory.finish(numbered);
+  CHECK(devices[0].peak_bytes == 1010);
+  CHECK(devices[0].unknown_bytes == 1000);
+  CHECK(devices[0].end_bytes == 510);
+}
+
+TEST_CASE("an address that is used again without a free in between has only its last block") {
+  MemoryCollector memory;
+  memory.add(change(1, 10, 10, 1));
+  memory.add(change(1, 20, 20, 2));
+  CHECK(shares(memory.finish(numbered)[0]) == "\n||op2| 20 in 1\n");
+}
+
+TEST_CASE("each device has its own peak, a failed allocation is none") {
+  MemoryCollector memory;
+  memory.add(change(1, 10, 10, 1));
+  MemoryChange cuda = change(1, 77, 99, 2);
+  cuda.device_type = 1;
+  cuda.device_index = 3;
+  memory.add(cuda);
+  cuda.is_out_of_memory = true;
+  cuda.bytes = int64_t{1} << 60;
+  memory.add(cuda);
+  const auto devices = memory.finish(numbered);
+  REQUIRE(devices.size() == 2);
+  CHECK(device_text(devices[1].type, devices[1].index) == "CUDA 3");
+  CHECK(devices[1].peak_bytes == 99);
+  CHECK(devices[1].failures == 1);
+  CHECK(devices[1].largest_failure == int64_t{1} << 60);
+  CHECK(devices[1].failed_in.op == "op2");
+  CHECK(devices[0].failures == 0);
+}
+
+TEST_CASE("sizes that no machine has do not break the sums") {
+  MemoryCollector memory;
+  for (uint64_t i = 1; i < 9; ++i) memory.add(change(i, INT64_MAX, UINT64_MAX, 1));
+  for (uint64_t i = 1; i < 9; ++i) memory.add(change(i, INT64_MIN, UINT64_MAX, 1));
+  CHECK(memory.finish(numbered)[0].peak_bytes > 0);
+}
+
+TEST_CASE("sums of the CPU begin at the first total that its allocator told and go by time over all threads") {
+  SpoolBuilder b;
+  const TrackId one = b.thread(101), two = b.thread(102);
+  b.on(one).at(10);
+  memory(b, 0x1000, 100, 1100);  // 1000 were there before
+  b.on(two).at(20);
+  memory(b, 0x2000, 50, 9999);  // in the order of locks, which is another
+  b.on(one).at(30);
+  short_memory(b, 0x3000, 25);
+  b.on(two).at(40);
+  short_memory(b, 0x1000, -100);  // freed by another thread
+  const auto devices = devices_of(b);
+  CHECK(devices[0].peak_bytes == 1175);
+  CHECK(devices[0].unknown_bytes == 1000);
+  CHECK(devices[0].end_bytes == 1075);
+}
+
+TEST_CASE("after chunks that are gone the sum is again what the allocator tells") {
+  SpoolBuilder b;
+  b.on(b.thread(101)).at(10);
+  memory(b, 0x1000, 100, 100);
+  b.at(50).next_chunk(3, {}).at(60);
+  memory(b, 0x2000, 50, 5050);
+  b.at(70);
+  short_memory(b, 0x3000, 25);
+  const auto devices = devices_of(b);
+  CHECK(devices[0].peak_bytes == 5075);
+  CHECK(devices[0].unknown_bytes == 4900);
+}
+
+TEST_CASE("a line belongs to one block alone") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(101)).at(10).begin(f);
+  b.raw(static_cast<uint8_t>(Kind::AllocationSite), {f.value | uint64_t{33} << 32});
+  memory(b, 0x1000, 100, 100);
+  memory(b, 0x2000, 50, 150);
+  CHECK(shares(devices_of(b)[0]) == "\n|||test.py(33): f 100 in 1\n|||test.py(1): f 50 in 1\n");
+}
+
+TEST_CASE("mapped files and shared memory count to the peak and not to what the allocator counts") {
+  SpoolBuilder b;
+  b.on(b.thread(101)).at(10);
+  memory(b, 0x1000, 100, 100);
+  b.at(20);
+  memory(b, 0x2000, 4096, 0, 4096);
+  b.at(30);
+  short_memory(b, 0x3000, 10);
+  b.at(40);
+  memory(b, 0x2000, -4096, 0);
+  b.at(50);
+  memory(b, 0x7000, -512, 0);  // a mapping from before the capture
+  const auto devices = devices_of(b);
+  CHECK(devices[0].peak_bytes == 4206);
+  CHECK(devices[0].end_bytes == 110);
+}
+
+TEST_CASE("a block belongs to the module, the operators, the function and the line that ran on its thread") {
+  SpoolBuilder b;
+  const FunctionId forward = b.function("model.py", 30, "forward");
+  const FunctionId call = b.function("module.py", 1, "_call_impl", 0, FunctionKind::kModuleCall);
+  const FunctionId helper = b.function("helper.py", 5, "helper");
+  const ObjectId linear = b.object("Linear");
+  b.on(b.thread(101)).at(10).begin(call, linear).begin(forward).annotation(1, "mine").op(2, "aten::linear");
+  b.op(3, "aten::addmm").at(20);
+  b.raw(static_cast<uint8_t>(Kind::AllocationSite), {forward.value | uint64_t{33} << 32});
+  memory(b, 0x1000, 100, 100);
+  b.at(30).op_end(3).op_end(2);
+  memory(b, 0x2000, 50, 150);
+  b.op_end(1).begin(helper).at(40);
+  memory(b, 0x3000, 25, 175);
+  b.end(helper).end(forward).end(call).at(50);
+  memory(b, 0x4000, 5, 180);
+  CHECK(shares(devices_of(b)[0]) == R"(
+nn.Module: Linear_0|aten::linear|aten::addmm|model.py(33): forward 100 in 1
+nn.Module: Linear_0||mine|model.py(30): forward 50 in 1
+nn.Module: Linear_0|||helper.py(5): helper 25 in 1
+||| 5 in 1
+)");
+}
+
+TEST_CASE("operators have what they allocated less what they freed themselves") {
+  SpoolBuilder b;
+  b.on(b.thread(101)).at(10).op(1, "outer");
+  memory(b, 0x1000, 100, 100);
+  b.at(20).op(2, "inner");
+  memory(b, 0x2000, 50, 150);
+  memory(b, 0x1000, -100, 50);
+  memory(b, 0x5000, 7, 7, 7, 1);  // CUDA 0
+  b.at(30).op_end(2).op_end(1);
+  const test::LoadedTrace trace(b);
+  const Statistics statistics = statistics_of(trace->processes.at(0));
+  CHECK(statistics.operators.at("outer").cpu_bytes == 100);
+  CHECK(statistics.operators.at("inner").cpu_bytes == -50);
+  CHECK(statistics.operators.at("inner").device_bytes == 7);
+}

@@ -1,0 +1,264 @@
+#include "formats/read/read_trace.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "formats/io/error.h"
+#include "formats/report/summary.h"
+#include "formats/write/format.h"
+#include "tests/unit/support/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path write(const fs::path& file, std::string_view text) {
+  std::ofstream(file, std::ios::binary) << text;
+  return file;
+}
+
+std::string error_of(const fs::path& file) {
+  try {
+    read_trace(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("our own trace file gives the totals of the spool that it was made from") {
+  test::SpoolBuilder b(100);
+  b.thread(100, "python3", 1);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  for (uint64_t i = 0; i < 50; ++i) {
+    const uint64_t t = i * 1'000'000;
+    b.at(t)
+        .begin(f)
+        .at(t + 100)
+        .begin(f)
+        .at(t + 200)
+        .op(1, "aten::add")
+        .at(t + 250)
+        .op(2, "aten::empty")
+        .at(t + 300)
+        .op_end(2);
+    b.at(t + 400).op_end(1).begin(g).at(t + 450).end(g).at(t + 500).end(f).at(t + 1000).end(f);
+    b.annotation(3, "Optimizer.step#SGD.step").at(t + 1500 + i * 10).op_end(3);
+  }
+  const test::LoadedTrace trace(b);
+  const Statistics expected = statistics_of(trace->processes[0]);
+  test::TemporaryDirectory directory;
+  const fs::path file = directory / "x.pt.trace.json.gz";
+  write_file(*find_format("kineto"), *trace, trace->processes, file);
+  const TraceFile read = read_trace(file);
+  REQUIRE(read.processes.size() == 1);
+  CHECK(read.processes[0].pid == "100");
+  CHECK(read.processes[0].name == "python3");
+  const Statistics& got = read.processes[0].statistics;
+  CHECK(got.operators.size() == 3);
+  for (const auto& [name, tally] : expected.operators) {
+    CAPTURE(name);
+    CHECK(got.operators.at(name).self_ns == tally.self_ns);
+    CHECK(got.operators.at(name).total_ns == tally.total_ns);
+    CHECK(got.operators.at(name).calls == tally.calls);
+  }
+  CHECK(got.python.at("test.py(1): f").total_ns == 50'000);
+  CHECK(got.python.at("test.py(1): f").self_ns == 50'000 - 2'500);
+  CHECK(got.steps.count == 50);
+  CHECK(got.steps.ns == expected.steps.ns);
+  CHECK(got.steps.ended_by == "Optimizer.step#SGD.step");
+}
+
+TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
+  test::TemporaryDirectory directory;
+  const TraceFile read = read_trace(write(directory / "x.json", R"json({
+    "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "distributedInfo": {"rank": 0, "pg_config": [[1]]},
+    "traceEvents": [
+      {"ph":"M","name":"process_name","pid":7,"tid":0,"ts":1.0,"args":{"name":"python"}},
+      {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":10.5,"dur":30,"args":{"Input Dims":[[2,3],[]],"name":"x","ts":5}},
+      {"ph":"X","cat":"cpu_op","name":"aten::matmul","pid":7,"tid":7,"ts":10.5,"dur":50.25},
+      {"ph":"X","cat":"user_annotation","name":"ProfilerStep#3","pid":7,"tid":7,"ts":0,"dur":100},
+      {"ph":"X","cat":"user_annotation","name":"ProfilerStep#4","pid":7,"tid":7,"ts":100,"dur":200},
+      {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":20,"dur":30},
+      {"ph":"X","cat":"Trace","name":"PyTorch Profiler (0)","pid":"Spans","tid":"PyTorch Profiler","ts":0,"dur":500},
+      {"ph":"i","name":"Record Window End","pid":"","tid":"","ts":500}],
+    "traceName": "x"})json"));
+  REQUIRE(read.processes.size() == 1);
+  const Statistics& s = read.processes[0].statistics;
+  CHECK(read.processes[0].name == "python");
+  CHECK(s.operators.at("aten::matmul").self_ns == 20'250);
+  CHECK(s.operators.at("aten::mm").total_ns == 30'000);
+  CHECK(s.operators.at("ProfilerStep*").calls == 2);
+  CHECK(s.steps.ns == std::vector<int64_t>{100'000, 200'000});
+  CHECK(read.wall_ns == 300'000);
+}
+
+TEST_CASE("what touches does not overlap, however large the times are") {
+  test::TemporaryDirectory directory;
+  for (const char* begin : {"1", "4421060716", "1790000000000"}) {
+    CAPTURE(begin);
+    std::string text = "[";
+    for (int i = 0; i < 1000; ++i) {
+      // "f" with 1 ns of its own before "enter", "block" from where that ends, and "inside" in it.
+      const auto event = [&](const char* category, const char* name, int from, int ns) {
+        char rest[160];
+        snprintf(rest, sizeof(rest), "%03d.%03d,\"dur\":0.%03d,\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\"},", i, from,
+                 ns, category, name);
+        text += std::string(R"({"pid":1,"tid":1,"ts":)") + begin + rest;
+      };
+      event("python_function", "f", 0, 900);
+      event("python_function", "enter", 1, i % 300 + 1);
+      event("user_annotation", "block", i % 300 + 2, 500);
+      event("python_function", "inside", i % 300 + 3, 100);
+    }
+    text.back() = ']';
+    const TraceFile read = read_trace(write(directory / "x.json", text));
+    REQUIRE(read.processes.size() == 1);
+    const CallTallies& python = read.processes[0].statistics.python;
+    CHECK(python.at("inside").self_ns == 100'000);
+    CHECK(python.at("enter").self_ns == python.at("enter").total_ns);
+    CHECK(python.at("f").self_ns == 900'000 - 100'000 - python.at("enter").total_ns);
+  }
+}
+
+TEST_CASE("sums of hostile times stay at the largest number") {
+  const test::TemporaryDirectory directory;
+  std::string events;
+  for (const char* tid : {"1", "2", "3"})
+    for (const char* what : {R"("cat":"cpu_op","name":"mm")", R"("cat":"kernel","name":"gemm")",
+                             R"("cat":"python_function","name":"nn.Module: L_0")"})
+      events.append(R"({"ph":"X","pid":1,"ts":0,"dur":4000000000000000,"tid":)")
+          .append(tid)
+          .append(",")
+          .append(what)
+          .append(R"(,"args":{"External id":7}},)");
+  events += R"({"ph":"X","pid":1,"ts":-1152921504606846.976,"dur":1,"tid":4,"cat":"cpu_op","name":"add","args":{}})";
+  std::ofstream(directory / "x.json") << "[" << events << "]";
+  const TraceFile read = read_trace(directory / "x.json");
+  const Statistics& all = read.processes[0].statistics;
+  CHECK(read.wall_ns == 5'152'921'504'606'846'976);
+  CHECK(read.impossible == 0);
+  CHECK(all.operator_ns == INT64_MAX);
+  CHECK(all.operators.at("mm").self_ns == INT64_MAX);
+  CHECK(all.operators.at("mm").gpu_self_ns == INT64_MAX);
+  CHECK(all.gpu.work.at("gemm").total_ns == INT64_MAX);
+}
+
+TEST_CASE("the bare list that torch writes without Kineto") {
+  test::TemporaryDirectory directory;
+  const TraceFile read = read_trace(write(
+      directory / "x.json",
+      R"([{"name": "aten::add", "ph": "X", "ts": 573, "dur": 49, "tid": 1, "pid": "CPU functions", "args": {}}])"));
+  REQUIRE(read.processes.size() == 1);
+  CHECK(read.processes[0].pid == "CPU functions");
+  CHECK(read.processes[0].statistics.operators.at("aten::add").self_ns == 49'000);
+}
+
+TEST_CASE("what cannot be read is one clear error") {
+  test::TemporaryDirectory directory;
+  const auto prefix = [&](const char* name) { return "cannot read the trace " + (directory / name).string() + ": "; };
+  CHECK(error_of(directory / "none.json") == prefix("none.json") + "No such file or directory");
+  CHECK(error_of(write(directory / "empty.json", "")) == prefix("empty.json") + "it is empty");
+  CHECK(error_of(write(directory / "text.json", "hello")).find(prefix("text.json") + "it is not JSON at byte 1: ") ==
+        0);
+  CHECK(error_of(write(directory / "cut.json", R"({"traceEvents":[{"ph":"X",)")) ==
+        prefix("cut.json") + "it is cut off after 26 bytes");
+  CHECK(error_of(write(directory / "other.json", R"({"a":1})")) == prefix("other.json") + "it has no traceEvents");
+  CHECK(error_of(write(directory / "more.json", R"({"traceEvents":[]} x)"))
+            .find(prefix("more.json") + "it is not JSON at byte ") == 0);
+  CHECK(error_of(write(directory / "utf.json", "[{\"name\":\"\xff\"}]"))
+            .find(prefix("utf.json") + "it is not JSON at byte ") == 0);
+  const fs::path whole = directory / "whole.json.gz";
+  {
+    Output out(whole);
+    out.write("{\"traceEvents\":[" + std::string(100'000, ' ') + "]}");
+    out.commit();
+  }
+  const std::string bytes = test::read_file(whole);
+  CHECK(error_of(whole) == "no error");
+  for (const size_t size : {bytes.size() - 4, bytes.size() / 2, size_t{12}}) {
+    CHECK(error_of(write(directory / "cut.gz", bytes.substr(0, size))) ==
+          prefix("cut.gz") + "the compressed file is cut off");
+  }
+}
+
+TEST_CASE("hostile JSON ends in an error or in totals, never in a crash") {
+  test::TemporaryDirectory directory;
+  for (const char* text :
+       {R"([{"ph":"X","name":"a","ts":1e300,"dur":1},{"ph":"X","name":"a","ts":1,"dur":-5},{"ph":"X","ts":0,"dur":0}])",
+        R"({"traceEvents":{"ph":"X"}})", R"([[[[[{"ph":"X","ts":1,"dur":2}]]]]])",
+        R"({"a":{"traceEvents":[{"ph":"X"}]}})", R"([{"ph":"X","cat":[],"ts":"5","dur":"7","pid":{},"tid":null}])",
+        R"([{"name":{"name":1}}])", "[]", "{}", "1"}) {
+    CAPTURE(text);
+    CHECK(error_of(write(directory / "x.json", text)).size() > 0);
+  }
+}
+
+TEST_CASE("a file of 2021: whole microseconds since 1970, categories in capitals") {
+  test::TemporaryDirectory directory;
+  const TraceFile read = read_trace(write(directory / "x", R"json({"schemaVersion": 1, "traceEvents": [
+      {"ph":"X","cat":"Operator","name":"aten::linear","pid":7,"tid":"7","ts":1621403029386001,"dur":30,"args":{"external id":3}},
+      {"ph":"X","cat":"Operator","name":"aten::addmm","pid":7,"tid":"7","ts":1621403029386003,"dur":28,"args":{"external id":4}},
+      {"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","pid":7,"tid":"7","ts":1621403029386005,"dur":5,"args":{"external id":4}},
+      {"ph":"X","cat":"Kernel","name":"gemm","pid":0,"tid":"stream 7","ts":1621403029386020,"dur":6,"args":{"device":0,"external id":4}},
+      {"ph":"X","cat":"Memcpy","name":"Memcpy HtoD","pid":0,"tid":"stream 7","ts":1621403029386030,"dur":2,"args":{"external id":3}}
+      ]})json"));
+  REQUIRE(read.processes.size() == 1);
+  const Statistics& s = read.processes[0].statistics;
+  CHECK(s.operators.at("aten::linear").self_ns == 2'000);  // both end at the same microsecond
+  CHECK(s.operators.at("aten::addmm").gpu_self_ns == 6'000);
+  CHECK(s.operators.at("aten::linear").gpu_total_ns == 8'000);
+  CHECK(s.gpu.work.at("gemm").is_kernel);
+  CHECK(read.start.value == 1'621'403'029'386'001'000);
+}
+
+TEST_CASE("what has times that no program has is left out and counted") {
+  const test::TemporaryDirectory directory;
+  std::string events = R"({"ph":"X","pid":1,"tid":1,"ts":1,"dur":2,"cat":"cpu_op","name":"mm"})";
+  for (const char* times : {R"("ts":4000000000000001,"dur":0)", R"("ts":1,"dur":4e15)", R"("ts":1,"dur":-5)",
+                            R"("ts":-1152921504606846.977,"dur":1)", R"("ts":1e300,"dur":1)", R"("ts":"nan","dur":1)",
+                            R"("ts":18446744073709551615,"dur":1)", R"("ts":1,"dur":-9223372036854775808)"})
+    for (const char* category : {"cpu_op", "kernel"})
+      events.append(R"(,{"ph":"X","pid":1,"tid":1,"name":"no",)")
+          .append(times)
+          .append(R"(,"cat":")")
+          .append(category) += "\"}";
+  const fs::path file = write(directory / "x.json", "[" + events + "]");
+  const TraceFile read = read_trace(file);
+  CHECK(read.impossible == 16);
+  CHECK(read.wall_ns == 2'000);
+  CHECK(summary_text(file).find("16 events left out for impossible times (out of range, or an end before the begin)") !=
+        std::string::npos);
+}
+
+TEST_CASE("hostile numbers and texts are read or refused") {
+  test::TemporaryDirectory directory;
+  const auto events = [&](const std::string& text) {
+    return write(
+        directory / "x",
+        R"({"traceEvents": [{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":1,"dur":2}, )" + text + "]}");
+  };
+  const auto slices = [&](const std::string& text) {
+    return read_trace(events(text)).processes.at(0).statistics.slices;
+  };
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":1,"ts":1e300,"dur":1e300})") == 1);
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":1,"ts":-1e300,"dur":-5})") == 1);
+  CHECK(
+      slices(
+          R"({"ph":"X","cat":"cpu_op","name":"b","pid":1,"tid":1,"ts":18446744073709551615,"dur":9223372036854775807})") ==
+      1);
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"b","name":"c","pid":1,"tid":1,"ts":1,"ts":2,"dur":1})") == 2);
+  CHECK(slices(R"({"ph":"X","cat":"cpu_op","name":"\u0000\u001b","pid":{"a":[1]},"tid":null,"ts":2,"dur":1})") == 1);
+  CHECK(error_of(events(R"({"ph":"X","ts":NaN})")).find("it is not JSON at byte") != std::string::npos);
+  CHECK(error_of(events(R"({"name":"\ud800"})")).find("surrogate") != std::string::npos);
+  CHECK(error_of(events("{\"name\":\"\x01\"}")).find("control character") != std::string::npos);
+  CHECK(error_of(events("{\"name\":\"\xff\"}")).find("ill-formed UTF-8") != std::string::npos);
+  CHECK(error_of(events(R"({"args":1e999})")).find("number overflow") != std::string::npos);
+  CHECK(slices(std::string(200'000, '[') + std::string(200'000, ']')) == 1);
+  CHECK(error_of(write(directory / "deep", std::string(1'000'000, '['))).find("cut off after") != std::string::npos);
+}

@@ -1,0 +1,589 @@
+#include "formats/replay/replay.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "formats/replay/thread_stack.h"
+#include "tests/unit/support/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using test::SpoolBuilder;
+
+namespace {
+
+// Each slice as "thread begin-end name", a flow as "forward -> backward", in the order in which they come.
+class TextSink final : public Sink {
+ public:
+  explicit TextSink(const Replay& replay, Names& names) : replay_(replay), names_(names) {}
+
+  void slice(const Slice& s) override {
+    const Row& row = replay_.rows()[s.row];
+    text += std::to_string(row.sort_tid) + (row.is_overflow ? "* " : " ");
+    text += std::to_string(s.begin.value - test::kStartNs) + "-" + std::to_string(s.end.value - test::kStartNs) + " ";
+    text += names_.text(s.name);
+    if (!s.finished) text += " unfinished";
+    if (s.preexisting) text += " preexisting";
+    text += "\n";
+    at_[{s.row, s.begin.value}] = names_.text(s.name);
+    for (uint32_t i = 0; i < s.depth; ++i) REQUIRE(s.around[i].begin <= s.begin.value);
+    slices.push_back(s);
+  }
+  void step(const StepMark& m) override { steps.push_back(m); }
+  void flow(const Flow& f) override {
+    text += at_.at({f.from_row, f.from.value}) + " -> " + at_.at({f.to_row, f.to.value}) + "\n";
+  }
+
+  std::string text;
+  std::vector<Slice> slices;
+  std::vector<StepMark> steps;
+
+ private:
+  const Replay& replay_;
+  Names& names_;
+  std::map<std::pair<uint32_t, int64_t>, std::string> at_;
+};
+
+struct Replayed {
+  explicit Replayed(const SpoolBuilder& b) : trace(b), replay(trace->processes.at(0)), sink(replay, replay.names()) {
+    stats = replay.run(sink);
+  }
+  test::LoadedTrace trace;
+  Replay replay;
+  TextSink sink;
+  ReplayStats stats;
+};
+
+std::string replayed(const SpoolBuilder& b) { return std::string("\n").append(Replayed(b).sink.text); }
+
+// What every row of a trace must be, whatever was lost: slices nest, none ends before it begins, and what they took
+// themselves adds up to the time in which any was open.
+void check_nesting(const Replayed& r) {
+  std::map<uint32_t, std::vector<std::pair<int64_t, int64_t>>> rows;
+  std::map<uint32_t, int64_t> own;
+  std::map<uint32_t, std::map<int64_t, int64_t>> covered;  // end of the longest by begin
+  for (const Slice& s : r.sink.slices) {
+    REQUIRE(s.begin <= s.end);
+    REQUIRE(s.self_ns >= 0);
+    REQUIRE(s.self_ns <= s.end - s.begin);
+    const Row& row = r.replay.rows()[s.row];
+    rows[row.tid].emplace_back(s.begin.value, -s.end.value);
+    own[row.tid] += s.own_ns;
+    if (row.is_overflow) continue;
+    int64_t& end = covered[row.tid][s.begin.value];
+    end = std::max(end, s.end.value);
+  }
+  for (const StepMark& m : r.sink.steps) {
+    REQUIRE(m.begin <= m.end);
+    rows[r.replay.rows()[m.row].tid].emplace_back(m.begin.value, -m.end.value);
+  }
+  for (const auto& [tid, spans] : covered) {
+    int64_t until = 0, sum = 0;
+    for (const auto& [begin, end] : spans) {
+      sum += std::max(end, until) - std::max(begin, until);
+      until = std::max(end, until);
+    }
+    CHECK(own[tid] == sum);
+  }
+  for (auto& [tid, spans] : rows) {
+    std::ranges::sort(spans);
+    std::vector<int64_t> open;
+    for (const auto& [begin, minus_end] : spans) {
+      while (!open.empty() && open.back() <= begin) open.pop_back();
+      REQUIRE((open.empty() || -minus_end <= open.back()));
+      open.push_back(-minus_end);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("frames, C calls and operators nest on one stack") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.at(10).begin(f).at(20).begin(g).at(30).c_begin("<built-in len>").at(40).c_end();
+  b.at(50).op(1, "aten::add").at(60).op_end(1).at(70).end(g).at(80).end(f);
+  CHECK(replayed(b) == R"(
+100 30-40 <built-in len>
+100 50-60 aten::add
+100 20-70 test.py(1): g
+100 10-80 test.py(1): f
+)");
+}
+
+TEST_CASE("an annotation opened in __enter__ and closed in __exit__ is the body of the block") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), enter = b.function("__enter__"), exit = b.function("__exit__");
+  b.at(10).begin(f).at(20).begin(enter).at(22).c_begin("<enter>").at(25).annotation(1, "block").at(28).c_end();
+  b.at(30).end(enter).at(40).op(2, "aten::add").at(50).op_end(2);
+  b.at(60).begin(exit).at(65).op_end(1).at(70).end(exit).at(80).end(f);
+  CHECK(replayed(b) == R"(
+100 22-28 <enter>
+100 20-30 test.py(1): __enter__
+100 40-50 aten::add
+100 30-60 block
+100 60-70 test.py(1): __exit__
+100 10-80 test.py(1): f
+)");
+}
+
+TEST_CASE("nested blocks keep their order") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId enter = b.function("__enter__"), exit = b.function("__exit__");
+  b.at(10).begin(enter).at(15).annotation(1, "outer").at(20).end(enter);
+  b.at(30).begin(enter).at(35).annotation(2, "inner").at(40).end(enter);
+  b.at(50).begin(exit).at(55).op_end(2).at(60).end(exit);
+  b.at(70).begin(exit).at(75).op_end(1).at(80).end(exit);
+  CHECK(replayed(b) == R"(
+100 10-20 test.py(1): __enter__
+100 30-40 test.py(1): __enter__
+100 40-50 inner
+100 50-60 test.py(1): __exit__
+100 20-70 outer
+100 70-80 test.py(1): __exit__
+)");
+}
+
+TEST_CASE("annotations that cross keep their times, the later on a row of its own") {
+  SpoolBuilder b;
+  b.thread(100);
+  b.at(10).annotation(1, "first").at(20).annotation(2, "second").at(25).op(3, "aten::add").at(26).op_end(3);
+  b.at(30).op_end(1).at(40).op_end(2);
+  b.at(50).annotation(4, "third").at(60).annotation(5, "fourth").at(70).op_end(4).at(80).op_end(5);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 25-26 aten::add
+100 10-30 first
+100* 20-40 second
+100 50-70 third
+100* 60-80 fourth
+)");
+  REQUIRE(r.replay.rows().size() == 2);  // both that cross fit on one row
+  CHECK(r.replay.rows()[1].tid > (1u << 22));
+}
+
+TEST_CASE("an end below lost ones closes them, an end of nothing is ignored") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g"), h = b.function("h");
+  b.at(5).end(h).op_end(77).c_end();
+  b.at(10).begin(f).at(20).begin(g).at(30).c_begin("<c>").at(40).end(f);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 30-40 <c>
+100 20-40 test.py(1): g
+100 10-40 test.py(1): f
+)");
+  CHECK(r.stats.unmatched_ends == 3);
+  CHECK(r.stats.lost_ends == 2);
+}
+
+TEST_CASE("the end of a C call ends no Python frame") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.at(10).c_begin("<c>").at(20).begin(f).at(30).c_end().at(40).end(f).at(50).c_end();
+  CHECK(replayed(b) == R"(
+100 20-40 test.py(1): f
+100 10-50 <c>
+)");
+}
+
+TEST_CASE("recursion ends the innermost frame of the function") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.at(10).begin(f).at(20).begin(f).at(30).end(f).at(40).end(f).at(50).begin(f).at(60).end(f);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 20-30 test.py(1): f
+100 10-40 test.py(1): f
+100 50-60 test.py(1): f
+)");
+  CHECK_FALSE(r.sink.slices[0].outermost);
+  CHECK(r.sink.slices[1].outermost);
+  CHECK(r.sink.slices[2].outermost);
+  CHECK(r.sink.slices[1].self_ns == 20);
+}
+
+TEST_CASE("a restated stack closes what was open and marks what was there before") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.at(10)
+      .frame(f)
+      .at(10)
+      .frame(g)
+      .at(20)
+      .annotation(1, "block")
+      .at(30)
+      .sync()
+      .at(30)
+      .frame(f)
+      .at(40)
+      .end(f)
+      .at(50)
+      .op_end(1);
+  CHECK(replayed(b) == R"(
+100 10-30 test.py(1): g preexisting
+100 10-40 test.py(1): f preexisting
+100 40-50 block
+)");
+}
+
+TEST_CASE("frames that are stated anew and were open stay open, the others end") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId main = b.function("main"), f = b.function("f"), g = b.function("g");
+  b.on(t).at(10).begin(main).at(15).annotation(1, "step").at(20).begin(f).at(30).sync().at(31).frame(main).at(31);
+  b.frame(g).at(40).end(g).at(50).op_end(1).at(60).end(main);
+  CHECK(replayed(b) == R"(
+100 20-30 test.py(1): f
+100 31-40 test.py(1): g preexisting
+100 15-50 step
+100 10-60 test.py(1): main
+)");
+}
+
+TEST_CASE("frames that are stated once a window is open are around the annotation that opened it") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId main = b.function("main"), enter = b.function("__enter__");
+  b.on(t).at(10).annotation(1, "block").at(12).sync().frame(main).frame(enter).at(13).end(enter);
+  b.at(20).op(2, "aten::add").at(30).op_end(2).at(50).op_end(1).at(60).end(main);
+  CHECK(replayed(b) == R"(
+100 10-13 test.py(1): __enter__ preexisting
+100 20-30 aten::add
+100 13-50 block
+100 10-60 test.py(1): main preexisting
+)");
+}
+
+TEST_CASE("frames that are stated in an operator are within it") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId f = b.function("f");
+  b.on(t).at(10).op(1, "PyNode").at(12).sync().frame(f).at(30).end(f).at(50).op_end(1);
+  CHECK(replayed(b) == R"(
+100 12-30 test.py(1): f preexisting
+100 10-50 PyNode
+)");
+}
+
+TEST_CASE("a garbage collection holds what it runs") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId f = b.function("f"), finalizer = b.function("finalizer");
+  b.on(t).at(10).begin(f).at(20).gc_begin(2).at(30).begin(finalizer).at(40).end(finalizer).at(50).gc_end(3, 1);
+  b.at(60).end(f).at(70).gc_end(0, 0);
+  const Replayed r(b);
+  CHECK(r.sink.text == "100 30-40 test.py(1): finalizer\n100 20-50 Python GC\n100 10-60 test.py(1): f\n");
+  CHECK(r.stats.unmatched_ends == 1);
+}
+
+TEST_CASE("a thread that somebody else profiles shows for how long") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100), other = b.thread(101);
+  const FunctionId f = b.function("f"), lost = b.function("lost");
+  b.on(t).at(10).begin(f).at(15).begin(lost);
+  b.on(other).at(20).blind(t, "torch.profiler");
+  b.on(t).at(30).op(1, "aten::add").at(35).op_end(1);
+  b.on(other).at(40).blind_end(t, "torch.profiler");
+  b.on(t).at(50).sync().at(50).frame(f).at(60).end(f);
+  CHECK(replayed(b) == R"(
+100 30-35 aten::add
+100 20-40 Python calls not recorded: torch.profiler
+100 15-50 test.py(1): lost
+100 10-60 test.py(1): f
+)");
+}
+
+TEST_CASE("a thread that ends closes its spans, the end of the recording leaves them unfinished") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100), other = b.thread(101);
+  const FunctionId f = b.function("f");
+  b.on(other).at(10).begin(f).at(20).op(1, "aten::add").at(30).thread_end();
+  b.on(main).at(15).begin(f).at(25).op(2, "aten::mul").at(90).c_begin("<c>").at(95).c_end();
+  b.clean_exit(100);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+101 20-30 aten::add
+101 10-30 test.py(1): f
+100 90-95 <c>
+100 25-100 aten::mul unfinished
+100 15-100 test.py(1): f unfinished
+)");
+  CHECK(r.stats.unfinished == 2);
+}
+
+TEST_CASE("where the size limit stopped the recording, open spans end there") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.at(10).begin(f);
+  b.header().stop_ticks = test::kStartTicks + 60;
+  b.clean_exit(100);
+  CHECK(replayed(b) == "\n100 10-60 test.py(1): f unfinished\n");
+}
+
+TEST_CASE("an operator may end on another thread") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100), other = b.thread(101);
+  const FunctionId f = b.function("f");
+  SUBCASE("where it is the innermost it stays on its row") {
+    b.on(main).at(10).begin(f).at(20).op(1, "send");
+    b.on(other).at(30).op_end(1);
+    b.on(main).at(40).end(f);
+    CHECK(replayed(b) == "\n100 20-30 send\n100 10-40 test.py(1): f\n");
+  }
+  SUBCASE("across what is open it goes to its own") {
+    b.on(main).at(10).op(1, "send").at(20).begin(f);
+    b.on(other).at(30).op_end(1);
+    b.on(main).at(40).end(f);
+    CHECK(replayed(b) == "\n100* 10-30 send\n100 20-40 test.py(1): f\n");
+  }
+  SUBCASE("one that says that it is asynchronous keeps its begin when its frame ends") {
+    b.on(main).at(10).begin(f).at(20).op(1, "send", {.is_async = true}).at(30).end(f).thread_end();
+    b.on(other).at(50).op_end(1);
+    CHECK(replayed(b) == "\n100 10-30 test.py(1): f\n100* 20-50 send\n");
+  }
+}
+
+TEST_CASE("a short end closes the innermost operator with its lowest bits, on its own thread only") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100), other = b.thread(101);
+  constexpr uint64_t kHigh = uint64_t{1} << 20;
+  b.on(main).at(10).op(5, "outer").at(20).op(kHigh + 5, "inner").at(30).short_record(kShortKindOf<OpEndHere>, 5);
+  b.on(other).at(35).short_record(kShortKindOf<OpEndHere>, 5);
+  b.on(main).at(40).short_record(kShortKindOf<OpEndHere>, 5).at(50).short_record(kShortKindOf<OpEndHere>, 5);
+  const Replayed r(b);
+  CHECK(r.sink.text == "100 20-30 inner\n100 10-40 outer\n");
+  CHECK(r.stats.unmatched_ends == 2);
+}
+
+TEST_CASE("a thread id that comes again ends what its last owner left open") {
+  SpoolBuilder b;
+  const TrackId first = b.thread(100), second = b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(first).at(10).begin(f);
+  b.on(second).at(50).begin(g).at(60).end(g);
+  CHECK(replayed(b) == "\n100 10-50 test.py(1): f\n100 50-60 test.py(1): g\n");
+}
+
+TEST_CASE("names: the import prefix is cut, objects are numbered within their class") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("/usr/lib/python3/torch/nn/x.py", 12, "forward", 17);
+  const ObjectId linear0 = b.object("Linear"), relu = b.object("ReLU"), linear1 = b.object("Linear"),
+                 adam = b.object("AdamW", ObjectKind::kOptimizer);
+  for (const ObjectId o : {linear1, relu, linear0, adam, ObjectId{}, ObjectId{99}}) b.at(10).begin(f, o).end(f);
+  b.begin(FunctionId{50}).end(FunctionId{50});
+  CHECK(replayed(b) == R"(
+100 10-10 nn.Module: Linear_1
+100 10-10 nn.Module: ReLU_0
+100 10-10 nn.Module: Linear_0
+100 10-10 Optimizer: AdamW_0
+100 10-10 torch/nn/x.py(12): forward
+100 10-10 torch/nn/x.py(12): forward
+100 10-10 <unknown function>
+)");
+}
+
+TEST_CASE("a forward operator flows to its backward, once, the latest of those with the number") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100, "python3", 1), engine = b.thread(101, "engine", 2);
+  b.on(main).at(10).op(1, "aten::linear", {.sequence = 5}).at(20).op(2, "aten::addmm", {.sequence = 5});
+  b.at(30).op_end(2).at(40).op_end(1);
+  b.at(41).op(6, "aten::relu", {.sequence = 6}).at(42).op_end(6);
+  b.on(engine).at(50).op(3, "autograd::engine::evaluate_function: AddmmBackward0");
+  b.at(60).op(4, "AddmmBackward0", {.scope = OpScope::kBackwardFunction, .sequence = 5, .fwd_thread = 1});
+  b.at(70).op_end(4).at(80).op_end(3).at(90).op(5, "again", {.sequence = 5, .fwd_thread = 1}).at(91).op_end(5);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 20-30 aten::addmm
+100 10-40 aten::linear
+100 41-42 aten::relu
+101 60-70 AddmmBackward0
+aten::addmm -> AddmmBackward0
+101 50-80 autograd::engine::evaluate_function: AddmmBackward0
+101 90-91 again
+)");
+  CHECK(r.sink.slices[4].sequence == 5);  // taken over from the backward operator that follows in it
+  CHECK(r.sink.slices[4].fwd_thread == 1);
+}
+
+TEST_CASE("self times leave out direct children of the same kind only") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.at(0)
+      .op(1, "outer")
+      .at(10)
+      .begin(f)
+      .at(20)
+      .op(2, "inner")
+      .at(25)
+      .begin(g)
+      .at(30)
+      .end(g)
+      .at(50)
+      .op_end(2)
+      .at(60)
+      .end(f);
+  b.at(100).op_end(1);
+  const Replayed r(b);
+  std::vector<int64_t> selves;
+  for (const Slice& s : r.sink.slices) selves.push_back(s.self_ns);
+  CHECK(selves == std::vector<int64_t>{5, 30, 45, 70});  // g, inner, f, outer
+}
+
+TEST_CASE("ids are given in the order of begins, parents are Python frames") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.at(1).begin(f).op(1, "a").begin(g).end(g).op_end(1).end(f);
+  const Replayed r(b);
+  const auto& s = r.sink.slices;
+  CHECK(s[0].python_id == 2);
+  CHECK(s[0].python_parent == 1);
+  CHECK(s[1].external_id == 1);
+  CHECK(s[2].python_parent == 0);
+  CHECK(r.stats.python_ids == 2);
+  CHECK(r.stats.external_ids == 1);
+}
+
+TEST_CASE("whatever is lost, every row nests") {
+  std::mt19937_64 random(99);
+  for (int variant = 0; variant < 400; ++variant) {
+    SpoolBuilder b;
+    const TrackId tracks[] = {b.thread(100, "a", 1), b.thread(101, "b", 2), b.thread(100, "c", 3)};
+    // Two optimizers in most variants: the marks of their steps have to nest as well, wherever those end.
+    const FunctionKind kind = variant % 4 < 2 ? FunctionKind::kOptimizerStep : FunctionKind::kFunction;
+    const FunctionId functions[] = {b.function("f"), b.function("g"), b.function("x.py", 1, "step", 0, kind)};
+    const ObjectId optimizers[] = {b.object("A", ObjectKind::kOptimizer), b.object("B", ObjectKind::kOptimizer)};
+    const char* const annotation = variant % 4 == 2 ? "Optimizer.step#A.step" : "note";
+    uint64_t key = 0;
+    for (uint64_t t = 1; t < 250; ++t) {
+      b.on(tracks[random() % 3]).at(t / 2);  // times coincide
+      const FunctionId f = functions[random() % 3];
+      switch (random() % 10) {
+        case 0:
+        case 1:
+          b.begin(f, f.value == functions[2].value ? optimizers[random() % 2] : ObjectId{});
+          break;
+        case 2:
+        case 3:
+          b.end(f);
+          break;
+        case 4:
+          b.c_begin("<c>");
+          break;
+        case 5:
+          b.c_end();
+          break;
+        case 6:
+          if (random() % 3 == 0) {
+            b.annotation(++key, annotation);
+            break;
+          }
+          b.op(++key, "op", {.sequence = static_cast<int64_t>(random() % 9) - 1, .is_async = random() % 8 == 0});
+          break;
+        case 7:
+          b.op_end(key - random() % 4);
+          break;
+        case 8:
+          b.op(++key, "back", {.sequence = static_cast<int64_t>(random() % 8), .fwd_thread = 1 + random() % 3});
+          break;
+        default:
+          random() % 6 == 0 ? b.thread_end() : random() % 3 == 0 ? b.sync() : b.frame(f);
+      }
+    }
+    check_nesting(Replayed(b));
+  }
+}
+
+TEST_CASE("a chunk whose predecessors are there says nothing new at its beginning") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(7)).at(10).begin(f).at(20).op(1, "aten::add");
+  b.next_chunk(0, {10, 20}).frame(f).op(1, "aten::add");
+  b.at(30).op_end(1).at(40).end(f);
+  CHECK(replayed(b) == "\n7 20-30 aten::add\n7 10-40 test.py(1): f\n");
+}
+
+TEST_CASE("where chunks are gone the stack is what the next one says") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(b.thread(7)).at(10).begin(f).at(20).begin(g);
+  b.at(50).next_chunk(3, {10, 40}).frame(f).op(1, "aten::add");
+  b.at(60).op_end(1).at(70).end(f);
+  // f began before the gap and ended after it: it is shown up to the gap and from there on.
+  CHECK(replayed(b) == "\n7 20-20 test.py(1): g\n7 10-20 test.py(1): f\n7 40-60 aten::add\n7 20-70 test.py(1): f\n");
+}
+
+TEST_CASE("a track whose first chunks are gone begins when its open spans began") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(7)).at(50).next_chunk(9, {10, 20}).frame(f).annotation(5, "epoch");
+  b.at(60).op_end(5).at(70).end(f);
+  CHECK(replayed(b) == "\n7 20-60 epoch\n7 10-70 test.py(1): f\n");
+}
+
+TEST_CASE("what is open when a window closes ends there, what comes between windows is ignored") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.window(1, 0, 100);
+  b.window(1, 0, 100, 200);
+  b.window(2, 0, 300);
+  b.window(2, 0, 300, 400);
+  b.at(110).frame(f).at(120).begin(g).at(130).op(1, "aten::add").at(205).op_end(1).end(g).at(210).begin(g);
+  b.at(310).sync().frame(f).at(320).op(2, "aten::mul").at(330).op_end(2).at(390).begin(g).at(410).end(g);
+  b.clean_exit(1000);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 130-200 aten::add unfinished
+100 120-200 test.py(1): g unfinished
+100 110-200 test.py(1): f unfinished preexisting
+100 320-330 aten::mul
+100 390-400 test.py(1): g unfinished
+100 310-400 test.py(1): f unfinished preexisting
+)");
+  CHECK(r.stats.unfinished == 0);
+  CHECK(r.stats.unmatched_ends == 0);
+}
+
+TEST_CASE("a window that was never closed lasts to the end, and what is open then is counted") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.window(1, 7, 100);
+  b.at(50).begin(f).at(110).begin(f);
+  b.clean_exit(500);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 110-500 test.py(1): f unfinished
+)");
+  CHECK(r.stats.unfinished == 1);
+}
+
+TEST_CASE("windows that overlap, end before they begin or lie outside of the process are put right") {
+  std::mt19937_64 random(3);
+  for (int variant = 0; variant < 200; ++variant) {
+    SpoolBuilder b;
+    b.thread(100);
+    const FunctionId f = b.function("f");
+    for (uint32_t number = 1; number < 5; ++number) b.window(number, random() % 9, random() % 2000, random() % 2000);
+    for (uint64_t t = 0; t < 1000; t += 50) b.at(t).begin(f).at(t + 20).op(t + 1, "aten::add").at(t + 30).op_end(t + 1);
+    b.clean_exit(1000);
+    const Replayed r(b);
+    check_nesting(r);
+    for (const Slice& s : r.sink.slices) CHECK(s.end.value <= test::kStartNs + 1000);
+  }
+}

@@ -1,0 +1,145 @@
+// A part of a run: what is in it, what is cut, and that it adds up.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/io/error.h"
+#include "formats/replay/slice_request.h"
+#include "formats/write/kineto/kineto.h"
+#include "formats/write/stacks.h"
+#include "tests/unit/support/gpu_program.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using test::SpoolBuilder;
+
+namespace {
+
+// f calls g from 2 to 4 us and aten::mm from 6 to 9; a worker runs aten::add.
+std::string stacks_of(const SliceRequest& request) {
+  SpoolBuilder b(100, {"python3"});
+  const TrackId main = b.thread(100, "main"), worker = b.thread(101, "worker");
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(main).at(1'000).begin(f).at(2'000).begin(g).at(4'000).end(g);
+  b.at(6'000).op(1, "aten::mm").at(9'000).op_end(1).at(10'000).end(f);
+  b.on(worker).at(3'000).op(2, "aten::add").at(8'000).op_end(2).clean_exit(20'000);
+  const test::LoadedTrace loaded(b);
+  Trace trace = *loaded;
+  select(request, trace);
+  return test::written(trace, write_stacks);
+}
+
+// A rank whose main thread calls aten::mm from 10 to 40 us and whose worker calls aten::add from 50 to 90: each tells
+// NVTX of a moment, allocates memory and launches a kernel, which runs after it. Texts and numbers tell them apart.
+void work(SpoolBuilder& b, uint32_t rank) {
+  const uint32_t tid = 100 * (rank + 1);
+  const std::string suffix = std::to_string(rank);
+  b.meta("environment.RANK", suffix);
+  b.meta("cupti.thread", "system");
+  b.device(test::h100(0), "NVIDIA H100");
+  b.context(1, 0, 7);
+  const TrackId main = b.thread(tid, "main", 1), worker = b.thread(tid + 1, "worker", 2), cupti = b.thread(tid + 9);
+  const auto part = [&](const char* what, uint64_t t, uint64_t end) {
+    b.at(t).op(t, std::string("aten::").append(what) + suffix).at(t + 5'000);
+    b.raw(static_cast<uint8_t>(Kind::NvtxMark),
+          {b.string(std::string("mark ").append(what) + suffix).value, 0, 0, 0, 0});
+    b.raw(static_cast<uint8_t>(Kind::Memory), {t, t + rank, t, 0, 0xff00}).at(end).op_end(t);
+  };
+  b.on(main);
+  part("mm", 10'000, 40'000);
+  b.on(worker);
+  part("add", 50'000, 90'000);
+  b.on(cupti).at(150'000);
+  b.gpu(test::call(tid, 20'000, 22'000, 1)).gpu(test::kernel(b, 30'000, 60'000, 1, "k_mm" + suffix));
+  b.gpu(test::call(tid + 1, 70'000, 72'000, 2)).gpu(test::kernel(b, 80'000, 120'000, 2, "k_add" + suffix));
+  b.clean_exit(200'000);
+}
+
+// What Kineto's trace has of both: "NAME DURATION" (in us) of slices, marks, and "memory BYTES", in the order of time
+// and name; without rows for what is no more than their names.
+std::string kineto_of(const SliceRequest& request) {
+  SpoolBuilder ranks[] = {SpoolBuilder(100, {"python3"}), SpoolBuilder(200, {"python3"})};
+  for (uint32_t rank = 0; rank < 2; ++rank) work(ranks[rank], rank);
+  const SpoolBuilder* both[] = {&ranks[0], &ranks[1]};
+  const test::LoadedTrace loaded(both);
+  Trace trace = *loaded;
+  select(request, trace);
+  std::vector<std::pair<double, std::string>> events;
+  const auto document = nlohmann::json::parse(test::written(trace, write_kineto));
+  for (const auto& e : document.at("traceEvents")) {
+    const std::string phase = e.at("ph");
+    std::string text = e.at("name");
+    if (text.starts_with("PyTorch Profiler") || text.starts_with("Iteration") || text.starts_with("Record")) continue;
+    if (phase == "i" && text == "[memory]")
+      text = std::string("memory ").append(std::to_string(e.at("args").at("Bytes").get<int>()));
+    if (phase == "X") text.append(" ").append(std::to_string(e.at("dur").get<int>()));
+    if (phase == "X" || phase == "i") events.emplace_back(e.at("ts").get<double>(), text);
+  }
+  std::ranges::sort(events);
+  std::string all;
+  for (const auto& [time, text] : events) all.append(all.empty() ? "" : ", ").append(text);
+  return all;
+}
+
+const std::string kMain = "python3_100;100_(main);test.py(1):_f", kWorker = "python3_100;101_(worker);aten::add";
+
+}  // namespace
+
+TEST_CASE("what is open at an edge is cut there, what lies beyond is left out") {
+  CHECK(stacks_of({}) == kMain + " 4\n" + kMain + ";test.py(1):_g 2\n" + kMain + ";aten::mm 3\n" + kWorker + " 5\n");
+  CHECK(stacks_of({.time = {{3'000, 7'000}}}) ==
+        kMain + " 2\n" + kMain + ";test.py(1):_g 1\n" + kMain + ";aten::mm 1\n" + kWorker + " 4\n");
+  CHECK(stacks_of({.time = {{4'000, 6'000}}}) == kMain + " 2\n" + kWorker + " 2\n");
+}
+
+TEST_CASE("what is too short is its caller's own time") {
+  CHECK(stacks_of({.min_ns = 3'000}) == kMain + " 6\n" + kMain + ";aten::mm 3\n" + kWorker + " 5\n");
+}
+
+TEST_CASE("threads by name and by id") {
+  CHECK(stacks_of({.threads = {"worker"}}) == kWorker + " 5\n");
+  CHECK(stacks_of({.threads = {"101"}}) == kWorker + " 5\n");
+  CHECK_THROWS_AS(stacks_of({.threads = {"nobody"}}), Error);
+  CHECK_THROWS_AS(stacks_of({.processes = {"99"}}), Error);
+  CHECK_THROWS_AS(stacks_of({.steps = {{1, 2}}}), Error);
+  CHECK_THROWS_AS(stacks_of({.time = {{20'000, 30'000}}}), Error);
+}
+
+TEST_CASE("work of GPUs, memory and marks are cut, chosen and left out with their calls") {
+  const std::string rank0 =
+      "aten::mm0 30, mark mm0, memory 10000, cudaLaunchKernel 2, k_mm0 30, aten::add0 40, mark add0, memory 50000, "
+      "cudaLaunchKernel 2, k_add0 40";
+  CHECK(kineto_of({.processes = {"100"}}) == rank0);
+  CHECK(kineto_of({.processes = {"0"}}) == rank0);
+  const std::string rank1 = kineto_of({.processes = {"1"}});
+  CHECK(rank1.find("k_mm1 30") != rank1.npos);
+  CHECK(rank1.find("memory 50001") != rank1.npos);
+  CHECK(rank1.find("mm0") == rank1.npos);
+  const std::string both = kineto_of({.processes = {"0", "200"}});
+  CHECK(both.size() > rank0.size() + rank1.size());
+  CHECK(kineto_of({}) == both);
+  CHECK(kineto_of({.time = {{21'000, 85'000}}, .processes = {"0"}}) ==
+        "aten::mm0 19, cudaLaunchKernel 1, k_mm0 30, aten::add0 35, mark add0, memory 50000, cudaLaunchKernel 2, "
+        "k_add0 5");
+  // A call over an edge is cut there like a slice, however little of it is shown.
+  CHECK(kineto_of({.time = {{12'000, 20'100}}, .processes = {"0"}}) ==
+        "aten::mm0 8, mark mm0, memory 10000, cudaLaunchKernel 0");
+  CHECK(kineto_of({.time = {{21'900, 25'000}}, .processes = {"0"}}) == "aten::mm0 3, cudaLaunchKernel 0");
+  CHECK(kineto_of({.min_ns = 35'000, .processes = {"0"}}) ==
+        "mark mm0, memory 10000, aten::add0 40, mark add0, memory 50000, k_add0 40");
+  CHECK(kineto_of({.processes = {"0"}, .threads = {"worker"}}) ==
+        "aten::add0 40, mark add0, memory 50000, cudaLaunchKernel 2, k_add0 40");
+  CHECK(kineto_of({.threads = {"100"}}) == "aten::mm0 30, mark mm0, memory 10000, cudaLaunchKernel 2, k_mm0 30");
+}
+
+TEST_CASE("values") {
+  CHECK(parse_steps("10..14") == std::pair<uint64_t, uint64_t>(10, 14));
+  CHECK(parse_steps("7") == std::pair<uint64_t, uint64_t>(7, 7));
+  CHECK(parse_time("1.5s..2s") == std::pair<int64_t, int64_t>(1'500'000'000, 2'000'000'000));
+  CHECK(parse_time("200ms..").value().first == 200'000'000);
+  CHECK(parse_duration("10us") == 10'000);
+  for (const char* bad : {"", "..", "5..2", "a..b", "1..2..3", "-1..2", "1.."}) CHECK_FALSE(parse_steps(bad));
+  for (const char* bad : {"", "..", "2s..1s", "1..2", "1s", "nans..2s", "-1s..2s", "1e300s.."})
+    CHECK_FALSE(parse_time(bad));
+  for (const char* bad : {"", "us", "1", "-1us", "1 us", "infs", "nanus"}) CHECK_FALSE(parse_duration(bad));
+}

@@ -1,0 +1,260 @@
+#include "formats/replay/steps.h"
+
+#include <doctest/doctest.h>
+
+#include "formats/analysis/statistics.h"
+#include "formats/replay/replay.h"
+#include "tests/unit/support/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using test::SpoolBuilder;
+
+namespace {
+
+// The marks that are made, in us: "0 10-20 Optimizer: SGD_0".
+std::string marks(const SpoolBuilder& b) {
+  const test::LoadedTrace trace(b);
+  Replay replay(trace->processes.at(0));
+  class MarkSink final : public Sink {
+   public:
+    explicit MarkSink(Names& names) : names_(names) {}
+    void slice(const Slice&) override {}
+    void step(const StepMark& m) override {
+      text.append(std::to_string(m.number)).append(" ");
+      text.append(std::to_string((m.begin.value - test::kStartNs) / 1000)).append("-");
+      text.append(std::to_string((m.end.value - test::kStartNs) / 1000)).append(" ");
+      text.append(m.ended_by ? names_.text(m.ended_by) : "rest").append("\n");
+    }
+    std::string text{"\n"};
+
+   private:
+    Names& names_;
+  } sink(replay.names());
+  replay.run(sink);
+  return sink.text;
+}
+
+// A program in microseconds, on one thread.
+class Program {
+ public:
+  Program() { b_.thread(100); }
+  Program& call(const std::string& name) {
+    open_.push_back(b_.function(name));
+    b_.at(now_).begin(open_.back());
+    return *this;
+  }
+  Program& module() {
+    b_.at(now_).begin(module_, net_);
+    b_.at(now_ += 1000).end(module_);
+    return *this;
+  }
+  Program& step(ObjectId optimizer) {
+    b_.at(now_).begin(step_, optimizer);
+    b_.at(now_ += 1000).end(step_);
+    return *this;
+  }
+  Program& returns() {
+    b_.at(now_).end(open_.back());
+    open_.pop_back();
+    return *this;
+  }
+  Program& wait(uint64_t us) {
+    now_ += us * 1000;
+    return *this;
+  }
+  ObjectId optimizer(const char* name) { return b_.object(name, ObjectKind::kOptimizer); }
+  std::string marks() {
+    b_.clean_exit(now_);
+    return ::marks(b_);
+  }
+  Steps steps() {
+    b_.clean_exit(now_);
+    const test::LoadedTrace trace(b_);
+    return statistics_of(trace->processes.at(0)).steps;
+  }
+  SpoolBuilder& builder() { return b_; }
+
+ private:
+  SpoolBuilder b_;
+  FunctionId module_ = b_.function("module.py", 1, "_call_impl", 0, FunctionKind::kModuleCall);
+  FunctionId step_ = b_.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep);
+  ObjectId net_ = b_.object("Net");
+  std::vector<FunctionId> open_;
+  uint64_t now_ = 1000;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a step ends with the statement of the loop, the first begins with the first work, the last mark is the rest") {
+  Program p;
+  const ObjectId sgd = p.optimizer("SGD");
+  p.call("main").wait(100);
+  for (int i = 0; i < 3; ++i) p.call("train_step").module().step(sgd).wait(1).returns().wait(1);
+  p.wait(50).returns().wait(5);
+  CHECK(p.marks() == R"(
+0 101-104 Optimizer: SGD_0
+1 104-108 Optimizer: SGD_0
+2 108-112 Optimizer: SGD_0
+3 112-163 rest
+)");
+}
+
+TEST_CASE("what comes between two epochs belongs to no step") {
+  Program p;
+  const ObjectId sgd = p.optimizer("SGD");
+  p.call("main");
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    p.call("epoch");
+    for (int i = 0; i < 2; ++i) p.module().step(sgd).wait(8);
+    p.returns().call("validate").wait(100).returns();
+  }
+  p.returns();
+  CHECK(p.marks() == R"(
+0 1-3 Optimizer: SGD_0
+1 3-13 Optimizer: SGD_0
+2 121-123 Optimizer: SGD_0
+3 123-133 Optimizer: SGD_0
+4 133-141 rest
+)");
+}
+
+TEST_CASE("two optimizers in one iteration are one step, which ends with the second") {
+  Program p;
+  const ObjectId one = p.optimizer("Adam"), two = p.optimizer("Adam");
+  p.call("main");
+  for (int i = 0; i < 3; ++i) p.module().step(one).module().step(two);
+  p.returns();
+  CHECK(p.marks() == R"(
+0 1-5 Optimizer: Adam_0
+1 5-9 Optimizer: Adam_0
+2 9-13 Optimizer: Adam_0
+3 13-13 rest
+)");
+}
+
+TEST_CASE("an optimizer that follows another one goes on counting, and the jump is reported") {
+  Program p;
+  const ObjectId one = p.optimizer("Adam"), two = p.optimizer("SGD");
+  p.call("main");
+  for (int i = 0; i < 3; ++i) p.step(one);
+  for (int i = 0; i < 3; ++i) p.step(two);
+  p.returns();
+  const Steps steps = p.steps();
+  CHECK(steps.jumps == 1);
+  CHECK(steps.count == 5);  // and the numbers go up to 6
+}
+
+TEST_CASE("an optimizer that steps seldom adds no steps") {
+  Program p;
+  const ObjectId often = p.optimizer("Adam"), seldom = p.optimizer("SGD");
+  p.call("main");
+  for (int i = 0; i < 10; ++i) {
+    p.step(often);
+    if (i % 5 == 0) p.step(seldom);
+  }
+  p.returns();
+  CHECK(p.steps().count == 10);
+}
+
+TEST_CASE("a step inside a step of the same optimizer is none") {
+  Program p;
+  const ObjectId mine = p.optimizer("Mine");
+  SpoolBuilder& b = p.builder();
+  const FunctionId outer = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep);
+  p.call("main");
+  for (uint64_t i = 0; i < 2; ++i) {
+    b.at(10'000 * (i + 1)).begin(outer, mine);
+    b.at(10'000 * (i + 1) + 1000).begin(FunctionId{2}, mine).at(10'000 * (i + 1) + 2000).end(FunctionId{2});
+    b.at(10'000 * (i + 1) + 3000).end(outer);
+  }
+  p.wait(100);
+  CHECK(p.steps().count == 2);
+}
+
+TEST_CASE("without Python the annotations of optimizers end steps") {
+  SpoolBuilder b;
+  b.thread(100);
+  for (uint64_t t = 10'000; t <= 30'000; t += 10'000) {
+    b.at(t).op(t, "aten::linear", {.sequence = 1}).at(t + 1000).op_end(t);
+    b.at(t + 2000).annotation(t + 1, "Optimizer.step#SGD.step").at(t + 3000).op_end(t + 1);
+  }
+  b.thread_end();
+  b.clean_exit(50'000);
+  CHECK(marks(b) == R"(
+0 10-13 Optimizer.step#SGD.step
+1 13-23 Optimizer.step#SGD.step
+2 23-33 Optimizer.step#SGD.step
+3 33-33 rest
+)");
+}
+
+TEST_CASE("a program that marks its steps gets no others, and the last mark is no step") {
+  SpoolBuilder b;
+  b.thread(100);
+  uint64_t t = 1000, key = 0;
+  for (const char* name : {"ProfilerStep#0", "ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#4", "ProfilerStep#5",
+                           "ProfilerStep#0", "ProfilerStep#1"}) {
+    b.at(t).annotation(++key, name).at(t + 100).annotation(99, "Optimizer.step#SGD.step").at(t + 200).op_end(99);
+    b.at(t += 1000).op_end(key);
+  }
+  b.clean_exit(50'000);
+  CHECK(marks(b) == "\n");
+  const test::LoadedTrace trace(b);
+  const Steps steps = statistics_of(trace->processes.at(0)).steps;
+  CHECK(steps.count == 5);
+  CHECK(steps.jumps == 1);
+  CHECK(steps.ended_by == "ProfilerStep");
+}
+
+TEST_CASE("torch.profiler's step ends steps where it annotates none") {
+  Program p;
+  const ObjectId sgd = p.optimizer("SGD");
+  SpoolBuilder& b = p.builder();
+  const FunctionId step = b.function("torch/profiler/profiler.py", 811, "step", 0, FunctionKind::kProfilerStep);
+  for (uint64_t t = 10'000; t <= 20'000; t += 10'000) {
+    b.at(t).begin(FunctionId{2}, sgd).at(t + 1000).end(FunctionId{2});
+    b.at(t + 2000).begin(step).at(t + 3000).end(step);
+  }
+  CHECK(p.wait(49).marks() == R"(
+0 13-13 torch/profiler/profiler.py(811): step
+1 13-23 torch/profiler/profiler.py(811): step
+2 23-50 rest
+)");
+}
+
+TEST_CASE("steps count on from the number with which a window opens") {
+  SpoolBuilder b;
+  b.thread(100);
+  b.window(1, 10, 5'000);
+  b.window(1, 10, 5'000, 33'000);
+  b.window(2, 20, 40'000);
+  b.window(2, 20, 40'000, 63'000);
+  for (uint64_t t = 10'000; t <= 60'000; t += 10'000) {
+    b.at(t).op(t, "aten::linear", {.sequence = 1}).at(t + 1000).op_end(t);
+    b.at(t + 2000).annotation(t + 1, "Optimizer.step#SGD.step").at(t + 2900).op_end(t + 1);
+  }
+  b.clean_exit(90'000);
+  CHECK(marks(b) == R"(
+10 10-12 Optimizer.step#SGD.step
+11 12-22 Optimizer.step#SGD.step
+12 22-32 Optimizer.step#SGD.step
+13 32-33 rest
+20 40-42 Optimizer.step#SGD.step
+21 42-52 Optimizer.step#SGD.step
+22 52-62 Optimizer.step#SGD.step
+23 62-63 rest
+)");
+  const test::LoadedTrace trace(b);
+  const Steps steps = statistics_of(trace->processes.at(0)).steps;
+  CHECK(steps.count == 6);
+  CHECK(steps.jumps == 0);
+}
+
+TEST_CASE("numbers of marks") {
+  CHECK(step_number("ProfilerStep#12") == 12);
+  CHECK(step_number("ProfilerStep#") == std::nullopt);
+  CHECK(step_number("ProfilerStep") == std::nullopt);
+  CHECK(step_number("Optimizer.step#SGD.step") == std::nullopt);
+}

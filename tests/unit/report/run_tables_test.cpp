@@ -1,0 +1,157 @@
+// Where the time of steps went, collectives, threads.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "formats/analysis/statistics.h"
+#include "formats/io/error.h"
+#include "formats/io/intervals.h"
+#include "formats/report/summary.h"
+#include "tests/unit/support/collective_encoding.h"
+#include "tests/unit/support/gpu_program.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using namespace torchprof::test;
+
+namespace {
+
+Statistics statistics(const SpoolBuilder& b) {
+  const LoadedTrace trace(b);
+  return statistics_of(trace->processes[0], {.has_step_parts = true, .has_comms = true, .has_threads = true});
+}
+
+std::string report(std::span<const SpoolBuilder* const> spools, const std::string& table) {
+  const LoadedTrace trace(spools);
+  return summary_text(*trace, {.tables = {table}, .has_totals = true});
+}
+
+// Steps of 1 ms: loading, an operator, a gap, a collective that an operator overlaps.
+void step(SpoolBuilder& b, TrackId main, TrackId other, uint64_t n, uint64_t t) {
+  b.on(main).at(t).annotation(100 + n, "ProfilerStep#" + std::to_string(n));
+  b.annotation(1, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__").op(2, "aten::stack");
+  b.at(t + 50'000).op_end(2).at(t + 200'000).op_end(1).at(t + 300'000).op(3, "aten::linear").op(4, "aten::addmm");
+  b.at(t + 500'000).op_end(4).op_end(3);
+  b.on(other).at(t + 450'000).annotation(5, "gloo:all_reduce").at(t + 700'000).op_end(5);
+  b.on(main).at(t + 1'000'000).op_end(100 + n);
+}
+
+}  // namespace
+
+TEST_CASE("lengths of unions are those of counted nanoseconds") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 50; ++round) {
+    Intervals intervals;
+    std::vector<bool> covered(200);
+    for (int i = 0; i < 20; ++i) {
+      const auto begin = static_cast<int64_t>(random() % 180), end = begin + static_cast<int64_t>(random() % 20);
+      intervals.add(begin, end);
+      for (int64_t t = begin; t < end; ++t) covered[static_cast<size_t>(t)] = true;
+    }
+    intervals.settle();
+    for (int64_t from = 0; from < 200; from += 13)
+      for (int64_t to = from; to < 200; to += 17)
+        CHECK(intervals.length(from, to) == std::count(covered.begin() + from, covered.begin() + to, true));
+  }
+}
+
+TEST_CASE("the parts of a step add up to it, and what overlaps counts once") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100), other = b.thread(101);
+  for (uint64_t n = 0; n < 3; ++n) step(b, main, other, n, n * 2'000'000);
+  b.clean_exit(9'000'000);
+  const Statistics s = statistics(b);
+  REQUIRE(s.step_parts.size() == 2);  // the last mark is what came after the last step
+  const StepParts& parts = s.step_parts[1];
+  CHECK(parts.step.number == 1);
+  CHECK(parts.compute_ns == 250'000);
+  CHECK(parts.communication_ns == 200'000);
+  CHECK(parts.loading_ns == 150'000);
+  CHECK(parts.host_ns == 400'000);
+  CHECK(parts.idle_ns == 0);
+}
+
+TEST_CASE("with a GPU compute is what it does, and the operators that launch it are the host's") {
+  Program p;
+  SpoolBuilder& b = p.b;
+  for (uint64_t n = 0; n < 2; ++n)
+    b.at(n * 100'000).annotation(n + 1, "ProfilerStep#" + std::to_string(n)).at(n * 100'000 + 90'000).op_end(n + 1);
+  p.deliver();
+  b.gpu(call(100, 3'000, 4'000, 1)).gpu(kernel(b, 10'000, 40'000, 1, "gemm"));
+  b.gpu(call(100, 5'000, 6'000, 2)).gpu(kernel(b, 30'000, 60'000, 2, "ncclDevKernel_AllReduce"));
+  b.clean_exit(1'000'000);
+  const Statistics s = statistics(b);
+  REQUIRE(s.step_parts.size() == 1);
+  CHECK(s.step_parts[0].compute_ns == 30'000);
+  CHECK(s.step_parts[0].communication_ns == 20'000);
+  CHECK(s.step_parts[0].host_ns == 40'000);
+}
+
+TEST_CASE("a step that took far longer than the others is an outlier, one that took a little longer is none") {
+  const auto outliers = [](uint64_t longest) {
+    SpoolBuilder b;
+    b.on(b.thread(100));
+    for (uint64_t n = 0, t = 0; n < 11; ++n) {
+      b.at(t).annotation(n + 1, "ProfilerStep#" + std::to_string(n));
+      t += n == 4 ? longest : 1000 + n;
+      b.at(t).op_end(n + 1);
+    }
+    b.clean_exit(1'000'000);
+    std::vector<uint64_t> numbers;
+    for (const StepParts& s : statistics(b).step_parts)
+      if (s.is_outlier) numbers.push_back(s.step.number);
+    return numbers;
+  };
+  CHECK(outliers(2000) == std::vector<uint64_t>{4});
+  CHECK(outliers(1100).empty());
+}
+
+TEST_CASE("steps, threads and collectives as tables") {
+  SpoolBuilder first(100), second(200);
+  for (SpoolBuilder* b : {&first, &second}) {
+    const bool is_late = b == &second;
+    const TrackId main = b->thread(is_late ? 200 : 100, "main"), other = b->thread(is_late ? 201 : 101, "gloo");
+    for (uint64_t n = 0; n < 4; ++n) step(*b, main, other, n, n * 2'000'000 + (is_late ? 100'000 : 0));
+    b->clean_exit(9'000'000);
+  }
+  const SpoolBuilder* both[] = {&first, &second};
+  check_golden("run_tables.txt", report(both, "steps") + report(both, "comms") + report(both, "threads"));
+}
+
+TEST_CASE("who waits for the slowest, and how long") {
+  CommsCalls first, second;
+  first[{"all_reduce"}] = {{.begin = 0, .end = 100, .bytes = 40}, {.begin = 1000, .end = 1100, .bytes = 40}};
+  second[{"all_reduce"}] = {{.begin = 60, .end = 100, .bytes = 40}, {.begin = 1090, .end = 1100, .bytes = 40}};
+  second[{"broadcast"}] = {{.begin = 0, .end = 10, .bytes = 4}};
+  auto tallies = compare({&first, &second});
+  const CommsTally& t = tallies[{"all_reduce"}];
+  CHECK((t.calls == 4 && t.bytes == 160 && t.total_ns == 250));
+  CHECK((t.waiting_ns == 150 && t.slowest == 1 && t.slowest_calls == 2 && t.compared == 2));
+  CHECK(tallies[{"broadcast"}].compared == 0);
+}
+
+// As a DeviceMesh of two by two makes them: each dimension has a description, and two groups of it.
+TEST_CASE("groups of one description are compared each for itself") {
+  SpoolBuilder ranks[] = {SpoolBuilder(100), SpoolBuilder(101), SpoolBuilder(102), SpoolBuilder(103)};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    SpoolBuilder& b = ranks[rank];
+    b.thread(100 + rank);
+    const int column = static_cast<int>(rank % 2);
+    const uint64_t begin = 1'000'000 + (column == 1 ? 500'000 : 0) + (rank == 2 ? 1000 : 0);
+    b.at(begin).op(1, "record_param_comms");
+    collective(b, {.group = column == 0 ? "1" : "2", .description = "mesh_dp", .ranks = {column, column + 2}});
+    b.at(begin + 1'000'000).op_end(1).clean_exit(3'000'000);
+  }
+  const SpoolBuilder* all[] = {&ranks[0], &ranks[1], &ranks[2], &ranks[3]};
+  const std::string text = report(all, "comms");
+  CAPTURE(text);
+  CHECK(text.find("1.000 us    100 %      102  allreduce  mesh_dp (0, 2)") != text.npos);
+  CHECK(text.find("0.000 us    100 %      101  allreduce  mesh_dp (1, 3)") != text.npos);
+}
+
+TEST_CASE("what recording took is told of spools") {
+  SpoolBuilder b;
+  b.on(b.thread(100)).at(0).op(1, "aten::add").op_end(1).clean_exit(1000);
+  const SpoolBuilder* one[] = {&b};
+  CHECK(report(one, "profiler").find("What recording took\n  pid  records  operators") != std::string::npos);
+}
