@@ -18,7 +18,7 @@ bool fail(char* why, size_t size, const char* text) noexcept {
   return false;
 }
 
-// Takes the digits at the front.
+// Takes the digits at the front of `text`. False: there are none, or the number is above kMost.
 bool take_number(std::string_view& text, uint64_t& number) noexcept {
   const size_t before = text.size();
   for (number = 0; !text.empty() && text[0] >= '0' && text[0] <= '9'; text.remove_prefix(1)) {
@@ -51,7 +51,8 @@ bool starts_with(std::string_view text, std::string_view start) noexcept {
   return text.substr(0, start.size()) == start;
 }
 
-// The value of `name` in "name=value,name=value" or "name:value,...", taken out of the list by counting `found`.
+// The value of `name` in "name=value,name=value" or "name:value,...". `found` counts the names that were there: the
+// caller sees from it whether the list has any others.
 bool field(std::string_view list, std::string_view name, char separator, std::string_view& value,
            size_t& found) noexcept {
   while (!list.empty()) {
@@ -142,7 +143,7 @@ bool parse_range(std::string_view text, WindowSpec& spec) noexcept {
   return true;
 }
 
-// Those that a program may be sent without harm.
+// Only signals that a program can be sent without harm.
 bool parse_signal(std::string_view text, WindowSpec& spec) noexcept {
   struct Name {
     std::string_view name;

@@ -1,16 +1,17 @@
 // TORCHPROF_WINDOW, --window: which part of a run is captured.
 //
-//     all
-//     steps=10..14 | steps=10                           from the start of step 10 to the end of step 14, from 0
-//     schedule=wait:5,warmup:1,active:3,repeat:2,skip_first:10     as torch.profiler.schedule; `active` is captured
-//     every=1000steps,for=3steps[,repeat=5]             steps 1000..1002, 2000..2002, ...
-//     after=30s[,for=5s]                                since the process started, or was forked; without
-//                                                       `for` to its end
-//     every=10m,for=5s[,repeat=5]                       10 minutes after the start, 20 minutes after it, ...
-//     range=NAME[#3]                                    the third time that the annotation or NVTX range NAME is
-//                                                       entered; without # each time
-//     signal=USR2                                       opens and closes it
-//     manual                                            `torchprof ctl` does
+//     all                                                       the whole run
+//     steps=10..14 | steps=10                                   from the start of step 10 to the end of step 14; the
+//                                                               first step is 0
+//     schedule=wait:5,warmup:1,active:3,repeat:2,skip_first:10  as torch.profiler.schedule; `active` is captured
+//     every=1000steps,for=3steps[,repeat=5]                     steps 1000 to 1002, 2000 to 2002, ...
+//     after=30s[,for=5s]                                        counted from the start of the process or from the fork;
+//                                                               without `for` until the process ends
+//     every=10m,for=5s[,repeat=5]                               10 minutes after the start, 20 minutes after it, ...
+//     range=NAME[#3]                                            the third time that the annotation or NVTX range NAME
+//                                                               is entered; without # each time
+//     signal=USR2                                               the signal opens the window, and closes it again
+//     manual                                                    `torchprof ctl` opens and closes it
 //
 // Pure: no allocation, no exceptions, nothing is read from anywhere.
 #pragma once
@@ -40,7 +41,7 @@ struct WindowSpec {
   uint64_t next_change(uint64_t at) const noexcept;
 };
 
-// False: `text` is none; `why` (of `size` bytes) then says what is allowed there.
+// False: `text` is not a window; `why` (of `size` bytes) then says what is allowed.
 bool parse_window(const char* text, WindowSpec& spec, char* why, size_t size) noexcept;
 
 }  // namespace torchprof

@@ -18,8 +18,9 @@
 namespace torchprof::descriptors {
 namespace {
 
-constinit pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;  // while a file is open
+constinit pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;  // held while a file is open
 
+// While it lives, signals are blocked and the thread cannot be cancelled.
 class Undisturbed {
  public:
   Undisturbed() noexcept {
@@ -58,7 +59,7 @@ bool run(Task& task) noexcept {
   return fd >= 0;
 }
 
-// Each descriptor below the limit is taken, else there would be no need: one of the copies goes.
+// Every descriptor below the limit is taken, or this process would not have been made: it gives up one of its copies.
 int run_apart(void* task) noexcept {
   close(0);
   run(*static_cast<Task*>(task));
@@ -69,9 +70,9 @@ void run_in_a_process(Task& task) noexcept {
   constexpr size_t kStack = size_t{64} * 1024;
   void* stack = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) return;
-  // Without CLONE_FILES it has descriptors of its own; no signal tells of its end.
+  // Without CLONE_FILES it has descriptors of its own; without a signal in the flags its end raises none.
   const pid_t child = clone(run_apart, static_cast<std::byte*>(stack) + kStack, CLONE_VM | CLONE_VFORK, &task);
-  if (child > 0) waitpid(child, nullptr, __WCLONE);  // it has ended: CLONE_VFORK
+  if (child > 0) waitpid(child, nullptr, __WCLONE);  // because of CLONE_VFORK it has ended by now
   munmap(stack, kStack);
 }
 

@@ -14,7 +14,7 @@ namespace torchprof {
 
 namespace {
 
-// In a sealed process nothing can be said any more.
+// False in a sealed process: there nothing can be written any more.
 bool is_first(Cause cause) noexcept {
   if (seal::is_sealed()) return false;
   static std::atomic<uint32_t> said{0};

@@ -1,5 +1,5 @@
-// What the library says in somebody else's process: at most one line a cause, to stderr, never to stdout, never through
-// stdio.
+// What the library says in the program's process: at most one line for each cause, to stderr, never to stdout, never
+// through stdio.
 //
 // Any thread; no allocation, no lock; errno is kept.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace torchprof {
 
-// The program must not notice us in errno.
+// Restores errno at the end of its scope, so that the program does not see ours.
 class KeepErrno {
  public:
   KeepErrno() noexcept : saved_(errno) {}
@@ -41,7 +41,7 @@ enum class Cause : uint8_t {
 // Writes "torchprof: <line>\n" the first time in this process that `cause` occurs.
 __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;
 
-// The same for a line that is whole, "torchprof: " and the newline included, where the stack may be a small one.
+// The same for a complete line, with "torchprof: " and the newline in it, where the stack may be small.
 void say_once(Cause cause, std::string_view line) noexcept;
 
 }  // namespace torchprof

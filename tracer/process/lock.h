@@ -1,6 +1,6 @@
-// Holds a mutex as long as it lives. Needs nothing of libstdc++'s threads and takes no exception; never on a hot path.
+// Holds a mutex as long as it lives. Uses nothing of libstdc++'s threads and throws nothing; not for hot paths.
 //
-// In a sealed process (seal.h) nobody waits in the kernel: what a lock is held for is short.
+// In a sealed process (seal.h) it spins instead of waiting in the kernel; no lock is held for long.
 #pragma once
 
 #include <pthread.h>
@@ -15,7 +15,8 @@ class Lock {
  public:
   explicit Lock(pthread_mutex_t& mutex) noexcept : mutex_(mutex) {
     if (pthread_mutex_trylock(&mutex_) == 0) return;
-    // To wake somebody up is a system call as well: who waited is in a Calls until it has let go.
+    // Unlocking can be a system call as well (it wakes the next thread), so the Calls lasts as long as the lock is
+    // held.
     if (calls_.emplace())
       pthread_mutex_lock(&mutex_);
     else

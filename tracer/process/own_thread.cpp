@@ -28,21 +28,24 @@ bool OwnThread::start() noexcept {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return false;
   pid_ = getpid();
-  state_.store(State::kRuns, std::memory_order_release);
+  state_.store(State::kRuns, std::memory_order_release);  // publishes thread_; pairs with has_ended() and end_all()
   if (!is_listed_) {
     is_listed_ = true;
     next_ = g_first.load(std::memory_order_relaxed);
+    // Publishes next_ and pid_; pairs with the loads of g_first in end_all() and start_again().
     while (!g_first.compare_exchange_weak(next_, this, std::memory_order_release)) continue;
   }
   return true;
 }
 
-// Whoever else seals at the same time may join it.
+// Another thread may seal at the same time: only the one that gets from kRuns to kJoining joins.
 bool OwnThread::has_ended() noexcept {
   State expected = State::kRuns;
+  // Pairs with the release of kRuns in start(), and with the one below in another thread: thread_ is what it says.
   if (!state_.compare_exchange_strong(expected, State::kJoining, std::memory_order_acquire))
     return expected != State::kJoining;
   const bool has_ended = pthread_tryjoin_np(thread_, nullptr) == 0;  // the kernel itself says that it is gone
+  // Pairs with the compare_exchange in start_again(), which writes thread_ after this join, and with the one above.
   state_.store(has_ended ? State::kEnded : State::kRuns, std::memory_order_release);
   return has_ended;
 }
@@ -50,10 +53,11 @@ bool OwnThread::has_ended() noexcept {
 void OwnThread::end_all() noexcept {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 1'000'000};
   const int pid = getpid();
-  OwnThread* const first = g_first.load(std::memory_order_acquire);
+  OwnThread* const first = g_first.load(std::memory_order_acquire);  // pairs with the release in start()
   for (OwnThread* t = first; t; t = t->next_) {
+    // Pairs with the release of kRuns in start().
     if (t->pid_ != pid || t->state_.load(std::memory_order_acquire) != State::kRuns) continue;
-    t->must_end_.store(true, std::memory_order_release);
+    t->must_end_.store(true, std::memory_order_release);  // pairs with must_end()
     t->wake_();
   }
   int tries = 0;
@@ -62,8 +66,10 @@ void OwnThread::end_all() noexcept {
 }
 
 void OwnThread::start_again() noexcept {
+  // Pairs with the release of g_first in start().
   for (OwnThread* t = g_first.load(std::memory_order_acquire); t; t = t->next_) {
     State ended = State::kEnded;
+    // Pairs with the release of kEnded in has_ended(): the join is over before start() writes thread_ again.
     if (t->pid_ == getpid() && t->state_.compare_exchange_strong(ended, State::kNone, std::memory_order_acquire))
       t->start();
   }

@@ -1,7 +1,7 @@
-// A thread of ours in the program's process. It blocks every signal, and has ended before the process is sealed
-// (seal.h): a filter that comes upon all threads at once comes upon it too, and to end takes system calls.
+// A thread of our own in the program's process. It blocks every signal. It has ended before the process is sealed
+// (seal.h): a seccomp filter may be put on all threads at once, and a thread needs system calls to end.
 //
-// One is static, and not destroyed. A forked child has none until it calls start() itself.
+// Objects are static and never destroyed. A forked child has no such thread until it calls start() itself.
 #pragma once
 
 #include <pthread.h>
@@ -12,17 +12,19 @@ namespace torchprof {
 
 class OwnThread {
  public:
-  // `body` returns soon once must_end() says so; `wake` brings it to ask. `name`: at most 15 bytes.
+  // `body` must return soon once must_end() is true; `wake` makes it ask. `name`: at most 15 bytes.
   constexpr OwnThread(const char* name, void (*body)() noexcept, void (*wake)() noexcept) noexcept
       : name_(name), body_(body), wake_(wake) {}
 
-  // By one thread at a time. False: none could be had, or the process is sealed.
+  // By one thread at a time. False: no thread could be started, or the process is sealed.
   bool start() noexcept;
+  // Pairs with the release in end_all().
   bool must_end() const noexcept { return must_end_.load(std::memory_order_acquire); }
 
-  // All that run are told to end, and waited for, a second at most in all. No lock may be held that one of them needs.
+  // Tells all that run to end and waits for them, a second at most in all. The caller must hold no lock that one of
+  // them needs.
   static void end_all() noexcept;
-  // Those that were ended by it.
+  // Starts those again that end_all() has ended.
   static void start_again() noexcept;
 
  private:
@@ -35,7 +37,7 @@ class OwnThread {
   std::atomic<State> state_{State::kNone};
   std::atomic<bool> must_end_{false};
   pthread_t thread_{};
-  int pid_ = 0;  // where it runs
+  int pid_ = 0;  // of the process in which it runs
   bool is_listed_ = false;
   OwnThread* next_ = nullptr;
 };

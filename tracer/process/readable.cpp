@@ -8,13 +8,13 @@
 namespace torchprof {
 namespace {
 
-constexpr uintptr_t kPage = 4096;  // or a part of one
-constexpr int kNoSuchWay = -1;     // of rt_sigprocmask
+constexpr uintptr_t kPage = 4096;  // the smallest page; larger ones are multiples of it
+constexpr int kNoSuchWay = -1;     // a `how` that rt_sigprocmask does not have
 
 }  // namespace
 
-// rt_sigprocmask copies the new mask, eight bytes, before it looks at what is to be done with it, and answers EFAULT or
-// EINVAL. Source: kernel/signal.c of Linux, unchanged since 2.6; Abseil's AddressIsReadable asks in this way.
+// rt_sigprocmask first copies the new mask (eight bytes), then checks `how`: EFAULT if the memory cannot be read,
+// EINVAL if it can. Source: kernel/signal.c of Linux, unchanged since 2.6; Abseil's AddressIsReadable does the same.
 bool Readable::page(uintptr_t address) noexcept {
   const uintptr_t page = address / kPage;
   uintptr_t& known = known_[page % kKnown];

@@ -1,9 +1,9 @@
-// Whether memory that the program hands us can be read, asked of the kernel: what the program passes on to it may be no
-// pointer at all, which is the kernel's to answer (EFAULT) and not ours to die of.
+// Asks the kernel whether memory can be read that the program hands us. What a program passes to a system call may be
+// no valid pointer: the kernel then answers EFAULT, and we must not crash on it before.
 //
-// Any thread, also in a child between vfork and exec or in a signal's handler: no allocation, no lock, some ten bytes
-// of stack, errno is kept. What another thread unmaps meanwhile nobody can ask for. A system call for each page of 4
-// KiB that comes up anew.
+// Any thread, also in a child between vfork and exec or in a signal handler: no allocation, no lock, little stack,
+// errno is kept. It cannot see that another thread is about to unmap the memory. Costs one system call for each page of
+// 4 KiB that was not asked for lately.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Readable {
   bool page(uintptr_t address) noexcept;  // the one that it lies in
 
   static constexpr size_t kKnown = 8;
-  uintptr_t known_[kKnown] = {};  // pages that can be read; they are never given back while we look
+  uintptr_t known_[kKnown] = {};  // pages that can be read; nothing is unmapped while we look
 };
 
 }  // namespace torchprof

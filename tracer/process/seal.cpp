@@ -13,14 +13,15 @@ constinit std::atomic<int> g_calling{0};
 
 void seal() noexcept {
   const int saved = errno;
-  detail::g_is_sealed.store(true, std::memory_order_seq_cst);
+  detail::g_is_sealed.store(true, std::memory_order_seq_cst);  // pairs with is_sealed()
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 1'000'000};
-  // Pairs with the release in ~Calls().
-  for (int tries = 0; tries < 1000 && detail::g_calling.load(std::memory_order_acquire) > 0; ++tries)
+  // Pairs with Calls(): after the store above it must not read an older count. Pairs with ~Calls() as an acquire.
+  for (int tries = 0; tries < 1000 && detail::g_calling.load(std::memory_order_seq_cst) > 0; ++tries)
     nanosleep(&kPause, nullptr);
   errno = saved;
 }
 
+// Pairs with is_sealed().
 void unseal() noexcept { detail::g_is_sealed.store(false, std::memory_order_seq_cst); }
 
 void after_fork_in_child() noexcept { detail::g_calling.store(0, std::memory_order_relaxed); }

@@ -21,8 +21,8 @@ constexpr uint32_t kMachine = AUDIT_ARCH_AARCH64;
 constexpr uint32_t kMachine = 0;
 #endif
 
-// What the recorder and the wrappers of exec may call, by way of libc too, until the end of the process; libc chooses
-// among those of one purpose by its version. Those that may fail.
+// The system calls that the recorder and the wrappers of exec may make until the process ends, also through libc, whose
+// version decides which of several calls for one purpose it uses. These may fail.
 constexpr int kMayFail[] = {
     SYS_openat,    SYS_close,     SYS_read,         SYS_write,      SYS_pread64,    SYS_pwrite64,  SYS_pwritev,
     SYS_fallocate, SYS_ftruncate, SYS_mmap,         SYS_munmap,     SYS_mremap,     SYS_mprotect,  SYS_madvise,
@@ -36,11 +36,11 @@ constexpr int kMayFail[] = {
     SYS_getrlimit, SYS_pipe,
 #endif
 };
-// Those of which a failure cannot be told, or ends the process in libc.
+// These must not: we could not notice the failure, or libc ends the process because of it.
 constexpr int kMustNotFail[] = {SYS_getpid, SYS_getppid, SYS_gettid,         SYS_getuid,        SYS_geteuid,
                                 SYS_getgid, SYS_futex,   SYS_rt_sigprocmask, SYS_clock_gettime, SYS_sched_yield};
 
-// What is known at one instruction, of all the ways that lead there.
+// What is known at one instruction, whichever path led there.
 struct State {
   uint32_t a, x;
   bool is_reached, knows_a, knows_x;
@@ -112,8 +112,8 @@ bool bears(uint32_t answer, bool may_fail) noexcept {
   return action == SECCOMP_RET_ERRNO && may_fail && (answer & SECCOMP_RET_DATA) != 0;
 }
 
-// `states` has one for each instruction. Jumps lead forward only, so each is looked at when all that leads to it has
-// been.
+// `states` has one entry for each instruction. Jumps only lead forward, so all that leads to an instruction comes
+// before it.
 FilterEffect effect_on(int number, bool may_fail, std::span<const sock_filter> program, State* states) noexcept {
   const size_t size = program.size();
   for (size_t i = 0; i < size; ++i) states[i] = {};
@@ -139,7 +139,7 @@ FilterEffect effect_on(int number, bool may_fail, std::span<const sock_filter> p
         break;
       case BPF_ST:
       case BPF_STX:
-        break;  // what is loaded from there again is not known
+        break;  // a value that is loaded from there later counts as unknown
       case BPF_ALU:
         set(after.a, after.knows_a, knows_both ? calculate(BPF_OP(code.code), after.a, other) : std::nullopt);
         break;

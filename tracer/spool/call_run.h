@@ -1,10 +1,10 @@
-// What a row of short PythonBegin and PythonEnd leaves open, 16 words at a time: it counts begins and ends instead of
-// holding each begin until its end comes, a third of the time.
+// What a row of short PythonBegin and PythonEnd records leaves open, 16 words at a time. Begins and ends are counted;
+// to hold each begin until its end comes would take three times as long.
 //
-// Counting takes the last begin for that of an end, whatever function it names. So a checksum goes with it: in a row
-// where all ends have their begins, a begin at an even place has its end at an odd one, and the exclusive or of what
-// they name is that of the begins that are left. Where it is not, an end was lost, and somebody who compares each has
-// to look.
+// Counting matches an end with the last open begin, whatever functions the two name. A checksum makes up for that:
+// where every end has its begin, a begin at an even place has its end at an odd one, and the exclusive or of all
+// functions that are named is that of the begins that are left. If it is not, an end was lost, and the caller has to
+// compare record by record.
 //
 // Any words may come. No allocation; an object belongs to one thread.
 #pragma once
@@ -28,26 +28,25 @@ namespace torchprof {
 
 class CallRun {
  public:
-  // The row at the beginning of `records`: in whole blocks, so the row may go on. `open` takes begins that have no end,
-  // the innermost first, as many as there is room for.
+  // Takes the row at the beginning of `records`, in whole blocks: the row may go on after them. `open` receives the
+  // begins that have no end, innermost first, as many as there is room for.
   CallRun(std::span<const std::byte> records, std::span<uint64_t> open) noexcept : records_(records) {
     count_blocks();
     if (blocks_ > 0) follow(open);
   }
 
   size_t words() const { return blocks_ * kBlock; }
-  size_t open() const { return open_; }    // more than there was room for: the row is not followed
-  size_t ended() const { return ended_; }  // what had begun before the row
+  size_t open() const { return open_; }    // may be more than there was room for
+  size_t ended() const { return ended_; }  // ends of calls that had begun before the row
   ShortRecord last() const { return word(words() - 1); }
 
-  // What the names of what began before the row and ended in it, and of what is left open, have to come to. Places
-  // alternate: between one and the next all is even.
+  // The checksum that the row must have: of the functions that began before the row and ended in it, and of those that
+  // it leaves open. Their places in the row are even and odd in turn, since the number of words between two is even.
   class Checksum {
    public:
     void end(uint32_t function) noexcept { of_[(ended_++ & 1) == 0] ^= function; }
-    void begin(uint32_t function) noexcept {
-      of_[(ended_ + begun_++) & 1] ^= function;
-    }  // outermost first, after all ends
+    // Outermost first, after all ends.
+    void begin(uint32_t function) noexcept { of_[(ended_ + begun_++) & 1] ^= function; }
     bool operator==(const CallRun& run) const noexcept { return of_[0] == run.even_ && of_[1] == run.odd_; }
 
    private:
@@ -60,8 +59,8 @@ class CallRun {
   static_assert((kBegin & 1) == 0 && kShortKindOf<PythonEnd> == kBegin + 1, "the lowest bit tells an end");
   static constexpr size_t kBlock = 16, kMostBlocks = kChunkSize / 8 / kBlock;
 
-  // Of eight words backwards, by the mask of their ends: how many ends it takes at least that no begin is left, and how
-  // many more begins than ends there are.
+  // Of eight words, walked backwards, by the mask that says which of them are ends. least: how many ends must come
+  // after them so that no begin of theirs stays open. begins: how many more begins than ends there are.
   struct Eight {
     int8_t least, begins;
   };
@@ -87,7 +86,7 @@ class CallRun {
   void count_blocks() noexcept {
 #if defined(__SSE2__)
     const size_t most = std::min(records_.size() / sizeof(uint64_t) / kBlock, kMostBlocks);
-    // Most rows are short: found out before a block is looked at as a whole.
+    // Most rows are short; this finds out before a whole block is looked at.
     if (most == 0 || (word(kBlock / 2).kind() | 1) != kBegin + 1 || (word(kBlock - 1).kind() | 1) != kBegin + 1) return;
     const __m128i one = _mm_set1_epi64x(1), kind = _mm_set1_epi64x(0xfe), is_call = _mm_set1_epi64x(kBegin);
     __m128i all = _mm_setzero_si128(), ends_only = all;
@@ -143,8 +142,8 @@ class CallRun {
 
   std::span<const std::byte> records_;
   size_t blocks_ = 0, open_ = 0, ended_ = 0;
-  uint32_t even_ = 0, odd_ = 0;  // see Checksum: of begins at even places and ends at odd ones, and the others
-  uint16_t ends_[kMostBlocks];   // a bit a word, of each block
+  uint32_t even_ = 0, odd_ = 0;  // checksums: begins at even places and ends at odd ones; the others
+  uint16_t ends_[kMostBlocks];   // of each block, one bit for each word: it is an end
 };
 
 }  // namespace torchprof

@@ -13,7 +13,7 @@
 namespace torchprof::clock {
 
 namespace {
-// Those that the kernel reads for us in the process itself. Source: arch/x86/kernel/{tsc,kvmclock}.c and
+// Clock sources that are read in the process itself (vDSO). Source: arch/x86/kernel/{tsc,kvmclock}.c and
 // drivers/clocksource/hyperv_timer.c of Linux, vdso_clock_mode.
 constexpr std::string_view kRead[] = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"};
 constinit bool g_needs_no_call = false;
@@ -63,8 +63,8 @@ Converter::Converter(ClockSource source, const ClockSample& first, const ClockSa
 UnixNs Converter::to_unix(Ticks t) const noexcept {
   const auto delta = static_cast<int64_t>(t.value - first_.ticks.value);
   const double ns = static_cast<double>(delta) * ns_per_tick_;
-  // What a damaged spool says may be anything. Differences of what is returned never overflow: it is not before 1970
-  // and not after the year 2096 by more than 36 years.
+  // A damaged spool may say anything. The result is kept between 1970 and 36 years after 2096, so that the difference
+  // of two results never overflows.
   constexpr double kFar = 0x1p60;
   const int64_t first = std::clamp<int64_t>(first_.realtime.value, 0, 4'000'000'000'000'000'000);
   return {std::max<int64_t>(0, first + static_cast<int64_t>(std::clamp(ns, -kFar, kFar)))};

@@ -14,7 +14,7 @@ namespace torchprof::clock {
 // Reads /sys once. Not for the hot path. Thread-safe, idempotent.
 ClockSource choose() noexcept;
 
-// Is the clock read without a system call? False: perhaps not. After choose().
+// Whether the clock is surely read without a system call. After choose().
 bool needs_no_call() noexcept;
 
 inline int64_t read_ns(clockid_t id) noexcept {
@@ -23,7 +23,7 @@ inline int64_t read_ns(clockid_t id) noexcept {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
-// Where no clock can be read any more: it stands still.
+// Used where no clock can be read any more: its time is always 0.
 inline constexpr ClockSource kNoClock{};
 
 inline Ticks now(ClockSource source) noexcept {

@@ -55,7 +55,7 @@ bool RecordCursor::next(RecordView& record) {
     const uint64_t bytes = header.bytes();
     const auto kind = static_cast<uint8_t>(header.kind());
     const uint64_t fixed = kFixedSize[kind];
-    // Kind 0 is never written: what follows cannot be trusted to begin where this record says that it ends.
+    // Kind 0 is never written, so this is damage, and the length cannot be trusted either.
     if (bytes == 0 || bytes > left || kind == 0 || bytes < fixed) [[unlikely]] {
       dropped_ += left;
       at_ = end_;

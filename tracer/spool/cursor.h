@@ -1,4 +1,4 @@
-// Walks the records of a chunk, in a process that records as well as in one that reads: nothing is trusted, nothing is
+// Walks the records of a chunk, in the process that records and in the one that reads. No byte is trusted; nothing is
 // allocated, nothing throws.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace torchprof {
 
-// One whole record: `fixed_size(kind)` bytes at least are there. Short records are seen in their long form.
+// One whole record: at least `fixed_size(kind)` bytes are there. Short records appear in their long form.
 class RecordView {
  public:
   RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data()); }
@@ -40,8 +40,8 @@ class RecordCursor {
   explicit RecordCursor(std::span<const std::byte> records) : at_(records.data()), end_(at_ + records.size()) {}
   // False at the end or at damage. Records of unknown kinds are passed over.
   bool next(RecordView& record);
-  // The next record if it is one word that says all (TORCHPROF_SHORT_RECORDS): much cheaper than next() for the many
-  // that are.
+  // The next record, if it is a short one of one word (TORCHPROF_SHORT_RECORDS); most are, and this is much cheaper
+  // than next().
   bool next_plain(ShortRecord& record) {
     if (end_ - at_ < static_cast<ptrdiff_t>(sizeof(record))) return false;
     std::memcpy(&record, at_, sizeof(record));
@@ -49,7 +49,7 @@ class RecordCursor {
     at_ += sizeof(record);
     return true;
   }
-  // Words in a row, as long as `take` returns true for them: only for those that are whole records.
+  // Hands word after word to `take` as long as it returns true; it must do so only for a word that is a whole record.
   template <class Take>
   void take_words(Take take) {
     const std::byte* at = at_;
@@ -60,8 +60,8 @@ class RecordCursor {
     at_ = at;
   }
   std::span<const std::byte> rest() const { return {at_, end_}; }
-  void skip_words(size_t words) { at_ += words * sizeof(uint64_t); }  // of rest(), and whole records
-  uint64_t dropped_bytes() const { return dropped_; }                 // after next() returned false: what damage cost
+  void skip_words(size_t words) { at_ += words * sizeof(uint64_t); }  // they must be whole records of rest()
+  uint64_t dropped_bytes() const { return dropped_; }                 // lost to damage, once next() returned false
   uint64_t unknown_records() const { return unknown_; }
 
  private:

@@ -20,9 +20,9 @@ namespace {
 
 // linux/magic.h; XFS's from its own headers.
 constexpr int64_t kInPlace[] = {0xEF53 /* ext2 to ext4 */, 0x58465342 /* XFS */, 0x01021994 /* tmpfs */,
-                                0x858458F6 /* ramfs */, 0x794C7630 /* overlayfs: its lower ones are not told */};
+                                0x858458F6 /* ramfs */, 0x794C7630 /* overlayfs: what lies below is not known */};
 
-// The actions that ours stands in front of, oldest first.
+// The actions that ours has replaced, oldest first.
 struct Earlier {
   static constexpr uint32_t kMost = 4;
   struct sigaction actions[kMost];
@@ -89,7 +89,7 @@ class Maps {
 };
 
 bool find(uintptr_t at, Mapping& out) noexcept {
-  const char* name = g_name.load(std::memory_order_acquire);  // pairs with guard()'s store
+  const char* name = g_name.load(std::memory_order_acquire);  // pairs with guard()'s store: the text is written
   if (!name) return false;
   return descriptors::with_file("/proc/self/maps", O_RDONLY, [&](int fd) {
     Maps maps(at, name);
@@ -107,11 +107,12 @@ struct Part {
   size_t size;
 };
 
-// What is replaced as one: the file's header, a chunk, a piece of a chunk that is split, or that chunk's header.
+// The part that is replaced as a whole: the file's header, a chunk, a piece of a chunk that is split, or the header of
+// such a chunk.
 Part part_around(int memory, uint64_t offset, uintptr_t at) noexcept {
   if (offset < kFileHeaderSize) return {reinterpret_cast<std::byte*>(at - offset), kFileHeaderSize};
   const uint64_t within = (offset - kFileHeaderSize) % kChunkSize;
-  // By way of the kernel: what is not mapped there any more is no chunk that is split.
+  // Read through the kernel: it may not be mapped any more; then it is no chunk that is split.
   alignas(ChunkHeader) std::byte bytes[sizeof(ChunkHeader)] = {};
   const ssize_t n = pread(memory, bytes, sizeof(bytes), static_cast<off_t>(at - within));
   const auto* chunk = reinterpret_cast<const ChunkHeader*>(bytes);
@@ -121,15 +122,15 @@ Part part_around(int memory, uint64_t offset, uintptr_t at) noexcept {
   return {reinterpret_cast<std::byte*>(at - within), kChunkSize};
 }
 
-// Copies the part of the file around `at`. Others write into a header at the same time: of the file's a count may be
-// missing.
+// Replaces the part of the file around `at` by a copy. Other threads may write to a header at the same time: one of the
+// file header's counts may be lost.
 bool replace(int memory, const Mapping& mapping, uintptr_t at) noexcept {
   const Part part = part_around(memory, mapping.offset + (at - mapping.begin), at);
   const auto begin = reinterpret_cast<uintptr_t>(part.at);
   if (begin < mapping.begin || begin + part.size > mapping.end) return false;
   void* fresh = mmap(nullptr, part.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (fresh == MAP_FAILED) return false;
-  // By way of the kernel: a page that cannot even be read is left empty.
+  // Read through the kernel: a page that cannot even be read is left empty.
   for (size_t done = 0; done < part.size; done += 4096)
     [[maybe_unused]] const ssize_t n =
         pread(memory, static_cast<std::byte*>(fresh) + done, 4096, static_cast<off_t>(begin + done));
@@ -138,13 +139,14 @@ bool replace(int memory, const Mapping& mapping, uintptr_t at) noexcept {
 
 void hand_on(int number, const siginfo_t* info) noexcept {
   struct sigaction before {};  // SIG_DFL
-  const uint32_t count = g_earlier.count.load(std::memory_order_acquire);
+  const uint32_t count =
+      g_earlier.count.load(std::memory_order_acquire);  // pairs with guard()'s store: the action is set
   if (count > 0) {
     before = g_earlier.actions[count - 1];
-    g_earlier.count.store(count - 1, std::memory_order_release);
+    g_earlier.count.store(count - 1, std::memory_order_release);  // pairs with guard()'s load: the action has been read
   }
   sigaction(number, &before, nullptr);
-  // A fault comes again as soon as we return; what somebody sent does not.
+  // A fault comes again as soon as we return; a signal that somebody sent does not.
   if (info->si_code <= 0) raise(number);
 }
 
@@ -155,7 +157,8 @@ void on_fault(int number, siginfo_t* info, void*) noexcept {
   const auto replace_it = [&](int memory) { return replace(memory, mapping, at); };
   if (info->si_code <= 0 || !find(at, mapping) || !descriptors::with_file("/proc/self/mem", O_RDONLY, replace_it))
     return hand_on(number, info);
-  if (void (*stop)() = g_stop.load(std::memory_order_acquire)) stop();  // pairs with at_loss()'s store
+  // Pairs with at_loss()'s store: what `stop` uses has been made.
+  if (void (*stop)() = g_stop.load(std::memory_order_acquire)) stop();
 }
 
 }  // namespace
@@ -165,24 +168,27 @@ bool is_possible(int fd) noexcept {
   return fstatfs(fd, &system) == 0 && std::ranges::find(kInPlace, int64_t{system.f_type}) == std::end(kInPlace);
 }
 
+// Pairs with on_fault()'s load.
 void at_loss(void (*stop)()) noexcept { g_stop.store(stop, std::memory_order_release); }
 
 void guard(const char* name) noexcept {
-  g_name.store(name, std::memory_order_release);
-  if (g_earlier.is_busy.test_and_set(std::memory_order_acquire)) return;  // another thread is at it
+  g_name.store(name, std::memory_order_release);  // pairs with find()'s load
+  // Pairs with the clear() below in the thread that was here before. True: another thread is at it.
+  if (g_earlier.is_busy.test_and_set(std::memory_order_acquire)) return;
   struct sigaction ours {
   }, before{};
   ours.sa_sigaction = on_fault;
-  // The file's header may be found to have no room either, while its own chunk is seen to.
+  // While the handler replaces a chunk it may fault again, on the file's header.
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigemptyset(&ours.sa_mask);
-  const uint32_t count = g_earlier.count.load(std::memory_order_relaxed);
+  // Pairs with hand_on()'s store: it has read the action that is written next.
+  const uint32_t count = g_earlier.count.load(std::memory_order_acquire);
   if (count < Earlier::kMost && sigaction(SIGBUS, nullptr, &before) == 0 && before.sa_sigaction != on_fault) {
     g_earlier.actions[count] = before;
-    g_earlier.count.store(count + 1, std::memory_order_release);
+    g_earlier.count.store(count + 1, std::memory_order_release);  // pairs with hand_on()'s load
     sigaction(SIGBUS, &ours, nullptr);
   }
-  g_earlier.is_busy.clear(std::memory_order_release);
+  g_earlier.is_busy.clear(std::memory_order_release);  // pairs with the test_and_set() above in the next thread
 }
 
 }  // namespace torchprof::spool_fault

@@ -1,28 +1,28 @@
-// Keeps the program alive where a store into the mapped spool fails, which the kernel tells it by SIGBUS.
+// Keeps the program alive when a store into the mapped spool fails, for which the kernel raises SIGBUS.
 //
-// Reserved blocks are enough where a block stays where it is (ext4, XFS, tmpfs). A file system that writes changes
-// somewhere else wants room anew for each page that it has written out meanwhile, fallocate and the NOCOW attribute or
-// not: on a full btrfs, or one at the limit of a quota group, the store raises SIGBUS (seen on Linux 6.18). Others find
-// out about a lost server or device in the same way.
+// Reserved blocks are enough on file systems that write a block in place (ext4, XFS, tmpfs). One that writes changes
+// somewhere else needs room again for each page that it has written out meanwhile, even with fallocate and the NOCOW
+// attribute: on a full btrfs, or one at the limit of a quota group, the store raises SIGBUS (seen on Linux 6.18). On
+// other file systems a lost server or device shows in the same way.
 //
-// So on such a file system SIGBUS gets a handler. Where the address lies in our spool, the chunk that it is in becomes
+// So on such a file system SIGBUS gets a handler. If the address lies in our spool, the chunk around it is replaced by
 // memory of the process alone: the file keeps what was committed until then, and capture stops. Any other SIGBUS is
-// handed on to the action that was there before, which meets it as it would without us.
+// handed on to the action that was there before, as if we were not there.
 //
-// Any thread; no allocation, no lock. The handler calls what POSIX allows in one, and besides it mmap, mremap and
+// Any thread; no allocation, no lock. The handler calls only what POSIX allows in a handler, and mmap, mremap and
 // vsnprintf without floating-point or locale.
 #pragma once
 
 namespace torchprof::spool_fault {
 
-// May stores into this file fail although its blocks are reserved?
+// Whether stores into this file may fail although its blocks are reserved.
 bool is_possible(int fd) noexcept;
 
-// Keeps the signal from killing the program from now on. `name`: the spool's file name; it stays. Again now and then: a
-// program may have put its own action in front.
+// From now on the signal does not kill the program. `name`: the spool's file name; the text must stay. To be called
+// again now and then: the program may have set an action of its own.
 void guard(const char* name) noexcept;
 
-// What the handler calls when something is lost.
+// `stop` is what the handler calls when it has replaced a chunk.
 void at_loss(void (*stop)()) noexcept;
 
 }  // namespace torchprof::spool_fault

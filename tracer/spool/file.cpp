@@ -24,7 +24,7 @@
 namespace torchprof {
 namespace {
 
-// Grows by a half, within these bounds, so that fallocate is rare and little is left over at the end.
+// The file grows by a half of its size, within these bounds: fallocate is rare, and little is left over at the end.
 constexpr uint64_t kMinGrowth = uint64_t{256} << 10;
 constexpr uint64_t kMaxGrowth = uint64_t{16} << 20;
 
@@ -35,9 +35,9 @@ bool reserve_blocks(int fd, uint64_t begin, uint64_t end) noexcept {
   return errno == EOPNOTSUPP || errno == ENOSYS;
 }
 
-// Brings zeros into the page cache in one go. A page fault on reserved but unwritten blocks costs about 7 us for every
-// 4 KiB (ext4, Linux 6.18), this and the mapping together 1.4 us. Where fallocate is not to be had it is what finds the
-// full disk.
+// Brings zeros into the page cache in one call. A page fault on reserved but unwritten blocks costs about 7 us for
+// every 4 KiB (ext4, Linux 6.18), this and the mapping together 1.4 us. On file systems without fallocate it is also
+// what finds the disk full.
 bool write_zeros(int fd, uint64_t offset, size_t size) noexcept {
   static const char page[4096] = {};
   iovec pieces[size_t{kRunChunks} * kChunkSize / sizeof(page)];
@@ -55,8 +55,8 @@ bool map_into(void*& memory, int fd, uint64_t offset, size_t size) noexcept {
   return memory != nullptr;
 }
 
-// One call instead of a page fault every 4 KiB in the hot path; kernels that do not know it fault as ever. EFAULT: a
-// store would raise SIGBUS.
+// One call instead of a page fault every 4 KiB in the hot path; on kernels that do not know it the faults stay. EFAULT:
+// a store would raise SIGBUS.
 void* populated(void* memory, size_t size) noexcept {
   if (madvise(memory, size, MADV_POPULATE_WRITE) == 0 || errno != EFAULT) return memory;
   munmap(memory, size);
@@ -94,8 +94,8 @@ bool SpoolFile::is_this(int fd) const noexcept {
 
 template <class Body>
 bool SpoolFile::use(Body body) noexcept {
-  // Programs close descriptors that they did not open (daemons, closefrom), and open others in their places.
-  const int held = held_.load(std::memory_order_acquire);  // pairs with hold()'s exchange
+  // It may be another file by now: programs close descriptors that they did not open (daemons, closefrom).
+  const int held = held_.load(std::memory_order_acquire);  // pairs with hold()'s compare_exchange: it is open
   if (is_this(held)) return descriptors::with_open(held, body);
   return descriptors::with_file(path_, O_RDWR, [&](int fd) {
     if (is_this(fd)) return body(fd);
@@ -105,8 +105,8 @@ bool SpoolFile::use(Body body) noexcept {
 }
 
 bool SpoolFile::reserve(uint64_t end, uint64_t limit, bool is_ahead_free) noexcept {
-  if (reserved_.load(std::memory_order_acquire) >= end) return true;  // pairs with the release below
-  return use([&](int fd) {                                            // one at a time
+  if (reserved_.load(std::memory_order_acquire) >= end) return true;  // pairs with the release below: it is reserved
+  return use([&](int fd) {                                            // one thread at a time
     const uint64_t have = reserved_.load(std::memory_order_relaxed);
     if (have >= end) return true;
     const uint64_t ahead = is_ahead_free ? std::clamp(have / 2, kMinGrowth, kMaxGrowth) : 0;
@@ -115,7 +115,7 @@ bool SpoolFile::reserve(uint64_t end, uint64_t limit, bool is_ahead_free) noexce
     uint64_t got = reserve_blocks(fd, have, want) ? want : 0;
     if (got == 0 && (errno == ENOSPC || errno == EDQUOT) && want != end && reserve_blocks(fd, have, end)) got = end;
     if (got == 0) return false;
-    reserved_.store(got, std::memory_order_release);
+    reserved_.store(got, std::memory_order_release);  // pairs with the acquire above in another thread
     return true;
   });
 }
@@ -144,13 +144,14 @@ void SpoolFile::hold() noexcept {
   if (fd < 0) return;
   fd = is_this(fd) ? descriptors::move_away(fd) : fd;
   int before = held_.load(std::memory_order_relaxed);
-  // Another thread may have come here too.
+  // Another thread may have come here too. The release pairs with the load in use() and the exchange in let_go(), the
+  // acquire with either exchange in another thread: a descriptor is open as long as it stands here.
   if (!is_this(fd) || is_this(before) || !held_.compare_exchange_strong(before, fd, std::memory_order_acq_rel))
     close(fd);
 }
 
 void SpoolFile::let_go() noexcept {
-  const int fd = held_.exchange(-1, std::memory_order_acq_rel);
+  const int fd = held_.exchange(-1, std::memory_order_acq_rel);  // pairs with hold()'s compare_exchange
   if (is_this(fd)) close(fd);
 }
 

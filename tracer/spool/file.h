@@ -1,13 +1,14 @@
 // The spool's file: made, grown and mapped. The only place with mmap and fallocate of the spool.
 //
-// No descriptor is kept: each call opens the file by its path and closes it (process/descriptors.h), and looks whether it is
-// still the same file. A mapping needs none. Where that path will not do any more (the program is about to become
-// another user, or to change its root or its mounts) hold() keeps one from then on.
+// No descriptor is kept: each call opens the file by its path, checks that it is still the same file, and closes it
+// (process/descriptors.h). A mapping needs no descriptor. Where the path is about to become useless (the program
+// becomes another user, or changes its root or its mounts), hold() keeps a descriptor from then on.
 //
-// Blocks are reserved before they are mapped, so that a full disk is an error here and not a SIGBUS in the program;
-// where that is not enough, fault.h is.
+// Blocks are reserved before they are mapped, so that a full disk is an error here and not a SIGBUS in the program. On
+// some file systems that is not enough: see fault.h.
 //
-// Threads: any, but create() and take(). Errors: a result says so, with errno; nothing is thrown.
+// Threads: any; create() and take() only while no other thread uses the object. Errors: a result says so, with errno;
+// nothing is thrown.
 #pragma once
 
 #include <atomic>
@@ -24,20 +25,21 @@ class SpoolFile {
  public:
   // A new file, never one that is there.
   bool create(const char* path) noexcept;
-  // What `other` names is named here from now on; forked children.
+  // In a forked child: this object takes over the file of `other`, and the descriptor if it holds one.
   void take(SpoolFile& other) noexcept;
 
   const char* path() const noexcept { return path_; }
   bool may_fault() const noexcept { return may_fault_; }  // stores may fail although blocks are reserved
 
-  // Reserves up to `end`, and ahead of it up to `limit`.
+  // Reserves blocks up to `end`; where `is_ahead_free`, also some after it, up to `limit`.
   bool reserve(uint64_t end, uint64_t limit, bool is_ahead_free) noexcept;
-  // Bytes in which nothing has been recorded; at most those of kRunChunks. The caller owns them alone, as with map().
+  // map_new(): bytes in which nothing has been recorded yet, at most kRunChunks chunks. Of both the caller alone owns
+  // what is mapped.
   void* map_new(uint64_t offset, size_t size) noexcept;
   void* map(uint64_t offset, size_t size) noexcept;
   bool read(uint64_t offset, void* to, size_t size) noexcept;
 
-  // Keeps a descriptor, far above the program's own. Also in a signal's handler; no lock.
+  // Keeps a descriptor, far above the program's own. Also in a signal handler; no lock.
   void hold() noexcept;
   void let_go() noexcept;
 

@@ -15,7 +15,7 @@
 namespace torchprof::spool_lock {
 namespace {
 
-// Who asks holds a shared lock for a moment.
+// Several tries: look_for_writer() in another process holds a shared lock for a moment.
 bool lock(int fd) noexcept {
   for (int i = 0; i < 10; ++i) {
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
@@ -29,7 +29,7 @@ bool is_held(int fd) noexcept { return flock(fd, LOCK_SH | LOCK_NB) != 0 && errn
 
 int open_to_ask(const char* path) noexcept { return open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); }
 
-// The header says that its writer held one.
+// Whether the header says that the writer held a lock.
 bool was_held(int fd) noexcept {
   struct {
     uint64_t magic;
@@ -44,7 +44,7 @@ bool was_held(int fd) noexcept {
 }  // namespace
 
 bool hold(const char* path) noexcept {
-  // To write: NFS gives an exclusive lock to nobody else.
+  // Open for writing: otherwise NFS gives no exclusive lock.
   const int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
   void* page = lock(fd) ? mmap(nullptr, kFileHeaderSize, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;

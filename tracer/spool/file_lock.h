@@ -13,15 +13,17 @@
 
 namespace torchprof::spool_lock {
 
-// Of a file that this process has just made: until it ends. True: the lock is held, as seen through another descriptor.
+// Locks a file that this process has just made, until the process ends. True: the lock is held, as seen through another
+// descriptor.
 bool hold(const char* path) noexcept;
 
 enum class Writer {
-  kGone,  // nobody writes into it any more
+  kGone,  // nobody writes to it any more
   kLives,
   kUnknown,  // its file system keeps no such lock, or it is no spool
 };
-// Shared and for a moment: those that ask do not see each other. Does not wait, whatever lies at `path`.
+// Tries a shared lock for a moment, so those that ask do not take each other for writers. Never waits, whatever lies at
+// `path`.
 Writer look_for_writer(const char* path) noexcept;
 
 }  // namespace torchprof::spool_lock

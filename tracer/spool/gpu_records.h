@@ -2,12 +2,12 @@
 //
 // Their times (`start`, `end` ...) are CUPTI's: nanoseconds of the clock that GpuClock records convert to ticks, which
 // is CLOCK_REALTIME unless the program gave CUPTI a clock of its own. 0: not known (the activity had not ended when
-// CUPTI had to hand it over). The header's time is when CUPTI delivered the record, on the thread that it delivered it
-// on: on such a track the records are in the order of delivery, not of the events, and belong to other threads
-// (GpuApi::thread) or to none.
+// CUPTI had to hand it over). The header's time is when CUPTI delivered the record, and its track the thread on which
+// that happened. On such a track the records are in the order of delivery, not of the events, and belong to other
+// threads (GpuApi::thread) or to none.
 //
-// A correlation is CUPTI's number of an API call, shared by the call, what it started on a device and what that waited
-// for; unique in a process, 0: none. Numbers of devices are CUDA's, those of contexts and streams CUPTI's,
+// A correlation is CUPTI's number of an API call. The call, what it started on a device and what that waited for share
+// it; it is unique in a process, 0: none. Numbers of devices are CUDA's, those of contexts and streams CUPTI's,
 // kNoGpuNumber: none. Enumerations are CUPTI's own numbers, those of 11.0 to 13.0; a field that the process's CUPTI
 // does not have is 0.
 //
@@ -49,7 +49,7 @@ struct GpuContextDef {
   uint32_t pad;
 };
 
-struct ThreadHandleDef {  // how CUPTI calls a thread where "cupti.thread" is "pthread"
+struct ThreadHandleDef {  // CUPTI's number of a thread where "cupti.thread" is "pthread"
   RecordHeader header;
   TrackId track;
   uint32_t handle;  // the lower half of pthread_self(); a later thread may have it again
@@ -59,7 +59,7 @@ struct GpuKernel {
   RecordHeader header;
   uint64_t start;
   uint64_t end;
-  uint64_t queued;  // 0 unless the program has latency timestamps on; so `submitted`
+  uint64_t queued;  // 0 unless the program has switched latency timestamps on; likewise `submitted`
   uint64_t submitted;
   uint64_t graph_node;  // 0: not of a graph
   StringId name;        // mangled
@@ -154,7 +154,7 @@ struct GpuSync {
   uint8_t pad[3];
 };
 
-struct GpuEvent {  // cudaEventRecord; it has no time of its own but its call's, by correlation
+struct GpuEvent {  // cudaEventRecord; its time is that of its call, which has the same correlation
   RecordHeader header;
   uint64_t device_time;   // 0: not known (CUPTI below 12.8, or timestamps not enabled)
   uint64_t event_record;  // unique for each record of an event; 0: not known
@@ -169,8 +169,8 @@ struct GpuOverhead {  // time that CUPTI or the driver took from the program
   uint64_t start;
   uint64_t end;
   uint32_t correlation;  // CUPTI 12.3 and up
-  uint32_t device;       // of objects of a device
-  uint32_t object;       // a thread as in GpuApi, or a stream, by the kind
+  uint32_t device;       // only for objects that belong to a device
+  uint32_t object;       // a thread as in GpuApi, or a stream, depending on `object_kind`
   uint32_t process_or_context;
   uint32_t kind;        // CUpti_ActivityOverheadKind: 1 the driver's compiler, 1 << 16 a flush of buffers ...
   uint8_t object_kind;  // CUpti_ActivityObjectKind: 1 process, 2 thread, 3 device, 4 context, 5 stream
@@ -185,20 +185,20 @@ struct GpuMemory {  // the driver allocates or frees
   uint32_t correlation;
   uint32_t device;
   uint32_t context;
-  uint32_t stream;    // of the asynchronous ones, otherwise kNoGpuNumber
+  uint32_t stream;    // only where `is_async`, otherwise kNoGpuNumber
   uint8_t operation;  // CUpti_ActivityMemoryOperationType: 1 allocation, 2 release
   uint8_t kind;       // CUpti_ActivityMemoryKind
   uint8_t is_async;
   uint8_t pad[5];
 };
 
-struct GpuMemoryPool {  // the driver makes, trims or destroys a pool, as cudaMallocAsync takes from
+struct GpuMemoryPool {  // the driver makes, trims or destroys a pool such as cudaMallocAsync uses
   RecordHeader header;
   uint64_t time;
   uint64_t address;
   uint64_t bytes;      // of the pool
-  uint64_t used;       // of those; CUPTI 11.5 and up
-  uint64_t threshold;  // bytes that it keeps when it is trimmed by itself
+  uint64_t used;       // bytes of those; CUPTI 11.5 and up
+  uint64_t threshold;  // bytes that it keeps when the driver trims it
   uint32_t correlation;
   uint32_t device;
   uint8_t operation;  // CUpti_ActivityMemoryPoolOperationType: 1 made, 2 destroyed, 3 trimmed
@@ -211,9 +211,12 @@ struct GpuEnvironment {  // a sample of a device, as often as CUPTI takes one
   uint64_t time;  // 0: not known
   uint32_t device;
   uint32_t kind;  // CUpti_ActivityEnvironmentKind: 1 speed, 2 temperature, 3 power, 4 cooling
-  // 1: MHz of the multiprocessors, MHz of the memory, generation and width of the PCIe link, why the clock is low
-  // (CUpti_EnvironmentClocksThrottleReason: 1 idle, 2 as the user set it, 4 power cap, 8 hardware slowdown);
-  // 2: degrees C; 3: mW, and mW at which it is held down; 4: percent of the fan. Others are 0.
+  // By `kind`; values that it does not use are 0.
+  //   1   MHz of the multiprocessors, MHz of the memory, generation and width of the PCIe link, why the clock is low
+  //       (CUpti_EnvironmentClocksThrottleReason: 1 idle, 2 as the user set it, 4 power cap, 8 hardware slowdown)
+  //   2   degrees C
+  //   3   mW, and the limit in mW
+  //   4   percent of the fan's speed
   uint32_t values[5];
   uint32_t pad;
 };
@@ -226,11 +229,11 @@ struct GpuClock {  // cuptiGetTimestamp() between two readings of our clock
 };
 
 enum class GpuLoss : uint8_t {
-  kDropped = 1,    // CUPTI had no buffer for them, and says how many
+  kDropped = 1,    // CUPTI had no buffer for them; `count` is its own number
   kMalformed = 2,  // a record that does not fit into its buffer, or the rest of a buffer that could not be walked
   kUnknown = 3,    // records of kinds that were not asked for
-  kAside = 4,      // count 0: from the header's time on another client of CUPTI keeps it from us ...
-  kBack = 5,       // ... until here
+  kAside = 4,      // count 0: from the header's time on CUPTI serves another client and not us ...
+  kBack = 5,       // ... until the time of this one
 };
 
 struct GpuDropped {

@@ -20,9 +20,9 @@ struct Id {
 using StringId = Id<struct StringTag>;              // a name, by content
 using FunctionId = Id<struct FunctionTag>;          // a Python code object, for as long as it lives
 using ObjectId = Id<struct ObjectTag>;              // an nn.Module or an optimizer, for as long as it lives
-using CallSiteId = Id<struct CallSiteTag>;          // where in which function a C function is called
+using CallSiteId = Id<struct CallSiteTag>;          // a function and a line in it that calls a C function
 using NativeObjectId = Id<struct NativeObjectTag>;  // an object file while it is mapped
-using NativeFrameId = Id<struct NativeFrameTag>;    // a return address and all that it returns to
+using NativeFrameId = Id<struct NativeFrameTag>;    // a return address, with those of all its callers
 using TrackId = Id<struct TrackTag>;                // a thread of one process, for as long as it lives
 
 // Time is never a bare integer: a tick cannot be written where nanoseconds are expected.

@@ -1,43 +1,42 @@
 // Layout of a spool: the file into which one process writes while it runs.
 //
-//     spool := FileHeader (one page) chunk*        each chunk `FileHeader::chunk_size` bytes, aligned to it after the
-//     first page chunk := ChunkHeader record* zeros
+//     spool := FileHeader chunk*               the header fills one page; a chunk has FileHeader::chunk_size bytes and
+//                                              is aligned to that size, counted from the end of the first page
+//     chunk := ChunkHeader record* zeros
 //
-// A chunk of kind kPieces is split, so that a short thread costs little: its header fills a piece, and behind it lie
-// pieces of the same size, each a chunk for itself. Such a header is written before any piece is given away; a piece
-// that nobody used is passed over like a chunk. A thread's first chunk is a piece, its later ones are whole.
+// A chunk of kind kPieces is split, so that a short thread costs little: its header fills one piece, and after it come
+// pieces of the same size, each a chunk of its own. Such a header is written before any piece is given away; a piece
+// that nobody used is skipped like an unused chunk. A thread's first chunk is a piece, its later ones are whole.
 //
 // Chunk n lies at kFileHeaderSize + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold
 // chunks that nobody claimed: all zeros. Every process has a spool of its own; a forked child opens its own at its next
 // event, and begins it with a copy of its parent's definitions.
 //
 // Who writes what, and when:
-//   FileHeader    the process, once, before the first chunk; `lost` and `last` later, by any thread (relaxed:
-//   counters), `clean_exit`
-//                 from the library's destructor.
+//   FileHeader    the process, once, before the first chunk; `lost` and `last_*` later, by any thread (relaxed: each
+//                 stands for itself); `clean_exit` from the library's destructor.
 //   ChunkHeader   the thread that claimed the chunk, before its first record; `magic` last (release), so a chunk
-//   without it
-//                 was claimed and never used. `committed` (release) after each whole record: pairs with the reader's
-//                 acquire, and with nothing at all once the process is dead, since the page cache holds the bytes in
-//                 any case.
+//                 without it was claimed and never used. `committed` (release) after each whole record: pairs with the
+//                 reader's acquire. Once the process is dead it pairs with nothing and needs nothing: the page cache
+//                 holds the bytes in any case.
 //   records       the owner of the chunk alone.
 //
-// With --keep last a full spool gives the chunk of events that was completed first to whoever needs one: `magic` is
-// taken away before anything else is written. A track's chunks then begin anywhere and may have gaps; each begins with
-// what was open (record.h, Restate). Definitions are never recycled.
+// With --keep last a full spool gives the event chunk that was completed first to the thread that needs one: `magic` is
+// cleared before anything else is written. The chunks of a track may then begin anywhere and have gaps; each begins
+// with what was open (record.h, Restate). Definitions are never recycled.
 //
 // Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up
-// to `committed` in every chunk. Only the machine's own death can lose pages.
+// to `committed` in every chunk. Pages can be lost only if the machine itself goes down.
 //
-// Beside the spools lies the file `uncaptured`: the processes of which nothing could be recorded for want of room.
+// Beside the spools lies the file `uncaptured`: the processes that could not be recorded because there was no room.
 //
 //     uncaptured := line* more*
 //     line       := "\n" PID "\t" PARENT "\t" TIME "\t" CAUSE "\t" ERROR "\t" FORKED "\t" COMMAND
-//     more       := kUncapturedMore                    a process for which there was no room here either
+//     more       := kUncapturedMore                    one more process, for which there was no room here either
 //
-// TIME is ns since 1970, when it would have begun; CAUSE a LossCause; ERROR an errno or 0; FORKED 1 where it was forked
-// by a process whose capture had ended, for that cause; COMMAND its arguments, cut, without control characters. A line
-// may be cut off where the disk was full.
+// TIME is when its capture would have begun, in ns since 1970; CAUSE a LossCause; ERROR an errno or 0; FORKED is 1 if a
+// process forked it whose capture had ended for that cause, otherwise 0; COMMAND its arguments, cut, without control
+// characters. A line may be cut off where the disk was full.
 #pragma once
 
 #include <atomic>
@@ -62,7 +61,7 @@ struct ClockSample {
   UnixNs realtime;    // CLOCK_REALTIME
 };
 
-enum class ClockSource : uint8_t { kMonotonic = 1, kTsc = 2 };  // ticks are nanoseconds, or of the processor's counter
+enum class ClockSource : uint8_t { kMonotonic = 1, kTsc = 2 };  // a tick is a nanosecond, or one of the TSC's counts
 
 // All but kReentry end the capture of their process for good: they count attempts, not what is missing.
 enum class LossCause : uint8_t {
@@ -85,7 +84,7 @@ struct FileHeader {
   ClockSample start;  // when the spool was opened
   ClockSource clock;
   std::atomic<uint8_t> clean_exit;  // 1: exit handlers ran to our destructor; 0: still running, _exit, exec or killed
-  std::atomic<uint8_t> is_locked;   // 1: a lock on the file ends with its writer (file_lock.h); 0: none is to be had
+  std::atomic<uint8_t> is_locked;   // 1: the writer holds a lock that ends with it (file_lock.h); 0: there is no lock
   uint8_t pad[5];
   std::atomic<uint64_t> lost[8];     // events not recorded, by LossCause
   std::atomic<uint64_t> last_ticks;  // time of the clean exit, 0 otherwise
@@ -96,8 +95,8 @@ struct FileHeader {
   uint32_t command_size;
   uint32_t pad2;
   char forked_from[256];  // file name of the parent's spool, empty if this process was not forked from a traced one
-  std::atomic<uint64_t>
-      stop_ticks;  // capture stopped for good here (size limit, full disk): what was open ends here; 0: it did not
+  // When capture stopped for good (size limit, full disk): what was open ends there. 0: it did not stop.
+  std::atomic<uint64_t> stop_ticks;
   std::atomic<uint64_t> recycled;  // chunks of events whose room was given to later ones (--keep last)
 };
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
@@ -116,7 +115,7 @@ struct ChunkHeader {
   uint32_t generation;              // times that these bytes were recycled (--keep last)
   ClockSample base;                 // record times count from base.ticks
   uint64_t offset;                  // of this chunk in the file
-  uint64_t previous;  // offset of the chunk of this track (or of the definitions) before this one; 0: none
+  uint64_t previous;                // offset of the chunk before it of this track (or of the definitions); 0: none
 };
 static_assert(sizeof(ChunkHeader) == 64);
 static_assert(std::is_standard_layout_v<FileHeader> && std::is_standard_layout_v<ChunkHeader>);

@@ -70,7 +70,7 @@ void OpenSpans::fold_calls(RecordCursor& cursor, const ClockSample& base) noexce
       if (top != calls_ || !ends_last(record)) return false;
       ++end;
     } else {
-      top[1] = record.bits;  // of an end: nobody's
+      top[1] = record.bits;  // that of an end is overwritten
       top += 2 * ptrdiff_t{begins} - 1;
     }
     last = record.bits;
@@ -118,7 +118,7 @@ void OpenSpans::add(const RecordView& record, Ticks time) noexcept {
   switch (record.kind()) {
     case Kind::PythonBegin:
     case Kind::PythonFrame:
-      // The same fields in both.
+      // Both have the same fields.
       if (Span* span = push(Kind::PythonFrame, time)) {
         span->function = record.as<PythonFrame>().function;
         span->object = record.as<PythonFrame>().object;
@@ -195,7 +195,7 @@ void OpenSpans::end_python(FunctionId function) noexcept {
   size_t i = count_;
   while (i > 0 && !is_it(spans_[i - 1])) --i;
   if (i == 0) return;
-  // Frames and calls above it have lost their ends; operators stay.
+  // The ends of frames and calls above it are lost, so these end too; operators stay.
   for (size_t k = count_; k-- >= i;)
     if (spans_[k].kind != Kind::OpBegin) take(k);
 }

@@ -1,6 +1,6 @@
-// What the launchers of distributed programs say to each process by its environment: torchrun and scripts, or Open
-// MPI's mpirun (its manual, "Exported Environment Variables"). A process keeps the numbers as facts of these names; the
-// variable's is what follows kEnvironmentFact.
+// What the launchers of distributed programs tell each process by environment variables: torchrun and scripts, or Open
+// MPI's mpirun (its manual, "Exported Environment Variables"). A process records the numbers as facts of these names;
+// the part after kEnvironmentFact is the variable's name.
 #pragma once
 
 #include <string_view>

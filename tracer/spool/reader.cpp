@@ -55,7 +55,7 @@ std::unique_ptr<const SpoolReader> SpoolReader::open(const std::filesystem::path
   reader->bytes_ = {static_cast<const std::byte*>(mapped), static_cast<size_t>(status.st_size)};
   reader->mapped_ = true;
   if (!reader->parse(error)) return nullptr;
-  // The looks at the headers of all chunks, used or not, have brought most of the file.
+  // Looking at the headers of all chunks, used or not, has brought most of the file into memory.
   madvise(mapped, static_cast<size_t>(status.st_size), MADV_DONTNEED);
   return reader;
 }
@@ -156,7 +156,7 @@ void SpoolReader::collect_chunks(ChunkKind wanted) {
     collect_chunk(wanted, bytes_.subspan(offset, std::min<uint64_t>(chunk_size, bytes_.size() - offset)), chunk_size);
 }
 
-// `all`: the bytes that are there of a chunk, or a piece, of `size`.
+// `all`: the bytes of a chunk or piece that the file has; `size`: how many it should have.
 void SpoolReader::collect_chunk(ChunkKind wanted, std::span<const std::byte> all, uint64_t size) {
   const bool first_pass = wanted == ChunkKind::kEvents;
   if (all.size() < sizeof(ChunkHeader)) {
@@ -164,8 +164,9 @@ void SpoolReader::collect_chunk(ChunkKind wanted, std::span<const std::byte> all
     return;
   }
   const auto& chunk = *reinterpret_cast<const ChunkHeader*>(all.data());
-  const uint32_t magic = chunk.magic.load(std::memory_order_acquire);  // pairs with the release of the writer
-  if (magic == 0) return;                                              // never claimed, or claimed and never used
+  // Pairs with the release in SpoolWriter::claim() and split_chunk(): the rest of the header is written.
+  const uint32_t magic = chunk.magic.load(std::memory_order_acquire);
+  if (magic == 0) return;  // never claimed, or claimed and never used
   const bool is_whole = size == header().chunk_size;
   if (magic == kChunkMagic && is_whole && chunk.kind == ChunkKind::kPieces)
     return collect_pieces(wanted, all, chunk.size_log2);
@@ -176,10 +177,11 @@ void SpoolReader::collect_chunk(ChunkKind wanted, std::span<const std::byte> all
     return;
   }
   if (chunk.kind != wanted) return;
-  const uint64_t committed = chunk.committed.load(std::memory_order_acquire);  // pairs with the writer's release
+  // Pairs with the release in ThreadBuffer::commit() and commit_definition(): so many bytes of records are written.
+  const uint64_t committed = chunk.committed.load(std::memory_order_acquire);
   const uint64_t capacity = size - sizeof(ChunkHeader);
   const uint64_t present = all.size() - sizeof(ChunkHeader);
-  // A committed size that cannot be is no reason to lose the records: they are read for as long as they make sense.
+  // An impossible `committed` is no reason to lose the records: they are read as long as they make sense.
   const uint64_t claimed = std::min(committed, capacity);
   const uint64_t readable = std::min(claimed, present) / 8 * 8;
   damage_.bytes += claimed - readable;

@@ -1,14 +1,14 @@
 // Reads a spool that may be cut, torn or hostile: no byte of it is trusted.
 //
 //  * Every whole record before damage is kept, chunk by chunk; what had to be dropped is counted.
-//  * No chunk is dropped for its time. One that cannot be (plausible()) is counted, and the chunk takes the base of the
-//    one before it on its track, or the spool's start: its events keep their order, and no arithmetic on times that a
-//    reader hands out overflows.
+//  * No chunk is dropped because of its time. A chunk whose time is impossible (plausible()) is counted, and takes the
+//    base of the chunk before it on its track, or the spool's start: its events keep their order, and no arithmetic on
+//    times that a reader hands out overflows.
 //  * Records of unknown kinds are skipped; words past the struct that this build knows are ignored.
-//  * A reader is immutable after open: any number of threads may iterate. Views point into the mapping and live with
-//  it.
-//  * A process that still writes may be read: what it had committed when the reader was opened is seen. A file that is
-//    truncated meanwhile is not survived (nothing here does that).
+//  * A reader is immutable after open: any number of threads may iterate. Views point into the mapping and are valid as
+//    long as the reader lives.
+//  * The process may still be writing: what it had committed when the reader was opened is seen. If somebody truncates
+//    the file meanwhile, the reader crashes (nothing of ours does that).
 //  * Nothing here throws.
 #pragma once
 
@@ -27,12 +27,12 @@
 
 namespace torchprof {
 
-inline constexpr double kMaxTicksPerNs = 20;  // of a TSC, and ns per tick: no machine is near
+inline constexpr double kMaxTicksPerNs = 20;  // of a TSC, also ns per tick: real machines are far from both
 
 // What the reader could not use. All zero for a spool that is whole, also for one whose process was killed.
 struct Damage {
-  uint64_t chunks = 0;   // chunks dropped as a whole: header not one, or cut off
-  uint64_t bytes = 0;    // bytes of chunks that were begun and could not be read to their end
+  uint64_t chunks = 0;   // chunks dropped as a whole: no valid header, or cut off
+  uint64_t bytes = 0;    // bytes at the end of chunks that could not be read to their end
   uint64_t records = 0;  // records that are whole but name something undefined or impossible
   explicit operator bool() const { return chunks != 0 || bytes != 0 || records != 0; }
   Damage& operator+=(const Damage& other);
@@ -63,15 +63,15 @@ class SpoolReader {
   std::string_view forked_from() const;
 
   ClockSource clock() const;
-  // Whether this moment can belong to the process that `header().start` began. It may lie before: what opened the spool
-  // had read the clock first.
+  // Whether this moment can belong to the process that `header().start` belongs to. It may be a little earlier: the
+  // event that opened the spool read the clock before.
   bool plausible(const ClockSample& sample) const;
 
   // Usable chunks: definitions first, then events by track; each in the order of its sequence.
   std::span<const ChunkView> chunks() const { return chunks_; }
-  const Damage& damage() const { return damage_; }                 // found by looking at chunk headers alone
-  uint64_t doubtful_chunks() const { return doubtful_chunks_; }    // of events, all kept: their time cannot be
-  uint64_t definition_bytes() const { return definition_bytes_; }  // bounds the ids that can have been defined
+  const Damage& damage() const { return damage_; }                 // found in chunk headers alone
+  uint64_t doubtful_chunks() const { return doubtful_chunks_; }    // event chunks whose time is impossible; all kept
+  uint64_t definition_bytes() const { return definition_bytes_; }  // an upper bound for the ids that were defined
 
   // Tells the kernel that the pages of this chunk are not needed soon. They stay readable.
   void release(const ChunkView& chunk) const;

@@ -2,26 +2,27 @@
 //
 // Grammar of a spool (tracer/spool/layout.h holds the layout around it):
 //     chunk      := ChunkHeader record*
-//     record     := header payload, little-endian, 8-byte aligned, its length a multiple of 8
-//     header     := 8 bits kind | 12 bits length in words of 8 bytes, header included | 44 bits time
-//     record     := also 8 bits kind (128 and up) | 20 bits value | 36 bits time, and by the kind no, one or two more
-//                   words: a short record
+//     record     := long | short       little-endian, 8-byte aligned, its length a multiple of 8 bytes
+//     long       := header payload
+//     header     := 8 bits kind (below 128) | 12 bits length in words of 8 bytes, header included | 44 bits time
+//     short      := 8 bits kind (128 and up) | 20 bits value | 36 bits time, then 0, 1 or 2 words, as the kind says
 // Time is in ticks since `ChunkHeader::base`, so a chunk spans at most 2^44 ticks (97 minutes of a 3 GHz TSC); a writer
 // that comes later than that begins a new chunk. Definitions carry time 0.
-// Short records stand for the few that come by the million: half the bytes is half the page faults, the largest part
-// of what they cost. What does not fit goes the long way.
+// Short records are for the few kinds that come by the million: half the bytes means half the page faults, which are
+// most of their cost. An event that does not fit into one is written as a long record.
 //
 // A definition is committed before any record that uses its id. Definitions lie in chunks of their own, in the order in
 // which they were made, so that event chunks can be recycled without losing a name.
 //
 // Events of one thread (track) are in time order, those of GPUs (gpu_records.h) in the order of delivery. Begin and end
-// are separate records: what was open when the process died is known. They pair by a stack per track; formats/replay/replay.h
-// says how it is kept balanced whatever was lost.
+// are separate records, so it is known what was open when the process died. They pair by a stack per track;
+// formats/replay/replay.h says how it is kept balanced whatever was lost.
 //
 // Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
 // does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
-// Version history: 1, the first. 2: inputs have lists of optional tensors of their own ('O', objects/values.h); chunks
-// that are split (layout.h, kPieces).
+// Version history:
+//   1   the first
+//   2   lists of optional tensors in inputs ('O', objects/values.h); chunks that are split (layout.h, kPieces)
 #pragma once
 
 #include <cstddef>
@@ -115,8 +116,8 @@ struct RecordHeader {
   constexpr uint64_t time() const { return bits >> 20; }
 };
 
-// A short record says the same as its long form. X(number, long form): 128..191 are one word, of which the value is the
-// long form's first field and the rest is zero; 192..223 are two words, 224..255 three.
+// A short record says the same as its long form. 128..191 are one word, 192..223 two, 224..255 three.
+// X(number, long form): one word; its value is the first field of the long form, whose other fields are zero.
 #define TORCHPROF_SHORT_RECORDS(X) \
   X(128, PythonBegin)              \
   X(129, PythonEnd)                \
@@ -125,15 +126,16 @@ struct RecordHeader {
   X(132, OpInputs)                 \
   X(138, CCallBeginAt)             \
   X(139, NativeStack)
-// OpBegin whose value is the name: 56 bits key, which is the handle, | 8 bits scope; with or without a word of
-// sequence.
+// OpBegin: the value is the name, the second word 56 bits key (which is the handle, too) | 8 bits scope, the third, if
+// there is one, the sequence number.
 inline constexpr uint8_t kShortOp = 192;
 inline constexpr uint8_t kShortOpWithSequence = 224;
-// One word: scope FUNCTION, the handle after that of the OpBegin before it in this chunk, whose sequence number (-1 if
-// it had none) it shares, or the one after. A chunk's first OpBegin is never of this form.
+// OpBegin in one word, that of the operator after the OpBegin before it in this chunk: the value is the name, the scope
+// FUNCTION, the handle one higher, the sequence number the same (-1 if that one had none), or one higher. The first
+// OpBegin of a chunk never has this form.
 inline constexpr uint8_t kShortNextOp = 160;
 inline constexpr uint8_t kShortNextOpNextSequence = 161;
-// Memory of the CPU: address, bytes; the value is 0. It has no totals.
+// Memory of the CPU, without totals: the second word is the address, the third the bytes; the value is 0.
 inline constexpr uint8_t kShortMemory = 225;
 
 struct ShortRecord {
@@ -145,7 +147,7 @@ struct ShortRecord {
   static constexpr ShortRecord make(uint8_t kind, uint64_t value, uint64_t time) {
     return {kind | value << 8 | time << 28};
   }
-  // Of any word that begins a record.
+  // Whether the record that begins with this word is a short one.
   static constexpr bool is_short(uint64_t word) { return (word & 0x80) != 0; }
   constexpr uint8_t kind() const { return static_cast<uint8_t>(bits & 0xff); }
   constexpr uint64_t words() const { return kind() >= 224 ? 3 : kind() >= 192 ? 2 : 1; }
@@ -175,20 +177,18 @@ struct ShortRecord {
 template <class R>
 inline constexpr uint8_t kShortKindOf = 0;
 
-// ---- definitions
-// ------------------------------------------------------------------------------------------------------
+// ---- definitions ----------------------------------------------------------------------------------------------------
 
 struct StringDef {
   RecordHeader header;
   StringId id;
-  uint32_t
-      length;  // bytes of text that follow; any bytes, not checked to be UTF-8; at most kMaxString, longer ones are cut
+  uint32_t length;  // bytes of text that follow, at most kMaxString (longer ones are cut); may be no valid UTF-8
 };
 inline constexpr uint32_t kMaxString = 32000;
 
 struct ThreadDef {  // may come again for the same track: the later one holds (a thread that changed its name)
   RecordHeader header;
-  TrackId track;         // none: the latest thread of this `tid`; it has a new name
+  TrackId track;         // none: the latest thread of this `tid`, which has a new name
   uint32_t tid;          // gettid()
   StringId name;         // as the kernel knows it (at most 15 bytes); none: as said before
   StringId python_name;  // threading.Thread.name; none: as said before, or not one of threading's
@@ -206,9 +206,9 @@ enum class FunctionKind : uint8_t {
   kModuleCall = 1,
   kOptimizerStep = 2,
   kProfilerStep = 3,  // torch.profiler.profile.step
-  kThread = 4,        // of threading's, names a thread; to the reader a function as any other
+  kThread = 4,        // of threading's, names a thread; the reader treats it as any function
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
-  kWorker = 6,        // of multiprocessing or DataLoader, where a process knows what it is; likewise
+  kWorker = 6,        // of multiprocessing or DataLoader, where a process learns its role; likewise
   kScript = 7,        // of TorchScript; in native stacks alone
 };
 
@@ -240,10 +240,10 @@ struct ObjectDef {  // an object whose calls are told apart; may come again for 
 struct ObjectDetailDef {  // where a module or optimizer stands and what it holds; the later one holds
   RecordHeader header;
   ObjectId object;
-  ObjectId root;    // the module that was called from outside any other; itself for such a one; none for an optimizer
+  ObjectId root;    // the outermost module that was called (may be this one); none for an optimizer
   StringId path;    // in the root, as named_modules() has it ("layer1.0.conv1"); an empty text for the root itself
   uint32_t length;  // bytes of the encoded tensors and numbers that follow (python/details.h)
-  uint32_t part;    // 0 begins anew, 1, 2 ... go on where the part before ended: an item is never split
+  uint32_t part;    // 0 begins anew; 1, 2 ... continue the part before; no item is split
   uint32_t pad;
 };
 inline constexpr uint32_t kMaxDetail = 32000;  // bytes of one part
@@ -266,7 +266,7 @@ struct WindowDef {  // events lie in windows only, if there is one (window.h); t
   RecordHeader header;
   uint32_t number;  // from 1, in the order of time
   uint32_t pad;
-  uint64_t step;   // steps that had ended before it
+  uint64_t step;   // number of steps that had ended before it
   uint64_t begin;  // ticks, not counted from a chunk's base
   uint64_t end;    // 0: not closed yet
 };
@@ -274,22 +274,23 @@ struct WindowDef {  // events lie in windows only, if there is one (window.h); t
 struct NativeObjectDef {  // a file whose code is mapped; the same file again gets a new id
   RecordHeader header;
   NativeObjectId id;
-  StringId path;      // as the loader has it; of the program itself the file that /proc/self/exe names
+  StringId path;      // as the loader has it; for the program itself what /proc/self/exe names
   StringId build_id;  // the bytes of its GNU build id; none: it has none
   uint32_t pad;
   uint64_t start;  // its first and last address
   uint64_t end;
-  uint64_t bias;  // what is to be taken from an address for one of the file's own
+  uint64_t bias;  // an address minus this is the file's own address
 };
 
-// A frame of a native stack with all frames that it returns to: stacks that begin alike share their outer frames.
+// A frame of a native stack, with all frames that it returns to: stacks share the outer frames that they have in
+// common.
 struct NativeFrameDef {
   RecordHeader header;
   NativeFrameId id;
   NativeFrameId caller;   // always a smaller id; none: the outermost
   NativeObjectId object;  // none: code that belongs to no file
-  FunctionId function;  // of Python or TorchScript, which the interpreter, its caller here, runs; none: a native frame
-  uint64_t pc;          // the address after the call; 0: what is further out is not known; of `function`: its line
+  FunctionId function;    // of Python or TorchScript, run by the interpreter's frame `caller`; none: a native frame
+  uint64_t pc;            // the return address; 0: frames further out are not known; with `function`: its line
 };
 
 enum class SourceState : uint8_t { kOff = 0, kOn = 1, kFailed = 2 };
@@ -302,8 +303,7 @@ struct SourceDef {  // what is captured, what is not and why; the later one hold
   uint8_t pad[7];
 };
 
-// ---- Python
-// -----------------------------------------------------------------------------------------------------------
+// ---- Python ---------------------------------------------------------------------------------------------------------
 
 struct PythonBegin {  // a Python function is entered or resumed
   RecordHeader header;
@@ -313,18 +313,18 @@ struct PythonBegin {  // a Python function is entered or resumed
 
 struct PythonEnd {  // it returns, yields or is unwound
   RecordHeader header;
-  FunctionId function;  // of the frame that ends: tells a lost record from a real one
+  FunctionId function;  // of the frame that ends; if it is not the one that is open, a record was lost
   uint32_t pad;
 };
 
-struct PythonFrame {  // was on the stack already when capture began on this thread; outermost first
+struct PythonFrame {  // it was on the stack when capture began on this thread; outermost first
   RecordHeader header;
   FunctionId function;
   ObjectId object;
 };
 
-struct PythonSync {  // the thread's Python stack is about to be restated by PythonFrame records: all that was open is
-                     // closed
+// PythonFrame records that state the thread's Python stack anew are about to follow: all that was open is closed.
+struct PythonSync {
   RecordHeader header;
 };
 
@@ -344,8 +344,8 @@ struct CCallEnd {  // ends the innermost span if that is a C call
   RecordHeader header;
 };
 
-struct GcBegin {  // CPython's garbage collector begins; what it runs (finalizers, callbacks of weak references) lies
-                  // inside
+// CPython's garbage collector begins; what it runs (finalizers, callbacks of weak references) lies inside.
+struct GcBegin {
   RecordHeader header;
   uint32_t generation;
   uint32_t pad;
@@ -357,11 +357,12 @@ struct GcEnd {
   int64_t uncollectable;  // likewise
 };
 
-// The program gives Python's hook to somebody else, and back: 3.10 and 3.11, the one profile function of a thread; 3.12
-// and later, the last id of sys.monitoring. Written by whoever does it, which may be another thread.
+// Another tool takes Python's hook away from us, and gives it back: on 3.10 and 3.11 the one profile function of a
+// thread, from 3.12 on the last tool id of sys.monitoring. Written by the thread that does it, which may be another
+// one.
 struct BlindBegin {
   RecordHeader header;
-  TrackId track;  // the thread that is no longer seen; none: one that has had no event so far, or all of them
+  TrackId track;  // the thread that is no longer seen; none: all of them, or one that has had no event so far
   StringId by;    // "sys.setprofile", "cProfile", "torch.profiler" ...
 };
 
@@ -371,8 +372,7 @@ struct BlindEnd {
   StringId by;  // as in the begin
 };
 
-// ---- torch
-// ------------------------------------------------------------------------------------------------------------
+// ---- torch ----------------------------------------------------------------------------------------------------------
 
 // at::RecordScope, the same numbers in every torch from 1.13 to 2.14 (objects/abi.h), and one of our own.
 enum class OpScope : uint8_t {
@@ -386,23 +386,23 @@ enum class OpScope : uint8_t {
   kUserScope = 7,
   kStaticRuntimeOp = 8,
   kStaticRuntimeModel = 9,
-  kNvtx = 100,  // a range that the program told NVTX of; its key has kNvtxKey, and it ends with OpEnd alone
+  kNvtx = 100,  // an NVTX range of the program; its key has kNvtxKey, and it ends with OpEnd only
 };
 constexpr bool is_annotation(OpScope scope) { return scope == OpScope::kUserScope || scope == OpScope::kNvtx; }
-// Neither a handle of torch (a count) nor an address comes that far; it fits into a short record.
+// No handle of torch (a count) and no address is that large; a short record still has room for it.
 inline constexpr uint64_t kNvtxKey = uint64_t{1} << 55;
 constexpr bool is_nvtx_key(uint64_t key) { return (key & ~(kNvtxKey - 1)) == kNvtxKey; }
 
 struct OpBegin {
   RecordHeader header;
-  StringId name;  // the name; of an operator with an overload name both, with a NUL between them
+  StringId name;  // followed by a NUL and the overload name if the operator has one
   OpScope scope;
   uint8_t is_async;  // may end on another thread
   uint8_t pad[2];
   int64_t sequence;     // autograd's number, -1 if none
   uint64_t handle;      // at::RecordFunction::handle(), 0 if the layout is unknown
-  uint64_t fwd_thread;  // torch's number of the thread that ran the forward operator; 0 if this is none of a backward
-  uint64_t key;         // pairs with OpEnd::key: unique among the operators that are open in this process
+  uint64_t fwd_thread;  // torch's number of the thread that ran the forward operator; 0 if this is no backward operator
+  uint64_t key;         // the same as in its OpEnd; unique among the operators that are open in this process
 };
 
 struct OpInputs {  // of the operator that has just begun on this thread
@@ -422,18 +422,19 @@ struct Memory {  // a block is allocated or freed
   RecordHeader header;
   uint64_t address;
   int64_t bytes;       // negative: freed
-  uint64_t allocated;  // totals of the device after it, as its allocator says; kNoTotal: a sum to be made
+  uint64_t allocated;  // totals of the device after it, as its allocator says; kNoTotal: the reader adds them up
   uint64_t reserved;
   int8_t device_type;   // c10::DeviceType: 0 CPU, 1 CUDA
   int8_t device_index;  // -1 for the CPU
   uint8_t pad[6];
 };
 
-// What Memory::allocated of a short record expands to. The first of a thread's chunk is never short: sums begin there.
+// Memory::allocated of a short record. The first Memory of a thread's chunk is never short: the reader's sum begins
+// with its totals.
 inline constexpr uint64_t kNoTotal = ~uint64_t{0};
 
-// The line that Python was executing, of the Memory or OutOfMemory record of the same time that comes next on this
-// thread.
+// The line that Python was executing. Belongs to the next Memory or OutOfMemory record of this thread, which has the
+// same time.
 struct AllocationSite {
   RecordHeader header;
   FunctionId function;
@@ -446,7 +447,7 @@ struct NativeStack {  // of the operator that has just begun on this thread
   uint32_t pad;
 };
 
-struct AllocationStack {  // of the Memory or OutOfMemory record of the same time that comes next on this thread
+struct AllocationStack {  // likewise of the next Memory or OutOfMemory record of this thread
   RecordHeader header;
   NativeFrameId innermost;
   uint32_t pad;
@@ -476,12 +477,12 @@ struct NvtxAttributes {
   uint8_t pad[6];
 };
 
-struct NvtxInfo {  // of the NVTX range that has just begun on this thread; without it: all of it is none
+struct NvtxInfo {  // of the NVTX range that has just begun on this thread; a range that has none of it has no NvtxInfo
   RecordHeader header;
   NvtxAttributes attributes;
 };
 
-struct NvtxMark {  // a moment that the program told NVTX of
+struct NvtxMark {  // an NVTX mark of the program
   RecordHeader header;
   StringId name;
   uint32_t pad;
@@ -501,27 +502,26 @@ struct OpEndHere {  // ends the innermost open operator of this thread whose key
 
 }  // namespace torchprof
 
-#include "tracer/spool/gpu_records.h"  // needs what stands above, and what stands below needs it
+#include "tracer/spool/gpu_records.h"  // uses what is above; what is below uses it
 
 namespace torchprof {
 
-// ---- the recorder
-// -----------------------------------------------------------------------------------------------------
+// ---- the recorder ---------------------------------------------------------------------------------------------------
 
-struct ThreadEnd {  // the thread is ending: nothing of it stays open
+struct ThreadEnd {  // the thread ends: nothing on it stays open
   RecordHeader header;
 };
 
-// At the beginning of a chunk whose predecessors may be gone: the `count` records that follow say what was open on the
-// thread by then, outermost first, as PythonFrame, CCallBegin and OpBegin. Behind the fixed part stand the moments, in
-// ticks, at which each began. With the chunk before it at hand all of this is known.
+// Stands at the beginning of a chunk whose predecessors may be gone. The `count` records that follow say what was open
+// on the thread, outermost first, as PythonFrame, CCallBegin and OpBegin; the ticks at which each began come after the
+// fixed part. A reader that has the chunk before this one knows all of it already.
 struct Restate {
   RecordHeader header;
   uint32_t count;
   uint32_t pad;
 
   const uint64_t* begins() const { return reinterpret_cast<const uint64_t*>(this + 1); }
-  // As far as the record has room for their moments.
+  // `count`, but no more than the record has room for begins.
   uint32_t count_of(RecordHeader its) const {
     const uint64_t room = its.words() - sizeof(Restate) / 8;
     return count < room ? count : static_cast<uint32_t>(room);
@@ -565,7 +565,7 @@ TORCHPROF_SHORT_RECORDS(X)
 
 inline constexpr size_t kMaxExpanded = sizeof(OpBegin);
 
-// What short operators refer to: the last OpBegin of the chunk, whatever its form.
+// What kShortNextOp refers to: the last OpBegin of the chunk, whatever its form.
 struct LastOp {
   uint64_t handle = 0;  // 0: there is none, or it has no handle
   int64_t sequence = -1;

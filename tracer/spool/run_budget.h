@@ -1,11 +1,11 @@
 // How much all processes of a run may write together (--max-run-size).
 //
 // The count is the length of the file RUN/spool/used: one byte for each chunk that any process took. Appending is
-// atomic on a local file system, so it needs no lock; it holds whatever kills a process, and what dead ones took still
-// counts. Nothing stays open or mapped between two calls. Processes that grow at the same moment may pass the limit by
-// what each of them takes (a few chunks).
+// atomic on a local file system, so it needs no lock. The count is right whatever kills a process; what dead processes
+// took still counts. Nothing stays open or mapped between two calls. Processes that grow at the same moment may pass
+// the limit by what each of them takes (a few chunks).
 //
-// Threads: any. Errors: where the file cannot be had the chunks are counted with the next ones.
+// Threads: any. Errors: where the file cannot be opened, the chunks are counted together with the next ones.
 #pragma once
 
 #include <atomic>

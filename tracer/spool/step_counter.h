@@ -1,9 +1,9 @@
-// Counts steps of training, by the rule of torch's KinetoStepTracker (torch/autograd/profiler.py): counts for each
-// requester, the largest is the step, so two optimizers in one iteration are one step. A requester that comes new
-// completes the step that is there, as in the first iteration of two optimizers; if it goes on alone, that was a step
-// of its own and the count jumps by two.
+// Counts the steps of a training, by the rule of torch's KinetoStepTracker (torch/autograd/profiler.py): each requester
+// (an optimizer) has a count, and the largest is the step, so two optimizers in one iteration make one step. The first
+// step of a new requester completes the current step, as in the first iteration of two optimizers. If its second step
+// comes right after, its first was a step of its own, and its count goes up by two.
 //
-// Requesters are any numbers; of more than kMost at a time the last place counts for all the others.
+// Requesters are any numbers. There are kMost places; if there are more requesters, the others share the last one.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace torchprof {
 
 class StepCounter {
  public:
-  // The count of the requester whose step has ended: above `current()` it is a new step, equal it completes one.
+  // The count of the requester whose step has ended. Above `current()`: a new step. Equal: it completes the current
+  // one.
   uint64_t ended(uint64_t requester) noexcept {
     Requester& r = find(requester);
     const bool is_new = r.count == 0;
@@ -26,7 +27,7 @@ class StepCounter {
     last_ = requester;
     return r.count;
   }
-  // No requester of the step before is still to come: the iteration is over as far as one can tell.
+  // Whether every requester that took part in the step before has ended this one: the iteration seems to be over.
   bool is_complete() const noexcept {
     return std::ranges::none_of(requesters_,
                                 [this](const Requester& r) { return r.count != 0 && r.count + 1 == current_; });

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kCommand = 160;  // bytes of a command that are shown
 
-// No link is followed: neither as the list nor as its directory.
+// Follows no symbolic link, neither for the list nor for its directory.
 int open_list(const char* directory, int flags) noexcept {
   const int folder = open(directory, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0) return -1;
@@ -46,7 +46,7 @@ void reserve(const char* directory) noexcept {
   if (!may_reach(kUncapturedRoom)) return;
   const int fd = open_list(directory, O_EXCL);
   if (fd < 0) return;
-  // Behind the end: what is appended goes into these blocks.
+  // Blocks beyond the end of the file: what is appended goes into them.
   fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, kUncapturedRoom);
   close(fd);
 }
@@ -64,7 +64,7 @@ void add(const char* directory, LossCause cause, int error, bool is_forked) noex
   const auto used = static_cast<uint64_t>(status.st_size);
   const bool fits = used + static_cast<uint64_t>(size) <= kUncapturedLines;
   if (is_file && used < kUncapturedRoom && may_reach(kUncapturedRoom)) {
-    // Where there is no room for the line there may be for the byte that counts it.
+    // If there is no room for the line, there may be for the byte that counts it.
     if (!fits || write(fd, line, static_cast<size_t>(size)) != size) {
       [[maybe_unused]] const ssize_t counted = write(fd, &kUncapturedMore, 1);
     }

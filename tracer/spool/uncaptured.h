@@ -1,10 +1,10 @@
-// Processes of which nothing can be recorded for want of room: each is named in the file RUN/spool/uncaptured
-// (tracer/spool/layout.h has its layout), so that a run says which ones are missing.
+// Processes that cannot be recorded because there is no room: each is named in the file RUN/spool/uncaptured
+// (tracer/spool/layout.h has its layout), so that the run can say which ones are missing.
 //
-// Its room is reserved when the first spool of the run is opened, while there still is some: on a full disk a line fits
-// all the same. On a file system without fallocate a line that finds no room is lost.
+// Room for the file is reserved when the first spool of the run is opened, so that a line fits even when the disk is
+// full. On a file system without fallocate a line is lost if there is no room for it.
 //
-// Threads: any, the lines of several processes do not mix. Errors: nothing is said; errno may change.
+// Threads: any; the lines of several processes do not mix. Errors: are ignored; errno may change.
 #pragma once
 
 #include <cstdint>

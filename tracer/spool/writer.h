@@ -18,7 +18,7 @@
 
 namespace torchprof {
 
-// Chunks that were mapped together and wait for their owner: a busy thread pays for the system calls once in several
+// Chunks that were mapped together and wait for their owner: a busy thread pays for the system calls once for several
 // chunks.
 struct ChunkRun {
   std::byte* at = nullptr;
@@ -32,7 +32,8 @@ class Completed {
  public:
   bool prepare(uint64_t capacity) noexcept;
   void push(uint64_t offset) noexcept;
-  // The first and those after it, up to `most`, that follow it in the file: their number, 0 if there is none.
+  // Takes the first one, and after it those that follow it in the file without a gap, up to `most` in all. Returns how
+  // many; 0: there is none.
   uint32_t pop(uint64_t& offset, uint32_t most) noexcept;
   // In a forked child: another thread of the parent may have held the lock.
   void abandon() noexcept { *this = Completed{}; }
@@ -50,45 +51,46 @@ struct SizeLimits {  // bytes
   uint64_t run;  // 0: none
 };
 
-// One that a launcher or a parent has made is missing where the process is in another root or mount namespace. There it
-// is not made: nobody would look for it, and the root is somebody else's.
+// What to do if the directory is missing. One that the launcher or a parent has made is only missing if this process is
+// in another root or mount namespace. There it is not made: nobody would look for it, and the root belongs to somebody
+// else.
 enum class MissingDirectory : uint8_t { kIsMade, kIsOutOfSight };
 
 class SpoolWriter {
  public:
   static constexpr size_t kNameSize = 256;
 
-  // Creates `directory` and its parents if need be, as `missing` says, and the file in it; both are its user's alone,
-  // and the file is never one that is there. `forked_from`: the parent's spool file name, or "".
+  // Creates `directory` and its parents where they are missing and `missing` allows it, then a new file in it, never
+  // one that exists. Only their user may read or write both. `forked_from`: the parent's spool file name, or "".
   bool open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
             const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
   int open_error() const noexcept { return open_error_; }  // errno of an open() that failed
 
-  // A mapped chunk or piece (size_of() tells), ready for records whose times count from `now`. nullptr: the spool is
-  // full; `lost()` and one line say why. `previous`: the owner's chunk before this one, or nullptr; it is released.
-  // `run`: the owner's.
+  // A mapped chunk or piece (see size_of()), ready for records whose times count from `now`. nullptr: the spool is
+  // full; the loss is counted and one line says why. `previous`: the owner's chunk before this one, or nullptr; it is
+  // released. `run`: the owner's.
   ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                      ChunkRun& run) noexcept;
-  // Before the process is sealed: `run` is to have something left, up to `chunks`.
+  // Before the process is sealed: maps up to `chunks` chunks into `run` if it has none left.
   void map_ahead(ChunkRun& run, uint32_t chunks) noexcept;
   // Unmaps a chunk that its owner is done with. The bytes stay in the file; with Keep::kLast until they are the oldest.
   void release(ChunkHeader* chunk) noexcept;
-  // The same for what a run has left. The reader passes over chunks that nobody used.
+  // The same for what a run has left. The reader skips chunks that nobody used.
   void release(ChunkRun& run) noexcept;
 
   void lost(LossCause cause) noexcept {
     header_->lost[static_cast<size_t>(cause)].fetch_add(1, std::memory_order_relaxed);
   }
-  // Capture stops for good now: the reader ends here whatever is open. The first call holds.
+  // Capture stops for good now: the reader lets everything end here that is open. Only the first call counts.
   void stop(Ticks now) noexcept;
   // Why capture ended: the first cause that was counted.
   LossCause stop_cause() const noexcept;
   // The process ends in an orderly way.
   void finish() noexcept;
 
-  // In a forked child: forgets the parent's mappings without touching them. file() stays the parent's until the next
-  // open().
+  // In a forked child: forgets the parent's mappings without touching them. Until the next open(), file() is still the
+  // parent's.
   void abandon() noexcept {
     header_ = nullptr;
     completed_.abandon();
@@ -112,7 +114,7 @@ class SpoolWriter {
 
   uint64_t limit() const noexcept;
   bool reserve(uint64_t end) noexcept;
-  uint64_t take(uint64_t size, uint64_t limit) noexcept;  // of the file; the offset, 0 if it would pass the limit
+  uint64_t take(uint64_t size, uint64_t limit) noexcept;  // offset of `size` bytes of the file; 0: beyond the limit
   bool map_run(ChunkRun& run, uint32_t wanted) noexcept;
   void say_full(bool is_run_full) noexcept;
   bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
@@ -132,7 +134,7 @@ class SpoolWriter {
   Keep keep_ = Keep::kFirst;
   Completed completed_;
   pthread_mutex_t pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
-  ChunkRun pieces_;                              // of the chunk that was split last, those that nobody has yet
+  ChunkRun pieces_;                              // unused ones of the chunk that was split last
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
   char name_[kNameSize] = "";
 };
