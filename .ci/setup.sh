@@ -49,10 +49,20 @@ need_python() {
 configure() {
     directory=$1
     shift
-    what=setup
-    [ ! -f "$directory/build.ninja" ] || what=configure
-    meson $what "$directory" "$@" >/tmp/torchprof-meson.$$ || { cat /tmp/torchprof-meson.$$ >&2; return 1; }
+    # Not `meson configure`: that knows no option that is newer than the directory.
+    [ ! -f "$directory/build.ninja" ] || set -- --reconfigure "$@"
+    meson setup "$directory" "$@" >/tmp/torchprof-meson.$$ || { cat /tmp/torchprof-meson.$$ >&2; return 1; }
     rm -f /tmp/torchprof-meson.$$
+}
+
+# copy_installed DIRECTORY: the tree that `meson install` would make, in DIRECTORY/installed. The prefix of DIRECTORY stays as it is: it is for
+# the `meson install` that installs for good.
+copy_installed() {
+    rm -rf "$1/installed" "$1/destination"
+    meson install -C "$1" --no-rebuild --quiet --destdir "$PWD/$1/destination"
+    launcher=$(find "$1/destination" -path '*/bin/torchprof')
+    mv "${launcher%/bin/torchprof}" "$1/installed"
+    rm -rf "$1/destination"
 }
 
 # compile DIRECTORY [TARGET...]: without targets, everything. On a terminal it takes one line.
