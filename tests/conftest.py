@@ -332,13 +332,19 @@ def pytest_report_header(config):
 
 def pytest_addoption(parser):
     parser.addoption("--run-slow", action="store_true", help="run the tests that take long as well")
+    parser.addoption("--timed", action="store_true", help="run those alone that measure time; where several run at a time they are left out")
 
 
 def pytest_collection_modifyitems(config, items):
-    slow = [] if config.getoption("--run-slow") else [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+    def leave_out(unwanted):
+        config.hook.pytest_deselected(items=[item for item in items if unwanted(item)])
+        items[:] = [item for item in items if not unwanted(item)]
+    if not config.getoption("--run-slow"):
+        leave_out(lambda item: item.get_closest_marker("slow"))
+    if config.getoption("--timed"):
+        leave_out(lambda item: not item.get_closest_marker("timed"))
+    elif hasattr(config, "workerinput"):  # of pytest-xdist
+        leave_out(lambda item: item.get_closest_marker("timed"))
 
 
 def set_signals():

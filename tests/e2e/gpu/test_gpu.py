@@ -195,6 +195,7 @@ def test_a_cpp_program_without_torch_is_recorded(run_simulated):
     assert len(found[spool.KERNEL]) == 4000 and counts(found) == delivered(report)
 
 
+@pytest.mark.timed
 def test_a_kernel_launch_costs_less_than_150_ns_more_than_with_a_client_that_does_nothing(run_simulated, run_bare, torch_python, program):
     rounds = """
 import sys

@@ -81,6 +81,7 @@ def check(ranks, state):
     assert "waits_for_a_lock" in ranks["2"] and "never_joins" in ranks["2"] and "epoch 7" not in ranks["2"]
 
 
+@pytest.mark.timed
 def test_the_hanging_rank_and_the_thread_in_a_lock_are_named(hanging_ranks, torchprof):
     _, directory = hanging_ranks
     begin = time.monotonic()
@@ -174,6 +175,7 @@ def test_a_process_of_another_pid_namespace_is_known_by_its_number_there(launche
         assert "running:" in where.stdout and "): waits" in where.stdout, where
 
 
+@pytest.mark.timed
 def test_it_takes_less_than_a_second_for_eight_ranks(launcher, torchprof, tmp_path):
     program = "import time\ndef hangs():\n    print('ready\\n', end='', flush=True)\n    time.sleep(1000)\nhangs()"
     command = "for r in 0 1 2 3 4 5 6 7; do %s -c \"$0\" & done; wait" % PYTHON

@@ -427,6 +427,7 @@ def test_killed_for_memory_by_the_kernel_it_loses_nothing(launcher, memory_limit
     assert re.search("torchprof: while the command ran, the kernel killed .* because memory ran out", done.stderr)
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_a_trace_of_a_hundred_megabytes_is_read_in_a_gigabyte(launcher, tmp_path):
     event = '{"ph":"X","cat":"cpu_op","name":"aten::op_%d","pid":7,"tid":7,"ts":%d.125,"dur":3.5,"args":{"External id":%d,"Record function id":0,"Ev Idx":%d,"Input Dims":[[32,64],[64,64]]}}'

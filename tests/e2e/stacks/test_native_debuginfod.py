@@ -133,6 +133,7 @@ def test_a_server_that_is_not_there_changes_nothing(record, check_trace):
     assert are(WITHOUT, frames(check_trace(run.trace()))), frames(run.trace())
 
 
+@pytest.mark.timed
 def test_a_server_that_does_not_answer_is_waited_for_once(launcher, served, tmp_path):
     """The program has a dozen objects and more."""
     with socket.socket() as silent:

@@ -270,6 +270,7 @@ def test_a_window_that_opens_while_python_starts_has_its_calls(python, run_torch
     assert sum(n for name, n in names.items() if name.endswith("called_late")) > 0, run.stderr
 
 
+@pytest.mark.timed
 def test_a_window_of_time_comes_again_in_the_period(python, work, check_trace):
     running = work(python, "every=400ms,for=100ms,repeat=2")
     time.sleep(1.8)
@@ -278,6 +279,7 @@ def test_a_window_of_time_comes_again_in_the_period(python, work, check_trace):
     assert len(gaps) == 1 and 0.2e6 < gaps[0] < 0.4e6
 
 
+@pytest.mark.timed
 def test_opening_and_closing_take_less_than_50_ms_with_64_threads(python, work, torchprof, check_trace):
     running = work(python, "manual", threads=64)
 
