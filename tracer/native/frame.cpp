@@ -18,7 +18,7 @@ using FindEntry = const uint8_t* (*)(void*, Bases*);
 
 constexpr uint64_t kBpRegister = 6, kSpRegister = 7, kReturnRegister = 16;
 
-// Never read past its end: then it gives zeros, and `is_whole` is false.
+// Never reads past the end: there it returns zeros, and `is_whole` becomes false.
 struct Reader {
   const uint8_t* at;
   const uint8_t* end;
@@ -68,7 +68,7 @@ struct Reader {
   bool done() const { return at >= end; }
 };
 
-// DW_EH_PE_*: bytes of a pointer of this encoding; 0: of varying length.
+// DW_EH_PE_*: bytes of a pointer in this encoding; 0: the length varies.
 size_t size_of_pointer(uint8_t encoding) {
   switch (encoding & 0x07) {
     case 0x00:
@@ -86,7 +86,7 @@ size_t size_of_pointer(uint8_t encoding) {
 struct Common {  // of a CIE
   uint64_t code_align = 1;
   int64_t data_align = 1;
-  uint8_t pointers = 0;  // their encoding
+  uint8_t pointers = 0;  // the encoding of pointers
   bool has_augmentation = false;
   bool is_signal = false;
   Reader instructions{};
@@ -143,7 +143,7 @@ struct Row {
 
 constexpr uint8_t kOpBreg0 = 0x70, kOpDeref = 0x06;
 
-// What compilers write for a frame that was realigned: *(bp + n).
+// Only what compilers write for a frame that was realigned: *(bp + n).
 void define_cfa(Row& row, Reader expression) {
   row.cfa_is = Row::kOther;
   if (expression.fixed<uint8_t>() != kOpBreg0 + kBpRegister) return;
@@ -331,8 +331,8 @@ FrameRule rule_of(const Row& row, uintptr_t pc) {
     rule.bp = static_cast<int16_t>(row.bp.offset);
     rule.bp_is = row.bp.is == Saved::kAtCfa ? FrameRule::kAtCfa : FrameRule::kAtFrameBp;
   }
-  // What is saved elsewhere is of no use to those who call by the stack pointer, and such are nearly all: it counts as
-  // the same, and step() looks at what it is.
+  // A bp that is saved in another way counts as unchanged: nearly all callers are found by the stack pointer and do not
+  // need it, and step() checks addresses before it reads there.
   if (row.cfa_is == Row::kAtBp)
     rule.cfa_is = FrameRule::kAtBp;
   else if (row.cfa_is == Row::kRegister && row.cfa_register == kSpRegister)
@@ -344,7 +344,7 @@ FrameRule rule_of(const Row& row, uintptr_t pc) {
 
 extern "C" const uint8_t* _Unwind_Find_FDE(void* pc, Bases* bases);
 
-// Of the program: knows what its JIT compilers registered.
+// _Unwind_Find_FDE of the program's own libgcc: it knows what JIT compilers have registered.
 std::atomic<FindEntry> g_theirs{nullptr};
 
 struct Entry {  // of a function: its FDE
@@ -354,14 +354,14 @@ struct Entry {  // of a function: its FDE
   uintptr_t size = 0;
 };
 
-// DW_EH_PE_*: the number without what it is relative to.
+// DW_EH_PE_*: the plain number, whatever it is relative to.
 uintptr_t plain_number(Reader& r, size_t size) {
   return size == 8 ? r.fixed<uint64_t>() : size == 4 ? r.fixed<uint32_t>() : r.fixed<uint16_t>();
 }
 
 bool find_entry(uintptr_t pc, Entry& entry) noexcept {
   Bases bases{};
-  // The call itself is before the address to which it returns.
+  // The call instruction lies before the address to which it returns.
   auto* const inside = reinterpret_cast<void*>(pc - 1);
   const uint8_t* fde = _Unwind_Find_FDE(inside, &bases);
   if (!fde)
@@ -375,7 +375,7 @@ bool find_entry(uintptr_t pc, Entry& entry) noexcept {
   const size_t pointer = size_of_pointer(entry.common.pointers);
   if (pointer == 0) return false;
   Reader r{fde + 8, fde + 4 + length};
-  r.at += pointer;  // where the function is: `bases` says it
+  r.at += pointer;  // the address of the function, which `bases` has
   entry.size = plain_number(r, pointer);
   entry.start = reinterpret_cast<uintptr_t>(bases.function);
   if (entry.common.has_augmentation) r.block();

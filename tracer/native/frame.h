@@ -1,31 +1,31 @@
-// How to get from a stack frame to its caller, from the call frame information of DWARF that every x86-64 object
-// carries for C++ exceptions (.eh_frame). Programs without frame pointers need nothing else.
+// Finds the caller of a stack frame, by the DWARF call frame information that every x86-64 object has for C++
+// exceptions (.eh_frame). Needs no frame pointers.
 //
-// libunwind has this too, but Debian's libunwind.a is not position independent: it cannot be linked into a library, and
-// libunwind.so brings _Unwind_* of its own, which would take the place of libgcc's in the program. Tests compare with
-// it.
+// libunwind can do this, too. But Debian's libunwind.a is not position independent, so it cannot be linked into a
+// library, and libunwind.so has _Unwind_* functions of its own, which would replace libgcc's in the program. Tests
+// compare the two.
 //
 // Sources: DWARF 5, section 6.4; System V ABI, AMD64 supplement, section 3.6.2 (register numbers); Linux Standard Base
-// Core 5.0, section 10.6 (.eh_frame). The lookup of an entry is libgcc's _Unwind_Find_FDE: by _dl_find_object, which
-// takes no lock and may be called under the loader's.
+// Core 5.0, section 10.6 (.eh_frame). An entry is looked up by libgcc's _Unwind_Find_FDE, which uses _dl_find_object:
+// that takes no lock and may be called while the loader holds its own.
 #pragma once
 
 #include <cstdint>
 
 namespace torchprof::native {
 
-// Where a function stands in its body: the registers that a caller's frame is found by. Return addresses lie below the
-// canonical frame address (CFA), which is the caller's stack pointer.
+// The registers of one frame, by which the caller's is found. The return address lies right below the canonical frame
+// address (CFA), which is the caller's stack pointer.
 struct Registers {
   uintptr_t pc;
   uintptr_t sp;
   uintptr_t bp;
 };
 
-// What holds at one return address. 16 bytes: caches of it are searched for every frame.
+// How to find the caller at one return address. 16 bytes: a cache of rules is searched for every frame.
 struct FrameRule {
   enum Cfa : uint8_t {
-    kUnknown,  // no information, or a form that compilers do not write: the stack ends here, and is not whole
+    kUnknown,  // no information, or a form that compilers do not write: the stack ends here and is not complete
     kEnd,      // the outermost frame of a thread
     kSp,       // CFA = sp + cfa
     kBp,       // CFA = bp + cfa
@@ -34,7 +34,7 @@ struct FrameRule {
   enum Bp : uint8_t {
     kSame,       // the caller's bp is in the register
     kAtCfa,      // it is saved at CFA + bp
-    kAtFrameBp,  // at bp + bp
+    kAtFrameBp,  // it is saved at the register's bp + bp
   };
   uintptr_t pc = 0;
   int32_t cfa = 0;
@@ -44,24 +44,24 @@ struct FrameRule {
 };
 static_assert(sizeof(FrameRule) == 16);
 
-// A function, or a part of it that stands apart.
+// A function, or a part of it that the compiler has put elsewhere.
 struct CodeRange {
   uintptr_t begin = 0;
   uintptr_t size = 0;  // 0: not known
 
   bool has(uintptr_t pc) const noexcept { return pc - begin < size; }
 };
-// What the return address `pc` is in.
+// The function in which the return address `pc` lies.
 CodeRange function_at(uintptr_t pc) noexcept;
 
-// The rule for the return address `pc`; about 200 ns, no lock, no allocation. Of code that registered its frames with
-// the program's own libgcc (JIT compilers) its lock is taken, for as long as a search in a list takes.
+// The rule for the return address `pc`; about 200 ns, no lock, no allocation. For code that registered its frames with
+// the program's own libgcc (JIT compilers), libgcc's lock is held while a list is searched.
 FrameRule find_rule(uintptr_t pc) noexcept;
-// Looks for the program's own libgcc. Once, not under the loader's lock.
+// Looks for the program's own libgcc. Once, not while the loader's lock is held.
 void find_registered_frames() noexcept;
 
-// Goes on to the caller. False: there is none, or `registers` cannot be those of a frame. `top` is an address above the
-// thread's stack: nothing there is read; 0: not known.
+// Steps to the caller. False: there is none, or `registers` cannot be those of a frame. `top`: the end of the thread's
+// stack, nothing at or above it is read; 0: not known.
 inline bool step(const FrameRule& rule, uintptr_t top, Registers& registers) noexcept {
   uintptr_t cfa = 0;
   const auto at = [](uintptr_t base, intptr_t offset) { return base + static_cast<uintptr_t>(offset); };

@@ -18,13 +18,13 @@ struct Mapped {
   const char* path;  // of the table of names
   NativeObjectId id;
 };
-constexpr size_t kMostObjects = 2048;  // what is mapped beyond is taken for code without a file
+constexpr size_t kMostObjects = 2048;  // code of any further one counts as code without a file
 Mapped g_mapped[kMostObjects];
 size_t g_count = 0;
 uint32_t g_last_id = 0;
 
-// The descriptor of a GNU build id; empty: there is none. The object is mapped from its first byte on, as linkers lay
-// it out; what does not begin with an ELF header is left alone.
+// The bytes of the GNU build id; empty: there is none. Linkers lay an object out so that it is mapped from its first
+// byte on; one that does not begin with an ELF header is left alone.
 std::string_view build_id_of(const dl_find_object& object) noexcept {
   const auto* start = static_cast<const char*>(object.dlfo_map_start);
   const auto size = static_cast<size_t>(static_cast<const char*>(object.dlfo_map_end) - start);

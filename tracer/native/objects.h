@@ -1,7 +1,7 @@
 // The object files whose code was found on stacks.
 //
-// All under the recorder's lock, of which the caller holds a proof. Nothing here takes the loader's lock: objects are
-// found by _dl_find_object (glibc 2.35), which may be called anywhere.
+// The caller holds the recorder's lock; the parameter `lock` proves it. Nothing here takes the loader's lock: objects
+// are found by _dl_find_object (glibc 2.35), which may be called anywhere.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace torchprof::native {
 
-// The object that holds `address`, defined at first sight. None: no file's code, or nothing can be recorded any more.
+// The object in which `address` lies, defined at first sight. None: it is in no file's code, or nothing can be recorded
+// any more.
 NativeObjectId object_at(session::DefinitionLock& lock, uintptr_t address) noexcept;
 
-// Forgets what is no longer mapped. True: there was something.
+// Forgets the objects that are no longer mapped. True: there were some.
 bool forget_unmapped(session::DefinitionLock& lock) noexcept;
 
 }  // namespace torchprof::native

@@ -16,14 +16,14 @@ namespace {
 using detail::ScriptApi;
 using detail::Vector;
 
-constexpr size_t kNewString = 32, kOldString = 8;  // of the C++11 ABI; the one before, copied on write
-constexpr size_t kLongest = kMaxString;            // of a file's or function's name
+constexpr size_t kNewString = 32, kOldString = 8;  // sizeof(std::string): C++11 ABI; old ABI, copied on write
+constexpr size_t kLongest = kMaxString;            // name of a file or function
 constexpr size_t kMostEntries = 4096;
 
 ScriptApi g_api;
 std::atomic<bool> g_is_on{false};
 std::atomic<uintptr_t> g_run_begin{0}, g_run_size{0};
-// Of a StackEntry: its file's iterator grew (96 bytes in 1.13 and 2.6, 104 in 2.14). 0: not known yet.
+// Bytes of a StackEntry (96 in 1.13 and 2.6, 104 in 2.14: the iterator of its file grew); 0: not known yet.
 std::atomic<size_t> g_entry_size{0};
 
 [[gnu::noinline, gnu::cold]] void stop(const char* found) noexcept {
@@ -33,10 +33,10 @@ std::atomic<size_t> g_entry_size{0};
   warn_once(Cause::kScript, "lines of TorchScript are no longer recorded: %s", found);
 }
 
-// ---- the standard library's -----------------------------------------------------------------------------------
+// ---- classes of the standard library --------------------------------------------------------------------------------
 
-// libstdc++, basic_string.h: {char*, size, capacity or 16 bytes of text}; cow_string.h: a char* behind {size, capacity,
-// int references - 1}.
+// libstdc++, basic_string.h: {char*, size, capacity or 16 bytes of text}; cow_string.h: a char* to the text, which
+// comes after {size, capacity, int references - 1}.
 struct String {
   static constexpr size_t kHead = 24;
 
@@ -59,6 +59,7 @@ struct String {
       if (!is_local()) g_api.free(const_cast<char*>(text));
     } else if (room() > 0) {  // the empty one is static
       auto* references = reinterpret_cast<int*>(const_cast<char*>(text) - 8);
+      // Pairs with the same in libstdc++, for the other owners: all are done with the text before it is freed.
       if (__atomic_fetch_sub(references, 1, __ATOMIC_ACQ_REL) <= 0) g_api.free(const_cast<char*>(text) - kHead);
     }
   }
@@ -73,14 +74,14 @@ int* owners_of(const char* shared) {
   return block ? reinterpret_cast<int*>(block + 8) : nullptr;
 }
 
-// The graph that the interpreter runs owns the same: we are never the last.
+// The graph that the interpreter runs is one of the owners, so we are never the last.
 bool is_shared(const char* shared) {
   constexpr int kMostOwners = 1 << 28;
   const int* const owners = owners_of(shared);
   return !owners || (*owners > 1 && *owners < kMostOwners);
 }
 
-// ---- the answers ------------------------------------------------------------------------------------------------
+// ---- torch's answers ------------------------------------------------------------------------------------------------
 
 size_t bytes(const Vector& vector) { return static_cast<size_t>(vector.end - vector.begin); }
 
@@ -89,8 +90,8 @@ class Entries {
  public:
   explicit Entries(const Vector& vector) : vector_(vector) {}
 
-  // Of the first answer that shows it: one entry alone, or as many as there are lines, which leave out what has no
-  // file.
+  // Learns the size of an entry from the first answer that shows it: one with a single entry, or with as many entries
+  // as lines (an entry without a file has no line). False: the answer is not as expected.
   bool learn_size(const class Lines& lines) const;
   bool look_right() const {
     const size_t size = g_entry_size.load(std::memory_order_relaxed);
@@ -102,6 +103,7 @@ class Entries {
   void release() const {
     const size_t size = g_entry_size.load(std::memory_order_relaxed);
     for (const char* at = vector_.begin; at != vector_.end; at += size) {
+      // Pairs with libstdc++'s own decrement by the last owner, which then deletes the object: we are done with it.
       if (int* const owners = owners_of(at + g_api.string)) __atomic_fetch_sub(owners, 1, __ATOMIC_ACQ_REL);
       String(at).release();
     }
@@ -154,15 +156,15 @@ bool Entries::learn_size(const Lines& lines) const {
   return true;
 }
 
-// ---- functions --------------------------------------------------------------------------------------------------
+// ---- functions ------------------------------------------------------------------------------------------------------
 
 struct Known {
   std::atomic<uint64_t> key;  // file and name; 0: free
   std::atomic<uint32_t> id;   // 0: not yet
 };
-Known g_known[4096];  // what does not fit is left out
+Known g_known[4096];  // functions that do not fit are left out
 
-// Two threads may define one twice, which does no harm.
+// Two threads may define the same function twice, which does no harm.
 FunctionId function_of(std::string_view file, std::string_view name) noexcept {
   const StringId file_id = session::intern(file), name_id = session::intern(name);
   if (!file_id || !name_id) return {};
@@ -180,7 +182,7 @@ FunctionId function_of(std::string_view file, std::string_view name) noexcept {
   return {};
 }
 
-// InterpreterState::run(), which is exported, does nothing but go on to InterpreterStateImpl::run(), which is not.
+// InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not.
 uintptr_t find_run(const unsigned char* code) {
   constexpr unsigned char kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, kLoadAndJump[] = {0x48, 0x8b, 0x3f, 0xe9};
   if (memcmp(code, kEndbr64, sizeof(kEndbr64)) == 0) code += sizeof(kEndbr64);
@@ -192,7 +194,7 @@ uintptr_t find_run(const unsigned char* code) {
 const char* find_all(const Api& api) noexcept {
   if (!api.row) return "this torch's strings are not known";
   void* const library = *api.library ? dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
-  if (!library) return "libtorch_cpu is not to be found";
+  if (!library) return "libtorch_cpu cannot be found";
   const auto find_in = [library](const char* name) {
     void* const found = dlsym(RTLD_DEFAULT, name);  // what is preloaded comes first, for torch too
     return found ? found : dlsym(library, name);
@@ -204,10 +206,11 @@ const char* find_all(const Api& api) noexcept {
       find_in("_ZN5torch8profiler4impl16prepareCallstackERKSt6vectorINS_3jit10StackEntryESaIS4_EE"));
   found.free = reinterpret_cast<decltype(found.free)>(find_in("_ZdlPv"));
   found.string = api.row->string;
-  if (!run || !found.current || !found.prepare || !found.free) return "this torch does not export what tells them";
+  if (!run || !found.current || !found.prepare || !found.free)
+    return "this torch does not export the functions that tell them";
   const uintptr_t begin = find_run(static_cast<const unsigned char*>(run));
   const native::CodeRange range = begin ? native::function_at(begin + 1) : native::CodeRange{};
-  if (range.begin != begin || range.size == 0) return "the interpreter of this torch is not where it was looked for";
+  if (range.begin != begin || range.size == 0) return "the interpreter of this torch is not where it should be";
   detail::use_script(found);
   g_run_begin.store(range.begin, std::memory_order_relaxed);
   g_run_size.store(range.size, std::memory_order_relaxed);
@@ -219,7 +222,7 @@ const char* find_all(const Api& api) noexcept {
 void detail::use_script(const ScriptApi& api) noexcept {
   g_api = api;
   g_entry_size.store(0, std::memory_order_relaxed);
-  g_is_on.store(true, std::memory_order_release);  // pairs with the load in script_lines()
+  g_is_on.store(true, std::memory_order_release);  // pairs with the load in script_lines(): g_api is written
 }
 
 void find_script(const Api& api) noexcept {
@@ -237,7 +240,7 @@ bool is_script_loop(uintptr_t run, uintptr_t inner) noexcept {
   const auto* const call = reinterpret_cast<const unsigned char*>(run) - 5;
   if (inner == 0 || *call != kCall) return false;
   const uintptr_t called = run + static_cast<uintptr_t>(field_at<int32_t>(call, 1));
-  static std::atomic<uintptr_t> begin{0}, size{0};  // of the one that was asked for last
+  static std::atomic<uintptr_t> begin{0}, size{0};  // of the function that was asked for last
   if (begin.load(std::memory_order_relaxed) != called) {
     const native::CodeRange range = native::function_at(called + 1);
     size.store(range.begin == called ? range.size : 0, std::memory_order_relaxed);
@@ -247,17 +250,18 @@ bool is_script_loop(uintptr_t run, uintptr_t inner) noexcept {
 }
 
 size_t script_lines(ScriptLine* lines, size_t room) noexcept {
-  if (!g_is_on.load(std::memory_order_acquire)) return 0;
+  if (!g_is_on.load(std::memory_order_acquire)) return 0;  // pairs with the store in use_script(): g_api is read below
   const KeepErrno keep;
   const Vector entries = g_api.current();
   if (!entries.begin) return 0;
   const Vector prepared = g_api.prepare(entries);
   const Lines found(prepared);
   const Entries of_torch(entries);
-  // What is not released here is lost, a few times at most.
+  // What is not released here leaks, a few times at most.
   static std::atomic<int> attempts{8};
-  if (!found.look_right() || (of_torch.learn_size(found) ? !of_torch.look_right() : attempts.fetch_sub(1) <= 0)) {
-    stop("torch's answer looks otherwise than expected");
+  if (!found.look_right() ||
+      (of_torch.learn_size(found) ? !of_torch.look_right() : attempts.fetch_sub(1, std::memory_order_relaxed) <= 0)) {
+    stop("torch's answer is not as expected");
     return 0;
   }
   if (g_entry_size.load(std::memory_order_relaxed) == 0) return 0;

@@ -1,10 +1,10 @@
-// The functions of TorchScript that the calling thread's interpreter runs, and their lines: what stands in a native
-// stack in the place of the interpreter's frames.
+// The TorchScript functions that the calling thread's interpreter runs, with their lines. In a native stack they take
+// the place of the interpreter's frames.
 //
-// torch itself is asked, by the functions that give torch.profiler its "Call stack" (with_stack): they allocate and
-// take no lock. Neither is called where a stack has no interpreter. What they return is read and given back by the
-// layouts of the standard library, both of its strings; each answer is looked at before it is used, and the first that
-// looks otherwise ends this part, with one line.
+// torch itself is asked, by the functions from which torch.profiler has its "Call stack" (with_stack). They allocate
+// and take no lock, and are called only for a stack that has an interpreter. What they return is read and freed by the
+// layouts of the standard library, for either kind of std::string. Each answer is checked before it is used; the first
+// that is not as expected ends this source, with one line on stderr.
 //
 // Sources: torch/csrc/jit/runtime/interpreter.{h,cpp}, jit/frontend/source_range.h, profiler/util.h, 1.13 to 2.14.
 #pragma once
@@ -18,21 +18,23 @@
 
 namespace torchprof::torch {
 
-// Says so in the trace. Once, when torch is in the process, not under the loader's lock.
+// Starts the source, and notes in the trace whether that worked. Once, when torch is in the process, not while the
+// loader's lock is held.
 void find_script(const Api& api) noexcept;
 
-// The code that runs an interpreter until it is done (InterpreterStateImpl::run): one frame for each. Empty: none is
-// known, or the lines cannot be had.
+// The code that runs an interpreter until it is done (InterpreterStateImpl::run): a stack has one such frame for each
+// interpreter. Empty: it is not known, or there are no lines to be had.
 native::CodeRange script_run() noexcept;
-// Whether the return address `inner` is in the interpreter's loop, a function that the code before `run`, a return
-// address in script_run(), calls.
+// Whether the return address `inner` is in the interpreter's loop. `run` is a return address in script_run(); the loop
+// is the function that is called right before it.
 bool is_script_loop(uintptr_t run, uintptr_t inner) noexcept;
 
 struct ScriptLine {
   FunctionId function;
   uint32_t line;
 };
-// Of the innermost interpreter, innermost first. Allocates. None: the thread runs none.
+// The lines of the thread's innermost interpreter, innermost first. Returns how many; 0: the thread runs no
+// interpreter. Allocates.
 size_t script_lines(ScriptLine* lines, size_t room) noexcept;
 
 namespace detail {

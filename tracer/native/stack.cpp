@@ -21,15 +21,16 @@ constinit std::atomic<bool> detail::g_wanted{false};
 
 namespace {
 
-// Of one thread; about 90 KiB, of which only what is used is ever touched.
+// What one thread keeps; about 90 KiB, of which only used pages are ever touched.
 struct ThreadStacks {
   static constexpr Mapping kMapping = Mapping::kNative;
-  static constexpr uint32_t kMost = 1024;       // frames of a stack; of a deeper one the innermost are kept
-  static constexpr uint32_t kRoom = kMost + 2;  // for the loop's frame, and for what is not known
-  uint32_t unloads = 0;                         // of g_unloads, when all of this was learned
-  uintptr_t top = 0;                            // above the thread's stack; 0: not known
+  static constexpr uint32_t kMost = 1024;  // frames of a stack; of a deeper one the innermost are kept
+  // Also for the loop's frame, and for the one that stands for unknown ones.
+  static constexpr uint32_t kRoom = kMost + 2;
+  uint32_t unloads = 0;  // g_unloads when all of this was learned
+  uintptr_t top = 0;     // above the thread's stack; 0: not known
   FrameRule rules[4096];
-  // The stack that was taken last, outermost first.
+  // The stack that was taken before, outermost first.
   uint32_t depth = 0;
   uintptr_t last[kRoom];
   NativeFrameId ids[kRoom];
@@ -38,15 +39,15 @@ struct ThreadStacks {
     uint32_t line;
   };
   Line lines[512];
-  // The one that is being taken, innermost first.
+  // The stack that is being taken, innermost first.
   uintptr_t found[kRoom];
 };
 
 std::atomic<uint32_t> g_unloads{0};
 constinit FrameTree g_tree;
 
-// Stacks of threads end at what pthread keeps of them, that of the first at what the kernel put above it. A stack that
-// is elsewhere (a coroutine's) is not bounded.
+// A thread's stack ends at pthread's own data, that of the main thread at what the kernel has put above it. The end of
+// a stack elsewhere (a coroutine's) is not known.
 uintptr_t find_top(uint32_t tid) noexcept {
   const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   const uintptr_t top = tid == static_cast<uint32_t>(getpid()) ? getauxval(AT_EXECFN) : uintptr_t{pthread_self()};
@@ -58,6 +59,7 @@ ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
   auto* stacks = buffer.sources.map<ThreadStacks>();
   if (!stacks) return nullptr;
   stacks->top = find_top(buffer.tid);
+  // Pairs with the releases in before_unload() and after_unload(): what is learned from here on is newer.
   stacks->unloads = g_unloads.load(std::memory_order_acquire);
   return stacks;
 }
@@ -68,8 +70,8 @@ ThreadStacks* make_thread(ThreadBuffer& buffer) noexcept {
   stacks.unloads = unloads;
 }
 
-// As the tree takes it; 0: a function that is not recorded. Most operators are called without the GIL, so that none can
-// be defined here.
+// What stands for the function in the tree; 0: it has no id. Most operators are called without the GIL, so that no
+// function can be defined here.
 uintptr_t python_frame(ThreadStacks& stacks, const python::Position& at) noexcept {
   if (!at.code || at.offset < 0) return 0;
   const python::Function function = python::known_function(at.code);
@@ -81,14 +83,15 @@ uintptr_t python_frame(ThreadStacks& stacks, const python::Position& at) noexcep
   return FrameTree::python_frame(function.id(), known.line);
 }
 
-// The functions of the loop's next run.
+// Adds the functions of the next run of the interpreter's loop.
 void put_run(ThreadStacks& stacks, python::FrameWalk& python, uint32_t& count) noexcept {
   for (python::Position at; python.next(at);)
     if (const uintptr_t frame = python_frame(stacks, at); frame != 0 && count < ThreadStacks::kMost)
       stacks.found[count++] = frame;
 }
 
-// The frame that was found last ends below `end`. Functions that it runs, if it is the loop, come before it.
+// The frame that was found last lies below `end`. If it is the interpreter's loop, adds the functions that it runs,
+// before it.
 void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin, uintptr_t end,
                 uint32_t& count) noexcept {
   while (python.loop() >= begin && python.loop() < end) {
@@ -98,7 +101,7 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
   }
 }
 
-// The frame that was found last runs an interpreter of TorchScript: the functions that this runs come before its
+// The frame that was found last runs an interpreter of TorchScript: adds the functions that this runs, before its
 // frames.
 [[gnu::noinline]] void put_script(ThreadStacks& stacks, uint32_t& count) noexcept {
   constexpr size_t kMostLines = 64;
@@ -112,7 +115,7 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
   count += added;
 }
 
-// From this function's caller on. Gives the number of frames in `found`.
+// Walks the stack, beginning with this function's caller. Returns the number of frames in `found`.
 [[gnu::noinline]] uint32_t walk(ThreadStacks& stacks) noexcept {
   Registers registers{};
   asm("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
@@ -137,13 +140,13 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
     stacks.found[count++] = registers.pc;
     if (script.has(registers.pc)) [[unlikely]] {
       put_script(stacks, count);
-      script = {};  // torch tells of the innermost alone
+      script = {};  // torch tells only about the innermost interpreter
     }
   }
-  // A frame further out is not known: the tree has a frame without an address for it.
+  // The frames further out are not known: a frame without an address stands for them.
   if (ended_by == FrameRule::kEnd) return count;
   stacks.found[count++] = 0;
-  // What Python knows of it is known all the same.
+  // The Python functions among them are known all the same.
   while (python.loop() >= here) put_run(stacks, python, count);
   return count;
 }
@@ -156,7 +159,7 @@ NativeFrameId take_stack(ThreadBuffer& buffer) noexcept {
     known = make_thread(buffer);
   if (!known) return {};
   ThreadStacks& stacks = *known;
-  // Pairs with the releases in before_unload() and after_unload().
+  // Pairs with the releases in before_unload() and after_unload(): the tree's new age is seen with the new number.
   const uint32_t unloads = g_unloads.load(std::memory_order_acquire);
   if (stacks.unloads != unloads) [[unlikely]]
     forget(stacks, unloads);
@@ -180,10 +183,11 @@ void start() noexcept {
   if (!session::config().native) return;
   find_registered_frames();
   session::note_source("native", SourceState::kOn, "call frame information of the mapped objects");
-  detail::g_wanted.store(true, std::memory_order_release);
+  detail::g_wanted.store(true, std::memory_order_relaxed);
 }
 
 void before_unload() noexcept {
+  // Pairs with the acquire in take_stack(), as does after_unload(): what a thread learned before is dropped.
   if (wanted()) g_unloads.fetch_add(1, std::memory_order_release);
 }
 
@@ -192,7 +196,7 @@ void after_unload() noexcept {
   session::DefinitionLock lock;
   if (!forget_unmapped(lock)) return;
   g_tree.begin_anew(lock);
-  g_unloads.fetch_add(1, std::memory_order_release);
+  g_unloads.fetch_add(1, std::memory_order_release);  // pairs with the acquire in take_stack(): the tree's age is new
 }
 
 }  // namespace torchprof::native

@@ -1,16 +1,16 @@
-// Native stacks: who called, down to the beginning of the thread, as return addresses.
+// Native stacks: who called, back to the beginning of the thread, as return addresses.
 //
 //     const NativeFrameId stack = native::take_stack(buffer);     // none: there is none, or nothing is recorded
 //
-// It begins with the recorder's own frames, which readers leave out. A stack is a leaf of one tree of the process: a
-// frame is its return address and the frame that it returns to, defined in the spool at first sight. Taking one whose
-// frames have all been seen takes no lock and allocates nothing; about 8 ns for each frame, and 3 more where it differs
-// from the one that the thread took before.
+// A stack begins with the recorder's own frames, which readers leave out. It is a leaf of one tree of the process: a
+// frame is its return address and the frame that it returns to, and is defined in the spool at first sight. If all
+// frames are known, taking a stack takes no lock and allocates nothing; it costs about 8 ns for each frame, and 3 more
+// for each that was not in the stack which the thread took before.
 //
-// Before the frame of the interpreter's loop come the functions of Python that it runs (python/frames.h).
+// The Python functions that the interpreter's loop runs come before the frame of the loop (python/frames.h).
 //
-// Not from signal handlers: they may have interrupted the thread here. Anywhere else: what is read of the loader is
-// lock-free. What a thread has learned is dropped when an object is unloaded.
+// Not from signal handlers, which may have interrupted the thread in here. From anywhere else: the loader is asked
+// without a lock. What a thread has learned is dropped when an object is unloaded.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,8 @@ namespace detail {
 extern std::atomic<bool> g_wanted;
 }
 
-// Says so in the trace. Once, when torch is in the process, not under the loader's lock.
+// Starts the source, and notes it in the trace. Once, when torch is in the process, not while the loader's lock is
+// held.
 void start() noexcept;
 inline bool wanted() noexcept { return detail::g_wanted.load(std::memory_order_relaxed); }
 

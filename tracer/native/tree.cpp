@@ -15,14 +15,14 @@ uint32_t FrameTree::find(const Table* table, uint32_t caller, uintptr_t pc) noex
   if (!table) return 0;
   for (uint64_t i = hash(caller, pc);; ++i) {
     const Slot& slot = table->slots[i & table->mask];
-    const uint32_t id = slot.id.load(std::memory_order_acquire);  // pairs with the release in put()
+    const uint32_t id = slot.id.load(std::memory_order_acquire);  // pairs with the release in put(): pc, caller are set
     if (id == 0 || (slot.pc == pc && slot.caller == caller)) return id;
   }
 }
 
 NativeFrameId FrameTree::frame(NativeFrameId caller, uintptr_t pc) noexcept {
-  const uint32_t from = caller ? caller.value : kOutermost | age_.load(std::memory_order_acquire);
-  const uint32_t id = find(table_.load(std::memory_order_acquire), from, pc);  // pairs with the release in grow()
+  const uint32_t from = caller ? caller.value : kOutermost | age_.load(std::memory_order_relaxed);
+  const uint32_t id = find(table_.load(std::memory_order_acquire), from, pc);  // pairs with grow(): the slots are set
   return id != 0 ? NativeFrameId{id} : add(from, pc);
 }
 

@@ -18,7 +18,7 @@ class FrameTree {
  public:
   constexpr FrameTree() = default;
 
-  // What stands for a function of Python and the line that it runs, instead of an address.
+  // Stands for a Python function and the line that it runs, in the place of an address.
   static uintptr_t python_frame(FunctionId function, uint32_t line) noexcept {
     return uintptr_t{1} << 63 | uintptr_t{function.value} << 32 | line;
   }
@@ -26,9 +26,9 @@ class FrameTree {
   // `caller` none: the outermost. None: nothing can be recorded any more.
   NativeFrameId frame(NativeFrameId caller, uintptr_t pc) noexcept;
 
-  // Addresses mean something else from here on: no frame that was defined so far is given out again to a thread that
-  // begins at the outermost.
-  void begin_anew(session::DefinitionLock&) noexcept { age_.fetch_add(1, std::memory_order_release); }
+  // From here on addresses mean something else: a stack that is built from the outermost frame on finds none of the
+  // frames that were defined so far. Relaxed: the age is only a part of a key; g_unloads (stack.cpp) publishes it.
+  void begin_anew(session::DefinitionLock&) noexcept { age_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   struct Slot {

@@ -23,8 +23,8 @@ constexpr Symbol kNumInputs{"_ZNK2at14RecordFunction10num_inputsEv", "RecordFunc
 constexpr Symbol kCurrentThread{"_ZN2at14RecordFunction15currentThreadIdEv", "RecordFunction::currentThreadId"};
 constexpr Symbol kSetAsync{"_ZN2at14RecordFunction9_setAsyncEv", "RecordFunction::_setAsync"};
 
-// torch's libraries are loaded with RTLD_LOCAL: only a walk over the objects finds them. Debian adds a version:
-// libtorch_cpu.so.1.13.
+// torch's libraries are loaded with RTLD_LOCAL, so only a walk over the loaded objects finds them. Debian adds a
+// version to the name: libtorch_cpu.so.1.13.
 int is_torch(dl_phdr_info* info, size_t, void* out) noexcept {
   const char* path = info->dlpi_name;
   if (!path || !*path) return 0;
@@ -40,7 +40,7 @@ unsigned parse_version(const char* text) noexcept {
   return sscanf(text, "%u.%u", &major, &minor) == 2 && minor < 100 ? major * 100 + minor : 0;
 }
 
-// Debian has it in the library's name, wheels in torch/version.py beside torch/lib, the C++ distribution in
+// Debian has the version in the library's name, wheels in torch/version.py beside torch/lib, the C++ distribution in
 // build-version beside lib.
 void find_version(Api& api) noexcept {
   api.version_source = "neither the library's name nor a file beside it says it";
@@ -97,7 +97,7 @@ bool find(Api& api, const char** why) noexcept {
   // A program that links everything into one object has the symbols in the global scope.
   void* library = RTLD_DEFAULT;
   if (dl_iterate_phdr(is_torch, api.library)) {
-    library = dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD);  // never given back: torch stays, and so do our callbacks
+    library = dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD);  // never closed: torch stays, and so do our callbacks
     if (!library) return false;
   } else if (!dlsym(RTLD_DEFAULT, kAddCallback.name)) {
     return false;

@@ -2,19 +2,18 @@
 //
 // Source: aten/src/ATen/record_function.{h,cpp}, aten/src/ATen/core/function_schema.h of torch 1.13, 2.2, 2.6, 2.14 and
 // main, and measurements on 1.13.1, 2.6.0 (both string ABIs) and 2.14.1. What is the same in all of them:
-//     RecordFunctionCallback   40 bytes, trivially copyable, passed by value:
-//                              +0 start, +8 end, +16 double sampling probability, +24 bool scopes[10], +34
-//                              needs_inputs, +35 needs_outputs, +36 needs_ids
+//     RecordFunctionCallback   40 bytes, trivially copyable, passed by value: +0 start, +8 end, +16 double sampling
+//                              probability, +24 bool scopes[10], +34 needs_inputs, +35 needs_outputs, +36 needs_ids
 //     RecordFunction           +88 torch's number of the thread, +96 scope, +160 variant of a string and a pointer to a
 //                              schema; then a part whose length depends on the string ABI and on kwinputs_ (2.4): the
 //                              four rows of record_function_rows() (layouts.h)
 //     FunctionSchema           two strings, name and overload name, then a vector of arguments
 //     std::string              begins with the pointer to its text, 32 bytes long (C++11 ABI) or 8 (old ABI)
 //
-// Two proofs, both in the process itself. The row is chosen by what at::RecordFunction::_setAsync() does to a buffer of
-// ours: it stores one byte, at row.is_async. Any other place is a layout that we do not know: then names, scopes and
-// threads are recorded, sequence numbers, handles and inputs are not. And at the first operators what is read is laid
-// beside what torch's own functions say of the same operator (check.h).
+// The process itself proves the layout, twice. The row is chosen by what at::RecordFunction::_setAsync() does to a
+// buffer of ours: it stores one byte, at row.is_async. If that is at any other place, the layout is unknown: then
+// names, scopes and threads are recorded, but no sequence numbers, handles and inputs. And at the first operators, what
+// we read is compared with what torch's own functions say of the same operator (check.h).
 #pragma once
 
 #include <cstddef>
@@ -27,7 +26,7 @@ namespace torchprof::torch {
 
 struct RecordFunction;  // at::RecordFunction
 
-// unique_ptr<at::ObserverContext>, always empty here. A destructor that is not trivial makes the C++ ABI return it in
+// unique_ptr<at::ObserverContext>, always empty here. Because its destructor is not trivial, the C++ ABI returns it in
 // memory, as torch expects.
 struct Context {
   void* pointer = nullptr;
@@ -59,7 +58,7 @@ T field_at(const void* base, size_t offset) noexcept {
   return value;
 }
 
-// What RecordFunction::fn_ says. The texts live as long as the operator runs, no longer.
+// What RecordFunction::fn_ says. The texts are valid only while the operator runs.
 struct FunctionName {
   const char* name;
   const char* overload;  // nullptr: fn_ is a string; "": the schema has none
@@ -71,7 +70,7 @@ inline FunctionName read_name(const RecordFunction& function, const Row& row) no
   return {field_at<const char*>(schema, 0), field_at<const char*>(schema, row.string)};
 }
 
-// torch's functions that are called, all in libtorch_cpu.
+// The functions of torch that we call, all in libtorch_cpu.
 struct Api {
   uint64_t (*add_callback)(Callback) = nullptr;           // at::addGlobalCallback
   void (*remove_callback)(uint64_t) = nullptr;            // at::removeCallback; nullptr: it is not exported
@@ -100,12 +99,12 @@ struct Api {
   char missing[200] = "";           // symbols that are not exported, for people
 };
 
-// libtorch_cpu, or what holds its symbols, is in the process. Microseconds.
+// Whether libtorch_cpu, or another object with its symbols, is in the process. Microseconds.
 bool loaded() noexcept;
 
-// True once libtorch_cpu (or what holds its symbols) is in the process. Fills the table on the first such call; `why`
-// is set when something that should be there is not. Walks the loaded objects; microseconds. Not for the hot path; one
-// thread at a time.
+// True once libtorch_cpu (or another object with its symbols) is in the process. Fills the table on the first such
+// call; `why` is set when something is missing that should be there. Walks the loaded objects; microseconds. Not for
+// the hot path; one thread at a time.
 bool find(Api& api, const char** why) noexcept;
 
 }  // namespace torchprof::torch

@@ -8,15 +8,16 @@ namespace {
 constexpr uint64_t kMaxHandle = uint64_t{1} << 48;  // handles, threads and sequence numbers count from 0 or 1
 constexpr size_t kMaxArguments = 1000;
 
-// RecordFunction's numbers have no accessor that could be called: they must be such as only these fields hold.
+// No function of torch returns these numbers: their values are checked instead.
 const char* check_fields(const Row& row, const RecordFunction& function) noexcept {
-  if (field_at<uint8_t>(&function, kScopeOffset) > 9) return "an operator has a scope that is none";
+  if (field_at<uint8_t>(&function, kScopeOffset) > 9) return "an operator has an impossible scope";
   if (field_at<uint8_t>(&function, row.is_async) > 1) return "an operator's flag is neither true nor false";
   const auto sequence = field_at<int64_t>(&function, row.sequence);
-  if (sequence < -1 || sequence > static_cast<int64_t>(kMaxHandle)) return "an operator's sequence number is none";
-  if (field_at<uint64_t>(&function, row.fwd_thread) > kMaxHandle) return "a forward operator's thread is none";
+  if (sequence < -1 || sequence > static_cast<int64_t>(kMaxHandle))
+    return "an operator has an impossible sequence number";
+  if (field_at<uint64_t>(&function, row.fwd_thread) > kMaxHandle) return "a forward operator has an impossible thread";
   const auto handle = field_at<uint64_t>(&function, row.handle);
-  return handle == 0 || handle > kMaxHandle ? "an operator's handle is none" : nullptr;
+  return handle == 0 || handle > kMaxHandle ? "an operator has an impossible handle" : nullptr;
 }
 
 const char* check_function(const Api& api, const Row& row, const RecordFunction& function) noexcept {
@@ -26,8 +27,8 @@ const char* check_function(const Api& api, const Row& row, const RecordFunction&
                                                               : "an operator's name is not where it should be";
 }
 
-// libstdc++: {buckets, bucket count, first node, elements, {float load factor, next resize}, the bucket of an empty
-// one}
+// std::unordered_map of libstdc++:
+// {buckets, bucket count, first node, elements, {float load factor, next resize}, the single bucket of an empty map}
 const char* check_keywords(const Row& row, const RecordFunction& function) noexcept {
   const char* map = reinterpret_cast<const char*>(&function) + row.keywords;
   const auto* buckets = field_at<const char*>(map, 0);
@@ -46,7 +47,7 @@ const char* check_inputs(const Api& api, const Row& row, const ValueRow& values,
   const auto length = field_at<size_t>(&function, row.inputs + 8);
   if (length == 0) return nullptr;
   if (!inputs || reinterpret_cast<uintptr_t>(inputs) % 8 != 0 || length > kMaxArguments)
-    return "an operator's inputs are not an array";
+    return "an operator's inputs are something else";
   const size_t count = std::min(length, api.num_inputs(&function));
   for (size_t i = length - count; i < length; ++i) {
     const void* value = inputs + i * kValueSize;
@@ -57,7 +58,7 @@ const char* check_inputs(const Api& api, const Row& row, const ValueRow& values,
     if (tag == values.list)
       if (const char* found = check_list(values, field_at<const void*>(value, 0))) return found;
     if (!tensor.sizes) continue;
-    // A tensor that we take for a plain one: what the shims say of it is read without any virtual call.
+    // We take it for a plain tensor: then the shims read it without a virtual call.
     int64_t dims = 0;
     const int64_t *sizes = nullptr, *strides = nullptr;
     int32_t type = 0;

@@ -1,8 +1,8 @@
-// Lays what the tables of layouts say of an operator beside what torch's own functions say of the same operator.
+// Compares what the tables of layouts say about an operator with what torch's own functions say about it.
 //
-// For the first operators of a process, off the hot path (torch/reading.h). Reads only, calls functions of torch that
-// neither record nor throw, allocates nothing: the program cannot notice it. An operator of our own, made for the
-// probe, could be noticed (it takes a handle and an import), and proves less: the program's operators come in more
+// For the first operators of a process, off the hot path (torch/reading.h). It only reads, calls functions of torch that
+// neither record nor throw, and allocates nothing: the program cannot notice it. An operator of our own, made for this
+// check, could be noticed (it takes a handle and an import) and would prove less: the program's operators are of more
 // kinds.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace torchprof::torch {
 
 inline constexpr int kChecks = 64;  // operators that are looked at
 
-// What does not hold; nullptr: holds as far as this operator tells. Each is one line for people.
+// What is wrong, in one line for people; nullptr: nothing, as far as this operator shows.
 struct Findings {
   const char* fields = nullptr;    // sequence number, handle, thread: the row itself
   const char* function = nullptr;  // name, overload name

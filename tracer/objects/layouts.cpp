@@ -10,7 +10,7 @@ constexpr Row kRows[] = {
     {176, 280, 288, 296, 184, 200, 8, "2.4 to 2.6, old strings"},        // [M] 2.6.0
 };
 
-// In which release PyObjectSlot shrank from 16 bytes to 8 is not known: between 2.11 and 2.14.
+// PyObjectSlot shrank from 16 bytes to 8 between 2.11 and 2.14; in which release is not known.
 constexpr ObjectRow kObjectRows[] = {
     {24, 72, DeviceOrder::kFlagFirst, "1.13"},                              // [M] 1.13.1; [S] 2.0
     {24, 72, DeviceOrder::kFlagLast, "2.0 to 2.2, std::optional devices"},  // [S]
@@ -18,7 +18,7 @@ constexpr ObjectRow kObjectRows[] = {
     {16, 56, DeviceOrder::kFlagLast, "2.14"},                               // [M] 2.14.1
 };
 
-// None 0 and Tensor 1 are the same in all.
+// The tags of None (0) and Tensor (1) are the same in all versions.
 constexpr TagRow kTagRows[] = {
     {3, 4, 5, 8, 10, 12, 2, "1.13"},          // [M] 1.13.1
     {3, 4, 5, 9, 11, 13, 3, "2.0 to 2.8"},    // [M] 2.6.0

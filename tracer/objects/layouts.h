@@ -1,13 +1,13 @@
 // The numbers of torch that differ from version to version: tables, a row for each layout.
 //
-// No version chooses a row: what the process shows does. A row says for people in which versions it was seen, and what
-// it was read from ([M] measured in a process of that version, [S] read in the source). What is the same in all
-// versions stands beside the code that reads it (abi.h, values.cpp). Tests: check.h in every process,
-// tests/unit/tracer/search_test.cpp and values_test.cpp on images of each layout, tests/e2e on 1.13.1, 2.6.0 and 2.14.1,
-// tests/e2e/torch/test_unknown_torch.py without the rows.
+// A row is chosen by what the process shows, never by a version. Each row says for people in which versions it was
+// seen, and where the numbers come from ([M] measured in a process of that version, [S] read in the source). What is
+// the same in all versions stands beside the code that reads it (abi.h, values.cpp). Tests: check.h in every process,
+// tests/unit/tracer/search_test.cpp and values_test.cpp on images of each layout, tests/e2e on 1.13.1, 2.6.0 and
+// 2.14.1, tests/e2e/torch/test_unknown_torch.py without the rows.
 //
-// The tables are read as data (their definitions are in a file of their own, so that no compiler folds a row into the
-// code that looks for it): a build for one more torch can be tried by writing over a row.
+// The tables are data in a file of their own, so that no compiler folds a row into the code that looks for it: support
+// for one more torch can be tried by overwriting a row in the library.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ enum class DeviceOrder : uint8_t { kFlagFirst, kFlagLast };
 
 // at::TensorImpl and every counted object. The row is found by objects of the process (search.h).
 struct ObjectRow {
-  size_t refcounted;  // sizeof(c10::intrusive_ptr_target): what every counted object begins with
+  size_t refcounted;  // sizeof(c10::intrusive_ptr_target), with which every counted object begins
   size_t sizes;       // of TensorImpl::sizes_and_strides_; the word before it is its slot for a PyObject
   DeviceOrder device;
   const char* name;  // for people
@@ -47,7 +47,7 @@ struct TagRow {
   const char* name;                 // for people
 };
 
-// What is read by, in one place: numbers of the rows that were found.
+// The numbers by which values are read, copied from the two rows.
 struct ValueRow {
   const ObjectRow* object;
   const TagRow* tag;
@@ -63,14 +63,14 @@ struct CommsRow {
   size_t group, description;  // std::string
   size_t rank, size;          // int
   size_t name;                // std::string
-  size_t in;                  // elements sent, those received behind it
+  size_t in;                  // elements sent; right after it, elements received
   bool is_long;               // both are int64, otherwise int
   size_t type;                // c10::ScalarType, int8
-  size_t in_split;            // std::vector<int64_t>, that of what is received behind it
-  size_t start;               // int: first global rank; behind it int stride, std::vector<int64_t> of all ranks
+  size_t in_split;            // std::vector<int64_t> of what is sent; right after it, that of what is received
+  size_t start;               // int: first global rank; right after it, int stride, std::vector<int64_t> of all ranks
   size_t is_async;            // bool
   size_t sequence;            // int64
-  unsigned sequence_version;  // the version that has it there
+  unsigned sequence_version;  // the version of torch that has it there
   const char* label;          // for people
 };
 inline constexpr size_t kVector = 24;  // sizeof(std::vector)

@@ -9,10 +9,10 @@ namespace torchprof::torch {
 namespace {
 
 constexpr uint8_t kNone = 0, kTensor = kTensorTag;
-constexpr size_t kEnd = 120;  // of a TensorImpl, relative to its sizes; what a class adds stands there
+constexpr size_t kEnd = 120;  // of a TensorImpl, relative to its sizes; a derived class has its own members there
 
 // c10::detail::ListImpl {counted, std::vector<c10::IValue>, c10::TypePtr of its elements, whose first word is the
-// c10::Type*}; Type {vptr, TypeKind}. TypeKind::TensorType: [M] 1.13.1, 2.6.0, 2.14.1; check.h lays it beside the
+// c10::Type*}; Type {vptr, TypeKind}. TypeKind::TensorType: [M] 1.13.1, 2.6.0, 2.14.1; check.h compares it with the
 // elements.
 constexpr size_t kListType = 24, kTypeKind = 8;
 constexpr int32_t kTensorKind = 3;
@@ -20,7 +20,7 @@ constexpr int32_t kTensorKind = 3;
 Wrappers g_wrappers;  // written before the first operator is seen
 
 bool is_of(const void* object, const void* vtable) noexcept {
-  constexpr size_t kFunctions = 16;  // behind the offset to the whole object and its type
+  constexpr size_t kFunctions = 16;  // after the offset to the whole object and the pointer to its type information
   return vtable && field_at<const char*>(object, 0) == static_cast<const char*>(vtable) + kFunctions;
 }
 bool is_batched(const void* impl) noexcept {
@@ -29,7 +29,7 @@ bool is_batched(const void* impl) noexcept {
 
 enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
 
-// std::unordered_map of libstdc++: its first node; in a node the next one, the key, the value.
+// std::unordered_map of libstdc++: offset of the first node; a node is {next node, key, value}.
 constexpr size_t kMapFirst = 16, kNodeNext = 0, kNodeKey = 8;
 constexpr size_t kMaxKey = 64, kMaxText = 256;  // bytes of a keyword's name, and of a string that it holds
 
@@ -97,7 +97,7 @@ class Encoder {
   size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
 
  private:
-  // The longest single argument that is written without asking for room: a tensor of 64 dimensions is cut before that.
+  // Room for the longest single argument that is written without asking for room; a tensor asks for itself.
   static constexpr size_t kReserve = 64;
 
   bool full() const noexcept { return at_ >= end_; }
@@ -173,7 +173,7 @@ class Encoder {
     varint(count);
     for (size_t i = 0; i < count; ++i) {
       if (full()) {
-        byte('+');  // instead of the element: the reader stops here
+        byte('+');  // in the place of the element: the reader stops here
         return true;
       }
       if (!value(begin + i * kValueSize, false)) return false;
@@ -181,15 +181,15 @@ class Encoder {
     return true;
   }
 
-  // Some of a list whose elements may be tensors or None.
+  // Whether the first element that is not None is a tensor.
   static bool has_tensors(const char* begin, size_t count) noexcept {
     size_t i = 0;
     while (i < count && field_at<uint32_t>(begin + i * kValueSize, 8) == kNone) ++i;
     return i < count && field_at<uint32_t>(begin + i * kValueSize, 8) == kTensor;
   }
 
-  // ivalue::ConstantString {counted, std::string}: the first word is the text in both string ABIs, the length is found
-  // by the NUL.
+  // ivalue::ConstantString {counted, std::string}: in both string ABIs the first word points to the text; the NUL shows
+  // its length.
   void string(const void* string, size_t most) noexcept {
     byte('S');
     text(field_at<const char*>(string, row_.refcounted), most);
@@ -225,8 +225,8 @@ class Encoder {
     const char* data = dims <= kMaxInlineDims ? sizes + kInline : field_at<const char*>(sizes, kInline);
     const size_t stride_offset = dims <= kMaxInlineDims ? kMaxInlineDims * 8 : dims * 8;
     uint64_t numel = 1;
-    // The strides of a tensor that torch calls contiguous may be anything where a size is 1: only exact ones are left
-    // out.
+    // Where a size is 1, the stride of a tensor that torch calls contiguous may be anything: strides are left out only
+    // if they are exactly the expected ones.
     const bool has_strides = (policy & kPolicyBits) != kStridesElsewhere || is_batched(impl);
     Strides strides = has_strides ? kStridesContiguous : kStridesNone;
     uint64_t expected = 1;
@@ -255,8 +255,8 @@ class Encoder {
     return true;
   }
 
-  // What at::FunctionalTensorWrapper {TensorImpl, at::Tensor} holds, whose sizes and strides are its own: of the same
-  // type on the same device, or it is nullptr.
+  // The tensor inside an at::FunctionalTensorWrapper {TensorImpl, at::Tensor}, which has the wrapper's sizes and
+  // strides. nullptr: `impl` is no such wrapper, or what is inside has another type or device.
   const void* functionalized(const void* impl) const noexcept {
     if (!is_of(impl, g_wrappers.functional)) return nullptr;
     const auto inner = field_at<const char*>(impl, row_.sizes + kEnd);
@@ -294,7 +294,7 @@ const char* check_list(const ValueRow& row, const void* list) noexcept {
   const auto begin = field_at<const char*>(list, row.refcounted);
   const auto end = field_at<const char*>(list, row.refcounted + 8);
   if (begin > end || (end - begin) % kValueSize != 0 || !field_at<const void*>(list, row.refcounted + kListType))
-    return "a list is none";
+    return "a list is something else";
   if (begin == end) return nullptr;
   const bool has_tensor = field_at<uint32_t>(begin, 8) == kTensor;
   return !has_tensor && is_list_of_tensors(row, list) ? "a list has another type" : nullptr;
@@ -328,8 +328,8 @@ PlainTensor read_tensor(const ValueRow& row, const void* value) noexcept {
 }
 
 const void* tensor_of(const ValueRow& row, const void* python_object) noexcept {
-  const auto first =
-      field_at<uintptr_t>(python_object, 16);  // after PyObject: MaybeOwned's flag, or the pointer itself
+  // After PyObject: MaybeOwned's flag, or the pointer itself.
+  const auto first = field_at<uintptr_t>(python_object, 16);
   const auto impl = first > 1 ? reinterpret_cast<const void*>(first) : field_at<const void*>(python_object, 24);
   if (!impl || reinterpret_cast<uintptr_t>(impl) % alignof(void*) != 0) return nullptr;
   // The lowest bit says who owns whom (PyObjectSlot, 1.13 to 2.9).

@@ -18,10 +18,11 @@ namespace {
 using detail::g_api;
 using detail::g_layout;
 
-// value, version range, source; test: check_layout() at start-up, tests/e2e/python/test_python.py for every version found.
-constexpr Layout kLayout310 = {44, 56, 0, 32, 352, 96};  // 3.10, Include/cpython/{pystate,frameobject}.h
-constexpr Layout kLayout311 = {44, 64, 24,
-                               32, 72, 56};  // 3.11, Include/cpython/pystate.h, Include/internal/pycore_frame.h
+// Checked by check_layout() in every process; test: tests/e2e/python/test_python.py, on every version that is found.
+// 3.10: Include/cpython/{pystate,frameobject}.h.
+constexpr Layout kLayout310 = {44, 56, 0, 32, 352, 96};
+// 3.11: Include/cpython/pystate.h, Include/internal/pycore_frame.h.
+constexpr Layout kLayout311 = {44, 64, 24, 32, 72, 56};
 
 void* g_library = RTLD_DEFAULT;
 
@@ -79,7 +80,7 @@ void use_library_at(const void* address) noexcept {
   if (g_api.version || !dladdr(address, &info) || !info.dli_fname) return;
   void* library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   if (library && dlsym(library, "Py_GetVersion"))
-    g_library = library;  // held for good
+    g_library = library;  // never closed
   else if (library)
     dlclose(library);
 }
@@ -125,12 +126,12 @@ bool load(const char** why) noexcept {
 namespace {
 
 bool g_matches = false;
-// Of two calls of compare() in one line: f_lasti as Python has it, and as we read it.
+// From two calls of compare() in one line: f_lasti as Python has it, and as we read it.
 long g_lasti[2];
 long g_instruction[2];
 int g_compared = 0;
 
-// Called by the line of Python below, so that the current frame is one whose function and first local are known.
+// Called by the line of Python in check_layout(), so that the function and the first local of the frame are known.
 Object* compare(Object*, Object* expected) noexcept {
   const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
   Frame* frame = g_api.current_frame();
@@ -139,7 +140,7 @@ Object* compare(Object*, Object* expected) noexcept {
   g_matches = read_pointer(data, want.code) == code.get() && read_pointer(data, want.locals) == expected;
   const Ref lasti(g_api.get_attr(reinterpret_cast<Object*>(frame), "f_lasti"));
   const void* where = read_pointer(data, want.instruction);
-  // 3.10 keeps a number of instructions of two bytes, of which f_lasti is the bytes.
+  // 3.10 keeps the number of an instruction of two bytes each; f_lasti is in bytes.
   const auto read = want.frame_data ? static_cast<const char*>(where) - reinterpret_cast<const char*>(code.get())
                                     : 2 * static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(where));
   if (lasti && g_compared < 2) {
@@ -152,10 +153,10 @@ Object* compare(Object*, Object* expected) noexcept {
 
 int ignore(Object*, Frame*, int, Object*) noexcept { return 0; }
 
-// What the evaluation loop looks at: PyThreadState.cframe->use_tracing, in front of cframe: int, 0 or 1 (3.10);
-// uint8_t, 0 or 255 (3.11).
+// The flag that the evaluation loop looks at, PyThreadState.cframe->use_tracing, at the beginning of *cframe: an int, 0
+// or 1 (3.10); a uint8_t, 0 or 255 (3.11).
 struct TracingState {
-  int tracing;  // how deep in a trace or profile function the thread is; then use_tracing is 0
+  int tracing;  // how deep in trace or profile functions the thread is; use_tracing is 0 there
   char* use_tracing;
   bool has_trace_function;
 
@@ -183,7 +184,7 @@ bool set_profile_function(ThreadState* thread, TraceFunction function) noexcept 
     return is_set;
   }
   write_pointer(thread, at.profile_function, reinterpret_cast<void*>(function));
-  // One that is in a trace function computes it when it leaves that.
+  // A thread that is in a trace function computes the flag when it leaves that.
   const TracingState state(thread, at);
   if (state.tracing == 0) state.set(function || state.has_trace_function);
   return true;
@@ -208,7 +209,7 @@ void check_layout() noexcept {
       g_compared == 2 && g_lasti[1] > g_lasti[0] && g_lasti[1] - g_lasti[0] == g_instruction[1] - g_instruction[0];
   const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
   ThreadState* self = g_api.this_thread();
-  // The profile function's place, by setting one. Somebody else's is left alone, and then nothing is known.
+  // Finds the place of the profile function by setting one. Somebody else's is left alone: then nothing is known.
   if (!g_matches || !g_api.set_profile || !self || read_pointer(self, want.profile_function)) return;
   const TracingState state(self, want);
   const bool is_seen = state.tracing == 0 && !state.has_trace_function && state.use_tracing && state.is(false);

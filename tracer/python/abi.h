@@ -1,9 +1,9 @@
-// CPython without Python.h: what differs between 3.10 and 3.14 stands here and in abi.cpp, nowhere else.
+// CPython without Python.h: what differs between 3.10 and 3.14 is here and in abi.cpp, nowhere else.
 //
 // Functions are public C API (or exported, as marked) and found at run time in whatever executable or libpython is in
 // the process. Raw offsets are used only on release builds with a GIL, and only after check_layout() has compared them
-// with what the API says. Sources: CPython's headers of the versions named; shared facts were measured
-// on 3.10.13, 3.11.7, 3.12.1, 3.13.0 and 3.14.
+// with what the API says. Sources: CPython's headers of the versions named; facts without a version were measured on
+// 3.10.13, 3.11.7, 3.12.1, 3.13.0 and 3.14.
 #pragma once
 
 #include <cstddef>
@@ -108,7 +108,7 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, gc_enable, PyGC_Enable, (void))                                                 \
   X(void*, realloc, PyMem_Realloc, (void*, size_t))
 
-// Not in every version; the first name that is there is taken.
+// Not in every version; the first of the two names that exists is taken.
 #define TORCHPROF_PYTHON_OPTIONAL(X)                                                                                  \
   X(Size, request_extra, "_PyEval_RequestCodeExtraIndex", "PyUnstable_Eval_RequestCodeExtraIndex", (void (*)(void*))) \
   X(int, get_extra, "_PyCode_GetExtra", "PyUnstable_Code_GetExtra", (Object*, Size, void**))                          \
@@ -149,7 +149,7 @@ struct Api {
   Object* code_type = nullptr;
   int minor = 0;  // 3.minor
   int micro = 0;
-  bool plain_build = false;  // release build with a GIL: object headers are what the offsets below say
+  bool plain_build = false;  // release build with a GIL: object headers are as the offsets below say
 };
 
 struct Layout;
@@ -162,20 +162,19 @@ extern bool g_knows_tracing;
 
 // The table, filled once by load(). Valid for the life of the process.
 inline const Api& api() noexcept { return detail::g_api; }
-// False, and `why` says so in one line: no interpreter here, or not one that we know (3.10 to 3.14).
+// False: there is no interpreter, or not one that we know (3.10 to 3.14); `why` says so in one line.
 bool load(const char** why) noexcept;
-// An interpreter's symbols are in this process. Microseconds; before the interpreter has started, too.
+// Whether an interpreter's symbols are in this process, also before it has started. Microseconds.
 bool present() noexcept;
-// One that has started.
+// Whether it has started.
 bool is_running() noexcept;
-// Before load(): the interpreter is the one that `address` belongs to, if that is a library with one in it. Needed
-// where a program has loaded it for itself (dlopen without RTLD_GLOBAL): others do not find it by name.
+// To be called before load(): if the library that `address` belongs to has an interpreter in it, that one is used. A
+// program may have loaded it with dlopen without RTLD_GLOBAL; then it is not found by name.
 void use_library_at(const void* address) noexcept;
-// The interpreter's, function or object; nullptr: it has none of this name.
+// A function or object of the interpreter; nullptr: it has none of this name.
 void* symbol(const char* name) noexcept;
 
-// ---- layout, plain builds only
-// --------------------------------------------------------------------------------------------
+// ---- layout, plain builds only --------------------------------------------------------------------------------------
 
 // PyObject.ob_type: {ob_refcnt, ob_type} since 2.x; every plain build, 3.10 to 3.14.
 inline Object* type_of(Object* object) noexcept { return reinterpret_cast<Object**>(object)[1]; }
@@ -193,7 +192,7 @@ inline const char* type_name(Object* type) noexcept { return reinterpret_cast<co
 // PyComplexObject {PyObject, double real, imag}, 3.10 to 3.14.
 inline constexpr size_t kComplexValue = 16;
 inline Object* cell_value(Object* cell) noexcept { return reinterpret_cast<Object**>(cell)[2]; }
-// PyLongObject {PyObject, lv_tag, ob_digit[]}, 3.12 to 3.14, of a number below 2^30 and not below 0; load() checks it.
+// PyLongObject {PyObject, lv_tag, ob_digit[]}, 3.12 to 3.14; only for numbers from 0 to 2^30 - 1; load() checks it.
 inline uint32_t small_int(Object* number) noexcept {
   return static_cast<uint32_t>(reinterpret_cast<uint64_t*>(number)[3]);
 }
@@ -202,30 +201,29 @@ inline bool is_a(Object* object, Object* type) noexcept {
   return object && (type_of(object) == type || api().is_subtype(type_of(object), type));
 }
 
-// Offsets of 3.10 and 3.11, where the API has no way without side effects. See check_layout().
+// Offsets of 3.10 and 3.11, where the API has no way without side effects. See check_layout(). Frame: PyFrameObject in
+// 3.10, _PyInterpreterFrame in 3.11.
 struct Layout {
-  size_t tracing;  // PyThreadState.tracing, int: 44
-  size_t
-      profile_function;  // PyThreadState.c_profilefunc: 56 (3.10), 64 (3.11); cframe is before it, c_tracefunc behind
-  size_t frame_data;     // PyFrameObject.f_frame: 24 (3.11); 0 (3.10): the frame object itself
-  size_t code;  // of the frame's code object: 32 (PyFrameObject.f_code, 3.10; _PyInterpreterFrame.f_code, 3.11)
-  size_t
-      locals;  // of the first local: 352 (3.10, PyFrameObject.f_localsplus), 72 (3.11, _PyInterpreterFrame.localsplus)
-  size_t instruction;  // where the frame stands: 96 (3.10, PyFrameObject.f_lasti, int), 56 (3.11,
-                       // _PyInterpreterFrame.prev_instr, a pointer into the code object)
+  size_t tracing;           // PyThreadState.tracing, an int: 44
+  size_t profile_function;  // PyThreadState.c_profilefunc: 56, 64 (3.11); cframe is right before, c_tracefunc after it
+  size_t frame_data;        // PyFrameObject.f_frame: 24 (3.11); 0 (3.10): the frame object itself
+  size_t code;              // Frame.f_code, the code object: 32
+  size_t locals;            // the first local: 352 (3.10, Frame.f_localsplus), 72 (3.11, Frame.localsplus)
+  size_t instruction;  // the one that runs: 96 (3.10, Frame.f_lasti, an int), 56 (3.11, Frame.prev_instr, a pointer)
 };
 // nullptr on other versions, and where check_layout() found that the numbers do not hold.
 inline const Layout* layout() noexcept { return detail::g_layout; }
-// Where in its code a frame stands: tells the places of one code object apart. 3.10 and 3.11, layout() is known.
+// The place in its code where a frame is: different for each place in one code object. 3.10 and 3.11, and only where
+// layout() is known.
 inline uint32_t instruction_of(Frame* frame, Object* code) noexcept;
 // Compares the table with the interpreter, with the GIL held: runs one line of Python whose frame holds a known object.
 // Call once.
 void check_layout() noexcept;
 
-// Sets the profile function of a thread whose own is none or ours, without an object; 3.10 and 3.11, layout() is known.
-// With the GIL held. _PyEval_SetProfile() would tell the program's audit hooks of it, and while such a hook, written in
-// Python, lets go of the GIL every other call of it fails: the program's own sys.setprofile() too, and ours leaves its
-// exception in the other thread.
+// Sets the profile function of a thread that has none, or ours, without an object; 3.10 and 3.11, and only where
+// layout() is known. With the GIL held. _PyEval_SetProfile() would call the program's audit hooks. While such a hook,
+// written in Python, lets go of the GIL, every other call of _PyEval_SetProfile() fails: the program's own
+// sys.setprofile(), too, and our call leaves its exception in the other thread.
 bool set_profile_function(ThreadState* thread, TraceFunction function) noexcept;
 
 inline void write_pointer(void* base, size_t offset, void* value) noexcept {
@@ -243,7 +241,7 @@ inline uint32_t instruction_of(Frame* frame, Object* code) noexcept {
   return static_cast<uint32_t>(static_cast<const char*>(where) - reinterpret_cast<const char*>(code));
 }
 
-// Keeps the exception that is being raised while we ask the interpreter things, and drops ours.
+// Keeps the exception that is being raised while we ask the interpreter something, and drops exceptions of our own.
 class KeepError {
  public:
   KeepError() noexcept { api().error_fetch(&type_, &value_, &traceback_); }
@@ -257,7 +255,7 @@ class KeepError {
   Object* traceback_ = nullptr;
 };
 
-// A reference that is given back at the end of the scope.
+// A reference that is released at the end of the scope.
 class Ref {
  public:
   Ref() = default;
@@ -284,7 +282,7 @@ class Ref {
   Object* object_ = nullptr;
 };
 
-// An attribute of the object itself, a new reference: neither __getattr__ nor __getattribute__ of a subclass are asked.
+// An attribute of the object itself, a new reference: neither __getattr__ nor __getattribute__ of a subclass is called.
 inline Object* own_attribute(Object* object, const char* name) noexcept {
   const Ref key(api().string(name));
   return key ? api().generic_get_attr(object, key.get()) : nullptr;

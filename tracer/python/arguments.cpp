@@ -9,14 +9,14 @@ namespace {
 using torch::PlainValue;
 using Kind = PlainValue::Kind;
 
-constexpr Size kMostElements = 64;  // that are looked at
-constexpr Size kMostShown = 30;     // Kineto's SCALAR_LIST_LENGTH_LIMIT; of a longer list it shows nothing
+constexpr Size kMostElements = 64;  // of a container, that are looked at
+constexpr Size kMostShown = 30;     // Kineto's SCALAR_LIST_LENGTH_LIMIT; it shows nothing of a longer list
 constexpr int kMostNested = 8;
-constexpr int kMostLooks = 512;  // of one argument
+constexpr int kMostLooks = 512;  // objects that are looked at for one argument
 
 Object* g_tensor_type = nullptr;
 
-// What torch takes something for; equal numbers are equal types.
+// The type that torch infers for an object; equal numbers are equal types.
 using Type = uint64_t;
 enum : Type { kNoType, kNone, kBoolean, kInteger, kReal, kComplex, kTuple, kDict, kList };
 constexpr Type kOptional = Type{1} << 63;
@@ -169,20 +169,20 @@ class Arguments {
   bool is_full_ = false;
 };
 
-// The function behind a static method of a class, a new reference, or nullptr: it is something else.
+// The function of a static method, a new reference; nullptr: `method` is something else.
 Object* function_of(Object* method) noexcept {
   if (!method || type_of(method) != api().static_method_type) return nullptr;
   Ref function(api().get_attr(method, "__func__"));
   return function && type_of(function.get()) == api().python_function_type ? function.release() : nullptr;
 }
 
-// By its name in the class, or in one that it is derived from; borrowed.
+// A member of the class or of a base class, by its name; borrowed.
 Object* member(Object* type, const char* name, Object*& key) noexcept {
   if (!key && api().type_lookup) key = api().string(name);  // made once
   return key ? api().type_lookup(type, key) : nullptr;
 }
 
-// A Function that overrides setup_context() has no ctx among forward()'s arguments, and gets the default ones as well.
+// Whether the Function overrides setup_context(): then forward() has no argument ctx, and gets the defaults as well.
 bool overrides_setup(Object* type) noexcept {
   static Object *key = nullptr, *inherited = nullptr;
   Object* method = member(type, "setup_context", key);
@@ -202,8 +202,8 @@ Size count_of(Object* dict) noexcept {
   return count;
 }
 
-// What follows the positional ones, in the order in which forward() names them: keywords (2.14) and defaults. False: it
-// cannot be told.
+// Adds what comes after the positional arguments, in the order in which forward() names them: keywords (2.14) and
+// defaults. False: that cannot be found out.
 bool add_named(Arguments& arguments, const Applied& applied) noexcept {
   Size keywords = count_of(applied.keywords);
   const bool has_defaults = overrides_setup(applied.function);

@@ -17,8 +17,9 @@ bool is_c_function(Object* type) noexcept {
   return type == api().function_type || api().is_subtype(type, api().function_type);
 }
 
-// ---- the name: as repr() has it, without the address. Calls of one method on many objects are one name, and the same
-// in every process.
+// ---- the name -------------------------------------------------------------------------------------------------------
+
+// As repr() has it, without the address: calls of one method on many objects have one name, the same in every process.
 
 StringId name_of(const Callee& callee) noexcept {
   char text[512];
@@ -29,12 +30,11 @@ StringId name_of(const Callee& callee) noexcept {
   return session::intern({text, std::min(static_cast<size_t>(length), sizeof(text) - 1)});
 }
 
-// ---- the place
-// --------------------------------------------------------------------------------------------------------
+// ---- the place ------------------------------------------------------------------------------------------------------
 
 // Open addressing, at most half full. Sites of code objects that have died stay, as their definitions do.
 struct Site {
-  FunctionId function;  // of the code object: unlike its address it is never used again
+  FunctionId function;  // of the code object; unlike an address it is never used again
   uint32_t offset;
   StringId name;
   CallSiteId id;  // none: a free entry
@@ -92,8 +92,8 @@ CallSiteId find_site(FunctionId function, StringId name, const Place& place) noe
   return function && name ? define_site(function, name, place) : CallSiteId{};
 }
 
-// What was called lately. The callee is known by where its names are and, since that memory may have been given to
-// others, by what they say; so a hit needs no look at the name that is put together from them.
+// What was called lately. A callee is recognised by the addresses of its texts and, since that memory may have been
+// used again, by the texts themselves; so a hit does not need the whole name to be put together.
 struct Recent {
   FunctionId function;
   uint32_t offset = 0;
@@ -102,7 +102,7 @@ struct Recent {
   const char* type = nullptr;
   CallSiteId id;
 };
-// All zeros: pointers in it would be relocated at the start of every process, one that is not traced too.
+// All zeros: a pointer in it would be relocated at the start of every process, also of one that is not traced.
 constinit Recent g_recent[1024];
 
 bool is_it(const Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {

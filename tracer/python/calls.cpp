@@ -55,7 +55,7 @@ void start_calls_here() noexcept {
 void leave_stack() noexcept {
   ThreadBuffer* buffer = window::is_open() ? session::current_buffer() : nullptr;
   if (!buffer || on_thread(*buffer).epoch == 0) return;
-  // A second one comes with the statement of the next stack: frames of that one are never taken for frames of this.
+  // The next stack begins with another PythonSync: frames of that one are never taken for frames of this one.
   if (buffer->append<PythonSync>(session::now())) buffer->commit();
   on_thread(*buffer).epoch = kRestate;
 }

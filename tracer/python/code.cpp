@@ -17,7 +17,7 @@ namespace {
 
 using session::intern;
 
-// The text of a str; of one that is not UTF-8 (a file name with surrogates) its bytes.
+// The text of a str. One that cannot be encoded as UTF-8 (a file name with surrogates) is given as its original bytes.
 class Text {
  public:
   explicit Text(Object* text) noexcept {
@@ -69,7 +69,7 @@ uint16_t import_prefix(std::string_view file) noexcept {
   return longest && longest < 0xffff ? static_cast<uint16_t>(longest + 1) : 0;
 }
 
-// code is torch.nn.Module.__call__'s: its own name for it changes from version to version.
+// Whether `code` is that of torch.nn.Module.__call__; the function's own name differs between versions.
 bool is_module_call(Object* code) noexcept {
   Object* module = api().dict_get(api().modules(), "torch.nn.modules.module");
   if (!module) return false;
@@ -80,28 +80,28 @@ bool is_module_call(Object* code) noexcept {
   return its_code.get() == code;
 }
 
-// Without those behind *; -1: not known.
+// The number of positional arguments, without *args; -1: not known.
 long argument_count(Object* code) noexcept {
   const Ref count(api().get_attr(code, "co_argcount"));
   return count ? api().as_long(count.get()) : -1;
 }
 
-// code takes no argument but *args.
+// Whether `code` takes no positional argument but *args.
 bool takes_anything(Object* code) noexcept {
   const Ref flags(api().get_attr(code, "co_flags"));
   constexpr long kVarArgs = 0x04;  // CO_VARARGS, cpython/Include/cpython/code.h
   return argument_count(code) == 0 && flags && (api().as_long(flags.get()) & kVarArgs);
 }
 
-// Of a property: (self, value).
+// Whether it is the setter of a property: (self, value).
 bool is_setter(Object* code) noexcept { return argument_count(code) == 2; }
 
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
       is_module_call(code))
     return FunctionKind::kModuleCall;
-  // Optimizer.profile_hook_step wraps every optimizer's step in `wrapper(*args, **kwargs)` (1.13 to 2.14). Since 2.5 a
-  // decorator in that file, which runs on import, has a wrapper(func) as well.
+  // Optimizer.profile_hook_step wraps every optimizer's step in `wrapper(*args, **kwargs)` (1.13 to 2.14). Since 2.5
+  // that file also has a decorator with a wrapper(func), which runs on import.
   if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py") && takes_anything(code))
     return FunctionKind::kOptimizerStep;
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
@@ -119,14 +119,14 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   return FunctionKind::kFunction;
 }
 
-// 3.12: code objects of the modules that are frozen into the interpreter are immortal and belong to all interpreters
-// (Include/object.h, Tools/build/deepfreeze.py; 3.13 has none). What they carry is the first interpreter's memory:
-// another, which may run at the same time, keeps what it has learnt of them here.
+// 3.12: code objects of modules that are frozen into the interpreter are immortal and shared by all interpreters
+// (Include/object.h, Tools/build/deepfreeze.py; 3.13 has none). What they carry belongs to the first interpreter;
+// others, which may run at the same time, keep what they have learned about them here.
 struct SharedCode {
   std::atomic<Object*> code;
   std::atomic<uintptr_t> bits;
 };
-constinit SharedCode g_shared[2048];  // there are some 900 of them
+constinit SharedCode g_shared[2048];  // there are about 900 of them
 
 bool is_shared(Object* code) noexcept {
   if (api().minor != 12) return false;
@@ -147,9 +147,9 @@ SharedCode* shared_place(Object* code) noexcept {
   return nullptr;
 }
 
-// CPython's own function makes room for all indices of the process, and when a code object dies it calls the other
-// owners' functions that free, with the empty slots that they got by that. A program's function that is gone by then,
-// as one made with ctypes at the end of the interpreter, would crash it: so the room ends with our slot.
+// CPython's own function makes room for all indices of the process, so other owners get an empty slot. When the code
+// object dies, CPython calls their functions for freeing with that slot. Such a function may be gone by then (made with
+// ctypes, at the end of the interpreter), and the program would crash. So we make room only up to our slot.
 void set_extra(Object* code, Function function) noexcept {
   using detail::Extra;
   const Size ours = detail::g_extra;
@@ -158,7 +158,7 @@ void set_extra(Object* code, Function function) noexcept {
     api().set_extra(code, ours, reinterpret_cast<void*>(function.bits));
     return;
   }
-  // As CPython allocates and frees it.
+  // Allocated as CPython does it, since CPython frees it.
   const Size before = extra ? extra->size : 0;
   extra = static_cast<Extra*>(api().realloc(extra, sizeof(Size) + static_cast<size_t>(ours + 1) * sizeof(void*)));
   if (!extra) return;
@@ -175,9 +175,8 @@ bool prepare_objects() noexcept {
   if (!a.request_extra || !a.get_extra || !a.set_extra) return false;
   detail::g_extra = a.request_extra(nullptr);
   if (detail::g_extra < 0) return false;
-  // PyCodeObject.co_extra, release builds with a GIL: measured
-  // on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5, 3.14.10. Here it is compared with the API, on the code of
-  // whatever frame is current.
+  // PyCodeObject.co_extra in release builds with a GIL; measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and
+  // 3.14.10. Here it is compared with the API, on the code of the current frame.
   constexpr size_t kOffsets[] = {144, 176, 184, 192, 200};  // 3.10, 3.11 ...
   Frame* frame = a.current_frame();
   if (!frame) return true;
@@ -215,10 +214,10 @@ Function detail::function_slow(Object* code) noexcept {
   const long line = line_object ? api().as_long(line_object.get()) : 0;
   api().error_clear();
   FunctionKind kind = kind_of(code, file.view(), name.view());
-  // What is known of modules, groups and workers is guarded by the first interpreter's GIL.
+  // What we know about modules, groups and workers is guarded by the first interpreter's GIL.
   if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
-  // At the level `modules` this may be the first of all events: it must not be taken for a plain function because there
-  // is no spool yet to define it in.
+  // At the level `modules` this may be the very first event. Without the spool the function could not be defined, and
+  // would count as a plain one.
   if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::open_spool()) return {};
   const StringId file_id = intern(file.view());
   const StringId name_id = intern(name.view());

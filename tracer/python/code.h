@@ -1,7 +1,7 @@
-// Identity of code objects. An id lives exactly as long as its object: the code object carries it in its own co_extra
-// slot, which dies with it. Modules and optimizers: modules.h.
+// Identity of code objects. An id lives exactly as long as its code object, which carries it in a co_extra slot of its
+// own. Modules and optimizers: modules.h.
 //
-// Threads: all with the GIL held. No Python code runs in here; a pending exception is kept.
+// Threads: all functions need the GIL. No Python code runs in here; a pending exception is kept.
 #pragma once
 
 #include "tracer/python/abi.h"
@@ -21,13 +21,13 @@ struct Function {
   FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 3)}; }
   FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 7); }
   bool is_plain() const noexcept { return (bits & 7) == 0; }
-  // For what it does, not as a span.
+  // We look at it because of what it does, not to record a span.
   bool is_followed() const noexcept { return kind() >= FunctionKind::kThread; }
 };
 
 namespace detail {
 extern Size g_extra;           // our index among the co_extra slots
-extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not what we know, the API is asked
+extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not known, the API is asked
 struct Extra {                 // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
   Size size;
   uintptr_t slots[1];
@@ -38,11 +38,11 @@ Function function_slow(Object* code) noexcept;
 // Once, before the rest. False: no co_extra slot is free.
 bool prepare_objects() noexcept;
 
-// The same in an interpreter that is starting besides the first. False: our index there would be another.
+// The same in a further interpreter that is starting. False: our index there would be another one.
 bool prepare_objects_here() noexcept;
 
-// What the code carries already, where the layout is the one that prepare_objects() checked: a few loads, without the
-// GIL as well for code that this thread runs.
+// What the code object carries already; nothing where prepare_objects() did not find the layout that it knows. A few
+// loads; for code that the calling thread runs also without the GIL.
 inline Function known_function(Object* code) noexcept {
   if (detail::g_extra_offset) [[likely]] {
     const auto* extra = static_cast<const detail::Extra*>(read_pointer(code, detail::g_extra_offset));
@@ -52,7 +52,7 @@ inline Function known_function(Object* code) noexcept {
   return {};
 }
 
-// Hot.
+// The same, and defines the function if need be. For the hot path.
 inline Function function_of(Object* code) noexcept {
   if (const Function known = known_function(code); known.bits) [[likely]]
     return known;

@@ -14,7 +14,7 @@ namespace torchprof::python {
 namespace {
 
 const torch::ValueRow* g_row = nullptr;  // nullptr: tensors are not read, or not yet
-bool g_searches = false;                 // their layout is being looked for
+bool g_searches = false;                 // the layout of tensors is being looked for
 Object* g_tensor_type = nullptr;         // torch._C.TensorBase; it lives as long as the interpreter
 uint64_t g_written = 0;
 
@@ -50,7 +50,7 @@ void choose_row() noexcept {
   note(SourceState::kOn, "names and paths; no tensor has shown its layout yet");
 }
 
-// While the layout of tensors is not known, each that is at hand is asked (objects/search.h).
+// While the layout of tensors is not known, every tensor that is at hand is looked at (objects/search.h).
 void ask(Object* object) noexcept {
   if (!g_searches || g_row || !is_a(object, g_tensor_type)) return;
   torch::search().see_python_tensor(object);
@@ -157,14 +157,14 @@ class Writer {
 
   static const void* impl_of(Object* object) noexcept {
     const void* impl = torch::tensor_of(*g_row, object);
-    if (!impl) stop_tensors("names and paths only: a torch.Tensor does not look as its layout says");
+    if (!impl) stop_tensors("names and paths only: a torch.Tensor is not as its layout says");
     return impl;
   }
 
   bool tensor(const void* impl) noexcept {
     const size_t size = torch::encode_tensor(*g_row, impl, g_part + used_);
     used_ += size;
-    if (size == 0) stop_tensors("names and paths only: a tensor does not look as its layout says");
+    if (size == 0) stop_tensors("names and paths only: a tensor is not as its layout says");
     return size != 0;
   }
 

@@ -15,7 +15,7 @@ uint32_t g_epoch = 0;
 
 namespace {
 
-// The module or optimizer that is called; a function that names a thread or a process is made use of.
+// The module or optimizer that is called. Of a function that is followed, records what it tells.
 ObjectId subject_of(Frame* frame, Function function) noexcept {
   if (!function.is_followed()) return object_of(frame, function.kind());
   if (function.kind() == FunctionKind::kThread) name_thread(frame);
@@ -23,7 +23,7 @@ ObjectId subject_of(Frame* frame, Function function) noexcept {
   return {};
 }
 
-// At the level `modules` functions that are followed are no spans.
+// At the level `modules`, functions that are only followed have no span.
 bool is_recorded(Function function) noexcept {
   return g_level != PythonLevel::kModules || (!function.is_plain() && !function.is_followed());
 }

@@ -1,7 +1,7 @@
-// Records of Python calls, and of the stack that a thread has when we first see it. For the two sources of calls:
-// python/monitoring and python_profile.
+// Records of Python calls, and of the stack that a thread has when we first see it. Used by the two sources of calls:
+// monitoring.h and profile.h.
 //
-// Threads: the calling thread's own records, with the GIL held.
+// Threads: writes the calling thread's own records, with the GIL held.
 #pragma once
 
 #include "tracer/config/config.h"
@@ -12,7 +12,7 @@
 namespace torchprof::python {
 
 extern PythonLevel g_level;
-extern uint32_t g_epoch;            // threads state their stacks once in each
+extern uint32_t g_epoch;            // each thread states its stack once in an epoch
 constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
 
 struct OnThread {
@@ -22,20 +22,20 @@ struct OnThread {
 };
 inline OnThread& on_thread(ThreadBuffer& buffer) noexcept { return buffer.sources.part<OnThread>(); }
 
-// What the thread's stack holds from `frame` (borrowed) outwards. Its Python spans, if any, are restated.
+// States the thread's stack from `frame` (borrowed) outwards. If it was stated before, that is closed first.
 void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept;
 // The current frame, or `frame` if it is known, has just begun: states its callers.
 void state_callers(ThreadBuffer& buffer, Frame* frame) noexcept;
 
 void begin_call_long(ThreadBuffer& buffer, Function function, ObjectId object, Ticks time) noexcept;
 void end_call_long(ThreadBuffer& buffer, Function function, Ticks time) noexcept;
-// Of a function that is followed for what it has done: named a thread, made a process group. `frame`: as for
+// A function ends that we follow because of what it does: it names a thread, makes a process group ... `frame`: as for
 // begin_call().
 void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept;
 // A call of a module or an optimizer; `frame` as above.
 void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept;
 
-// BlindBegin or BlindEnd, as spool/record.h has them.
+// R: BlindBegin or BlindEnd (spool/record.h).
 template <class R>
 void put_blind(TrackId track, StringId by) noexcept {
   ThreadBuffer* buffer = session::current_buffer();

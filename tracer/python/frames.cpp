@@ -8,19 +8,19 @@
 
 namespace torchprof::python {
 
-// value, version range, source; test: check_frames() at start-up, tests/e2e/memory/test_memory.py for every version found.
+// Checked by check_frames() in every process; test: tests/e2e/memory/test_memory.py, on every version that is found.
 struct FrameLayout {
   size_t current;      // PyThreadState: frame (3.10), cframe (3.11, 3.12), current_frame (3.13 on)
-  bool by_cframe;      // it is a CFrame, which holds the frame
+  bool by_cframe;      // `current` is a CFrame, which has the frame
   size_t of_cframe;    // CFrame.current_frame
   size_t code;         // of the frame: f_code, f_executable (3.13 on; 3.14 tags the lowest bits)
-  size_t instruction;  // prev_instr, instr_ptr (3.13 on), both the one that runs; f_lasti (3.10), an int
+  size_t instruction;  // of the frame, the one that runs: f_lasti (3.10, an int), prev_instr, instr_ptr (3.13 on)
   size_t first;        // PyCodeObject.co_code_adaptive; 0: `instruction` is a number of code units
   size_t previous;     // of the frame: f_back (3.10), previous
-  // Until 3.11 a run of the loop has a CFrame on the native stack, from 3.12 on a frame among those of Python.
+  // A run of the loop has a CFrame on the native stack (up to 3.11), or a frame of its own among the Python frames.
   size_t cframe;    // PyThreadState.cframe; 0: 3.12 on
   size_t outer;     // CFrame.previous
-  size_t is_entry;  // of the frame: a bool (3.11), true of a run's outermost; 0: every run has one frame (3.10)
+  size_t is_entry;  // of the frame: a bool (3.11), true for a run's outermost; 0: every run has one frame (3.10)
   size_t owner;     // of the frame: a char (3.12 on), see kOwnedByLoop
 };
 
@@ -38,12 +38,12 @@ constexpr FrameLayout kFrames[] = {
 };
 constexpr uintptr_t kTags = 3;
 constexpr intptr_t kCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
-// The loop's own: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14). What follows in 3.14,
-// FRAME_OWNED_BY_CSTACK, is no function's either.
+// The loop's own frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14). In 3.14 a higher value
+// is FRAME_OWNED_BY_CSTACK, which is no function's frame either.
 constexpr uint8_t kOwnedByLoop = 3;
 
 std::atomic<const FrameLayout*> g_frames{nullptr};
-std::atomic<const FrameLayout*> g_runs{nullptr};  // the same, once frames further out have been compared as well
+std::atomic<const FrameLayout*> g_runs{nullptr};  // the same, once frames further out have been compared, too
 
 const void* innermost_frame(const FrameLayout& at, ThreadState* thread) noexcept {
   const void* frame = read_pointer(thread, at.current);
@@ -56,7 +56,7 @@ Position position_of(const FrameLayout& at, const void* frame) noexcept {
   if (!frame) return {};
   const auto tagged = reinterpret_cast<uintptr_t>(read_pointer(frame, at.code));
   auto* code = reinterpret_cast<Object*>(tagged & ~kTags);
-  // The frame that the interpreter puts below its own has no code.
+  // The loop's own frame has no code object.
   if (!code || type_of(code) != api().code_type) return {};
   const auto* instruction = static_cast<const char*>(frame) + at.instruction;
   if (at.first == 0) return {code, static_cast<int>(*reinterpret_cast<const int*>(instruction) * kCodeUnit)};
@@ -64,8 +64,8 @@ Position position_of(const FrameLayout& at, const void* frame) noexcept {
   return {code, static_cast<int>(static_cast<const char*>(read_pointer(frame, at.instruction)) - first)};
 }
 
-// The frames from `frame` on are those that the API finds, as far as it is asked, and the loop keeps what it keeps on
-// the native stack. True as well where there is nothing further out.
+// Whether the walk finds the frames that the API finds, from `frame` outwards as far as it is asked, and whether what
+// the loop keeps is on the native stack. Also true where there is nothing further out.
 bool check_runs(const FrameLayout& at, ThreadState* self, Frame* frame) noexcept {
   constexpr int kAsked = 16;
   constexpr uintptr_t kLargest = uintptr_t{1} << 30;
@@ -102,21 +102,22 @@ void check_frames() noexcept {
   if (a.frame_last ? here.offset != a.frame_last(frame) : a.minor > 10) return;
   const int line = a.frame_line(frame);
   if (line <= 0 || a.code_line(here.code, here.offset) != line) return;
-  g_frames.store(&at, std::memory_order_release);                                 // pairs with the load below
-  if (check_runs(at, self, frame)) g_runs.store(&at, std::memory_order_release);  // pairs with FrameWalk()
+  // The first pairs with the load in current_position(), the second with that in FrameWalk(): api() is filled.
+  g_frames.store(&at, std::memory_order_release);
+  if (check_runs(at, self, frame)) g_runs.store(&at, std::memory_order_release);
 }
 
 Position current_position() noexcept {
-  const FrameLayout* at = g_frames.load(std::memory_order_acquire);  // pairs with the store above
-  // An interpreter that comes to its end frees the states of threads that are still in C code.
+  const FrameLayout* at = g_frames.load(std::memory_order_acquire);  // pairs with the store in check_frames()
+  // An interpreter that is ending frees the states of threads that are still in C code.
   if (!at || !api().is_finalizing || api().is_finalizing()) return {};
   ThreadState* self = api().this_thread();
   return self ? position_of(*at, innermost_frame(*at, self)) : Position{};
 }
 
 FrameWalk::FrameWalk() noexcept {
-  const FrameLayout* at = g_runs.load(std::memory_order_acquire);  // pairs with check_frames()
-  // An interpreter that comes to its end frees the states of threads that are still in C code.
+  const FrameLayout* at = g_runs.load(std::memory_order_acquire);  // pairs with the store in check_frames()
+  // An interpreter that is ending frees the states of threads that are still in C code.
   if (!at || !api().is_finalizing || api().is_finalizing()) return;
   if (ThreadState* self = api().this_thread()) *this = FrameWalk(at, self);
 }
@@ -129,7 +130,7 @@ FrameWalk::FrameWalk(const FrameLayout* at, ThreadState* self) noexcept : at_(at
   has_ended_ = !frame_;
 }
 
-// From 3.12 on.
+// For 3.12 and later.
 void FrameWalk::find_loop() noexcept {
   loop_ = frame_;
   while (loop_ && byte_at(loop_, at_->owner) < kOwnedByLoop) loop_ = read_pointer(loop_, at_->previous);

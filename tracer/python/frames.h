@@ -1,18 +1,17 @@
-// The frames of Python that the calling thread runs, by the runs of the interpreter's loop that execute them: what
-// stands in a native stack in the place of the loop's frame.
+// The Python frames of the calling thread, grouped by the runs of the interpreter's loop that execute them. In a native
+// stack they take the place of the loop's frame.
 //
 //     FrameWalk walk;
 //     while (walk.loop() != 0)                             // 0: there is no run further out
-//       for (Position at; walk.next(at);) ...              // innermost first, until the run's outermost
+//       for (Position at; walk.next(at);) ...              // innermost first, up to the outermost of this run
 //
-// Each run keeps something in its own native frame, by which it is known which native frame runs what, however the loop
-// was compiled (apart hot and cold, or with tail calls).
+// Each run keeps something in its own native frame. That tells which native frame runs which Python frames, however the
+// loop was compiled (with hot and cold parts apart, or with tail calls).
 //
-// A thread's own frames stand still while it is in C code, whoever holds the GIL: only the thread itself pushes and
-// pops them, and a frame keeps its code object. What is read is the thread's state, its frames, their code and
-// instruction, our mark on the code (code.h) and the code's table of lines, all of which no other thread
-// changes. Offsets are those of release builds with a GIL, used only after check_frames() has compared them with the
-// API.
+// A thread's frames do not change while it is in C code, whoever holds the GIL: only the thread itself pushes and pops
+// them, and a frame keeps its code object alive. We read the thread's state, its frames, their code and instruction,
+// our mark on the code (code.h) and the code's table of lines; no other thread changes any of these. Offsets are those
+// of release builds with a GIL, and are used only after check_frames() has compared them with the API.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +27,21 @@ struct Position {
   int offset = -1;         // of the instruction that runs, in bytes
 };
 
-// Once, with the GIL held, called from Python code and after prepare_objects(). Where the offsets do not hold nothing
-// is found.
+// Compares the offsets with the API; where they do not hold, nothing below finds anything. Once, called from Python
+// code with the GIL held, after prepare_objects().
 void check_frames() noexcept;
 
-// Of the innermost frame. Any thread, with or without the GIL; no allocation, no lock.
+// The position of the innermost frame. Any thread, with or without the GIL; no allocation, no lock.
 Position current_position() noexcept;
 
 // Any thread, with or without the GIL.
 class FrameWalk {
  public:
-  // Without runs where none can be read.
+  // Has no runs where none can be read.
   FrameWalk() noexcept;
   FrameWalk(const FrameLayout* layout, ThreadState* self) noexcept;
 
-  // An address within the native frame of the loop's innermost run that is not done with.
+  // An address within the native frame of the innermost run that has not been walked to its end.
   uintptr_t loop() const noexcept { return reinterpret_cast<uintptr_t>(loop_); }
   // False at the end of a run; the next call begins the next one.
   bool next(Position& position) noexcept;
@@ -51,9 +50,9 @@ class FrameWalk {
   void find_loop() noexcept;
 
   const FrameLayout* at_ = nullptr;
-  const void* frame_ = nullptr;  // that comes next
-  const void* loop_ = nullptr;   // a CFrame (3.10, 3.11), a frame (3.12 on)
-  bool has_ended_ = false;       // the run (3.10, 3.11)
+  const void* frame_ = nullptr;  // the one that comes next
+  const void* loop_ = nullptr;   // what the run keeps: a CFrame (3.10, 3.11), a frame (3.12 on)
+  bool has_ended_ = false;       // the run is at its end (3.10, 3.11)
 };
 
 }  // namespace torchprof::python

@@ -7,9 +7,9 @@
 namespace torchprof::python {
 namespace {
 
-// PyInterpreterState.gc.callbacks, release builds with a GIL, Include/internal/pycore_{interp,gc}.h; measured
-// on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.10. Compared with gc.callbacks before it is used;
-// tests/e2e/python/test_gc.py.
+// Offset of PyInterpreterState.gc.callbacks in release builds with a GIL, Include/internal/pycore_{interp,gc}.h;
+// measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.10. Compared with gc.callbacks before it is
+// used; test: tests/e2e/python/test_gc.py.
 constexpr size_t kCallbacks[] = {832, 864, 328, 7616, 7616};  // 3.10, 3.11 ...
 
 Object* g_theirs = nullptr;  // gc.callbacks as the program has it; our function holds a reference
@@ -41,7 +41,7 @@ void record(const char* phase, Object* info) noexcept {
   api().error_clear();
 }
 
-// As the interpreter does: 3.14 names the callback in the message, earlier ones as the object concerned.
+// Reports an exception as the interpreter does: 3.14 names the callback in the message, earlier versions as the object.
 void report(Object* callback) noexcept {
   if (api().minor >= 14 && api().format_unraisable)
     api().format_unraisable("Exception ignored while calling GC callback %R", callback);
@@ -81,13 +81,13 @@ bool hide_behind(Object** slot) noexcept {
   const Ref function(api().function_new(&definition, *slot, nullptr));
   Ref list(function ? api().list_new(0) : static_cast<Object*>(nullptr));
   if (!list || api().list_append(list.get(), function.get()) != 0) return false;
-  // Neither gc.get_objects() nor gc.get_referrers() shows them.
+  // So neither gc.get_objects() nor gc.get_referrers() shows them.
   api().gc_untrack(function.get());
   api().gc_untrack(list.get());
   g_theirs = *slot;
   g_hidden = list.release();
   *slot = g_hidden;
-  api().decref(g_theirs);  // the interpreter's reference; our function has its own, and goes with the interpreter
+  api().decref(g_theirs);  // the interpreter's reference; our function has its own until the interpreter ends
   return true;
 }
 

@@ -72,7 +72,7 @@ uintptr_t current_optimizer() noexcept {
   if (g_level == PythonLevel::kOff) return 0;
   const WithGil gil;
   if (!gil) return 0;
-  // Optimizer.step is at most a few frames out: those of the context manager that annotates it.
+  // Optimizer.step is a few frames out at most, because of the context manager that annotates it.
   constexpr int kMaxFramesBack = 8;
   Object* frame = reinterpret_cast<Object*>(api().current_frame());
   if (frame) api().incref(frame);

@@ -1,4 +1,5 @@
-// What a window (window.h) needs of the interpreter: calls on and off, and whose step an optimizer's is. Takes the GIL.
+// What a window (window.h) needs from the interpreter: calls on and off, and which optimizer is in its step. Takes the
+// GIL.
 #pragma once
 
 namespace torchprof::python {

@@ -12,7 +12,7 @@
 namespace torchprof::python {
 namespace {
 
-// A line of text that never grows past its room.
+// A line of text; what does not fit is cut.
 class Line {
  public:
   void add(std::string_view text) noexcept {
@@ -35,7 +35,7 @@ class Line {
   size_t used_ = 0;
 };
 
-// Groups that were recorded, by their names; what was said of each last. Guarded by the GIL.
+// The groups that were recorded, by their names, with the hash of what was recorded last. Guarded by the GIL.
 struct Known {
   StringId name;
   uint64_t said;
@@ -46,7 +46,7 @@ uint64_t g_default_said = 0;
 
 bool is_dict(Object* object) noexcept { return object && type_of(object) == api().dict_type; }
 
-// Borrowed. Keys are compared by identity: no __eq__ and no __hash__ of the program runs.
+// dict[key], borrowed. Keys are compared by identity, so no __eq__ and no __hash__ of the program runs.
 Object* find(Object* dict, Object* key) noexcept {
   Size at = 0;
   Object *found = nullptr, *value = nullptr;
@@ -168,7 +168,7 @@ void record_groups() noexcept {
                       Ref(api().get_attr(module, "_pg_group_ranks")),
                       Ref(api().get_attr(module, "_pg_backend_config"))};
   api().error_clear();
-  // Held while they are asked: torch may let go of the GIL there.
+  // References are held meanwhile: torch may let go of the GIL in rank() and size().
   Ref groups[kMaxGroups], names[kMaxGroups];
   unsigned count = 0;
   Size at = 0;

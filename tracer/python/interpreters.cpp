@@ -11,8 +11,8 @@ bool detail::g_has_others = false;
 namespace {
 
 constexpr char kMark[] = "torchprof.entered";
-// Where a thread state has the number of its thread (PyThreadState.thread_id, what pthread_self() gives): found by
-// looking for it. 0: not known. 3.10 and 3.11.
+// Offset of PyThreadState.thread_id, which is what pthread_self() returns: found by looking for that number. 0: not
+// known. 3.10 and 3.11.
 size_t g_thread_id = 0;
 
 void find_thread_id(const ThreadState* self) noexcept {
@@ -42,7 +42,7 @@ bool holds_gil() noexcept {
   if (!api().current_thread) return api().gil_check() != 0;
   const ThreadState* current = api().current_thread();
   if (!current) return false;
-  // From 3.12 on it is the calling thread's own; before, that of whoever holds the GIL.
+  // From 3.12 on `current` is the calling thread's own; before, that of the thread which holds the GIL.
   if (api().minor >= 12 || current == api().this_thread()) return true;
   const pthread_t me = pthread_self();
   return detail::g_has_others && g_thread_id &&

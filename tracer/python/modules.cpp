@@ -11,10 +11,9 @@
 namespace torchprof::python {
 namespace {
 
-// ---- identity: address -> id
-// --------------------------------------------------------------------------------------------
+// ---- identity: address -> id ----------------------------------------------------------------------------------------
 
-// When a call needs no more than the id: always, while g_steps is a number, or not yet.
+// Values of Entry::settled besides a value of g_steps.
 constexpr uint32_t kAlways = ~0u, kNotCalled = ~0u - 1;
 
 // Open addressing; guarded by the GIL. Dead entries keep their place until the table is made anew.
@@ -22,13 +21,13 @@ struct Entry {
   Object* address;
   Object* watch;  // the weak reference, ours; nullptr: dead
   ObjectId id;
-  uint32_t settled;  // kAlways, kNotCalled, or at which g_steps
+  uint32_t settled;  // when a call needs only the id: kAlways, while g_steps has this value, or kNotCalled: not yet
   ObjectId root;
   StringId class_name;
-  const char* path;  // NUL-terminated, for ever; nullptr: none
+  const char* path;  // NUL-terminated, never freed; nullptr: none
   StringId path_id;
-  uint32_t walk;   // the last that came by
-  uint32_t steps;  // a root: g_steps at its last walk; an optimizer: how many of its steps were recorded
+  uint32_t walk;   // the last walk that came by
+  uint32_t steps;  // root: g_steps at its last walk; optimizer: how many of its steps were recorded
   ObjectKind kind;
 };
 Entry* g_entries = nullptr;
@@ -36,8 +35,8 @@ size_t g_capacity = 0;
 size_t g_used = 0;
 uint32_t g_walks = 0;
 uint32_t g_first_calls = 0;
-uint32_t g_steps = 0;  // first and second steps of optimizers so far: what brings gradients and state
-size_t g_wasted = 0;
+uint32_t g_steps = 0;  // first and second steps of optimizers so far: these bring gradients and state
+size_t g_wasted = 0;   // see kMaxWasted
 
 size_t slot_of(const Object* address, size_t i) noexcept {
   return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (g_capacity - 1);
@@ -75,7 +74,7 @@ bool grow() noexcept {
   return true;
 }
 
-// The weak reference's callback; `address` is the object's, as an int.
+// Callback of the weak reference; `address` is the object's address, as an int.
 Object* on_death(Object* address, Object*) noexcept {
   if (Entry* entry = find(static_cast<Object*>(api().as_pointer(address)))) {
     Object* watch = entry->watch;
@@ -96,7 +95,7 @@ ObjectId define(const Entry& entry, uint32_t first_call) noexcept {
   return session::define_object(definition);
 }
 
-// Entries move when another is added.
+// Returns the new entry. Older entries may move.
 Entry* add(Object* self, ObjectKind kind) noexcept {
   static MethodDef on_death_definition = {"torchprof_on_death", reinterpret_cast<void*>(on_death), kMethO, nullptr};
   if (g_used * 2 >= g_capacity && !grow()) return nullptr;
@@ -111,7 +110,7 @@ Entry* add(Object* self, ObjectKind kind) noexcept {
   Entry entry{};
   entry.address = self;
   entry.kind = kind;
-  // What __name__ is for a class that Python made; asking for that may run a metaclass.
+  // For a class that Python made this is __name__, which is not asked for because that might run a metaclass.
   entry.settled = kNotCalled;
   entry.class_name = session::intern(type_name(type_of(self)));
   entry.id = define(entry, 0);
@@ -123,10 +122,9 @@ Entry* add(Object* self, ObjectKind kind) noexcept {
   return &(g_entries[slot_of(self, i)] = entry);
 }
 
-// ---- walks
-// --------------------------------------------------------------------------------------------------------------
+// ---- walks ----------------------------------------------------------------------------------------------------------
 
-// What is allocated in here must not make the collector run: it calls finalizers.
+// What we allocate must not make the garbage collector run: it calls finalizers.
 class WithoutCollector {
  public:
   WithoutCollector() noexcept : was_on_(api().gc_disable() != 0) {}
@@ -142,8 +140,8 @@ class WithoutCollector {
 
 class Walk {
  public:
-  // `root` and its path are where the walk begins: a root with no path, or a module known already.
-  // `refresh`: modules known already are recorded again if they have gradients.
+  // `root`: the root of the tree; none: the module with which the walk begins. `refresh`: modules that are known
+  // already are recorded again if they have gradients.
   Walk(ObjectId root, bool refresh) noexcept : root_(root), refresh_(refresh) { ++g_walks; }
 
   size_t visited() const noexcept { return visited_; }
@@ -168,7 +166,7 @@ class Walk {
     return type;
   }
 
-  // `adopted`: what had this root gets ours, since that root is part of it.
+  // `adopted`: a module that was a root and is part of our tree now; modules with that root get ours.
   void visit(Object* self, ObjectId adopted, int depth) noexcept {
     if (depth > kMaxDepth || ++visited_ > kMaxModules) return;
     Entry* entry = find(self);
@@ -233,11 +231,9 @@ void walk_root(Object* self) noexcept {
   Walk(known ? known->root : ObjectId{}, true).from(self, known && known->path ? known->path : "");
 }
 
-// ---- calls
-// --------------------------------------------------------------------------------------------------------------
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
-// The callee's first positional argument: `self`, or the first of `*args`. A new reference is not needed: the frame
-// holds it.
+// The callee's first positional argument: `self`, or the first of `*args`. Borrowed: the frame holds it.
 Object* self_of(Frame* frame, FunctionKind kind) noexcept {
   const bool in_args = kind == FunctionKind::kOptimizerStep;
   Object* self = nullptr;
@@ -253,8 +249,8 @@ Object* self_of(Frame* frame, FunctionKind kind) noexcept {
   return self;
 }
 
-// The modules whose calls are open around `frame`, the nearest first; of more than there is room for the outermost is
-// kept.
+// The modules whose calls are open around `frame`, the nearest first. If there are more than kMost, the last place is
+// that of the outermost.
 struct Callers {
   static constexpr size_t kMost = 64;
   Object* modules[kMost];
@@ -278,7 +274,7 @@ struct Callers {
   }
 };
 
-// Walks from where `self`, a module not seen before, is likely to be found.
+// Walks from the modules in which `self`, a module that was not seen before, is likely to be found.
 void look_for(Object* self, Frame* frame) noexcept {
   const Callers callers(frame);
   if (callers.count > 0 && !find(callers.modules[callers.count - 1])) walk_root(callers.modules[callers.count - 1]);

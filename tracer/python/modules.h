@@ -1,20 +1,22 @@
-// Identity of the nn.Modules and optimizers whose calls are told apart, and where a module stands in its model.
+// Identity of nn.Modules and optimizers, and the path of a module in its model.
 //
-// An id lives exactly as long as its object, which is watched by a weak reference: an address that is used again never
-// gets a dead object's name, and nothing is kept alive.
+// An id lives exactly as long as its object, which a weak reference watches: an address that is used again never gets a
+// dead object's name, and nothing is kept alive.
 //
-// Paths are those of named_modules(). A module that is called from outside any other is a root: its tree is walked at
-// that call, through the `_modules` of the instances' own dictionaries, and every module in it gets its path and what
-// it holds is recorded (details.h). A module that is met twice keeps its first path. One that was a root itself
-// and turns out to be part of a larger one gets its path there. A module that was added later is found by walking again
-// from the modules on the stack when it is called; one that no other holds is a root of its own. Once more is a root's
-// tree walked at its first call after an optimizer's step: gradients exist then. An optimizer is recorded at its first
-// and at its second step: its state exists then.
+// Paths are those of named_modules().
+//   * A module that is called from outside any other is a root. At that call its tree is walked, through `_modules` in
+//     the instances' own dictionaries: every module in it gets its path, and what it holds is recorded (details.h).
+//   * A module that is met twice keeps its first path. A root that turns out to be part of a larger one gets its path
+//     there.
+//   * A module that was added later is found when it is called, by walking again from the modules on the stack. One
+//     that no other holds is a root of its own.
+//   * A root's tree is walked once more at its first call after an optimizer's step, because gradients exist by then.
+//   * An optimizer is recorded at its first step, and at its second, when its state exists.
 //
 // Bounds: kMaxModules in a walk, kMaxWasted visits in all walks that did not find what they looked for.
 //
-// Threads: all with the GIL held. No Python code of the program runs in here, not even the garbage collector's; a
-// pending exception is kept.
+// Threads: all functions need the GIL. No Python code of the program runs in here, also not through the garbage
+// collector; a pending exception is kept.
 #pragma once
 
 #include "tracer/python/abi.h"
@@ -25,14 +27,14 @@ namespace torchprof::python {
 
 inline constexpr size_t kMaxModules = 100'000;
 inline constexpr size_t kMaxWasted = 1'000'000;
-inline constexpr size_t kMaxPath = 1024;  // bytes; modules deeper than that have no path
+inline constexpr size_t kMaxPath = 1024;  // bytes; modules with a longer path have none
 
-// The module or optimizer whose call `frame` is, by the kind of its function; none if it cannot be told.
+// The module or optimizer that `frame` is a call of; `kind` is that of its function. None: not known.
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 
 // The first argument, `self`, of any method that has just begun or is about to end; borrowed from the frame.
 Object* self_in(Frame* frame) noexcept;
-// The optimizer in a frame of FunctionKind::kOptimizerStep; borrowed. nullptr: it cannot be told.
+// The optimizer in a frame of FunctionKind::kOptimizerStep; borrowed. nullptr: not known.
 Object* optimizer_in(Frame* frame) noexcept;
 
 }  // namespace torchprof::python

@@ -25,10 +25,10 @@ Object* disable_here() noexcept {
   return g_disable;
 }
 
-// Events that an extension fires itself (PyMonitoring_FirePyStartEvent and the like, 3.13) may be of any object.
+// An extension may fire events itself, for any object (PyMonitoring_FirePyStartEvent and others, 3.13).
 bool is_code(Object* code) noexcept { return type_of(code) == api().code_type; }
 
-// (code, offset): a frame begins or goes on. It is the current frame already.
+// (code, offset): a frame begins or is resumed. It is the current frame already.
 Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) [[unlikely]]
@@ -53,7 +53,7 @@ Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
 
 bool is_plain(Object* code) noexcept { return !is_code(code) || function_of(code).is_plain(); }
 
-// The level `modules`: a place that is not a module's or an optimizer's is switched off at its first event and costs
+// At the level `modules`, code that is not a module's or an optimizer's is switched off at its first event and costs
 // nothing from then on.
 Object* on_module_start(Object* self, Object* const* args, size_t count, Object* names) noexcept {
   return is_plain(args[0]) ? disable_here() : on_start(self, args, count, names);
@@ -63,14 +63,14 @@ Object* on_module_end(Object* self, Object* const* args, size_t count, Object* n
   return is_plain(args[0]) ? disable_here() : on_end(self, args, count, names);
 }
 
-// PY_UNWIND cannot be switched off in one place; it is rare.
+// PY_UNWIND cannot be switched off for one code object; it is rare.
 Object* on_module_unwind(Object* self, Object* const* args, size_t count, Object* names) noexcept {
   return is_plain(args[0]) ? go_on() : on_end(self, args, count, names);
 }
 
 // (code, offset, callable, first argument)
 Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
-  // Most calls: what is called says so itself, by PY_START.
+  // Most calls are of Python functions, which have an event of their own (PY_START).
   if (type_of(args[2]) == api().python_function_type) return go_on();
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) return go_on();
@@ -90,8 +90,8 @@ Object* on_c_return(Object*, Object* const* args, size_t, Object*) noexcept {
   return go_on();
 }
 
-// A callable of our own type is called straight through its vectorcall pointer: 20 % less per event than a built-in
-// function.
+// A callable of our own type: it is called directly through its vectorcall pointer, which costs 20 % less per event
+// than a built-in function.
 struct Hook {
   uintptr_t header[2];  // PyObject of a plain build
   Vectorcall function;
@@ -118,8 +118,8 @@ struct Spec {  // PyType_Spec
 Object* hook_type() noexcept {
   static constexpr int kSizeMember = 19, kReadOnly = 1;  // T_PYSSIZET, READONLY: structmember.h
   static constexpr int kTpCall = 50, kTpMembers = 72;    // typeslots.h, stable ABI
-  static constexpr unsigned kHasVectorcall =
-      1u << 11;  // Py_TPFLAGS_HAVE_VECTORCALL, object.h; Py_TPFLAGS_DEFAULT is 0 here
+  // Py_TPFLAGS_HAVE_VECTORCALL, object.h; Py_TPFLAGS_DEFAULT is 0 here.
+  static constexpr unsigned kHasVectorcall = 1u << 11;
   static const Member members[] = {{"__vectorcalloffset__", kSizeMember, offsetof(Hook, function), kReadOnly, nullptr},
                                    {}};
   static const Slot slots[] = {
@@ -152,16 +152,15 @@ bool register_hook(Object* monitoring, int tool, Object* events, Object* type, c
   return static_cast<bool>(old);
 }
 
-// ---- the tool id
-// ----------------------------------------------------------------------------------------------------
+// ---- the tool id ----------------------------------------------------------------------------------------------------
 
-// Of an interpreter: 1 more than the number of our tool, 0: none.
+// In an interpreter's dictionary: our tool id + 1; 0: none.
 constexpr char kTool[] = "torchprof.tool";
 bool g_is_on = false;      // in the first interpreter
-long g_mask = 0;           // the events that we want of it there
+long g_mask = 0;           // the events that we want there
 StringId g_pushed_out_by;  // none: we have an id there
-// Who is calling a function of sys.monitoring for us. Interpreters with a GIL of their own may call at the same time;
-// then it is forgotten of one, whose tool moves for nothing.
+// The thread that is calling a function of sys.monitoring for us. Interpreters with a GIL of their own may call at the
+// same time; then one of the threads is forgotten, and its tool moves without need.
 std::atomic<const ThreadState*> g_our_caller{nullptr};
 
 int own_tool() noexcept { return static_cast<int>(own_number(kTool, 0)) - 1; }
@@ -181,7 +180,8 @@ class OurCall {
   OurCall& operator=(const OurCall&) = delete;
 };
 
-// 0 to 2 are spoken for by debuggers, coverage and profilers that may come later. -1: none is free.
+// Takes a free tool id other than `but`; -1: none is free. 0 to 2 are reserved for debuggers, coverage and profilers,
+// which may come later, and are taken only if we have to move.
 int take_tool(Object* monitoring, int but) noexcept {
   for (const int id : {3, 4, 5, 2, 1, 0}) {
     if (id == but || (but < 0 && id < 3)) continue;
@@ -197,7 +197,8 @@ bool set_events(Object* monitoring, int tool, long mask) noexcept {
   return static_cast<bool>(set);
 }
 
-// Windows switch the events of the first interpreter; elsewhere they stay, and nothing is recorded between windows.
+// A window switches the events of the first interpreter. In the others they stay on; between windows nothing is
+// recorded.
 bool register_all(Object* monitoring, int tool) noexcept {
   const bool is_first = is_first_interpreter();
   const Ref events(api().get_attr(monitoring, "events"));
@@ -213,7 +214,7 @@ bool register_all(Object* monitoring, int tool) noexcept {
   else
     good = add("PY_START", on_start) && add("PY_RESUME", on_start) && add("PY_THROW", on_start) &&
            add("PY_RETURN", on_end) && add("PY_YIELD", on_end) && add("PY_UNWIND", on_end);
-  if (g_level == PythonLevel::kCalls && is_first) {  // what is known of C calls is guarded by the first one's GIL
+  if (g_level == PythonLevel::kCalls && is_first) {  // the tables of C calls are guarded by the first one's GIL
     good = good && add("CALL", on_call);
     // These two come with CALL and cannot be asked for by themselves.
     long unused = 0;
@@ -224,11 +225,11 @@ bool register_all(Object* monitoring, int tool) noexcept {
   return good && set_events(monitoring, tool, !is_first || window::is_open() ? mask : 0);
 }
 
-// All that we may have asked for.
+// All events that we may have asked for.
 constexpr const char* kEventNames[] = {"PY_START",  "PY_RESUME", "PY_THROW", "PY_RETURN", "PY_YIELD",
                                        "PY_UNWIND", "CALL",      "C_RETURN", "C_RAISE"};
 
-// The id as whoever takes it next expects it: without events and callbacks.
+// Leaves the id without events and callbacks, as its next owner expects it.
 void leave_tool(Object* monitoring, int tool) noexcept {
   set_events(monitoring, tool, 0);
   const Ref events(api().get_attr(monitoring, "events"));
@@ -241,7 +242,7 @@ void leave_tool(Object* monitoring, int tool) noexcept {
   api().error_clear();
 }
 
-// Of the first interpreter: what others do is no news of the process.
+// Only for the first interpreter: `subinterpreters` is another source (calls.cpp).
 void note(SourceState state, const char* text) noexcept {
   if (is_first_interpreter()) session::note_source("python", state, text);
 }

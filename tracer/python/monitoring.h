@@ -1,7 +1,7 @@
 // 3.12 and later: Python calls by sys.monitoring, under a tool id of our own.
 //
-// The program may want that very id: then we move to another (tool_is_wanted). Only where it takes all of them we go.
-// Each interpreter has tools of its own, and ours in each may have another id. With the GIL held.
+// If the program wants that very id, we move to another one (tool_is_wanted). Only if it takes all of them we stop.
+// Each interpreter has tools of its own, and our id may be different in each. With the GIL held.
 #pragma once
 
 #include "tracer/python/abi.h"
@@ -9,21 +9,21 @@
 namespace torchprof::python {
 
 void start_monitoring() noexcept;
-// In an interpreter besides the first (interpreters.h): of functions alone. False: it did not do.
+// In a further interpreter (interpreters.h): calls of Python functions only. False: calls are not recorded there.
 bool start_monitoring_here() noexcept;
-// Events on and off (window.h); an id of ours stays ours.
+// Switches events on or off (window.h); our tool id stays ours.
 void switch_monitoring(bool on) noexcept;
-// Calls are seen in this way, in the first interpreter.
+// Whether calls are seen in this way, in the first interpreter.
 bool is_monitoring() noexcept;
 
-// `id` (any object) is the number of our tool, and who asks is the program.
+// Whether `id` (any object) is the number of our tool, and it is the program that asks.
 bool is_our_tool(Object* id) noexcept;
-// Takes our tool out of what sys.monitoring._all_events() has given: {name of an event: bits of its tools}.
+// Takes our tool out of what sys.monitoring._all_events() has returned: {name of an event: bits of its tools}.
 void leave_out_our_tool(Object* events) noexcept;
 
 // The program is about to call a function of sys.monitoring for the tool `id` (any object).
 void tool_is_wanted(Object* id) noexcept;
-// It has freed one.
+// The program has freed a tool id.
 void tool_was_freed() noexcept;
 
 }  // namespace torchprof::python

@@ -3,9 +3,9 @@
 namespace torchprof::python {
 namespace {
 
-constexpr int kFirstMinor = 13;  // before it opcode events come with the others, of all code at once
+constexpr int kFirstMinor = 13;  // before 3.13, opcode events are switched on for all code at once, with the others
 
-// `frame` (a reference that becomes ours) and those around it.
+// For `frame` (a reference, which is released here) and its callers.
 void restate(Frame* frame) noexcept {
   const KeepError keep;
   const Ref off(api().call(api().bool_type, nullptr));

@@ -15,25 +15,24 @@ using session::current_buffer;
 using session::now;
 
 TraceFunction g_function = nullptr;  // nullptr: calls are not seen in this way
-TraceFunction g_ours = nullptr;      // the same while a window is open
+TraceFunction g_ours = nullptr;      // the same while a window is open, otherwise nullptr
 
-// ---- what is known of threads
-// ----------------------------------------------------------------------------------------
+// ---- what is known about threads ------------------------------------------------------------------------------------
 
-// By thread state. A state's address is used again for a later thread, which is then told by its first event.
+// By thread state. The address may be used again for a later thread; its first event then sets `track` anew.
 struct Known {
   ThreadState* state = nullptr;
   TrackId track;                    // none: it has had no event yet
-  TrackId blind_track;              // as BlindBegin said it
+  TrackId blind_track;              // as in the BlindBegin
   StringId blind_by;                // none: the thread is ours
-  TraceFunction pending = nullptr;  // the program's, which swallow_first() stands for
+  TraceFunction pending = nullptr;  // the program's function, for which swallow_first() stands in
 };
 constexpr size_t kKnown = 1024;
 Known g_known[kKnown];
 size_t g_known_count = 0;
 
 Known& known(ThreadState* state) noexcept {
-  if (g_known_count * 2 > kKnown) {  // threads come and go: only what cannot be learnt again is kept
+  if (g_known_count * 2 > kKnown) {  // threads come and go: only what cannot be learned again is kept
     g_known_count = 0;
     Known kept[kKnown];
     size_t count = 0;
@@ -57,11 +56,10 @@ void after_fork_in_child() noexcept {
   for (Known& k : g_known) k.track = k.blind_track = {};
 }
 
-// The calling thread has one in each interpreter that it has been in.
+// The calling thread may have a state in more than one interpreter.
 bool is_own(ThreadState* state) noexcept { return state == api().current_thread() || state == api().this_thread(); }
 
-// ---- events
-// ---------------------------------------------------------------------------------------------------------
+// ---- events ---------------------------------------------------------------------------------------------------------
 
 const void* data_of(Frame* frame) noexcept {
   const Layout* at = layout();
@@ -133,8 +131,8 @@ TraceFunction profile_function() noexcept {
                                           : on_profile;
 }
 
-// Stands in for the program's new profile function until its first event. Where a thread was watched already, Python
-// tells the new function of the end of the very call that set it, which without us it does not.
+// Stands in for the program's new profile function until its first event. If a thread had a profile function before,
+// Python tells the new one of the end of the very call that set it; without us it would not.
 int swallow_first(Object* object, Frame* frame, int what, Object* arg) noexcept {
   ThreadState* state = api().current_thread();
   const TraceFunction theirs = known(state).pending;
@@ -143,8 +141,7 @@ int swallow_first(Object* object, Frame* frame, int what, Object* arg) noexcept 
   return theirs(object, frame, what, arg);
 }
 
-// ---- whose a thread is
-// ----------------------------------------------------------------------------------------------
+// ---- who profiles a thread ------------------------------------------------------------------------------------------
 
 void end_blind(Known& k) noexcept {
   put_blind<BlindEnd>(k.blind_track, k.blind_by);
@@ -159,7 +156,7 @@ void begin_blind(Known& k, const char* by) noexcept {
   put_blind<BlindBegin>(k.blind_track, k.blind_by);
 }
 
-// Takes a thread that nobody profiles, and notes one that somebody does. `by` is nullptr where nobody knows.
+// Takes a thread that nobody profiles, and notes one that somebody else does. `by`: who; nullptr: not known.
 [[gnu::noinline]] void settle(ThreadState* state, const char* by) noexcept {
   void* function = read_pointer(state, layout()->profile_function);
   if (function == reinterpret_cast<void*>(g_ours) || function == reinterpret_cast<void*>(swallow_first)) return;
@@ -172,7 +169,7 @@ void begin_blind(Known& k, const char* by) noexcept {
   }
   if (!set_profile_function(state, g_ours)) return;
   if (is_own(state)) {
-    // Whatever ran on this thread while it was not ours is unknown: its stack is stated anew at the next event.
+    // It is not known what ran on this thread meanwhile: its stack is stated anew at the next event.
     if (t_buffer && on_thread(*t_buffer).epoch) on_thread(*t_buffer).epoch = kRestate;
   } else if (k.blind_by) {
     ++g_epoch;
@@ -234,7 +231,7 @@ void profile_was_set(void* before, const char* by) noexcept {
   void* function = read_pointer(state, layout()->profile_function);
   const auto is = [](const void* f, TraceFunction which) { return f == reinterpret_cast<void*>(which); };
   if (!function || is(function, g_ours) || is(function, swallow_first)) return;
-  // Only where it is certain that its first event comes before anybody looks at the function: on this very thread.
+  // Only on this very thread: there its first event surely comes before anybody looks at the function.
   if (!is(before, g_ours) || !is_own(state)) return;
   known(state).pending = reinterpret_cast<TraceFunction>(function);
   write_pointer(state, layout()->profile_function, reinterpret_cast<void*>(swallow_first));

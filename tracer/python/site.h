@@ -1,5 +1,5 @@
-// The line of Python that the calling thread is executing, found without the GIL: torch releases it before it
-// allocates (frames.h).
+// The Python line that the calling thread is executing, found without the GIL (frames.h), which torch releases before
+// it allocates.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Site {
 };
 
 // Any thread, with or without the GIL. No lock, and no allocation but one mapping at the thread's first call. About 8
-// ns, and the time to read the table of lines for a place that this thread has not seen lately.
+// ns; for a place that this thread has not seen lately also the time to read the code's table of lines.
 Site current_site(ThreadBuffer& buffer) noexcept;
 
 }  // namespace torchprof::python

@@ -16,7 +16,7 @@ bool is_thread(Object* object) noexcept {
   return type && api().is_subtype(type_of(object), type.get()) != 0;
 }
 
-// The frame is threading's first of a new thread, whose number it does not know yet.
+// Whether this is threading's first frame of a new thread, whose native id is not set yet.
 bool is_bootstrap(Frame* frame) noexcept {
   const Ref code(api().frame_code(frame));
   const Ref name(api().get_attr(code.get(), "co_name"));

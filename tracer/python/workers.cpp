@@ -13,7 +13,7 @@
 namespace torchprof::python {
 namespace {
 
-// Said already, by the process that said it. Guarded by the GIL.
+// The process that has recorded each fact already. Guarded by the GIL.
 pid_t g_named = 0;
 pid_t g_numbered = 0;
 
@@ -30,7 +30,7 @@ long number_of(Object* object, const char* name) noexcept {
   return value ? api().as_long(value.get()) : -1;
 }
 
-// The frame is _bootstrap's, which begins while the parent's Process object is still the current one.
+// Whether this is the frame of _bootstrap, at whose begin the parent's Process object is still the current one.
 bool is_too_early(Frame* frame, const Ref& process) noexcept {
   const Ref code(api().frame_code(frame));
   const Ref name(api().get_attr(code.get(), "co_name"));

@@ -1,9 +1,9 @@
-// What multiprocessing and torch's DataLoader call this process: facts of it.
+// The role of this process in multiprocessing and torch's DataLoader, as facts:
 //
-//     multiprocessing.process   PID tab NAME: multiprocessing.current_process().name, of a child
-//     dataloader.worker         PID tab NUMBER tab COUNT: this is worker NUMBER (from 0) of COUNT
+//     multiprocessing.process   PID tab NAME                in a child: multiprocessing.current_process().name
+//     dataloader.worker         PID tab NUMBER tab COUNT    it is worker NUMBER (from 0) of COUNT
 //
-// A forked child begins with its parent's facts: one whose PID is another's is not its own.
+// A forked child begins with its parent's facts; those with another PID are not its own.
 //
 // Source: multiprocessing/process.py, 3.10 to 3.14: BaseProcess._bootstrap makes the child's Process object the
 // module's _current_process, calls _after_fork (SpawnProcess has its own, in context.py) and then run(); _name is the
@@ -16,8 +16,8 @@
 
 namespace torchprof::python {
 
-// `frame` is of a function of FunctionKind::kWorker that begins, runs or ends. With the GIL held; a pending exception
-// is kept.
+// `frame` belongs to a function of FunctionKind::kWorker that begins, runs or ends. With the GIL held; a pending
+// exception is kept.
 void record_worker(Frame* frame) noexcept;
 
 }  // namespace torchprof::python

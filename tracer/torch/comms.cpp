@@ -88,8 +88,9 @@ bool encode(const CommsRow& row, const void* info, Encoder& out) noexcept {
   return true;
 }
 
-// Facts for programs whose process groups are not seen (--python off): the first collective of the default group, which
-// has that description since 2.4. The rank of send and recv is the other side's.
+// For programs whose process groups are not seen (--python off): rank and world size, as facts, from the first
+// collective of the default group, which has that description since 2.4. Not from send and recv: their rank is that of
+// the other side.
 std::atomic<bool> g_has_rank{false};
 
 [[gnu::cold]] void note_rank(const CommsRow& row, const void* info) noexcept {
@@ -109,8 +110,8 @@ std::atomic<bool> g_has_rank{false};
 
 [[gnu::cold]] void stop() noexcept {
   g_reads_comms.store(false, std::memory_order_relaxed);
-  session::note_source("collectives", SourceState::kFailed, "their arguments look otherwise than the layout says");
-  warn_once(Cause::kTorch, "arguments of collectives are no longer recorded: they look otherwise than the layout says");
+  session::note_source("collectives", SourceState::kFailed, "their arguments are not as the layout says");
+  warn_once(Cause::kTorch, "arguments of collectives are no longer recorded: they are not as the layout says");
 }
 
 }  // namespace
@@ -122,7 +123,7 @@ void find_comms(const Api& api) noexcept {
     if (dlsym(library, row.constructor)) g_row = &row;
   // c10 is among the libraries that libtorch_cpu needs.
   g_get = reinterpret_cast<decltype(g_get)>(dlsym(library, "_ZN3c1020ThreadLocalDebugInfo3getENS_13DebugInfoKindE"));
-  // An enumeration, of which it is number 4; in 2.14 a class that holds a pointer.
+  // Up to then an enumeration, in which it is 4; in 2.14 a class that holds a pointer.
   const void* kind = dlsym(library, "_ZN3c1013DebugInfoKind16PARAM_COMMS_INFOE");
   g_kind = kind ? field_at<uintptr_t>(kind, 0) : 4;
   const bool has_them = dlsym(library, "_ZTIN5torch19ParamCommsDebugInfoE") != nullptr;

@@ -13,8 +13,8 @@ namespace {
 
 constinit std::atomic<bool> g_is_over{false};
 
-// The line of a block from here on is recorded. The others still have their Python function; for them a line would cost
-// as much as all the rest.
+// Blocks from this size on are recorded with the Python line that allocates them. The others still have their Python
+// function; a line would double their cost.
 constexpr int64_t kSiteBytes = int64_t{64} << 10;
 
 [[gnu::noinline, gnu::cold]] void put_site(ThreadBuffer& buffer, Ticks now) noexcept {
@@ -49,14 +49,14 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
     put_site(*buffer, now);
   if (wants_stack) [[unlikely]]
     put_stack(*buffer, stack, now);
-  // The CPU's totals are sums that the reader makes itself, from the first that it finds. A total of 0 when something
-  // is freed is how at::MapAllocator's blocks are told apart.
+  // The reader adds up the CPU's totals itself, beginning with the first total that it finds. A block of
+  // at::MapAllocator is recognised by its total of 0 when it is freed, so it is recorded in the long form.
   if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&
       buffer->put_short(kShortMemory, 0, now, place, static_cast<uint64_t>(bytes)))
     return;
   auto* record = buffer->append<Memory>(now);
   if (!record) return;
-  // append() has written the header for Memory; running out of it has the same shape.
+  // append() has written the header for Memory; OutOfMemory has the same fields.
   record->header.bits = (record->header.bits & ~uint64_t{0xff}) | static_cast<uint64_t>(kind);
   record->address = place;
   record->bytes = bytes;

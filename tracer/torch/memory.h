@@ -23,11 +23,11 @@ void start_memory() noexcept;
 namespace detail {
 extern constinit std::atomic<bool> g_wants_memory;
 }
-// While a window is open, unless memory is switched off.
+// True while a window is open, unless memory is switched off.
 inline bool wants_memory() noexcept { return detail::g_wants_memory.load(std::memory_order_relaxed); }
 
 void switch_memory(bool on) noexcept;
-// For good: the program exits.
+// Ends it for good: the program exits.
 void end_memory() noexcept;
 
 // `bytes` > 0: allocated, < 0: freed. `allocated`, `reserved`: the device's totals as its allocator says.
