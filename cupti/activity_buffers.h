@@ -1,7 +1,7 @@
-// The buffers that CUPTI fills: a pool with a bound, and the queue of those that have come back.
+// The buffers that CUPTI fills: a pool of limited size, and the queue of those that have come back.
 //
-// Any thread; called from CUPTI's callbacks, which may hold CUPTI's locks: nothing here calls CUPTI, and the one lock
-// is held for a few instructions. A buffer belongs to CUPTI between request() and completed(), to whoever took it
+// Any thread; called from CUPTI's callbacks, which may hold CUPTI's locks: nothing here calls CUPTI, and the only lock
+// is held for a few instructions. A buffer belongs to CUPTI between request() and completed(), and to whoever took it
 // between take() and give_back(). Memory is mapped when it is first needed, and kept.
 #pragma once
 
@@ -24,20 +24,20 @@ class ActivityBuffers {
  public:
   static constexpr size_t kSize = size_t{2} << 20;
   static constexpr size_t kMost = 128;         // a quarter of a gigabyte
-  static constexpr size_t kMostForced = 1024;  // where a refusal is worse
+  static constexpr size_t kMostForced = 1024;  // where a refusal would be worse
 
-  // nullptr: as many are out as may be. `forced`: up to kMostForced.
+  // nullptr: kMost buffers are in use, or kMostForced if `forced`.
   std::byte* request(bool forced) noexcept;
-  // False: the buffer is not of this pool. CUPTI gives back to whoever is registered, not to whoever it asked.
+  // False: the buffer is not of this pool. CUPTI returns buffers to whoever is registered now, not to whom it asked.
   bool completed(const Completed& buffer) noexcept;
-  // Such a buffer is queued all the same; whoever takes it gives it to its owner. False: there is no room.
+  // Queues such a buffer all the same; whoever takes it gives it to its owner. False: there is no room.
   bool put_foreign(Completed buffer) noexcept;
   bool take(Completed& buffer) noexcept;
   size_t queued() noexcept;  // that may be taken
   void give_back(std::byte* data) noexcept;
 
   size_t refused() const noexcept { return __atomic_load_n(&refused_, __ATOMIC_RELAXED); }
-  size_t most() const noexcept { return __atomic_load_n(&count_, __ATOMIC_RELAXED); }  // that were ever mapped
+  size_t most() const noexcept { return __atomic_load_n(&count_, __ATOMIC_RELAXED); }  // buffers that exist
 
  private:
   pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;

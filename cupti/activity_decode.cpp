@@ -220,7 +220,7 @@ void decode_pool(const Fields& f, Decoded& out) noexcept {
 
 void decode_environment(const Fields& f, Decoded& out) noexcept {
   using namespace abi::environment;
-  constexpr uint32_t kNumbers[] = {0, 5, 1, 2, 1};  // of each kind; what lies behind them in the union means nothing
+  constexpr uint32_t kNumbers[] = {0, 5, 1, 2, 1};  // numbers of each kind; the rest of the union means nothing
   auto& r = make<GpuEnvironment>(out);
   f.read(kTime, r.time);
   f.read(kDevice, r.device);

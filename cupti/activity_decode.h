@@ -1,7 +1,7 @@
-// An activity record of CUPTI -> a record of ours: a pure function, which trusts nothing but the kind's number.
+// An activity record of CUPTI -> a record of ours: a pure function, which trusts only the number of the kind.
 //
-// Reads at most `room` bytes: what lies between the record and the end of what CUPTI filled. Fields that this version
-// of CUPTI does not have are 0 or kNoGpuNumber (tracer/spool/gpu_records.h).
+// Reads at most `room` bytes, those from the record to the end of what CUPTI has filled. Fields that this version of
+// CUPTI does not have become 0 or kNoGpuNumber (tracer/spool/gpu_records.h).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace torchprof::cupti {
 struct Decoded {
   Kind kind{};
   uint32_t bytes = 0;          // of the record, header included; the header itself is not made
-  const char* name = nullptr;  // CUPTI's, of a kernel or device; the caller interns it, and sets `name` of the record
+  const char* name = nullptr;  // of a kernel or device, CUPTI's memory; the caller interns it and sets the record's
   alignas(8) std::byte record[sizeof(GpuKernel)];
 
   template <class R>

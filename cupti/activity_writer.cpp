@@ -77,7 +77,7 @@ void put_loss(GpuLoss loss, uint64_t count, uint32_t stream) noexcept {
   if (to) put(*to, GpuDropped{{}, count, kNoGpuNumber, stream, loss, {}});
 }
 
-// A kind that nobody asked for is ours to count.
+// A kind that nobody asked for counts as ours.
 bool is_ours(const Sharing& sharing, const std::byte* record, size_t room) noexcept {
   Brief what = brief(record, room);
   what.start = sharing.clock->own(what.start);

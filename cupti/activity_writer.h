@@ -1,5 +1,5 @@
-// Completed buffers of CUPTI -> records in the calling thread's chunk. One thread at a time; may call CUPTI, so never
-// from its callbacks.
+// Completed buffers of CUPTI -> records in the calling thread's chunk. One thread at a time; never from CUPTI's
+// callbacks, since functions here call CUPTI.
 #pragma once
 
 #include <pthread.h>
@@ -24,8 +24,8 @@ struct Tally {
   uint64_t buffers = 0;
 };
 
-// Devices that are not written yet, as the driver has not said what CUPTI does not: it answers when cuInit has
-// returned, and CUPTI starts within cuInit. Nothing runs on them before.
+// Devices that are not written yet, because the driver has not been asked for a number that CUPTI does not have: it
+// answers once cuInit has returned, and CUPTI starts within cuInit. Nothing runs on them before that.
 struct Devices {
   static constexpr size_t kMost = 32;
   GpuDeviceDef waiting[kMost];
@@ -48,30 +48,30 @@ class RecordWalk {
   const Api& api_;
   const Completed& buffer_;
   std::byte* record_ = nullptr;
-  std::byte* next_ = nullptr;  // the one behind it
+  std::byte* next_ = nullptr;  // the one after it
   bool has_next_ = false, has_begun_ = false;
   bool is_malformed_ = false;
 };
 
-// What is needed to tell our records from another client's.
+// What is needed to separate our records from another client's.
 struct Sharing {
   pthread_mutex_t* lock;  // of what follows; held by write_buffer() and see_calls() while they walk
   Wishes* wishes;
   const Clock* clock;
 };
 
-// Calls are told to the wishes; before write_buffer() of whatever they launched.
+// Tells the wishes of the calls in a buffer; before write_buffer() of what those calls launched.
 void see_calls(const Api& api, const Completed& buffer, const Sharing& sharing) noexcept;
-// Walks a buffer to its end, whatever it holds. With `sharing` only what is ours.
+// Writes the records of a buffer, whatever it holds; with `sharing` only ours.
 void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices,
                   const Sharing* sharing = nullptr) noexcept;
-// Those that the driver can say more of now are written; `is_last`: all.
+// Writes the devices about which the driver answers now; `is_last`: all.
 void write_devices(const Api& api, Devices& devices, Tally& tally, bool is_last) noexcept;
-// What CUPTI had to drop since it was asked last.
+// Writes how many records CUPTI has dropped since it was asked before.
 void write_dropped(const Api& api, void* context, uint32_t stream, Tally& tally) noexcept;
-// Of GpuLoss::kAside and kBack.
+// `edge`: GpuLoss::kAside or kBack.
 void write_gap(GpuLoss edge) noexcept;
-// CUPTI's clock, its own, between two readings of ours.
+// Writes a reading of CUPTI's own clock between two readings of ours.
 void write_clock(const Api& api, const Sharing& sharing) noexcept;
 
 }  // namespace torchprof::cupti

@@ -1,14 +1,17 @@
-// The activity records of CUPTI that we read: where each field stands, and since which CUPTI.
+// The activity records of CUPTI that we read: the offset of each field, and since which CUPTI it exists.
 //
-// Records grow at their ends alone, from CUDA 11.0 to 13.0, so an offset holds for every version that has the field at
-// all. `since` is what cuptiGetVersion() says: 13 is CUDA 11.0, 14 11.1, 15 11.2, 16 11.5, 17 11.6, 18 11.8, 19 12.0,
-// 20 12.2, 21 12.3, 22 12.4, 23 12.5, 24 12.6, 26 12.8, 27 12.9, 130000 13.0, 130100 13.1.
+// From CUDA 11.0 to 13.0 records only grow at their ends, so an offset holds for every version that has the field.
+// `since` is a result of cuptiGetVersion():
+//     13   CUDA 11.0        17   11.6        21   12.3        26       12.8
+//     14        11.1        18   11.8        22   12.4        27       12.9
+//     15        11.2        19   12.0        23   12.5        130000   13.0
+//     16        11.5        20   12.2        24   12.6        130100   13.1
 //
-// Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which has all the older structs and says in
-// which CUDA each was replaced; tests/unit/cupti/cupti_layout_test.cpp compares the two where the headers are. Of what came
-// later the headers have not been read, but two libraries' bindings, which tools make from them: cudarc
-// (src/cupti/sys/mod.rs, 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel where
-// it stands here, and CUDA.jl the other fields as well. A CUPTI above kNewest is refused.
+// Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which have all older structs and say in which
+// CUDA each was replaced; tests/unit/cupti/cupti_layout_test.cpp compares the two where the headers are installed.
+// Later headers have not been read, but two libraries' bindings that are generated from them: cudarc (src/cupti/sys/mod.rs,
+// 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel at the offset below, and
+// CUDA.jl also the other fields. A CUPTI above kNewest is refused.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +19,7 @@
 namespace torchprof::cupti::abi {
 
 inline constexpr uint32_t kOldest = 13;
-inline constexpr uint32_t kNewest = 139999;  // 13.x: what a later 13 adds stands behind what is read
+inline constexpr uint32_t kNewest = 139999;  // 13.x: a later 13 adds fields only after those that are read
 
 struct Field {
   uint16_t at;
@@ -85,8 +88,8 @@ inline constexpr uint16_t kSize = 24;
 inline constexpr Field kCorrelation{4}, kContext{8}, kStream{12}, kEvent{16}, kDeviceTime{40, 26}, kEventRecord{48, 26};
 }  // namespace event
 
-// Since 13.0 an overhead has at 48 a pointer to more, which the client may free: it is neither read nor freed, as a
-// record of another client's would have it too.
+// Since 13.0 an overhead has a pointer to more at 48, which the client may free. We neither read nor free it: the
+// record may be another client's as well.
 namespace overhead {  // CUpti_ActivityOverhead, 2, 3
 inline constexpr uint16_t kSize = 40;
 inline constexpr Field kOverheadKind{4}, kObjectKind{8}, kObject{12}, kStart{24}, kEnd{32}, kCorrelation{40, 20};
@@ -103,7 +106,7 @@ inline constexpr Field kOperation{4}, kMemoryKind{8}, kCorrelation{12}, kAddress
 namespace pool {  // CUpti_ActivityMemoryPool, 2
 inline constexpr uint16_t kSize = 64;
 inline constexpr Field kOperation{4}, kPoolType{8}, kCorrelation{12}, kDevice{20}, kAddress{32}, kBytes{40},
-    kThreshold{48}, kTime{56}, kUsed{64, 16};  // came in 11.3, which says of itself what 11.2 does
+    kThreshold{48}, kTime{56}, kUsed{64, 16};  // in 11.3 already, but that has the version number of 11.2
 }  // namespace pool
 
 namespace environment {  // CUpti_ActivityEnvironment
@@ -123,7 +126,7 @@ inline constexpr uint16_t kSize = 16;
 inline constexpr Field kContext{4}, kDevice{8}, kDefaultStream{14};  // the last is uint16_t
 }  // namespace context
 
-// Of the driver's (cuda.h)
+// The driver's (cuda.h)
 inline constexpr int kDriverNotInitialized = 3;  // CUresult; cuInit has not returned yet
 inline constexpr int kSharedPerBlockOptin = 97;  // CUdevice_attribute; since CUDA 9
 

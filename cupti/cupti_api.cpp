@@ -39,8 +39,8 @@ void* open_mapped(const char* prefix, char (&path)[256]) noexcept {
   return dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 }
 
-// Where a libcupti lies that belongs to the libcudart of the process: in wheels, %s/ is nvidia/cuda_runtime/lib/ or
-// nvidia/cu13/lib/, in a toolkit lib64/.
+// Places of the libcupti that belongs to the process's libcudart, whose folder is %.*s: in wheels
+// nvidia/cuda_runtime/lib or nvidia/cu13/lib, in a toolkit lib64.
 constexpr const char* kBesideRuntime[] = {"%.*s/../../cuda_cupti/lib/libcupti.so.%ld", "%.*s/libcupti.so.%ld",
                                           "%.*s/../extras/CUPTI/lib64/libcupti.so.%ld"};
 
@@ -57,7 +57,7 @@ void* open_beside_runtime(char (&path)[256]) noexcept {
   return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 }
 
-// In the order in which one of them is in the process, belongs to it, or lies about.
+// First one that is in the process, then one that belongs to its CUDA, then any.
 void* open_library(char (&path)[256]) noexcept {
   if (void* handle = open_mapped("libcupti.so", path)) return handle;
   void* torch = open_mapped("libtorch_cpu.so", path);  // built with a static CUPTI
@@ -65,7 +65,7 @@ void* open_library(char (&path)[256]) noexcept {
   return open_beside_runtime(path);
 }
 
-// In `library`, or else in a mapped one.
+// Looks in `library`, then in the mapped library whose name begins with `other`.
 void* symbol(void* library, const char* other, const char* name) noexcept {
   if (void* found = dlsym(library, name)) return found;
   char path[256];

@@ -1,6 +1,6 @@
 // CUPTI's functions, found in this process at run time; nothing of CUDA is linked or included.
 //
-// Only functions that every CUPTI from 11.0 to 13.0 has, but where a line says otherwise. Two libcuptis in one process
+// Every CUPTI from 11.0 to 13.0 has these functions, unless a line says otherwise. Two libcuptis in one process
 // collide, so one that is mapped already is taken before any other is looked for.
 #pragma once
 
@@ -23,7 +23,7 @@ struct Api {
   int (*dropped)(void* context, uint32_t stream, size_t* count);
   int (*subscribe)(void** subscriber, void* callback, void* data);
   int (*unsubscribe)(void* subscriber);
-  int (*result_string)(int result, const char** text);             // may be nullptr, as what follows
+  int (*result_string)(int result, const char** text);             // this one and those below may be nullptr
   int (*thread_id_type)(uint32_t*);                                // since 10.2
   int (*driver_version)(int*);                                     // cuDriverGetVersion of libcuda
   int (*runtime_version)(int*);                                    // cudaRuntimeGetVersion of libcudart
@@ -36,7 +36,7 @@ struct Api {
 // False: `why` says what is missing. Loads a libcupti if none is mapped. Not from a constructor.
 bool find(Api& api, const char** why) noexcept;
 
-// A CUDA program: libcuda, libcudart or libcupti is mapped. From anywhere.
+// Whether this is a CUDA program: libcuda, libcudart or libcupti is mapped. May be called from anywhere.
 bool is_cuda_program() noexcept;
 
 }  // namespace torchprof::cupti

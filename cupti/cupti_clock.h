@@ -1,12 +1,12 @@
-// CUPTI's times, of one clock however often another client gives CUPTI a clock of his own.
+// CUPTI's times on one clock, even if another client gives CUPTI a clock of its own.
 //
-// By itself CUPTI counts CLOCK_REALTIME (WSL: CLOCK_MONOTONIC_RAW) in ns. cuptiActivityRegisterTimestampCallback puts
-// another one in its place for good, also for what was recorded before and is converted after (cupti_activity.h
-// of 13.0). libkineto gives it the processor's counter, which does not count ns (libkineto/src/CuptiTimestamp.cpp,
-// since 2024). Its times are converted by a straight line through what both clocks said when it came and what they say
-// now; a time belongs to the clock that it is nearer to.
+// By default CUPTI uses CLOCK_REALTIME (on WSL CLOCK_MONOTONIC_RAW), in ns. cuptiActivityRegisterTimestampCallback
+// replaces it for good, also for what was recorded before and is converted afterwards (cupti_activity.h of 13.0).
+// libkineto gives CUPTI the processor's counter, which does not count ns (libkineto/src/CuptiTimestamp.cpp, since
+// 2024). Such times are converted by a straight line through two readings of both clocks: when the other clock came,
+// and the latest. A time belongs to the clock whose latest reading is nearer.
 //
-// Times in ns; not locked.
+// Times in ns; no locking.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@ inline uint64_t realtime_ns() noexcept {
 
 class Clock {
  public:
-  // Two readings of the same moment, CUPTI's first clock and another client's: when that one came, and since.
-  // `behind`: CLOCK_REALTIME less the own clock.
+  // Readings of one moment by CUPTI's own clock and by another client's: gets() when the other clock comes, reads()
+  // later. `behind`: CLOCK_REALTIME minus the own clock.
   void gets(uint64_t own, uint64_t theirs, uint64_t behind) noexcept;
   void reads(uint64_t realtime, uint64_t theirs) noexcept;
   bool is_given() const noexcept { return is_given_; }
-  uint64_t now() const noexcept { return realtime_ns() - behind_; }  // where it was given one
+  uint64_t now() const noexcept { return realtime_ns() - behind_; }  // only if is_given()
 
+  // A time of either clock, on CUPTI's own.
   uint64_t own(uint64_t time) const noexcept {
     if (!is_given_ || time == 0 || distance(time, own_now_) <= distance(time, theirs_now_)) return time;
     return own_now_ + static_cast<uint64_t>(
@@ -42,11 +43,11 @@ class Clock {
   uint64_t behind_ = 0;
   uint64_t own_then_ = 0, theirs_then_ = 0;
   uint64_t own_now_ = 0, theirs_now_ = 0;
-  double rate_ = 1;  // ns of one of theirs
+  double rate_ = 1;  // ns for each unit of the other clock
 };
 
 inline void Clock::gets(uint64_t own, uint64_t theirs, uint64_t behind) noexcept {
-  // libkineto gives it the same one at each session.
+  // libkineto sets the same clock again at each session.
   if (is_given_ && theirs > theirs_then_ && distance(theirs, theirs_now_) < distance(theirs, own)) return;
   is_given_ = true;
   behind_ = behind;

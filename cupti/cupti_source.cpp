@@ -25,19 +25,19 @@
 namespace torchprof::cupti {
 namespace {
 
-constexpr uint32_t kAlways[] = {abi::kDevice, abi::kContext};  // a few records in all; contexts come before windows
+constexpr uint32_t kAlways[] = {abi::kDevice, abi::kContext};  // few records; contexts are made before windows open
 constexpr uint32_t kInWindow[] = {abi::kConcurrentKernel, abi::kMemcpy,          abi::kMemcpyPeer, abi::kMemset,
                                   abi::kRuntime,          abi::kDriver,          abi::kOverhead,   abi::kCudaEvent,
                                   abi::kMemory2,          abi::kSynchronization, abi::kMemoryPool, abi::kEnvironment};
 constexpr time_t kPeriodSeconds = 1;
-constexpr int kPeriodsAfterWindow = 3;  // its kernels may still run
-// Since this version a refused buffer is safe (Kineto's experience); before, more is handed out.
+constexpr int kPeriodsAfterWindow = 3;  // kernels of the window may still run
+// From this version on CUPTI survives a refused buffer (Kineto's experience); before it, more buffers are given.
 constexpr uint32_t kMayRefuse = 27;
 
-// Without a destructor: CUPTI's threads outlive ours.
+// Never destroyed: CUPTI's threads outlive ours.
 alignas(Source) std::byte g_storage[sizeof(Source)];
 
-// ---- what CUPTI calls, under locks of its own ------------------------------------------------------------
+// ---- what CUPTI calls, under locks of its own -----------------------------------------------------------------------
 
 void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
   std::byte* data = source().buffers.request(source().api.version < kMayRefuse);
@@ -46,7 +46,8 @@ void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
   *most_records = 0;  // as many as fit
 }
 
-// Nobody is left to ask CUPTI what is in it; the spool may still be there to say that it came.
+// A buffer comes after the end. Nobody can ask CUPTI any more what is in it, but the spool may still be open for a
+// note.
 void say_late(size_t bytes) noexcept {
   Source& s = source();
   if (!s.has_ended.load(std::memory_order_relaxed)) return;
@@ -68,11 +69,11 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, 
   if (valid > size) valid = size;
   Source& s = source();
   const Completed completed{reinterpret_cast<std::byte*>(buffer), valid, context, stream};
-  // One that CUPTI has had from the other client since before we began: it is his, and may hold records of ours.
+  // A buffer that is not ours: CUPTI got it from the other client before we began. Records of ours may be in it.
   if (s.buffers.completed(completed) || (s.other.is_there() && s.buffers.put_foreign(completed))) sem_post(&s.work);
 }
 
-// ---- what is enabled -------------------------------------------------------------------------------------
+// ---- what is enabled ------------------------------------------------------------------------------------------------
 
 void switch_kinds(bool opens) noexcept {
   if (state() != State::kOn || seal::is_sealed()) return;
@@ -86,11 +87,11 @@ void switch_kinds(bool opens) noexcept {
     else
       disable_all();
   }
-  write_clock(s.api, s.sharing());  // of this edge: the thread may see it late, or not at all where the window is short
+  write_clock(s.api, s.sharing());  // here, since our thread may see a short window late or not at all
   sem_post(&s.work);
 }
 
-// ---- our thread ------------------------------------------------------------------------------------------
+// ---- our thread -----------------------------------------------------------------------------------------------------
 
 void look_after(bool forced) noexcept {
   const Lock lock(source().writing);
@@ -114,6 +115,7 @@ void run() noexcept {
     if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
     if (state() == State::kOff) return;
     if (g_thread.must_end()) return flush_for_the_end();
+    // Pairs with the store in process_exits_now(): records that came before it are written.
     if (s.must_flush.exchange(false, std::memory_order_acquire)) {
       flush_for_the_end();
       sem_post(&s.flushed);
@@ -140,7 +142,7 @@ void run() noexcept {
   }
 }
 
-// ---- beginning and end -----------------------------------------------------------------------------------
+// ---- beginning and end ----------------------------------------------------------------------------------------------
 
 void note_tally() noexcept {
   const Source& s = source();
@@ -155,7 +157,7 @@ void note_tally() noexcept {
   session::define_fact("gpu.records", text);
 }
 
-// The lock of writing, unless CUPTI keeps whoever flushes now.
+// Takes the lock `writing`. False: the thread that has it does not come back from CUPTI.
 bool lock_for_the_end() noexcept {
   constexpr time_t kPatienceSeconds = 5;
   timespec until{};
@@ -197,17 +199,17 @@ void fail(int result, const char* what) noexcept {
   const char* text = nullptr;
   if (s.api.result_string) s.api.result_string(result, &text);
   char why[session::kNoteSize];
-  // What CUPTI 12 says with the driver's library there and no driver or no GPU behind it.
+  // CUPTI 12 returns this where the driver's library is there, but no driver or no GPU.
   const char* likely = result == abi::kNotInitialized ? " (is there a GPU, with a driver for this CUDA?)" : "";
   snprintf(why, sizeof(why), "%s: %s%s%d%s", what, text ? text : "", text ? ", " : "CUPTI error ", result, likely);
   become(State::kOff);
-  // 999, CUPTI_ERROR_UNKNOWN, is what CUPTI says of everything where there is no driver.
+  // 999, CUPTI_ERROR_UNKNOWN, is CUPTI's result of every call where there is no driver.
   constexpr int kUnknown = 999;
   session::note_source("gpu", result == kUnknown ? SourceState::kOff : SourceState::kFailed, why);
   if (result != kUnknown) warn_once(Cause::kGpu, "the GPU is not recorded: %s", why);
 }
 
-// Whoever holds a subscription has CUPTI to himself.
+// Whether another tool has CUPTI: it serves only the one that holds a subscription.
 bool is_taken() noexcept {
   Source& s = source();
   if (s.expects_subscriber.load(std::memory_order_relaxed)) return false;
@@ -246,7 +248,7 @@ void note_on() noexcept {
   session::note_source("gpu", SourceState::kOn, text);
 }
 
-// CUDA does not survive a fork: what its threads held is held for ever.
+// CUDA cannot be used after a fork: locks that its threads held stay locked for ever.
 void after_fork_in_child() noexcept {
   Source& s = source();
   s.switching = PTHREAD_MUTEX_INITIALIZER;  // another client may have been about to call CUPTI, in any state
@@ -262,21 +264,21 @@ void note_tool(const GpuTool& tool) noexcept {
   session::note_source("gpu", SourceState::kOff, why);
 }
 
-// One line, where CUDA is used.
+// Gives up in favour of the tool, with one line on stderr.
 void leave_to(const GpuTool& tool) noexcept {
   become(State::kOff);
   note_tool(tool);
   warn_once(Cause::kGpu, "the GPU is not recorded: %s has CUPTI (%s)", tool.name, tool.mark);
 }
 
-// Of a program that uses CUDA without torch: its driver calls the tool's library, not ours.
+// For a program that uses CUDA without torch: the driver calls the tool's library, not ours, so we are never started.
 void say_tool_at_exit() {
   const KeepErrno keep;
   if (const GpuTool tool = find_gpu_tool(); state() == State::kWaiting && tool.name && is_cuda_program())
     leave_to(tool);
 }
 
-// He registered before we did. With the lock of switching.
+// Gives CUPTI back to the other client, if one had registered before we did. With the lock `switching`.
 void leave_to_other() noexcept {
   Source& s = source();
   s.is_registered = false;
@@ -316,8 +318,7 @@ void start_now() noexcept {
   }
   atexit(finish);
   join_session();
-  if (window::is_open())
-    write_clock(s.api, s.sharing());  // not left to the thread, which may not run before the program ends
+  if (window::is_open()) write_clock(s.api, s.sharing());  // here, since our thread may not run before the program ends
   note_on();
 }
 
@@ -335,7 +336,7 @@ uint64_t cupti_now() noexcept {
   return s.api.get_timestamp && s.api.get_timestamp(&now) == abi::kSuccess ? now : 0;
 }
 
-// ---- what is enabled -------------------------------------------------------------------------------------
+// ---- what is enabled ------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -397,7 +398,7 @@ void disable_all() noexcept {
   s.enabled.store(false, std::memory_order_relaxed);
 }
 
-// ---- what comes back -------------------------------------------------------------------------------------
+// ---- what comes back ------------------------------------------------------------------------------------------------
 
 void write_completed() noexcept {
   Source& s = source();
@@ -406,7 +407,7 @@ void write_completed() noexcept {
     // Those that are there now: a thread that launches without a pause may fill them faster than they are written, and
     // who waited for the last would keep the program from its end.
     for (size_t left = s.buffers.queued(); left > 0 && s.buffers.take(buffer); --left) {
-      see_calls(s.api, buffer, s.sharing());  // what they launched may run when there is another client
+      see_calls(s.api, buffer, s.sharing());  // what they launched may run after another client has come
       write_buffer(s.api, buffer, s.tally, s.devices);
       s.buffers.give_back(buffer.data);
     }
@@ -490,13 +491,14 @@ void prepare(const char* library) noexcept {
 void start() noexcept {
   if (seal::is_sealed()) return;
   State waiting = State::kWaiting;
-  if (!source().state.compare_exchange_strong(waiting, State::kStarting)) return;
+  // Pairs with become(kWaiting) in prepare(): the source is constructed.
+  if (!source().state.compare_exchange_strong(waiting, State::kStarting, std::memory_order_acquire)) return;
   const KeepErrno keep;
   start_now();
 }
 
 void interpreter_ended() noexcept {
-  if (seal::is_sealed()) return;  // to wake our thread up is a system call
+  if (seal::is_sealed()) return;
   const KeepErrno keep;
   flush_for_the_end();
 }
@@ -507,7 +509,7 @@ void process_exits_now() noexcept {
   Source& s = source();
   s.must_flush.store(true, std::memory_order_release);  // pairs with the exchange in run()
   sem_post(&s.work);
-  constexpr time_t kPatienceSeconds = 1;  // whoever leaves like this may do so because CUDA hangs
+  constexpr time_t kPatienceSeconds = 1;  // a program may exit like this because CUDA hangs
   timespec until{};
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += kPatienceSeconds;

@@ -15,7 +15,7 @@ thread_local bool t_has_turn = false;
 void OtherClient::registers(RequestBuffer request, BufferCompleted completed) noexcept {
   __atomic_store_n(&request_, request, __ATOMIC_RELAXED);
   __atomic_store_n(&completed_, completed, __ATOMIC_RELAXED);
-  __atomic_store_n(&is_there_, true, __ATOMIC_RELEASE);  // pairs with is_there()
+  __atomic_store_n(&is_there_, true, __ATOMIC_RELEASE);  // pairs with is_there(): both functions are set
 }
 
 bool OtherClient::begin() noexcept {
@@ -56,7 +56,7 @@ void OtherClient::pour(const Api& api, const Sharing& sharing, const Completed& 
   RecordWalk walk(api, buffer);
   bool has_record = walk.next();
   while (has_record) {
-    if (!keep_buffer()) return;  // as CUPTI itself drops what has no room
+    if (!keep_buffer()) return;  // dropped, as CUPTI itself would
     bool is_full = false;
     {
       const Lock lock(*sharing.lock);
@@ -72,7 +72,7 @@ void OtherClient::pour(const Api& api, const Sharing& sharing, const Completed& 
       }
     }
     if (!is_full) return;
-    if (used_ == 0) has_record = walk.next();  // larger than a buffer of his
+    if (used_ == 0) has_record = walk.next();  // it is larger than the client's buffer
     hand_over();
   }
 }

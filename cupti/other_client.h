@@ -1,14 +1,15 @@
-// Another client of CUPTI, as CUPTI knows its clients: the two functions that he registered, and his buffer that is
+// Another client of CUPTI, as CUPTI sees its clients: the two functions that it registered, and its buffer that is
 // being filled.
 //
-// CUPTI fills our buffers alone. What is his is copied into buffers of his, which he is asked for and gets back by his
-// own functions, in the order of CUPTI's; so he sees no record of a kind or a time that he did not want (torch from
-// 2.7 on prints a line for each of a kind that it does not know), and CUPTI never has a buffer that would come back to
-// the wrong one. A record is what lies between two that cuptiActivityGetNextRecord finds, which it finds in a copy as
-// well (H100, CUDA 13.0: shared between two clients, and the saved records of tests/gpu/raw_records.c).
+// CUPTI only fills our buffers. The other client's records are copied into buffers of its own, for which its functions
+// are called as CUPTI would call them, in the order in which CUPTI delivers. So the client gets no record of a kind or
+// time that it did not want (torch from 2.7 on prints a line for each record of a kind that it does not know), and
+// CUPTI never has a buffer that could come back to the wrong client. A record reaches from one address that
+// cuptiActivityGetNextRecord finds to the next, and that function finds the records of a copy, too (H100, CUDA 13.0:
+// shared between two clients, and the saved records of tests/gpu/raw_records.c).
 //
-// His functions are called with no lock of ours held and never from within CUPTI's callbacks: on his own thread while
-// he enables a kind or flushes, on ours when a buffer came. One thread at a time.
+// The client's functions are called with no lock of ours held, and never from within CUPTI's callbacks: on its own
+// thread while it enables a kind or flushes, on ours when a buffer has come. One thread at a time.
 #pragma once
 
 #include <pthread.h>
@@ -24,17 +25,20 @@ namespace torchprof::cupti {
 
 class OtherClient {
  public:
-  // The newest counts, as in CUPTI. Any thread, as the next two.
+  // The client that registered last counts, as in CUPTI. Any thread, also for the next three.
   void registers(RequestBuffer request, BufferCompleted completed) noexcept;
-  bool is_there() const noexcept { return __atomic_load_n(&is_there_, __ATOMIC_ACQUIRE); }  // pairs with registers()
+  // Pairs with registers(): request() and completed() are set.
+  bool is_there() const noexcept { return __atomic_load_n(&is_there_, __ATOMIC_ACQUIRE); }
   RequestBuffer request() const noexcept { return __atomic_load_n(&request_, __ATOMIC_RELAXED); }
   BufferCompleted completed() const noexcept { return __atomic_load_n(&completed_, __ATOMIC_RELAXED); }
 
-  // A turn: what follows is for one thread at a time. False: it is this thread's already, which is called from there.
+  // A turn: the functions below are for one thread at a time. False: this thread has the turn already, and the client's
+  // functions, which are called in it, have led here.
   bool begin() noexcept;
   void end() noexcept;
 
-  // He has a buffer out at CUPTI: libkineto asks for nothing when it stops unless it was asked for one before.
+  // Makes sure that we have a buffer of the client's, as CUPTI would: when libkineto stops, it looks for records only
+  // if it was asked for a buffer before.
   bool keep_buffer() noexcept;
   void pour(const Api& api, const Sharing& sharing, const Completed& buffer) noexcept;
   void hand_over() noexcept;

@@ -26,7 +26,7 @@ void wish(uint64_t kinds) noexcept {
 
 bool is_shared() noexcept { return state() == State::kOn && source().is_registered; }
 
-// What was recorded until here is written and told apart before he wants any; then he is asked for a buffer.
+// Writes what was recorded so far, before the other client wants any records; then asks that client for a buffer.
 void begin_session() noexcept {
   Source& s = source();
   {
@@ -40,7 +40,7 @@ void begin_session() noexcept {
   }
 }
 
-// After cuptiFinalize. With the lock of switching.
+// After cuptiFinalize. With the lock `switching`.
 void come_back() noexcept {
   Source& s = source();
   if (register_ourselves() != abi::kSuccess) return;
@@ -109,7 +109,7 @@ int other_flushes(uint32_t flag, int (*real)(uint32_t)) {
   const bool goes_on = flag != kForced || theirs() != 0;
   if (!s.other.begin()) return result;
   if (s.other.has_records() || !goes_on) {
-    // As CUPTI has one of his while he records: libkineto takes none for a sign that there is nothing.
+    // CUPTI would have a buffer of the client's while it records: libkineto takes none for a sign that nothing came.
     const bool had_buffer = s.other.has_buffer();
     s.other.hand_over();
     if (goes_on && had_buffer) s.other.keep_buffer();
@@ -142,7 +142,7 @@ int other_finalizes(int (*real)()) {
   Source& s = source();
   const Lock lock(s.switching);
   if (!is_shared()) return real();
-  // It is called within a call of CUDA, where CUPTI is not to be flushed; libkineto has done so before.
+  // It is called within a call of CUDA, where CUPTI must not be flushed; libkineto has flushed before.
   const Lock writing(s.writing);
   become(State::kAside);
   s.is_registered = false;

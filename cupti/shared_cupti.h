@@ -1,15 +1,17 @@
-// CUPTI shared with another client in the process, as libkineto is one: what he calls instead of CUPTI's functions.
+// CUPTI shared with another client in the process, such as libkineto: the functions that it calls instead of CUPTI's.
 //
-// CUPTI has one client, whoever registered last, and disabling a kind ends it for all. So we are that client for good,
-// registered once, and he is ours: his functions are kept, a kind that he disables stays enabled while we want it, and
-// what CUPTI records comes to us, who give him copies of what he wanted in buffers of his (cupti/other_client.h).
-// libkineto disables its kinds and then flushes, by force: its records are with it when that call returns.
+// CUPTI has only one client, the one that registered last, and disabling a kind disables it for everybody. So we are
+// that client for good, registered once, and the other one is our client: we keep its functions; a kind that it
+// disables stays enabled while we want it; CUPTI's records come to us, and we give it copies of those that it wanted,
+// in buffers of its own (cupti/other_client.h). libkineto disables its kinds and then forces a flush: when that call
+// returns, it has its records.
 // Source: libkineto/src/CuptiActivityApi.cpp of October 2022 (torch 1.13), December 2024 (2.6) and August 2026 (2.14).
 //
-// What cannot be shared: after cuptiFinalize CUPTI knows neither of us. We are back when he next registers; the source
-// "gpu" and a pair of GpuDropped (kAside, kBack) say what is missing.
+// What cannot be shared: cuptiFinalize, after which CUPTI has no client. We come back when the other client registers
+// again; the source "gpu" and a pair of GpuDropped (kAside, kBack) say what is missing.
 //
-// Before we use CUPTI ourselves, after the end and in a forked child each call is CUPTI's own, `real`. Any thread.
+// Before we use CUPTI ourselves, after the end, and in a forked child, each call only calls CUPTI's own function,
+// `real`. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What the parts of the GPU's source have in common (cupti_source.cpp, shared_cupti.cpp): its state. See
-// cupti_source.h.
+// The state that the parts of the GPU's source share (cupti_source.cpp, shared_cupti.cpp). See cupti_source.h.
 //
 // Locks, in the order in which they are taken: switching, writing, wishing. None is held while another client's
 // functions are called; CUPTI's callbacks take none of them.
@@ -28,22 +27,22 @@ struct Source {
   Api api{};
   ActivityBuffers buffers;
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled, and of who is registered
-  std::atomic<bool> is_registered{false};                 // with CUPTI; never again, but after cuptiFinalize
+  std::atomic<bool> is_registered{false};                 // with CUPTI; only once, and again after cuptiFinalize
   bool has_foreign_clock = false;                         // since before we were registered
-  std::atomic<bool> enabled{false};      // kinds of the window; written with it, read by our thread without
-  std::atomic<bool> was_enabled{false};  // since our thread last looked, which may miss a short window
+  std::atomic<bool> enabled{false};      // kinds of the window; written under `switching`, read by our thread without
+  std::atomic<bool> was_enabled{false};  // since our thread last looked: otherwise it might miss a short window
   uint32_t not_there = 0;                // kinds that this CUPTI refused
-  pthread_mutex_t wishing = PTHREAD_MUTEX_INITIALIZER;  // of the two that follow
+  pthread_mutex_t wishing = PTHREAD_MUTEX_INITIALIZER;  // of the next two members
   Wishes wishes;
   Clock clock;
   OtherClient other;
-  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;  // of what follows, and of who flushes and walks
+  pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;  // of the next members; held while CUPTI is flushed or walked
   Tally tally;
   Devices devices;
   Completed to_pour[ActivityBuffers::kMostForced];  // written, but not yet given to the other client; a ring
   size_t first_to_pour = 0, count_to_pour = 0;
   sem_t work;                           // a buffer has come, or the window has changed
-  std::atomic<bool> must_flush{false};  // our thread, before it posts `flushed`
+  std::atomic<bool> must_flush{false};  // our thread has to flush, and then to post `flushed`
   sem_t flushed;
   std::atomic<bool> end_waits{false};  // whoever ends the process waits for `writing`
   std::atomic<bool> has_ended{false};
@@ -53,24 +52,28 @@ struct Source {
 };
 
 Source& source() noexcept;
-inline State state() noexcept { return source().state.load(std::memory_order_acquire); }  // pairs with become()
+// Pairs with become(): what a state needs is set before it (the functions of `api` before kOn).
+inline State state() noexcept { return source().state.load(std::memory_order_acquire); }
+// Pairs with state(), and with the compare_exchange in start().
 inline void become(State next) noexcept { source().state.store(next, std::memory_order_release); }
 
-// CUPTI's time now, of its own clock.
+// The time now on CUPTI's own clock.
 uint64_t cupti_now() noexcept;
 
-// All that has come back of CUPTI. With the lock of writing; `forced`: also of what has not ended.
+// Writes what has come back from CUPTI. With the lock `writing`.
 void write_completed() noexcept;
+// Flushes CUPTI first; `forced`: also the records of what has not ended.
 void write_all(bool forced) noexcept;
-// To the other client, what is his of what was written. Without a lock.
+// Gives the other client its part of what was written. Without a lock.
 void pour_completed() noexcept;
 
-// The other client, if he records already. Without a lock.
+// Joins the other client's session, if it records already. Without a lock.
 void join_session() noexcept;
 
-// ---- with the lock of switching --------------------------------------------------------------------------
-int enable_all() noexcept;  // the result of the one kind without which there is nothing to show
+// ---- with the lock `switching` --------------------------------------------------------------------------------------
+
+int enable_all() noexcept;  // the result for kernels, without which there is nothing to show
 void disable_all() noexcept;
-int register_ourselves() noexcept;  // and what is always enabled
+int register_ourselves() noexcept;  // also enables what is always enabled
 
 }  // namespace torchprof::cupti

@@ -38,7 +38,7 @@ T read(const std::byte* record, size_t room, Field field) noexcept {
   return value;
 }
 
-// Numbers that count up and may begin anew.
+// For numbers that count up and may wrap around.
 bool is_before(uint32_t a, uint32_t b) noexcept { return static_cast<int32_t>(a - b) < 0; }
 
 }  // namespace
@@ -74,7 +74,7 @@ void Wishes::change(Party party, uint64_t kinds, uint64_t time) noexcept {
   turns_[count_++] = next;
 }
 
-// The turn in which a time lies; what is older than all is of the oldest.
+// The turn in which a time lies; the oldest for a time before all of them.
 size_t Wishes::at(uint64_t time) const noexcept {
   size_t i = count_ - 1;
   while (i > 0 && turns_[i].since > time) --i;
@@ -89,8 +89,9 @@ void Wishes::saw(const Brief& call) noexcept {
   turn.has_calls = true;
 }
 
-// Not before the last turn whose calls begin below, and before the first whose calls begin above. Between them it began
-// as late as it ran, but not in a turn that would have shown its calls.
+// The turn in which a record was launched. Known from calls: not before the last turn whose calls begin at a lower
+// correlation, and before the first turn whose calls begin at a higher one. Between those two it is the turn in which
+// the record ran, or the last one before it in which calls were not recorded: otherwise its call would have been seen.
 size_t Wishes::launched_at(const Brief& record) const noexcept {
   size_t highest = record.start == 0 ? count_ - 1 : at(record.start);
   bool is_bounded = false;

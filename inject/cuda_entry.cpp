@@ -17,8 +17,8 @@
 namespace torchprof::inject {
 namespace {
 
-// torch._C._cuda_init(): every use of CUDA from Python comes through it, before its first kernel. METH_NOARGS in 1.13
-// to 2.14 (torch/csrc/cuda/Module.cpp).
+// torch._C._cuda_init(): every use of CUDA from Python calls it before its first kernel. METH_NOARGS in 1.13 to 2.14
+// (torch/csrc/cuda/Module.cpp).
 NoArgs g_cuda_init = nullptr;
 
 python::Object* cuda_init(python::Object* self, python::Object* none) {
@@ -27,7 +27,7 @@ python::Object* cuda_init(python::Object* self, python::Object* none) {
   return result;
 }
 
-// os._exit(status), by which multiprocessing's forked children end too. METH_FASTCALL | METH_KEYWORDS in 3.10 to 3.14.
+// os._exit(status), which also ends multiprocessing's forked children. METH_FASTCALL | METH_KEYWORDS in 3.10 to 3.14.
 FastKeywords g_exit = nullptr;
 
 python::Object* exit_now(python::Object* self, python::Object* const* args, python::Size count, python::Object* names) {
@@ -35,10 +35,10 @@ python::Object* exit_now(python::Object* self, python::Object* const* args, pyth
   return g_exit(self, args, count, names);
 }
 
-// ---- others' use of CUPTI ----------------------------------------------------------------------------------
+// ---- other clients of CUPTI -----------------------------------------------------------------------------------------
 
-// libkineto is in libtorch_cpu, which is linked with CUPTI, as other clients may be: what such a library calls of it is
-// ours (cupti/shared_cupti.h).
+// libkineto is in libtorch_cpu, which is linked with CUPTI; other clients may be, too. The functions of CUPTI that such
+// a library imports are replaced by ours (cupti/shared_cupti.h).
 constexpr char kCupti[] = "libcupti.so";
 
 int (*g_register_callbacks)(cupti::RequestBuffer, cupti::BufferCompleted) = nullptr;
@@ -73,14 +73,14 @@ void share_cupti() noexcept {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (session::state() == session::State::kOff || !session::config().gpu) return;
   const KeepErrno keep;
-  if (pthread_mutex_trylock(&lock) != 0) return;  // another thread does it; a forked child must not wait for one
+  if (pthread_mutex_trylock(&lock) != 0) return;  // another thread does it; in a forked child nobody would unlock it
   if (count == 0 && is_loaded(kCupti)) {
     const auto stand_before = [](const char* name, auto replacement, auto& function) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(find_symbol(kCupti, name));
       if (function) redirects[count++] = {name, reinterpret_cast<void*>(replacement)};
       return function != nullptr;
     };
-    // One without the other would lose his records or ours.
+    // If one were missing, the other client's records or ours would be lost.
     has_all = stand_before("cuptiActivityRegisterCallbacks", register_callbacks, g_register_callbacks) &&
               stand_before("cuptiActivityEnable", enable, g_enable) &&
               stand_before("cuptiActivityDisable", disable, g_disable) &&
@@ -107,7 +107,7 @@ void watch_cuda(python::Object* module) noexcept {
 }
 
 void watch_interpreters_end() noexcept {
-  // The last of what Py_FinalizeEx() does; of a Ctrl-C that nobody caught the process dies right behind it.
+  // The last thing that Py_FinalizeEx() does. After a Ctrl-C that nobody caught, the process dies right after it.
   if (session::config().gpu && python::api().at_exit) python::api().at_exit([] { cupti::interpreter_ended(); });
 }
 
@@ -118,7 +118,7 @@ void prepare_cuda() noexcept {
 
 }  // namespace torchprof::inject
 
-// The driver calls it in cuInit, in the library that CUDA_INJECTION64_PATH names; anything but 0 is taken for success
+// The driver calls it in cuInit, in the library that CUDA_INJECTION64_PATH names; anything but 0 counts as success
 // (CUPTI's sample cupti_trace_injection).
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   torchprof::inject::share_cupti();  // a program without Python loads no extension modules

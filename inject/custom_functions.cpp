@@ -11,7 +11,7 @@ namespace {
 using python::api;
 using python::Object;
 
-// [M] 2.6.0, 2.14.1; [S] 2.0. The inputs of a torch that nobody knows are not read at all (tracer/torch/reading.h).
+// [M] 2.6.0, 2.14.1; [S] 2.0. On a torch whose layout is not known no inputs are read at all (tracer/torch/reading.h).
 constexpr unsigned kFirstVersion = 200;
 
 VarArgs g_apply = nullptr;                 // [M] 2.6.0
@@ -21,7 +21,7 @@ void begin(Object* function, Object* arguments, Object* keywords) noexcept {
   if (ThreadBuffer* buffer = session::current_buffer()) python::applied_on(*buffer) = {function, arguments, keywords};
 }
 
-// The call may have ended before its operator began.
+// Clears it again: the call may end before an operator has used it.
 Object* end(Object* result) noexcept {
   if (t_buffer) python::applied_on(*t_buffer) = {};
   return result;
@@ -53,7 +53,8 @@ void look_for_custom_functions(Object* module) noexcept {
   const bool found =
       put_behind(functions.get(), "apply", kFlags, &apply, g_apply) ||
       put_behind(functions.get(), "apply", kFlags | python::kMethKeywords, &apply_with_keywords, g_apply_with_keywords);
-  if (!found) session::note_source("custom functions", SourceState::kFailed, "tensors alone: apply() is not known");
+  if (!found)
+    session::note_source("custom functions", SourceState::kFailed, "tensors only: apply() of this torch is not known");
 }
 
 }  // namespace torchprof::inject

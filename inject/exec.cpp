@@ -1,14 +1,14 @@
-// The interposed functions that start another program: exec*, posix_spawn*, and system and popen, whose shell glibc
-// starts past every interposed name. Each does what libc's does, with the environment that exec_environment.h makes;
-// the search of PATH, errno and cancellation stay with libc.
+// The interposed functions that start another program: exec*, posix_spawn*, and also system and popen, because glibc
+// starts their shell without calling any interposed function. Each does what libc's does, with the environment that
+// exec_environment.h makes; the search of PATH, errno and cancellation are libc's.
 //
 // A program that the library cannot get into (static, setuid, musl, in another root) is named in RUN/spool/untraced, a
 // line "PID PATH: reason", which the launcher shows.
 //
 // They run in every process that has the library, also in a child between vfork and exec, which shares its parent's
-// memory, and in a signal's handler on an alternate stack of 8 KiB, of which libc's own leave little: no allocation
-// (but in system and popen), no lock, below 1 KiB of stack. What takes more lies in an ExecMemory; nothing here formats
-// by printf, which needs 2 KiB, or looks a symbol up, which needs as much. A test of test_tree.py measures it.
+// memory, and in a signal handler on an alternate stack of 8 KiB, of which libc's functions leave little. So: no
+// allocation (except in system and popen), no lock, less than 1 KiB of stack. Larger buffers are in an ExecMemory.
+// Nothing here uses printf or looks a symbol up, both of which need 2 KiB. A test of test_tree.py measures it.
 #include "inject/exec.h"
 
 #include <alloca.h>
@@ -40,7 +40,7 @@ using Actions = const posix_spawn_file_actions_t*;
 using Attributes = const posix_spawnattr_t*;
 
 constexpr off_t kMostNotes = off_t{64} * 1024;
-constexpr char kShell[] = "/bin/sh";  // libc's, of system and popen
+constexpr char kShell[] = "/bin/sh";  // the one that libc's system and popen start
 constexpr char kOutOfSight[] = "is started where libtorchprof.so is not (another root or mount namespace)";
 
 struct Real {
@@ -60,7 +60,7 @@ F* next(const char* name) noexcept {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
 }
 
-// Where the constructor has not been, each is looked up at its use.
+// Where the constructor has not run, each is looked up when it is used.
 #define TORCHPROF_REAL(name) (g_real.name##_ ? g_real.name##_ : next<decltype(name)>(#name))
 
 class File {
@@ -79,7 +79,7 @@ class File {
 
 constexpr int kLook = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
-// Pieces of text, one behind the other; what does not fit is told.
+// Puts pieces of text one after another; fits() is false if there was not enough room.
 class Text {
  public:
   explicit Text(char (&out)[PATH_MAX]) noexcept : begin_(out), at_(out) { *out = 0; }
@@ -115,7 +115,7 @@ class Text {
   Text line(memory.line);
   line.add(getpid()).add(" ").add(path).add(": ").add(reason).add("\n");
   if (!line.fits()) return;
-  // Beyond RLIMIT_FSIZE it would kill the program.
+  // A write beyond RLIMIT_FSIZE would kill the program.
   rlimit size{};
   if (getrlimit(RLIMIT_FSIZE, &size) != 0 || static_cast<rlim_t>(status.st_size) + line.size() > size.rlim_cur) return;
   [[maybe_unused]] const ssize_t written = write(file.get(), memory.line, line.size());
@@ -129,7 +129,7 @@ Preload look_at_program(int file, const char* path, ExecMemory& memory) noexcept
   else if (!has_library && file >= 0)
     note_untraced(path, kOutOfSight, memory);
   if (!has_library) return Preload::kTakeAllOut;
-  // The children of what cannot be reached may be reachable.
+  // We may be able to get into the children of a program that we cannot get into: its environment is kept complete.
   if (barrier == Barrier::kMusl) return Preload::kTakeOut;
   return barrier == Barrier::kNone && needs_asan(file, memory.program) ? Preload::kPutBackWithAsan : Preload::kPutBack;
 }
@@ -146,7 +146,7 @@ Preload look_at_path(const char* path, ExecMemory& memory) noexcept {
   return look_at(File(open(path, kLook)).get(), path, memory);
 }
 
-// As execvp searches: the first on PATH that may be executed.
+// Searches as execvp does: the first file on PATH that may be executed.
 Preload look_on_path(const char* name, ExecMemory& memory) noexcept {
   if (!Readable().text(name)) return Preload::kPutBack;
   const char* list = getenv("PATH");
@@ -161,7 +161,7 @@ Preload look_on_path(const char* name, ExecMemory& memory) noexcept {
   }
 }
 
-// What the new program is to get, in `memory`, or `environment` as it is.
+// The environment for the new program, in `memory`; `environment` itself if nothing is to be changed.
 Strings change(Strings environment, Preload preload, ExecMemory& memory) noexcept {
   const size_t room = room_for(environment, preload);
   if (room == 0) return environment;
@@ -170,22 +170,22 @@ Strings change(Strings environment, Preload preload, ExecMemory& memory) noexcep
   return room > sizeof(memory.environment) ? environment : with_library(environment, preload, memory.environment);
 }
 
-// The same with `look`, which tells what the program is. Not inlined: its stack is gone when the program is started.
+// The same; `look` finds out what the program is. Not inlined, so that its stack is free when the program is started.
 template <class Look>
 [[gnu::noinline]] Strings prepare(Strings environment, Look look, ExecMemory& memory) noexcept {
   const int saved = errno;
-  const Strings given =
-      Readable().texts(environment) ? change(environment, look(memory), memory) : environment;  // the kernel's answer
+  // One that cannot be read is left to the kernel, which refuses it.
+  const Strings given = Readable().texts(environment) ? change(environment, look(memory), memory) : environment;
   errno = saved;
   return given;
 }
 
-// Without a system call. No more than a search and a copy: the program's pointers are trusted here.
+// The same without a system call: only a search and a copy, which trust the program's pointers.
 [[gnu::noinline]] Strings prepare_sealed(Strings environment, ExecMemory& memory) noexcept {
   return with_us_disabled(environment, memory.environment, sizeof(memory.environment));
 }
 
-// call(environment) with what the new program is to get; where there is no memory, with what its caller gives it.
+// Calls call(environment) with the environment for the new program; with the caller's own if there is no memory.
 template <class Look, class Call>
 [[gnu::always_inline]] inline int start(Strings environment, Look look, Call call) {
   const bool is_quiet = must_be_quiet();
@@ -208,8 +208,8 @@ int start_name(const char* name, Strings arguments, Strings environment) {
       [&](Strings given) { return TORCHPROF_REAL(execvpe)(name, arguments, given); });
 }
 
-// The shell line that sets what this process has lost, or unsets what another user is not to have, before `command`.
-// nullptr: there is nothing to set. To be freed.
+// `command` with shell commands before it that set the variables which this process has lost, or unset those that
+// another user must not have. nullptr: there is nothing to do. The caller frees it.
 char* restoring_line(const char* command, ExecMemory& memory) noexcept {
   if (!Readable().texts(environ)) return nullptr;
   char* const* const first = change(environ, Preload::kPutBack, memory);
@@ -234,7 +234,7 @@ char* restoring_line(const char* command, ExecMemory& memory) noexcept {
     for (given = first; *given; ++given) stays = stays || strncmp(*given, *old, static_cast<size_t>(name) + 1) == 0;
     if (!stays) fprintf(out, "unset %.*s; ", name, *old);
   }
-  // The shell itself has the library and would put it back: glibc starts it with the environment of this process.
+  // glibc starts the shell with the environment of this process, so the shell has the library and would put it back.
   if (has_changed_user()) fputs("TORCHPROF_DISABLE=1; export TORCHPROF_DISABLE; ", out);
   fputs(command, out);
   return fclose(out) == 0 ? text : nullptr;
@@ -250,8 +250,8 @@ char* restoring(const char* command) noexcept {
   return line;
 }
 
-// libc starts a shell with `environ`. While it does, that is the one for a program under a seccomp filter, or in a root
-// where the library is not.
+// libc starts a shell with `environ`. While this lives, `environ` is the environment for a program that must not have
+// the library: it is under a seccomp filter, or in a root where the library is not.
 class ShellEnviron {
  public:
   ShellEnviron() noexcept : before_(environ) {
@@ -310,7 +310,7 @@ TORCHPROF_EXPORT int execvpe(const char* name, char* const argv[], char* const e
   return start_name(name, argv, envp);
 }
 
-// The arguments of execl and its like, with their final null pointer, as an array on the stack.
+// The arguments of execl, execlp and execle, with the final null pointer, as an array on the stack.
 #define TORCHPROF_ARGUMENTS(first)                                        \
   va_list list;                                                           \
   va_start(list, first);                                                  \

@@ -1,10 +1,10 @@
-// The programs that this process starts keep the library (exec.cpp).
+// Programs that this process starts keep the library (exec.cpp).
 #pragma once
 
 namespace torchprof::inject {
 
-// From the constructor, in every process: looks some ten symbols up. Later the loader's lock may be held by a thread
-// that a child between vfork and exec does not have, and the stack may be a small one.
+// From the constructor, in every process: looks about ten symbols up. Later is too late: in a child between vfork and
+// exec the loader's lock may be held by a thread of the parent, and the stack may be small.
 void find_exec() noexcept;
 
 // From the constructor, before the program can change its environment.

@@ -23,7 +23,7 @@ constexpr std::string_view kPythonFolder = "python";                  // beside 
 struct Saved {
   std::string_view library;  // in `text`; empty: nothing is put back
   size_t count = 0;
-  const char* settings[32];  // "TORCHPROF_...=", NVTX's if it names the library, in `text`
+  const char* settings[32];  // "TORCHPROF_...=...", and NVTX's variable if it names the library; in `text`
   char text[3 * PATH_MAX];   // the run directory is named twice
   uid_t user;
 };
@@ -58,7 +58,7 @@ std::string_view preload_of(char* const* environment) noexcept {
   return entry ? entry + kPreload.size() + 1 : std::string_view{};
 }
 
-// Of the variable for AddressSanitizer; nullptr: it says already what it has to.
+// The value of AddressSanitizer's variable; nullptr: the option is in it already.
 const char* asan_options_to_extend(char* const* environment) noexcept {
   const char* entry = find(environment, kAsanOptions);
   const char* value = entry ? entry + sizeof(kAsanOptions) : "";
@@ -74,14 +74,15 @@ bool names_to_nvtx(std::string_view entry, std::string_view library) noexcept {
   return names_library(entry, kNvtxInjection, library);
 }
 
-// The folder of sitecustomize.py, which would load the library where LD_PRELOAD does not.
+// Whether this is the folder of our sitecustomize.py, which would load the library where LD_PRELOAD does not.
 bool is_python_folder(std::string_view folder) noexcept {
   const std::string_view library = g_saved.library, above = library.substr(0, library.rfind('/') + 1);
   return folder.size() == above.size() + kPythonFolder.size() && folder.starts_with(above) &&
          folder.ends_with(kPythonFolder);
 }
 
-// Writes a PYTHONPATH without that folder to `out`, which may be nullptr. Bytes written; 0: nothing else was on it.
+// Writes a PYTHONPATH without that folder to `out`, which may be nullptr. Returns the bytes written; 0: no other folder
+// was on it.
 size_t other_folders(std::string_view entry, char* out) noexcept {
   size_t used = 0;
   std::string_view left = entry.substr(kPythonPath.size());
@@ -104,7 +105,7 @@ bool is_on_python_path(std::string_view entry) noexcept {
   return name_of(entry) == kPythonPath && kPythonPath.size() + other_folders(entry, nullptr) < entry.size();
 }
 
-// Of what a program of another user must not have: nothing of its entry stays.
+// Entries that a program of another user must not have at all.
 bool is_ours(std::string_view entry) noexcept {
   return name_of(entry).starts_with(kOurs) || names_to_nvtx(entry, g_saved.library) ||
          names_library(entry, kCudaInjection, g_saved.library);
@@ -147,7 +148,7 @@ void save_environment(const char* library) noexcept {
   }
   saved.user = geteuid();
   saved.library = {saved.text, size - 1};
-  // Started without LD_PRELOAD (through sitecustomize): there is nothing that a child could lose.
+  // We were not started by LD_PRELOAD but through sitecustomize: there is nothing that a child could lose.
   if (!has_library(preload_of(environ))) saved.library = {};
 }
 
@@ -174,7 +175,7 @@ bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
 
 bool has_changed_user() noexcept { return !g_saved.library.empty() && geteuid() != g_saved.user; }
 
-// Whatever else stands in the way (a filter of system calls) may not be in ld.so's.
+// Other errors (from a filter of system calls) count as true: ld.so may be able to open it.
 bool has_library_file() noexcept {
   return access(g_saved.library.data(), R_OK) == 0 || (errno != ENOENT && errno != ENOTDIR && errno != EACCES);
 }
@@ -225,7 +226,7 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
     }
     if (preload != Preload::kTakeOut || !names_to_nvtx(*entry, saved.library)) out[n++] = *entry;
   }
-  // The program's own entries first, ours last, as the launcher does it.
+  // The program's own entries come first, ours last, as in the launcher.
   const auto put = [&text](std::string_view piece) {
     memcpy(text, piece.data(), piece.size());
     text += piece.size();
@@ -248,7 +249,7 @@ char** with_library(char* const* environment, Preload preload, void* room) noexc
   if (preload != Preload::kTakeOut) {
     put(separator);
     put(saved.library);
-    // With a run directory of its own the child has been given settings of its own.
+    // A child that has been given a run directory of its own has its own settings, too.
     for (size_t i = 0; i < saved.count && !find(environment, kOutput); ++i)
       if (name_of(saved.settings[i]) != kNvtxInjection || !find(environment, kNvtxInjection))
         out[n++] = const_cast<char*>(saved.settings[i]);
@@ -273,7 +274,7 @@ char* const* with_us_disabled(char* const* environment, void* room, size_t size)
       *out++ = *environment;
       continue;
     }
-    // Python would make a __pycache__ in our folder.
+    // Without this, Python would make a __pycache__ in our folder.
     memcpy(text, kPythonPath.data(), kPythonPath.size());
     const size_t others = other_folders(folders, text + kPythonPath.size());
     text[kPythonPath.size() + others] = 0;

@@ -1,12 +1,13 @@
-// Memory for what the wrappers of exec.cpp do before they start a program. Not their stack: a signal's handler on an
-// alternate stack of 8 KiB (SIGSTKSZ) may start one. Not malloc: in such a handler, and between vfork and exec.
+// Memory for what the wrappers of exec.cpp do before they start a program. The stack is too small: a signal handler on
+// an alternate stack of 8 KiB (SIGSTKSZ) may start one. malloc may not be called in such a handler, nor between vfork
+// and exec.
 //
-// A child between vfork and exec shares our memory, and never comes back to free what it took. So a piece is never
-// unmapped, and belongs to a thread, whose vfork children stand in for it: once the thread goes on, they are over, and
-// the piece that the last of them took is free again. There are as many pieces as threads that started programs at the
-// same time; the first is in static storage.
+// A child between vfork and exec shares our memory and never comes back to free what it took. So a piece is never
+// unmapped. It belongs to a thread; a vfork child takes it in the name of the thread that made it. When that thread
+// goes on, its vfork children are over, and the piece is free again. There are as many pieces as threads that started
+// programs at the same time; the first is in static storage.
 //
-// Any thread, also in a signal's handler: no lock, errno is kept. The pieces are for the caller to fill.
+// Any thread, also in a signal handler: no lock, errno is kept. What is in a piece is up to the caller.
 #pragma once
 
 #include <sys/types.h>
@@ -22,9 +23,10 @@ namespace torchprof::inject {
 struct ExecMemory {
   // nullptr: there is no memory.
   static ExecMemory* take() noexcept;
-  // The same without a system call, for a thread that must make none: a piece that is there.
+  // The same without a system call, for a thread that must make none: only a piece that exists already.
   static ExecMemory* take_quietly() noexcept;
-  void give_back() noexcept { owner_.store(0, std::memory_order_release); }  // pairs with take()
+  // Pairs with the compare_exchange of owner_ in take() and take_quietly(): we are done with the piece.
+  void give_back() noexcept { owner_.store(0, std::memory_order_release); }
 
   char path[PATH_MAX];  // of the program
   char name[PATH_MAX];  // of our own file

@@ -9,7 +9,7 @@ namespace torchprof::inject {
 namespace {
 
 constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_cpu.so";
-// [M] 2.6.0 and 2.14.1, [S] a version between them; a later one might look at what it gets.
+// [M] 2.6.0 and 2.14.1, [S] a version between them. A later one might use the pointer that it gets.
 constexpr unsigned kFirstVersion = 201, kLastVersion = 214;
 
 using Get = void* (*)(bool global);
@@ -17,7 +17,7 @@ using GetOfThread = void* (*)();
 Get g_get = nullptr;                    // to 2.8 or so
 GetOfThread g_get_of_thread = nullptr;  // later
 
-// What stands for a profiler where there is none. Larger than any object that somebody might look at after all.
+// Stands for a profiler where there is none. Large enough in case somebody reads from it after all.
 alignas(64) const unsigned char g_nobody[1024] = {};
 void* nobody() noexcept { return const_cast<unsigned char*>(g_nobody); }
 
@@ -71,7 +71,7 @@ void reach_fast_ranges() noexcept {
   if (redirect_imports_of(kPythonLibrary, redirects, count) > 0)
     settle(SourceState::kOn, "_RecordFunctionFast of inductor, Triton and torch.compile, without inputs");
   else
-    settle(SourceState::kFailed, "_RecordFunctionFast does not ask for a profiler in the way that is known");
+    settle(SourceState::kFailed, "_RecordFunctionFast does not ask for a profiler in a way that is known");
 }
 
 }  // namespace torchprof::inject

@@ -18,7 +18,7 @@ Keywords g_api_switch = nullptr;
 using ApiThrow = Object* (*)(Object* self, Object* type, Object* value, Object* traceback);
 ApiThrow g_api_throw = nullptr;
 
-// Around a change to another stack: it comes back when somebody changes to this one.
+// Around a change to another stack. It ends when somebody changes back to this stack.
 class Away {
  public:
   Away() noexcept { python::leave_stack(); }
@@ -78,7 +78,7 @@ void look_for_greenlets(Object* module) noexcept {
   session::note_source(
       "greenlets", good ? SourceState::kOn : SourceState::kFailed,
       good ? "calls are recorded as those of the stack that runs"
-           : "greenlet.switch is not what this version knows; calls of greenlets stand inside one another");
+           : "greenlet.switch is not what this version knows; calls of greenlets are shown inside one another");
 }
 
 }  // namespace torchprof::inject

@@ -1,8 +1,9 @@
-// The interposed functions after which the recorder could not open its file again by its path: those that change the
-// program's user or group, its root, or its mounts. Each first has the file kept open (session.h); then it is libc's.
+// The interposed functions after which the recorder could not open its file by its path any more: those that change the
+// program's user or group, its root, or its mounts. Each first makes the session keep the file open (session.h), then
+// calls libc's function.
 //
-// They run in every process that has the library, also in a child between fork or vfork and exec and in a signal's
-// handler: libc's are looked up by the constructor, and nothing here takes a lock.
+// They run in every process that has the library, also in a child between fork or vfork and exec, and in a signal
+// handler: the constructor looks libc's functions up, and nothing here takes a lock.
 #include "inject/identity.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,7 @@
 
 #include "tracer/session.h"
 
-// X(name, parameters, arguments, exceptions): each returns an int, 0 or -1 with errno. `exceptions` as glibc declares
+// X(name, parameters, arguments, exceptions): each returns an int, 0 or -1 with errno. `exceptions`: as glibc declares
 // it.
 #define TORCHPROF_IDENTITY(X)                                                                                 \
   X(setuid, (uid_t user), (user), noexcept)                                                                   \
@@ -55,7 +56,7 @@ void prepare_identity() noexcept {
 
 }  // namespace torchprof::inject
 
-// A caller that comes before the constructor, from another library's, has nothing recorded yet.
+// If another library's constructor calls one before ours has run, libc's functions are looked up here.
 #define X(name, parameters, arguments, exceptions)                                   \
   extern "C" __attribute__((visibility("default"))) int name parameters exceptions { \
     using namespace torchprof;                                                       \

@@ -1,4 +1,4 @@
-// The program's user, groups, root and mounts, before they change: inject/identity.cpp.
+// Sees the program change its user, groups, root and mounts (inject/identity.cpp).
 #pragma once
 
 namespace torchprof::inject {

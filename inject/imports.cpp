@@ -52,7 +52,7 @@ bool read_object(const dl_phdr_info& info, Object& object) noexcept {
   }
   if (!dynamic) return false;
   bool is_rela = true;
-  size_t relative = 0;  // entries at the front that name no symbol: hundreds of thousands in libtorch
+  size_t relative = 0;  // entries at the front without a symbol: hundreds of thousands in libtorch
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
     const ElfW(Addr) value = dynamic->d_un.d_ptr;
     switch (dynamic->d_tag) {
@@ -94,9 +94,11 @@ bool store(const Object& object, void** slot, void* value) noexcept {
   const auto address = reinterpret_cast<ElfW(Addr)>(slot);
   const auto page = static_cast<ElfW(Addr)>(sysconf(_SC_PAGESIZE));
   auto* begin = reinterpret_cast<void*>(address & ~(page - 1));
-  // RELRO is applied to whole pages below its end.
+  // RELRO only covers whole pages below its end.
   const bool is_read_only = address >= object.relro_begin && address < (object.relro_end & ~(page - 1));
   if (is_read_only && mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) return false;
+  // Pairs with the load of the slot by the program's call through it, in any thread: what the replacement uses is
+  // written.
   __atomic_store_n(slot, value, __ATOMIC_RELEASE);
   if (is_read_only) mprotect(begin, page, PROT_READ);
   return true;
@@ -124,7 +126,7 @@ size_t redirect(const Object& object, const Object::Table& table, const Request&
 
 struct Walk {
   Request request;
-  const char* needed;  // nullptr: whatever they need
+  const char* needed;  // only objects that are linked with this library; nullptr: all
   size_t index;
   size_t skip;
 };
@@ -143,7 +145,7 @@ bool needs(const dl_phdr_info& info, const Object& object, const char* library) 
 int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   auto& walk = *static_cast<Walk*>(data);
   if (walk.index++ < walk.skip) return 0;
-  // The executable has no name; the vDSO no file; we are the ones who must reach the real thing.
+  // Not the executable (it has no name), not the vDSO (it has no file), and not us: we must reach the real functions.
   if (!info->dlpi_name || info->dlpi_name[0] != '/' || strstr(info->dlpi_name, "/libtorchprof.so")) return 0;
   Object object;
   if (!read_object(*info, object) || (walk.needed && !needs(*info, object, walk.needed))) return 0;
@@ -154,7 +156,7 @@ int visit(dl_phdr_info* info, size_t, void* data) noexcept {
 
 struct NamedWalk {
   const char* library;
-  Request request;  // of none: only to see whether it is there
+  Request request;  // without redirects: only looks whether the library is there
   size_t stored;
   const char* path;
 };
@@ -177,7 +179,8 @@ int read_counters(dl_phdr_info* info, size_t, void* out) noexcept {
   return 1;
 }
 
-// Objects come in the order in which they were loaded. While none has been unloaded, those of `last` have been visited.
+// Objects come in the order in which they were loaded. Unless one has been unloaded since, the first `last.objects`
+// have been visited before.
 void redirect_new(const Request& request, const char* needed, Visited& last) noexcept {
   Visited now;
   dl_iterate_phdr(read_counters, &now);

@@ -1,16 +1,14 @@
 // The interposed symbols, each with the reason it is there. exports.map lists the same names.
 //
-//   c10::reportMemoryUsageToProfiler, c10::reportOutOfMemoryToProfiler   what torch's allocators say of every block, on
-//   every thread; the totals were
-//                                                                        int64 up to 1.13 and are size_t since: two
-//                                                                        manglings each
-//   c10::ProfiledCPUMemoryReporter::Delete                               a block of the CPU goes: of one that came
-//   before the window torch would print that it does not know it c10::memoryProfilingEnabled asked by the CPU allocator
-//   before it says anything
+//   c10::reportMemoryUsageToProfiler         torch's allocators report every block, on every thread. The totals were
+//   c10::reportOutOfMemoryToProfiler         int64 up to 1.13 and are size_t since: two manglings each
+//   c10::ProfiledCPUMemoryReporter::Delete   the CPU allocator frees a block. For one from before the window, torch
+//                                            would print a warning that it does not know the block
+//   c10::memoryProfilingEnabled              the CPU allocator asks it before it reports anything
 //
 // Source: c10/core/Allocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls them through its own PLT was
-// measured on all three. The real ones are found in libc10 itself: it is loaded with RTLD_LOCAL, RTLD_NEXT does not
-// reach it.
+// measured on all three. The real functions are looked up in libc10 itself: it is loaded with RTLD_LOCAL, so RTLD_NEXT
+// does not find them.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -51,11 +49,12 @@ int find_c10(dl_phdr_info* info, size_t, void* out) noexcept {
   return 1;
 }
 
-// Found at the first call, which comes from libc10 itself: it is there. Two threads may both look: they find the same.
+// Looked up at the first call, which comes from libc10 itself, so libc10 is there. Two threads may both look, and find
+// the same.
 const Real& real() noexcept {
   static constinit Real found;
   static constinit std::atomic<bool> is_found{false};
-  if (is_found.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below
+  if (is_found.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below: `found` is written
     return found;
   const KeepErrno keep;
   const char* path = nullptr;
@@ -74,22 +73,23 @@ const Real& real() noexcept {
   r.out_of_memory = reinterpret_cast<ReportOutOfMemory>(either("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
                                                                "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE"));
   found = r;
-  is_found.store(true, std::memory_order_release);
+  is_found.store(true, std::memory_order_release);  // pairs with the acquire above
   return found;
 }
 
-// The CPU allocator's table of blocks is a static variable, made at its first block. Handlers of the exit that the
-// program registered before run when it is gone: from its end on the allocator must not look into it for us.
+// The CPU allocator's table of blocks is a static variable, made when the table is first used. Exit handlers that the
+// program registered before that run after the table has been destroyed: from then on the allocator must not use it
+// because of us. Relaxed: the flag only decides which thread registers our exit handler.
 constinit std::atomic<bool> g_ends_with_the_table{false};
 
 [[gnu::noinline, gnu::cold]] void end_with_the_table() noexcept {
-  if (g_ends_with_the_table.exchange(true)) return;
+  if (g_ends_with_the_table.exchange(true, std::memory_order_relaxed)) return;
   const KeepErrno keep;
   if (const Table table = real().table) table();
   atexit([] { torch::end_memory(); });
 }
 
-// The block that is being freed is not one that torch should be asked about.
+// This thread is freeing a block that torch has not reported to us, and must not look for in its table.
 constinit thread_local bool t_hides_block __attribute__((tls_model("initial-exec"))) = false;
 
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
@@ -97,7 +97,7 @@ void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
   const Real& r = real();
   if (!window::is_whole_run() && device.type == 0 && torch::wants_memory()) note_reported(address, bytes);
   if (!r.report) return;
-  // Where we do not ask the CPU's allocator, it says what it always did.
+  // Where the CPU allocator does not report because of us, its reports are what they are without us.
   if (device.type == 0 && torch::wants_memory() &&
       !program_would_see(address, bytes, allocated, reserved, r.enabled && r.enabled()))
     return;

@@ -1,5 +1,5 @@
-// A step in front of or behind a built-in function or method of somebody else's module, by its method table
-// (PyMethodDef, stable ABI): the object stays what it is, and its name, text and signature with it.
+// Adds a step before or after a built-in function or method of another module, through its method table (PyMethodDef,
+// stable ABI): the function object stays the same, with its name, docstring and signature.
 #pragma once
 
 #include <cstring>
@@ -18,7 +18,7 @@ using FastArgs = python::Object* (*)(python::Object* self, python::Object* const
 using FastKeywords = python::Object* (*)(python::Object* self, python::Object* const* args, python::Size count,
                                          python::Object* names);
 
-// By its `__name__`. With the GIL held.
+// Whether this is the module's `__name__`. With the GIL held.
 inline bool is_named(python::Object* module, const char* name) noexcept {
   using python::api;
   const python::Ref own(api().get_attr(module, "__name__"));
@@ -27,8 +27,9 @@ inline bool is_named(python::Object* module, const char* name) noexcept {
   return text && strcmp(text, name) == 0;
 }
 
-// `ours` takes the place of the function `name` of `owner`, a module or a type, and `theirs` is what it has to call.
-// `F` is the signature that `flags` stand for. With the GIL held. False: what has this name there is not what we know.
+// Replaces the function `name` of `owner`, a module or a type, by `ours`; `theirs` becomes the original, which `ours`
+// has to call. `F` is the signature that `flags` stand for. With the GIL held. False: `owner` has no such function with
+// these flags.
 template <class F>
 bool put_behind(python::Object* owner, const char* name, int flags, F ours, F& theirs) noexcept {
   using python::api;

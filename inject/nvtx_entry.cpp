@@ -38,7 +38,7 @@ void note_injection(const Config& config) noexcept {
 
 }  // namespace torchprof::inject
 
-// The answer 0 makes the client's calls no-ops for good.
+// If it returns 0, the client's calls do nothing from then on.
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(torchprof::nvtx::GetExportTable get) {
   using namespace torchprof;
   const KeepErrno keep;

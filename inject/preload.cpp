@@ -1,5 +1,5 @@
-// The library's constructor and destructor. In a process that is not ours to trace (a shell, git, a compiler) the
-// constructor looks up one variable and a handful of symbols, and leaves nothing behind.
+// The library's constructor and destructor. In a process that is not to be traced (a shell, git, a compiler) the
+// constructor looks up one variable and a few symbols, and leaves nothing behind.
 #include "inject/preload.h"
 
 #include <pthread.h>
@@ -43,7 +43,7 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
   return refuse(error, "TORCHPROF_OUTPUT: the name of the run directory is too long");
 }
 
-// What somebody would look for in the trace and not find: a GPU of this machine, and what was asked for by name.
+// Notes what somebody would look for in the trace and not find: an AMD GPU of this machine.
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "not in this version";
   if (config.gpu && access("/dev/kfd", F_OK) == 0) session::note_source("gpu", SourceState::kOff, kMissing);

@@ -1,11 +1,11 @@
-// What the constructor does in a process that is ours, for those who come later.
+// Arms the session, as the constructor does in a process that is to be traced; for entries that come later.
 #pragma once
 
 namespace torchprof::inject {
 
-// Reads the settings and arms the session, at the first call of all. Any thread. False: nothing is recorded here.
+// The first call reads the settings and arms the session. Any thread. False: nothing is recorded here.
 bool arm_once() noexcept;
-// The same from an interpreter that was not there when the process started: a program has loaded it since.
+// The same for an interpreter that the program has loaded after the start of the process.
 void arm_for_python() noexcept;
 
 }  // namespace torchprof::inject

@@ -13,7 +13,7 @@ namespace {
 
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
-// A child must not find the lock taken by a thread that it does not have.
+// The lock must not stay locked in a forked child, which does not have the thread that holds it.
 void survive_fork() noexcept {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, [] {
@@ -84,17 +84,17 @@ class Blocks {
   size_t used_ = 0;
 };
 
-Blocks g_reported;  // in the window of this number
+Blocks g_reported;  // what torch has reported in the window g_reported_in
 uint32_t g_reported_in = 0;
-Blocks g_noted;   // size_table_ as it would be
-Blocks g_mapped;  // at::MapAllocator's, which reports whether somebody asks or not
+Blocks g_noted;   // torch's size_table_, as it would be without us
+Blocks g_mapped;  // blocks of at::MapAllocator, which reports whether a profiler is on or not
 uint64_t g_total = 0;
 
 }  // namespace
 
 bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated, uint64_t reserved,
                        bool wanted) noexcept {
-  // at::MapAllocator names what it maps as reserved, and frees with totals of 0.
+  // at::MapAllocator reports the bytes that it maps as reserved, and totals of 0 when it frees.
   const bool may_be_mapped = reserved != 0 || (bytes < 0 && allocated == 0);
   if (!wanted && !may_be_mapped) return false;
   survive_fork();

@@ -44,9 +44,9 @@ constexpr size_t kMaxBuiltins = 256;
 BuiltinModule g_builtins[kMaxBuiltins];
 Object* (*g_posix_init)() = nullptr;
 
-bool g_entered = false;  // and the interpreter is one that we know
+bool g_entered = false;  // enter() has run, and the interpreter is one that we know
 
-// With its GIL held. Does nothing where we have been before.
+// For a further interpreter, with its GIL held. Does nothing where it was called before.
 void enter_other() noexcept {
   const session::State state = session::state();
   if (!g_entered || (state != session::State::kArmed && state != session::State::kCapturing)) return;
@@ -61,7 +61,7 @@ int enter_at_safe_point(void*) {
 }
 
 Object* init_posix() {
-  // Only the first interpreter of the process; others initialise "posix" again (3.13: in the name of the first).
+  // Only for the first interpreter of the process; others initialise "posix" again (3.13: as the first one).
   static bool asked = false;
   using AddPendingCall = int (*)(int (*)(void*), void*);
   if (const auto add = reinterpret_cast<AddPendingCall>(python::symbol("Py_AddPendingCall")); add && !asked) {
@@ -71,14 +71,13 @@ Object* init_posix() {
   return g_posix_init();
 }
 
-// ---- steps behind built-in functions
-// ---------------------------------------------------------------------------------------
+// ---- steps before and after built-in functions ----------------------------------------------------------------------
 
 Object* module_named(const char* name) noexcept { return api().dict_get(api().modules(), name); }  // borrowed
 
-// 3.10 and 3.11: a thread that was not made by Python takes the GIL in one of the first two ways (autograd's threads,
-// ctypes callbacks, pybind11), and a profiler in C takes a thread in one of the last two (torch.profiler, extension
-// modules). sys.monitoring needs none of this.
+// 3.10 and 3.11: a thread that Python did not make takes the GIL through one of the first two functions (autograd's
+// threads, ctypes callbacks, pybind11); a profiler in C takes a thread through one of the last two (torch.profiler,
+// extension modules). sys.monitoring needs none of this.
 struct Imported {
   int (*ensure)();
   void (*acquire_thread)(python::ThreadState*);
@@ -97,7 +96,8 @@ void acquire_thread(python::ThreadState* thread) {
   python::cover_this_thread();
 }
 
-// What is being called where its own calls come through the redirected functions as well: a shared libpython.
+// The name of the profiler that is being switched. With a shared libpython its own calls come through the redirected
+// functions as well.
 const char* g_setter = nullptr;
 
 class Setter {
@@ -115,7 +115,7 @@ class Setter {
   void* before_ = python::current_profile();
 };
 
-// Who the address belongs to, as people call it.
+// The profiler that the address belongs to, by its usual name.
 const char* profiler_at(void* address, char (&name)[64]) noexcept {
   if (g_setter) return g_setter;
   Dl_info info;
@@ -185,16 +185,20 @@ OneArg g_exec_builtin = nullptr;
 VarArgs g_start_new_thread = nullptr;
 OneArg g_setprofile = nullptr;
 
-// One at a time: interpreters may have a GIL each. Whoever comes meanwhile is not kept waiting; it is looked once more.
+// One thread at a time: interpreters may have a GIL each. A thread that comes meanwhile does not wait; the first one
+// looks once more.
 void look_for_torch() noexcept {
   static std::atomic<unsigned> wanted{0};
+  // The acquire pairs with the compare_exchange below: what the thread before us found is seen. The release pairs with
+  // the two below: the thread that looks once more sees what we have loaded.
   if (python::has_other_interpreters() && wanted.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   unsigned seen = 0;
   do {
-    seen = wanted.load(std::memory_order_acquire);
+    seen = wanted.load(std::memory_order_acquire);  // pairs with the fetch_add() above
     torch::attach_if_loaded();
     reach_fast_ranges();
     share_cupti();
+    // Pairs with the fetch_add() above.
   } while (seen != 0 && !wanted.compare_exchange_strong(seen, 0, std::memory_order_acq_rel));
 }
 
@@ -207,7 +211,7 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   return module;
 }
 
-// _imp.exec_dynamic(module), _imp.exec_builtin(module): it has its contents now.
+// _imp.exec_dynamic(module), _imp.exec_builtin(module): the module has been executed.
 Object* exec_dynamic(Object* self, Object* module) {
   Object* result = g_exec_dynamic(self, module);
   if (!result) return result;
@@ -218,7 +222,7 @@ Object* exec_dynamic(Object* self, Object* module) {
   return result;
 }
 
-// An interpreter that is starting comes by with its first modules.
+// A further interpreter that is starting is first seen here, at its first modules.
 Object* exec_builtin(Object* self, Object* module) {
   Object* result = g_exec_builtin(self, module);
   if (result) {
@@ -230,15 +234,15 @@ Object* exec_builtin(Object* self, Object* module) {
   return result;
 }
 
-// _thread.start_new_thread(function, args[, kwargs]): the new thread's state exists, and waits for the GIL that we
-// hold.
+// _thread.start_new_thread(function, args[, kwargs]): the new thread's state exists; the thread waits for the GIL,
+// which we hold.
 Object* start_new_thread(Object* self, Object* args) {
   Object* id = g_start_new_thread(self, args);
   if (id) python::cover_threads();
   return id;
 }
 
-// sys.setprofile(function): None gives the thread back.
+// sys.setprofile(function); None: the program lets go of the thread.
 Object* setprofile(Object* self, Object* function) {
   return Setter("sys.setprofile").done(g_setprofile(self, function));
 }
@@ -255,8 +259,8 @@ void watch_imports_by_audit() noexcept {
   if (const auto add = reinterpret_cast<AddAuditHook>(python::symbol("PySys_AddAuditHook"))) add(on_audit, nullptr);
 }
 
-// Where sitecustomize.py lies: a program started with -S would keep this entry in sys.path, and nobody needs it once we
-// are in.
+// Removes the folder of sitecustomize.py from sys.path: we do not need it any more, and in a program that was started
+// with -S it would stay.
 void leave_sys_path() noexcept {
   Dl_info self;
   if (!dladdr(reinterpret_cast<void*>(&init_posix), &self) || !self.dli_fname) return;
@@ -323,7 +327,7 @@ void enter() noexcept {
     VarArgs same = nullptr;
     Object* threads = module_named("_thread");
     put_behind(threads, "start_new_thread", python::kMethVarArgs, &start_new_thread, g_start_new_thread);
-    put_behind(threads, "start_new", python::kMethVarArgs, &start_new_thread, same);  // the old name of the same
+    put_behind(threads, "start_new", python::kMethVarArgs, &start_new_thread, same);  // its old name
     put_behind(module_named("sys"), "setprofile", python::kMethO, &setprofile, g_setprofile);
     const auto find = [](const char* name, auto& function) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(python::symbol(name));

@@ -34,7 +34,7 @@ void on_signal(int number) {
   if (api().current_thread() && !python::holds_gil()) g_eval_breaker->store(0, std::memory_order_relaxed);
 }
 
-// Steps behind the handler that the signal has, if that is a function of one argument.
+// Adds a step after the handler of the signal, if that is a function of one argument.
 void stand_behind(long number) noexcept {
   struct sigaction action;
   if (number <= 0 || number >= NSIG || sigaction(static_cast<int>(number), nullptr, &action) != 0) return;
@@ -84,7 +84,7 @@ void keep_signals_harmless() noexcept {
     session::note_source("signals", SourceState::kFailed,
                          "a signal while the main thread waits in C may stop other threads: README, Limits");
   else
-    stand_behind(SIGINT);  // the one that Python sets by itself
+    stand_behind(SIGINT);  // Python itself has set its handler
   api().error_clear();
 }
 

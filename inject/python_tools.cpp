@@ -10,7 +10,7 @@ namespace {
 using python::api;
 using python::Object;
 
-// The functions of sys.monitoring that name a tool first: where it is ours, the program finds its id free.
+// The functions of sys.monitoring whose first argument is a tool id. If it is ours, we move away, and the id is free.
 template <int>
 struct Monitoring {
   static inline FastArgs fast = nullptr;
@@ -27,7 +27,7 @@ struct Monitoring {
   }
 };
 
-// Those that ask: sys.monitoring.get_tool(id), get_events(id), _all_events().
+// The functions that only ask: sys.monitoring.get_tool(id), get_events(id), _all_events().
 OneArg g_get_tool = nullptr;
 OneArg g_get_events = nullptr;
 NoArgs g_all_events = nullptr;
@@ -48,7 +48,7 @@ Object* all_events(Object* self, Object* none) {
   return events;
 }
 
-// sys.settrace(function), sys._settraceallthreads(function): the trace function is not the only tool.
+// sys.settrace(function), sys._settraceallthreads(function): the trace function is not the only tool (opcodes.h).
 OneArg g_settrace = nullptr;
 OneArg g_settrace_all = nullptr;
 

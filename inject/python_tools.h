@@ -1,8 +1,9 @@
-// 3.12 and later: steps around the functions by which the program traces and monitors itself, so that it sees in them
-// what it sees without us.
+// 3.12 and later: steps around the functions by which the program traces and monitors itself, so that they show it what
+// they would show without us.
 //
-// sys.monitoring: our tool's id is free to whoever asks, and who wants it gets it (python_monitoring.h). sys.settrace:
-// see python_opcodes.h. By the functions' method tables (method_table.h).
+// sys.monitoring: to the program our tool id looks free, and if it wants that id it gets it
+// (tracer/python/monitoring.h). sys.settrace: see tracer/python/opcodes.h. The steps go into the functions' method
+// tables (method_table.h).
 #pragma once
 
 namespace torchprof::inject {

@@ -19,7 +19,7 @@
 #include "tracer/session.h"
 #include "tracer/window.h"
 
-// What syscall() does where the next one has not been looked up: a process whose constructors run.
+// What syscall() calls before libc's has been looked up, while constructors run.
 extern "C" __attribute__((visibility("hidden"))) long torchprof_raw_syscall(long number, ...);
 extern "C" __attribute__((visibility("hidden"))) long torchprof_set_errno(long result) {
   errno = static_cast<int>(-result);
@@ -43,13 +43,13 @@ bool kills(const void* argument) noexcept {
   return effect_of({program->filter, program->len}) == FilterEffect::kKills;
 }
 
-// Around the call that enters seccomp. In strict mode the kernel takes the processor's counter away as well
+// Around the call that enters seccomp. In strict mode the kernel also forbids reading the processor's counter
 // (disable_TSC() in prctl_set_seccomp and seccomp_set_mode_strict, kernel/seccomp.c).
 class Entry {
  public:
   Entry(bool kills, bool is_strict) noexcept : kills_(kills && !must_be_quiet()) {
     if (!kills_) return;
-    // Nothing can be said later.
+    // Later nothing can be written to stderr any more.
     warn_once(
         Cause::kSeccomp,
         "process %d enters seccomp, which kills it for our system calls: %s; programs that it starts are not profiled",
@@ -72,7 +72,7 @@ class Entry {
 
 decltype(&prctl) g_prctl = nullptr;
 
-// dlsym() of ctypes and cffi. They name a library, so who calls is of no account.
+// In the place of dlsym() for ctypes and cffi. They name a library, so it does not matter who calls.
 void* look_up(void* library, const char* name) noexcept {
   void* found = dlsym(library, name);
   if (found && found == reinterpret_cast<void*>(g_prctl)) return reinterpret_cast<void*>(&prctl);
@@ -105,7 +105,7 @@ bool must_be_quiet() noexcept { return t_is_quiet || seal::is_sealed(); }
 
 using namespace torchprof::inject;
 
-// Of syscall(): the one number that is looked at.
+// What syscall() calls for SYS_seccomp, the only number that it looks at.
 extern "C" __attribute__((visibility("hidden"))) long torchprof_enter_seccomp(long number, unsigned long operation,
                                                                               unsigned long flags, void* argument) {
   const bool is_strict = operation == SECCOMP_SET_MODE_STRICT, is_filter = operation == SECCOMP_SET_MODE_FILTER;
@@ -113,15 +113,15 @@ extern "C" __attribute__((visibility("hidden"))) long torchprof_enter_seccomp(lo
   const Entry entry(is_strict || (is_filter && kills(argument)), is_strict);
   errno = saved;
   const long result = torchprof_next_syscall(number, operation, flags, argument);
-  // A descriptor with SECCOMP_FILTER_FLAG_NEW_LISTENER, a thread that could not be synchronized with TSYNC.
+  // A positive result is a descriptor with SECCOMP_FILTER_FLAG_NEW_LISTENER; with TSYNC it is the id of a thread that
+  // could not be synchronized.
   const int after = errno;
   entry.ended(result == 0 || (result > 0 && (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER)));
   errno = after;
   return result;
 }
 
-// Two comparisons and a jump, with every register and the stack as the caller left them: system calls may take
-// whatever they like.
+// A comparison and a jump, with all registers and the stack as the caller left them: a system call may use any of them.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -164,7 +164,8 @@ static_assert(SYS_seccomp == 317);
 #error "syscall() is not interposed for this processor yet"
 #endif
 
-// As libc's: whatever the option, four more arguments are read. Source: sysdeps/unix/sysv/linux/prctl.c of glibc 2.36.
+// As libc's does, reads four more arguments whatever the option is. Source: sysdeps/unix/sysv/linux/prctl.c, glibc
+// 2.36.
 extern "C" __attribute__((visibility("default"))) int prctl(int option, ...) noexcept {
   va_list list;
   va_start(list, option);

@@ -1,7 +1,7 @@
 """The second way in, for a process that LD_PRELOAD did not reach. torchprof puts this folder on PYTHONPATH.
 
-Loads libtorchprof.so (a second time does nothing), takes itself out of sys.path and sys.modules, and hands over to the program's own
-sitecustomize, so that the program sees what it would see without us. usercustomize is not touched at all.
+Loads libtorchprof.so (a second time does nothing), takes itself out of sys.path and sys.modules, and hands over to the
+program's own sitecustomize, so that the program sees what it would see without us. usercustomize is not touched.
 """
 import sys
 

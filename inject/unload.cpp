@@ -1,5 +1,6 @@
-// dlclose is interposed because what threads know of the frames of an object must not outlive it, and the loader tells
-// nobody when one goes: its counters are under its lock. Unlike dlopen it does not look at who calls it.
+// dlclose is interposed because what threads know about the frames of an object must not outlive the object, and the
+// loader tells nobody when it unloads one (its counters can only be read under its lock). Unlike dlopen, dlclose does
+// not depend on its caller, so it can be interposed.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -9,7 +10,7 @@
 extern "C" __attribute__((visibility("default"))) int dlclose(void* handle) {
   using Close = int (*)(void*);
   static constinit std::atomic<Close> found{nullptr};
-  Close real = found.load(std::memory_order_relaxed);  // whoever looks finds the same
+  Close real = found.load(std::memory_order_relaxed);  // all threads find the same function
   if (!real) {
     real = reinterpret_cast<Close>(dlsym(RTLD_NEXT, "dlclose"));
     found.store(real, std::memory_order_relaxed);

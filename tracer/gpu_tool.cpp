@@ -16,7 +16,7 @@ constexpr GpuTool kVariables[] = {{kNsys, "NSYS_PROFILING_SESSION_ID"},
                                   {kNcu, "NV_NSIGHT_INJECTION_TRANSPORT_TYPE"},
                                   {kSanitizer, "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN"},
                                   {kNvprof, "NVPROF_ID"}};
-// How the file names begin. libnsys.so is preloaded by newer ones in place of libToolsInjectionProxy64.so.
+// The beginnings of file names. Newer versions of nsys preload libnsys.so instead of libToolsInjectionProxy64.so.
 constexpr GpuTool kLibraries[] = {{kNsys, "libToolsInjection"},
                                   {kNsys, "libnsys.so"},
                                   {kNcu, "libcuda-injection.so"},

@@ -48,8 +48,8 @@ bool StringTable::grow() noexcept {
       table->slots[i & table->mask].store(entry, std::memory_order_relaxed);
     }
   }
-  // The old table is leaked: a reader may be in it. All tables together are twice the last one.
-  table_.store(table, std::memory_order_release);  // pairs with find()
+  // The old table is never freed: a reader may be in it. All tables together are twice as large as the last one.
+  table_.store(table, std::memory_order_release);  // pairs with the load of table_ in find()
   return true;
 }
 
@@ -76,7 +76,7 @@ const StringTable::Entry* StringTable::add(std::string_view text, uint64_t hash,
   Table* table = table_.load(std::memory_order_relaxed);
   uint64_t i = hash;
   while (table->slots[i & table->mask].load(std::memory_order_relaxed)) ++i;
-  table->slots[i & table->mask].store(entry, std::memory_order_release);  // pairs with find()
+  table->slots[i & table->mask].store(entry, std::memory_order_release);  // pairs with the load of the slot in find()
   ++count_;
   return entry;
 }

@@ -1,9 +1,9 @@
 // Interning of names by content: the same bytes have the same StringId for the life of the process, and the definition
 // is committed to the spool before the id is given out.
 //
-// find() is for the hot path: no lock, no allocation; 10 to 25 ns for a name of an operator. intern() takes the
-// recorder's lock at the first sight of a name only. Names are kept for ever (they are the definitions), bounded by the
-// size of the spool.
+// find() is for the hot path: no lock, no allocation; 10 to 25 ns for the name of an operator. intern() takes the
+// recorder's lock only at the first sight of a name. Names are kept for ever (they are the definitions); their number
+// is bounded by the size of the spool.
 #pragma once
 
 #include <atomic>
@@ -27,11 +27,11 @@ class StringTable {
 
   // nullptr: not there. Any thread; an entry lives as long as the process.
   const Entry* find(std::string_view text, uint64_t hash) const noexcept {
-    const Table* table = table_.load(std::memory_order_acquire);  // pairs with the release in grow()
+    const Table* table = table_.load(std::memory_order_acquire);  // pairs with the release in grow(): slots are filled
     if (!table) return nullptr;
     for (uint64_t i = hash;; ++i) {
-      const Entry* entry =
-          table->slots[i & table->mask].load(std::memory_order_acquire);  // pairs with the release in add()
+      // Pairs with the release in add(): the entry's text and id are set.
+      const Entry* entry = table->slots[i & table->mask].load(std::memory_order_acquire);
       if (!entry) return nullptr;
       if (entry->hash == hash && entry->length == text.size() && memcmp(entry->text, text.data(), text.size()) == 0)
         return entry;
@@ -41,7 +41,7 @@ class StringTable {
   // Under the recorder's lock. nullptr: out of memory. The text must not be in the table yet.
   const Entry* add(std::string_view text, uint64_t hash, StringId id) noexcept;
 
-  // Before the process is sealed: makes room ahead. Under the recorder's lock.
+  // Before the process is sealed: makes room for later names. Under the recorder's lock.
   void prepare() noexcept;
 
   static uint64_t hash(std::string_view text) noexcept {

@@ -24,11 +24,10 @@ namespace {
 // What one thread keeps; about 90 KiB, of which only used pages are ever touched.
 struct ThreadStacks {
   static constexpr Mapping kMapping = Mapping::kNative;
-  static constexpr uint32_t kMost = 1024;  // frames of a stack; of a deeper one the innermost are kept
-  // Also for the loop's frame, and for the one that stands for unknown ones.
-  static constexpr uint32_t kRoom = kMost + 2;
-  uint32_t unloads = 0;  // g_unloads when all of this was learned
-  uintptr_t top = 0;     // above the thread's stack; 0: not known
+  static constexpr uint32_t kMost = 1024;       // frames of a stack; of a deeper one the innermost are kept
+  static constexpr uint32_t kRoom = kMost + 2;  // the loop's frame, too, and the one that stands for unknown frames
+  uint32_t unloads = 0;                         // g_unloads when all of this was learned
+  uintptr_t top = 0;                            // above the thread's stack; 0: not known
   FrameRule rules[4096];
   // The stack that was taken before, outermost first.
   uint32_t depth = 0;

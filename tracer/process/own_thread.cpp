@@ -57,7 +57,7 @@ void OwnThread::end_all() noexcept {
   for (OwnThread* t = first; t; t = t->next_) {
     // Pairs with the release of kRuns in start().
     if (t->pid_ != pid || t->state_.load(std::memory_order_acquire) != State::kRuns) continue;
-    t->must_end_.store(true, std::memory_order_release);  // pairs with must_end()
+    t->must_end_.store(true, std::memory_order_relaxed);
     t->wake_();
   }
   int tries = 0;

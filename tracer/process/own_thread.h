@@ -18,8 +18,8 @@ class OwnThread {
 
   // By one thread at a time. False: no thread could be started, or the process is sealed.
   bool start() noexcept;
-  // Pairs with the release in end_all().
-  bool must_end() const noexcept { return must_end_.load(std::memory_order_acquire); }
+  // Relaxed: the flag publishes nothing. Whoever reads it only leaves a loop.
+  bool must_end() const noexcept { return must_end_.load(std::memory_order_relaxed); }
 
   // Tells all that run to end and waits for them, a second at most in all. The caller must hold no lock that one of
   // them needs.

@@ -138,9 +138,8 @@ bool replace(int memory, const Mapping& mapping, uintptr_t at) noexcept {
 }
 
 void hand_on(int number, const siginfo_t* info) noexcept {
-  struct sigaction before {};  // SIG_DFL
-  const uint32_t count =
-      g_earlier.count.load(std::memory_order_acquire);  // pairs with guard()'s store: the action is set
+  struct sigaction before {};                                              // SIG_DFL
+  const uint32_t count = g_earlier.count.load(std::memory_order_acquire);  // pairs with guard()'s store: action is set
   if (count > 0) {
     before = g_earlier.actions[count - 1];
     g_earlier.count.store(count - 1, std::memory_order_release);  // pairs with guard()'s load: the action has been read
