@@ -484,7 +484,7 @@ void prepare(const char* library) noexcept {
     atexit(say_tool_at_exit);
   } else if (!ask_cuda_to_call(library)) {
     session::note_source("gpu", SourceState::kOff,
-                         "CUDA_INJECTION64_PATH names another tool; not before torch.cuda is used");
+                         "CUDA_INJECTION64_PATH names another tool: not before the first use of torch.cuda");
   }
 }
 

@@ -45,7 +45,7 @@ void start_calls_here() noexcept {
     has_failed.store(true, std::memory_order_relaxed);
   if (has_failed.load(std::memory_order_relaxed))
     session::note_source("subinterpreters", SourceState::kFailed,
-                         "Python calls of one or more of them are not recorded: somebody was there before us");
+                         "Python calls are not recorded in one or more of them: another tool was there first");
   else
     session::note_source("subinterpreters", SourceState::kOn,
                          api().minor >= 12 ? "calls of Python functions; no modules, no C calls" : "calls; no modules");
