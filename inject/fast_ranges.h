@@ -14,9 +14,9 @@
 //
 // A Python variable, torch.autograd.profiler._is_profiler_enabled, also decides whether some of these ranges are made:
 // that of each launch of a Triton kernel (2.6, 2.14) and of each call of compiled code (2.14: prologue of the runtime
-// wrapper, pregraph bytecode, inductor's "Call CompiledFxGraph"). We leave it as the program has it: if it is set, each
-// call of compiled code is 2 to 4 us slower (2.14.1; 18 us if it is not), inductor does not use its cached launcher for
-// kernels, and torch.profiler itself unsets it when it stops.
+// wrapper, pregraph bytecode, inductor's "Call CompiledFxGraph"). We leave it as the program has it. If it were set, a
+// call of compiled code (18 us on 2.14.1) would take 2 to 4 us longer, inductor would not use its cached launcher for
+// kernels, and torch.profiler itself would unset it when it stops.
 //
 // Inputs of these ranges are recorded only while torch.profiler records shapes, since libtorch_cpu is asked for that.
 #pragma once
