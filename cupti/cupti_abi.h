@@ -9,9 +9,9 @@
 //
 // Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which have all older structs and say in which
 // CUDA each was replaced; tests/unit/cupti/cupti_layout_test.cpp compares the two where the headers are installed.
-// Later headers have not been read, but two libraries' bindings that are generated from them: cudarc (src/cupti/sys/mod.rs,
-// 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel at the offset below, and
-// CUDA.jl also the other fields. A CUPTI above kNewest is refused.
+// Later headers have not been read, but two libraries' bindings that are generated from them: cudarc
+// (src/cupti/sys/mod.rs, 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel at the
+// offset below, and CUDA.jl also the other fields. A CUPTI above kNewest is refused.
 #pragma once
 
 #include <cstdint>

@@ -40,9 +40,9 @@ const Config& config() noexcept;
 State state() noexcept;
 // The last orderly moment of the process.
 void finish() noexcept;
-// Before the program enters seccomp in a way that kills us (process/seal.h): maps ahead for this thread, writes the reason down
-// and seals the process. `has_clock`: the processor's counter can still be read. False: this is a child between vfork
-// and exec, or records nothing: only this thread's own affair. unseal(): the kernel refused.
+// Before the program enters seccomp in a way that kills us (process/seal.h): maps ahead for this thread, writes the
+// reason down and seals the process. `has_clock`: the processor's counter can still be read. False: this is a child
+// between vfork and exec, or records nothing: only this thread's own affair. unseal(): the kernel refused.
 bool seal(bool has_clock) noexcept;
 void unseal() noexcept;
 

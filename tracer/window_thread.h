@@ -1,7 +1,7 @@
 // The thread of ours that opens and closes windows by the clock, by a signal or on command, and sleeps otherwise. It is
-// named "torchprof", and ends where the program enters seccomp (process/own_thread.h): what is closed then stays closed, what
-// is open stays open. A forked child starts its own. Two descriptors of the program are its own, at 1000 or just below
-// the limit: that of the socket, and one by which the signal's handler wakes it.
+// named "torchprof", and ends where the program enters seccomp (process/own_thread.h): what is closed then stays
+// closed, what is open stays open. A forked child starts its own. Two descriptors of the program are its own, at 1000
+// or just below the limit: that of the socket, and one by which the signal's handler wakes it.
 //
 // The socket for commands is in the abstract namespace, "torchprof.PID", and answers the program's own user and root
 // alone. One line in, one line out, each ends with a newline:

@@ -1,9 +1,9 @@
 // Compares what the tables of layouts say about an operator with what torch's own functions say about it.
 //
-// For the first operators of a process, off the hot path (torch/reading.h). It only reads, calls functions of torch that
-// neither record nor throw, and allocates nothing: the program cannot notice it. An operator of our own, made for this
-// check, could be noticed (it takes a handle and an import) and would prove less: the program's operators are of more
-// kinds.
+// For the first operators of a process, off the hot path (torch/reading.h). It only reads, calls functions of torch
+// that neither record nor throw, and allocates nothing: the program cannot notice it. An operator of our own, made for
+// this check, could be noticed (it takes a handle and an import) and would prove less: the program's operators are of
+// more kinds.
 #pragma once
 
 #include "tracer/objects/abi.h"
