@@ -20,6 +20,7 @@ char* memory() noexcept {
   void* fresh = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (fresh == MAP_FAILED) return nullptr;
   char* expected = nullptr;
+  // Pairs with the load above, and with this exchange where another thread was first.
   if (g_memory.compare_exchange_strong(expected, static_cast<char*>(fresh), std::memory_order_acq_rel))
     return static_cast<char*>(fresh);
   munmap(fresh, kRoom);
@@ -68,6 +69,7 @@ struct Registered {
 Domain& default_domain() noexcept { return g_default; }
 
 Domain* domain_named(std::string_view name) noexcept {
+  // Pairs with the exchange in put_in_front(): the domain is whole.
   for (Domain* d = g_domains.load(std::memory_order_acquire); d; d = d->next)
     if (name == std::string_view(d->name.text, d->name.length)) return d;
   Domain* made = make(name, &Domain::name);
@@ -90,6 +92,7 @@ void name_category(Domain& domain, uint32_t number, std::string_view name) noexc
 }
 
 const Text* category_name(const Domain& domain, uint32_t number) noexcept {
+  // Pairs with the exchange in put_in_front(): the category is whole.
   for (const Category* c = domain.categories.load(std::memory_order_acquire); c; c = c->next)
     if (c->number == number) return &c->name;
   return nullptr;

@@ -99,7 +99,8 @@ bool copy_inherited() noexcept {
     if (!copy) return false;
     if (newer) newer->previous = copy->offset;
     // The parent has gone on since the fork: its newest chunk counts as far as it was filled then.
-    const uint32_t bytes = newer ? std::min(header.committed.load(), kChunkCapacity) : from.used;
+    const uint32_t bytes =
+        newer ? std::min(header.committed.load(std::memory_order_relaxed), kChunkCapacity) : from.used;
     auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
     if (!r.parent_file.read(offset + sizeof(header), records, bytes)) return false;
     copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load

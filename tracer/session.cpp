@@ -260,7 +260,8 @@ void arm(const Config& config, const char* output) noexcept {
   }
   spool_fault::at_loss(stop_after_fault);
   r.state.store(State::kArmed, std::memory_order_relaxed);
-  detail::g_live.store(true, std::memory_order_release);
+  // Relaxed, like the load in current_buffer(): there is no other thread yet, and those that come see all of this.
+  detail::g_live.store(true, std::memory_order_relaxed);
 }
 
 ThreadBuffer* delivery_buffer() noexcept {
@@ -273,7 +274,7 @@ void pause() noexcept { detail::g_live.store(false, std::memory_order_relaxed); 
 
 void resume() noexcept {
   const State now = state();
-  if (now == State::kArmed || now == State::kCapturing) detail::g_live.store(true, std::memory_order_release);
+  if (now == State::kArmed || now == State::kCapturing) detail::g_live.store(true, std::memory_order_relaxed);
 }
 
 bool open_spool() noexcept {

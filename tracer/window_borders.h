@@ -42,15 +42,16 @@ class WindowBorders {
   // One thread at a time. False: there is none.
   bool take(Border& border) noexcept {
     Slot& slot = slots_[taken_ % kMost];
-    if (slot.turn.load(std::memory_order_acquire) != full(taken_)) return false;
+    if (slot.turn.load(std::memory_order_acquire) != full(taken_)) return false;  // pairs with the release in put()
     border = slot.border;
-    slot.turn.store(free(taken_ + kMost), std::memory_order_release);
+    slot.turn.store(free(taken_ + kMost), std::memory_order_release);  // pairs with the acquire in put()
     taken_ = taken_ + 1;
     return true;
   }
 
   // Any thread, after it has let the lock go.
   bool has_any() const noexcept {
+    // Pairs with the fence in put(), and the load with its release.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint64_t at = taken_;
     return slots_[at % kMost].turn.load(std::memory_order_acquire) == full(at);

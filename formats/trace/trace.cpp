@@ -85,7 +85,7 @@ class Loader {
     p_.host = spool_.host();
     p_.command = spool_.command();
     p_.forked_from = spool_.forked_from();
-    p_.clean_exit = h.clean_exit.load(std::memory_order_relaxed) == 1;
+    p_.clean_exit = h.clean_exit.load(std::memory_order_acquire) == 1;  // pairs with SpoolWriter::finish()
     for (size_t i = 0; i < p_.lost.size(); ++i) p_.lost[i] = h.lost[i].load(std::memory_order_relaxed);
     p_.damage = spool_.damage();
     p_.doubtful_chunks = spool_.doubtful_chunks();

@@ -237,6 +237,7 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   // First of all: from here on a reader passes over them, whenever we die.
   for (uint32_t i = 0; i < chunks; ++i)
     reinterpret_cast<ChunkHeader*>(run.at + uint64_t{i} * kChunkSize)->magic.store(0, std::memory_order_relaxed);
+  // Pairs with the reader of a file whose process was killed: it finds the stores in this order.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   header_->recycled.fetch_add(chunks, std::memory_order_relaxed);
   return true;
@@ -275,7 +276,7 @@ void SpoolWriter::release_piece(ChunkHeader* piece) noexcept {
 }
 
 void SpoolWriter::complete_pieces(ChunkHeader* head, uint32_t count) noexcept {
-  // Acquire and release: what the others did with their pieces happens before the chunk is given away.
+  // Pairs with itself on other threads: what they did with their pieces happens before the chunk is given away.
   if (head->committed.fetch_add(count, std::memory_order_acq_rel) + count < kPiecesOfChunk) return;
   if (keep_ == Keep::kLast) completed_.push(head->offset);
   seal::unmap(head, kPieceSize);
@@ -373,6 +374,7 @@ void SpoolWriter::finish() noexcept {
   header_->last_monotonic.store(last.monotonic, std::memory_order_relaxed);
   header_->last_realtime.store(last.realtime.value, std::memory_order_relaxed);
   header_->last_ticks.store(last.ticks.value, std::memory_order_relaxed);
+  // Pairs with the reader's load (formats/trace/trace.cpp): then the last times are there as well.
   header_->clean_exit.store(1, std::memory_order_release);
 }
 

@@ -37,9 +37,10 @@ void stop_part(std::atomic<bool>& part, const char* source, const char* found) n
 
 void stop_fields(const char* found) noexcept {
   if (!g_reading.row.exchange(nullptr, std::memory_order_relaxed)) return;
-  g_is_stopped.store(true);
+  // Pairs with the store and the load in look_for_values(): one of the two threads sees the other.
+  g_is_stopped.store(true, std::memory_order_seq_cst);
+  g_reading.values.store(nullptr, std::memory_order_seq_cst);
   g_reading.searches.store(false, std::memory_order_relaxed);
-  g_reading.values.store(nullptr);
   g_reading.function.store(false, std::memory_order_relaxed);
   g_reading.keywords.store(false, std::memory_order_relaxed);
   char why[session::kNoteSize];
@@ -61,9 +62,10 @@ void start_reading() noexcept {
 }
 
 void stop_inputs(const char* found) noexcept {
-  if (g_is_stopped.exchange(true)) return;
+  // Pairs with the store and the load in look_for_values(): one of the two threads sees the other.
+  if (g_is_stopped.exchange(true, std::memory_order_seq_cst)) return;
+  g_reading.values.store(nullptr, std::memory_order_seq_cst);
   g_reading.searches.store(false, std::memory_order_relaxed);
-  g_reading.values.store(nullptr);
   char layout[140], why[session::kNoteSize];
   search().describe(layout, sizeof(layout));
   snprintf(why, sizeof(why), "%s than the layout says: %s", found, layout);
@@ -98,7 +100,7 @@ const ValueRow* look_for_values(const RecordFunction& function, const Row& row, 
   const bool is_held_back = !values && is_counted;
   const uint64_t held_back = g_held_back.fetch_add(is_held_back, std::memory_order_relaxed) + is_held_back;
   if (search().is_hopeless()) {
-    if (g_is_stopped.exchange(true)) return nullptr;
+    if (g_is_stopped.exchange(true, std::memory_order_relaxed)) return nullptr;  // once; no row was found
     g_reading.searches.store(false, std::memory_order_relaxed);
     note_search(SourceState::kFailed);
     char why[140];
@@ -107,9 +109,9 @@ const ValueRow* look_for_values(const RecordFunction& function, const Row& row, 
     return nullptr;
   }
   if (const ValueRow* found = search().found()) {
-    g_reading.values.store(found);
-    if (g_is_stopped.load())
-      g_reading.values.store(nullptr);  // pairs with stop_inputs(): one of the two sees the other
+    // Pairs with stop_inputs() and stop_fields(), which store in the other order: one of the two threads sees the other.
+    g_reading.values.store(found, std::memory_order_seq_cst);
+    if (g_is_stopped.load(std::memory_order_seq_cst)) g_reading.values.store(nullptr, std::memory_order_relaxed);
     if (g_reading.searches.exchange(false, std::memory_order_relaxed)) note_search(SourceState::kOn);
   } else if (static std::atomic<bool> is_first{true};
              is_first.exchange(false, std::memory_order_relaxed) || (is_held_back && std::has_single_bit(held_back))) {
