@@ -1,8 +1,7 @@
 // The session: whether and where this process records. One per process.
 //
-//     off -> armed -> capturing -> stopped        armed: we shall record, nothing is open yet; the first event opens
-//     the spool
-//                  \-> failed                     stopped, failed: for good, the program goes on
+//     off -> armed -> capturing -> stopped     armed: ready to record; the first event opens the spool
+//                  \-> failed                  stopped, failed: for good; the program goes on
 //
 // Threads: everything may be called from any thread unless it says otherwise. What is not hot takes the recorder's
 // lock, and holds it across nothing that could call back into the program. Fork: the child is armed again, with the

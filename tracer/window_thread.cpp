@@ -52,8 +52,7 @@ void on_signal(int) {
   [[maybe_unused]] const ssize_t written = write(g_shared.wake, &one, sizeof(one));
 }
 
-// ---- by the clock
-// ------------------------------------------------------------------------------------------------------------
+// ---- by the clock ---------------------------------------------------------------------------------------------------
 
 // Milliseconds until there is something to do; -1: never.
 int keep_time() noexcept {
@@ -66,8 +65,7 @@ int keep_time() noexcept {
   return static_cast<int>(std::min<uint64_t>((next - now) / 1'000'000 + 1, INT_MAX));
 }
 
-// ---- on command
-// -------------------------------------------------------------------------------------------------------------
+// ---- on command -----------------------------------------------------------------------------------------------------
 
 int away(int fd) noexcept { return fd < 0 ? fd : descriptors::move_away(fd); }
 
@@ -129,8 +127,7 @@ void serve(int client) noexcept {
   [[maybe_unused]] const ssize_t sent = send(client, answer, strlen(answer), MSG_NOSIGNAL);
 }
 
-// ---- the thread
-// -------------------------------------------------------------------------------------------------------------
+// ---- the thread -----------------------------------------------------------------------------------------------------
 
 void run() noexcept {
   while (!g_thread.must_end()) {

@@ -109,7 +109,8 @@ const ValueRow* look_for_values(const RecordFunction& function, const Row& row, 
     return nullptr;
   }
   if (const ValueRow* found = search().found()) {
-    // Pairs with stop_inputs() and stop_fields(), which store in the other order: one of the two threads sees the other.
+    // Pairs with stop_inputs() and stop_fields(), which store in the other order: one of the two threads sees the
+    // other.
     g_reading.values.store(found, std::memory_order_seq_cst);
     if (g_is_stopped.load(std::memory_order_seq_cst)) g_reading.values.store(nullptr, std::memory_order_relaxed);
     if (g_reading.searches.exchange(false, std::memory_order_relaxed)) note_search(SourceState::kOn);
