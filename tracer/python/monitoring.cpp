@@ -183,8 +183,9 @@ class OurCall {
 // Takes a free tool id other than `but`; -1: none is free. 0 to 2 are reserved for debuggers, coverage and profilers,
 // which may come later, and are taken only if we have to move.
 int take_tool(Object* monitoring, int but) noexcept {
+  constexpr int kFirstUnreserved = 3;  // of six
   for (const int id : {3, 4, 5, 2, 1, 0}) {
-    if (id == but || (but < 0 && id < 3)) continue;
+    if (id == but || (but < 0 && id < kFirstUnreserved)) continue;
     const Ref result(api().call_method(monitoring, "use_tool_id", "is", id, "torchprof"));
     if (result) return id;
     api().error_clear();  // ValueError: somebody holds it
