@@ -1,11 +1,9 @@
 #include "inject/program_memory.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
-#include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
-#include "tracer/process/seal.h"
+#include "tracer/process/open_table.h"
 #include "tracer/window.h"
 
 namespace torchprof::inject {
@@ -22,66 +20,37 @@ void survive_fork() noexcept {
   });
 }
 
-// address -> bytes, open addressing, under the lock.
+// address -> bytes, under the lock.
 class Blocks {
  public:
   int64_t* find(const void* address) noexcept {
-    for (size_t i = 0; capacity_ != 0; ++i) {
-      Block& block = blocks_[slot(address, i)];
-      if (block.address == address) return block.bytes != 0 ? &block.bytes : nullptr;
-      if (!block.address) return nullptr;
-    }
-    return nullptr;
+    Block* block = place_of(address);
+    return block && block->bytes != 0 ? &block->bytes : nullptr;
   }
   // False: there is no memory for it.
   bool put(const void* address, int64_t bytes) noexcept {
-    if (int64_t* known = find(address)) {
-      *known = bytes;
+    if (Block* known = place_of(address)) {
+      known->bytes = bytes;
       return true;
     }
-    if ((used_ + 1) * 2 > capacity_ && !grow()) return false;
-    size_t i = 0;
-    while (blocks_[slot(address, i)].address && blocks_[slot(address, i)].address != address) ++i;
-    Block& block = blocks_[slot(address, i)];
-    used_ += block.address == nullptr;
-    block = {address, bytes};
-    return true;
+    return table_.add({address, bytes}) != nullptr;
   }
-
-  void clear() noexcept {
-    if (blocks_) munmap(static_cast<void*>(blocks_), capacity_ * sizeof(Block));
-    *this = {};
-  }
+  void clear() noexcept { table_.clear(); }
 
  private:
   struct Block {
     const void* address;
-    int64_t bytes;  // 0: gone, the place is kept until the table is made anew
+    int64_t bytes;  // 0: gone
+
+    uint64_t hash() const noexcept { return hash_of_address(address); }
+    bool is_free() const noexcept { return !address; }
+    bool is_dead() const noexcept { return bytes == 0; }
   };
-  size_t slot(const void* address, size_t i) const noexcept {
-    return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (capacity_ - 1);
-  }
-  bool grow() noexcept {
-    size_t alive = 0;
-    for (size_t i = 0; i < capacity_; ++i) alive += blocks_[i].bytes != 0;
-    size_t capacity = 1024;
-    while (capacity < alive * 4) capacity *= 2;
-    const KeepErrno keep;
-    void* memory = seal::map(capacity * sizeof(Block));
-    if (!memory) return false;
-    Blocks fresh;
-    fresh.blocks_ = static_cast<Block*>(memory);
-    fresh.capacity_ = capacity;
-    for (size_t i = 0; i < capacity_; ++i)
-      if (blocks_[i].bytes != 0) fresh.put(blocks_[i].address, blocks_[i].bytes);
-    if (blocks_) seal::unmap(blocks_, capacity_ * sizeof(Block));
-    *this = fresh;
-    return true;
+  Block* place_of(const void* address) noexcept {
+    return table_.find(hash_of_address(address), [&](const Block& block) { return block.address == address; });
   }
 
-  Block* blocks_ = nullptr;
-  size_t capacity_ = 0;  // a power of two
-  size_t used_ = 0;
+  OpenTable<Block> table_;
 };
 
 Blocks g_reported;  // what torch has reported in the window g_reported_in

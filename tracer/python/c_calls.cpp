@@ -5,8 +5,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "tracer/process/open_table.h"
 #include "tracer/process/same_text.h"
-#include "tracer/process/seal.h"
 
 namespace torchprof::python {
 namespace {
@@ -32,63 +32,40 @@ StringId name_of(const Callee& callee) noexcept {
 
 // ---- the place ------------------------------------------------------------------------------------------------------
 
-// Open addressing, at most half full. Sites of code objects that have died stay, as their definitions do.
-struct Site {
-  FunctionId function;  // of the code object; unlike an address it is never used again
-  uint32_t offset;
-  StringId name;
-  CallSiteId id;  // none: a free entry
-};
-Site* g_sites = nullptr;
-uint64_t g_mask = 0;
-uint64_t g_used = 0;
-
 uint64_t hash_of(FunctionId function, uint32_t offset, uint64_t name) noexcept {
   const uint64_t h = (uint64_t{function.value} << 32 | offset) * 0x9e3779b97f4a7c15u;
   return (h ^ h >> 32) + name;
 }
 
-bool grow() noexcept {
-  constexpr uint64_t kFirst = 4096;
-  const uint64_t size = g_sites ? (g_mask + 1) * 2 : kFirst;
-  void* memory = seal::map(size * sizeof(Site));
-  if (!memory) return false;
-  auto* sites = static_cast<Site*>(memory);
-  for (uint64_t k = 0; g_sites && k <= g_mask; ++k) {
-    const Site& site = g_sites[k];
-    if (!site.id) continue;
-    uint64_t i = hash_of(site.function, site.offset, site.name.value);
-    while (sites[i & (size - 1)].id) ++i;
-    sites[i & (size - 1)] = site;
-  }
-  if (g_sites) seal::unmap(g_sites, (g_mask + 1) * sizeof(Site));
-  g_sites = sites;
-  g_mask = size - 1;
-  return true;
-}
+// Guarded by the GIL. Sites of code objects that have died stay, as their definitions do.
+struct Site {
+  FunctionId function;  // of the code object; unlike an address it is never used again
+  uint32_t offset;
+  StringId name;
+  CallSiteId id;  // none: a free entry
+
+  uint64_t hash() const noexcept { return hash_of(function, offset, name.value); }
+  bool is_free() const noexcept { return !id; }
+  bool is_dead() const noexcept { return false; }
+};
+OpenTable<Site> g_sites;
 
 [[gnu::noinline, gnu::cold]] CallSiteId define_site(FunctionId function, StringId name, const Place& place) noexcept {
-  if ((!g_sites || g_used * 2 > g_mask) && !grow()) return {};
+  if (!g_sites.reserve()) return {};
   int line = 0;
   if (place.frame && api().frame_line) line = api().frame_line(place.frame);
   if (!place.frame && api().code_line) line = api().code_line(place.code, static_cast<int>(place.offset));
   const CallSiteId id = session::define_call_site(name, function, line > 0 ? static_cast<uint32_t>(line) : 0);
-  if (!id) return {};
-  uint64_t i = hash_of(function, place.offset, name.value);
-  while (g_sites[i & g_mask].id) ++i;
-  g_sites[i & g_mask] = {function, place.offset, name, id};
-  ++g_used;
+  if (id) g_sites.add({function, place.offset, name, id});
   return id;
 }
 
 CallSiteId find_site(FunctionId function, StringId name, const Place& place) noexcept {
-  if (g_sites) [[likely]] {
-    for (uint64_t i = hash_of(function, place.offset, name.value);; ++i) {
-      const Site& site = g_sites[i & g_mask];
-      if (!site.id) break;
-      if (site.function == function && site.offset == place.offset && site.name == name) return site.id;
-    }
-  }
+  const Site* known = g_sites.find(hash_of(function, place.offset, name.value), [&](const Site& site) {
+    return site.function == function && site.offset == place.offset && site.name == name;
+  });
+  if (known) [[likely]]
+    return known->id;
   return function && name ? define_site(function, name, place) : CallSiteId{};
 }
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "tracer/process/seal.h"
+#include "tracer/process/open_table.h"
 #include "tracer/python/code.h"
 #include "tracer/python/details.h"
 #include "tracer/session.h"
@@ -16,7 +16,7 @@ namespace {
 // Values of Entry::settled besides a value of g_steps.
 constexpr uint32_t kAlways = ~0u, kNotCalled = ~0u - 1;
 
-// Open addressing; guarded by the GIL. Dead entries keep their place until the table is made anew.
+// Guarded by the GIL.
 struct Entry {
   Object* address;
   Object* watch;  // the weak reference, ours; nullptr: dead
@@ -29,49 +29,20 @@ struct Entry {
   uint32_t walk;   // the last walk that came by
   uint32_t steps;  // root: g_steps at its last walk; optimizer: how many of its steps were recorded
   ObjectKind kind;
+
+  uint64_t hash() const noexcept { return hash_of_address(address); }
+  bool is_free() const noexcept { return !address; }
+  bool is_dead() const noexcept { return !watch; }
 };
-Entry* g_entries = nullptr;
-size_t g_capacity = 0;
-size_t g_used = 0;
+OpenTable<Entry> g_entries;
 uint32_t g_walks = 0;
 uint32_t g_first_calls = 0;
 uint32_t g_steps = 0;  // first and second steps of optimizers so far: these bring gradients and state
 size_t g_wasted = 0;   // see kMaxWasted
 
-size_t slot_of(const Object* address, size_t i) noexcept {
-  return ((reinterpret_cast<uintptr_t>(address) >> 4) * 0x9e3779b97f4a7c15u + i) & (g_capacity - 1);
-}
-
 Entry* find(const Object* address) noexcept {
-  if (!g_entries) return nullptr;
-  for (size_t i = 0;; ++i) {
-    Entry& entry = g_entries[slot_of(address, i)];
-    if (!entry.address) return nullptr;
-    if (entry.address == address && entry.watch) return &entry;
-  }
-}
-
-bool grow() noexcept {
-  Entry* old = g_entries;
-  const size_t old_capacity = g_capacity;
-  size_t alive = 0;
-  for (size_t i = 0; i < old_capacity; ++i) alive += old[i].watch != nullptr;
-  size_t capacity = 1024;
-  while (capacity < alive * 4) capacity *= 2;
-  void* memory = seal::map(capacity * sizeof(Entry));
-  if (!memory) return false;
-  g_entries = static_cast<Entry*>(memory);
-  g_capacity = capacity;
-  g_used = 0;
-  for (size_t k = 0; k < old_capacity; ++k) {
-    if (!old[k].watch) continue;
-    size_t i = 0;
-    while (g_entries[slot_of(old[k].address, i)].address) ++i;
-    g_entries[slot_of(old[k].address, i)] = old[k];
-    ++g_used;
-  }
-  if (old) seal::unmap(old, old_capacity * sizeof(Entry));
-  return true;
+  return g_entries.find(hash_of_address(address),
+                        [&](const Entry& entry) { return entry.address == address && entry.watch; });
 }
 
 // Callback of the weak reference; `address` is the object's address, as an int.
@@ -98,7 +69,7 @@ ObjectId define(const Entry& entry, uint32_t first_call) noexcept {
 // Returns the new entry. Older entries may move.
 Entry* add(Object* self, ObjectKind kind) noexcept {
   static MethodDef on_death_definition = {"torchprof_on_death", reinterpret_cast<void*>(on_death), kMethO, nullptr};
-  if (g_used * 2 >= g_capacity && !grow()) return nullptr;
+  if (!g_entries.reserve()) return nullptr;
   const Ref address(api().from_pointer(self));
   const Ref callback(address ? api().function_new(&on_death_definition, address.get(), nullptr)
                              : static_cast<Object*>(nullptr));
@@ -116,10 +87,7 @@ Entry* add(Object* self, ObjectKind kind) noexcept {
   entry.id = define(entry, 0);
   if (!entry.id) return nullptr;
   entry.watch = watch.release();
-  size_t i = 0;
-  while (g_entries[slot_of(self, i)].address) ++i;
-  ++g_used;
-  return &(g_entries[slot_of(self, i)] = entry);
+  return g_entries.add(entry);
 }
 
 // ---- walks ----------------------------------------------------------------------------------------------------------

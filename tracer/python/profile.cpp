@@ -19,7 +19,8 @@ TraceFunction g_ours = nullptr;      // the same while a window is open, otherwi
 
 // ---- what is known about threads ------------------------------------------------------------------------------------
 
-// By thread state. The address may be used again for a later thread; its first event then sets `track` anew.
+// By thread state. The address may be used again for a later thread; its first event then sets `track` anew. Not an
+// OpenTable: it never grows, and when it is full it forgets what can be learned again.
 struct Known {
   ThreadState* state = nullptr;
   TrackId track;                    // none: it has had no event yet
