@@ -82,7 +82,7 @@ void keep_signals_harmless() noexcept {
   is_settled = true;
   if (!find_eval_breaker() || !put_behind(module, "signal", python::kMethFastCall, &set_signal, g_signal))
     session::note_source("signals", SourceState::kFailed,
-                         "a signal while the main thread waits in C may stop other threads: README, Limits");
+                         "a signal while the main thread waits in C may stop other threads: docs/limits.md, Python");
   else
     stand_behind(SIGINT);  // Python itself has set its handler
   api().error_clear();

@@ -26,7 +26,7 @@ SHORT = "test_sys_setprofile test_sys_settrace test_sys test_thread test_atexit 
 INHERENT = {
     "test.test_frame.TestIncompleteFrameAreInvisible.test_sneaky_frame_object":
         "counts on the next allocation being the frame object of a generator; it fails with any profile function, sys.setprofile's as well",
-    "test.test_dis.*_specialize": "dis(adaptive=True) shows the instructions of monitoring; README, Limits",
+    "test.test_dis.*_specialize": "dis(adaptive=True) shows the instructions of monitoring; docs/limits.md, Python",
     "test.test_dis.*.test_loop_quicken": "the same",
     "test.test_dis.*.test_super_instructions": "the same",
 }

@@ -10,8 +10,7 @@ compared by name and stream, and the runtime's and the driver's calls that launc
 other, neither less nor more. Then the time of a launch-bound training step bare, under torchprof and under
 torch.profiler. CUPTI serves one at a time, so each is a run of its own and durations are not compared.
 
-Without a GPU all that does not need one runs against tests/cupti_sim, and the first line says so. On a GPU this script
-has never run.
+Without a GPU all that does not need one runs against tests/cupti_sim, and the first line says so.
 """
 import argparse
 import collections

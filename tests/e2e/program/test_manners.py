@@ -263,7 +263,7 @@ def test_import_time_is_said_of_the_same_modules(run_torchprof, run_bare, python
     run, bare = run_torchprof(command, options=["-q"]), run_bare(command)
     ours, theirs = ([line.rpartition("|")[2] for line in text.splitlines()] for text in (run.stderr, bare.stderr.decode()))
     assert run.status == bare.returncode == 0 and len(theirs) > 20
-    assert ours == theirs or [name for name in ours if name.strip() != "gc"] == theirs  # README, Limits
+    assert ours == theirs or [name for name in ours if name.strip() != "gc"] == theirs  # docs/limits.md, Python
 
 
 def test_pythonhome_is_the_programs(same, python):
