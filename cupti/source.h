@@ -1,4 +1,5 @@
-// The state that the parts of the GPU's source share (cupti_source.cpp, shared_cupti.cpp). See cupti_source.h.
+// The state that the parts of the GPU's source share: cupti_source.cpp (beginning and end, our thread),
+// activity_kinds.cpp, delivery.cpp and shared_cupti.cpp. See cupti_source.h.
 //
 // Locks, in the order in which they are taken: switching, writing, wishing. None is held while another client's
 // functions are called; CUPTI's callbacks take none of them.
@@ -60,12 +61,20 @@ inline void become(State next) noexcept { source().state.store(next, std::memory
 // The time now on CUPTI's own clock.
 uint64_t cupti_now() noexcept;
 
+// CUPTI wants a buffer, and gives one back (delivery.cpp). Called by CUPTI, under locks of its own: they call nothing of
+// it.
+void on_request(uint8_t** buffer, size_t* size, size_t* most_records);
+void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid);
+
 // Writes what has come back from CUPTI. With the lock `writing`.
 void write_completed() noexcept;
 // Flushes CUPTI first; `forced`: also the records of what has not ended.
 void write_all(bool forced) noexcept;
 // Gives the other client its part of what was written. Without a lock.
 void pour_completed() noexcept;
+
+// Says that the GPU is recorded, and which kinds of records this CUPTI does not have.
+void note_on() noexcept;
 
 // Joins the other client's session, if it records already. Without a lock.
 void join_session() noexcept;

@@ -1,0 +1,124 @@
+// What CUPTI fills and gives back: into the spool, and to another client.
+#include <semaphore.h>
+
+#include <cstdio>
+
+#include "cupti/cupti_abi.h"
+#include "cupti/source.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/session.h"
+
+namespace torchprof::cupti {
+namespace {
+
+// From this version on CUPTI survives a refused buffer (Kineto's experience); before it, more buffers are given.
+constexpr uint32_t kMayRefuse = 27;
+
+// A buffer comes after the end. Nobody can ask CUPTI any more what is in it, but the spool may still be open for a
+// note.
+void say_late(size_t bytes) noexcept {
+  Source& s = source();
+  if (!s.has_ended.load(std::memory_order_relaxed)) return;
+  const uint64_t buffers = s.late_buffers.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint64_t all = s.late_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  char text[64];
+  snprintf(text, sizeof(text), "%llu buffers, %llu bytes", static_cast<unsigned long long>(buffers),
+           static_cast<unsigned long long>(all));
+  session::define_fact("gpu.late", text);
+}
+
+}  // namespace
+
+// ---- what CUPTI calls, under locks of its own -----------------------------------------------------------------------
+
+void on_request(uint8_t** buffer, size_t* size, size_t* most_records) {
+  std::byte* data = source().buffers.request(source().api.version < kMayRefuse);
+  *buffer = reinterpret_cast<uint8_t*>(data);
+  *size = data ? ActivityBuffers::kSize : 0;
+  *most_records = 0;  // as many as fit
+}
+
+void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid) {
+  if (!buffer) return;
+  const KeepErrno keep;
+  if (state() == State::kOff) {
+    if (valid != 0) say_late(valid);
+    valid = 0;
+  }
+  if (valid > size) valid = size;
+  Source& s = source();
+  const Completed completed{reinterpret_cast<std::byte*>(buffer), valid, context, stream};
+  // A buffer that is not ours: CUPTI got it from the other client before we began. Records of ours may be in it.
+  if (s.buffers.completed(completed) || (s.other.is_there() && s.buffers.put_foreign(completed))) sem_post(&s.work);
+}
+
+// ---- what comes back ------------------------------------------------------------------------------------------------
+
+void write_completed() noexcept {
+  Source& s = source();
+  Completed buffer;
+  if (!s.other.is_there()) {
+    // Those that are there now: a thread that launches without a pause may fill them faster than they are written, and
+    // who waited for the last would keep the program from its end.
+    for (size_t left = s.buffers.queued(); left > 0 && s.buffers.take(buffer); --left) {
+      see_calls(s.api, buffer, s.sharing());  // what they launched may run after another client has come
+      write_buffer(s.api, buffer, s.tally, s.devices);
+      s.buffers.give_back(buffer.data);
+    }
+    return;
+  }
+  const Sharing sharing = s.sharing();
+  const size_t from = s.count_to_pour;
+  const auto slot = [&s](size_t i) -> Completed& {
+    return s.to_pour[(s.first_to_pour + i) % ActivityBuffers::kMostForced];
+  };
+  while (s.count_to_pour < ActivityBuffers::kMostForced && s.buffers.take(buffer)) slot(s.count_to_pour++) = buffer;
+  uint64_t now = 0;
+  if (s.api.get_timestamp(&now) == abi::kSuccess) {
+    const Lock lock(s.wishing);
+    s.clock.reads(realtime_ns(), now);
+  }
+  for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
+  for (size_t i = from; i < s.count_to_pour; ++i) write_buffer(s.api, slot(i), s.tally, s.devices, &sharing);
+}
+
+void write_all(bool forced) noexcept {
+  Source& s = source();
+  s.api.flush_all(0);
+  if (forced) s.api.flush_all(1);
+  write_completed();
+  write_devices(s.api, s.devices, s.tally, forced);
+  write_dropped(s.api, nullptr, 0, s.tally);
+  write_clock(s.api, s.sharing());
+}
+
+void pour_completed() noexcept {
+  Source& s = source();
+  if (!s.other.is_there() || !s.other.begin()) return;
+  size_t left = 0;  // those that are there now: see write_completed()
+  {
+    const Lock lock(s.writing);
+    left = s.count_to_pour;
+  }
+  for (; left > 0 && state() == State::kOn; --left) {  // not at the end, where the other client may be gone
+    Completed buffer;
+    {
+      const Lock lock(s.writing);
+      if (s.count_to_pour == 0) break;
+      buffer = s.to_pour[s.first_to_pour];
+      s.first_to_pour = (s.first_to_pour + 1) % ActivityBuffers::kMostForced;
+      --s.count_to_pour;
+    }
+    if (buffer.is_foreign) {
+      s.other.completed()(buffer.context, buffer.stream, reinterpret_cast<uint8_t*>(buffer.data), buffer.valid,
+                          buffer.valid);
+      continue;
+    }
+    s.other.pour(s.api, s.sharing(), buffer);
+    s.buffers.give_back(buffer.data);
+  }
+  s.other.end();
+}
+
+}  // namespace torchprof::cupti
