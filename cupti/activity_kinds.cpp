@@ -39,9 +39,10 @@ int register_ourselves() noexcept {
   Source& s = source();
   const int result = s.api.register_callbacks(on_request, on_completed);
   if (result != abi::kSuccess) return result;
-  if (uint64_t now = 0; s.has_foreign_clock && s.api.get_timestamp(&now) == abi::kSuccess) {
+  if (s.has_foreign_clock) {
+    const BothClocks now = s.clocks_now();
     const Lock lock(s.wishing);
-    s.clock.gets(realtime_ns(), now, 0);
+    if (now.is_read) s.clock.gets(now.realtime, now.other, 0);
   }
   s.is_registered = true;
   for (const uint32_t kind : kAlways) s.api.enable(kind);

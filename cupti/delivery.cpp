@@ -3,7 +3,6 @@
 
 #include <cstdio>
 
-#include "cupti/cupti_abi.h"
 #include "cupti/source.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
@@ -74,10 +73,9 @@ void write_completed() noexcept {
     return s.to_pour[(s.first_to_pour + i) % ActivityBuffers::kMostForced];
   };
   while (s.count_to_pour < ActivityBuffers::kMostForced && s.buffers.take(buffer)) slot(s.count_to_pour++) = buffer;
-  uint64_t now = 0;
-  if (s.api.get_timestamp(&now) == abi::kSuccess) {
+  if (const BothClocks now = s.clocks_now(); now.is_read) {
     const Lock lock(s.wishing);
-    s.clock.reads(realtime_ns(), now);
+    s.clock.reads(now.realtime, now.other);
   }
   for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
   for (size_t i = from; i < s.count_to_pour; ++i) write_buffer(s.api, slot(i), s.tally, s.devices, &sharing);
