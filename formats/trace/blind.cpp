@@ -34,7 +34,8 @@ std::vector<Blind> BlindSums::total(const Process& process) const {
   std::vector<Blind> all;
   for (const auto& [key, sum] : sums_) {
     const auto& [track, by] = key;
-    // All times count from the start; a begin or an end that is missing is put where it must have been.
+    // Times count from the opening of the spool. A missing begin counts as 0, a missing end as the end of the thread or
+    // of the capture.
     const uint64_t ended = sum.ends - sum.ended * start.value;
     const uint64_t begun = sum.begins - sum.begun * start.value;
     auto ns = static_cast<double>(ended >= begun ? since_start(ended - begun) : -since_start(begun - ended));

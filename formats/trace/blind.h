@@ -1,8 +1,8 @@
-// How long Python calls of a process were not recorded because the program's own profiler had the thread's one profile
-// function (3.10 and 3.11), summed over threads, by who had it.
+// How long Python calls of a process were not recorded because a profiler of the program's own had taken the thread's
+// only profile function (Python 3.10 and 3.11): a sum over threads for each such profiler.
 //
-// Records may come in any order: of begins and ends only the sums are kept. What has no end lasts until its thread's
-// end, or the end of the capture; what has no begin was inherited by fork and began with the process.
+// Records may come in any order, since only the sums of begins and ends are kept. A span without an end lasts until its
+// thread's end, or the end of the capture. One without a begin was inherited by fork and began with the process.
 #pragma once
 
 #include <map>
@@ -16,9 +16,9 @@ namespace torchprof::formats {
 
 class BlindSums {
  public:
-  // Any record; `track` is the thread that wrote it.
+  // Takes any record; `track` is the thread that wrote it.
   void add(const RecordView& record, Ticks time, TrackId track);
-  // Once the process knows its clock, its start and its end.
+  // After the clock, the start and the end of the process are known.
   std::vector<Blind> total(const Process& process) const;
 
  private:

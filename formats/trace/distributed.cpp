@@ -15,7 +15,7 @@ std::optional<int64_t> number(std::string_view text) {
   return value;
 }
 
-// What is before the separator; `text` keeps what is behind it.
+// Returns the text before the separator; `text` keeps what follows it.
 std::string_view next(std::string_view& text, char separator) {
   const size_t at = text.find(separator);
   const std::string_view piece = text.substr(0, at);

@@ -1,6 +1,6 @@
-// Where a process stands among those of a distributed program: facts of the recorder, by preference what
-// torch.distributed says (tracer/python/groups.h), what collectives say (tracer/torch/comms.h), the environment. A
-// hostile fact gives less.
+// The rank of a process in a distributed program, and its process groups. They come from facts of the recorder, the
+// first of these that exists: what torch.distributed says (tracer/python/groups.h), what collectives say
+// (tracer/torch/comms.h), the environment. A fact that cannot be parsed is left out.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct ProcessGroup {
 };
 
 struct Distributed {
-  std::optional<int64_t> rank, world_size;  // rank: if this is empty, nothing is known
+  std::optional<int64_t> rank, world_size;  // without a rank nothing is known
   std::string backend;
-  std::string source;                // where torch.distributed was not seen: for people, what the rank is from
+  std::string source;                // for people, what the rank is from; empty: torch.distributed
   std::vector<ProcessGroup> groups;  // the default group first
 };
 
 Distributed distributed_of(const Process& process);
 
-// "0-3,8-14/2": runs of numbers, those with a step behind the slash. Nothing for what is not of that form, or more than
-// kMaxRanks.
+// The numbers of "0-3,8-14/2": runs, with the step behind a slash. Empty if the text has another form, or more than
+// kMaxRanks numbers.
 inline constexpr size_t kMaxRanks = 1'000'000;
 std::vector<int64_t> ranks_of(std::string_view runs);
 

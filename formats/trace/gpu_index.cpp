@@ -8,7 +8,7 @@
 namespace torchprof::formats {
 namespace {
 
-// Ten microseconds and four times the quickest: a reading that was interrupted says little.
+// A sample may take ten microseconds and four times the quickest: one that was interrupted says little.
 constexpr int64_t kQuick = 10'000, kTimesQuickest = 4;
 
 int64_t clamp_ns(uint64_t ns) { return static_cast<int64_t>(std::min(ns, uint64_t{kLatest})); }
@@ -45,73 +45,75 @@ int64_t GpuTime::unbound(int64_t t) const {
 }
 
 void GpuIndex::add(uint32_t chunk, const RecordView& record) {
-  // A GPU record is never short: it lies in the mapping.
+  // A GPU record is never in the short form, so it lies in the mapping itself and not in a copy.
   const auto* at = reinterpret_cast<const std::byte*>(&record.as<GpuApi>());
   const auto word = static_cast<uint32_t>((at - spool_.chunks()[chunk].records.data()) / 8);
-  const Kind kind = record.kind();
-  const auto activity = [&](uint32_t correlation) { activities_.push_back({correlation, chunk, word, kind}); };
-  switch (kind) {
-    case Kind::GpuApi: {
-      const auto& call = record.as<GpuApi>();
-      calls_[call.thread].push_back({clamp_ns(call.start), chunk, word});
-      return;
-    }
-    case Kind::GpuKernel: {
-      const auto& kernel = record.as<GpuKernel>();
-      ++kernels_;
-      timeless_ += kernel.start == 0;
-      device_of_context_.try_emplace(kernel.context, kernel.device);
-      return activity(kernel.correlation);
-    }
-    case Kind::GpuCopy: {
-      const auto& copy = record.as<GpuCopy>();
-      timeless_ += copy.start == 0;
-      if (copy.src_context != kNoGpuNumber) device_of_context_.try_emplace(copy.src_context, copy.src_device);
-      if (copy.dst_context != kNoGpuNumber) device_of_context_.try_emplace(copy.dst_context, copy.dst_device);
-      device_of_context_.try_emplace(copy.context, copy.device);
-      return activity(copy.correlation);
-    }
-    case Kind::GpuSet: {
-      const auto& set = record.as<GpuSet>();
-      timeless_ += set.start == 0;
-      device_of_context_.try_emplace(set.context, set.device);
-      return activity(set.correlation);
-    }
+  const auto call = [&](uint64_t time) { return Call{clamp_ns(time), chunk, word}; };
+  const auto activity = [&](uint32_t correlation) { activities_.push_back({correlation, chunk, word, record.kind()}); };
+  switch (record.kind()) {
+    case Kind::GpuApi:
+      return calls_[record.as<GpuApi>().thread].push_back(call(record.as<GpuApi>().start));
+    case Kind::GpuKernel:
+      note(record.as<GpuKernel>());
+      return activity(record.as<GpuKernel>().correlation);
+    case Kind::GpuCopy:
+      note(record.as<GpuCopy>());
+      return activity(record.as<GpuCopy>().correlation);
+    case Kind::GpuSet:
+      note(record.as<GpuSet>());
+      return activity(record.as<GpuSet>().correlation);
     case Kind::GpuSync:
       return activity(record.as<GpuSync>().correlation);
-    case Kind::GpuEvent: {
-      const auto& event = record.as<GpuEvent>();
-      events_.push_back({event.context, event.event, event.correlation, event.stream});
-      return activity(event.correlation);
-    }
+    case Kind::GpuEvent:
+      note(record.as<GpuEvent>());
+      return activity(record.as<GpuEvent>().correlation);
     case Kind::GpuOverhead:
-      overheads_.push_back({clamp_ns(record.as<GpuOverhead>().start), chunk, word});
-      return;
+      return overheads_.push_back(call(record.as<GpuOverhead>().start));
     case Kind::GpuMemory:
-      memory_.push_back({clamp_ns(record.as<GpuMemory>().time), chunk, word});
-      return;
+      return memory_.push_back(call(record.as<GpuMemory>().time));
     case Kind::GpuMemoryPool:
-      pools_.push_back({clamp_ns(record.as<GpuMemoryPool>().time), chunk, word});
-      return;
+      return pools_.push_back(call(record.as<GpuMemoryPool>().time));
     case Kind::GpuEnvironment:
-      environment_.push_back({clamp_ns(record.as<GpuEnvironment>().time), chunk, word});
-      return;
+      return environment_.push_back(call(record.as<GpuEnvironment>().time));
     case Kind::GpuClock:
       return time_.add(record.as<GpuClock>());
-    case Kind::GpuDropped: {
-      const auto& dropped = record.as<GpuDropped>();
-      if (dropped.loss == GpuLoss::kAside || dropped.loss == GpuLoss::kBack) {
-        turns_.emplace_back(record.time(spool_.chunks()[chunk].base), dropped.loss);
-        return;
-      }
-      const auto loss = static_cast<size_t>(dropped.loss);
-      uint64_t& sum = lost_[loss < lost_.size() ? loss : static_cast<size_t>(GpuLoss::kMalformed)];
-      if (__builtin_add_overflow(sum, dropped.count, &sum)) sum = UINT64_MAX;
-      return;
-    }
+    case Kind::GpuDropped:
+      return note(record.as<GpuDropped>(), record.time(spool_.chunks()[chunk].base));
     default:
       return;
   }
+}
+
+void GpuIndex::note(const GpuKernel& kernel) {
+  ++kernels_;
+  timeless_ += kernel.start == 0;
+  device_of_context_.try_emplace(kernel.context, kernel.device);
+}
+
+void GpuIndex::note(const GpuCopy& copy) {
+  timeless_ += copy.start == 0;
+  if (copy.src_context != kNoGpuNumber) device_of_context_.try_emplace(copy.src_context, copy.src_device);
+  if (copy.dst_context != kNoGpuNumber) device_of_context_.try_emplace(copy.dst_context, copy.dst_device);
+  device_of_context_.try_emplace(copy.context, copy.device);
+}
+
+void GpuIndex::note(const GpuSet& set) {
+  timeless_ += set.start == 0;
+  device_of_context_.try_emplace(set.context, set.device);
+}
+
+void GpuIndex::note(const GpuEvent& event) {
+  events_.push_back({event.context, event.event, event.correlation, event.stream});
+}
+
+void GpuIndex::note(const GpuDropped& dropped, Ticks time) {
+  if (dropped.loss == GpuLoss::kAside || dropped.loss == GpuLoss::kBack) {
+    turns_.emplace_back(time, dropped.loss);
+    return;
+  }
+  const auto loss = static_cast<size_t>(dropped.loss);
+  uint64_t& sum = lost_[loss < lost_.size() ? loss : static_cast<size_t>(GpuLoss::kMalformed)];
+  if (__builtin_add_overflow(sum, dropped.count, &sum)) sum = UINT64_MAX;
 }
 
 void GpuIndex::define(const RecordView& record) {

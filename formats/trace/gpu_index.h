@@ -1,12 +1,13 @@
-// The GPU activity of one process, to be found by what it belongs to.
+// An index of the GPU records of one process: calls of CUDA by thread and time, activities by correlation.
 //
-// CUPTI hands records over long after what they tell of, on threads of its own and in any order. A call of CUDA belongs
-// to the thread that made it, at its time; a kernel or a copy to the call that has its correlation. So they are looked
-// up where they belong instead of walked as they lie in the file.
+// CUPTI delivers records long after the events that they describe, on threads of its own and in any order. But a call
+// of CUDA belongs to the thread that made it, at its time, and a kernel or a copy to the call with the same
+// correlation. So the replay looks them up there, instead of reading them in the order of the file.
 //
-// Memory: 16 bytes for each GPU record, the only thing in the reader that grows with events: a million kernels and
-// their launches take 32 MB. The records themselves stay in the mapped file. Sorting them in runs on the disk would
-// bound it and need as many bytes there; a run of that many kernels has a spool of 200 MB for them anyhow.
+// Memory: 16 bytes for each GPU record. It is the only thing in the reader that grows with the number of events: a
+// million kernels and their launches take 32 MB. The records themselves stay in the mapped file. Sorting on the disk
+// would bound the memory but need as many bytes there, and a run with that many kernels has a spool of 200 MB for them
+// anyhow.
 //
 // Immutable after finish().
 #pragma once
@@ -25,16 +26,16 @@
 
 namespace torchprof::formats {
 
-// CUPTI's clock -> Unix. Between two samples the difference runs evenly from one to the other, outside of them it
-// stays; without a sample there is none: CUPTI counts CLOCK_REALTIME unless the program gave it a clock. A sample that
-// took long beside the quickest is left out.
+// CUPTI's clock -> Unix time. The difference between the clocks is interpolated between two samples and constant
+// outside of them. Without samples it is 0, since CUPTI uses CLOCK_REALTIME unless the program gave it another clock.
+// Samples that took long compared with the quickest one are left out.
 class GpuTime {
  public:
   void add(const GpuClock& sample) { raw_.push_back({sample.before, sample.after, sample.cupti}); }
   void finish(const clock::Converter& clock);
   int64_t to_unix(uint64_t cupti) const;
   size_t samples() const { return samples_.size(); }
-  int64_t widest_ns() const { return widest_ns_; }  // how long the slowest sample took that is used: twice the error
+  int64_t widest_ns() const { return widest_ns_; }  // duration of the slowest sample in use: twice the error
 
  private:
   int64_t unbound(int64_t t) const;
@@ -44,14 +45,14 @@ class GpuTime {
   };
   struct Sample {
     int64_t cupti;
-    int64_t ahead;  // of Unix
+    int64_t ahead;  // of Unix time
   };
   std::vector<Raw> raw_;
   std::vector<Sample> samples_;
   int64_t widest_ns_ = 0;
 };
 
-// What would begin before it was launched: the clocks disagree, or CUPTI is wrong.
+// Activities that seem to begin before their launch: the clocks disagree, or CUPTI is wrong.
 struct GpuClockFaults {
   uint64_t count = 0;
   int64_t most_ns = 0;
@@ -62,7 +63,7 @@ class GpuIndex {
   struct Call {     // GpuApi
     int64_t start;  // CUPTI's
     uint32_t chunk;
-    uint32_t word;  // of 8 bytes, in the chunk's records
+    uint32_t word;  // index in the chunk's records, in words of 8 bytes
   };
   struct Activity {  // GpuKernel, GpuCopy, GpuSet, GpuSync or GpuEvent
     uint32_t correlation;
@@ -74,22 +75,22 @@ class GpuIndex {
 
   explicit GpuIndex(const SpoolReader& spool) : spool_(spool) {}
 
-  // While the spool is loaded. `record` lies in chunk number `chunk`.
+  // While the spool is loaded. `record` lies in the chunk with this index.
   void add(uint32_t chunk, const RecordView& record);
   void define(const RecordView& record);                  // GpuDeviceDef, GpuContextDef, ThreadHandleDef
-  void finish(const clock::Converter& clock, Ticks end);  // the last that is known of the process
+  void finish(const clock::Converter& clock, Ticks end);  // `end`: the process's last known time
 
-  // Each thread's calls by their start. Threads by GpuApi::thread.
+  // Calls of each thread, by start. The key is GpuApi::thread.
   const std::map<uint32_t, std::vector<Call>>& calls() const { return calls_; }
-  // By correlation; of one correlation, which a graph's nodes share, as they begin.
+  // By correlation, then by start: the nodes of a graph share one correlation.
   const std::vector<Activity>& activities() const { return activities_; }
-  struct Range {  // of activities(), by their numbers
+  struct Range {  // indices into activities()
     size_t begin, end;
     bool empty() const { return begin == end; }
   };
   Range of_correlation(uint32_t correlation) const;  // empty for 0
   const std::vector<Call>& overheads() const { return overheads_; }
-  const std::vector<Call>& memory() const { return memory_; }  // GpuMemory, by time, as what follows
+  const std::vector<Call>& memory() const { return memory_; }  // GpuMemory, by time, like the next two
   const std::vector<Call>& pools() const { return pools_; }    // GpuMemoryPool
   const std::vector<Call>& environment() const { return environment_; }
 
@@ -101,10 +102,10 @@ class GpuIndex {
 
   const GpuTime& time() const { return time_; }
   const std::map<uint32_t, GpuDeviceDef>& devices() const { return devices_; }
-  uint32_t device_of(uint32_t context) const;  // 0 where it is not known, as Kineto has it
-  // Tracks of a thread that CUPTI knows by this handle, in the order in which they got it.
+  uint32_t device_of(uint32_t context) const;  // 0 where it is not known, as in Kineto
+  // Tracks of the threads that had this handle for CUPTI, in the order in which they got it.
   const std::vector<TrackId>* tracks_of(uint32_t handle) const;
-  // The latest record of this event before correlation `before`; none: not known.
+  // The latest cudaEventRecord of this event whose correlation is less than `before`; none: not known.
   struct EventRecord {
     uint32_t correlation;
     uint32_t stream;
@@ -114,7 +115,7 @@ class GpuIndex {
   const GpuClockFaults& faults() const { return faults_; }
   uint64_t kernels() const { return kernels_; }
   uint64_t timeless() const { return timeless_; }  // kernels, copies and sets whose time CUPTI did not know
-  struct Gaps {                                    // another client of CUPTI kept it from us
+  struct Gaps {                                    // while another client of CUPTI had it
     uint64_t count = 0;
     int64_t ns = 0;
   };
@@ -122,6 +123,11 @@ class GpuIndex {
   uint64_t lost(GpuLoss loss) const { return lost_[static_cast<size_t>(loss)]; }
 
  private:
+  void note(const GpuKernel& kernel);
+  void note(const GpuCopy& copy);
+  void note(const GpuSet& set);
+  void note(const GpuEvent& event);
+  void note(const GpuDropped& dropped, Ticks time);
   void find_faults();
   void find_gaps(const clock::Converter& clock, Ticks end);
 
@@ -145,12 +151,12 @@ class GpuIndex {
   std::array<uint64_t, 4> lost_{};  // by GpuLoss
 };
 
-// Start and end of a kernel, copy or set, CUPTI's.
+// Start and end of a kernel, copy or set, on CUPTI's clock.
 struct GpuSpan {
   uint64_t start = 0;
   uint64_t end = 0;
-  // On the trace's clock, from its begin there: the duration stays what the device said, to the nanosecond, since the
-  // clocks drift less than their samples differ.
+  // The end on the trace's clock, given the begin there, at most `last`. The duration stays what the device said, to
+  // the nanosecond: the clocks drift less than their samples differ.
   UnixNs end_after(UnixNs begin, UnixNs last) const {
     const auto ns = static_cast<int64_t>(std::min<uint64_t>(std::max(start, end) - start, INT64_MAX / 4));
     return {std::max(begin.value, std::min(begin.value + ns, last.value))};
@@ -158,7 +164,7 @@ struct GpuSpan {
 };
 GpuSpan span_of(const GpuIndex& index, const GpuIndex::Activity& activity);
 
-// Of an event, not of a definition.
+// A GPU event, not a definition.
 inline bool is_gpu(Kind kind) { return kind >= Kind::GpuKernel && kind <= Kind::GpuEnvironment; }
 
 inline bool runs_on_device(Kind kind) {

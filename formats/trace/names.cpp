@@ -20,7 +20,7 @@ Names::Names(const Process& process)
   for (uint32_t i = 1; i < process.objects.size(); ++i) {
     if (process.objects[i].id) order.push_back(i);
   }
-  // What was never called comes last: 0 - 1 is the largest number.
+  // Objects that were never called come last: 0 - 1 is the largest number.
   std::ranges::stable_sort(order, {}, [&process](uint32_t i) { return process.objects[i].first_call - 1; });
   std::unordered_map<std::string, uint32_t> next[2];
   for (const uint32_t i : order) {

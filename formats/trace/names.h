@@ -1,10 +1,11 @@
-// What people see a function, a module or an operator called, formatted once each.
+// The names of functions, modules and operators as people see them, formatted once each.
 //
-//   Python function   path(line): name      as torch.profiler writes it; an import prefix is cut from the path
-//   module call       nn.Module: Linear_0   the number runs within the class name, in the order in which objects were
-//   called first optimizer step    Optimizer: AdamW_0    likewise C call, operator  the name that was recorded
+//   Python function    path(line): name       as torch.profiler writes it; an import prefix is cut from the path
+//   module call        nn.Module: Linear_0    numbered within a class, in the order of the objects' first calls
+//   optimizer step     Optimizer: AdamW_0     likewise
+//   C call, operator   the name that was recorded
 //
-// Equal texts have equal ids: they are what tables are keyed by. Not thread-safe.
+// Equal texts have equal ids, which are the keys of tables. Not thread-safe.
 #pragma once
 
 #include <deque>
@@ -19,7 +20,7 @@ namespace torchprof::formats {
 
 using NameId = Id<struct NameTag>;  // dense from 1; 0 is none
 
-// What an operator is called and what its overload, of what OpBegin::name holds.
+// The two names in OpBegin::name: the operator's and its overload's.
 struct OperatorName {
   std::string_view name;
   std::string_view overload;  // "" if it has none
@@ -40,7 +41,7 @@ class Names {
   NameId function(FunctionId function, ObjectId object);
   NameId string(StringId string);
   NameId operator_name(StringId recorded);  // without its overload name
-  // "path(line): name", as a function is called, with this line; 0: its first.
+  // "path(line): name" of a function with this line; 0: its first line.
   NameId place(FunctionId function, uint32_t line);
   NameId intern(std::string text);
   std::string_view text(NameId id) const { return texts_[id.value - 1]; }
@@ -56,7 +57,7 @@ class Names {
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, NameId> by_text_;
   std::vector<uint32_t> numbers_;
-  std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; none: not formatted yet
+  std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; 0: not formatted yet
   std::unordered_map<uint64_t, NameId> places_;                    // a cache, by function and line
   NameId unknown_function_, unknown_string_;
 };

@@ -9,7 +9,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kWidestFunction = 400;  // columns; names of templates know no bound
+constexpr size_t kWidestFunction = 400;  // columns; names of templates may be of any length
 
 std::string hex(uint64_t number) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -54,7 +54,7 @@ SymbolFile::Object NativeStacks::object_of(uint32_t object, const Process& proce
   return {text(objects_[object].build_id), text(objects_[object].path)};
 }
 
-// The call, not the address to which it returns: that may belong to the next function.
+// The address of the call: that to which it returns may belong to the next function already.
 uint64_t NativeStacks::in_file(const Address& address) const { return address.pc - 1 - objects_[address.object].bias; }
 
 bool NativeStacks::look_up(const Process& process, SymbolFile& known) const {
@@ -113,7 +113,7 @@ void NativeStacks::find_functions(const Process& process) {
     frames_[i].has_python = is_python(frames_[i].place) || frames_[frames_[i].caller].has_python;
 }
 
-// Those that call functions of TorchScript, and their callers, as far as they are the interpreter's.
+// Finds the frames of TorchScript's interpreter that call functions of TorchScript, directly or through each other.
 void NativeStacks::find_script_runs() {
   for (size_t i = frames_.size(); i-- > 1;) {
     const Frame& frame = frames_[i];
@@ -170,7 +170,7 @@ void NativeStacks::name_place(size_t place, const Process& process, const Symbol
     noise_[place] = NativeNoise::kScript;
 }
 
-// "train.py(12): step", the line that it runs; as the slices of calls, whose line is the function's first.
+// "train.py(12): step" with the line that it runs; slices of calls look the same, with the function's first line.
 std::string NativeStacks::python_text(const Address& address, const Process& process) {
   if (address.function >= process.functions.size()) return "?";
   const FunctionDef& def = process.functions[address.function];
@@ -190,7 +190,7 @@ uint32_t NativeStacks::intern(const std::string& text, const Symbol& symbol) {
   return it->second;
 }
 
-// A caller's number is smaller than those of what it calls.
+// A caller's number is smaller than those of the frames that it calls.
 NativeFrameId NativeStacks::common_caller(NativeFrameId a, NativeFrameId b) const {
   while (a.value != b.value) {
     NativeFrameId& later = a.value > b.value ? a : b;

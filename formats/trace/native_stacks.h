@@ -2,7 +2,7 @@
 //
 //     if (process.native) process.native->each_frame(slice.native, [&](uint32_t text) { ... texts()[text] ... });
 //
-// Memory: the frames and their texts, which are bounded by the code that ran, not by events.
+// Memory: the frames and their texts. They are bounded by the code that ran, not by the number of events.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@ namespace torchprof::formats {
 
 struct Process;
 
-// All, or without those that symbols/noise.h names. What is the interpreter's is left out only of stacks that have
-// functions of Python in its place.
+// Which frames are shown: all, or all but those that symbols/noise.h names. The interpreter's frames are left out only
+// of stacks that show functions of Python instead.
 enum class NativeFrames : uint8_t { kFolded, kAll };
 
 class NativeStacks {
  public:
-  // A NativeObjectDef or a NativeFrameDef. False: it is none that a recorder would write.
+  // Takes a NativeObjectDef or a NativeFrameDef. False: it is damaged; no recorder writes such a one.
   bool define(const RecordView& record);
 
-  // Gives all frames their texts. Symbols that `known` does not have are looked for in the objects' files and put
-  // there. Without this there are no texts, and each_frame() visits nothing. True: `known` has more than before.
+  // Gives all frames their texts; before this there are none, and each_frame() visits nothing. Symbols that `known`
+  // does not have are looked up in the objects' files and added to it. True: some were added.
   bool find_symbols(const Process& process, SymbolFile& known, NativeFrames frames);
 
-  // "at::native::add (BinaryOps.cpp:12)", "train.py(12): step", "malloc", "libc.so.6+0x1234", "0x7f0012345678", "..."
-  // for what is not known
+  // "at::native::add (BinaryOps.cpp:12)", "train.py(12): step", "malloc", "libc.so.6+0x1234", "0x7f0012345678"; "..."
+  // for a frame that is not known.
   const std::vector<std::string>& texts() const { return texts_; }
-  // What text `i` is made of; its file is one of those, where several have the same base name.
+  // The symbol of text `i`. Where files with the same base name give the same text, it is one of theirs.
   const Symbol& symbol(uint32_t i) const { return symbols_[i]; }
 
-  // Calls `visit` with the index of a text for each frame, innermost first, inlined functions on their own, without the
-  // recorder's own at its inner end. Nothing for an id that was never defined.
+  // Calls `visit` with the index of a text for each frame, innermost first. Inlined functions are frames of their own;
+  // the recorder's frames at the inner end are left out. Nothing for an id that was never defined.
   template <class Visit>
   void each_frame(NativeFrameId innermost, Visit visit) const {
     each_place(innermost, [&](NativeFrameId, uint32_t place) {
@@ -47,7 +47,7 @@ class NativeStacks {
       return true;
     });
   }
-  // The same by places: an address with all that was inlined there. Ends where `visit(frame, place)` says false.
+  // The same by place, which is an address with all functions inlined there. Stops when `visit(frame, place)` is false.
   template <class Visit>
   void each_place(NativeFrameId innermost, Visit visit) const {
     if (texts_.empty()) return;
@@ -63,7 +63,7 @@ class NativeStacks {
     }
   }
 
-  // Functions of Python in it and the lines that they run, innermost first; needs no symbols.
+  // Visits the functions of Python in a stack and the lines that they run, innermost first; needs no symbols.
   template <class Visit>
   void each_python_line(NativeFrameId innermost, Visit visit) const {
     for (uint32_t i = innermost.value; i != 0 && i < frames_.size(); i = frames_[i].caller) {
@@ -72,9 +72,9 @@ class NativeStacks {
     }
   }
 
-  struct Where {                         // a place
+  struct Where {                         // what a place is
     const NativeObjectDef* object;       // null: none
-    uint64_t pc;                         // after the call; of a function of Python its line
+    uint64_t pc;                         // behind the call; the line, if it is a function of Python
     const std::vector<uint32_t>& texts;  // innermost first
   };
   Where where(uint32_t place) const {
@@ -82,24 +82,25 @@ class NativeStacks {
     return {address.object != 0 ? &objects_[address.object] : nullptr, address.pc, places_[place]};
   }
   size_t places() const { return places_.size(); }
-  // CPython's own code, or a function of Python in its place.
+  // CPython's own code, or a function of Python that is shown instead.
   bool is_interpreter(uint32_t place) const { return is_python(place) || is_interpreter_[addresses_[place].object]; }
   bool is_script(uint32_t place) const { return is_script_[place]; }  // a function of TorchScript
-  // Of frames that are defined: the innermost one that both return to, none where there is none.
+  // The innermost frame that both return to; none if there is none. Both must be defined.
   NativeFrameId common_caller(NativeFrameId a, NativeFrameId b) const;
 
   bool has(NativeFrameId frame) const { return frame.value < frames_.size() && frame && !texts_.empty(); }
 
  private:
-  // What `known` lacks; where debuginfod servers are asked, also files and lines of what has only a name there.
+  // Looks up what `known` lacks; where debuginfod servers are asked, also the lines of places that have only names
+  // there. True: something was added.
   bool look_up(const Process& process, SymbolFile& known) const;
 
   struct Frame {
-    uint32_t caller = 0;  // smaller than its own number: there are no circles
+    uint32_t caller = 0;  // smaller than the frame's own number, so there are no cycles
     uint32_t place = 0;
-    bool has_python = false;   // it, or a frame further out
-    bool is_start = false;     // it and all further out are the interpreter's and libc's, to be folded
-    bool runs_script = false;  // calls a function of TorchScript, to be folded
+    bool has_python = false;   // this frame or one further out is a function of Python
+    bool is_start = false;     // this and all frames further out are the interpreter's or libc's: folded
+    bool runs_script = false;  // TorchScript's interpreter, which calls a script function: folded
   };
   struct Address {
     uint32_t object = 0;
@@ -126,8 +127,8 @@ class NativeStacks {
   std::map<Address, uint32_t> place_of_;
   std::vector<Address> addresses_;             // of each place
   std::vector<bool> is_script_;                // of each place
-  std::vector<std::vector<uint32_t>> places_;  // texts, innermost first, without the dispatcher's where folded
-  std::vector<NativeNoise> noise_;             // of each place, as far as it is to be folded
+  std::vector<std::vector<uint32_t>> places_;  // texts of each, innermost first; folded: without the dispatcher's
+  std::vector<NativeNoise> noise_;             // of each place; kNone if nothing is folded
   std::map<std::string, uint32_t> text_of_;
   std::vector<std::string> texts_;
   std::vector<Symbol> symbols_;  // of each text

@@ -10,7 +10,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMaxName = 500;  // bytes; \u0000 takes six
+constexpr size_t kMaxName = 500;  // bytes of JSON; \u0000 takes six
 static_assert(size_t{2} * 6 * kMaxName + 200 < kMaxNvtxBytes);
 
 template <class T>

@@ -1,6 +1,6 @@
-// What the program said to NVTX of a range or a mark, beside its name.
+// What the program told NVTX of a range or a mark besides its name.
 //
-// Attributes follow the begin of their range in the spool; here they are kept while it is open.
+// In the spool the attributes follow the begin of their range; they are kept here while it is open.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace torchprof::formats {
 class NvtxRanges {
  public:
   void began(uint64_t key, const NvtxAttributes& attributes) { open_[key] = attributes; }
-  // The range with this key has ended: all of it none where nothing was said.
+  // The range with this key has ended. All members are empty if nothing was said.
   NvtxAttributes take(uint64_t key);
 
  private:
@@ -24,8 +24,8 @@ class NvtxRanges {
 
 // ,"NVTX domain":"default","NVTX category":"io","NVTX payload":3,"NVTX color":"#ff00ff00"
 //
-// The domain always, the others as far as they were said; a category without a name is its number, a payload that is no
-// number a string ("nan", "inf", "-inf"). Names are cut.
+// The domain always, the others if the program gave them. A category without a name is its number; a payload that JSON
+// cannot hold is a string ("nan", "inf", "-inf"). Names are cut.
 inline constexpr size_t kMaxNvtxBytes = 6500;
 std::string nvtx_json(const Process& process, const NvtxAttributes& attributes);
 

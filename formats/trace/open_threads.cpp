@@ -29,7 +29,7 @@ NameId name_of(const Process& process, Names& names, const OpenSpans::Span& span
 std::vector<OpenThread> open_threads(const Process& process) {
   std::vector<OpenThread> out;
   if (!process.windows.empty() && process.windows.back().closed) return out;
-  // What was open in an earlier window has ended since.
+  // Spans that were open in an earlier window have ended since.
   const UnixNs since = process.windows.empty() ? process.start : process.windows.back().begin;
   Names names(process);
   const auto open = std::make_unique<OpenSpans>();

@@ -10,7 +10,7 @@
 namespace torchprof::formats {
 
 struct OpenSpan {
-  std::string name;  // as in the trace; a module with its path: "nn.Module: Linear_3 (decoder.head)"
+  std::string name;  // as in the trace, modules with their path: "nn.Module: Linear_3 (decoder.head)"
   UnixNs begin;
 };
 
@@ -18,12 +18,12 @@ struct OpenThread {
   uint32_t tid = 0;
   std::string name;
   std::vector<OpenSpan> spans;  // outermost first
-  uint64_t deeper = 0;          // calls inside of these that are not listed
+  uint64_t deeper = 0;          // number of calls inside the innermost one that are not listed
   UnixNs last;                  // its last record
 };
 
-// The threads that have not ended, in the order in which they were first seen; none where the window is closed. One
-// pass over the events; the spool may still be written to.
+// The threads that have not ended, in the order in which they were first seen; none if the last window is closed. One
+// pass over the events. The process may still be writing the spool.
 std::vector<OpenThread> open_threads(const Process& process);
 
 }  // namespace torchprof::formats

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kWidest = 48;  // columns of a name that the program gave
 constexpr size_t kNone = static_cast<size_t>(-1);
 
-// In the order in which those that one process started are shown.
+// Children of one process are shown in this order.
 enum class Kind : uint8_t {
   kRankLauncher,
   kProgram,
@@ -33,14 +33,14 @@ enum class Kind : uint8_t {
 
 struct Standing {
   Kind kind = Kind::kProgram;
-  std::string name{};             // that multiprocessing gave it
-  std::optional<int64_t> rank{};  // its own, or that of the process it works for
+  std::string name{};             // given by multiprocessing
+  std::optional<int64_t> rank{};  // its own, or that of the process that it works for
   bool is_rank = false;
-  int64_t worker = 0;  // of DataLoader
+  int64_t worker = 0;  // number of a DataLoader worker
   size_t parent = kNone;
 };
 
-// The value of "PID tab VALUE", if the process said it of itself: a forked child has its parent's facts as well.
+// VALUE of a fact "PID tab VALUE" if the PID is the process's own: a forked child has its parent's facts, too.
 std::string_view own_fact(const Process& process, std::string_view key) {
   std::string_view fact = process.meta(key);
   const std::string pid = std::to_string(process.pid) + '\t';
@@ -48,8 +48,8 @@ std::string_view own_fact(const Process& process, std::string_view key) {
 }
 
 struct Program {
-  std::string_view script{}, module{},
-      text{};  // one of them, as in `python SCRIPT`, `python -m MODULE`, `python -c TEXT`
+  // One of them: `python SCRIPT`, `python -m MODULE` or `python -c TEXT`.
+  std::string_view script{}, module{}, text{};
 };
 
 // What an interpreter runs, from its arguments.
@@ -90,20 +90,20 @@ Standing standing_of(const Process& process) {
   standing.name = shorten(printable(own_fact(process, "multiprocessing.process")), kWidest);
   if (standing.kind == Kind::kDataLoaderWorker) return standing;
   standing.kind = kind_of_command(process);
-  // Inductor's helper does its work in a pool of processes.
+  // Inductor's compile workers have multiprocessing's names, too: they run in a pool of processes.
   if (!standing.name.empty() && standing.kind != Kind::kCompileWorker) {
     standing.kind = Kind::kMultiprocessingWorker;
     return standing;
   }
   if (process.forked_from.empty()) return standing;
-  // Forked children have the command line of their parent, which does its work through them or not.
+  // A forked child has its parent's command line. Only those of a fork server and of a compile worker do its work.
   if (standing.kind == Kind::kForkServer) standing.kind = Kind::kMultiprocessingWorker;
   if (standing.kind != Kind::kCompileWorker && standing.kind != Kind::kMultiprocessingWorker)
     standing.kind = Kind::kProgram;
   return standing;
 }
 
-// A process is started by one that comes before it.
+// A parent comes before its children in `processes`.
 std::vector<size_t> parents_of(const std::vector<Process>& processes) {
   std::unordered_map<std::string, size_t> of_spool;
   std::map<std::pair<std::string_view, uint32_t>, size_t> of_pid;  // the latest so far
@@ -120,13 +120,13 @@ std::vector<size_t> parents_of(const std::vector<Process>& processes) {
   return parents;
 }
 
-// Whose work a process does, from the outermost inwards.
+// Hands ranks down from parents to the children that work for them. A parent comes before its children.
 void settle_ranks(std::vector<Standing>& standings) {
   for (Standing& s : standings) {
     const Standing* parent = s.parent == kNone ? nullptr : &standings[s.parent];
     const bool is_parents = parent && parent->rank && (!s.rank || s.rank == parent->rank);
     if (is_parents) s.rank = parent->rank;
-    // torch.multiprocessing starts ranks as well.
+    // torch.multiprocessing starts ranks, too.
     s.is_rank = s.rank && !is_parents && (s.kind == Kind::kProgram || s.kind == Kind::kMultiprocessingWorker);
   }
 }
@@ -154,7 +154,7 @@ std::string text_of(const Standing& s) {
   return {};
 }
 
-// The indices of the processes in the order in which they are shown.
+// The processes' indices in the order in which they are shown.
 std::vector<size_t> order_of(const std::vector<Standing>& standings) {
   std::vector<size_t> all(standings.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;

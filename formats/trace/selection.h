@@ -1,4 +1,4 @@
-// The part of a process that is shown: what a replay hands out (formats/replay/slice_filter.h).
+// The part of a process that is shown (formats/replay/slice_filter.h applies it).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 namespace torchprof::formats {
 
 struct Selection {
-  // Unix, ns. What is open at an edge is cut there, and its own time with it; what only touches one is left out.
+  // Unix time, ns. A slice that crosses an edge is cut there, its self time too; one that only touches an edge is left
+  // out.
   int64_t begin = std::numeric_limits<int64_t>::min();
   int64_t end = std::numeric_limits<int64_t>::max();
-  int64_t min_ns = 0;                  // what is shorter is left out, and is its caller's own time
-  std::vector<std::string> threads{};  // ids or names, of Python or the kernel; empty: all
+  int64_t min_ns = 0;                  // shorter slices are left out; their time is their caller's self time
+  std::vector<std::string> threads{};  // ids, or names as Python or the kernel has them; empty: all
 
   bool is_all() const {
     return begin == std::numeric_limits<int64_t>::min() && end == std::numeric_limits<int64_t>::max() && min_ns == 0 &&

@@ -1,10 +1,10 @@
-// The trace model: all spools of a run on one clock -> processes -> tracks. Events stay in the mapped files; replay/replay.h
-// walks them.
+// The trace model: all spools of a run on one clock, as processes and their tracks. Events stay in the mapped files;
+// replay/replay.h reads them.
 //
-//  * load() never throws for one bad spool: it is listed in Trace::unreadable and the others still load.
-//  * Every string_view points into a mapped file and lives as long as the Trace. The bytes are as the program had them:
-//    not checked to be UTF-8, control characters and all.
-//  * A Trace is immutable: processes may be written from several threads at once.
+//  * load() does not throw for a bad spool: it is listed in Trace::unreadable, and the others still load.
+//  * Every string_view points into a mapped file and lives as long as the Trace. The bytes are the program's own: they
+//    may be no UTF-8 and hold control characters.
+//  * A Trace is immutable, so several threads may write processes of it to files at once.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ namespace torchprof::formats {
 
 class GpuIndex;
 
-struct Source {  // SourceDef: what was captured, what not and why
+struct Source {  // SourceDef: what was captured, or why not
   std::string_view name;
   SourceState state;
   std::string_view detail;
@@ -43,19 +43,19 @@ struct Meta {  // MetaDef
 struct Track {  // a thread of the process
   TrackId id;
   uint32_t tid = 0;
-  std::string_view name{};                // as the kernel knew it last
+  std::string_view name{};                // the kernel's, the latest
   std::string_view python_name{};         // threading.Thread.name; empty: none
-  std::vector<uint64_t> torch_threads{};  // the numbers that torch gave it, mostly one or none
+  std::vector<uint64_t> torch_threads{};  // numbers that torch gave it; mostly one or none
   std::vector<uint32_t> chunks{};         // indices into SpoolReader::chunks(), in time order
 };
 
 struct ObjectDetail {  // ObjectDetailDef
   ObjectId root{};
   StringId path{};
-  std::vector<std::string_view> parts{};  // encoded: formats/values/object_details.h
+  std::vector<std::string_view> parts{};  // encoded (formats/values/object_details.h)
 };
 
-struct EventCounts {       // records, before they are paired
+struct EventCounts {       // numbers of records, not of pairs
   uint64_t python = 0;     // PythonBegin and PythonFrame
   uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
   uint64_t operators = 0;  // OpBegin
@@ -64,15 +64,15 @@ struct EventCounts {       // records, before they are paired
   EventCounts& operator+=(const EventCounts& other);
 };
 
-struct Window {         // WindowDef: events lie in windows only, if there is one
-  uint32_t number = 0;  // as `torchprof ctl` has it, from 1
-  uint64_t step = 0;    // steps that had ended before it
+struct Window {         // WindowDef: if there is one, events lie in windows only
+  uint32_t number = 0;  // from 1; `torchprof ctl` shows it
+  uint64_t step = 0;    // number of steps that had ended before it
   UnixNs begin;
   UnixNs end;  // Process::capture_end if it was never closed
   bool closed = false;
 };
 
-struct Blind {  // Python calls were not recorded because the program's own profiler had the thread
+struct Blind {  // time without Python calls, because a profiler of the program's own had the thread (blind.h)
   std::string_view by;
   uint64_t times = 0;
   int64_t ns = 0;  // sum over threads
@@ -88,26 +88,26 @@ struct Process {
   std::string_view host;
   std::vector<std::string_view> command;  // argv
   std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
-  std::string role;         // "rank 0", "DataLoader worker 3" ... (roles.h); empty: a program like any other
-  uint32_t place = 0;       // in the order in which processes are shown, from 1 (roles.h)
-  bool clean_exit = false;  // false: killed, _exit, exec, or still running
-  UnixNs start;             // the spool was opened, or the event for which that was done, whichever is earlier
-  UnixNs end;               // the clean exit, otherwise the last that is known; never before start
-  UnixNs capture_end;  // what was open then is closed: `end`, or earlier where the size limit or a window stopped the
-                       // capture
+  std::string role;                       // "rank 0", "DataLoader worker 3" ... (roles.h); empty: any other program
+  uint32_t place = 0;                     // in the order in which processes are shown, from 1 (roles.h)
+  bool clean_exit = false;                // false: killed, _exit, exec, or still running
+  UnixNs start;                           // the opening of the spool, or its first event if that is earlier
+  UnixNs end;                             // the clean exit, otherwise the last known time; never before start
+  UnixNs capture_end;  // `end`, or earlier if the size limit or a window ended the capture; closes open spans
   std::vector<Source> sources;
   std::vector<Meta> metadata;
-  // For want of room (formats/trace/uncaptured.h). A hostile spool says anything here.
+  // When the capture ended because there was no more room (formats/trace/uncaptured.h). A hostile spool may give any
+  // time.
   std::optional<UnixNs> stopped{};
   Losses lost{};
   Damage damage;
-  uint64_t doubtful_chunks = 0;  // kept; their events lie where the chunk before them began
-  uint64_t recycled_bytes = 0;   // of the oldest events, let go on purpose (--keep last)
+  uint64_t doubtful_chunks = 0;  // kept; their events got the time at which the chunk before began
+  uint64_t recycled_bytes = 0;   // of the oldest events, dropped on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
-  std::vector<Window> windows;  // in the order of time, not overlapping; empty: the whole run
+  std::vector<Window> windows;  // by time, not overlapping; empty: the whole run
 
-  Selection selection;  // what of it is shown: all of it, as loaded
+  Selection selection;  // the part that is shown; load() selects all of it
 
   std::vector<Track> tracks;  // in the order in which they were defined; a track without a ThreadDef has tid 0
   // By id; entry 0 and ids that were never defined are empty (default constructed).
@@ -124,17 +124,17 @@ struct Process {
   std::string_view string(StringId id) const {
     return id.value < strings.size() ? strings[id.value] : std::string_view{};
   }
-  // Of a module in its root, as named_modules() has it; empty also for the root and where it is not known.
+  // The path of a module in its root, as in named_modules(); empty for the root itself, or if it is not known.
   std::string_view path(ObjectId object) const {
     return object.value < details.size() ? string(details[object.value].path) : std::string_view{};
   }
-  // The module that was called from outside any other and holds this one; none: not known.
+  // The outermost module that holds this one: it was called from outside any other. None: not known.
   ObjectId root(ObjectId object) const {
     return object.value < details.size() ? details[object.value].root : ObjectId{};
   }
   std::string_view meta(std::string_view key) const;  // empty if there is none
-  bool has_windows_of_steps() const;                  // or none: they have no `Window #N`
-  uint64_t lost_events() const;                       // single ones, while it was captured
+  bool has_windows_of_steps() const;                  // or it has none; such windows have no `Window #N` in the trace
+  uint64_t lost_events() const;                       // single events, lost while the capture went on
 };
 
 struct Unreadable {
@@ -148,18 +148,19 @@ struct Trace {
   UncapturedList uncaptured;
   UnixNs start;      // of the earliest process
   UnixNs end;        // of the latest
-  UnixNs run_end{};  // when the command ended, if the caller knows; 0: it does not
+  UnixNs run_end{};  // when the command ended; 0: the caller does not know
 };
 
 using Processes = std::span<const Process>;  // a part of Trace::processes
 
-enum class Contents { kAll, kDefinitions };  // without a look at the events: no counts, and `end` is what is known so
+// kDefinitions: without reading the events. Then there are no counts, and Process::end is what definitions tell.
+enum class Contents { kAll, kDefinitions };
 
-// Spools of processes of one host that count the same TSC are put on one common rate and offset (the widest baseline of
-// all), so that their events line up.
+// Spools of one host with the same clock get one common rate and offset (from the widest baseline of all), so that
+// their events line up.
 Trace load(const std::vector<std::filesystem::path>& spools, Contents contents = Contents::kAll);
 
-// The files named *.spool of a directory, sorted. Throws Error if it cannot be listed.
+// The files named *.spool in a directory, sorted. Throws Error if it cannot be listed.
 std::vector<std::filesystem::path> find_spools(const std::filesystem::path& directory);
 
 }  // namespace torchprof::formats

@@ -1,4 +1,4 @@
-// The records of one track in time order, chunk by chunk: pages that have been read are given back to the kernel.
+// The records of one track in time order, chunk by chunk. Pages that have been read are given back to the kernel.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class TrackCursor {
   Ticks time() const { return time_; }
   const RecordView& record() const { return record_; }
   const ClockSample& base() const { return base_; }
-  // The chunk of this record follows the one before it: nothing between them was recycled or is damaged.
+  // Nothing is missing before this record's chunk: no chunk was recycled or is damaged there.
   bool is_next() const { return is_next_; }
 
   void advance() {
@@ -33,7 +33,7 @@ class TrackCursor {
       sequence_ = chunk.sequence + 1;
       cursor_.emplace(chunk.records);
     }
-    // A track is in time order; where damage or a clock that stepped says otherwise, time stands still.
+    // A track is in time order. Where damage or a clock that stepped says otherwise, time stands still.
     time_ = std::max(time_, record_.time(base_));
   }
 
@@ -45,7 +45,7 @@ class TrackCursor {
   ClockSample base_{};
   RecordView record_;
   Ticks time_{};
-  uint32_t sequence_ = 0;  // of the next chunk, if none is missing
+  uint32_t sequence_ = 0;  // that the next chunk has if none is missing
   bool is_next_ = true;
   bool done_ = false;
 };

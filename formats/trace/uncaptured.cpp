@@ -20,7 +20,7 @@ constexpr size_t kFields = 7;
 constexpr size_t kCommand = 32;  // columns of a command
 constexpr size_t kRole = 40;
 
-// False: it is cut off or was not written by us.
+// False: the line is cut off or was not written by us.
 bool read_line(std::string_view line, Uncaptured& out) {
   std::array<std::string_view, kFields> fields;
   for (size_t i = 0; i + 1 < kFields; ++i) {
@@ -124,7 +124,7 @@ std::vector<std::string> uncaptured_lines(const Trace& trace) {
   for (const Uncaptured& p : std::span(missing).first(std::min(missing.size(), kMostLines))) {
     std::string line = "process " + std::to_string(p.pid) + ", started by " + std::to_string(p.parent_pid) +
                        ": never captured: " + p.reason();
-    // A forked one has its parent's command.
+    // A forked child has its parent's command.
     if (!p.is_forked) line.append(": ").append(shorten(printable(p.command), kCommand));
     lines.push_back(std::move(line));
   }

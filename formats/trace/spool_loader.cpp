@@ -1,0 +1,235 @@
+#include "formats/trace/spool_loader.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace torchprof::formats {
+namespace {
+
+// Reads one spool: its definitions and, unless Contents says otherwise, its events.
+class Loader {
+ public:
+  Loader(Process& process, Contents contents) : p_(process), spool_(*process.spool), contents_(contents) {}
+
+  SpoolRest run() {
+    const FileHeader& h = spool_.header();
+    p_.pid = h.pid;
+    p_.parent_pid = h.parent_pid;
+    p_.host = spool_.host();
+    p_.command = spool_.command();
+    p_.forked_from = spool_.forked_from();
+    p_.clean_exit = h.clean_exit.load(std::memory_order_acquire) == 1;  // pairs with SpoolWriter::finish()
+    for (size_t i = 0; i < p_.lost.size(); ++i) p_.lost[i] = h.lost[i].load(std::memory_order_relaxed);
+    p_.damage = spool_.damage();
+    p_.doubtful_chunks = spool_.doubtful_chunks();
+    p_.recycled_bytes = h.recycled.load(std::memory_order_relaxed) * h.chunk_size;
+    for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
+    trim_scripts();
+    p_.strings.shrink_to_fit();
+    p_.functions.shrink_to_fit();
+    return std::move(rest_);
+  }
+
+ private:
+  void walk(uint32_t index) {
+    const ChunkView& chunk = spool_.chunks()[index];
+    if (chunk.kind == ChunkKind::kEvents) {
+      track(chunk.track).chunks.push_back(index);
+      if (contents_ == Contents::kDefinitions) return;
+    }
+    RecordCursor cursor(chunk.records);
+    RecordView record;
+    uint64_t last = 0;
+    uint32_t restated = 0;  // so many of the next records repeat some of other chunks
+    while (cursor.next(record)) {
+      if (record.kind() == Kind::Restate) {
+        restated = record.as<Restate>().count_of(record.header());
+        continue;
+      }
+      if (restated > 0) {
+        --restated;
+        continue;
+      }
+      last = std::max(last, record.header().time());
+      if (is_definition(record.kind())) {
+        define(record);
+      } else {
+        count(record, Ticks{chunk.base.ticks.value + record.header().time()}, chunk.track);
+        if (is_gpu(record.kind())) gpu_index().add(index, record);
+      }
+    }
+    p_.damage.bytes += cursor.dropped_bytes();
+    p_.counts.unknown += cursor.unknown_records();
+    if (chunk.kind == ChunkKind::kEvents) {
+      rest_.last_event = std::max(rest_.last_event, Ticks{chunk.base.ticks.value + last});
+      spool_.release(chunk);
+    }
+  }
+
+  void count(const RecordView& record, Ticks time, TrackId track) {
+    const Kind kind = record.kind();
+    ++p_.counts.records;
+    if (kind == Kind::PythonBegin || kind == Kind::PythonFrame) ++p_.counts.python;
+    if (kind == Kind::CCallBegin || kind == Kind::CCallBeginAt) ++p_.counts.c_calls;
+    if (kind == Kind::OpBegin) ++p_.counts.operators;
+    rest_.blind.add(record, time, track);
+  }
+
+  GpuIndex& gpu_index() {
+    if (!rest_.gpu) rest_.gpu = std::make_shared<GpuIndex>(spool_);
+    return *rest_.gpu;
+  }
+
+  void define(const RecordView& record) {
+    switch (record.kind()) {
+      case Kind::GpuDeviceDef:
+      case Kind::GpuContextDef:
+      case Kind::ThreadHandleDef:
+        return gpu_index().define(record);
+      case Kind::NativeObjectDef:
+      case Kind::NativeFrameDef:
+        if (!p_.native) p_.native = std::make_shared<NativeStacks>();
+        return p_.native->define(record) ? void() : bad();
+      case Kind::StringDef:
+        return define_string(record);
+      case Kind::ThreadDef:
+        return define_thread(record.as<ThreadDef>());
+      case Kind::TorchThreadDef: {
+        const auto& def = record.as<TorchThreadDef>();
+        if (!def.track) return bad();
+        track(def.track).torch_threads.push_back(def.torch_thread);
+        return;
+      }
+      case Kind::FunctionDef:
+        return define_in(p_.functions, record.as<FunctionDef>());
+      case Kind::ObjectDef:
+        return define_in(p_.objects, record.as<ObjectDef>());
+      case Kind::CallSiteDef:
+        return define_in(p_.call_sites, record.as<CallSiteDef>());
+      case Kind::ObjectDetailDef:
+        return define_detail(record);
+      case Kind::WindowDef:
+        return define_window(record.as<WindowDef>());
+      case Kind::MetaDef: {
+        const auto& def = record.as<MetaDef>();
+        set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
+        return;
+      }
+      case Kind::SourceDef: {
+        const auto& def = record.as<SourceDef>();
+        const SourceState state = std::min(def.state, SourceState::kFailed);
+        set(p_.sources, &Source::name, {p_.string(def.source), state, p_.string(def.detail)});
+        return;
+      }
+      default:
+        return bad();  // a kind that the record list has and this function does not know
+    }
+  }
+
+  void define_thread(const ThreadDef& def) {
+    if (!def.track) return rename_thread(def);
+    of_tid_[def.tid] = def.track;
+    Track& t = track(def.track);
+    t.tid = def.tid;
+    if (def.name) t.name = p_.string(def.name);
+    if (def.python_name) t.python_name = p_.string(def.python_name);
+  }
+
+  // A thread that another thread renames is known only by its number.
+  void rename_thread(const ThreadDef& def) {
+    const auto it = of_tid_.find(def.tid);
+    if (it == of_tid_.end()) return bad();
+    track(it->second).python_name = p_.string(def.python_name);
+  }
+
+  // The first one of a number opens a window; the same number again brings its end.
+  void define_window(const WindowDef& def) {
+    if (def.number != 0 && def.number == rest_.windows.size())
+      rest_.windows.back().end = def.end;
+    else if (def.number == rest_.windows.size() + 1)
+      rest_.windows.push_back(def);
+    else
+      bad();
+  }
+
+  void define_string(const RecordView& record) {
+    const StringId id = record.as<StringDef>().id;
+    bool whole = false;
+    const std::string_view text = record.text(whole);
+    if (!whole) bad();
+    if (room_for(p_.strings, id.value)) p_.strings[id.value] = text;
+  }
+
+  void define_detail(const RecordView& record) {
+    const auto& def = record.as<ObjectDetailDef>();
+    bool whole = false;
+    const std::string_view bytes = record.detail(whole);
+    if (!whole) bad();
+    if (!room_for(p_.details, def.object.value)) return;
+    ObjectDetail& detail = p_.details[def.object.value];
+    if (def.part == 0) detail = {def.root, def.path, {}};
+    if (def.part != detail.parts.size()) return bad();  // a part before it was lost
+    detail.parts.push_back(bytes);
+  }
+
+  template <class Def>
+  void define_in(std::vector<Def>& table, const Def& def) {
+    if (room_for(table, def.id.value)) table[def.id.value] = def;
+  }
+
+  // Ids are dense, so an id for which the file has no room comes from damage.
+  template <class T>
+  bool room_for(std::vector<T>& table, uint32_t id) {
+    if (id == 0 || id > spool_.definition_bytes() / sizeof(StringDef)) {
+      bad();
+      return false;
+    }
+    if (id >= table.size()) table.resize(std::max<size_t>(id + 1, table.size() + table.size() / 2));
+    return true;
+  }
+
+  template <class T>
+  void set(std::vector<T>& list, std::string_view T::*key, T value) {
+    const auto it = std::ranges::find(list, value.*key, key);
+    if (it != list.end()) {
+      *it = value;
+    } else {
+      list.push_back(value);
+    }
+  }
+
+  Track& track(TrackId id) {
+    const auto [it, is_new] = tracks_.try_emplace(id, p_.tracks.size());
+    if (is_new) p_.tracks.push_back({.id = id});
+    return p_.tracks[it->second];
+  }
+
+  // A function of TorchScript lies in a file of Python. The Python functions of that file say how much of its path is
+  // left out.
+  void trim_scripts() {
+    if (std::ranges::none_of(p_.functions, [](const FunctionDef& def) { return def.kind == FunctionKind::kScript; }))
+      return;
+    std::unordered_map<uint32_t, uint16_t> trims;  // by file
+    for (const FunctionDef& def : p_.functions) {
+      uint16_t& trim = trims[def.file.value];
+      trim = std::max(trim, def.trim);
+    }
+    for (FunctionDef& def : p_.functions)
+      if (def.kind == FunctionKind::kScript) def.trim = trims[def.file.value];
+  }
+
+  void bad() { ++p_.damage.records; }
+
+  Process& p_;
+  const SpoolReader& spool_;
+  const Contents contents_;
+  std::unordered_map<TrackId, size_t> tracks_;
+  std::unordered_map<uint32_t, TrackId> of_tid_;  // the latest thread with this number
+  SpoolRest rest_{};
+};
+
+}  // namespace
+
+SpoolRest load_spool(Process& process, Contents contents) { return Loader(process, contents).run(); }
+
+}  // namespace torchprof::formats

@@ -1,0 +1,26 @@
+// One spool to a Process: all that can be read before the clocks of the run are known.
+//
+// Damage is counted in Process::damage; nothing is thrown but for memory. One call for each process, on one thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "formats/trace/blind.h"
+#include "formats/trace/gpu_index.h"
+#include "formats/trace/trace.h"
+
+namespace torchprof::formats {
+
+// What was read and needs the process's clock, start and end to become a part of the Process.
+struct SpoolRest {
+  Ticks last_event{};  // 0: no events, or they were not read
+  BlindSums blind;
+  std::shared_ptr<GpuIndex> gpu;  // null: no GPU records
+  std::vector<WindowDef> windows;
+};
+
+// `process.spool` is set; fills in the rest.
+SpoolRest load_spool(Process& process, Contents contents);
+
+}  // namespace torchprof::formats
