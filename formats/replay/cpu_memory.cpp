@@ -5,7 +5,7 @@
 namespace torchprof::formats {
 namespace {
 
-// Of byte counts, which may be any.
+// For byte counts, which may be any number.
 int64_t add(int64_t total, int64_t bytes) {
   int64_t sum = 0;
   return __builtin_add_overflow(total, bytes, &sum) ? 0 : std::max<int64_t>(0, sum);
@@ -19,7 +19,7 @@ bool CpuMemory::is_mapping(const Memory& memory) {
     return true;
   }
   if (memory.bytes > 0 || mappings_.erase(memory.address) != 0) return memory.bytes <= 0;
-  return memory.allocated == 0 && allocated_ && memory.bytes != -*allocated_;  // from before the capture
+  return memory.allocated == 0 && allocated_ && memory.bytes != -*allocated_;  // it was mapped before the capture
 }
 
 uint64_t CpuMemory::total(const Memory& memory, bool after_gap) {

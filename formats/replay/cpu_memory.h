@@ -1,6 +1,6 @@
-// The total of torch's CPU allocator over all threads, and which events are none of the allocator's.
+// The total of torch's CPU allocator over all threads, and which events are of mappings and not the allocator's.
 //
-// Events in the order of time. Memory: the addresses of mappings that live.
+// Events come in the order of time. Memory: the addresses of live mappings.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@ namespace torchprof::formats {
 
 class CpuMemory {
  public:
-  // Events are missing.
+  // Call it where events are missing.
   void restart() { allocated_.reset(); }
-  // at::MapAllocator names the size of the mapping as reserved, and when it goes no total at all (1.13 to 2.14).
+  // at::MapAllocator reports the size of the mapping as `reserved`, and no total at all when it unmaps (1.13 to 2.14).
   bool is_mapping(const Memory& memory);
-  // After the event, which is no mapping. It is summed up in the order of time: what the allocator itself says in each
-  // event is in the order in which threads took its lock. A block that was there before capture began may be freed in
-  // it: the sum is never negative. `after_gap`: events of this thread are missing, the sum begins anew.
+  // The total after this event, which must not be a mapping's. It is our own sum in the order of time, because the
+  // allocator's totals are in the order in which threads took its lock. Blocks from before the capture may be freed in
+  // it, so the sum is held at 0 or above. `after_gap`: events of this thread are missing before it, so the sum starts
+  // anew.
   uint64_t total(const Memory& memory, bool after_gap);
 
  private:
-  std::optional<int64_t> allocated_;       // none until an event says it
-  std::unordered_set<uint64_t> mappings_;  // addresses
+  std::optional<int64_t> allocated_;       // none until an event gives it
+  std::unordered_set<uint64_t> mappings_;  // addresses of live mappings
 };
 
 }  // namespace torchprof::formats

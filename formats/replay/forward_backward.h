@@ -1,10 +1,10 @@
-// Which forward operator a backward operator belongs to: Kineto's own rule, so that the flows are the same.
+// Finds the forward operator of a backward operator by Kineto's own rule, so that the flows are the same.
 //
 // Source: generateForwardBackwardLinks and TorchOpStorage::materialize in pytorch/torch/csrc/profiler/collection.cpp
-// (2022 to 2026). Operators with a sequence number are looked at in the order in which they end. Of the forward
-// operators of one (thread, number) the latest-starting stands; the first backward operator that ends takes it.
+// (2022 to 2026). Operators with a sequence number are taken in the order in which they end. Of the forward operators
+// with one (thread, number) the one that started last counts, and the first backward operator that ends takes it.
 // `autograd::engine::evaluate_function: X` has the number and the forward thread of the backward operator that begins
-// next on its thread, so it comes too late for a flow: that goes to the operator inside.
+// next on its thread. That operator ends first, so it gets the flow, and `evaluate_function` gets none.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class ForwardBackward {
     uint32_t row;
   };
 
-  // Threads by torch's own number, 0: none was given.
+  // Threads are torch's own numbers; 0: the thread has none.
   void forward_ended(uint64_t thread, int64_t sequence, Forward forward) {
     if (thread == 0) return;
     const auto [it, is_new] = waiting_.try_emplace({thread, sequence}, forward);

@@ -1,10 +1,10 @@
-// Whose forward operator had a sequence number: what gives a backward operator its module.
+// The module of the forward operator with a sequence number, which becomes the module of its backward operator.
 //
-// As in formats/replay/forward_backward.h the latest-starting forward operator of one (thread, number) stands, but it is asked
-// for when the backward begins, and may be asked for again (a graph that is kept, backward of backward).
+// As in formats/replay/forward_backward.h the forward operator of one (thread, number) that started last counts. But it
+// is asked for when the backward begins, and may be asked for several times (retain_graph, a backward of a backward).
 //
-// Memory: at most kMost numbers a thread, the latest. Autograd gives them one after the other; numbers that lie far
-// apart push each other out rather than take memory for what is between them.
+// Memory: the latest kMost numbers of a thread. Autograd counts up, so they are neighbours; numbers that are far apart
+// overwrite each other, so that gaps take no memory.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class ForwardModules {
  public:
   static constexpr size_t kMost = size_t{1} << 20;
 
-  // Threads by torch's own number. `module` may be none: then this one stands as well.
+  // Threads are torch's own numbers. `module` may be none; this operator replaces an earlier one all the same.
   void forward_began(uint64_t thread, int64_t sequence, ObjectId module) {
     Ring& ring = rings_[thread];
     if (ring.entries.empty()) ring.entries.resize(kFirst);
@@ -62,7 +62,8 @@ class ForwardModules {
   static void grow(Ring& ring) {
     std::vector<Entry> larger(ring.entries.size() * 2);
     for (const Entry& entry : ring.entries) {
-      if (entry.sequence != kFree) slot(larger, entry.sequence) = entry;  // twice the slots: none meet here
+      // With twice the slots no two entries get the same one.
+      if (entry.sequence != kFree) slot(larger, entry.sequence) = entry;
     }
     ring.entries = std::move(larger);
   }

@@ -66,7 +66,7 @@ void GpuReplay::until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row
     if (end > t) {
       const int64_t cut = std::min(end - t, t - begin);
       if (!is_last && end - t > t - begin) {
-        // Most of it lies behind what begins or ends at `t`.
+        // Most of the call lies after `t`, so it comes later.
         queue.next = t + 1;
         if (cut > 0) ++stats_.cut_calls;
         stats_.most_cut_ns = std::max(stats_.most_cut_ns, cut);
@@ -156,13 +156,13 @@ void GpuReplay::hand_out(size_t number, const GpuCall* call, Sink& sink) {
     const auto& sync = index_.record<GpuSync>(a.chunk, a.word);
     place(sync, index_.device_of(sync.context));
   } else {
-    // Where CUPTI has no time of the device for it, it stands where its call does; Kineto puts it at 0.
+    // If CUPTI has no device time for it, it is placed at its call; Kineto puts it at 0.
     const auto& event = index_.record<GpuEvent>(a.chunk, a.word);
     place(event, index_.device_of(event.context));
     if (event.device_time == 0 && call == nullptr) return;
     span.start = span.end = event.device_time != 0 ? event.device_time : call->api->start;
   }
-  if (span.start == 0) return;  // counted by the index
+  if (span.start == 0) return;  // the index has counted it
   activity.begin = {to_ns(span.start)};
   activity.end = span.end_after(activity.begin, process_.end);
   if (call == nullptr && !is_in_window(activity.begin.value)) return;

@@ -1,7 +1,7 @@
-// User annotations on GPUs: on each stream from the first to the last work that was launched while the annotation was
-// open on the launching thread. Of all that were open then; Kineto takes the innermost only.
+// User annotations on GPUs: on each stream, from the first to the last work that was launched while the annotation was
+// open on the launching thread. All open annotations get one; Kineto takes only the innermost.
 //
-// Memory: of the annotations that are open, and those that end later than their thread's slices are handed out.
+// Memory: the annotations that are open, or have ended but are not handed out yet.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ class GpuAnnotations {
   struct Span {
     uint32_t device;
     uint32_t stream;
-    int64_t begin;  // ns, UnixNs
+    int64_t begin;  // as in UnixNs
     int64_t end;
   };
-  // Of work that has a call.
+  // Adds work that has a call.
   void extend(const GpuActivity& activity);
-  // Once the annotation has ended.
+  // After the annotation has ended.
   std::vector<Span> take(uint64_t external_id);
 
  private:

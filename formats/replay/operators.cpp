@@ -40,7 +40,8 @@ void Replay::Impl::begin_op(ReplayThread& thread, const OpBegin& begin, int64_t 
     forward_modules_.forward_began(thread.track->torch_threads.back(), span.sequence, stack[stack.size() - 1].module);
 }
 
-// A backward operator has its forward's module. AccumulateGrad has no number: it belongs to the backward of none.
+// A backward operator has the module of its forward operator. AccumulateGrad has no sequence number, so it has no
+// module.
 void Replay::Impl::find_module(Span& span) const {
   if (span.scope != OpScope::kBackwardFunction && (span.sequence < 0 || span.fwd_thread == 0)) return;
   span.has_own_module = span.is_backward = true;
@@ -64,7 +65,7 @@ void Replay::Impl::end_op_here(ReplayThread& thread, uint32_t low_key, int64_t t
   int32_t i = thread.stack.top_op();
   while (i >= 0 && !is_it(thread.stack[i])) i = thread.stack[i].below_op;
   if (i >= 0) return close_op(thread, i, t);
-  // The latest of those that were moved to a row of their own.
+  // The latest one with this key that was moved to a row of its own.
   for (size_t k = thread.detached.size(); k-- > 0;) {
     if (is_it(thread.detached[k])) return end_detached(thread, k, t, true);
   }
@@ -104,7 +105,7 @@ void Replay::Impl::close_op(ReplayThread& thread, int32_t i, int64_t t) {
     if (frame < stack.size()) {
       end = std::max(stack[i].begin, stack[frame].begin);
       if (stack[frame].below_op == i) {
-        // Operators that ran inside that frame are no longer inside this one.
+        // Operators that ran inside that frame are no longer inside this operator.
         const int64_t beyond = stack[i].child_ns - stack[frame].op_child_ns;
         stack[i].child_ns -= beyond;
         stack.add_child(stack[i], beyond);

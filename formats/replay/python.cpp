@@ -19,8 +19,9 @@ void Replay::Impl::begin_python(ReplayThread& thread, FunctionId function, Objec
   }
   span.begin = t;
   span.id = ++stats_.python_ids;
-  // The first statement of a stack: an annotation so far opened the window, within those frames. (An operator may have
-  // called the outermost of them: a thread of C++ that first comes to Python.)
+  // These are the frames that were on the stack when the capture began. An annotation that is open already opened the
+  // window from inside them, so they go below it. (Below an operator they do not: a C++ thread may have called Python
+  // from it.)
   const int32_t next = thread.stack.top_python() + 1;
   if (preexisting && thread.open_frames.empty() && !steps_.is_waiting(thread.row) && next < thread.stack.size() &&
       is_annotation(thread.stack[next].scope))
@@ -85,7 +86,7 @@ bool Replay::Impl::is_still_open(ReplayThread& thread, const PythonFrame& frame)
   return false;
 }
 
-// What was open above the frames that were found again has ended at an unknown time; here at the latest.
+// Frames above those that were found again have ended at an unknown time, here at the latest.
 void Replay::Impl::end_restating(ReplayThread& thread) {
   thread.restating = false;
   const uint64_t kept = thread.restated == 0 ? 0 : thread.open_frames[thread.restated - 1].id;
@@ -109,7 +110,7 @@ bool Replay::Impl::close_innermost(ReplayThread& thread, SliceKind kind, int64_t
 
 void Replay::Impl::begin_gc(ReplayThread& thread, uint32_t generation, int64_t t) {
   Span span{.kind = SliceKind::kGc};
-  span.name = names_.intern("Python GC");  // as torch.profiler calls it
+  span.name = names_.intern("Python GC");  // torch.profiler's name for it
   span.generation = generation;
   span.begin = t;
   span.id = ++stats_.python_ids;
@@ -160,7 +161,7 @@ void Replay::Impl::end_module_call(ThreadStack& stack, int32_t i, int64_t t) {
     add_to(stack[caller].module_child_ns, t - stack[i].begin);
 }
 
-// Closes the innermost frame or C call. What is above it are operators: they begin where it ends.
+// Closes the innermost frame or C call. Only operators are above it; they begin where it ends.
 void Replay::Impl::close_frame(ReplayThread& thread, int32_t i, int64_t t, bool finished) {
   ThreadStack& stack = thread.stack;
   for (int32_t k = stack.size() - 1; k > i; --k) {
@@ -170,7 +171,7 @@ void Replay::Impl::close_frame(ReplayThread& thread, int32_t i, int64_t t, bool 
       detach(thread, k);
       continue;
     }
-    // What ran inside it so far lies before its new begin.
+    // What has run inside the operator lies before its new begin.
     stack.add_child(op, op.child_ns);
     op.child_ns = 0;
     op.begin = t;
@@ -178,7 +179,7 @@ void Replay::Impl::close_frame(ReplayThread& thread, int32_t i, int64_t t, bool 
   end_module_call(stack, i, t);
   const Span span = stack.take(i);
   stack.ended(span, t - span.begin);
-  // They are no longer in the call of a module that ends.
+  // The operators are no longer in this call of a module.
   for (int32_t k = i; span.is_module_call && k < stack.size(); ++k) stack.inherit_module(k);
   emit(thread, thread.row, span, t, finished);
   took(thread, i, span, t, finished);

@@ -1,5 +1,5 @@
-// The parts of a replay, for formats/replay*.cpp alone: replay.cpp walks the records and hands out slices,
-// python.cpp follows Python's frames, operators.cpp operators and annotations.
+// The implementation of Replay, for formats/replay/*.cpp alone: replay.cpp reads the records, hand_out.cpp hands out
+// slices and events, python.cpp follows Python's frames, operators.cpp follows operators and annotations.
 #pragma once
 
 #include <algorithm>
@@ -28,27 +28,27 @@ struct ReplayThread {
   uint32_t row;
   TrackCursor cursor;
   ThreadStack stack;
-  std::vector<Span> detached;                          // operators that are shown in a row of their own, still open
-  std::vector<std::pair<uint32_t, int64_t>> overflow;  // rows of its own, and until when each is taken
-  uint64_t last_op_key = 0;                            // of the last OpBegin
+  std::vector<Span> detached;                          // open operators that get a row of their own
+  std::vector<std::pair<uint32_t, int64_t>> overflow;  // overflow rows, and when each becomes free
+  uint64_t last_op_key = 0;                            // key of the last OpBegin
   int64_t last = 0;                                    // time of the last record
-  AllocationSite site{};                               // of the memory event at `site_time`
+  AllocationSite site{};                               // for the memory event at `site_time`
   int64_t site_time = -1;
-  NativeFrameId native{};  // of the memory event that comes next
+  NativeFrameId native{};  // for the next memory event
   bool begun = false;
   bool restating = false;  // between a PythonSync and the first record that is no PythonFrame
-  size_t restated = 0;     // frames of `open_frames` that were found again
+  size_t restated = 0;     // how many of `open_frames` were found again
   int64_t restated_at = 0;
   struct OpenFrame {
-    uint64_t id;  // of the span
+    uint64_t id;  // the span's
     FunctionId function;
     ObjectId object;
   };
-  std::vector<OpenFrame> open_frames;  // when the PythonSync came; outermost first
-  // Spans that the next records state again (Restate), and the moments at which they began.
+  std::vector<OpenFrame> open_frames;  // those at the PythonSync, outermost first
+  // How many of the next records state open spans again (Restate), and when these spans began.
   uint32_t stated_left = 0;
   const uint64_t* stated_begins = nullptr;
-  GpuCallQueue* calls = nullptr;  // null: it made none
+  GpuCallQueue* calls = nullptr;  // null: it made no calls of CUDA
 };
 
 class Replay::Impl {
@@ -61,7 +61,10 @@ class Replay::Impl {
   const Selection& selection() const { return process_.selection; }
 
  private:
+  // Takes a record with its time: settles what must come before it, then applies it.
   void handle(ReplayThread& thread, const RecordView& record, int64_t recorded);
+  // `is_stated`: the record states an open span again (Restate).
+  void apply(ReplayThread& thread, const RecordView& record, bool is_stated, int64_t t);
   void begin_thread(ReplayThread& thread, int64_t t);
   void mark_window(const ReplayThread& thread);
   void begin_python(ReplayThread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
@@ -106,7 +109,7 @@ class Replay::Impl {
     return std::clamp(process_.clock.to_unix(t).value, process_.start.value, process_.end.value);
   }
 
-  // What is open at an edge of the selection is cut there: formats/replay/slice_filter.h leaves out what is beyond.
+  // Cuts times at the edges of the selection; slice_filter.h leaves out what lies beyond them.
   int64_t shown(int64_t t) const { return std::clamp(t, process_.selection.begin, process_.selection.end); }
 
   const Process& process_;
@@ -117,15 +120,15 @@ class Replay::Impl {
   ForwardBackward forward_backward_;
   ForwardModules forward_modules_;
   NvtxRanges nvtx_;
-  size_t window_ = 0;  // the one that `is_begun_`, or comes next
+  size_t window_ = 0;  // index of the current or next window (`is_begun_`)
   bool is_begun_ = false;
   bool is_marked_ = false;
-  std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // the thread that has the row
-  std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked at
+  std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // index of the thread that has the row
+  std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked up yet
   std::unordered_map<TrackId, size_t> index_of_track_;
   uint32_t next_tid_ = kFirstSyntheticTid;
   CpuMemory cpu_memory_;
-  std::optional<GpuReplay> gpu_;  // none: there is no GPU
+  std::optional<GpuReplay> gpu_;  // none: no GPU records
   std::vector<Track> strangers_;  // threads that only CUPTI knows
   ReplayStats stats_;
   Sink* sink_ = nullptr;

@@ -26,7 +26,7 @@ void SliceFilter::slice(const Slice& s) {
   sink_.slice(s);
 }
 
-// It follows the slice that it ends at.
+// A flow comes after the slice at which it ends.
 void SliceFilter::flow(const Flow& f) {
   if (shown_forwards_.erase({f.from_row, f.from.value}) != 0 && last_was_shown_) sink_.flow(f);
 }

@@ -1,7 +1,7 @@
-// A sink in front of another: lets through what Process::selection shows. The replay has cut times to the selection's
-// edges already; calls and work of GPUs are cut here.
+// A sink in front of another one that lets through what Process::selection selects. The replay has already cut slices
+// at the selection's edges; GPU calls and work are cut here.
 //
-// A flow stays if both of its slices do; GPU work whose call is not shown has none.
+// A flow stays if both of its slices do. GPU work whose call is not shown loses its call.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,10 @@ class SliceFilter final : public Sink {
   const Selection& selection_;
   const std::vector<Row>& rows_;
   Sink& sink_;
-  std::vector<int8_t> shown_rows_;                         // 1 yes, -1 no, 0 not looked at
-  std::set<std::pair<uint32_t, int64_t>> shown_forwards_;  // row and begin of operators that a flow may begin at
+  std::vector<int8_t> shown_rows_;                         // 1 yes, -1 no, 0 not looked up yet
+  std::set<std::pair<uint32_t, int64_t>> shown_forwards_;  // row and begin of operators at which a flow may begin
   bool last_was_shown_ = false;
-  const GpuCall* shown_call_ = nullptr;  // as it came
+  const GpuCall* shown_call_ = nullptr;  // as it came in
   GpuCall call_{};                       // as it was handed on
 };
 

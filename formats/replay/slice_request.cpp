@@ -21,7 +21,7 @@ bool parse_whole(std::string_view text, T& out) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-// When the steps of a process were, and which there are.
+// Finds the steps of a process and their times.
 class StepFinder final : public Sink {
  public:
   StepFinder(const Process& process, std::pair<uint64_t, uint64_t> wanted) : replay_(process), wanted_(wanted) {
@@ -33,8 +33,8 @@ class StepFinder final : public Sink {
   }
   void step(const StepMark& m) override { add(m.number, m.begin.value, m.end.value); }
 
-  uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0;  // of all; first > last: there are none
-  int64_t begin = std::numeric_limits<int64_t>::max();              // of those that are wanted; none: end < begin
+  uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0;  // of all steps; first > last: there are none
+  int64_t begin = std::numeric_limits<int64_t>::max();              // of those that are asked for; end < begin: none
   int64_t end = std::numeric_limits<int64_t>::min();
 
  private:

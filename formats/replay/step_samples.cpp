@@ -30,7 +30,7 @@ StepSampler::StepSampler(std::vector<StepSpan> steps, size_t warmup) {
 }
 
 size_t StepSampler::step_at(int64_t time) {
-  // Events come nearly in order: mostly it is the step of the one before, or the next.
+  // Events come nearly in order: mostly it is the same step as last time, or the next one.
   for (size_t i = last_; i < std::min(last_ + 2, steps_.size()); ++i)
     if (steps_[i].begin <= time && time < steps_[i].end) return last_ = i;
   const auto next = std::ranges::upper_bound(steps_, time, {}, &StepSpan::begin);
@@ -76,7 +76,7 @@ StepSamples StepSampler::finish(const Text& text) {
       Samples& samples = named_[kind][name];
       if (samples.ns.empty()) continue;
       average(samples.ns);
-      // Two names may read the same: then they are one.
+      // Names with the same text are counted together.
       Samples& sum = result.by_name[kind][text(static_cast<Sampled>(kind), name)];
       sum.ns.resize(result.step_ns.size());
       for (size_t i = 0; i < samples.ns.size(); ++i) sum.ns[i] += samples.ns[i];

@@ -1,12 +1,12 @@
-// What each step of a process spent, by name: the samples that a comparison of two runs tests (formats/diff/diff.h).
+// The time that each step of a process spent, by name: the samples for the comparison of two runs
+// (formats/diff/diff.h).
 //
-//   step    a counted one (formats/replay/steps.h) without the first ones, in which a program warms up
-//   sample  self time that began in the step, in ns; of GPUs the time of what began to run in it. What was going on
-//   when
-//           the step began belongs to none, and so does what lies between steps
+//   step    a counted one (steps.h), without the first ones, in which a program warms up
+//   sample  self time of what began in the step, in ns; on GPUs the duration of the work that began in it. What was
+//           going on already when the step began belongs to no sample, nor does anything between steps
 //
-// Memory: names times samples. A run of more than kMostSamples steps has the averages of groups of neighbours instead,
-// each of equally many steps but the last.
+// Memory: names times samples. If there are more than kMostSamples steps, a sample is the average of a group of
+// neighbouring steps; all groups but the last have the same size.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,26 @@
 namespace torchprof::formats {
 
 struct StepSpan {
-  int64_t begin;  // ns, of any clock
+  int64_t begin;  // ns, on any clock
   int64_t end;
   uint64_t number = 0;
 };
 
-enum class Sampled : uint8_t { kOperator, kPython, kModule, kKernel };  // modules: forward and backward
+enum class Sampled : uint8_t { kOperator, kPython, kModule, kKernel };  // kModule: forward and backward together
 inline constexpr size_t kSampledKinds = 4;
 inline constexpr size_t kMostSamples = 512;
 
 struct Samples {
-  std::vector<double> ns;  // for each sample, 0 where it did not run
-  uint64_t calls = 0;      // in all steps together
-  uint64_t allocated = 0;  // operators, modules: bytes that they asked for themselves, in all steps together
+  std::vector<double> ns;  // one value a sample; 0 where it did not run
+  uint64_t calls = 0;      // over all steps
+  uint64_t allocated = 0;  // operators, modules: bytes that they asked for themselves, over all steps
 };
 
 struct StepSamples {
-  std::vector<double> step_ns;  // duration of each sample's steps; the size of every Samples::ns
-  uint64_t steps = 0;           // behind the samples
+  std::vector<double> step_ns;  // duration of the steps, one value a sample, as many as in Samples::ns
+  uint64_t steps = 0;           // number of steps in all samples
   std::unordered_map<std::string, Samples> by_name[kSampledKinds];
-  // Of another process: its steps are samples of their own.
+  // Adds those of another process; its steps are further samples.
   StepSamples& operator+=(const StepSamples& other);
   std::unordered_map<std::string, Samples>& of(Sampled kind) { return by_name[static_cast<size_t>(kind)]; }
   const std::unordered_map<std::string, Samples>& of(Sampled kind) const { return by_name[static_cast<size_t>(kind)]; }
@@ -46,21 +46,21 @@ struct StepSamples {
 
 class StepSampler {
  public:
-  // Steps that overlap an earlier one are left out, and so are the first `warmup` of them.
+  // Steps that overlap an earlier one are left out, and then the first `warmup` steps.
   StepSampler(std::vector<StepSpan> steps, size_t warmup);
-  // `name`: a small dense number of the caller's choice for each kind.
+  // `name`: small dense numbers of the caller's choice, for each kind on their own.
   void time(Sampled kind, uint32_t name, int64_t begin, int64_t ns, uint64_t calls = 1);
   void allocated(Sampled kind, uint32_t name, int64_t time, uint64_t bytes);
   using Text = std::function<std::string(Sampled, uint32_t)>;
   StepSamples finish(const Text& text);
 
  private:
-  // Index of the step that was going on then; steps_.size(): none.
+  // Index of the step at that time; steps_.size(): none.
   size_t step_at(int64_t time);
   Samples& named(Sampled kind, uint32_t name);
 
   std::vector<StepSpan> steps_;
-  size_t group_ = 1;  // steps a sample
+  size_t group_ = 1;  // steps in a sample
   size_t last_ = 0;
   std::vector<Samples> named_[kSampledKinds];
 };

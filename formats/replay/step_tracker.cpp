@@ -64,10 +64,10 @@ bool StepTracker::is_work(const Span& span) {
   return (span.is_op() && span.sequence >= 0) || role_of(span) == Role::kWork;
 }
 
-// Every open span remembers the begin of the span within it in which work first began.
+// Every open span keeps the begin of the span directly inside it in which work first began.
 void StepTracker::mark_work(uint32_t thread, ThreadStack& stack) {
   for (int32_t i = stack.size() - 1; i-- > 0;) {
-    if (stack[i].first_work != 0) return;  // those below have it as well
+    if (stack[i].first_work != 0) return;  // then those below have it, too
     stack[i].first_work = stack[i + 1].begin;
   }
   first_work_.try_emplace(thread, stack[0].begin);
@@ -96,9 +96,9 @@ std::optional<int64_t> StepTracker::Pending::end_of(int32_t home_depth) const {
 }
 
 void StepTracker::removed(int32_t i, int64_t end) {
-  if (i >= pending_->open()) return;  // it began later
+  if (i >= pending_->open()) return;  // it began after the step's end
   if (end < pending_->time) {
-    // An annotation that ended before: the step can only begin after it.
+    // An annotation that ended before the step's end: the mark can only begin after it.
     Pending& p = *pending_;
     if (i < p.home) p.begin = std::max(p.begin, end);
     if (i < p.own_home) p.own_begin = std::max(p.own_begin, end);
@@ -107,7 +107,7 @@ void StepTracker::removed(int32_t i, int64_t end) {
   pending_->closed.emplace_back(i, end);
 }
 
-// It turns out that the span at `i` did not hold the end of the step.
+// The span at `i` turns out not to hold the end of the step.
 void StepTracker::shifted(int32_t i) {
   Pending& p = *pending_;
   if (i >= p.open()) return;
@@ -131,7 +131,7 @@ std::optional<StepTracker::Mark> StepTracker::ended(uint32_t thread, const Threa
                                                     const Span& span, int64_t end, bool finished) {
   if (is_idle() || (pending_ && thread != thread_)) return std::nullopt;
   if (pending_) removed(i, end);
-  // What was on the stack when capture began belongs to the step before.
+  // What was on the stack when capture began belongs to an earlier step.
   if (!finished || span.preexisting || !span.outermost || role_of(span) != Role::kStep) return std::nullopt;
   return stepped(thread, stack, i, span.name, end);
 }
@@ -140,9 +140,9 @@ std::optional<StepTracker::Mark> StepTracker::stepped(uint32_t thread, const Thr
                                                       NameId requester, int64_t end) {
   const uint64_t count = counter_.ended(requester.value);
   if (count < counter_.current()) return std::nullopt;
-  if (count == counter_.current()) {  // completes the step that another one ended, if what held that is still open
+  if (count == counter_.current()) {  // another optimizer's part of the same step
     Pending& p = *pending_;
-    if (p.open() < p.home) return std::nullopt;
+    if (p.open() < p.home) return std::nullopt;  // the call that held both steps has ended
     if (p.is_first) {
       p.own_home = std::min(p.open(), p.own_home);
       p.own_begin = p.own_home > 0 ? work_in(stack, p.own_home) : p.begin;

@@ -1,18 +1,18 @@
-// Makes marks `ProfilerStep#N` for a process whose program makes none.
+// Makes the marks `ProfilerStep#N` for a process whose program makes none itself.
 //
-// A program that gives torch.profiler a schedule makes its own in every phase of it, whether torch's profiler records
-// or waits (user annotations, torch 1.13 to 2.14). Otherwise a step ends, in this order of preference, with
+// A program that gives torch.profiler a schedule makes its own marks (user annotations, torch 1.13 to 2.14), whether
+// torch's profiler records or waits. Otherwise a step ends with the first of these that the process has:
 //   * torch.profiler.profile.step(), which annotates nothing without a schedule;
-//   * an optimizer's step as Python shows it, told apart by instance;
-//   * the annotation "Optimizer.step#SGD.step", by class only.
+//   * an optimizer's step as a Python call, for each optimizer object on its own;
+//   * the annotation "Optimizer.step#SGD.step", for each class on its own.
 //
-// Where a mark lies. A step ends inside of functions that are about to return, and a mark has to nest with them: the
-// border between two steps is where the statement of the innermost call that holds both has ended. For a function
-// train_step() that is called in a loop the border is its return, not the optimizer's. The first step begins with the
-// statement that first calls a module, loads data or runs an operator that autograd sees: what stands before the loop
-// is not part of it. Where a call ends that held some steps only (an epoch), the gap up to the next one belongs to no
-// step. As with torch.profiler the last mark is what came after the last step, up to the end of the call that held it:
-// readers such as HTA discard everything from its begin on.
+// Where a mark lies: a step ends inside functions that are about to return, and the mark has to nest with them. So the
+// border between two steps is moved to the end of the statement of the innermost call that holds both: if a loop calls
+// train_step(), the border is the return of train_step(), not that of the optimizer. The first step begins with the
+// statement that first calls a module, loads data or runs an operator that autograd sees, so that code before the loop
+// is not part of it. Where a call ends that held only some of the steps (an epoch), the gap up to the next step belongs
+// to no step. As with torch.profiler the last mark is the rest after the last step, up to the end of the call that held
+// that step: readers such as HTA discard everything from its begin on.
 //
 // The steps of a process are those of the thread that steps first. Memory: the open spans of that thread.
 #pragma once
@@ -36,46 +36,48 @@ class StepTracker {
     uint64_t number;
     int64_t begin;  // ns
     int64_t end;
-    NameId ended_by;  // none: what came after the last step
+    NameId ended_by;  // none: the rest after the last step
   };
 
   StepTracker(const Process& process, Names& names);
 
-  // Nothing to make: the program makes its own, or nothing in it steps.
+  // There are no marks to make: the program makes its own, or has no steps.
   bool is_idle() const { return source_ == Source::kNone; }
   uint32_t thread() const { return thread_; }
 
-  // A span has been pushed.
+  // A span has been pushed to the stack.
   void begun(uint32_t thread, ThreadStack& stack) {
     if (!is_idle() && !pending_ && is_work(stack[stack.size() - 1])) mark_work(thread, stack);
   }
-  // A step of this thread has ended whose place in the stack is still to be found.
+  // A step has ended on this thread, and its mark is not placed yet.
   bool is_waiting(uint32_t thread) const { return pending_ && thread_ == thread; }
-  // `span` was at `i`, was taken and has ended. The mark of the step before the one that ended with it, if one did.
+  // `span` was taken from index `i` and has ended. If a step ended with it, the mark of the step before.
   std::optional<Mark> ended(uint32_t thread, const ThreadStack& stack, int32_t i, const Span& span, int64_t end,
                             bool finished);
-  // The span at `i` was taken and is shown elsewhere.
+  // The span at `i` was taken off the stack and moved to another row.
   void detached(uint32_t thread, int32_t i);
   void thread_ended(uint32_t thread, int64_t t);
-  // A window opens after all spans have ended and finish() was called: steps count on from `step`.
+  // A window opens: steps count on from `step`. Before it all spans have ended and finish() was called.
   void restart(uint64_t step);
-  // When all spans have ended: the last step and the rest.
+  // After all spans have ended: the mark of the last step, and that of the rest.
   std::vector<Mark> finish(int64_t t);
 
  private:
   enum class Source : uint8_t { kNone, kProfilerCalls, kOptimizers, kAnnotations };
   enum class Role : uint8_t { kUnseen, kPlain, kStep, kWork };
 
-  struct Pending {  // a step that has ended; where its mark lies is known when the next one ends
+  // A step that has ended. Its mark can be placed when the next step ends: then it is known which spans hold both.
+  struct Pending {
     uint64_t number = 0;
-    int64_t begin = 0;  // if it begins within what held the step before as well
-    int32_t home = 0;   // how many of the spans that were open at its end hold the step before as well
-    int64_t time = 0;
-    int32_t depth = 0;                                  // spans that were open then
-    std::vector<std::pair<int32_t, int64_t>> closed{};  // of those that have ended since: index, end
+    int64_t begin = 0;  // the mark's, unless more than `home` spans hold the next step, too
+    int32_t home = 0;   // how many of the spans that were open at its end also held the step before
+    int64_t time = 0;   // its end
+    int32_t depth = 0;  // how many spans were open at its end
+    std::vector<std::pair<int32_t, int64_t>> closed{};  // those of them that have ended since: index and end
     NameId ended_by{};
     bool is_first = false;
-    int32_t own_home = 0;  // the same two if it is the only one
+    // For the first step, in case that no other follows: the mark then lies in the innermost span that holds its end.
+    int32_t own_home = 0;
     int64_t own_begin = 0;
 
     int32_t open() const { return closed.empty() ? depth : closed.back().first; }
@@ -96,9 +98,9 @@ class StepTracker {
   Source source_ = Source::kNone;
   uint32_t thread_ = 0;
   std::optional<Pending> pending_;
-  std::vector<Role> roles_;                           // of operators, by name
+  std::vector<Role> roles_;                           // of operators, by name id
   std::unordered_map<uint32_t, int64_t> first_work_;  // by thread
-  uint64_t first_ = 0;  // steps that ended before what is recorded; the counter counts from it
+  uint64_t first_ = 0;  // steps that ended before the recording; numbers count on from here
   StepCounter counter_;
   std::optional<int64_t> thread_end_;
 };

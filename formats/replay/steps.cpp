@@ -46,7 +46,8 @@ Steps StepTimes::finish(bool last_is_rest, const Text& text) {
   const bool rests_are_said = std::ranges::any_of(marks_, &Mark::is_rest);
   for (size_t i = 0; i < marks_.size(); ++i) {
     if (marks_[i].is_rest) continue;
-    // A number that goes down is another torch.profiler, which began anew. 1.13 gives the first number twice.
+    // A number that goes down is that of another torch.profiler, which starts anew. torch 1.13 gives the first number
+    // twice.
     const bool follows = i + 1 < marks_.size() && marks_[i + 1].number >= marks_[i].number;
     if (last_is_rest && !rests_are_said && !follows && marks_.size() > 1) continue;
     ++steps.count;

@@ -1,8 +1,8 @@
-// Steps of training: the rule by which they are counted, and their times.
+// Counts the steps of training and takes their times.
 //
-// The rule: tracer/spool/step_counter.h. A jump of the count is reported.
+// The rule is that of tracer/spool/step_counter.h. Jumps of the number are counted.
 //
-// The marks `ProfilerStep#N` that are counted are the program's own or made here: formats/replay/step_tracker.h.
+// The marks `ProfilerStep#N` are the program's own or made by step_tracker.h.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +23,27 @@ inline constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 
 struct Steps {
   uint64_t count = 0;
-  std::vector<int64_t> ns{};      // of those whose begin is known
-  std::vector<StepSpan> spans{};  // when those were
-  std::string ended_by{};         // "ProfilerStep", "Optimizer: AdamW_0"; empty if there are none
-  uint64_t jumps = 0;             // times that the number went up by more than one
+  std::vector<int64_t> ns{};      // duration of the steps whose begin is known
+  std::vector<StepSpan> spans{};  // begin and end of those
+  std::string ended_by{};         // "ProfilerStep", "Optimizer: AdamW_0"; empty: there are no steps
+  uint64_t jumps = 0;             // how often the number went up by more than one
 };
 
 class StepTimes {
  public:
-  // Marks, in any order. `ended_by` is empty for what came after a last step: of the run, or of a window.
+  // Marks come in any order. `ended_by` is empty for the rest after the last step of the run or of a window.
   void add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by);
-  // Where there are no marks, as in a file of torch.profiler's without a schedule: ends of optimizers' steps. Those
-  // that Python shows go before those of annotations, which do not tell two optimizers of one class apart.
+  // For a file without marks, as torch.profiler writes it without a schedule: the ends of optimizers' steps. Python
+  // calls are preferred to annotations, which do not tell two optimizers of one class apart.
   void add_end(bool is_annotation, uint32_t requester, int64_t end) {
     ends_[is_annotation].emplace_back(end, requester);
   }
-  // `last_is_rest`: the last mark is what came after the last step, as in all that is recorded here. In a file of
-  // torch.profiler's own it is a step like the others: its schedule ends the recording with a step.
-  // `text` gives the name of a requester, `is_annotation` first.
+  // `last_is_rest`: the last mark is the rest after the last step, as in all that we record. In a file of
+  // torch.profiler it is a step like the others, because its schedule ends the recording with a step.
+  // `text`(is_annotation, requester) gives a requester's name.
   using Text = std::function<std::string(bool, uint32_t)>;
   Steps finish(bool last_is_rest, const Text& text);
-  // Of the mark that was open then.
+  // Number of the mark that was open at that time.
   std::optional<uint64_t> number_at(int64_t time) const;
 
  private:
@@ -60,7 +60,7 @@ class StepTimes {
   std::string ended_by_;
 };
 
-// N of "ProfilerStep#N", as HTA reads it.
+// The N of "ProfilerStep#N", as HTA reads it.
 std::optional<uint64_t> step_number(std::string_view name);
 
 }  // namespace torchprof::formats

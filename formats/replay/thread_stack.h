@@ -1,4 +1,4 @@
-// The spans that are open on one thread: a stack from which also the middle can be taken.
+// The open spans of one thread: a stack (outermost at the bottom) from whose middle spans can be taken, too.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +21,20 @@ struct Span {
   NameId name{};
   FunctionId function{};
   ObjectId object{};
-  // The innermost call of an nn.Module around it, its own included, or in a backward operator and what is inside it the
-  // module of the forward operator. Taken over from the span below where `has_own_module` does not say otherwise.
+  // The innermost call of an nn.Module around the span, or the span itself; for a backward operator and all inside it
+  // the module of the forward operator. Unless `has_own_module`, it is the module of the span below.
   ObjectId module{};
   bool is_backward = false;
   bool has_own_module = false;
   bool is_module_call = false;
-  int64_t module_child_ns = 0;  // of a module's call: in calls of other modules directly inside that have ended
+  int64_t module_child_ns = 0;  // for a module's call: ended calls of other modules directly inside
   CallSiteId site{};
   uint32_t generation = 0;
   int64_t collected = 0;
   int64_t uncollectable = 0;
   int64_t begin = 0;       // ns, UnixNs
-  int64_t first_work = 0;  // ns, of the span directly inside in which work first began: formats/replay/step_tracker.h
-  int64_t child_ns = 0;    // in spans of the same kind directly inside that have ended
+  int64_t first_work = 0;  // ns, begin of the span directly inside in which work first began (step_tracker.h)
+  int64_t child_ns = 0;    // of ended spans of the same kind directly inside
   uint64_t id = 0;         // python_id or external_id
   // operators
   uint64_t key = 0;
@@ -46,20 +46,20 @@ struct Span {
   StringId collective{};
   int64_t collective_sequence = -1;
   NativeFrameId native{};
-  NameId outer_op{};  // name of the outermost operator, this one included, annotations apart
-  // The nearest spans below, as indices, -1 if none: of Python frames and C calls, and of operators.
+  NameId outer_op{};  // name of the outermost operator around it or the span itself, without annotations
+  // Indices of the nearest spans below: a Python frame or C call, and an operator; -1: none.
   int32_t below_python = -1;
   int32_t below_op = -1;
-  int64_t inside_ns = 0;    // in spans of any kind directly inside that have ended
-  int64_t op_child_ns = 0;  // child_ns of the nearest operator below when this span began
+  int64_t inside_ns = 0;    // of ended spans of any kind directly inside
+  int64_t op_child_ns = 0;  // child_ns of the nearest operator below, when this span began
 
   int32_t below() const { return std::max(below_python, below_op); }
   bool is_op() const { return kind == SliceKind::kOperator; }
-  // Not an annotation.
+  // An operator that is not an annotation.
   bool is_real_op() const { return is_op() && !is_annotation(scope); }
 };
 
-// The same of a span and of the slice that it becomes; of one process, unique among those that have an id.
+// A key that a span shares with the slice that it becomes; unique among the spans of a process that have an id.
 inline uint64_t span_key(bool is_op, uint64_t id) { return id << 1 | uint64_t{is_op}; }
 inline uint64_t span_key(const Span& span) { return span_key(span.is_op(), span.id); }
 inline uint64_t span_key(const Slice& slice) {
@@ -69,7 +69,7 @@ inline uint64_t span_key(const Slice& slice) {
 
 class ThreadStack {
  public:
-  int64_t min_ns = 0;  // what is shorter counts as its caller's own time
+  int64_t min_ns = 0;  // the time of shorter spans counts as their caller's self time
 
   int32_t size() const { return static_cast<int32_t>(spans_.size()); }
   Span& operator[](int32_t i) { return spans_[static_cast<size_t>(i)]; }
@@ -79,26 +79,26 @@ class ThreadStack {
   int32_t top_op() const { return top_op_; }
 
   void push(Span span);
-  // Below the operators on top, which began inside of it: it begins with the lowest of them, if not before.
+  // Pushes a frame below the operators on top, which began inside it: it begins with the lowest of them, or earlier.
   void push_below_ops(Span frame);
-  // Takes span `i` out; indices above it move down by one. The caller tells the spans below what it cost (add_child).
+  // Takes span `i` out; indices above it move down by one. The caller adds its time to the spans below (ended()).
   Span take(int32_t i);
-  // Index of the open operator with this key, or -1.
+  // Index of the open operator with this key; -1: none.
   int32_t find_op(uint64_t key) const;
-  // Takes the module of span `i` over from the span below, unless it has one of its own.
+  // Gives span `i` the module of the span below, unless it has one of its own.
   void inherit_module(int32_t i);
-  // The nearest call of a module below span `i`, -1 if there is none.
+  // Index of the nearest call of a module below span `i`; -1: none.
   int32_t module_call_below(int32_t i) const;
-  // Counts `ns` as spent inside the span of the same kind directly below `span`.
+  // Adds `ns` to the child time of the nearest span of the same kind below `span`.
   void add_child(const Span& span, int64_t ns);
-  // `span`, which was taken, took `ns`: for the spans below it. An asynchronous one is not around or inside of anything
-  // but by chance: what ran inside it did so in the one below.
+  // `span` was taken and lasted `ns`: adds that to the spans below. An asynchronous span is around or inside of others
+  // only by chance, so what ran inside it counts as inside the span below.
   void ended(const Span& span, int64_t ns) {
     if (ns < min_ns) return;
     add_child(span, span.is_async ? span.child_ns : ns);
     if (const int32_t below = span.below(); below >= 0) add_to((*this)[below].inside_ns, ns);
   }
-  // What ran inside of span `i` so far ran directly inside of the one below.
+  // Counts what ran inside span `i` so far as run directly inside the span below.
   void leave_inside(int32_t i) {
     if (i > 0) add_to((*this)[i - 1].inside_ns, (*this)[i].inside_ns);
     (*this)[i].inside_ns = 0;
@@ -111,7 +111,7 @@ class ThreadStack {
   std::vector<Span> spans_;
   int32_t top_python_ = -1;
   int32_t top_op_ = -1;
-  std::vector<uint32_t> open_[2];  // spans that are open by name: Python and C, operators
+  std::vector<uint32_t> open_[2];  // how many are open by name: Python and C calls, operators
 };
 
 }  // namespace torchprof::formats
