@@ -1,7 +1,8 @@
-// What a reader of a trace file takes out of it, whatever the file's form, and what becomes of it: totals by process.
+// The events that a reader takes out of a trace file, whatever the file's form, and the totals by process that are made
+// of them.
 //
-// Nothing promises that the slices of a thread come in an order from which nesting could be told, so all are kept: 32
-// bytes of a slice, 64 of a memory event, 40 of a kernel, copy or set. Names are kept once.
+// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice, 64 for
+// a memory event, 40 for a kernel, copy or set. Each name is kept once.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,14 @@ namespace torchprof::formats {
 
 struct TraceFile {
   struct ProcessPart {
-    std::string pid;   // as the file has it: a number or a text
-    std::string name;  // process_name, empty if there is none
+    std::string pid;   // as in the file: a number or a text
+    std::string name;  // process_name; empty: none
     Statistics statistics;
   };
   std::vector<ProcessPart> processes;  // in the order of their first slice
-  UnixNs start{};                      // of the file's clock
+  UnixNs start{};                      // on the file's clock
   int64_t wall_ns = 0;                 // from the first begin to the last end
-  uint64_t impossible = 0;             // events that were left out: no program has such times
+  uint64_t impossible = 0;             // number of events left out because of impossible times
 };
 
 struct Interned {
@@ -49,13 +50,13 @@ struct ReadSlice {
   uint32_t is_operator : 1;
   uint32_t is_annotation : 1;
   uint32_t is_backward : 1;
-  uint32_t module;    // the name of an operator's, interned, and 1; 0: none
+  uint32_t module;    // interned name of an operator's module, plus 1; 0: none
   uint32_t external;  // External id, 0: none
 };
 static_assert(sizeof(ReadSlice) == 32);
 
 struct ReadMemory {
-  MemoryChange change;  // owner.place: as the event says, 0 if it does not; numbers are those of names and 1
+  MemoryChange change;  // its owner: interned names plus 1; `place` from the event itself, 0: none
   uint32_t row = 0;
 };
 
@@ -64,7 +65,7 @@ struct ModulePlace {
   std::string root;
 };
 
-struct MadeStep {  // one that was made here: formats/replay/step_tracker.h
+struct MadeStep {  // a mark that torchprof had made (formats/replay/step_tracker.h)
   uint64_t number;
   int64_t begin;  // ns
   int64_t end;
@@ -87,15 +88,15 @@ struct ReadEvents {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
   TraceDevices devices;
-  std::unordered_map<uint32_t, uint32_t> device_owners;       // process of a device's row, where the file says it
+  std::unordered_map<uint32_t, uint32_t> device_owners;       // process of a device's row, if the file says it
   int64_t span_ns = 0;                                        // of the whole capture, if the file says it
-  std::unordered_map<std::string, std::string> module_paths;  // by pid, 0 and name
+  std::unordered_map<std::string, std::string> module_paths;  // by pid, NUL and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid
 
-  uint64_t impossible = 0;  // events that were left out for their times
+  uint64_t impossible = 0;  // number of events left out because of impossible times
 
   uint32_t row(const std::string& pid, const std::string& tid);
-  // Whether an event with these times is taken. It is counted if not.
+  // Whether an event with these times is possible and taken; counts it if not.
   bool takes(int64_t begin, int64_t end) {
     impossible += !is_possible(begin, end);
     return is_possible(begin, end);
@@ -107,8 +108,8 @@ struct ReadEvents {
   uint32_t last_row_ = ~uint32_t{0};
 };
 
-// Self times, totals and owners of memory from nesting by time. `events` is sorted on the way.
-// `warmup`: with samples of steps (formats/replay/step_samples.h) but of this many first ones.
+// Computes nesting by time, and from it self times, totals and owners of memory. Sorts `events`. `warmup`: if set, with
+// samples of steps (formats/replay/step_samples.h), without this many first steps.
 TraceFile totals_of(ReadEvents& events, std::optional<size_t> warmup = {});
 
 }  // namespace torchprof::formats

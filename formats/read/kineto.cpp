@@ -12,119 +12,39 @@
 
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
+#include "formats/read/kineto_keys.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
 namespace {
 
-constexpr double kMostExact = 9e15;  // microseconds, whose nanoseconds 64 bits hold
+using Key = KinetoKey;
+
+constexpr double kMostExact = 9e15;  // microseconds; their nanoseconds fit into 64 bits
 
 int64_t ns_of(double us) {
-  constexpr double kMost = 9e18;  // what is too much for a time that is taken
+  constexpr double kMost = 9e18;  // larger than any time that is possible
   const double ns = us * 1e3;
   return std::isnan(ns) ? std::numeric_limits<int64_t>::min() : std::llround(std::clamp(ns, -kMost, kMost));
 }
 
-// Microseconds as they are written, in ns. A double of so many of them is off by a nanosecond after a month, and by a
-// hundred since 1970: enough for what touches to overlap, and for a slice to lie in its neighbour.
+// Microseconds as text, in ns, without rounding. A double with as many microseconds as a month has is off by a
+// nanosecond, and one with those since 1970 by a hundred: slices that touch would overlap, or one lie in the other.
 int64_t exact_ns(std::string_view text, double us) {
   if (!(std::abs(us) < kMostExact)) return ns_of(us);
   const size_t dot = std::min(text.find('.'), text.size());
   int64_t whole = 0, part = 0;
   const auto end = std::from_chars(text.data(), text.data() + dot, whole);
   const std::string_view after = text.substr(std::min(dot + 1, text.size()));
-  for (size_t i = 0; i < 4; ++i) part = part * 10 + (i < after.size() ? after[i] - '0' : 0);  // one to round by
+  for (size_t i = 0; i < 4; ++i) part = part * 10 + (i < after.size() ? after[i] - '0' : 0);  // the fourth: to round
   const bool is_plain =
       end.ec == std::errc{} && end.ptr == text.data() + dot && after.find_first_not_of("0123456789") == after.npos;
-  if (!is_plain) return ns_of(us);  // with an exponent
+  if (!is_plain) return ns_of(us);  // it has an exponent
   part = (part + 5) / 10;
   return whole * 1000 + (text.starts_with('-') ? -part : part);
 }
 
-// The keys that say something, at any depth. Looked up once each: most of a file are arguments that nobody asks for.
-enum class Key : uint8_t {
-  kOther,
-  kDeviceType,  // arguments of "[memory]", in the order of Current::memory
-  kDeviceId,
-  kAddress,
-  kBytes,
-  kAllocated,
-  kReserved,
-  kEndsWith,
-  kBackward,
-  kName,
-  kPath,
-  kPhase,
-  kCategory,
-  kPid,
-  kTid,
-  kTime,
-  kDuration,
-  kLabels,
-  kLine,
-  kModule,
-  kModulePath,
-  kModuleRoot,
-  kFlops,
-  kExternalId,
-  kBlocksPerSm,
-  kOccupancy,
-  kId,
-  kTraceEvents,
-  kModules,
-};
-constexpr size_t kMemoryArguments = 6;
-
-constexpr std::array<std::pair<std::string_view, Key>, 29> kKeys = {{
-    {"Device Type", Key::kDeviceType},
-    {"Device Id", Key::kDeviceId},
-    {"Addr", Key::kAddress},
-    {"Bytes", Key::kBytes},
-    {"Total Allocated", Key::kAllocated},
-    {"Total Reserved", Key::kReserved},
-    {"Step ends with", Key::kEndsWith},
-    {"Backward", Key::kBackward},
-    {"name", Key::kName},
-    {"path", Key::kPath},
-    {"ph", Key::kPhase},
-    {"cat", Key::kCategory},
-    {"pid", Key::kPid},
-    {"tid", Key::kTid},
-    {"ts", Key::kTime},
-    {"dur", Key::kDuration},
-    {"labels", Key::kLabels},
-    {"Python line", Key::kLine},
-    {"Module", Key::kModule},
-    {"Module path", Key::kModulePath},
-    {"Module root", Key::kModuleRoot},
-    {"FLOPs", Key::kFlops},
-    {"External id", Key::kExternalId},
-    {"external id", Key::kExternalId},
-    {"blocks per SM", Key::kBlocksPerSm},
-    {"est. achieved occupancy %", Key::kOccupancy},
-    {"id", Key::kId},
-    {"traceEvents", Key::kTraceEvents},
-    {"modules", Key::kModules},
-}};
-
-class KeyTable {
- public:
-  KeyTable() {
-    for (size_t i = 0; i < kKeys.size(); ++i)
-      by_length_[std::min(kKeys[i].first.size(), kLongest)].push_back(&kKeys[i]);
-  }
-  Key of(std::string_view text) const {
-    for (const auto* const key : by_length_[std::min(text.size(), kLongest)])
-      if (key->first == text) return key->second;
-    return Key::kOther;
-  }
-
- private:
-  static constexpr size_t kLongest = 26;
-  std::array<std::vector<const std::pair<std::string_view, Key>*>, kLongest + 1> by_length_;
-};
-
-// Takes slices and process names out of the stream of JSON tokens.
+// Takes slices and all else that ReadEvents holds out of a stream of JSON tokens.
 class Handler final : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::string error;
@@ -197,7 +117,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool start_array(std::size_t) override {
     stream_.value_ends();
     ++depth_;
-    // An object inside this list is an event: the list of "traceEvents", or the file as a whole.
+    // The objects in this list are events: it is that of "traceEvents", or the file is a list as a whole.
     if ((depth_ == 2 && key_ == Key::kTraceEvents) || depth_ == 1) {
       event_depth_ = depth_ + 1;
       found_events = true;
@@ -364,7 +284,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (TraceDevices::is_category(c)) return finish_work();
     if (c == "Trace" && is_possible(event_.begin_ns, event_.end_ns())) into_.span_ns = event_.duration_ns;
     const bool is_python = c == "python_function";
-    // Files of old profilers have "Operator", those without Kineto no category at all.
+    // Files of old profilers have "Operator", those written without Kineto have no category at all.
     const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
     if (!is_python && !is_operator) return;
     if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
@@ -431,7 +351,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   ReadEvents& into_;
   ByteStream& stream_;
   Current event_;
-  const KeyTable keys_;
+  const KinetoKeys keys_;
   Key key_ = Key::kOther;
   size_t depth_ = 0;
   size_t event_depth_ = kNever;

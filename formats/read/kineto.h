@@ -1,7 +1,7 @@
-// Reads a trace file back: ours or torch.profiler's, .json or .json.gz, also the bare list that torch writes without
-// Kineto, and the whole microseconds of old files.
+// Reads a trace file in Kineto's JSON, ours or torch.profiler's, compressed or not. It may also be the bare list of
+// events that torch writes without Kineto, or an old file with whole microseconds.
 //
-// Events are taken from a stream, the document is never held: formats/read/events.h says what is kept.
+// The document is read as a stream and never held as a whole; events.h says what is kept.
 #pragma once
 
 #include "formats/io/byte_stream.h"

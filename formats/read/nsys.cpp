@@ -35,7 +35,7 @@ class NsysReader {
   static constexpr const char* kCopies = "CUPTI_ACTIVITY_KIND_MEMCPY";
   static constexpr const char* kSets = "CUPTI_ACTIVITY_KIND_MEMSET";
 
-  // Versions differ in their columns: what a table does not have is NULL.
+  // Versions differ in their columns: a column that a table does not have is NULL.
   std::string column(const std::string& table, const std::string& name) const {
     return database_.has_column(table, name) ? "\"" + name + "\"" : std::string("NULL");
   }
@@ -70,7 +70,7 @@ class NsysReader {
       if ((type != kPushPop && type != kStartEnd) || thread < 0 || !events_.takes(begin, end)) continue;
       std::string text = rows.is_null(4) && !rows.is_null(5) ? string(rows.integer(5)) : rows.text(4);
       const uint32_t external = type == kPushPop ? ++last_external_ : 0;
-      // What is ended by its number may cross others.
+      // A range that is ended by its number may cross others, so it gets a row of its own.
       const std::string tid = type == kPushPop ? std::to_string(thread % kThreads) : "started by number";
       events_.slices.push_back({.begin = begin,
                                 .duration = end - begin,

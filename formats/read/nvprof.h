@@ -1,14 +1,15 @@
-// Reads what nvprof -o wrote, as torch.autograd.profiler.load_nvprof does (parse_nvprof_trace, torch 1.13 to 2.14):
+// Reads what `nvprof -o` wrote, as torch.autograd.profiler.load_nvprof does (parse_nvprof_trace, torch 1.13 to 2.14):
 //
 //   StringTable(_id_, value)
-//   CUPTI_ACTIVITY_KIND_MARKER(id, name, timestamp): a range is a row with a name and one of the same id whose name is
-//   0 CUPTI_ACTIVITY_KIND_RUNTIME(_id_, cbid, start, end, correlationId) CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL(start,
-//   end, name, correlationId) and, where there is one, deviceId
+//   CUPTI_ACTIVITY_KIND_MARKER(id, name, timestamp)
+//       a range is a row with a name, and a row with the same id and name 0
+//   CUPTI_ACTIVITY_KIND_RUNTIME(_id_, cbid, start, end, correlationId)
+//   CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL(start, end, name, correlationId), and deviceId if it has one
 //
-// A kernel belongs to the ranges whose time holds the call of its correlation, whatever their thread. An id of a range,
-// or a call inside of one, that comes twice is an error, and so is a call inside of one that is no launch of a kernel.
-// What differs from torch: a range is called by its name without what emit_nvtx adds to it, so that ranges of one
-// operator are one row, and kernels of no range are shown too. Copies and sets are left out, as there.
+// A kernel belongs to the ranges whose time holds the call with its correlation, on any thread. These are errors: an id
+// of a range that comes twice, and in a range a call that comes twice or has a kernel but does not launch one.
+// Unlike in torch, a range has its name without what emit_nvtx adds, so that the ranges of one operator are one row,
+// and kernels outside of ranges are shown, too. As in torch, copies and sets are left out.
 #pragma once
 
 #include "formats/io/sqlite_database.h"
@@ -16,7 +17,7 @@
 
 namespace torchprof::formats {
 
-// Throws Error.
+// Throws Error naming the file and the cause.
 ReadEvents read_nvprof(const Database& database);
 
 }  // namespace torchprof::formats

@@ -17,7 +17,7 @@ class PerfettoReader final : public PacketSink {
   explicit PerfettoReader(ByteStream& stream) : stream_(stream) {}
 
   ReadEvents read() {
-    events_.names("unknown");  // what an event without a name has
+    events_.names("unknown");  // the name of events without one
     const bool has_clock = read_packets(stream_, events_, tracks_, *this);
     for (auto& [id, lane] : lanes_)
       if (lane.device != nullptr) read_device(lane);
@@ -41,9 +41,9 @@ class PerfettoReader final : public PacketSink {
   }
 
  private:
-  static constexpr int kDeepest = 8;  // tracks below tracks
+  static constexpr int kDeepest = 8;  // levels of tracks
 
-  struct Call {  // that started work
+  struct Call {  // a call that started GPU work
     int64_t begin;
     uint64_t flow;
   };
@@ -57,9 +57,9 @@ class PerfettoReader final : public PacketSink {
     uint32_t row = 0;
     bool is_steps = false;
     std::vector<PacketEvent> open;
-    std::vector<Call> calls;              // that no operator was found around so far
-    const PacketTrack* device = nullptr;  // "GPU 0, NVIDIA H100", that it is below of
-    std::vector<Work> work;               // of a device's, until all calls are known
+    std::vector<Call> calls;              // calls around which no operator was found so far
+    const PacketTrack* device = nullptr;  // the track "GPU 0, NVIDIA H100" above it; null: none
+    std::vector<Work> work;               // a device's work, until all calls are known
   };
 
   // ---- tracks ----------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class PerfettoReader final : public PacketSink {
 
   // ---- slices ----------------------------------------------------------------------------------------------
 
-  // Slices come in the order of their ends: the first operator that is around a call is the innermost.
+  // Slices come in the order of their ends, so the first operator around a call is its innermost one.
   uint32_t claim_calls(Lane& lane, int64_t begin) {
     if (lane.calls.empty() || lane.calls.back().begin < begin) return 0;
     ++last_external_;
@@ -139,7 +139,7 @@ class PerfettoReader final : public PacketSink {
                               .external = category == PacketCategory::kOperator ? claim_calls(lane, begin.time) : 0});
   }
 
-  // Once all calls are known.
+  // After all calls are known.
   void read_device(Lane& lane) {
     const std::string& name = lane.device->name;
     const size_t comma = name.find(", ");
@@ -169,8 +169,8 @@ class PerfettoReader final : public PacketSink {
   std::map<uint64_t, PacketTrack> tracks_;
   std::map<uint64_t, Lane> lanes_;
   uint64_t last_track_ = 0;
-  Lane* last_lane_ = nullptr;                           // of it
-  std::unordered_map<uint64_t, uint32_t> launched_by_;  // external by flow
+  Lane* last_lane_ = nullptr;                           // the lane of `last_track_`
+  std::unordered_map<uint64_t, uint32_t> launched_by_;  // external id, by flow
   uint32_t last_external_ = 0;
 };
 

@@ -1,10 +1,9 @@
-// Reads back what `--format perfetto` writes (formats/write/perfetto/perfetto.h), of this version and the ones before it: slices of
-// threads, steps, GPU work, with the arguments that tables need. Counters are left out: they do not say who allocated,
-// so there is no table of memory.
+// Reads what `--format perfetto` writes (formats/write/perfetto/perfetto.h), in this version and earlier ones: slices
+// of threads, steps and GPU work, with the arguments that tables need. Counters are left out: they do not say who
+// allocated, so there is no table of memory.
 //
-// Packets come from a stream; nothing is kept of events but what is open, the work of GPUs, and what ReadEvents holds.
-// Begins and ends belong together as they follow each other on their track: a slice is written when it ends, after all
-// that is inside of it.
+// Packets are read as a stream. Only open events, GPU work and what ReadEvents holds are kept. A begin and an end that
+// follow each other on a track belong together: a slice is written when it ends, after all slices inside it.
 #pragma once
 
 #include "formats/io/byte_stream.h"

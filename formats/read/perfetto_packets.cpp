@@ -14,8 +14,8 @@ namespace {
 using namespace perfetto;
 using protozero::pbf_reader;
 
-// What a field is selected by. One of another type than the schema's is skipped, as protobuf does with every field it
-// does not know.
+// Fields are selected by number and type. A field with another type than the schema's is skipped, as protobuf does with
+// every field that it does not know.
 constexpr uint32_t varint_field(uint32_t tag) { return tag_and_type(tag, protozero::pbf_wire_type::varint); }
 constexpr uint32_t fixed64_field(uint32_t tag) { return tag_and_type(tag, protozero::pbf_wire_type::fixed64); }
 constexpr uint32_t bytes_field(uint32_t tag) { return tag_and_type(tag, protozero::pbf_wire_type::length_delimited); }
@@ -64,15 +64,15 @@ class PacketReader {
   }
 
  private:
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 28;  // of a packet
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 28;  // limit of a packet
 
-  // What one sequence has defined.
+  // The definitions of one sequence.
   struct Sequence {
     std::unordered_map<uint64_t, PacketCategory> categories;
     std::unordered_map<uint64_t, uint32_t> names;  // interned
     std::unordered_map<uint64_t, Argument> arguments;
     std::unordered_map<uint64_t, std::string> strings;
-    int64_t start = 0;  // of its clock, Unix
+    int64_t start = 0;  // start of its clock, Unix time
   };
 
   std::optional<uint64_t> varint() {
@@ -121,7 +121,7 @@ class PacketReader {
     if (clock.data() != nullptr) read_clock(of, pbf_reader(clock));
     if (interned.data() != nullptr) read_interned(of, pbf_reader(interned));
     if (track.data() != nullptr) read_track(pbf_reader(track));
-    // Also of what is too late: its slice is counted.
+    // Even if the time is out of range: its slice is counted as impossible.
     if (event.data() != nullptr)
       read_event(of, sum(of.start, static_cast<int64_t>(std::min<uint64_t>(time, INT64_MAX))), pbf_reader(event));
   }
@@ -314,7 +314,7 @@ class PacketReader {
   ReadEvents& events_;
   std::map<uint64_t, PacketTrack>& tracks_;
   PacketSink& sink_;
-  uint64_t at_ = 0;  // bytes that were read
+  uint64_t at_ = 0;  // number of bytes read so far
   std::map<uint32_t, Sequence> sequences_;
 };
 

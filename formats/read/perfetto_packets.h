@@ -1,5 +1,4 @@
-// The packets of a Perfetto trace of our own -> tracks, and their events as they come: the part of
-// formats/read/perfetto.h that knows protobuf.
+// Decodes the packets of a Perfetto trace of ours into tracks and events: the part of perfetto.h that knows protobuf.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +25,13 @@ static_assert(sizeof(PacketEvent) == 32);
 
 struct PacketArguments {
   uint64_t flops = 0;
-  std::string_view module, path, root, ended_by;  // until the next packet
+  std::string_view module, path, root, ended_by;  // valid until the next packet
   bool is_backward = false;
 };
 
 struct PacketTrack {
   uint64_t parent = 0;
-  std::string name, pid, tid;  // pid: of a process's or thread's own track
+  std::string name, pid, tid;  // pid: only of a process's or thread's own track
 };
 
 class PacketSink {
@@ -41,8 +40,9 @@ class PacketSink {
   virtual void event(uint64_t track, const PacketEvent& event, const PacketArguments& arguments) = 0;
 };
 
-// Adds to `tracks`, by their numbers, before the first event on one comes. Names are interned in `events`, which gets
-// the names of processes too. Throws Error. Returns whether there is a clock: if it is a trace of ours without events.
+// Adds each track to `tracks`, by its id, before its first event goes to `sink`. Names are interned in `events`, which
+// gets the names of processes, too. Returns whether there is a clock: then even a trace without events is one of ours.
+// Throws Error.
 bool read_packets(ByteStream& stream, ReadEvents& events, std::map<uint64_t, PacketTrack>& tracks, PacketSink& sink);
 
 }  // namespace torchprof::formats

@@ -1,4 +1,4 @@
-// Ranges of NVTX in files of nvprof and nsys, and which of them launched what: the innermost that holds the call.
+// Ranges of NVTX in files of nvprof and nsys. Work belongs to the innermost range that holds the call that launched it.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace torchprof::formats {
 
-// "aten::mm, seq = 4, op_id = 17, sizes = [[2, 3]]" as torch.autograd.profiler.emit_nvtx writes it -> "aten::mm".
+// "aten::mm" from "aten::mm, seq = 4, op_id = 17, sizes = [[2, 3]]", as torch.autograd.profiler.emit_nvtx writes it.
 std::string range_name(std::string text);
 
-// The ranges of one thread, and its calls in the order of their begins.
+// The ranges of one thread. Calls are asked for in the order of their begins.
 class Ranges {
  public:
   struct Range {
     int64_t begin;
     int64_t end;
-    uint32_t external;  // as ReadSlice has it
+    uint32_t external;  // as in ReadSlice
   };
   // Sorts `ranges`.
   explicit Ranges(std::vector<Range> ranges);
-  // The external of the innermost range that begins before the call and ends after it; 0: none does.
+  // The `external` of the innermost range that begins before the call and ends after it; 0: none.
   uint32_t around(int64_t begin, int64_t end);
 
  private:

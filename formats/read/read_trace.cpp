@@ -16,7 +16,7 @@ using namespace std::string_view_literals;
 // https://www.sqlite.org/fileformat.html, 1.3.1.
 constexpr std::string_view kDatabaseMagic = "SQLite format 3\0"sv;
 
-// The first packet of a trace begins as a newline does: JSON may, and then goes on as JSON.
+// The first byte of a trace is that of a newline. JSON may begin with one, too, but then goes on differently.
 bool is_perfetto(std::string_view front) {
   if (front.empty() || front[0] != '\x0a') return false;
   const size_t text = front.find_first_not_of(" \t\r\n");

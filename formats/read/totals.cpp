@@ -20,14 +20,15 @@ uint32_t ReadEvents::row(const std::string& pid, const std::string& tid) {
 
 namespace {
 
-// Slices of one row, by begin and the longer first -> nesting, self times, recursion; what was open at memory events.
+// Goes through the slices of one row, sorted by begin and then longer ones first: nesting, self times, recursion, and
+// what was open at memory events.
 class RowSweep {
  public:
   RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places,
            const TraceDevices& devices)
       : collector_(collector), names_(names), places_(places), devices_(devices) {}
 
-  // `memory` by time.
+  // `memory` is sorted by time.
   void run(std::span<const ReadSlice> events, std::span<ReadMemory> memory) {
     for (const ReadSlice& e : events) {
       for (; !memory.empty() && memory.front().change.time.value < e.begin; memory = memory.subspan(1))
@@ -46,7 +47,7 @@ class RowSweep {
     int64_t end;
     int64_t child_ns;
     int64_t module_child_ns;
-    int64_t gpu_child_ns;  // work that the operators inside it launched
+    int64_t gpu_child_ns;  // GPU time of the operators inside it
     bool outermost;
   };
   struct KeyHash {
@@ -63,7 +64,7 @@ class RowSweep {
         if (owner.op == 0) owner.op = e.name + 1;
         if (!e.is_annotation) owner.outer_op = e.name + 1;
         if (looks_for_module && (e.is_backward || e.module != 0)) {
-          looks_for_module = false;  // a backward operator may have none, also in a module's call
+          looks_for_module = false;  // a backward operator has its own, or none, even inside a module's call
           owner.module = e.module;
         }
         continue;
@@ -108,7 +109,7 @@ class RowSweep {
 
   bool is_module_call(const ReadSlice& e) const { return !e.is_operator && places_.contains(e.name); }
 
-  // Modules have the numbers of their names and one.
+  // A module's number is that of its name plus 1.
   uint32_t module(uint32_t name) {
     if (!collector_.modules.is_defined(name + 1)) {
       const auto place = places_.find(name);
@@ -143,14 +144,14 @@ class RowSweep {
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
 
-// By process, over all of its rows.
+// Memory of each process, over all of its rows.
 std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
   std::vector<MemoryCollector> collectors(read.pids.texts.size());
   std::vector<std::unordered_set<uint64_t>> mapped(collectors.size());
   std::ranges::stable_sort(read.memory, {}, [](const ReadMemory& m) { return m.change.time; });
   for (ReadMemory& m : read.memory) {
     const uint32_t pid = read.rows[m.row].pid;
-    // Files that are mapped say so when they come, not when they go.
+    // A mapping is marked when it is made, not when it is removed.
     if (m.change.is_mapped)
       mapped[pid].insert(m.change.address);
     else if (m.change.bytes < 0 && m.change.device_type == 0)
@@ -160,7 +161,7 @@ std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
   return collectors;
 }
 
-// By process. `order`: the processes that have slices.
+// GPU work of each process. `order`: the processes that have slices.
 std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
                                               std::vector<Collector>& collectors) {
   if (read.devices.empty() || order.empty()) return {};
@@ -177,7 +178,7 @@ std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std:
                              [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
 }
 
-// Slices and steps of sorted events. Gives the interned pids in the order in which they come.
+// Goes through the slices and steps of sorted events. Returns the interned pids in the order in which they come.
 std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors) {
   auto& events = read.slices;
   auto& memory = read.memory;
@@ -200,7 +201,7 @@ std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors
   return order;
 }
 
-// Steps are known when all slices have been seen: samples take a sweep of their own.
+// Steps are known only after all slices have been seen, so samples take a second sweep.
 void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& collectors) {
   std::vector<Collector> first(collectors.size());
   for (const uint32_t pid : sweep(read, first)) {

@@ -1,0 +1,54 @@
+#include "formats/read/kineto_keys.h"
+
+#include <algorithm>
+
+namespace torchprof::formats {
+namespace {
+
+using Key = KinetoKey;
+
+constexpr std::array<std::pair<std::string_view, Key>, 29> kKeys = {{
+    {"Device Type", Key::kDeviceType},
+    {"Device Id", Key::kDeviceId},
+    {"Addr", Key::kAddress},
+    {"Bytes", Key::kBytes},
+    {"Total Allocated", Key::kAllocated},
+    {"Total Reserved", Key::kReserved},
+    {"Step ends with", Key::kEndsWith},
+    {"Backward", Key::kBackward},
+    {"name", Key::kName},
+    {"path", Key::kPath},
+    {"ph", Key::kPhase},
+    {"cat", Key::kCategory},
+    {"pid", Key::kPid},
+    {"tid", Key::kTid},
+    {"ts", Key::kTime},
+    {"dur", Key::kDuration},
+    {"labels", Key::kLabels},
+    {"Python line", Key::kLine},
+    {"Module", Key::kModule},
+    {"Module path", Key::kModulePath},
+    {"Module root", Key::kModuleRoot},
+    {"FLOPs", Key::kFlops},
+    {"External id", Key::kExternalId},
+    {"external id", Key::kExternalId},
+    {"blocks per SM", Key::kBlocksPerSm},
+    {"est. achieved occupancy %", Key::kOccupancy},
+    {"id", Key::kId},
+    {"traceEvents", Key::kTraceEvents},
+    {"modules", Key::kModules},
+}};
+
+}  // namespace
+
+KinetoKeys::KinetoKeys() {
+  for (const Entry& key : kKeys) by_length_[std::min(key.first.size(), kLongest)].push_back(&key);
+}
+
+KinetoKey KinetoKeys::of(std::string_view text) const {
+  for (const Entry* const key : by_length_[std::min(text.size(), kLongest)])
+    if (key->first == text) return key->second;
+  return Key::kOther;
+}
+
+}  // namespace torchprof::formats

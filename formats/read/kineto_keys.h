@@ -1,0 +1,59 @@
+// The keys of Kineto's JSON that a reader looks at.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace torchprof::formats {
+
+enum class KinetoKey : uint8_t {
+  kOther,
+  kDeviceType,  // the first of kMemoryArguments arguments of "[memory]"
+  kDeviceId,
+  kAddress,
+  kBytes,
+  kAllocated,
+  kReserved,
+  kEndsWith,
+  kBackward,
+  kName,
+  kPath,
+  kPhase,
+  kCategory,
+  kPid,
+  kTid,
+  kTime,
+  kDuration,
+  kLabels,
+  kLine,
+  kModule,
+  kModulePath,
+  kModuleRoot,
+  kFlops,
+  kExternalId,
+  kBlocksPerSm,
+  kOccupancy,
+  kId,
+  kTraceEvents,
+  kModules,
+};
+inline constexpr size_t kMemoryArguments = 6;
+
+// Finds a key by its text, whatever the depth at which it stands; kOther for any other text. Most of a file are
+// arguments that nobody asks for, so each key is compared only with those of the same length.
+class KinetoKeys {
+ public:
+  KinetoKeys();
+  KinetoKey of(std::string_view text) const;
+
+ private:
+  using Entry = std::pair<std::string_view, KinetoKey>;
+  static constexpr size_t kLongest = 26;
+  std::array<std::vector<const Entry*>, kLongest + 1> by_length_;
+};
+
+}  // namespace torchprof::formats
