@@ -13,17 +13,28 @@
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 namespace {
 
 constexpr size_t kMaxNameBytes = size_t{16} * 1024;
-constexpr size_t kMaxBytes = 4096;           // of a slice and its flow without its name
-constexpr uint64_t kSyncRow = 1'000'000;     // Kineto's kSyncStreamTidOffset; of no stream: one less
+constexpr size_t kMaxBytes = 4096;           // bytes of a slice and its flow, without the name
+constexpr uint64_t kSyncRow = 1'000'000;     // Kineto's kSyncStreamTidOffset; one less for no stream
 constexpr uint64_t kMergedPid = 1u << 29;    // above every process id of Linux (at most 2^22)
-constexpr uint64_t kOverheadPid = 1u << 30;  // likewise
+constexpr uint64_t kOverheadPid = 1u << 30;  // also above
 constexpr uint64_t kDevicesOfProcess = 256;  // in a merged trace
 constexpr uint64_t kDeviceSortIndex = 5'000'000;
 constexpr uint64_t kOverheadSortIndex = 0x100000A;
+
+constexpr std::array<std::string_view, GpuWriter::kCategories> kCategoryNames = {
+    "cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "cuda_event"};
+
+GpuWriter::Category category_of(Kind kind) {
+  return kind == Kind::GpuKernel ? GpuWriter::kKernel
+         : kind == Kind::GpuCopy ? GpuWriter::kCopy
+         : kind == Kind::GpuSet  ? GpuWriter::kSet
+         : kind == Kind::GpuSync ? GpuWriter::kSync
+                                 : GpuWriter::kEvent;
+}
 
 char* put_number(char* at, std::string_view key, uint64_t value) { return put(put(at, key), value); }
 
@@ -37,7 +48,7 @@ char* put_triple(char* at, const uint32_t (&size)[3]) {
   return at;
 }
 
-// -1 for none, as Kineto has it.
+// -1 for none, as in Kineto.
 char* put_stream(char* at, uint32_t stream) { return put_signed(at, static_cast<int32_t>(stream)); }
 
 char* put_bandwidth(char* at, uint64_t bytes, int64_t ns) {
@@ -60,8 +71,8 @@ std::string limits_text(const Occupancy& o) {
 
 }  // namespace
 
-KinetoGpu::KinetoGpu(const Process& process, Names& names, KinetoStacks& stacks, const std::vector<Row>& rows,
-                     Place place, Output& out)
+GpuWriter::GpuWriter(const Process& process, Names& names, Stacks& stacks, const std::vector<Row>& rows, Place place,
+                     Output& out)
     : process_(process),
       index_(*process.gpu),
       names_(names),
@@ -72,12 +83,12 @@ KinetoGpu::KinetoGpu(const Process& process, Names& names, KinetoStacks& stacks,
       has_graphs_(std::atol(std::string(process.meta("cupti.version")).c_str()) >= 19),
       last_correlation_(place_.correlation) {}
 
-uint64_t KinetoGpu::device_pid(uint32_t device) {
+uint64_t GpuWriter::device_pid(uint32_t device) {
   devices_.insert(device);
   return place_.process ? kMergedPid + *place_.process * kDevicesOfProcess + device % kDevicesOfProcess : device;
 }
 
-uint64_t KinetoGpu::stream_tid(const GpuActivity& a) {
+uint64_t GpuWriter::stream_tid(const GpuActivity& a) {
   const bool is_none = a.stream == kNoGpuNumber;
   uint64_t tid = is_none ? 0 : a.stream;
   if (a.kind == Kind::GpuSync || is_none) tid = is_none ? kSyncRow - 1 : kSyncRow + a.stream;
@@ -85,25 +96,25 @@ uint64_t KinetoGpu::stream_tid(const GpuActivity& a) {
   return tid;
 }
 
-// {"ph":"X","cat":"kernel","name":"...","pid":      made once for each name
-const std::string& KinetoGpu::head_of(std::string_view category, NameId name) {
-  std::string& head = heads_[uint64_t{name.value} << 8 | static_cast<uint8_t>(category.back())];
+// {"ph":"X","cat":"kernel","name":"...","pid":      made once for each category and name
+const std::string& GpuWriter::head_of(Category category, NameId name) {
+  std::string& head = heads_[category][name.value];
   if (head.empty()) {
-    head.append(R"({"ph":"X","cat":")").append(category).append(R"(","name":)");
+    head.append(R"({"ph":"X","cat":")").append(kCategoryNames[category]).append(R"(","name":)");
     head.append(json_string_within(names_.text(name), kMaxNameBytes)).append(R"(,"pid":)");
   }
   return head;
 }
 
-char* KinetoGpu::put_correlation(char* at, uint32_t correlation) {
+char* GpuWriter::put_correlation(char* at, uint32_t correlation) {
   const uint64_t number = correlation == 0 ? 0 : place_.correlation + correlation;
   last_correlation_ = std::max(last_correlation_, number);
   return put_number(at, R"(,"correlation":)", number);
 }
 
-void KinetoGpu::call(const GpuCall& c) {
+void GpuWriter::call(const GpuCall& c) {
   const bool is_driver = c.api->api == GpuApiKind::kDriver;
-  const std::string& head = head_of(is_driver ? "cuda_driver" : "cuda_runtime", c.name);
+  const std::string& head = head_of(is_driver ? kCudaDriver : kCudaRuntime, c.name);
   const uint64_t tid = rows_[c.row].tid;
   char* at = put(put(out_.reserve(head.size() + kMaxBytes), head), place_.pid);
   at = put_number(at, R"(,"tid":)", tid);
@@ -124,13 +135,8 @@ void KinetoGpu::call(const GpuCall& c) {
   out_.advance(at);
 }
 
-void KinetoGpu::activity(const GpuActivity& a, std::string_view module, std::string_view collective) {
-  const char* category = a.kind == Kind::GpuKernel ? "kernel"
-                         : a.kind == Kind::GpuCopy ? "gpu_memcpy"
-                         : a.kind == Kind::GpuSet  ? "gpu_memset"
-                         : a.kind == Kind::GpuSync ? "cuda_sync"
-                                                   : "cuda_event";
-  const std::string& head = head_of(category, a.name);
+void GpuWriter::activity(const GpuActivity& a, std::string_view module, std::string_view collective) {
+  const std::string& head = head_of(category_of(a.kind), a.name);
   const std::string pid = std::to_string(device_pid(a.device));
   const uint64_t tid = stream_tid(a);
   const int64_t ns = a.kind == Kind::GpuEvent ? 1 : a.end - a.begin;
@@ -166,7 +172,7 @@ void KinetoGpu::activity(const GpuActivity& a, std::string_view module, std::str
   out_.advance(at);
 }
 
-char* KinetoGpu::put_flow(char* at, std::string_view phase, uint32_t correlation, std::string_view pid, uint64_t tid,
+char* GpuWriter::put_flow(char* at, std::string_view phase, uint32_t correlation, std::string_view pid, uint64_t tid,
                           UnixNs ts) {
   at = put(put(put(at, R"({"ph":")"), phase), R"(","id":)");
   at = put(at, place_.correlation + correlation);
@@ -179,7 +185,7 @@ char* KinetoGpu::put_flow(char* at, std::string_view phase, uint32_t correlation
 
 // ---- arguments -------------------------------------------------------------------------------------------
 
-char* KinetoGpu::put_kernel(char* at, const GpuKernel& k) {
+char* GpuWriter::put_kernel(char* at, const GpuKernel& k) {
   const auto device = index_.devices().find(k.device);
   const Occupancy o = occupancy_of(k, device == index_.devices().end() ? nullptr : &device->second);
   at = put_number(at, R"("queued":)", k.queued);
@@ -210,7 +216,7 @@ char* KinetoGpu::put_kernel(char* at, const GpuKernel& k) {
   return put_channel(at, k.channel, k.channel_type);
 }
 
-char* KinetoGpu::put_copy(char* at, const GpuCopy& c, int64_t ns) {
+char* GpuWriter::put_copy(char* at, const GpuCopy& c, int64_t ns) {
   if (c.is_peer != 0) {
     at = put_number(at, R"("fromDevice":)", c.src_device);
     at = put_number(at, R"(,"inDevice":)", c.device);
@@ -227,7 +233,7 @@ char* KinetoGpu::put_copy(char* at, const GpuCopy& c, int64_t ns) {
   return put_channel(put_graph(at, c.graph, c.graph_node), c.channel, c.channel_type);
 }
 
-char* KinetoGpu::put_set(char* at, const GpuSet& s, int64_t ns) {
+char* GpuWriter::put_set(char* at, const GpuSet& s, int64_t ns) {
   at = put_number(at, R"("device":)", s.device);
   at = put_number(at, R"(,"context":)", s.context);
   at = put_stream(put(at, R"(,"stream":)"), s.stream);
@@ -235,9 +241,9 @@ char* KinetoGpu::put_set(char* at, const GpuSet& s, int64_t ns) {
   return put_channel(put_graph(at, s.graph, s.graph_node), s.channel, s.channel_type);
 }
 
-char* KinetoGpu::put_sync(char* at, const GpuSync& s) {
+char* GpuWriter::put_sync(char* at, const GpuSync& s) {
   at = put(put(put(at, R"("cuda_sync_kind":")"), sync_name(s)), "\"");
-  if (s.type == 1 || s.type == 2) {  // an event is waited for
+  if (s.type == 1 || s.type == 2) {  // waits for an event
     const auto recorded = index_.recorded(s.context, s.event, s.correlation);
     at = put_stream(put(at, R"(,"wait_on_stream":)"), recorded ? recorded->stream : kNoGpuNumber);
     const int64_t by = recorded ? static_cast<int64_t>(place_.correlation + recorded->correlation) : -1;
@@ -250,7 +256,7 @@ char* KinetoGpu::put_sync(char* at, const GpuSync& s) {
   return put_number(at, R"(,"context":)", s.context);
 }
 
-char* KinetoGpu::put_event(char* at, const GpuEvent& e) {
+char* GpuWriter::put_event(char* at, const GpuEvent& e) {
   at = put_number(at, R"("event_id":)", e.event);
   at = put_stream(put(at, R"(,"stream":)"), e.stream);
   at = put_correlation(at, e.correlation);
@@ -258,19 +264,19 @@ char* KinetoGpu::put_event(char* at, const GpuEvent& e) {
   return put_number(at, R"(,"context":)", e.context);
 }
 
-char* KinetoGpu::put_graph(char* at, uint32_t graph, uint64_t node) const {
+char* GpuWriter::put_graph(char* at, uint32_t graph, uint64_t node) const {
   if (!has_graphs_ && graph == 0 && node == 0) return at;
   return put_number(put_number(at, R"(,"graph id":)", graph), R"(,"graph node id":)", node);
 }
 
-char* KinetoGpu::put_channel(char* at, uint32_t channel, uint8_t type) const {
+char* GpuWriter::put_channel(char* at, uint32_t channel, uint8_t type) const {
   if (!has_graphs_) return at;
   return put_number(put_number(at, R"(,"channel":)", channel), R"(,"channel_type":)", type);
 }
 
 // ---- annotations -----------------------------------------------------------------------------------------
 
-void KinetoGpu::annotation_ended(uint64_t external_id, std::string_view name) {
+void GpuWriter::annotation_ended(uint64_t external_id, std::string_view name) {
   const std::vector<GpuAnnotations::Span> spans = annotations_.take(external_id);
   if (spans.empty()) return;
   const std::string json = json_string_within(name, kMaxNameBytes);
@@ -279,7 +285,7 @@ void KinetoGpu::annotation_ended(uint64_t external_id, std::string_view name) {
     at = put(put(at, R"({"ph":"X","cat":"gpu_user_annotation","name":)"), json);
     at = put_number(at, R"(,"pid":)", device_pid(s.device));
     at = put_number(at, R"(,"tid":)", s.stream);
-    // Kineto's margin: otherwise Chrome draws it inside the first kernel.
+    // Kineto's margin; without it Chrome draws the annotation inside the first kernel.
     const int64_t begin = std::max(process_.start.value, s.begin - 1), end = std::min(process_.end.value, s.end + 1);
     at = put_us(put(at, R"(,"ts":)"), begin - place_.base);
     at = put_us(put(at, R"(,"dur":)"), end - begin);
@@ -290,7 +296,7 @@ void KinetoGpu::annotation_ended(uint64_t external_id, std::string_view name) {
 
 // ---- rows ------------------------------------------------------------------------------------------------
 
-void KinetoGpu::write_overheads() {
+void GpuWriter::write_overheads() {
   const uint64_t pid = kOverheadPid + place_.process.value_or(0);
   for (const GpuIndex::Call& place : index_.overheads()) {
     const auto& o = index_.record<GpuOverhead>(place.chunk, place.word);
@@ -307,8 +313,8 @@ void KinetoGpu::write_overheads() {
   }
 }
 
-// As Kineto has the counters that it samples itself, but on the row of the device.
-void KinetoGpu::write_counters() {
+// In the form of Kineto's own counters, but on the device's row.
+void GpuWriter::write_counters() {
   for (const GpuCounter& counter : gpu_counters(index_)) {
     const std::string name = json_string(counter.name), pid = std::to_string(device_pid(counter.device));
     for (const auto& [time, value] : counter.values) {
@@ -321,7 +327,7 @@ void KinetoGpu::write_counters() {
   }
 }
 
-void KinetoGpu::put_metadata(std::string_view name, uint64_t pid, uint64_t tid, std::string_view key,
+void GpuWriter::put_metadata(std::string_view name, uint64_t pid, uint64_t tid, std::string_view key,
                              std::string_view value) {
   char* at = out_.reserve(value.size() + kMaxBytes);
   at = put(put(put(at, R"({"name":")"), name), R"(","ph":"M","ts":)");
@@ -331,7 +337,7 @@ void KinetoGpu::put_metadata(std::string_view name, uint64_t pid, uint64_t tid, 
   out_.advance(put(put(at, value), "}},\n"));
 }
 
-void KinetoGpu::write_rows() {
+void GpuWriter::write_rows() {
   const std::string name = json_string_within(program_name(process_), kMaxNameBytes);
   for (const auto& [number, device] : index_.devices()) devices_.insert(number);
   for (const uint32_t device : std::set<uint32_t>(devices_)) {
@@ -355,11 +361,11 @@ void KinetoGpu::write_rows() {
   put_metadata("process_sort_index", pid, 0, "sort_index", std::to_string(kOverheadSortIndex));
 }
 
-uint64_t KinetoGpu::finish() {
+uint64_t GpuWriter::finish() {
   write_overheads();
   write_counters();
   write_rows();
   return last_correlation_;
 }
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

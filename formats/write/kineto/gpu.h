@@ -1,18 +1,19 @@
-// What Kineto writes of GPUs, for one process (formats/write/kineto/kineto.cpp writes the rest).
+// The GPU events of one process in a Kineto trace (process.cpp writes the rest).
 //
-//   rows      a process for each device (its number, as Kineto does; in a merged trace a number of its own), a thread
-//   for
-//             each stream. Waits stand in rows "stream N (sync)" beside them, where Kineto puts waits for a stream;
-//             overhead of CUPTI in a process of its own, which is -1 in Kineto: Perfetto takes that for device 0
-//   calls     cuda_runtime and cuda_driver slices on the rows of threads
-//   flows     ac2g, from a call to each piece of work that it started. Kineto also writes ends that begin nowhere
-//   annotations  gpu_user_annotation: formats/replay/gpu_annotations.h
+//   rows         a process for each device (with the device's number, as in Kineto; in a merged trace with a number of
+//                its own), and in it a thread for each stream. Waits are in rows "stream N (sync)" beside them, where
+//                Kineto puts waits for a stream. Overhead of CUPTI is in a process of its own; in Kineto that is -1,
+//                which Perfetto takes for device 0
+//   calls        cuda_runtime and cuda_driver slices on the rows of threads
+//   flows        ac2g, from a call to each piece of work that it started. Kineto also writes ends without a begin
+//   annotations  gpu_user_annotation (formats/replay/gpu_annotations.h)
 //
-// Arguments come in Kineto's order; after them ours: "queue time (us)", from the end of the call to the begin of the
-// work, "before launch (us)" where the work would begin before its call, "Module", "Module path", "Backward". Source:
+// Arguments come in Kineto's order. After them come ours: "queue time (us)" from the end of the call to the begin of
+// the work, "before launch (us)" if the work would begin before its call, "Module", "Module path", "Backward". Source:
 // libkineto/src/CuptiActivity.h and output_json.cpp, 2026-08.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -30,34 +31,36 @@
 #include "formats/trace/trace.h"
 #include "formats/write/kineto/stacks.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 
-class KinetoGpu {
+class GpuWriter {
  public:
+  enum Category : uint8_t { kCudaRuntime, kCudaDriver, kKernel, kCopy, kSet, kSync, kEvent, kCategories };
+
   struct Place {
-    std::string pid;                  // of the process
-    std::string label;                // after "GPU 0" in the names of devices
-    int64_t base;                     // from which times count
+    std::string pid;                  // the process's
+    std::string label;                // behind "GPU 0" in the names of devices
+    int64_t base;                     // Unix time from which times count, ns
     uint64_t external;                // added to external ids
     uint64_t correlation;             // added to correlations
     std::optional<uint32_t> process;  // its number in a merged trace
   };
-  // `process.gpu` is there; all live longer than this.
-  KinetoGpu(const Process& process, Names& names, KinetoStacks& stacks, const std::vector<Row>& rows, Place place,
+  // `process.gpu` must not be null. All arguments must outlive this.
+  GpuWriter(const Process& process, Names& names, Stacks& stacks, const std::vector<Row>& rows, Place place,
             Output& out);
 
   void call(const GpuCall& call);
-  // `module` and `collective`: further arguments, as of an operator; at most 24 KiB together.
+  // `module` and `collective`: more arguments, like those of an operator; at most 24 KiB together.
   void activity(const GpuActivity& activity, std::string_view module, std::string_view collective);
-  // Once the slice of the annotation is written.
+  // After the slice of the annotation is written.
   void annotation_ended(uint64_t external_id, std::string_view name);
-  // Overheads, counters, and the names of rows. Returns the largest correlation.
+  // Writes overheads, counters and the names of rows. Returns the largest correlation.
   uint64_t finish();
 
  private:
   uint64_t device_pid(uint32_t device);
   uint64_t stream_tid(const GpuActivity& activity);
-  const std::string& head_of(std::string_view category, NameId name);
+  const std::string& head_of(Category category, NameId name);
   char* put_correlation(char* at, uint32_t correlation);
   char* put_kernel(char* at, const GpuKernel& kernel);
   char* put_copy(char* at, const GpuCopy& copy, int64_t ns);
@@ -75,22 +78,22 @@ class KinetoGpu {
   const Process& process_;
   const GpuIndex& index_;
   Names& names_;
-  KinetoStacks& stacks_;
+  Stacks& stacks_;
   const std::vector<Row>& rows_;
   const Place place_;
   Output& out_;
-  bool has_graphs_;  // CUPTI 12 and up, which is where Kineto writes graphs and channels
+  bool has_graphs_;  // CUPTI 12 and later, with which Kineto writes graphs and channels
   bool has_overheads_ = false;
   uint64_t last_correlation_;
-  std::set<uint32_t> devices_;                       // seen
-  std::set<std::pair<uint32_t, uint64_t>> streams_;  // device and tid
-  std::unordered_map<uint64_t, std::string> heads_;  // by category and name
+  std::set<uint32_t> devices_;                                                // those that have come
+  std::set<std::pair<uint32_t, uint64_t>> streams_;                           // device and tid
+  std::array<std::unordered_map<uint32_t, std::string>, kCategories> heads_;  // of each category by name id
   GpuAnnotations annotations_;
 };
 
-// For the top of a trace.
+// For the part before the events.
 nlohmann::ordered_json device_properties(Processes processes);
 nlohmann::ordered_json gpu_versions(Processes processes);  // cupti_version, cuda_runtime_version, cuda_driver_version
 nlohmann::ordered_json describe_gpu(const Process& process);  // what was lost or is in doubt
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

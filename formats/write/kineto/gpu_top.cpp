@@ -1,4 +1,4 @@
-// What the top of a trace says of GPUs.
+// What the part of a trace before the events says of GPUs.
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 #include "formats/trace/gpu_index.h"
 #include "formats/write/kineto/gpu.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 
 using nlohmann::ordered_json;
 
@@ -78,4 +78,4 @@ ordered_json describe_gpu(const Process& process) {
   return j;
 }
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

@@ -9,7 +9,7 @@
 #include "formats/values/object_details.h"
 #include "formats/write/kineto/gpu.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 namespace {
 
 using nlohmann::ordered_json;
@@ -70,7 +70,7 @@ std::string trace_id(Processes processes) {
 
 }  // namespace
 
-std::string kineto_header(const Trace& trace, Processes processes, int64_t base) {
+std::string header_of(const Trace& trace, Processes processes, int64_t base) {
   ordered_json about{{"version", TORCHPROF_VERSION}, {"processes", ordered_json::array()}};
   bool python = false, flops = false;
   for (const Process& p : processes) {
@@ -94,10 +94,10 @@ std::string kineto_header(const Trace& trace, Processes processes, int64_t base)
   top["baseTimeNanoseconds"] = base;
   std::string text = top.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   text.pop_back();
-  // Ranks of several processes are in their own traces.
+  // With several processes, the ranks are in the processes' own traces.
   const std::string distributed = processes.size() == 1 ? distributed_json(distributed_of(processes[0])) : "";
   if (!distributed.empty()) text += ",\n\"distributedInfo\": " + distributed;
   return text + ",\n\"traceEvents\":[\n";
 }
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

@@ -1,4 +1,4 @@
-// What stands before the events of a Kineto trace: what was captured and lost, on what, with which devices, and what
+// The part of a Kineto trace before the events: what was captured and lost, on which machine and devices, and what
 // modules and optimizers hold.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 #include "formats/trace/trace.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 
-// From the opening brace to that of the events. `base`: what their times count from, Unix, ns.
-std::string kineto_header(const Trace& trace, Processes processes, int64_t base);
+// From the opening brace to the bracket of the events. `base`: Unix time in ns from which the events' times count.
+std::string header_of(const Trace& trace, Processes processes, int64_t base);
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

@@ -14,11 +14,12 @@
 namespace torchprof::formats {
 namespace {
 
-// Times count from the last multiple of three months, as Kineto's: processes that started at different moments share
-// it. In the first 51 days of it microseconds with three decimals are exact in a double, then off by up to one.
+// Times count from the last multiple of three months, as in Kineto, so that processes that start at different moments
+// share the base. In the first 51 days after it microseconds with three decimals are exact in a double; later the last
+// decimal may be off by one.
 constexpr int64_t kBaseStep = int64_t{7'889'238} * 1'000'000'000;
 
-// The four events that torch's own tests look for at the end.
+// The four events at the end that torch's own tests look for.
 void write_tail(UnixNs start, UnixNs end, int64_t base, Output& out) {
   auto us = [](int64_t ns) {
     char text[32];
@@ -41,12 +42,12 @@ int64_t base_of(const Trace& trace) { return std::max<int64_t>(0, trace.start.va
 
 void write_events(const Trace& trace, Processes processes, bool names_first, Output& out) {
   const bool merged = processes.size() > 1;
-  KinetoIds ids;
+  kineto::Ids ids;
   const std::vector<uint64_t> pids = distinct_pids(processes);
   for (size_t i = 0; i < processes.size(); ++i)
-    write_kineto_events(processes[i],
-                        {.pid = pids[i], .is_merged = merged, .base = base_of(trace), .names_first = names_first}, ids,
-                        out);
+    kineto::write_process(processes[i],
+                          {.pid = pids[i], .is_merged = merged, .base = base_of(trace), .names_first = names_first},
+                          ids, out);
 }
 
 }  // namespace
@@ -59,10 +60,10 @@ void write_kineto(const Trace& trace, Processes processes, Output& out) {
     end = std::max(end, UnixNs{std::min(p.end.value, p.selection.end)});
   }
   const int64_t base = base_of(trace);
-  out.write(kineto_header(trace, processes, base));
+  out.write(kineto::header_of(trace, processes, base));
   write_events(trace, processes, false, out);
   write_tail(start, end, base, out);
-  out.write("\"traceName\":" + json_name(out.file().string()) + "\n}\n");
+  out.write("\"traceName\":" + kineto::json_name(out.file().string()) + "\n}\n");
 }
 
 void write_json_stream(const Trace& trace, Processes processes, Output& out) {

@@ -13,12 +13,12 @@
 #include "formats/write/kineto/stacks.h"
 #include "formats/write/kineto/texts.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 namespace {
 
 class ProcessWriter final : public Sink {
  public:
-  ProcessWriter(const Process& process, uint64_t pid, bool merged, int64_t base, KinetoIds& ids, Output& out)
+  ProcessWriter(const Process& process, uint64_t pid, bool merged, int64_t base, Ids& ids, Output& out)
       : process_(process),
         replay_(process),
         pid_(std::to_string(pid)),
@@ -28,12 +28,12 @@ class ProcessWriter final : public Sink {
         out_(out) {
     if (process.gpu)
       gpu_.emplace(process, replay_.names(), stacks_, replay_.rows(),
-                   KinetoGpu::Place{pid_, gpu_label(), base, ids.external, ids.correlation,
+                   GpuWriter::Place{pid_, gpu_label(), base, ids.external, ids.correlation,
                                     merged ? std::optional(ids.process) : std::nullopt},
                    out);
   }
 
-  // `names_first`: what is known of the threads then, so that a part of the trace has it.
+  // `names_first`: see Place.
   void run(bool names_first = false) {
     write_process_rows();
     if (names_first) write_thread_rows();
@@ -158,7 +158,7 @@ class ProcessWriter final : public Sink {
     out_.write("}},\n");
   }
 
-  // As far as the first argument; `name` in JSON.
+  // Puts an instant up to its first argument; `name` is JSON.
   char* put_instant(char* at, std::string_view name, uint32_t row, int64_t time) {
     at = put(at, R"({"ph":"i","cat":"cpu_instant_event","s":"t","name":)");
     at = put(at, name);
@@ -241,7 +241,7 @@ class ProcessWriter final : public Sink {
     out_.write(line);
   }
 
-  // Behind "GPU 0", to tell the rows of several processes apart.
+  // Comes behind "GPU 0" to tell the devices of several processes apart.
   std::string gpu_label() const {
     if (!merged_) return {};
     return process_.role.empty() ? " of " + pid_ : ", " + process_.role;
@@ -258,12 +258,12 @@ class ProcessWriter final : public Sink {
   void write_thread_rows() {
     std::unordered_set<uint32_t> written;
     const auto& rows = replay_.rows();
-    for (size_t i = rows.size();
-         i-- > 0;) {  // of two threads that had the same id one after the other the later gives the name
+    // From the end: of two threads that had the same id, the later one gives the name.
+    for (size_t i = rows.size(); i-- > 0;) {
       const Row& row = rows[i];
       if (!written.insert(row.tid).second) continue;
       std::string name = "thread " + thread_label(row);
-      if (row.is_overflow) name.append(", what crosses other annotations");
+      if (row.is_overflow) name.append(", overlapping annotations");
       put_metadata("thread_name", std::to_string(row.tid), "name", json_name(name));
       put_metadata("thread_sort_index", std::to_string(row.tid), "sort_index", std::to_string(row.sort_tid));
     }
@@ -272,20 +272,20 @@ class ProcessWriter final : public Sink {
   const Process& process_;
   Replay replay_;
   const std::string pid_;
-  KinetoTexts texts_{process_, replay_.names(), pid_};
-  const bool merged_;  // with other processes: it says which it is
+  Texts texts_{process_, replay_.names(), pid_};
+  const bool merged_;  // other processes are in the file, too
   const int64_t base_;
-  KinetoIds& ids_;
+  Ids& ids_;
   Output& out_;
-  KinetoStacks stacks_{process_.native.get()};
-  std::optional<KinetoGpu> gpu_;  // none: there is no GPU
+  Stacks stacks_{process_.native.get()};
+  std::optional<GpuWriter> gpu_;  // none: no GPU records
   Flops flops_{process_};
 };
 
 }  // namespace
 
-void write_kineto_events(const Process& process, KinetoPlace place, KinetoIds& ids, Output& out) {
+void write_process(const Process& process, Place place, Ids& ids, Output& out) {
   ProcessWriter(process, place.pid, place.is_merged, place.base, ids, out).run(place.names_first);
 }
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

@@ -1,5 +1,5 @@
 // The events of one process in Kineto's form, one a line, each with its comma: rows, slices, flows, allocations, marks
-// and GPU work. Sources and what goes beyond Kineto: formats/write/kineto/kineto.h.
+// and GPU work. kineto.h has the sources, and what goes beyond Kineto.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include "formats/io/output.h"
 #include "formats/trace/trace.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 
-struct KinetoIds {  // how many were given so far in this file
+struct Ids {  // the last ids given in this file
   uint64_t external = 0;
   uint64_t python = 0;
   uint64_t flow = 0;
@@ -18,14 +18,14 @@ struct KinetoIds {  // how many were given so far in this file
   uint32_t process = 0;
 };
 
-struct KinetoPlace {
-  uint64_t pid = 0;        // in the file, where it is unique
-  bool is_merged = false;  // with other processes: it says which it is
-  int64_t base = 0;        // times count from here: Unix, ns
-  bool names_first =
-      false;  // what is known of the threads, so that a part of the trace has it; they come at the end too
+struct Place {
+  uint64_t pid = 0;        // unique in the file
+  bool is_merged = false;  // other processes are in the file, too
+  int64_t base = 0;        // Unix time from which times count, ns
+  // Names of known threads come before the events, too, so that a part of the file has them.
+  bool names_first = false;
 };
 
-void write_kineto_events(const Process& process, KinetoPlace place, KinetoIds& ids, Output& out);
+void write_process(const Process& process, Place place, Ids& ids, Output& out);
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

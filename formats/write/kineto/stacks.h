@@ -1,4 +1,4 @@
-// Native stacks as arguments of events.
+// Native stacks as an argument of events.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 #include "formats/io/text.h"
 #include "formats/trace/native_stacks.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 
-class KinetoStacks {
+class Stacks {
  public:
-  explicit KinetoStacks(const NativeStacks* stacks) : stacks_(stacks) {}  // nullptr: there are none
+  explicit Stacks(const NativeStacks* stacks) : stacks_(stacks) {}  // nullptr: no native stacks
 
   bool has(NativeFrameId innermost) const { return stacks_ != nullptr && stacks_->has(innermost); }
-  // ,"stack":["at::add","THPVariable_add"]      innermost first; of one that is there
+  // ,"stack":["at::add","THPVariable_add"]      innermost first; only if has(innermost)
   void write(NativeFrameId innermost, Output& out) {
     std::string_view before = R"(,"stack":[)";
     stacks_->each_frame(innermost, [&](uint32_t text) {
@@ -38,4 +38,4 @@ class KinetoStacks {
   std::vector<std::string> quoted_;
 };
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto

@@ -1,7 +1,7 @@
-// Parts of Kineto's events that come again and again: made once, kept by what they are about. A text of one is appended
-// to an event as it is, and ends before the next argument's comma. None: empty.
+// Parts of Kineto's events that come often: each is made once and kept. A part is appended to an event as it is, and
+// ends before the comma of the next argument. Empty: there is none.
 //
-// Sizes are bounded, so that an event always fits into one reservation of Output; what is longer is cut or left out.
+// Sizes are bounded, so that an event always fits into one reservation of Output; longer parts are cut or left out.
 #pragma once
 
 #include <algorithm>
@@ -19,25 +19,25 @@
 #include "formats/values/collectives.h"
 #include "formats/values/inputs.h"
 
-namespace torchprof::formats {
+namespace torchprof::formats::kineto {
 
 inline constexpr size_t kMaxNameBytes = size_t{32} * 1024;  // of a name in JSON
-inline constexpr size_t kMaxSliceBytes = 1024;              // without its name
-inline constexpr size_t kMaxOverload = 64;                  // of kMaxSliceBytes, each byte at most six
+inline constexpr size_t kMaxSliceBytes = 1024;              // of a slice without its name and the parts below
+inline constexpr size_t kMaxOverload = 64;                  // within kMaxSliceBytes; a byte becomes six at most
 inline constexpr size_t kMaxInputsBytes = size_t{24} * 1024;
-inline constexpr size_t kMaxCallerBytes = 1000;  // of a file's name; \u0000 takes six bytes
-inline constexpr size_t kMaxModuleBytes = 500;   // of each of a module's names; likewise
+inline constexpr size_t kMaxCallerBytes = 1000;  // of a file's name before it is JSON: \u0000 takes six bytes
+inline constexpr size_t kMaxModuleBytes = 500;   // of each of a module's names, likewise
 static_assert(kMaxNameBytes + kMaxSliceBytes + kMaxInputsBytes +
                   std::max(6 * kMaxCallerBytes + 40, 12 * kMaxModuleBytes + 80) <=
-              Output::kMaxReserve);              // what has a caller has no module
+              Output::kMaxReserve);              // a slice with a caller has no module
 static_assert(kMaxNvtxBytes < kMaxInputsBytes);  // a range of NVTX has no inputs
 
 inline std::string json_name(std::string_view name) { return json_string_within(name, kMaxNameBytes); }
 
-// Of one process; what a function gave lives until it is called again.
-class KinetoTexts {
+// The parts of one process. A returned text is valid until the function is called again.
+class Texts {
  public:
-  KinetoTexts(const Process& process, Names& names, std::string pid)
+  Texts(const Process& process, Names& names, std::string pid)
       : process_(process), names_(names), pid_(std::move(pid)) {}
 
   // {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":      made once for each name and category
@@ -68,7 +68,7 @@ class KinetoTexts {
     return text;
   }
 
-  // What has no room beside `taken` bytes of inputs is left out.
+  // Empty if there is no room besides `taken` bytes of inputs.
   std::string_view collective_of(const Slice& s, size_t taken) {
     const std::string_view text = collective_text(s.collective);
     return text.size() + taken <= kMaxInputsBytes ? text : std::string_view{};
@@ -96,8 +96,8 @@ class KinetoTexts {
     return text;
   }
 
-  // Made once for each name as it was recorded. Kineto has no argument for it: torch 2.14 writes "aten::add.Tensor" for
-  // a name where it is asked to capture overload names.
+  // Made once for each recorded name. Kineto has no argument for it: torch 2.14 makes it a part of the name,
+  // "aten::add.Tensor", if it is asked to capture overload names.
   std::string_view overload_of(const Slice& s) {
     if (s.kind != SliceKind::kOperator || s.recorded.value >= process_.strings.size()) return {};
     const std::string_view overload = split_operator_name(process_.string(s.recorded)).overload;
@@ -115,8 +115,10 @@ class KinetoTexts {
     return text;
   }
 
-  // Made once for each module. Of operators: ,"Module":"nn.Module: Linear_0","Module path":"head.0"
-  // Of its calls: ,"Module path":"head.0","Module root":"nn.Module: Net_0"
+  // Made once for each module:
+  //
+  //   operators   ,"Module":"nn.Module: Linear_0","Module path":"head.0"
+  //   its calls   ,"Module path":"head.0","Module root":"nn.Module: Net_0"
   std::string_view module_of(const Slice& s) {
     const bool is_op = s.kind == SliceKind::kOperator;
     if (!s.module || (!is_op && (s.kind != SliceKind::kPython || s.object != s.module))) return {};
@@ -145,12 +147,12 @@ class KinetoTexts {
   Names& names_;
   const std::string pid_;
   std::vector<std::string> heads_[3];                      // by name: Python, cpu_op, user_annotation
-  std::vector<std::string> modules_[2];                    // args, by module: of its calls, of operators
-  std::vector<std::string> inputs_;                        // by their encoding
-  std::unordered_map<uint32_t, std::string> collectives_;  // likewise
+  std::vector<std::string> modules_[2];                    // arguments, by module: of its calls, of operators
+  std::vector<std::string> inputs_;                        // by the encoding's string id
+  std::unordered_map<uint32_t, std::string> collectives_;  // by the encoding's string id
   std::vector<std::string> callers_;                       // by call site
   std::vector<std::string> overloads_;                     // by OpBegin::name
   std::unordered_map<uint32_t, std::string> places_;       // by name
 };
 
-}  // namespace torchprof::formats
+}  // namespace torchprof::formats::kineto
