@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kSpeed = 1, kTemperature = 2, kPower = 3, kCooling = 4;  // GpuEnvironment::kind
 constexpr uint32_t kPowerCap = 4, kHardwareSlowdown = 8;
 constexpr uint8_t kAllocates = 1, kFrees = 2;  // GpuMemory::operation
-constexpr uint8_t kDevice = 3;                 // GpuMemory::kind: below it are those of the host
+constexpr uint8_t kDevice = 3;                 // GpuMemory::kind; smaller ones are memory of the host
 constexpr uint8_t kDestroys = 2;               // GpuMemoryPool::operation
 
 int64_t as_value(uint64_t n) {
@@ -50,7 +50,7 @@ void add_sample(Counters& to, const GpuEnvironment& e) {
   if (e.kind == kCooling) add("fan (%)", e.values[0]);
 }
 
-// The sum of what is there, of a map from address to bytes.
+// The total size of all blocks in a map from address to bytes.
 class Sum {
  public:
   int64_t set(uint64_t address, uint64_t bytes) {
@@ -94,7 +94,7 @@ std::vector<std::pair<uint32_t, GpuThrottling>> gpu_throttling(const GpuIndex& i
     if (e.kind != kSpeed) continue;
     GpuThrottling& t = found[e.device];
     ++t.samples;
-    // CUPTI's "unknown" and "unsupported" are bits of their own, far above.
+    // CUPTI's "unknown" and "unsupported" are other, higher bits.
     t.power += (e.values[4] & kPowerCap) != 0;
     t.hardware += (e.values[4] & kHardwareSlowdown) != 0;
   }

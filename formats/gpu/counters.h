@@ -1,11 +1,12 @@
-// What goes up and down on a device beside its work: what it says of itself, and what the driver has given out of its
-// memory.
+// Counters of a device over time: the samples of its clocks, temperature, power and fan, and the memory that the driver
+// has given out.
 //
-//   "SM clock (MHz)" "memory clock (MHz)" "temperature (C)" "power (mW)" "fan (%)"      CUPTI's samples, as they come
-//   "driver memory (bytes)"    allocated on the device and not freed since the first window opened
-//   "memory pools (bytes)"     of all pools of the device, as far as calls said their size
+//   "SM clock (MHz)", "memory clock (MHz)", "temperature (C)", "power (mW)", "fan (%)"
+//                              CUPTI's samples
+//   "driver memory (bytes)"    allocated on the device since the first window opened, and not freed
+//   "memory pools (bytes)"     of all memory pools of the device whose size was in a call
 //
-// Values as CUPTI has them; a device has those counters of which there is a value.
+// The values are CUPTI's. A counter without values is left out.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct GpuCounter {
 
 std::vector<GpuCounter> gpu_counters(const GpuIndex& index);
 
-// Of the samples of a device's speed, how many were taken while its clock was held down, and why: 4 power cap, 8
-// hardware (CUpti_EnvironmentClocksThrottleReason).
+// How many samples of a device's clocks were taken while they were held down, and why: the power cap (bit 4) or the
+// hardware (bit 8 of CUpti_EnvironmentClocksThrottleReason).
 struct GpuThrottling {
   uint64_t samples = 0;
   uint64_t power = 0;

@@ -14,8 +14,8 @@ struct Name {
 };
 
 // clang-format off
-// CUpti_runtime_api_trace_cbid of CUDA 13.0, which has all that 11.0 and later had under the same numbers; without the
-// version at the end of the name, as Kineto writes it.
+// CUpti_runtime_api_trace_cbid of CUDA 13.0. It has all functions since 11.0 under the same numbers. The names are
+// without the version at their end, as Kineto writes them.
 constexpr Name kRuntime[] = {
     {1, "cudaDriverGetVersion"}, {2, "cudaRuntimeGetVersion"}, {3, "cudaGetDeviceCount"},
     {4, "cudaGetDeviceProperties"}, {5, "cudaChooseDevice"}, {6, "cudaGetChannelDesc"}, {7, "cudaCreateChannelDesc"},
@@ -204,7 +204,7 @@ constexpr Name kRuntime[] = {
     {522, "cudaDeviceGetP2PAtomicCapabilities"},
 };
 
-// CUpti_driver_api_trace_cbid, likewise: what launches, copies, sets, waits, and what Kineto keeps.
+// CUpti_driver_api_trace_cbid, likewise: the functions that launch, copy, set and wait, and those that Kineto writes.
 constexpr Name kDriver[] = {
     {17, "cuCtxSynchronize"}, {43, "cuMemcpyHtoD"}, {44, "cu64MemcpyHtoD"}, {45, "cuMemcpyDtoH"},
     {46, "cu64MemcpyDtoH"}, {47, "cuMemcpyDtoD"}, {48, "cu64MemcpyDtoD"}, {49, "cuMemcpyDtoA"},
@@ -260,11 +260,11 @@ constexpr Name kDriver[] = {
 };
 // clang-format on
 
-// Kineto's list of calls that are too many and say too little (CuptiCbidRegistry.cpp): cudaGetLastError, cudaSetDevice,
-// cudaGetDevice, cudaEventCreate, cudaEventCreateWithFlags, cudaEventDestroy.
+// Functions that Kineto leaves out because they are called often and say little (CuptiCbidRegistry.cpp):
+// cudaGetLastError, cudaSetDevice, cudaGetDevice, cudaEventCreate, cudaEventCreateWithFlags, cudaEventDestroy.
 constexpr std::array<uint16_t, 6> kBlocked = {10, 16, 17, 133, 134, 136};
-// Of the driver it writes cuLaunchKernel, cuLaunchKernelEx, cuMemCreate, cuMemMap, cuMemUnmap, cuMemRelease,
-// cuMemExportToShareableHandle and cuMemImportFromShareableHandle.
+// Functions of the driver that Kineto writes: cuLaunchKernel, cuLaunchKernelEx, cuMemCreate, cuMemMap, cuMemUnmap,
+// cuMemRelease, cuMemExportToShareableHandle and cuMemImportFromShareableHandle.
 constexpr std::array<uint16_t, 8> kKept = {307, 549, 550, 551, 552, 554, 555, 652};
 
 std::string_view find(std::span<const Name> names, uint16_t cbid) {

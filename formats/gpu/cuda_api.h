@@ -1,6 +1,6 @@
-// What the calls of CUDA are called, and which of them a trace shows.
+// The names of the CUDA API's functions, and which calls a trace shows.
 //
-// CUPTI tells a call by a number (cbid) that is never given again; the names are those of cupti_runtime_cbid.h and
+// CUPTI identifies a function by a number (cbid) that is never used again. The names are from cupti_runtime_cbid.h and
 // cupti_driver_cbid.h.
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace torchprof::formats {
 
-// "cudaLaunchKernel"; "CUDA runtime call 523" for one that is not known.
+// "cudaLaunchKernel"; "CUDA runtime call 523" if it is not known.
 std::string cuda_api_name(GpuApiKind api, uint16_t cbid);
 
-// Kineto leaves out some calls of the runtime and most of the driver. Those that work of a device belongs to
-// (`has_activity`) are written nevertheless: otherwise that work would come from nowhere.
+// Whether a trace shows the call. Kineto leaves out some calls of the runtime and most of the driver. Calls that
+// started work on a device (`has_activity`) are always written: otherwise that work would have no origin.
 bool is_written(GpuApiKind api, uint16_t cbid, bool has_activity);
 
 }  // namespace torchprof::formats

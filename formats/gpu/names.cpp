@@ -9,7 +9,7 @@
 namespace torchprof::formats {
 namespace {
 
-// CUpti_ActivityMemoryKind from 0 on.
+// CUpti_ActivityMemoryKind, from 0 on.
 constexpr std::array<const char*, 8> kMemory = {"Unknown", "Pageable", "Pinned",        "Device",
                                                 "Array",   "Managed",  "Device Static", "Managed Static"};
 const char* memory(size_t kind) { return kind < kMemory.size() ? kMemory[kind] : "Unrecognized"; }

@@ -1,4 +1,4 @@
-// What Kineto calls the work of devices (libkineto/src/cupti_strings.cpp, CuptiActivity.h).
+// Names for the work of devices: Kineto's (libkineto/src/cupti_strings.cpp, CuptiActivity.h).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace torchprof::formats {
 
-std::string kernel_name(std::string_view mangled);       // as it is where it is no mangled name, or a very long one
+std::string kernel_name(std::string_view mangled);       // demangled, if it is mangled and not very long
 std::string copy_name(const GpuCopy& copy);              // "Memcpy HtoD (Pageable -> Device)"
 std::string set_name(const GpuSet& set);                 // "Memset (Device)"
 std::string sync_name(const GpuSync& sync);              // "Stream Sync"

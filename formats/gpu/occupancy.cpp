@@ -5,10 +5,10 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int64_t kRegisterUnit = 256;      // a warp's registers are set aside in such units
-constexpr int64_t kMostRegisters = 256;     // of a thread; 255 before 7.0, where no compiler gives more
-constexpr int64_t kReservedShared = 1024;   // bytes that the system takes in each block, from 8.0 on
-constexpr int64_t kMostThreads = 1u << 20;  // of a block: more than any device has, and products stay small
+constexpr int64_t kRegisterUnit = 256;      // a warp's registers are allocated in such units
+constexpr int64_t kMostRegisters = 256;     // of a thread; before 7.0 it is 255, and compilers do not use more
+constexpr int64_t kReservedShared = 1024;   // bytes of each block that the system takes, from 8.0 on
+constexpr int64_t kMostThreads = 1u << 20;  // of a block: more than any device has, but products do not overflow
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -19,7 +19,7 @@ int64_t threads_of(const uint32_t (&size)[3]) {
 }
 
 int64_t limit_by_registers(Occupancy& o, const GpuKernel& kernel, const GpuDeviceDef& d, int64_t warps) {
-  // A warp lives in one of the parts of a multiprocessor, which have their registers each.
+  // A warp runs in one part of a multiprocessor, and each part has registers of its own.
   const int64_t parts = d.major == 6 && d.minor == 0 ? 2 : 4;
   const int64_t of_warp = round_up(int64_t{kernel.registers} * d.warp_size, kRegisterUnit);
   o.registers_per_block = of_warp * warps;

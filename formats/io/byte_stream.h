@@ -1,7 +1,7 @@
-// The bytes of a file, decompressed where it is gzip's, and the input iterator over them that a parser takes.
+// The bytes of a file, decompressed if it is a gzip file, and an input iterator over them for a parser.
 //
-// A file of a few megabytes may decompress to a text of any length: one value of a text (a string, a number) is at most
-// kLongestValue long. What real traces have in one is a few kilobytes. A packet has a limit of its own (read_packets).
+// A file of a few megabytes may decompress to a text of any length. So one value in it (a string, a number) may have at
+// most kLongestValue bytes; in real traces it has a few kilobytes. Packets have a limit of their own (read_packets).
 //
 // Errors are thrown as Error: "cannot read the trace FILE: cause". One thread at a time.
 #pragma once
@@ -34,8 +34,8 @@ class ByteStream {
     if (size_ == 0) fill();
     return {buffer_.data(), size_};
   }
-  // What was read and not taken yet, or the next block; empty at the end. Its bytes are taken, and stay until the next
-  // call.
+  // The bytes that were read and not taken yet, or else the next block; empty at the end. They count as taken, and stay
+  // valid until the next call.
   std::string_view take_block() {
     if (at_ == size_ && !fill()) return {};
     if ((in_value_ += size_ - at_) > kLongestValue) fail_too_long();
@@ -46,8 +46,7 @@ class ByteStream {
   // `size` bytes, or as many as there are.
   std::string take(size_t size);
   bool is_compressed() const;  // after front()
-  // All that follows the document, which the parser leaves unread: a gzip file that is cut off there is cut off as
-  // well.
+  // Reads what follows the document, where the parser stops: a gzip file that is cut off there is an error, too.
   void drain() {
     while (fill()) {
     }
@@ -84,7 +83,7 @@ class ByteIterator {
     if (++at_ == end_) next_block();
     return *this;
   }
-  // Of the same stream, or the end.
+  // Both are of the same stream, or one is the end.
   friend bool operator==(const ByteIterator& a, const ByteIterator& b) { return a.at_ == b.at_; }
 
  private:

@@ -34,7 +34,7 @@ std::string percent_text(int64_t part, int64_t whole) {
   return whole > 0 ? print("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-// As torch's tables write it, which know negative sizes: more freed than allocated.
+// As torch's tables write sizes; a negative one says that more was freed than allocated.
 std::string memory_text(int64_t bytes) {
   constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto value = static_cast<double>(bytes);
@@ -52,8 +52,8 @@ std::string plural(uint64_t n, const std::string& one) {
 
 // ---- a table: right-aligned columns, then one of text that takes what is left of the line ----------------
 
-// In lines of at most `width` columns, those after the first `indent` columns further in; a word that is longer is
-// shortened.
+// Breaks `text` into lines of at most `width` columns; those after the first are indented by `indent` more. A word that
+// is too long for a line is shortened.
 std::string broken(std::string_view text, size_t width, size_t indent) {
   std::string lines;
   while (columns(text) > width) {

@@ -1,5 +1,5 @@
-// Cells of tables for people, and tables of them: lines of at most kWidth columns, more only where all but the last
-// take too many.
+// Cells of tables for people, and the tables. A line has at most kWidth columns, more only where the columns before the
+// last one need them.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@
 namespace torchprof::formats {
 
 inline constexpr size_t kWidth = 120;
-inline constexpr size_t kNarrowest = 40;  // that the last column gets, however many there are before it
+inline constexpr size_t kNarrowest = 40;  // what the last column gets at least
 
 std::string print(const char* format, double value);     // printf's
 std::string duration_text(double ns);                    // "12.345 ms"
-std::string time_text(double ns);                        // the same in a column: all units are two wide
+std::string time_text(double ns);                        // the same for a column: every unit is two wide
 std::string count_text(uint64_t n);                      // "12,345"
 std::string percent_text(int64_t part, int64_t whole);   // "12.3 %"
 std::string memory_text(int64_t bytes);                  // "-1.50 MiB", as torch's tables
 std::string plural(uint64_t n, const std::string& one);  // "2 kernels"
 
-// Right-aligned columns, then one of text that takes what is left of the line: shortened, or broken at its spaces.
+// Rows: right-aligned columns, then a column of text that gets the rest of the line, shortened or broken at spaces.
 using Cells = std::vector<std::string>;
 std::string aligned(const Cells& head, const std::vector<Cells>& rows, bool is_wrapped = false);
 
-// Nothing for an empty body.
+// A title and a body; nothing if the body is empty.
 void section(std::string& out, const std::string& title, const std::string& body);
 
 }  // namespace torchprof::formats

@@ -1,5 +1,5 @@
-// The one exception of the launcher's half. It is caught once, in main, which prints what() as one line and ends with
-// `status`.
+// The one exception type of formats/ and launcher/. It is caught once, in main, which prints what() as one line and
+// ends with `status`.
 #pragma once
 
 #include <stdexcept>

@@ -12,12 +12,12 @@ namespace torchprof::formats {
 namespace {
 
 constexpr size_t kWindow = size_t{1} << MAX_WBITS;
-constexpr int kLevel = 1;  // the others take several times as long for a fifth of the size
+constexpr int kLevel = 1;  // the higher levels take several times as long to save a fifth
 constexpr size_t kRoomOfFlush = 64;
 
 unsigned thread_count() { return std::clamp(std::thread::hardware_concurrency(), 1u, Gzip::kMostThreads); }
 
-// All signals are for the launcher's own thread: what starts here inherits a mask that has them all.
+// Signals are for the launcher's main thread: a thread that starts while this lives inherits a mask that blocks all.
 class BlockSignals {
  public:
   BlockSignals() {
@@ -88,7 +88,7 @@ void Gzip::start_threads() {
       threads_.emplace_back(&Gzip::work, this, std::ref(*deflater));
       deflaters_.push_back(std::move(deflater));
     }
-  } catch (const std::exception&) {  // no thread or no memory: those that there are do it, or the caller
+  } catch (const std::exception&) {  // no thread or no memory: those that have started compress, or else the caller
   }
 }
 

@@ -1,13 +1,14 @@
 // A gzip member compressed by several threads.
 //
-// Data is cut into chunks, each compressed on its own with the end of the one before as its dictionary and ended at a
-// byte (zlib's Z_SYNC_FLUSH), so that put together they are one deflate stream, as pigz does it: any reader of gzip
-// reads it, and it is as small as otherwise but for five bytes a chunk.
+// Data is cut into chunks, as pigz does it. Each chunk is compressed on its own, with the end of the one before as its
+// dictionary, and ends at a byte (zlib's Z_SYNC_FLUSH). Put together the chunks are one deflate stream that any reader
+// of gzip reads, and that is only five bytes a chunk longer.
 //
-// Threads: one at a time calls; as many as there are cores, at most kMostThreads, work until the object goes, with all
-// signals blocked. None for less than two chunks; where none can be started the caller compresses, with one compressor.
-// Memory: some 600 KiB for each of twice as many chunks. Throws Error where there is no memory, and what the sink
-// throws.
+// Threads: one thread at a time calls. Threads of its own, as many as there are cores but at most kMostThreads,
+// compress until the object is destroyed, with all signals blocked; they start with the second chunk. Where none can be
+// started the caller compresses.
+// Memory: some 600 KiB a chunk, for two chunks a thread.
+// Errors: throws Error where there is no memory, and what the sink throws.
 #pragma once
 
 #include <zlib.h>
@@ -44,7 +45,7 @@ class Gzip {
     State state = State::kFree;
     bool is_last = false;
     std::vector<char> dictionary, data, compressed;
-    size_t size = 0;  // of what is compressed
+    size_t size = 0;  // of the compressed data
     uLong crc = 0;
   };
   class Deflater;
@@ -56,15 +57,15 @@ class Gzip {
 
   const std::function<void(std::string_view)> sink_;
   std::vector<Chunk> ring_;
-  size_t first_ = 0, count_ = 0;  // chunks in the ring that are not written
+  size_t first_ = 0, count_ = 0;  // chunks in the ring that are not written yet
   uLong crc_ = 0;
   uint64_t size_ = 0;
   std::vector<std::unique_ptr<Deflater>> deflaters_;  // the first is the caller's, the others the threads'
   std::vector<std::thread> threads_;
-  bool may_start_ = true;  // once
-  std::mutex lock_;        // of what follows, and of states
+  bool may_start_ = true;  // they are started once
+  std::mutex lock_;        // for what follows, and for the chunks' states
   std::condition_variable has_work_, is_done_;
-  size_t next_ = 0, waiting_ = 0;  // chunks that nobody has taken
+  size_t next_ = 0, waiting_ = 0;  // chunks that no thread has taken
   bool stops_ = false;
 };
 

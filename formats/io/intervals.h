@@ -11,7 +11,7 @@ class Intervals {
  public:
   void add(int64_t begin, int64_t end) {
     if (end <= begin) return;
-    // What goes on from the one before takes no room of its own.
+    // One that touches the one before only extends it.
     if (!spans_.empty() && begin >= spans_.back().first && begin <= spans_.back().second)
       spans_.back().second = spans_.back().second < end ? end : spans_.back().second;
     else
@@ -22,14 +22,14 @@ class Intervals {
 
   // After the last add(), before the first length().
   void settle();
-  // Of the union of all, within these borders.
+  // How long any of them lasts within these borders; what overlaps counts once.
   int64_t length(int64_t begin, int64_t end) const;
 
  private:
   int64_t length_before(int64_t time) const;
 
   std::vector<std::pair<int64_t, int64_t>> spans_;
-  std::vector<int64_t> sums_;  // of the lengths of those before each
+  std::vector<int64_t> sums_;  // for each interval, the lengths of all before it
 };
 
 }  // namespace torchprof::formats

@@ -1,8 +1,8 @@
-// Opening what is to be read. A name that a user gives, or that lies in a directory that he gives, may be anything: a
-// FIFO that nobody writes into would be waited for, a device may never end. Files only, and without waiting.
+// Opens files to read them. A name that a user gives, or that lies in a directory that a user gives, may be anything:
+// opening a FIFO that nobody writes to would wait for ever, and reading a device may never end. So only regular files
+// are opened, and nothing is waited for.
 //
-// Errors come as texts, "it is a FIFO (named pipe), not a file" or what the system says; nothing is thrown but for
-// memory.
+// Errors are texts: "it is a directory, not a file", or what the system says. Nothing is thrown unless memory runs out.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 namespace torchprof::formats {
 
-// A descriptor, the caller's to close, or -1 and the reason.
+// A descriptor, which the caller closes, or -1 and the reason.
 int open_file(const std::filesystem::path& path, std::string& error);
 
-// All of a file; none, and the reason, where it cannot be read.
+// The content of a file; none, and the reason, if it cannot be read.
 std::optional<std::string> read_file(const std::filesystem::path& path, std::string& error);
-// Empty where it cannot be read.
+// Empty if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
 }  // namespace torchprof::formats

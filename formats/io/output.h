@@ -1,11 +1,11 @@
 // A file that appears complete or not at all.
 //
 // Bytes go to a new file in the same directory, NAME.torchprof-PID.tmp, which commit() renames to NAME. A writer that
-// fails (full disk, no permission) or is destroyed before commit() removes the temporary and leaves NAME as it was; one
-// that is killed leaves a name that is nobody else's (is_temporary()). Names that end in ".gz" are compressed, by
-// several threads: one gzip member (formats/io/gzip.h). What exists and is no file (/dev/stdout, a pipe) is written to as
-// it is; a FIFO that nobody reads is waited for, but not for long. Errors are thrown as Error with the name and the
-// cause. One thread at a time.
+// fails (full disk, no permission) or is destroyed before commit() removes this temporary file and leaves NAME as it
+// was. A writer that is killed leaves the temporary file, whose name only we use (is_temporary()).
+// A name that ends in ".gz" is compressed by several threads to one gzip member (gzip.h). Something that exists and is
+// not a file (/dev/stdout, a pipe) is written to directly; the reader of a FIFO is waited for, but not for long.
+// Errors are thrown as Error with the name and the cause. One thread at a time.
 #pragma once
 
 #include <array>
@@ -21,20 +21,19 @@ namespace torchprof::formats {
 
 class Gzip;
 
-// Of that name. kKept: then it is an Error. kOwn: a file is replaced, and what is none is an Error: nobody asked for
-// it.
+// What to do if the name exists. kReplaced: a file is replaced, anything else is written to. kKept: Error. kOwn: a file
+// is replaced, anything else is an Error, because nobody named it.
 enum class Existing { kReplaced, kKept, kOwn };
 
 class Output {
  public:
   explicit Output(const std::filesystem::path& file, Existing existing = Existing::kReplaced);
-  explicit Output(std::string& memory);  // uncompressed, appended to `memory`; commit() brings the last of it
+  explicit Output(std::string& memory);  // uncompressed, appended to `memory`; complete after commit()
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  // Room for `bytes` (at most kMaxReserve) at the returned place; advance() says how many were used. The way of the hot
-  // loops.
+  // For hot loops: room for `bytes` (at most kMaxReserve) at the returned place; advance() says how many were used.
   static constexpr size_t kMaxReserve = size_t{64} * 1024;
   char* reserve(size_t bytes) {
     if (static_cast<size_t>(end_ - at_) < bytes) [[unlikely]]
@@ -44,8 +43,8 @@ class Output {
   void advance(char* to) { at_ = to; }
   void write(std::string_view text);
 
-  // For what insists on writing a file by its name: the temporary one, empty, which commit() renames; nothing is given
-  // to write() then. Empty where there is none: memory, a pipe, a compressed file.
+  // For a library that writes a file by its name: the path of the temporary file, which is empty and which commit()
+  // renames; write() is not called then. An empty path where there is no such file: memory, a pipe, a compressed file.
   std::filesystem::path own_file() const { return gzip_ || temporary_ == file_ ? std::filesystem::path{} : temporary_; }
 
   void commit();
@@ -54,7 +53,7 @@ class Output {
   static std::filesystem::path temporary_of(const std::filesystem::path& file);
   static bool is_temporary(std::string_view name);  // of any process
   static int writer_of(std::string_view name);      // its process id; 0 if it is no temporary
-  // Bytes given to write() so far, before compression; and on the disk (complete after commit()).
+  // Bytes given to write() so far, before compression; and those on the disk (complete after commit()).
   uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - buffer_.data()); }
   uint64_t bytes_out() const { return written_; }
 

@@ -1,4 +1,4 @@
-// Field numbers of Perfetto's trace format, those that are written.
+// Field numbers of Perfetto's trace format: those that we write and read.
 //
 // Source: protos/perfetto/trace of google/perfetto (v58): trace, trace_packet, trace_packet_defaults, clock_snapshot,
 // interned_data/interned_data, track_event/{track_event,track_descriptor,process_descriptor,thread_descriptor,
@@ -32,7 +32,7 @@ enum : uint32_t { kTimestampClock = 58 };
 namespace clock_snapshot {
 enum : uint32_t { kClocks = 1, kPrimaryClock = 2 };
 enum : uint32_t { kClockId = 1, kTimestamp = 2 };   // Clock
-enum : uint32_t { kRealtime = 1, kSequence = 64 };  // clock ids; from 64 to 127: of a sequence
+enum : uint32_t { kRealtime = 1, kSequence = 64 };  // clock ids; 64 to 127 belong to a sequence
 }  // namespace clock_snapshot
 namespace interned {
 enum : uint32_t {
@@ -48,7 +48,7 @@ enum : uint32_t {
   kMappings = 19,
   kAnnotationStrings = 29
 };
-// EventCategory, EventName, DebugAnnotationName, InternedString; of the others the iid alone.
+// EventCategory, EventName, DebugAnnotationName, InternedString; of the others only the iid (1) is the same.
 enum : uint32_t { kId = 1, kName = 2 };
 }  // namespace interned
 namespace mapping {

@@ -1,8 +1,9 @@
-// A pickle of Python as it is written, not made first: lists, dictionaries, texts and whole numbers.
+// Writes a pickle of Python piece by piece: lists, dictionaries, texts and whole numbers.
 //
-// Protocol 2 with the opcodes that torch's own pickler uses (docs.python.org/3/library/pickletools.html describes
-// them), which torch's page of memory snapshots (torch/utils/viz/MemoryViz.js) reads. That page takes the items of a
-// list as arguments of a call: at most kBatch come with one opcode.
+// It is protocol 2 with the opcodes that torch's own pickler uses (described in
+// docs.python.org/3/library/pickletools.html), because torch's page for memory snapshots (torch/utils/viz/MemoryViz.js)
+// reads those. That page passes the items of one opcode as arguments of a call, so an opcode has at most kBatch of
+// them.
 #pragma once
 
 #include <cstdint>
@@ -51,14 +52,14 @@ class Pickle {
       little_endian(n, 8);
     }
   }
-  // Any bytes; control characters and what is not UTF-8 are replaced.
+  // Any bytes; control characters and bytes that are not UTF-8 are replaced.
   void text(std::string_view bytes) {
     const std::string valid = printable(bytes);
     op('X');
     little_endian(static_cast<int64_t>(valid.size()), 4);
     out_.write(valid);
   }
-  // A text that comes again and again, and is kept for it.
+  // A text that comes often: written once, then recalled.
   void word(std::string_view text) {
     const auto [it, is_new] = words_.try_emplace(std::string(text), uint32_t{0});
     if (!is_new) return recall(it->second);
@@ -70,7 +71,7 @@ class Pickle {
     number(n);
   }
 
-  // What was written last, for recall().
+  // Gives the value that was written last an id for recall().
   uint32_t remember() {
     op('r');
     little_endian(remembered_, 4);

@@ -1,4 +1,4 @@
-// Text and numbers into a buffer that has room for them; each gives the place behind what it wrote.
+// Put text and numbers into a buffer that has room for them; each function returns the place behind what it wrote.
 #pragma once
 
 #include <algorithm>

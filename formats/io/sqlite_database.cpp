@@ -12,7 +12,8 @@ void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_fi
 Database::Database(const std::filesystem::path& file, Use use) : file_(file), is_read_(use == Use::kRead) {
   sqlite3* handle = nullptr;
   const int flags = is_read_ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
-  // Without locks: of what is created nobody knows, and what is read may lie where nothing can be written or locked.
+  // Without locks: nobody else knows a file that is being created, and a file that is read may lie where nothing can be
+  // written or locked.
   const int code =
       sqlite3_open_v2(file.c_str(), &handle, flags | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOMUTEX, "unix-none");
   handle_.reset(handle);
@@ -72,7 +73,7 @@ void Statement::bind(int place, const std::optional<int64_t>& value) {
 }
 
 void Statement::bind(int place, std::string_view value) {
-  // A null pointer would be NULL.
+  // SQLite would take a null pointer for NULL.
   if (sqlite3_bind_text64(statement_.get(), place, value.empty() ? "" : value.data(), value.size(), SQLITE_TRANSIENT,
                           SQLITE_UTF8) != SQLITE_OK)
     database_.fail();

@@ -1,7 +1,7 @@
-// A database of SQLite's and its prepared statements: what the writer (formats/write/sqlite.h) and the readers of other
-// tools' files share.
+// A database of SQLite and its prepared statements, for our writer (formats/write/sqlite.h) and for the readers of
+// other tools' files (formats/read).
 //
-// Errors of SQLite's are thrown as Error with the file's name and SQLite's words. One thread at a time.
+// Errors of SQLite are thrown as Error with the file's name and SQLite's words. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace torchprof::formats {
 class Database {
  public:
   enum class Use : uint8_t {
-    kCreate,  // an empty file that nobody else looks at yet: no journal, no locks, nothing is waited for
-    kRead,  // as it is on the disk, what another process writes meanwhile apart; a view or a trigger is never followed
+    kCreate,  // an empty file that nobody else looks at yet: no journal, no locks, no waiting for the disk
+    kRead,    // as it is on the disk, whoever writes to it meanwhile; views and triggers are never followed
   };
   Database(const std::filesystem::path& file, Use use);
 
@@ -55,7 +55,7 @@ class Statement {
 
   bool next();  // to the next row of the result; false: there is none
   bool is_null(int column) const;
-  int64_t integer(int column) const;  // 0 for NULL; of a text or a number SQLite's conversion
+  int64_t integer(int column) const;  // 0 for NULL; anything else as SQLite converts it
   std::string text(int column) const;
 
  private:
@@ -71,7 +71,7 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, Finalize> statement_;
 };
 
-// An id of a row of another table; 0: NULL.
+// The id of a row of another table, for a column; 0 becomes NULL.
 inline std::optional<int64_t> or_null(uint64_t id) {
   return id == 0 ? std::nullopt : std::optional(static_cast<int64_t>(id));
 }

@@ -1,5 +1,5 @@
-// Times that a file gives: those of a damaged or hostile one may be anything. At the door they are held to a range in
-// which no difference of two overflows (here; the ticks of spools in tracer/spool/clock.cpp). Where many are summed, what
+// Times in a damaged or hostile file may be anything. When they are read they are clamped to a range in which no
+// difference of two overflows (to the one below; the ticks of spools in tracer/spool/clock.cpp). A sum of many that
 // would overflow stays at the largest or smallest number that there is.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace torchprof::formats {
 
-// Unix times in ns: 36 years before 1970, for files whose times count from elsewhere, and the year 2096.
+// Unix times in ns, from 36 years before 1970, for files whose times count from elsewhere, to the year 2096.
 inline constexpr int64_t kEarliest = -(int64_t{1} << 60), kLatest = 4'000'000'000'000'000'000;
 
 constexpr bool is_possible(int64_t begin, int64_t end) { return kEarliest <= begin && begin <= end && end <= kLatest; }

@@ -10,7 +10,7 @@ namespace {
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Byte offset of code point `n`, or the size.
+// Byte offset of code point `n`; the size if there are fewer.
 size_t offset_of(std::string_view utf8, size_t n) {
   size_t i = 0;
   for (; i < utf8.size(); ++i) {
@@ -30,7 +30,7 @@ std::string json_string(std::string_view bytes) {
 
 std::string json_string_within(std::string_view bytes, size_t most) {
   std::string json = json_string(bytes);
-  if (json.size() > most) json = json_string(bytes.substr(0, most / 6 - 2));  // \u0000 takes the most
+  if (json.size() > most) json = json_string(bytes.substr(0, most / 6 - 2));  // a byte becomes six at most: \u0000
   return json;
 }
 

@@ -1,4 +1,4 @@
-// Bytes of a program -> text that readers accept.
+// Turns bytes of the profiled program into text that readers accept.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace torchprof::formats {
 // A JSON string with its quotes: valid UTF-8 (U+FFFD where the bytes are not), no control character.
 std::string json_string(std::string_view bytes);
 
-// The same of as much of the front as takes at most `most` bytes.
+// The same, of as much of the front as takes at most `most` bytes of JSON.
 std::string json_string_within(std::string_view bytes, size_t most);
 
 // One line of valid UTF-8 for people: control characters become '?', invalid bytes U+FFFD.
 std::string printable(std::string_view bytes);
 
-// Characters (code points), which is how many columns a terminal takes but for a few scripts.
+// Number of code points: the columns on a terminal, but for a few scripts.
 size_t columns(std::string_view utf8);
 
 // At most `width` columns; a text that is longer loses its middle: "torch/nn/mod...py(12): forward".

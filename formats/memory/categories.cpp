@@ -12,13 +12,14 @@ namespace {
 
 constexpr std::string_view kEngine = "autograd::engine::evaluate_function";
 
-// What was there at the peak of a device: the last state at or before its time, of several at that time the largest.
+// The live blocks at the peak of a device: the last state before or at its time, and of several at that time the
+// largest.
 struct Moment {
   UnixNs peak;
   bool is_taken = false;
-  int64_t most = std::numeric_limits<int64_t>::min();  // of the states at the time of the peak itself
-  std::vector<std::pair<size_t, int64_t>> live{};      // allocation and bytes
-  int64_t freed_unknown = 0;                           // of what was there before, until then
+  int64_t most = std::numeric_limits<int64_t>::min();  // largest of the states at the peak's own time
+  std::vector<std::pair<size_t, int64_t>> live{};      // ordinal of the allocation, and bytes
+  int64_t freed_unknown = 0;                           // bytes freed until then whose allocation was not recorded
 };
 
 class CategorySink final : public Sink {
@@ -27,7 +28,7 @@ class CategorySink final : public Sink {
     for (const ObjectDetail& detail : process.details) note(decode_details(detail));
   }
 
-  // To look at in run().
+  // run() will take the live blocks at this peak.
   void look_at_peak(MemoryDevice device, UnixNs peak) { moments_[device].peak = peak; }
 
   MemoryCategories run() {
@@ -81,14 +82,14 @@ class CategorySink final : public Sink {
   struct Known {
     MemoryCategory category;
     int64_t bytes;
-    size_t last = kNone;  // the latest allocation that it may be
+    size_t last = kNone;  // ordinal of the latest allocation that it can be
   };
   struct Block {
     size_t ordinal;
     int64_t bytes;
     Phase phase;
     bool by_operator;
-    uint32_t backwards, optimizers, modules;  // how often each had begun
+    uint32_t backwards, optimizers, modules;  // how often each had begun when it was allocated
   };
 
   void take(MemoryDevice device, Moment& moment) {
@@ -159,7 +160,7 @@ class CategorySink final : public Sink {
     modules_at_backward_.push_back(modules_);
   }
 
-  // `phase`: in which it is freed.
+  // `phase`: that in which the block is freed.
   void decide(const Block& block, Phase phase) {
     MemoryCategory& category = result_.of_allocation[block.ordinal];
     const bool saw_backward = backwards_ > block.backwards;
@@ -191,9 +192,10 @@ class CategorySink final : public Sink {
   std::map<MemoryDevice, int64_t> sizes_;
   std::map<MemoryDevice, Moment> moments_;
   std::vector<Role> roles_;  // by name
-  // A thread of autograd's own knows nothing but backwards: that a new one begins is told by what other threads do.
+  // A thread of autograd's own runs nothing but backwards. So a new backward begins when another thread was in another
+  // phase since.
   std::vector<Phase> phases_;     // by row
-  Phase last_ = Phase::kOutside;  // of any row, but those that are outside
+  Phase last_ = Phase::kOutside;  // the latest of any row that was not kOutside
   uint32_t backwards_ = 0, optimizers_ = 0, modules_ = 0;
   std::vector<uint32_t> modules_at_backward_;
 };

@@ -1,19 +1,19 @@
-// What each block of memory was for, as torch.profiler's memory timeline tells it (torch/profiler/_memory_profiler.py),
-// from when and in what it was allocated and freed. torch follows every tensor; here it is decided by this rule, for a
-// block once and for its whole life:
+// What each block of memory was for, in the categories of torch.profiler's memory timeline
+// (torch/profiler/_memory_profiler.py). torch follows every tensor. Here a block gets one category for its whole life,
+// from when and where it was allocated and freed:
 //
-//   parameter        its address is that of a parameter or buffer of a module (the last block there that is large
-//                    enough, as modules were last seen)
-//   optimizer state  likewise of an optimizer's state; or allocated in an optimizer's step and not freed in it
-//   gradient         likewise of a gradient; or allocated in the backward and freed outside of it, or never
+//   parameter        it has the address of a module's parameter or buffer, as modules were last seen (the last block
+//                    there that is large enough)
+//   optimizer state  likewise with an optimizer's state; or allocated in an optimizer's step and not freed in it
+//   gradient         likewise with a gradient; or allocated in the backward and freed outside of it, or never
 //   activation       allocated in the forward (in a module's call, or by an operator when no module has been called
 //                    since) and alive when a backward begins
 //   input            allocated by an operator outside of modules, and alive when a module is called
-//   temporary        any other that an operator allocated
+//   temporary        allocated by an operator otherwise
 //   unknown          allocated by no operator, or before the recording began
 //
-// Forward, backward and the step of an optimizer are told by the operators and calls that are open on the thread: an
-// operator of the backward, a call or annotation of an optimizer's step. `autograd detail` is never told.
+// Forward, backward and optimizer step are recognised by what is open on the thread: an operator of the backward, a
+// call or annotation of an optimizer's step. `autograd detail` is never used.
 //
 // Memory: a byte for each allocation, a number for each backward, the live blocks, and those of the peaks.
 #pragma once
@@ -32,7 +32,7 @@
 
 namespace torchprof::formats {
 
-// torch's order, in which its files have them.
+// In torch's order, which its files use.
 enum class MemoryCategory : uint8_t {
   kParameter,
   kOptimizerState,
@@ -52,11 +52,11 @@ using CategorySizes = std::array<int64_t, kMemoryCategories>;
 
 struct MemoryCategories {
   std::vector<MemoryCategory> of_allocation;    // in the order of time
-  std::map<MemoryDevice, int64_t> preexisting;  // bytes that were freed and whose allocation was not recorded
-  std::map<MemoryDevice, int64_t> peak;         // of what follows from the events
+  std::map<MemoryDevice, int64_t> preexisting;  // bytes that were freed without a recorded allocation
+  std::map<MemoryDevice, int64_t> peak;         // the largest sum of the recorded events
 };
 
-// A damaged record may say any number: sums stay within what their sum over categories can hold.
+// A damaged record may have any number: sums are clamped so that their sum over categories does not overflow.
 inline constexpr int64_t kMostMemory = int64_t{1} << 59;
 inline void add_memory(int64_t& sum, int64_t bytes) { sum = std::clamp(sum + bytes, -kMostMemory, kMostMemory); }
 inline bool is_counted(const MemoryEvent& m) {
@@ -65,17 +65,18 @@ inline bool is_counted(const MemoryEvent& m) {
 
 MemoryCategories categories_of(const Process& process);
 
-// At the peaks of these devices; what of one is in no event, there before or mapped, is unknown. A replay.
+// Sizes at the peaks of these devices. Bytes of a peak that are in no event (allocated before, or mapped) are unknown.
+// Does one replay.
 using PeakCategories = std::map<MemoryDevice, CategorySizes>;
 PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices);
 
-// Allocations and frees with what they were for: a replay in which they come as they came to categories_of().
+// Allocations and frees with their categories, from a second replay, in the order in which categories_of() saw them.
 struct CategorizedEvent {
   enum class Action : uint8_t { kPreexisting = 1, kCreate = 2, kDestroy = 4 };  // torch's numbers
   Action action;
   MemoryCategory category;
   MemoryDevice device;
-  UnixNs time;  // of what was there before: the begin of the recording
+  UnixNs time;  // kPreexisting: the begin of the recording
   int64_t bytes;
   int64_t change() const { return action == Action::kDestroy ? -bytes : bytes; }
 };

@@ -38,7 +38,7 @@ class GrowthSink final : public Sink {
     if (stays_) return;
     auto& blocks = live_[{m.device_type, m.device_index}];
     blocks.erase(m.address);
-    // What is not looked at needs no place.
+    // Blocks outside of the steps that are looked at need no owner.
     if (m.bytes <= 0 || m.time.value < first_ || m.time.value >= last_) return;
     blocks.emplace(m.address, Block{owners_.of(m), m.bytes, m.time.value});
   }
@@ -59,7 +59,7 @@ class GrowthSink final : public Sink {
     bool operator()(const MemoryOwner& a, const MemoryOwner& b) const { return key(a) < key(b); }
   };
 
-  // None: it lies between steps.
+  // None: the time lies between steps.
   std::optional<size_t> step_at(int64_t time) const {
     const auto after = std::ranges::upper_bound(steps_, time, {}, &StepSpan::begin);
     if (after == steps_.begin() || std::prev(after)->end <= time) return std::nullopt;
@@ -80,7 +80,7 @@ class GrowthSink final : public Sink {
       for (const auto& [address, block] : blocks) {
         const auto step = step_at(block.time);
         if (!step) continue;
-        constexpr int64_t kMost = int64_t{1} << 60;  // a damaged record may say any number
+        constexpr int64_t kMost = int64_t{1} << 60;  // a damaged record may have any number
         Left& left = by_owner[block.owner];
         left.bytes = std::min(left.bytes + std::min(block.bytes, kMost), kMost);
         int64_t& of_step = left.by_step[*step];
@@ -101,7 +101,7 @@ class GrowthSink final : public Sink {
   std::vector<StepSpan> steps_;
   int64_t first_, last_;
   std::map<Device, std::unordered_map<uint64_t, Block>> live_;
-  std::optional<std::map<Device, std::unordered_map<uint64_t, Block>>> stays_;  // at the end of the last step
+  std::optional<std::map<Device, std::unordered_map<uint64_t, Block>>> stays_;  // `live_` at the last step's end
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
 // Memory that stays: what the steps of a program leave behind, one after the other.
 //
-//   stays   a block that was allocated in a step and lives at the end of the last one, kGrowthAge steps later or more
-//   grows   an owner (formats/memory/memory.h) whose blocks stay from kFewestSteps steps or more, and from the later half of
-//           the steps that could leave some half as many bytes as from the earlier half at least: not what the first
-//           steps make once, nor a cache that is full, nor cycles that Python's collector has not come to
+//   stays   a block allocated in a step and alive at the end of the last one, at least kGrowthAge steps later
+//   grows   an owner (memory.h) with blocks that stay from kFewestSteps or more steps. And of these bytes the later
+//           half of the steps left at least half as many as the earlier half: so it is not what the first steps make
+//           once, nor a cache that is full, nor cycles that Python's collector has not reached yet
 //
-// The first step and the last kGrowthAge ones are not looked at; a process of fewer steps than that and kFewestSteps
-// has nothing to say. Nor has one of several windows: what is freed between them is not recorded.
+// The first step and the last kGrowthAge ones are not looked at. A process with fewer steps than these and kFewestSteps
+// has no result, nor has one with several windows, because frees between windows are not recorded.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct MemoryGrowth {
   int8_t device_type = 0;
   int8_t device_index = -1;
   OwnerText owner;
-  int64_t bytes = 0;  // that stay
+  int64_t bytes = 0;  // bytes that stay
   uint64_t blocks = 0;
-  uint64_t steps = 0;   // that left some of them
-  uint64_t looked = 0;  // that could have
+  uint64_t steps = 0;   // how many steps left some of them
+  uint64_t looked = 0;  // how many steps were looked at
 };
 
-// The most bytes first. A replay of its own. Memory: the live blocks.
+// Largest first. Does one replay. Memory: the live blocks.
 std::vector<MemoryGrowth> growth_of(const Process& process, std::span<const StepSpan> steps);
 
 }  // namespace torchprof::formats

@@ -9,7 +9,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 62;  // totals stay within: a damaged record may say any number
+constexpr int64_t kMostBytes = int64_t{1} << 62;  // limit of totals: a damaged record may have any number
 
 int64_t add(int64_t total, int64_t bytes) {
   int64_t sum = 0;
@@ -23,7 +23,7 @@ std::string device_text(int8_t type, int8_t index) {
   constexpr std::array<const char*, 21> kNames = {"CPU",  "CUDA", "MKLDNN", "OpenGL", "OpenCL", "IDEEP", "HIP",
                                                   "FPGA", "MAIA", "XLA",    "Vulkan", "Metal",  "XPU",   "MPS",
                                                   "Meta", "HPU",  "VE",     "Lazy",   "IPU",    "MTIA",  "PrivateUse1"};
-  const size_t i = static_cast<uint8_t>(type);  // a negative one lies past the end
+  const size_t i = static_cast<uint8_t>(type);  // a negative one becomes a number past the end
   std::string text = i < kNames.size() ? kNames[i] : "device type " + std::to_string(type);
   return index >= 0 ? text.append(" ").append(std::to_string(index)) : text;
 }
@@ -91,7 +91,7 @@ bool MemoryCollector::add(const MemoryChange& change) {
     d.counted = static_cast<int64_t>(std::min<uint64_t>(e.allocated, kMostBytes));
   d.result.end_bytes = d.counted + d.mapped;
 
-  // Whatever was at this address is gone, even where its free was not seen.
+  // The block that was at this address is gone, even if its free was not seen.
   if (const auto it = d.live.find(e.address); it != d.live.end()) {
     hold(d, it->second.owner, it->second.bytes, -1);
     d.live.erase(it);
@@ -152,7 +152,7 @@ std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::strin
       order.push_back(i);
       known = formats::add(known, d.accounts[i].at_peak.bytes);
     }
-    // Owners are numbered in the order in which they came.
+    // Stable: owners are numbered in the order in which they came.
     std::ranges::stable_sort(order, std::greater<>{}, [&d](uint32_t i) { return d.accounts[i].at_peak.bytes; });
     for (size_t k = 0; k < order.size(); ++k) {
       const Held& held = d.accounts[order[k]].at_peak;

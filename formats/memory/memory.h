@@ -1,12 +1,11 @@
-// Memory events -> for each device the moment at which most was allocated, and who owned what lived then.
-//
-// One pass: each owner keeps its bytes as they are now and as they were at the peak, and those that changed since the
-// peak are in a list. A new peak brings the list up to date: constant cost for an event. Memory is bounded by live
-// blocks and owners.
+// From memory events to the peak of each device (when most was allocated), and the owners of what was alive then.
 //
 //   peak    of the device's total: what its allocator counts and, on the CPU, mapped files and shared memory
-//   owner   of a block is what ran on its thread when it was allocated: module (in the backward that of the forward),
+//   owner   of a block: what ran on the thread when it was allocated: module (in the backward that of the forward),
 //           operators, Python function and line
+//
+// One pass. Each owner keeps its bytes now and those at the peak. Owners that changed since the peak are in a list, so
+// that a new peak updates only those. So an event has constant cost, and memory is bounded by live blocks and owners.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +20,11 @@
 
 namespace torchprof::formats {
 
-struct MemoryOwner {      // the caller's numbers of texts; 0: none, or not known
+struct MemoryOwner {      // ids of texts, which the caller gives; 0: none, or not known
   uint32_t module = 0;    // "nn.Module: Linear_0"
   uint32_t op = 0;        // innermost operator or annotation: "aten::addmm"
   uint32_t outer_op = 0;  // outermost operator: "aten::linear"
-  uint32_t place = 0;     // "model.py(31): forward": the line that ran, or else the function's first
+  uint32_t place = 0;     // "model.py(31): forward": the line that ran, or the function's first line
   bool operator==(const MemoryOwner&) const = default;
 };
 
@@ -36,8 +35,8 @@ struct MemoryChange {
   int8_t device_index = -1;
   UnixNs time{};
   uint64_t address = 0;
-  int64_t bytes = 0;       // negative: freed
-  uint64_t allocated = 0;  // of the device, after it; without what is_mapped
+  int64_t bytes = 0;       // negative for a free
+  uint64_t allocated = 0;  // total of the device after it, without mapped memory
   MemoryOwner owner{};
 };
 
@@ -48,7 +47,7 @@ struct OwnerText {
   std::string module, op, outer_op, place;
 };
 
-// `text`: of a number that is not 0.
+// `text` gives the text of an id that is not 0.
 OwnerText text_of(const MemoryOwner& owner, const std::function<std::string(uint32_t)>& text);
 
 struct PeakShare {
@@ -57,11 +56,11 @@ struct PeakShare {
   uint64_t blocks = 0;
 };
 
-struct MemorySum {        // of what has one line or one module
-  std::string name;       // empty: it has none
+struct MemorySum {        // sum over owners with the same line or module
+  std::string name;       // empty: those without one
   int64_t bytes = 0;      // at the peak
-  uint64_t blocks = 0;    // likewise
-  int64_t allocated = 0;  // all that it asked for
+  uint64_t blocks = 0;    // at the peak
+  int64_t allocated = 0;  // bytes that they asked for in the whole run
   uint64_t allocations = 0;
 };
 
@@ -70,32 +69,32 @@ struct DeviceMemory {
   int8_t index = -1;
   int64_t peak_bytes = 0;
   UnixNs peak{};
-  std::optional<uint64_t> step;   // that was going on then; the collector does not know it
+  std::optional<uint64_t> step;   // at that time; the collector does not set it
   std::vector<PeakShare> shares;  // at the peak, largest first, at most kMaxShares
-  PeakShare rest;                 // the sum of the other owners; its owner is empty
-  std::vector<MemorySum> lines;   // all owners by place, those with the most at the peak first
+  PeakShare rest;                 // sum of the other owners; its own owner is empty
+  std::vector<MemorySum> lines;   // all owners by place, largest at the peak first
   std::vector<MemorySum> modules;
-  int64_t unknown_bytes = 0;  // of the peak, allocated before capture began or not recorded
-  int64_t end_bytes = 0;      // the total after the last event
+  int64_t unknown_bytes = 0;  // part of the peak without an owner: allocated before the capture, or not recorded
+  int64_t end_bytes = 0;      // total after the last event
   uint64_t allocations = 0;
   uint64_t frees = 0;
-  uint64_t failures = 0;        // out of memory
-  int64_t largest_failure = 0;  // bytes asked for
-  OwnerText failed_in;          // that one
+  uint64_t failures = 0;        // allocations that failed
+  int64_t largest_failure = 0;  // bytes that it asked for
+  OwnerText failed_in;          // owner of the largest failure
 };
 
 inline constexpr size_t kMaxShares = 50;
 
-// "CPU", "CUDA 0"; a number for a type that this build does not know.
+// "CPU", "CUDA 0"; with a number if this build does not know the type.
 std::string device_text(int8_t type, int8_t index);
 
 class MemoryCollector {
  public:
-  // In the order of time. True: its device has never had that much.
+  // Events come in the order of time. True: it is a new peak of its device.
   bool add(const MemoryChange& change);
-  // Told of every block that comes or (negative) goes, by the module that allocated it, if one did.
+  // Called for every block that is allocated or (negative `bytes`) freed, if a module had allocated it.
   std::function<void(uint32_t module, bool is_cpu, int64_t bytes)> on_change;
-  // Devices in the order of type and index.
+  // Devices are sorted by type and index.
   std::vector<DeviceMemory> finish(const std::function<std::string(uint32_t)>& text) const;
 
  private:
@@ -110,7 +109,7 @@ class MemoryCollector {
     Held now, at_peak;
     int64_t allocated = 0;
     uint64_t allocations = 0;
-    bool changed = false;  // since the peak
+    bool changed = false;  // since the peak: in Device::changed
   };
   struct Block {
     uint32_t owner;
@@ -118,7 +117,7 @@ class MemoryCollector {
   };
   struct Device {
     DeviceMemory result;
-    int64_t counted = 0;  // by the allocator
+    int64_t counted = 0;  // what the allocator counts
     int64_t mapped = 0;
     std::unordered_map<uint64_t, Block> live;
     std::vector<Account> accounts;  // by owner

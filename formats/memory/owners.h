@@ -1,4 +1,4 @@
-// Whose a block is, in the numbers of names, and what people are told.
+// The owners of memory events, as ids of Names, and their texts for people.
 #pragma once
 
 #include <string>
@@ -35,12 +35,12 @@ class MemoryOwners {
             .outer_op = e.outer_op.value,
             .place = (e.function ? names_.place(e.function, e.line) : sites_.of(e.native)).value};
   }
-  // Of a number that of() gave as an owner's module; none: it is none.
+  // The module of an id that of() gave as an owner's module; none: the id is no module's.
   ObjectId module(uint32_t name) const {
     const auto it = modules_.find(name);
     return it == modules_.end() ? ObjectId{} : it->second;
   }
-  // A module with its path.
+  // The text of an id; a module's with its path.
   std::string text(uint32_t name) const {
     const auto it = modules_.find(name);
     const std::string_view plain = names_.text({name});

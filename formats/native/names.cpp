@@ -24,7 +24,7 @@ void name_native_frames(Trace& trace, NativeFrames frames) {
     if (known.is_more) try {
         known.symbols.write(file);
       } catch (const Error&) {
-        // They are found again the next time; what is written now has them.
+        // Without the file they are looked up again next time; this export has them all the same.
       }
 }
 

@@ -1,12 +1,12 @@
-// Names of native frames, when a trace is to be written.
+// Names all native frames of a trace before it is written.
 #pragma once
 
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
 
-// Of all processes: first from the file "symbols" beside their spools, then from the object files that they had mapped,
-// as far as this machine has the same ones. What was found anew is added to that file, if it can be.
+// The names come from the file "symbols" beside the spools, then from the object files that the processes had mapped,
+// if this machine has the same ones. New ones are added to "symbols" if it can be written.
 void name_native_frames(Trace& trace, NativeFrames frames = NativeFrames::kFolded);
 
 }  // namespace torchprof::formats

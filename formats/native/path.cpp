@@ -6,8 +6,9 @@
 
 namespace torchprof::formats {
 
-// Whether the place is in the function that is next to `caller` in the stack of `frame`. It is the same call of it, as
-// the operator that has `frame` is still open. Of an object without symbols its functions are not told apart.
+// Whether the place is in the function that `caller` called in the stack of `frame`. If so it is the same call of that
+// function, since the operator with `frame` is still open. In an object without symbols functions cannot be told apart,
+// so any place of the object will do.
 bool NativePath::is_next_to(NativeFrameId caller, NativeFrameId frame, uint32_t place) const {
   std::optional<uint32_t> next;
   stacks_->each_place(frame, [&](NativeFrameId id, uint32_t at) {
@@ -35,7 +36,7 @@ std::span<const uint32_t> NativePath::places(std::span<const Span> around, OpSco
       outer = span.native;
   }
   const NativeFrameId caller = outer ? stacks_->common_caller(outer, innermost) : NativeFrameId{};
-  bool is_cut = false;  // at the interpreter
+  bool is_cut = false;  // the walk stopped at the interpreter
   stacks_->each_place(innermost, [&](NativeFrameId frame, uint32_t place) {
     if (frame.value <= caller.value) return false;
     is_cut = is_in_python && stacks_->is_interpreter(place);

@@ -1,13 +1,12 @@
-// Native frames of a call path: those through which an operator was called, from what is around it in the trace.
+// The native frames of a call path: those between an operator and the slice around it.
 //
-//   what is around it            the frames, which stand between that and the operator
-//   a function of Python         those inside of the interpreter: the binding, the dispatcher ...
-//   another operator             those of its stack that the outer one's does not have; not once more the function that
-//                                called both
-//   nothing                      the whole stack
+//   slice around it          frames between that and the operator
+//   a function of Python     those inside the interpreter's: the binding, the dispatcher ...
+//   another operator         those that the outer operator's stack does not have, without the function that called both
+//   none                     the whole stack
 //
-// The nearest of these counts. An annotation has none: what began it has mostly returned by the time that something
-// runs inside it.
+// The innermost slice around it counts. An annotation gets no frames: the function that began it has mostly returned
+// by the time that anything runs inside it.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +20,9 @@ namespace torchprof::formats {
 
 class NativePath {
  public:
-  explicit NativePath(const NativeStacks* stacks) : stacks_(stacks) {}  // null: there are none
+  explicit NativePath(const NativeStacks* stacks) : stacks_(stacks) {}  // null: no native stacks
 
-  // Places (NativeStacks::where), outermost first, until the next call. `around`: outermost first.
+  // The frames' places (NativeStacks::where), outermost first; valid until the next call. `around`: outermost first.
   std::span<const uint32_t> places(std::span<const Span> around, OpScope scope, NativeFrameId innermost);
 
  private:

@@ -1,4 +1,4 @@
-// Where a program's own native code asked for memory.
+// The place in a program's own native code that asked for memory.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@ class NativeSites {
  public:
   NativeSites(const Process& process, Names& names) : process_(process), names_(names) {}
 
-  // The innermost function of TorchScript or frame outside of torch, the C and C++ libraries and the interpreter:
-  // "train.cpp:12"-like, as NativeStacks::texts() have it. None where there is none: a backward on a thread of torch's
-  // own.
+  // The innermost function of TorchScript, or frame outside of torch, the C and C++ libraries and the interpreter, as
+  // in NativeStacks::texts(). None if the stack has no such frame: a backward on a thread of torch's own.
   NameId of(NativeFrameId innermost);
 
  private:

@@ -86,8 +86,8 @@ NativeNoise noise_of(std::string_view object, std::string_view function) {
   if (begins_with_one(name, std::begin(kDispatch), std::end(kDispatch)) ||
       (name.starts_with("at::_ops::") && name.ends_with("::redispatch")))
     return NativeNoise::kDispatch;
-  // Of a library without symbols what runs the interpreter is not told from other code: it is asked for its callers
-  // alone.
+  // Without symbols the interpreter of TorchScript cannot be told from other code of its library, so all of it counts
+  // as kScript. That is safe: such a frame is folded only where it calls a function of TorchScript.
   if (begins_with_one(name, std::begin(kScript), std::end(kScript)) ||
       (name.empty() && object.starts_with("libtorch_cpu.")))
     return NativeNoise::kScript;

@@ -1,4 +1,4 @@
-// Frames of native stacks that say how a call got there, not what was called: what is folded unless all are wanted.
+// Which frames of native stacks say how a call got there, not what was called. They are folded unless all are wanted.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,12 @@ namespace torchprof::formats {
 enum class NativeNoise : uint8_t {
   kNone,
   kDispatch,     // torch's dispatcher, its boxing and redispatching, and at::RecordFunction, which calls the recorder
-  kInterpreter,  // CPython's own functions, and torch's and pybind11's bindings: functions of Python stand in their
-                 // place
-  kScript,       // torch's interpreter of TorchScript, whose functions stand in its place
+  kInterpreter,  // CPython's functions, torch's and pybind11's bindings; the stack has functions of Python instead
+  kScript,       // torch's interpreter of TorchScript; the stack has functions of TorchScript instead
 };
 
-// `object`: the base name of the file that the code is in. `function`: demangled, with its return type and arguments as
-// far as it has them; empty: not known.
+// `object`: the base name of the file that the code is in. `function`: the demangled name, with return type and
+// arguments if it has them; empty: not known.
 NativeNoise noise_of(std::string_view object, std::string_view function);
 
 bool is_interpreter(std::string_view object);  // python3.11, libpython3.11.so.1.0

@@ -1,9 +1,12 @@
-// Symbols that were found, beside the spools that need them: what is written of a run elsewhere has the names that the
-// machine of the run gave.
+// A file beside the spools with the symbols that were found for them, so that an export on another machine has the
+// names that were found on the run's own.
 //
-// Text, fields separated by tabs: a head; "object", the build id in hex or "-" and the path; below it "at" and an
-// address in hex; below that for each symbol, innermost first, "symbol", function, file and line. A file that is not
-// like this is one without symbols.
+// Lines of fields that are separated by tabs. A file of another form counts as one without symbols.
+//
+//   torchprof symbols 1
+//   object  BUILD-ID  PATH              the id in hex; "-" if there is none
+//   at      ADDRESS                     in the object above, in hex
+//   symbol  FUNCTION  FILE  LINE        at the address above, innermost first
 #pragma once
 
 #include <cstdint>

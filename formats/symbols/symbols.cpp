@@ -22,7 +22,7 @@ std::string demangle(const char* name) {
   return status == 0 && text ? text.get() : name;
 }
 
-// An object file, opened for as long as its addresses are looked up.
+// An object file, open while its addresses are looked up.
 class Object {
  public:
   Object(const std::string& file, const std::string& build_id) : dwfl_(dwfl_begin(&callbacks()), dwfl_end) {
@@ -44,7 +44,8 @@ class Object {
     const std::string function = symbol ? demangle(symbol->name) : std::string();
     if (place.empty() && symbol) place.emplace_back();
     if (place.empty()) return place;
-    // DWARF knows which of several names of one address is meant, but not always the arguments, nor whose a lambda is.
+    // Of several names for one address DWARF has the right one, but not always with its arguments, and a lambda without
+    // the function it is in.
     std::string& outermost = place.back().function;
     const bool is_plain = outermost.find('(') == std::string::npos || outermost == "operator()";
     if (outermost.empty() || (is_plain && function.find('(') != std::string::npos)) outermost = function;
@@ -52,7 +53,7 @@ class Object {
       int number = 0;
       Dwarf_Addr begin = 0;
       const char* const source = dwfl_lineinfo(line, &begin, &number, nullptr, nullptr, nullptr);
-      // What has no debug information (_start) is given the line of what stands before it.
+      // For code without debug information (_start) elfutils gives the line of the code before it.
       if (source && (!symbol || begin >= symbol->start)) {
         place.front().file = source;
         place.front().line = static_cast<uint32_t>(std::max(number, 0));
@@ -76,7 +77,7 @@ class Object {
     return them;
   }
 
-  // A server that does not answer is waited for once, not for each object.
+  // A debuginfod server that does not answer is waited for once, not for each object.
   static int find_debug_information(Dwfl_Module* module, void** data, const char* name, Dwarf_Addr base,
                                     const char* file, const char* link, GElf_Word checksum, char** found) {
     const auto begin = std::chrono::steady_clock::now();
@@ -85,7 +86,7 @@ class Object {
       unsetenv("DEBUGINFOD_URLS");
     return fd;
   }
-  static std::chrono::seconds server_timeout() {  // as debuginfod-client-config(7) has it
+  static std::chrono::seconds server_timeout() {  // debuginfod-client-config(7)
     const char* const text = std::getenv("DEBUGINFOD_TIMEOUT");
     const long seconds = text ? std::atol(text) : 0;
     return std::chrono::seconds(seconds > 0 ? seconds : 90);
@@ -116,7 +117,7 @@ class Object {
 
   const Range* symbol_at(uint64_t address) const {
     auto it = std::ranges::upper_bound(symbols_, address, {}, &Range::start);
-    // The one that begins last and holds the address; of several that begin together, the first.
+    // The symbol that begins last and holds the address; of several with the same range, the first.
     for (int tries = 0; it != symbols_.begin() && tries < 16; ++tries) {
       --it;
       if (address - it->start >= it->size) continue;
@@ -155,8 +156,8 @@ class Object {
     Dwarf_Die die;
   };
 
-  // The functions of a unit by address, also those within others, as lambdas are: dwarf_getscopes() looks into what has
-  // the address alone.
+  // The functions of a unit by address, including those inside others, as lambdas are. dwarf_getscopes() does not find
+  // those: it only looks into functions that hold the address.
   const std::vector<Function>& functions_of(Dwarf_Die& unit) {
     const auto [it, is_new] = functions_.try_emplace(dwarf_dieoffset(&unit));
     if (!is_new) return it->second;
@@ -180,7 +181,7 @@ class Object {
       functions.push_back({begin, end, die});
   }
 
-  // Where the innermost one stands is left open: the table of lines says it.
+  // File and line of the innermost function stay empty: the line table has them.
   void add_inlined(Dwarf_Die& unit, uint64_t address, Place& place) {
     const std::vector<Function>& functions = functions_of(unit);
     const auto after = std::ranges::upper_bound(functions, address, {}, &Function::begin);
@@ -188,7 +189,7 @@ class Object {
     std::vector<Dwarf_Die> calls{std::prev(after)->die};  // outermost first
     for (Dwarf_Die scope = calls.front(); find_scope(scope, address);)
       if (dwarf_tag(&scope) == DW_TAG_inlined_subroutine) calls.push_back(scope);
-    Symbol called;  // where the next one out calls
+    Symbol called;  // the call in the next function out
     for (size_t i = calls.size(); i-- > 0;) {
       place.push_back({name_of(calls[i]), called.file, called.line});
       called.file = file_of(unit, number(calls[i], DW_AT_call_file));
@@ -196,7 +197,7 @@ class Object {
     }
   }
 
-  // Goes to the block or inlined call in `scope` that has the address.
+  // Replaces `scope` by the block or inlined call in it that has the address.
   static bool find_scope(Dwarf_Die& scope, uint64_t address) {
     Dwarf_Die child;
     for (int rc = dwarf_child(&scope, &child); rc == 0; rc = dwarf_siblingof(&child, &child)) {
@@ -210,7 +211,7 @@ class Object {
   }
 
   std::unique_ptr<Dwfl, void (*)(Dwfl*)> dwfl_;
-  Dwfl_Module* module_ = nullptr;                                   // null: it cannot be read, or is another one
+  Dwfl_Module* module_ = nullptr;                                   // null: not readable, or not the file that ran
   std::vector<Range> symbols_;                                      // by address
   std::unordered_map<Dwarf_Off, std::vector<Function>> functions_;  // by unit
 };

@@ -13,20 +13,21 @@ namespace torchprof::formats {
 
 struct Symbol {
   std::string function;  // demangled; empty: not known
-  std::string file;      // as the compiler had it; empty: not known
+  std::string file;      // as the compiler recorded it; empty: not known
   uint32_t line = 0;
 };
 
-// What an address stands for, innermost first: functions that were inlined, then the one that they were inlined into.
-// Empty: nothing is known.
+// What is at an address, innermost first: inlined functions, then the function that they were inlined into. Empty:
+// nothing is known.
 using Place = std::vector<Symbol>;
 
-// One place for each address, which are the file's own (NativeObjectDef::bias is taken off). `build_id` is its bytes;
-// a file that has another one is not the one that ran: nothing is known of it. Empty: the file is taken as it is.
+// One place for each address. Addresses are the file's own (less NativeObjectDef::bias). `build_id`: the bytes of the
+// id of the file that ran; if `file` has another one, nothing is known of it; if `build_id` is empty, it is not
+// compared.
 std::vector<Place> find_symbols(const std::string& file, const std::string& build_id,
                                 std::span<const uint64_t> addresses);
 
-// Whether debuginfod servers are asked: they may have what this machine has not.
+// Whether debuginfod servers are asked. They may know what this machine does not.
 bool asks_servers();
 
 }  // namespace torchprof::formats

@@ -59,7 +59,7 @@ void add(std::string& out, std::string_view key, std::string_view value) {
   out.append(",\"").append(key).append("\":").append(json_string(value));
 }
 
-// "[0, 1]", a text.
+// "[0, 1]", as a text.
 void add(std::string& out, std::string_view key, const NumberList& list) {
   add(out, key, std::string("[").append(text_of(list)).append("]"));
 }
@@ -112,7 +112,7 @@ std::string collective_json(std::string_view encoded) {
   if (!c.description.empty()) add(out, "Process Group Description", c.description);
   if (c.ranks.count > 0) add(out, "Process Group Ranks", c.ranks);
   add(out, "Rank", c.rank);
-  // The rank of the other side is one in the group.
+  // The rank of the other side counts within the group; Kineto wants the global one.
   const bool is_all = c.ranks.count == c.ranks.listed.size();
   if (is_all && c.rank >= 0 && static_cast<uint64_t>(c.rank) < c.ranks.count) {
     if (c.name == "send") add(out, "Dst Rank", c.ranks.listed[static_cast<size_t>(c.rank)]);

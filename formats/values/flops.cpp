@@ -11,7 +11,7 @@ namespace {
 using Inputs = std::vector<Input>;
 using Sizes = std::vector<int64_t>;
 
-// A product that has left the range of 64 bits, or a factor that is not known, makes it 0.
+// A product that becomes 0 if it overflows 64 bits or one of its factors is not known.
 class Product {
  public:
   Product& times(int64_t factor) {
@@ -28,13 +28,13 @@ class Product {
   uint64_t value_ = 1;
 };
 
-// nullptr: this input is no tensor, or its sizes were not to be read.
+// nullptr: this input is no tensor, or its sizes could not be read.
 const Sizes* sizes_of(const Inputs& inputs, size_t i) {
   if (i >= inputs.size() || inputs[i].kind != Input::Kind::kTensor || inputs[i].tensors.empty()) return nullptr;
   return inputs[i].tensors[0].is_readable ? &inputs[i].tensors[0].sizes : nullptr;
 }
 
-// The value for one of several dimensions; a list of one stands for all of them.
+// The value for one of several dimensions; a list with one value stands for all of them.
 int64_t value_at(const Inputs& inputs, size_t i, size_t dimension, int64_t otherwise) {
   if (i >= inputs.size() || inputs[i].integers.empty()) return otherwise;
   const auto& values = inputs[i].integers;
@@ -55,24 +55,24 @@ uint64_t batched_product(const Inputs& inputs, size_t at) {
   return Product().times(2).times(*a).times((*b)[2]).value();
 }
 
-// torch's: as many as the first input has elements.
+// As torch counts: the number of elements of the first input.
 uint64_t elements(const Inputs& inputs, size_t at) {
   const Sizes* sizes = sizes_of(inputs, at);
   return sizes ? Product().times(*sizes).value() : 0;
 }
 
-// [..., k] x [m, k]; a product for each element of the input and each output feature.
+// [..., k] x [m, k]: one product for each element of the input and each output feature.
 uint64_t linear(const Inputs& inputs, size_t) {
   const Sizes *input = sizes_of(inputs, 0), *weight = sizes_of(inputs, 1);
   if (!input || !weight || weight->empty()) return 0;
   return Product().times(2).times(*input).times(weight->size() > 1 ? (*weight)[0] : 1).value();
 }
 
-// A window at each place of the output (transposed: of the input), each a product of kernel, channels in and channels
-// out. Input [batch, in, places...], or without a batch; weight [out, in / groups, kernel...], transposed
-// [in, out / groups, kernel...]: either way its product is kernel * in * out / groups.
+// One window at each place of the output (transposed: of the input), each a product of kernel, channels in and channels
+// out. The input is [batch, in, places...] or [in, places...]. The weight is [out, in / groups, kernel...], transposed
+// [in, out / groups, kernel...]; the product of its sizes is kernel * in * out / groups either way.
 struct Convolution {
-  size_t stride, padding, dilation;  // numbers of the inputs
+  size_t stride, padding, dilation;  // indices of the inputs
 };
 
 uint64_t convolve(const Inputs& inputs, const Convolution& c, bool is_transposed) {
@@ -109,14 +109,14 @@ uint64_t any_convolution(const Inputs& inputs, size_t) {
   return convolve(inputs, {3, 4, 5}, value_at(inputs, 6, 0, 0) != 0);
 }
 
-// Query times key, weights times value: [..., heads, length, embedding]; keys and values may have fewer heads.
+// Query times key, then weights times value: [..., heads, length, embedding]. Keys and values may have fewer heads.
 // `at` 1: the heads come after the length, [batch, length, heads, embedding].
 uint64_t attention(const Inputs& inputs, size_t at) {
   const Sizes *q = sizes_of(inputs, 0), *k = sizes_of(inputs, 1), *v = sizes_of(inputs, 2);
   if (!q || !k || !v || q->size() < 2 || k->size() != q->size() || v->size() != q->size()) return 0;
-  if (at == 1 && q->size() != 4) return 0;  // sequences of different lengths packed into one
+  if (at == 1 && q->size() != 4) return 0;  // sequences of different lengths, packed into one
   const size_t last = q->size() - 1, length = last - 1 - at;
-  Product pairs;  // of a query and a key, in all heads and batches
+  Product pairs;  // of a query and a key, over all heads and batches
   for (size_t i = 0; i < last; ++i) pairs.times((*q)[i]);
   pairs.times((*k)[length]).times(2);
   return Product(pairs).times((*q)[last]).value() + Product(pairs).times((*v)[last]).value();
@@ -137,7 +137,7 @@ constexpr std::array<Formula, 26> kFormulas{{
     {"aten::conv2d", convolution, 0},
     {"aten::add", elements, 0},
     {"aten::mul", elements, 0},
-    // As torch.utils.flop_counter: conv_flop, sdpa_flop; linear is the matrix product that it becomes.
+    // As torch.utils.flop_counter (conv_flop, sdpa_flop); a linear counts as the matrix product that it becomes.
     {"aten::linear", linear, 0},
     {"aten::conv1d", convolution, 0},
     {"aten::conv3d", convolution, 0},

@@ -22,7 +22,7 @@ class Decoder {
     if (in_.done() || in_.peek() == 'K') return false;
     const char tag = static_cast<char>(in_.byte());
     if (tag == '+') {
-      in_.fail();  // for who asks for keywords
+      in_.fail();  // the encoding is cut off here, so next_keyword() must find nothing
       return false;
     }
     if (tag == '(' || tag == '[' || tag == 'O') {
@@ -33,7 +33,7 @@ class Decoder {
     return !in_.failed();
   }
 
-  // After the last of next().
+  // After next() has returned false.
   bool next_keyword(KeywordInput& keyword) {
     keyword = {};
     if (in_.done() || in_.byte() != 'K') return false;
@@ -103,7 +103,7 @@ class Decoder {
         input.text = print(real).append(std::signbit(imaginary) ? "" : "+").append(print(imaginary)).append("j");
         break;
       }
-      case 'Y':  // its text would have to be asked for, of Python
+      case 'Y':  // only Python could say its text
         input.kind = Input::Kind::kScalar;
         input.text.assign(1, '?');
         break;
@@ -151,7 +151,7 @@ class Decoder {
     if (count > kMaxListText && !is_tensors) input.kind = Input::Kind::kOther;
   }
 
-  // As c10::IValue prints a double: 17 digits, a whole number with a dot at its end.
+  // As c10::IValue prints a double: 17 digits, and a dot behind a whole number.
   static std::string print(double value) {
     std::array<char, 40> text;
     const bool is_whole = std::isfinite(value) && std::fabs(value) < 1e10 && value == std::trunc(value);
@@ -181,7 +181,7 @@ void append_shapes(std::string& out, const std::vector<Tensor>& tensors, std::ve
   out += ']';
 }
 
-// One list a tensor, a list of them for a list of tensors, [] for anything else.
+// A list for a tensor, a list of lists for a list of tensors, [] for anything else.
 void append_shape(std::string& out, const Input& input, std::vector<int64_t> Tensor::*member) {
   if (input.kind == Input::Kind::kTensorList) {
     append_shapes(out, input.tensors, member);
@@ -203,7 +203,7 @@ std::string_view type_of(const Input& input) {
       return "Scalar";
     case Input::Kind::kScalarList:
       return "ScalarList";
-    case Input::Kind::kOptionalTensorList:  // torch.profiler has none, and no sizes
+    case Input::Kind::kOptionalTensorList:  // torch.profiler gives neither type nor sizes
     case Input::Kind::kOther:
       break;
   }

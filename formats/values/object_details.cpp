@@ -16,7 +16,7 @@ class Decoder {
  public:
   explicit Decoder(std::string_view bytes) : in_(bytes) {}
 
-  // The items of one part; what an item belongs to may be in the part before.
+  // Adds the items of one part. An item may belong to one of the part before.
   void add_to(HeldByObject& held) {
     while (!in_.done()) item(held);
   }
@@ -59,7 +59,7 @@ class Decoder {
     last_->push_back(std::move(p));
   }
 
-  // None: it failed, or the tensor is undefined.
+  // None: the encoding is damaged, or the tensor is undefined.
   std::optional<HeldTensor> tensor() {
     const char tag = static_cast<char>(in_.byte());
     if (tag != 'T' && tag != 'X') {
@@ -115,7 +115,7 @@ class Decoder {
 
 // ---- JSON ------------------------------------------------------------------------------------------------
 
-// c10::DeviceType: c10/core/DeviceType.h. Only those that a user may meet have a name.
+// c10::DeviceType (c10/core/DeviceType.h). Only those that a user may meet have a name here.
 std::string device_name(const Tensor& tensor) {
   constexpr std::array<const char*, 15> kNames = {"cpu",  "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga",
                                                   "maia", "xla",  "vulkan", "metal",  "xpu",    "mps",   "meta"};
@@ -157,7 +157,7 @@ class Lister {
 
   ordered_json run() {
     ordered_json modules = ordered_json::array(), optimizers = ordered_json::array();
-    // First the optimizers: what gradients they saw is told with the modules.
+    // Optimizers first: the gradients that they saw are written with the modules.
     for (const ObjectKind kind : {ObjectKind::kOptimizer, ObjectKind::kModule}) {
       for (uint32_t i = 1; i < process_.details.size(); ++i) {
         const ObjectDef* def = names_.object({i});

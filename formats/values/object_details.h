@@ -1,5 +1,6 @@
-// What modules and optimizers held when they were called, from the recorder's encoding (tracer/python/details.h), and
-// the section of the trace that says so. A hostile encoding gives less, never a read outside of it.
+// What modules and optimizers held when they were called (parameters, buffers, hyperparameters, state), from the
+// recorder's encoding (tracer/python/details.h), and the section of the trace with it. A hostile encoding gives less,
+// and is never read past its end.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,8 +18,8 @@ namespace torchprof::formats {
 
 struct HeldTensor {
   Tensor tensor;
-  uint64_t storage = 0;  // address of the storage's data; 0: none, or not readable
-  int64_t offset = 0;    // in it, in elements
+  uint64_t storage = 0;  // address of the storage's data; 0: there is none, or it was not readable
+  int64_t offset = 0;    // into the storage, in elements
   uint64_t data_ptr() const {
     return storage == 0 ? 0 : storage + static_cast<uint64_t>(offset) * element_size(tensor.type);
   }
@@ -33,7 +34,7 @@ struct Parameter {  // or a buffer
 
 struct HeldValue {
   std::string_view name;
-  // None, a truth value, an integer, a number, a tuple of those, a tensor.
+  // None, a truth value, an integer, a number, a tuple of these, or a tensor.
   std::variant<std::monostate, bool, int64_t, double, std::vector<HeldValue>, HeldTensor> value;
 };
 
@@ -56,9 +57,9 @@ struct HeldByObject {
 
 HeldByObject decode_details(const ObjectDetail& detail);
 
-// {"modules": [...], "optimizers": [...]} of the process, in the order of their ids; what is past kMaxListed tensors
-// and objects is counted in "left_out". A gradient of a module's parameter that the module did not have yet is the one
-// that an optimizer saw.
+// {"modules": [...], "optimizers": [...]} of the process, in the order of their ids. Tensors and objects after the
+// first kMaxListed are only counted, in "left_out". A parameter that had no gradient yet when its module was called
+// gets the one that an optimizer saw.
 inline constexpr size_t kMaxListed = 50'000;
 nlohmann::ordered_json objects_json(const Process& process, Names& names);
 

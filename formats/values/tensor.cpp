@@ -7,7 +7,7 @@
 namespace torchprof::formats {
 namespace {
 
-// c10::ScalarType, which only ever grows at its end: c10/core/ScalarType.h, torch 1.13 to 2.14.
+// c10::ScalarType (c10/core/ScalarType.h, torch 1.13 to 2.14), which only ever grows at its end.
 constexpr std::array<std::string_view, 29> kTypeNames = {
     "unsigned char",
     "signed char",

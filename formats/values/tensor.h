@@ -1,5 +1,5 @@
 // A tensor as the recorder copied it, and the reader of the recorder's encodings (tracer/objects/values.h): bytes,
-// varints, zigzags, tensors. A hostile encoding makes it fail, never read outside of its bytes.
+// varints, zigzag numbers, tensors. On a hostile encoding it fails; it never reads past the end.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace torchprof::formats {
 
 struct Tensor {
-  bool is_readable = false;  // false: sizes are symbolic, nested or otherwise not plain
+  bool is_readable = false;  // false: its sizes are symbolic, nested or otherwise not plain numbers
   uint8_t type = 0;          // c10::ScalarType
   uint8_t device = 0;        // c10::DeviceType
   int8_t device_index = -1;
@@ -17,9 +17,9 @@ struct Tensor {
   std::vector<int64_t> strides{};
 };
 
-// "float", "c10::BFloat16" ...; "" for a type that this build does not know.
+// "float", "c10::BFloat16" ...; "" if this build does not know the type.
 std::string_view type_name(uint8_t scalar_type);
-// Bytes of one; 0 for a type that this build does not know.
+// Bytes of an element; 0 if this build does not know the type.
 unsigned element_size(uint8_t scalar_type);
 
 class EncodedReader {
@@ -30,13 +30,13 @@ class EncodedReader {
   void fail() { failed_ = true; }
   bool done() const { return failed_ || at_ >= bytes_.size(); }
 
-  char peek() const { return bytes_[at_]; }  // not at the end
+  char peek() const { return bytes_[at_]; }  // must not be at the end
   uint8_t byte();
   uint64_t varint();
   int64_t zigzag();
   double number();                  // 8 bytes
-  std::string_view text();          // its length and the bytes
-  Tensor tensor(bool is_readable);  // what follows 'T' (readable) or 'X'
+  std::string_view text();          // a length and that many bytes
+  Tensor tensor(bool is_readable);  // the bytes behind 'T' (readable) or 'X'
 
  private:
   std::string_view bytes_;

@@ -12,8 +12,8 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMaxNameBytes = size_t{32} * 1024;  // in JSON
-constexpr size_t kMaxNumbers = 128;                  // of the other bytes of an event those that are no name
+constexpr size_t kMaxNameBytes = size_t{32} * 1024;  // of a name in JSON
+constexpr size_t kMaxNumbers = 128;                  // bytes of an event's other variable parts
 
 class LegacyWriter final : public Sink {
  public:
@@ -47,7 +47,7 @@ class LegacyWriter final : public Sink {
   static std::string head(std::string_view name) {
     std::string json = json_string(name);
     if (json.size() > kMaxNameBytes)
-      json = json_string(name.substr(0, kMaxNameBytes / 6 - 2));  // \u0000 takes the most
+      json = json_string(name.substr(0, kMaxNameBytes / 6 - 2));  // a byte becomes six at most: \u0000
     return R"({"name": )" + json + R"(, "ph": "X", "ts": )";
   }
   const std::string& name(NameId id) {  // made once for each name
@@ -87,7 +87,7 @@ class LegacyWriter final : public Sink {
   const std::string pid_, gpu_pid_;
   const UnixNs start_;
   bool& is_first_;
-  uint64_t& flow_;  // the last number
+  uint64_t& flow_;  // the last flow id of the file
   Output& out_;
   std::vector<std::string> heads_;
 };

@@ -1,5 +1,5 @@
-// The picture of formats/write/memory_timeline.h: inline SVG, a band for each category, of each column of it the moment at
-// which most was allocated.
+// The picture of memory_timeline.h: inline SVG with a band for each category. A column shows the moment of its time
+// range at which most was allocated.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -15,8 +15,8 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int kWide = 1000, kHigh = 240;                           // of a picture, a column for each unit of its width
-constexpr std::array<const char*, kMemoryCategories> kColours = {  // torch's, the black one lighter
+constexpr int kWide = 1000, kHigh = 240;  // size of a picture, with a column for each unit of width
+constexpr std::array<const char*, kMemoryCategories> kColours = {  // torch's, with the black one lighter
     "#2e7d32", "#daa520", "#607d8b", "#9370db", "#e53935", "#1e40af", "#4169e1", "#9e9e9e"};
 
 std::string escaped(std::string_view text) {

@@ -14,12 +14,12 @@
 namespace torchprof::formats {
 namespace {
 
-// torch's tools take a device's number for its place in a list.
+// The sort key of a device (CPU last): torch's tools take a device's number for its index in a list.
 MemoryDevice in_order(const MemoryDevice& device) {
   return {static_cast<int8_t>(device.first == 0 ? 127 : device.first), device.second};
 }
 
-// Up to which of its events each device grows to its peak.
+// Finds the event with which each device reaches its peak, by its number among the device's events.
 class PeakFinder final : public Sink {
  public:
   explicit PeakFinder(const Process& process) { Replay(process).run(*this); }
@@ -43,7 +43,7 @@ class PeakFinder final : public Sink {
   std::map<MemoryDevice, uint64_t> seen_, until_;
 };
 
-constexpr int64_t kSmallSegment = int64_t{2} << 20;  // torch's caching allocator calls these "small"
+constexpr int64_t kSmallSegment = int64_t{2} << 20;  // up to this torch's caching allocator calls them "small"
 
 struct Block {
   int64_t bytes;
@@ -51,14 +51,14 @@ struct Block {
 };
 using Blocks = std::map<uint64_t, Block>;  // by address
 
-struct Shown {  // a device
+struct Shown {  // a device that is written
   const Process* process;
   DeviceMemory memory;
   uint64_t until;
   Blocks blocks;
 };
 
-// Writes the trace of one device of a process; `blocks` are those that live at its end.
+// Writes the trace of one device of a process. Afterwards Shown::blocks has the blocks that are alive at its end.
 class DeviceTrace final : public Sink {
  public:
   DeviceTrace(Shown& shown, Pickle& pickle)

@@ -6,7 +6,7 @@
 
 namespace torchprof::formats {
 
-// {native, function, line}, then {kind, name, function, object} of each span, innermost first.
+// The numbers are native, function, line; then kind, name, function, object for each span, innermost first.
 SnapshotFrames::Stack SnapshotFrames::stack_of(const MemoryEvent& e) {
   Stack stack{e.native.value, e.line != 0 ? e.function.value : 0, e.line};
   for (int32_t i = e.stack->size() - 1; i >= 0; --i) {
@@ -32,7 +32,7 @@ void SnapshotFrames::write(const Stack& stack) {
 
 void SnapshotFrames::write_all(const Stack& stack) {
   Pickle::List frames(pickle_);
-  std::vector<std::pair<uint32_t, uint32_t>> lines;  // of functions of Python, innermost first
+  std::vector<std::pair<uint32_t, uint32_t>> lines;  // function and line of Python functions, innermost first
   if (process_.native) {
     const NativeStacks& native = *process_.native;
     native.each_place(NativeFrameId{stack[0]}, [&](NativeFrameId, uint32_t place) {
@@ -57,7 +57,7 @@ void SnapshotFrames::write_all(const Stack& stack) {
       write_frame("", 0, name);
       continue;
     }
-    // TorchScript's functions have lines and no span; so has Python's where a span was not recorded.
+    // Functions of TorchScript have a line and no span; so has a Python function whose span was not recorded.
     const auto own = std::find_if(line, lines.end(), [&](const auto& of) { return of.first == stack[i + 2]; });
     const bool has_line = own != lines.end();
     if (has_line) line = own + 1;

@@ -1,4 +1,4 @@
-// The stack of an allocation as a list of frames in a memory snapshot (formats/write/memory_snapshot.h).
+// The stack of an allocation as a list of frames in a memory snapshot (memory_snapshot.h).
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace torchprof::formats {
 
 class SnapshotFrames {
  public:
-  using Stack = std::vector<uint32_t>;  // what tells a stack from others; write() makes frames of it
+  using Stack = std::vector<uint32_t>;  // a key that is different for each stack; write() makes the frames
 
   SnapshotFrames(const Process& process, Names& names, Pickle& pickle)
       : process_(process), names_(names), pickle_(pickle) {}
 
   static Stack stack_of(const MemoryEvent& event);
-  // Writes it; the second time that it comes, that it is the same.
+  // Writes the stack; when it comes again, only a reference to it.
   void write(const Stack& stack);
 
  private:

@@ -37,7 +37,7 @@ void write_row(bool is_first, const CategorySizes& sizes, Output& out) {
   out.write(row.append("]"));
 }
 
-// [times, sizes]: a replay for each, since the file has one after the other.
+// [times, sizes]. Does a replay for each of the two, since the file has all times before all sizes.
 void write_coalesced(const Process& process, Output& out) {
   const MemoryCategories categories = categories_of(process);
   const auto device = device_of(categories);

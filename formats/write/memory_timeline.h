@@ -1,12 +1,13 @@
 // Memory over time by category (formats/memory/categories.h), as torch.profiler's export_memory_timeline writes it.
 //
-//   memory-timeline       [times, sizes]: times in microseconds since 1970; of each time the bytes of all categories in
-//                         torch's order, behind a 0 for its plots
-//   memory-timeline-raw   [[time, action, bytes, category], ...]: 1 there before, 2 allocated, 4 freed. What HTA reads.
-//   memory-timeline-html  a page with a picture of each process and device, without scripts or network
+//   memory-timeline       [times, sizes]: times in microseconds since 1970; for each time a 0, which torch's plots
+//                         need, and the bytes of all categories in torch's order
+//   memory-timeline-raw   [[time, action, bytes, category], ...]: action 1 was there before, 2 allocated, 4 freed. HTA
+//                         reads this one
+//   memory-timeline-html  a page with a picture for each process and device, without scripts or network
 //
-// The first two are of one device as torch's are: of a process's devices the one with the most memory, the CPU if it
-// has no other. Of several processes: an object of the same by process ("python3 4711, rank 1").
+// The first two are of one device, as in torch: the one with the most memory, or the CPU if there is no other. With
+// several processes it is an object with one such value for each process ("python3 4711, rank 1").
 #pragma once
 
 #include "formats/io/output.h"

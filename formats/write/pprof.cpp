@@ -19,7 +19,7 @@ namespace {
 
 using protozero::pbf_writer;
 
-// Field numbers: proto/profile.proto of google/pprof. tests/e2e/support/pprof.proto has the same for protoc.
+// Field numbers of proto/profile.proto (google/pprof). tests/e2e/support/pprof.proto has the same for protoc.
 namespace profile {
 enum : uint32_t {
   kSampleType = 1,
@@ -65,7 +65,7 @@ namespace function {
 enum : uint32_t { kId = 1, kName = 2, kSystemName = 3, kFile = 4, kStartLine = 5 };
 }
 
-struct Place {  // of "train.py(12): step"; file empty: it is no Python function
+struct Place {  // parts of "train.py(12): step"; an empty file: no Python function
   std::string_view function, file;
   int64_t line = 0;
 };
@@ -102,7 +102,7 @@ class PprofWriter {
     out_.write(fields);
   }
 
-  // Of what is no native frame: its location, made for each name.
+  // The location of a name that is no native frame.
   uint64_t location(std::string_view name) {
     const auto [it, is_new] = locations_.try_emplace(std::string(name), last_location_ + 1);
     if (!is_new) return it->second;
@@ -110,7 +110,7 @@ class PprofWriter {
     return add_location({{function(place.function, place.file, place.line), place.line}});
   }
 
-  // A location for each call. Its lines are what was inlined there, innermost first.
+  // The location of a native call. Its lines are the functions inlined there, innermost first.
   uint64_t native_location(const Process& process, uint32_t place) {
     const NativeStacks& stacks = *process.native;
     const NativeStacks::Where where = stacks.where(place);
@@ -118,7 +118,7 @@ class PprofWriter {
     bool has_functions = true, has_lines = true;
     for (const uint32_t text : where.texts) {
       const Symbol& symbol = stacks.symbol(text);
-      if (symbol.function.empty()) {  // what is not known, or a function of Python
+      if (symbol.function.empty()) {  // not known, or a function of Python
         const Place other = place_of(stacks.texts()[text]);
         lines.push_back({function(other.function, other.file, other.line), other.line});
       } else {
@@ -131,10 +131,10 @@ class PprofWriter {
     Mapping& mapping = mapping_of(process, *where.object);
     mapping.has_functions = mapping.has_functions && has_functions;
     mapping.has_lines = mapping.has_lines && has_lines;
-    return add_location(lines, mapping.id, where.pc - 1);  // in the call
+    return add_location(lines, mapping.id, where.pc - 1);  // of the call
   }
 
-  // Last: what is known of the objects' symbols.
+  // Comes last, when it is known which objects have symbols.
   void write_mappings() {
     for (const auto& entry : mappings_) {
       const Mapping& m = entry.second;
@@ -164,7 +164,7 @@ class PprofWriter {
     return fields;
   }
 
-  // `locations` innermost first.
+  // `locations`: innermost first.
   void sample(const std::vector<uint64_t>& locations, const CallTree::Node& node, const std::string& labels) {
     const int64_t values[] = {node.own_ns, static_cast<int64_t>(node.calls), node.gpu_ns,
                               static_cast<int64_t>(node.gpu_calls)};
@@ -183,8 +183,8 @@ class PprofWriter {
   };
   struct Mapping {
     uint64_t id = 0, start = 0, limit = 0;
-    int64_t file = 0, build_id = 0;               // strings
-    bool has_functions = true, has_lines = true;  // of all its locations
+    int64_t file = 0, build_id = 0;               // ids of strings
+    bool has_functions = true, has_lines = true;  // whether all its locations have them
   };
 
   uint64_t function(std::string_view name, std::string_view file, int64_t start_line) {
@@ -266,7 +266,7 @@ void write_pprof(const Trace& trace, Processes processes, Output& out) {
   writer.head(trace.start, trace.end - trace.start);
   for (const Process& process : processes) {
     CallTree tree(process, CallTree::Native::kByAddress);
-    std::vector<uint64_t> known(tree.names() + 1);  // 0: not yet
+    std::vector<uint64_t> known(tree.names() + 1);  // by name; 0: not made yet
     for (const CallTree::Thread& thread : tree.threads()) {
       const std::string labels = writer.labels(process_label(process), thread.label);
       std::vector<uint64_t> locations;

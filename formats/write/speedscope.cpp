@@ -11,14 +11,14 @@
 namespace torchprof::formats {
 namespace {
 
-class Frames {  // of the whole file
+class Frames {  // the frames of the whole file
  public:
   size_t number(std::string_view name) {
     const auto [it, is_new] = numbers_.try_emplace(std::string(name), numbers_.size());
     if (is_new) names_.push_back(json_string(name));
     return it->second;
   }
-  const std::vector<std::string>& names() const { return names_; }  // in JSON
+  const std::vector<std::string>& names() const { return names_; }  // as JSON strings
 
  private:
   std::unordered_map<std::string, size_t> numbers_;
@@ -42,7 +42,7 @@ void write_profile(const CallTree& tree, const CallTree::Thread& thread, const s
   out.write("\n],\"weights\":[" + weights + "],\"startValue\":0,\"endValue\":" + std::to_string(sum) + "}");
 }
 
-// Calls, work on GPUs.
+// Whether the thread has calls, and work on GPUs.
 std::pair<bool, bool> what_is_in(const CallTree& tree, const CallTree::Thread& thread) {
   std::pair found{false, false};
   tree.each_path(thread, [&found](const std::vector<NameId>&, const CallTree::Node& node) {
@@ -62,7 +62,7 @@ void write_speedscope(const Trace&, Processes processes, Output& out) {
   const char* comma = "\n";
   for (const Process& process : processes) {
     CallTree tree(process);
-    std::vector<size_t> numbers(tree.names() + 1);  // and 1
+    std::vector<size_t> numbers(tree.names() + 1);  // frame index plus 1; 0: not made yet
     const auto number = [&](NameId name) {
       size_t& known = numbers[name.value];
       if (known == 0) known = frames.number(tree.text(name)) + 1;

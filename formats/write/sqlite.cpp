@@ -101,7 +101,7 @@ class Tables {
   }
 
   std::optional<Statement> python, ops, calls, kernels, memory, marks, steps;
-  // How many were given so far in this file.
+  // The last ids given in this file.
   struct {
     uint64_t python = 0, ops = 0, calls = 0, kernels = 0, threads = 0, modules = 0;
   } given;
@@ -240,7 +240,7 @@ class ProcessTables final : public Sink {
     return or_null(id.value < process_.objects.size() && id ? first_.modules + id.value : 0);
   }
 
-  // Made once for each index.
+  // The id from `make`, which is called once for each index; 0 becomes NULL.
   template <class Make>
   std::optional<int64_t> once(std::vector<uint64_t>& made, size_t index, Make make) {
     if (index >= made.size()) made.resize(std::max(index + 1, made.size() * 2));
@@ -271,7 +271,7 @@ class ProcessTables final : public Sink {
     return text;
   }
 
-  // ---- what there is one of for each process, thread, module -----------------------------------------------
+  // ---- processes, threads, modules -------------------------------------------------------------------------
 
   void write_process() {
     std::string command;
@@ -306,7 +306,7 @@ class ProcessTables final : public Sink {
     tables_.given.modules += process_.objects.size();
   }
 
-  // The last mark is what came after the last step, as in the tables.
+  // The last mark is the rest after the last step, as in the tables.
   void finish_steps() {
     tables_.run(("UPDATE steps SET is_rest = 1 WHERE process = " + std::to_string(id_) +
                  " AND number = " + std::to_string(*last_own_step_))
@@ -326,7 +326,7 @@ class ProcessTables final : public Sink {
   int64_t call_ = 0;
   NameId last_own_name_{};
   std::optional<uint64_t> last_own_step_;
-  std::vector<uint64_t> names_, overloads_, inputs_;  // ids and 1, by name and by string
+  std::vector<uint64_t> names_, overloads_, inputs_;  // id plus 1, by name id or string id; 0: not made yet
   std::unordered_map<uint16_t, std::string> devices_;
 };
 
@@ -341,7 +341,7 @@ void write_tables(const Trace& trace, Processes processes, const std::filesystem
   tables.finish();
 }
 
-// An empty file of our own in the directory for temporary files, gone with the object.
+// An empty file of our own in the directory for temporary files; the destructor removes it.
 class ScratchFile {
  public:
   ScratchFile() : name_((std::filesystem::temp_directory_path() / "torchprof-XXXXXX").string()) {

@@ -1,12 +1,13 @@
-// One SQLite database for all processes of the run: formats/write/sqlite_schema.h is its schema.
+// One SQLite database for all processes of the run; sqlite_schema.h is its schema.
 //
-//   * Slices are those of the other formats (formats/replay/replay.h), self times and totals those of the tables
-//     (formats/report/summary.h). Marks of steps that are made here are in `steps` alone; the program's own are operators too.
-//   * Texts are valid UTF-8 without control characters, each once.
-//   * Streamed in one transaction with prepared statements: memory is that of the replay, SQLite's cache (64 MiB) and
-//     the texts; indexes are sorted on the disk.
-//   * SQLite writes a file by its name and goes back in it. Where the output is none (a pipe, a name in .gz) it is
-//     made in the directory for temporary files and copied.
+//   * Slices are those of the other formats (formats/replay/replay.h); self times and totals are those of the tables
+//     (formats/report/summary.h). Marks of steps that we make are only in `steps`; the program's own are operators,
+//     too.
+//   * Texts are valid UTF-8 without control characters, and each is stored once.
+//   * Rows are written in one transaction with prepared statements. Memory: the replay, SQLite's cache (64 MiB) and the
+//     texts. Indexes are sorted on the disk.
+//   * SQLite needs a file with a name in which it can seek. If the output is not one (a pipe, a name in .gz), the
+//     database is made in the directory for temporary files and then copied.
 #pragma once
 
 #include "formats/io/output.h"

@@ -1,7 +1,7 @@
-// The schema of format `sqlite`, as the file has it: SQLite keeps the comments, `sqlite3 merged.sqlite .schema` shows
-// them.
+// The schema of the format `sqlite`, exactly as in the file: SQLite keeps the comments, and `sqlite3 merged.sqlite
+// .schema` shows them.
 //
-// A change of meaning, or of a table or column that was there, raises kSqliteSchemaVersion; what is added does not.
+// A change of meaning, or of an existing table or column, raises kSqliteSchemaVersion; an addition does not.
 #pragma once
 
 namespace torchprof::formats {
@@ -87,7 +87,7 @@ CREATE TABLE marks(           -- moments that the program told NVTX of
   process INTEGER, thread INTEGER, time_ns INTEGER, name INTEGER);
 )sql";
 
-// Made when the tables are full.
+// Created when the tables are full.
 inline constexpr const char* kSqliteIndexes = R"sql(
 CREATE INDEX ops_by_name ON ops(process, name, is_outermost, duration_ns, self_ns);
 CREATE INDEX ops_by_time ON ops(thread, start_ns);

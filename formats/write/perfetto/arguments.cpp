@@ -93,7 +93,7 @@ std::string SliceArguments::caller(const CallSiteDef& site) {
   return names_.argument("CallFrom", std::string(file) + ":" + std::to_string(site.line));
 }
 
-// Members of an object as the Kineto trace has them: `,"Input Dims":[[2,3]],...`
+// Arguments from the members of a JSON object, as in the Kineto trace: `,"Input Dims":[[2,3]],...`
 std::string SliceArguments::of_json(std::string_view members) {
   if (members.empty()) return {};
   std::string text = "{";

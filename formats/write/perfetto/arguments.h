@@ -1,4 +1,4 @@
-// The arguments of slices in a Perfetto trace: formats/write/perfetto/perfetto.h says which. Those that come again are encoded once.
+// The arguments of slices in a Perfetto trace; perfetto.h says which ones. Those that come again are encoded once.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ class SliceArguments {
   SliceArguments(const Process& process, Replay& replay, Interning& names)
       : process_(process), replay_(replay), names_(names), flops_(process) {}
 
-  // Encoded fields of a TrackEvent; valid until the next call.
+  // Encoded fields of a TrackEvent with the slice's arguments; valid until the next call.
   const std::string& of(const Slice& s);
-  // Of what an operator of this module launched; likewise.
+  // Likewise, for work that an operator of this module launched.
   const std::string& of_launch(ObjectId module, bool is_backward);
   std::string of_nvtx(const NvtxAttributes& attributes);
 
@@ -42,7 +42,7 @@ class SliceArguments {
   Replay& replay_;
   Interning& names_;
   Flops flops_;
-  std::optional<uint64_t> sequence_key_, thread_key_, flops_key_;  // numbers of interned names
+  std::optional<uint64_t> sequence_key_, thread_key_, flops_key_;  // ids of interned names
   Cache overloads_, inputs_, collectives_, modules_, paths_, callers_, flags_;
   std::string out_;
 };

@@ -29,7 +29,7 @@ std::string_view Callstacks::field(NativeFrameId innermost) {
   return it->second;
 }
 
-// One for each function that was inlined there.
+// One frame for each function that was inlined at the place.
 const Callstacks::Ids& Callstacks::frames_of(uint32_t place) {
   const auto [it, is_new] = frames_.try_emplace(place);
   if (!is_new) return it->second;
@@ -46,7 +46,7 @@ const Callstacks::Ids& Callstacks::frames_of(uint32_t place) {
       frame.add_uint64(frame::kFunctionName, name);
       if (object != 0) {
         frame.add_uint64(frame::kMapping, object);
-        frame.add_uint64(frame::kRelativePc, where.pc - 1 - where.object->bias);  // in the call
+        frame.add_uint64(frame::kRelativePc, where.pc - 1 - where.object->bias);  // of the call
       }
       if (file != 0) frame.add_uint64(frame::kSourcePath, file);
       if (symbol.line != 0) frame.add_uint32(frame::kLine, symbol.line);
@@ -66,7 +66,7 @@ uint64_t Callstacks::mapping(const NativeObjectDef& object) {
       entry.add_bytes(interned::kName, build_id.data(), build_id.size());
     });
   }
-  Ids parts;  // between slashes
+  Ids parts;  // the parts between slashes
   std::string_view path = process_.string(object.path);
   while (!path.empty()) {
     const size_t end = std::min(path.find('/'), path.size());

@@ -1,9 +1,9 @@
 // Native stacks as the callstacks of a Perfetto trace's events, interned: each stack, frame and object is written once.
 //
-// Perfetto's UI (v58; since TrackEvent has callstacks) lists the frames of a slice that is selected, and makes a flame
-// graph of those in an area. Earlier ones skip the fields.
+// Perfetto's UI (v58, as TrackEvent has callstacks) lists the frames of a selected slice and makes a flame graph of
+// those in a selected area. Earlier versions skip the fields.
 //
-// Memory: bounded by stacks, frames and objects, which code makes, not by events.
+// Memory: bounded by the stacks, frames and objects of the code that ran, not by the number of events.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class Callstacks {
  public:
   Callstacks(const Process& process, Interning& names) : process_(process), names_(names) {}
 
-  // A field of a TrackEvent; empty where there is no stack, or nobody has named its frames. Until the next call.
+  // A field of a TrackEvent; empty if there is no stack, or its frames have not been named. Valid until the next call.
   std::string_view field(NativeFrameId innermost);
 
  private:

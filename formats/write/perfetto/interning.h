@@ -1,8 +1,8 @@
-// Names of one packet sequence of a Perfetto trace, each written once and then referred to by its number, and arguments
-// (debug annotations) made of them.
+// The interned names of one packet sequence of a Perfetto trace: each is written once and then referred to by its id.
+// Also arguments (debug annotations) that use them.
 //
-// What has been interned and not been written yet waits in take_pending(): it goes into a packet before the one that
-// refers to it. Texts are made valid UTF-8 without control characters and are cut at kMaxText bytes.
+// Names that have been interned but not written yet come from take_pending(): they must go into a packet before the one
+// that refers to them. Texts are made valid UTF-8 without control characters, and cut at kMaxText bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace torchprof::formats::perfetto {
 
 inline constexpr size_t kMaxText = size_t{32} * 1024;
 
-// As a string field of a message takes it.
+// The text as a message's string field needs it.
 std::string text_field(std::string_view bytes);
 
 class Interning {
@@ -29,8 +29,8 @@ class Interning {
 
   uint64_t function_name(std::string_view text) { return intern(functions_, text); }
   uint64_t source_path(std::string_view text) { return intern(source_paths_, text); }
-  uint64_t mapping_path(std::string_view text) { return intern(mapping_paths_, text); }  // a part of one
-  // An entry that the caller numbers; `fill` writes all of it.
+  uint64_t mapping_path(std::string_view text) { return intern(mapping_paths_, text); }  // a part of a path
+  // An entry whose id the caller gives; `fill` writes all of it.
   template <class Fill>
   void define(uint32_t table, Fill fill) {
     protozero::pbf_writer data(pending_);
@@ -40,7 +40,7 @@ class Interning {
 
   uint64_t argument_name(std::string_view text) { return intern(argument_names_, text); }
 
-  // Encoded fields of a TrackEvent: one argument, or one for each member of the object.
+  // Encoded fields of a TrackEvent: one argument, or one for each member of an object.
   std::string argument(std::string_view key, std::string_view text);
   std::string argument(std::string_view key, int64_t number);
   std::string argument(std::string_view key, double number);
@@ -52,7 +52,7 @@ class Interning {
 
  private:
   struct Table {
-    uint32_t field;  // of InternedData
+    uint32_t field;  // its field in InternedData
     std::unordered_map<std::string, uint64_t> ids;
   };
   uint64_t intern(Table& table, std::string_view text);

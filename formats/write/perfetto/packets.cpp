@@ -9,7 +9,7 @@ namespace {
 using protozero::pbf_writer;
 using FixedWriter = protozero::basic_pbf_writer<protozero::fixed_size_buffer_adaptor>;
 
-constexpr size_t kMaxPacket = 128;  // of an event without its fragments
+constexpr size_t kMaxPacket = 128;  // bytes of an event without its fragments
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Packets of one process, which is one sequence, in a Perfetto trace. formats/write/perfetto/perfetto.h has the whole.
+// The packets of one process in a Perfetto trace; each process is one packet sequence.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ enum class Unit : uint8_t { kNoCounter, kBytes, kCount, kPercent };
 
 class Packets {
  public:
-  // Times count from `start`. `last_track`: numbers of tracks, of the whole file.
+  // Times count from `start`. `last_track`: the last track id of the whole file.
   Packets(uint32_t sequence, UnixNs start, uint64_t& last_track, Interning& names, Output& out)
       : sequence_(sequence), start_(start), last_track_(last_track), names_(names), out_(out) {}
 
-  // `fill` adds what the packet holds beside its sequence.
+  // Writes a packet; `fill` adds its content besides the sequence.
   template <class Fill>
   void packet(uint32_t flags, Fill fill) {
     std::string bytes;
@@ -39,14 +39,15 @@ class Packets {
     out_.write(bytes);
   }
 
-  // The first packet.
+  // Must be the first packet.
   void write_clock();
-  // An event made of encoded parts. What was interned for it goes before it; too many of `more` are left out.
+  // Writes an event made of encoded parts, after the names that were interned for it. `more` is left out if it is too
+  // long.
   void event(UnixNs time, std::string_view track, std::string_view fields, std::string_view more = {});
 
   uint64_t next_track() { return ++last_track_; }
   uint64_t add_track(uint64_t parent, std::string_view name, Unit unit = Unit::kNoCounter);
-  // `track`: encoded, of a counter.
+  // `track`: encoded fields of a counter's track.
   void count(std::string_view track, UnixNs time, int64_t value);
   static std::string counter_fields(uint64_t track);
 
