@@ -48,7 +48,7 @@ class WasteSink final : public Sink {
     for (size_t i = around.size(); i-- > 0;) {
       if (!around[i].is_op()) continue;
       const Role outer = role_of(around[i].name);
-      if (outer == Role::kZero) return;  // told by the outer one
+      if (outer == Role::kZero) return;  // the outer one counts
       if (outer == Role::kZeroGrad) return add(Waste::kZeroGrad, around, *ns, 0, s.native);
     }
   }
@@ -78,8 +78,8 @@ class WasteSink final : public Sink {
  private:
   enum class Role : uint8_t { kUnseen, kPlain, kZero, kZeroGrad, kLoads, kCollective, kWaits };
 
-  // Names: the CUDA runtime's and driver's, and the annotations of torch.optim.Optimizer.zero_grad and DataLoader's
-  // __next__, 1.13 to 2.14.
+  // Told by the names of CUDA's runtime and driver, and by the annotations of torch.optim.Optimizer.zero_grad and of
+  // DataLoader's __next__, 1.13 to 2.14.
   Role role_of(NameId name) {
     if (name.value >= roles_.size()) roles_.resize(std::max<size_t>(name.value + 1, roles_.size() * 2));
     Role& role = roles_[name.value];
@@ -98,13 +98,13 @@ class WasteSink final : public Sink {
     return role;
   }
 
-  // From its begin to its end or that of the step in which it began. None: that is no step.
+  // Time from its begin to its end, or to the end of the step in which it began. None: it began in no step.
   std::optional<int64_t> ns_in_steps(UnixNs begin, UnixNs end) const {
     const StepSpan* step = step_at(steps_, begin.value);
     if (step == nullptr) return std::nullopt;
     return std::min(end.value, step->end) - begin.value;
   }
-  // Of all that it lies in.
+  // Time in all steps.
   int64_t ns_in_all_steps(UnixNs begin, UnixNs end) const {
     int64_t sum = 0;
     auto step = std::ranges::upper_bound(steps_, begin.value, {}, &StepSpan::begin);
@@ -114,9 +114,9 @@ class WasteSink final : public Sink {
     return sum;
   }
 
-  // A function of the program has the time of those of torch that it calls.
+  // A function of the program gets the time of torch's functions that it calls.
   void add_host(const Slice& s, std::span<const Span> around) {
-    if (!process_.gpu || !places_.is_program(s.name)) return;  // without a GPU no thread launches
+    if (!process_.gpu || !places_.is_program(s.name)) return;  // without a GPU no thread launches anything
     const int64_t ns = ns_in_all_steps(s.begin, s.end);
     if (ns == 0) return;
     host_[pair_key(s.row, s.name.value)] += ns;
@@ -140,7 +140,7 @@ class WasteSink final : public Sink {
     tallies_[{waste, places_.of(around, native).value}] += {.calls = 1, .ns = ns, .bytes = bytes};
   }
 
-  // A thread of autograd's knows no function: the module whose backward it is.
+  // On autograd's own threads there is no Python function: there it is the module whose backward it is.
   NameId place_of(const GpuCall& call) {
     if (const NameId place = places_.of(call.stack->spans())) return place;
     return call.module ? replay_.names().function({}, call.module) : NameId{};
@@ -154,10 +154,10 @@ class WasteSink final : public Sink {
   ProgramPlaces places_;
   std::span<const StepSpan> steps_;
   std::vector<Role> roles_;                                   // by name
-  std::map<std::pair<Waste, uint32_t>, WasteTally> tallies_;  // by the place's name, 0: none
-  std::unordered_map<uint64_t, WasteTally> kernels_;          // by the names of kernel and place
-  std::unordered_map<uint64_t, int64_t> host_;                // by row and place
-  std::unordered_map<uint64_t, uint64_t> collectives_;        // by name and place
+  std::map<std::pair<Waste, uint32_t>, WasteTally> tallies_;  // by the name id of the place; 0: none
+  std::unordered_map<uint64_t, WasteTally> kernels_;          // by the name ids of kernel and place
+  std::unordered_map<uint64_t, int64_t> host_;                // by row and the place's name id
+  std::unordered_map<uint64_t, uint64_t> collectives_;        // by the name ids of collective and place
   std::vector<bool> launches_;                                // by row
 };
 

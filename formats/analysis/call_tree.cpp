@@ -51,9 +51,11 @@ class CallTree::Builder final : public Sink {
   }
 
  private:
-  // Where a call and an annotation meet it is not yet known which is around the other: `with record_function(...)`
-  // begins its annotation in __enter__ and ends it in __exit__, and the replay moves it to where these end and begin.
-  // There the inner one's calls are gathered apart until it ends, or until what is around it does.
+  // A span that is open. If a call and an annotation are directly inside each other, it is not known yet which will be
+  // the outer one: `with record_function(...)` begins its annotation inside __enter__ and ends it inside __exit__, and
+  // the replay moves these times to the end of __enter__ and the begin of __exit__. So the inner span first gets a node
+  // apart, without a parent, which takes what happens in it. When it ends, or the span around it does, that node's
+  // children move to their place.
   struct Open {
     uint64_t key;
     uint32_t node;
@@ -61,10 +63,10 @@ class CallTree::Builder final : public Sink {
   };
   struct Lane {
     uint32_t root = 0;
-    std::vector<Open> open;  // of the spans that are open, the outer ones, as far as something has ended inside of them
+    std::vector<Open> open;  // outermost first; only spans inside which something has ended
   };
 
-  static constexpr uint64_t kNoKey = ~uint64_t{0};  // of span_key()
+  static constexpr uint64_t kNoKey = ~uint64_t{0};  // no span_key() has this value
 
   Lane& lane_of(uint32_t row) {
     if (row >= lanes_.size()) lanes_.resize(row + 1);
@@ -74,7 +76,7 @@ class CallTree::Builder final : public Sink {
 
   uint32_t node_below(const Lane& lane, size_t i) const { return i == 0 ? lane.root : lane.open[i - 1].node; }
 
-  // What was gathered in the outermost `kept` and above them goes to `into`, or each to the one below it.
+  // Forgets all open spans but the outermost `kept`. The children of nodes apart move to `into`, or to the span below.
   void give_up(Lane& lane, size_t kept, uint32_t into = 0) {
     for (; lane.open.size() > kept; lane.open.pop_back()) {
       const Open& top = lane.open.back();
@@ -84,7 +86,8 @@ class CallTree::Builder final : public Sink {
     }
   }
 
-  // The slice itself and what it was around of stay, where they are known.
+  // Makes the open spans those of `around`. If they are already, the slice with `key` and the spans inside it stay,
+  // too.
   void open_around(Lane& lane, std::span<const Span> around, uint64_t key) {
     size_t known = 0;
     while (known < std::min(around.size(), lane.open.size()) && lane.open[known].key == span_key(around[known]))
@@ -101,7 +104,7 @@ class CallTree::Builder final : public Sink {
     }
   }
 
-  // The node of the slice.
+  // Ends a slice and returns its node.
   uint32_t close(Lane& lane, const Slice& s) {
     const size_t i = s.depth;
     const auto node_of_slice = [&] {
@@ -109,7 +112,8 @@ class CallTree::Builder final : public Sink {
       return tree_.tree_.child(caller, name_of(s.name));
     };
     if (lane.open.size() <= i) return node_of_slice();
-    // An annotation that goes on begins where the call ends; calls that go on begin where the annotation ends.
+    // An annotation that is open when a call around it ends will begin there: what was in it so far belongs to the
+    // call. Calls that are open when an annotation around them ends began where it ends: they keep what is in them.
     const Open it = lane.open[i];
     if (s.kind != SliceKind::kOperator)
       give_up(lane, i + 1, it.node);
@@ -123,7 +127,7 @@ class CallTree::Builder final : public Sink {
     return node;
   }
 
-  // The node of the native frames that called an operator from `node`.
+  // Adds the native frames through which an operator was called from `node`, and returns the innermost one's node.
   uint32_t through_native(uint32_t node, std::span<const Span> around, OpScope scope, NativeFrameId innermost) {
     const auto child = [&](uint32_t frame) { node = tree_.tree_.child(node, NameId{kNative | frame}); };
     for (const uint32_t place : native_.places(around, scope, innermost)) {
@@ -150,8 +154,8 @@ class CallTree::Builder final : public Sink {
   CallTree& tree_;
   NativePath native_;
   std::vector<Lane> lanes_;    // by row
-  uint32_t unknown_ = 0;       // the thread of work that has no call
-  std::vector<NameId> names_;  // what a name is counted as
+  uint32_t unknown_ = 0;       // node of the thread for work without a call
+  std::vector<NameId> names_;  // by name: the name under which it is counted
 };
 
 CallTree::CallTree(const Process& process, Native native) : process_(process), by_(native), replay_(process) {
@@ -225,18 +229,18 @@ void CallTree::Nodes::move_children(uint32_t from, uint32_t to) {
   }
 }
 
-// Paths through what has no call of its own (what crosses others moves to a row of its own): what is inside was
-// directly inside of what is around. Gives the new numbers of the threads' nodes, 0 for all others.
+// Removes nodes of spans that have moved to a row of their own, because they crossed others: such nodes have no calls.
+// Their children become those of their parents. Returns the new indices of the threads' nodes, 0 for all others.
 std::vector<uint32_t> CallTree::leave_out_moved() {
   Nodes kept;
   std::vector<uint32_t> numbers(tree_.nodes.size());
-  std::vector<std::pair<uint32_t, uint32_t>> left;  // node, its caller among those kept
+  std::vector<std::pair<uint32_t, uint32_t>> left;  // a node, and its parent among those that are kept
   for (uint32_t thread = tree_.links[0].first; thread != 0; thread = tree_.links[thread].second) {
     numbers[thread] = kept.child(0, NameId{thread});
     for (uint32_t i = tree_.links[thread].first; i != 0; i = tree_.links[i].second)
       left.emplace_back(i, numbers[thread]);
   }
-  std::ranges::reverse(left);  // the first one is the next
+  std::ranges::reverse(left);  // the last one is taken first
   std::vector<uint32_t> inside;
   while (!left.empty()) {
     const auto [i, caller] = left.back();

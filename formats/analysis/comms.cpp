@@ -11,7 +11,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // what a damaged record may not exceed
+constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // more than that comes from a damaged record
 
 uint64_t bytes_of(int64_t elements, uint8_t type) {
   return elements <= 0 ? 0 : std::min(static_cast<uint64_t>(elements), kMostBytes) * element_size(type);

@@ -1,11 +1,12 @@
-// Collectives of torch.distributed, by what they are called and their group.
+// Collectives of torch.distributed, by their name and group.
 //
-//   from      ranges of gloo, MPI and UCC ("gloo:all_reduce"), which last until the collective is done; of NCCL
-//             record_param_comms and the kernels that it launched, from the first to the last
-//   bytes     of the larger of what goes in and what comes out; 0 where that was not recorded
-//   waiting   the nth of a kind is taken for the same collective in all processes that have it: from the begin to that
-//             of the process that began last, the slowest, at most as long as it lasted. Needs processes on one clock
-//             (one host). A kind is a name and a group, which its name and ranks tell, not its description
+//   from      for gloo, MPI and UCC the ranges ("gloo:all_reduce"), which last until the collective is done; for NCCL
+//             record_param_comms with the kernels that it launched, from the first to the last
+//   bytes     of the input or the output, whichever is larger; 0 if not recorded
+//   waiting   the nth collective of a kind is taken for the same one in all processes that have the kind. A process
+//             waits from its begin to the begin of the process that began last (the slowest), at most to its own end.
+//             Needs processes on one clock (one host). A kind is a name and a group; groups differ by name and ranks,
+//             not by description
 //   rate      bytes by time without waiting
 //
 // Memory: 40 bytes for each collective.
@@ -32,12 +33,12 @@ struct CommsCall {
 };
 struct CommsKind {
   std::string name;
-  std::string group{};  // for people: its description, or its name; all groups of a dimension of a DeviceMesh share one
-  std::string id{};     // of the group: its name and its ranks
+  std::string group{};  // for people: description or name; all groups of a DeviceMesh's dimension share one
+  std::string id{};     // the group's name and ranks
   std::string ranks{};  // "0, 2"; empty: not known
   auto operator<=>(const CommsKind&) const = default;
 };
-// Of one process; in the order of begins.
+// Calls of one process, sorted by begin.
 using CommsCalls = std::map<CommsKind, std::vector<CommsCall>>;
 
 struct CommsTally {
@@ -45,12 +46,12 @@ struct CommsTally {
   uint64_t bytes = 0;
   int64_t total_ns = 0;
   int64_t waiting_ns = 0;
-  uint64_t compared = 0;       // calls that several processes have
-  size_t slowest = 0;          // index of the process that most often began last
+  uint64_t compared = 0;       // calls that were found in several processes
+  size_t slowest = 0;          // index of the process that was most often the last to begin
   uint64_t slowest_calls = 0;  // how often
 };
-// Over processes; the slowest is an index into them. `counts`: whether what began then in this process, the last of
-// all, is compared; none: all is.
+// Over several processes; the slowest is an index into them. `counts`, if it is set, chooses the calls that are
+// compared, by the process that was last and the time at which it began.
 using CommsCounts = std::function<bool(size_t process, int64_t begin)>;
 std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& processes,
                                         const CommsCounts& counts = {});
@@ -64,8 +65,8 @@ class CommsCollector {
 
  private:
   const Process& process_;
-  std::vector<int8_t> is_range_;                                       // by name: 1 yes, -1 no, 0 not looked at
-  std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> kernels_;  // of collectives that are open, by external_id
+  std::vector<int8_t> is_range_;                                       // by name: 1 yes, -1 no, 0 not looked up yet
+  std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> kernels_;  // begin and end, by external_id
   CommsCalls calls_;
 };
 

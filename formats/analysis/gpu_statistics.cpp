@@ -7,7 +7,7 @@
 namespace torchprof::formats {
 namespace {
 
-// Of what overlaps in any way.
+// Spans may overlap in any way.
 int64_t length_of_union(std::vector<std::pair<int64_t, int64_t>>& spans) {
   std::ranges::sort(spans);
   int64_t length = 0, until = INT64_MIN;

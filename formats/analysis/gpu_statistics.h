@@ -1,6 +1,6 @@
-// Kernels, copies and sets -> totals by name, and how long each device was busy.
+// Adds up kernels, copies and sets by name, and how long each device was busy.
 //
-// Memory: 16 bytes for each of them while they are collected, since they come in no order.
+// Memory: 16 bytes for each of them until the end, since they come in no order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct GpuTally {
   int64_t min_ns = 0;
   int64_t max_ns = 0;
   bool is_kernel = false;  // not a copy or a set
-  // Sums over calls: of blocks of the grid per multiprocessor, and of estimated occupancy (0 to 1). Kernels only.
+  // For kernels, sums over calls: the grid's blocks per multiprocessor, and the estimated occupancy (0 to 1).
   double blocks_per_sm = 0;
   double occupancy = 0;
   GpuTally& operator+=(const GpuTally& other);
@@ -30,17 +30,17 @@ using GpuTallies = std::unordered_map<std::string, GpuTally>;  // by name
 struct GpuDeviceUse {
   uint32_t device = 0;
   std::string name{};       // empty: not known
-  int64_t busy_ns = 0;      // at least one kernel, copy or set ran
-  int64_t captured_ns = 0;  // of that time
+  int64_t busy_ns = 0;      // time in which at least one kernel, copy or set ran
+  int64_t captured_ns = 0;  // time of the capture
   uint64_t kernels = 0;
-  int64_t kernel_ns = 0;  // sums: those that ran at the same time count each
+  int64_t kernel_ns = 0;  // sum over kernels, whether or not they ran at the same time
   uint64_t copies = 0;    // and sets
   int64_t copy_ns = 0;
 };
 
 struct GpuStatistics {
   GpuTallies work;
-  std::vector<GpuDeviceUse> devices;  // of one process; sums over processes have none
+  std::vector<GpuDeviceUse> devices;  // empty in a sum over processes
   GpuStatistics& operator+=(const GpuStatistics& other);
 };
 
@@ -48,7 +48,7 @@ struct GpuWork {
   uint32_t name;  // a small dense number of the caller's choice
   uint32_t device;
   bool is_kernel;
-  int64_t begin;  // ns, of any clock
+  int64_t begin;  // ns, on any clock
   int64_t end;
   double blocks_per_sm;
   double occupancy;

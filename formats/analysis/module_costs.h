@@ -1,13 +1,13 @@
-// What modules cost beyond CPU time in their calls: formats/analysis/modules.h has that.
+// What modules cost besides the CPU time of their calls, which is in modules.h.
 //
-//   GPU forward   time of the kernels, copies and sets that are launched in a call of it (self: not in a call of
-//                 another module inside that); as its backward, of operators whose forward operator it called
-//   optimizer     time of the optimizers' steps (GPU: of what they launch), shared out by the bytes of parameters: one
-//                 step works on all of them, so what a single module's take is not known
-//   peak          the most bytes that lived at one time of those that were allocated in its calls, forward and backward
+//   GPU forward   time of the kernels, copies and sets that were launched in calls of the module (self: not in calls of
+//                 other modules inside). GPU backward: that of the operators whose forward operator it called
+//   optimizer     time of the optimizers' steps (GPU: of what they launch), split by bytes of parameters: a step works
+//                 on all parameters at once, so the share of one module is not known
+//   peak          the most bytes alive at one time of those allocated in its calls, forward and backward
 //
-// All but the GPU's forward and what is called self have the modules in it as part of it, by their paths
-// (formats/analysis/module_tree.h).
+// All values but GPU forward and the self values include the modules that are part of it, by their paths
+// (module_tree.h).
 #pragma once
 
 #include <array>
@@ -28,16 +28,16 @@ class ModuleCostCollector {
 
   void slice(const Slice& slice);
   void gpu(const GpuActivity& activity);
-  // `bytes` came (negative: went), of memory that was allocated in `module`.
+  // `bytes` were allocated in `module`, or (negative) freed again.
   void memory(ObjectId module, bool is_cpu, int64_t bytes);
-  // To those that are there already: the modules that were called.
+  // Adds the costs to the tallies of modules that were called.
   void put_into(ModuleTallies& tallies);
 
  private:
   struct Cost {
     int64_t gpu_forward_self = 0, gpu_forward_total = 0, gpu_backward_self = 0, gpu_backward_total = 0;
     double optimizer_ns = 0, optimizer_gpu_ns = 0;
-    std::array<int64_t, 2> held{}, peak{};  // of the CPU; of GPUs and others
+    std::array<int64_t, 2> held{}, peak{};  // on the CPU; on GPUs and others
   };
   struct OptimizerTime {
     int64_t ns = 0, gpu_ns = 0;
@@ -49,8 +49,8 @@ class ModuleCostCollector {
   const Process& process_;
   Names& names_;
   ModuleTree tree_;
-  std::vector<Cost> costs_;                                 // by module
-  std::unordered_map<uint32_t, OptimizerTime> optimizers_;  // by object
+  std::vector<Cost> costs_;                                 // by module's object id
+  std::unordered_map<uint32_t, OptimizerTime> optimizers_;  // by object id
 };
 
 }  // namespace torchprof::formats

@@ -7,7 +7,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 52;  // of a damaged record's tensor: sums stay exact, and in range
+constexpr int64_t kMostBytes = int64_t{1} << 52;  // limit for a damaged record's tensor: sums stay exact and in range
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void ModuleTree::add_parameter(ObjectId module, const Parameter& parameter) {
   const Size size = size_of(parameter);
   std::vector<ObjectId>& known = holders_of_[parameter.key];
   holdings_[module.value].own += size.numbers;
-  // A holder has a shorter path than what it holds: this ends.
+  // The loop ends, because a holder's path is shorter than that of a module inside it.
   for (ObjectId m = module; m; m = holders_[m.value]) {
     if (std::ranges::find(known, m) != known.end()) continue;
     known.push_back(m);

@@ -1,12 +1,13 @@
-// The modules of a process as they hold each other, and the parameters that they and the optimizers hold.
+// The modules of a process as they hold each other, and the parameters of modules and optimizers.
 //
-//   holder      the nearest module whose path is a beginning of its own, in the same root; a module without a path that
-//               is no root has none
-//   parameters  of the module and of those inside it, as they were when last seen; one that several hold counts in each
-//               of them, and once in what holds both
-//   share       of an optimizer: the bytes of its parameters that the module or one inside it holds, of all its bytes
+//   holder      of a module: the nearest module in the same root whose path is a beginning of its own. A module without
+//               a path that is no root has none
+//   parameters  of the module and of those inside it, as they were when last seen. A parameter of several modules
+//               counts in each of them, and once in their holder
+//   share       of an optimizer in a module: the bytes of its parameters in the module and those inside it, divided by
+//               the bytes of all its parameters
 //
-// A parameter is told by the address of its Python object. Modules that were never called are in the tree too.
+// A parameter is identified by the address of its Python object. Modules that were never called are in the tree, too.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace torchprof::formats {
 class ModuleTree {
  public:
   struct Holding {
-    uint64_t parameters = 0;  // numbers in them, all together
-    uint64_t own = 0;         // without those of the modules inside it
+    uint64_t parameters = 0;  // number of elements in all of them
+    uint64_t own = 0;         // the same without the modules inside
     int64_t bytes = 0;
   };
   using Shares = std::vector<std::pair<ObjectId, double>>;  // 0 to 1, by module
@@ -52,7 +53,7 @@ class ModuleTree {
   const Process& process_;
   std::vector<ObjectId> holders_;  // by module
   std::vector<Holding> holdings_;
-  std::unordered_map<uint64_t, std::vector<ObjectId>> holders_of_;  // by parameter: modules, and those that hold them
+  std::unordered_map<uint64_t, std::vector<ObjectId>> holders_of_;  // by parameter: its modules, and their holders
 };
 
 }  // namespace torchprof::formats

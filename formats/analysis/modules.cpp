@@ -67,7 +67,7 @@ std::string ModuleCollector::place(std::string_view root, std::string_view path)
   return std::string(root).append(1, '\0').append(path);
 }
 
-// The nearest that holds it; 0: none. A module that was called in none has no place to look for, nor has its root.
+// The nearest module that holds it; 0: none. One without a path is held by the module that first called it.
 uint32_t ModuleCollector::holder(uint32_t module, const Places& places) const {
   const Module& m = modules_[module];
   if (m.tally.path.empty()) return m.caller;
@@ -87,7 +87,7 @@ ModuleTallies ModuleCollector::finish() {
       modules_[i].tally.parent = modules_[parent].name;
   for (uint32_t i = 1; i < modules_.size(); ++i) {
     const int64_t ns = modules_[i].tally.backward_self_ns;
-    // First callers may go round in a circle: each module gets it once, if a path were ever that long.
+    // First callers may form a cycle: each module gets the time once. No path is kDeepest long.
     constexpr int kDeepest = 256;
     std::vector<uint32_t> passed;
     for (uint32_t m = i; ns != 0 && m != 0 && passed.size() < kDeepest; m = holder(m, places)) {

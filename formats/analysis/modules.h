@@ -1,12 +1,12 @@
-// Time by nn.Module, of its calls (forward) and of the backward operators whose forward operator it called.
+// Time by nn.Module: of its calls (forward), and of the backward operators whose forward operator it called.
 //
 //   forward total   time in which a call of it was open; a call of it inside itself adds nothing
-//   forward self    time in its calls less the time in calls of other modules directly inside
-//   backward self   self time of the operators that belong to the backward of operators that it called itself
-//   backward total  the same with all modules that are part of it: by their paths, or where they have none by where
-//                   they were first called
+//   forward self    time in its calls without calls of other modules directly inside
+//   backward self   self time of the backward operators of the operators that it called itself
+//   backward total  the same with all modules that are part of it: by their paths; those without a path are part of the
+//                   module that first called them
 //
-// What a backward recomputes (checkpointing) by calling modules is forward time again.
+// What a backward computes again by calling modules (checkpointing) is forward time.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace torchprof::formats {
 
-// What `find` gives for the longest path that is a beginning of `path` and that it knows, up to the empty one of a
-// root. `find`: of a path; false as a bool if there is none.
+// Asks `find` for each path above `path`, from the longest to the root's empty one, and returns the first result that
+// is not false.
 template <class Find>
 auto find_holder(std::string_view path, Find find) -> decltype(find(path)) {
   while (!path.empty()) {
@@ -30,7 +30,7 @@ auto find_holder(std::string_view path, Find find) -> decltype(find(path)) {
   return {};
 }
 
-struct ModuleCosts {  // formats/analysis/module_costs.h
+struct ModuleCosts {  // see module_costs.h
   int64_t gpu_forward_self_ns = 0;
   int64_t gpu_forward_total_ns = 0;
   int64_t gpu_backward_self_ns = 0;
@@ -42,36 +42,36 @@ struct ModuleCosts {  // formats/analysis/module_costs.h
   int64_t parameter_bytes = 0;
   int64_t cpu_peak_bytes = 0;
   int64_t gpu_peak_bytes = 0;
-  // Of the same module in two processes: times add up, of sizes the larger.
+  // For the same module in two processes: adds times, and takes the larger of sizes.
   ModuleCosts& operator+=(const ModuleCosts& other);
 };
 
 struct ModuleTally {
-  std::string path;    // in its root, as named_modules() has it
-  std::string parent;  // name of the nearest that was called and holds it: by its path, or that called it first
+  std::string path;    // in its root, as in named_modules()
+  std::string parent;  // name of the nearest called module that holds it; without a path, its first caller
   uint64_t calls = 0;
   int64_t forward_self_ns = 0;
   int64_t forward_total_ns = 0;
   int64_t backward_self_ns = 0;
   int64_t backward_total_ns = 0;
-  std::optional<ModuleCosts> costs;  // if they were asked for
+  std::optional<ModuleCosts> costs;  // if asked for
   int64_t self_ns() const { return forward_self_ns + backward_self_ns; }
   int64_t total_ns() const { return forward_total_ns + backward_total_ns; }
   ModuleTally& operator+=(const ModuleTally& other);
 };
 using ModuleTallies = std::unordered_map<std::string, ModuleTally>;  // by name: "nn.Module: Linear_0"
 
-// Modules by small dense numbers of the caller's choice, from 1; 0 is none.
+// Modules are small dense numbers of the caller's choice, from 1; 0 is none.
 class ModuleCollector {
  public:
-  // Text is looked at the first time that `module` comes.
+  // The texts count only the first time that `module` comes.
   void define(uint32_t module, std::string_view name, std::string_view path, std::string_view root);
   bool is_defined(uint32_t module) const { return module < modules_.size() && !modules_[module].name.empty(); }
-  // `caller`: the module in whose call this one was made.
+  // `caller`: the module that made this call; 0: none.
   void call(uint32_t module, uint32_t caller, int64_t duration, int64_t self_ns, bool outermost);
   void backward(uint32_t module, int64_t self_ns);
-  // "Linear decoder.out", the same in another run although modules that were called earlier came or went; without a
-  // path as define() had it.
+  // "Linear decoder.out": it stays the same if other modules are added or removed, so that runs can be compared.
+  // Without a path the name as in define().
   std::string stable_name(uint32_t module) const;
   ModuleTallies finish();
 

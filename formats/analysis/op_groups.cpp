@@ -27,7 +27,7 @@ constexpr Grouping kGroupings[] = {{"shape", "input_shapes", By::kShape},   {"st
                                    {"module", "module", By::kModule},       {"thread", "thread", By::kThread},
                                    {"overload", "overload", By::kOverload}, {"line", "line", By::kLine}};
 
-constexpr uint32_t kNativeText = uint32_t{1} << 31;  // in the number of a frame: of a text, not of a name
+constexpr uint32_t kNativeText = uint32_t{1} << 31;  // bit of a frame: it is a NativeStacks text, not a name
 
 }  // namespace
 
@@ -75,7 +75,7 @@ OpGroupCollector::Call OpGroupCollector::call_of(const ThreadStack& stack, uint3
           span.native};
 }
 
-// Programs have few shapes and few callers; one that has no end of them is bounded here.
+// Most programs have few shapes and few callers. This limit is for those that do not.
 uint32_t OpGroupCollector::intern(const std::string& text) {
   constexpr size_t kMostTexts = 50'000;
   const auto known = texts_ids_.find(text);
@@ -92,7 +92,7 @@ uint32_t OpGroupCollector::shape_of(StringId inputs) {
   return known;
 }
 
-// The numbers of the functions' names and of the native frames' texts, the innermost first.
+// The name ids of the functions and the numbers of the native frames' texts, innermost first.
 uint32_t OpGroupCollector::stack_of(const Call& call) {
   scratch_.clear();
   uint32_t left = grouping_.depth;
@@ -129,7 +129,7 @@ std::string OpGroupCollector::stack_text(std::string_view numbers) {
   return text;
 }
 
-// What tells groups of one name apart: an id of the process, or of a text.
+// The id by which groups of one name differ: one of the process, or of intern().
 uint32_t OpGroupCollector::detail_of(const Call& call) {
   switch (grouping_.by) {
     case By::kShape:
@@ -228,10 +228,10 @@ void OpGroupCollector::gpu(const ThreadStack& stack, uint32_t row, int32_t op, i
 }
 
 OpGroups OpGroupCollector::finish() {
-  std::vector<std::pair<uint64_t, uint32_t>> source(groups_.size());  // calls, function
+  std::vector<std::pair<uint64_t, uint32_t>> source(groups_.size());  // number of calls, and the function
   for (const auto& [key, calls] : sources_) {
     auto& best = source[first_of(key)];
-    // The smaller number of two that are as many: the same in each run.
+    // Of two with as many calls the one with the smaller id, so that each replay gives the same.
     const uint32_t function = second_of(key);
     if (calls > best.first || (calls == best.first && function < best.second)) best = {calls, function};
   }

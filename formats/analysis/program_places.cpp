@@ -10,14 +10,14 @@ bool ProgramPlaces::is_program(NameId function) {
     is_program_.resize(std::max<size_t>(function.value + 1, is_program_.size() * 2));
   int8_t& is_program = is_program_[function.value];
   if (is_program == 0) {
-    const std::string_view text = names_.text(function);  // without its import prefix, if that was known
+    const std::string_view text = names_.text(function);  // without its import prefix, if that is known
     const bool is_torch = text.starts_with("torch/") || text.find("-packages/torch/") != text.npos;
     is_program = is_torch ? -1 : 1;
   }
   return is_program > 0;
 }
 
-// The program's, if any is.
+// The line, if it is the program's.
 NameId ProgramPlaces::line_of(CallSiteId id) {
   if (!id || id.value >= process_.call_sites.size()) return {};
   const CallSiteDef& site = process_.call_sites[id.value];

@@ -1,11 +1,10 @@
-// The line of the program that a call came from, of what is known.
+// The line of the program from which a call came, as precisely as the recording allows:
 //
-//   --python functions   the innermost function of Python that is not torch's own, by its first line
-//   --python calls       the line of it that makes the call, where it calls C itself
-//   --native on          the line that was executed in it when the operator began; in C++, that of the program
+//   --python functions   the innermost Python function that is not torch's, with its first line
+//   --python calls       the line of that function, where it makes a C call itself
+//   --native on          the line that the function was at when the operator began; in C++, the program's own line
 //
-// Where no function is torch's caller, the innermost one of torch; where none is known, the call of a module or an
-// optimizer around it.
+// If no such function is around, the innermost function of torch; without any, the call of a module or an optimizer.
 #pragma once
 
 #include <span>
@@ -21,9 +20,9 @@ class ProgramPlaces {
  public:
   ProgramPlaces(const Process& process, Names& names) : process_(process), names_(names), sites_(process, names) {}
 
-  // Of what is in these spans; `native`: its own stack, of an operator. None: not known.
+  // The place of something inside these spans. `native`: its own native stack, if it is an operator. None: not known.
   NameId of(std::span<const Span> around, NativeFrameId native = {});
-  // A function that is not torch's own, nor the call of a module or an optimizer.
+  // Whether it is a Python function that is not torch's, and not the call of a module or an optimizer.
   bool is_program(const Span& span) { return span.kind == SliceKind::kPython && !span.object && is_program(span.name); }
   bool is_program(NameId function);
 
@@ -34,7 +33,7 @@ class ProgramPlaces {
   const Process& process_;
   Names& names_;
   NativeSites sites_;
-  std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked at
+  std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked up yet
 };
 
 }  // namespace torchprof::formats

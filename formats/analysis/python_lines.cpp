@@ -8,7 +8,7 @@
 namespace torchprof::formats {
 namespace {
 
-// Whether a call of the same function of Python is around.
+// Whether another call of the same Python function is around it.
 bool is_inside_of_call(std::span<const Span> around) {
   for (size_t i = around.size(); i-- > 0;) {
     if (around[i].kind == SliceKind::kPython) return false;
@@ -79,7 +79,7 @@ std::span<const NameId> LineCollector::lines_of(const Slice& s) {
   return site_;
 }
 
-// The stack of the nearest operator has those of the ones around it.
+// The native stack of the nearest operator includes the lines of the operators around that.
 void LineCollector::mark_around(const Slice& s) {
   ++round_;
   const auto mark = [this](NameId line) {
@@ -98,8 +98,8 @@ void LineCollector::mark_around(const Slice& s) {
   }
 }
 
-// Time of calls with a line and of functions of Python inside of it. What ended inside of a slice that has moved since
-// counts here too.
+// Takes the time of calls with a line and of Python functions inside the slice, also of those that ended inside a slice
+// that has moved since.
 int64_t LineCollector::take_inside(const Slice& s) {
   if (s.row >= inside_.size()) inside_.resize(replay_.rows().size());
   std::vector<int64_t>& inside = inside_[s.row];

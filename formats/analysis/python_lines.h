@@ -1,18 +1,18 @@
-// Time by line of Python, of a recording that has no line tracing: of the calls whose line is known.
+// Time by line of Python, from a recording without line tracing: the time of those calls whose line is known.
 //
-//   call     of a line: an operator whose native stack was taken (run --native on), by the innermost function of Python
-//            in it; a C call (run --python calls), by the place that makes it. Annotations are none
-//   self     time in calls of the line, less that in functions of Python which those called and in calls of other lines
-//            within: no moment of a thread is in the self time of two lines
-//   total    time in which a call of the line ran, or one of a function that the line had called, as far as native
-//            stacks say so; a moment counts once, also in a recursion
-//   calls    those that no other call of the same function is around: an operator counts, those inside of it do not
-//   CUDA     time of the work that calls of the line launched, of the innermost line
+//   call     of a line: an operator whose native stack was taken (run --native on), by the innermost Python function in
+//            the stack; or a C call (run --python calls), by the line that makes it. Annotations are none
+//   self     time in calls of the line, without Python functions that they called and without calls of other lines
+//            inside. So no moment of a thread is in the self time of two lines
+//   total    time in which a call of the line ran, or a call of a function that the line had called, as far as native
+//            stacks show it. A moment counts once, even in a recursion
+//   calls    those that are not inside another call of the same function: an operator counts, those inside it do not
+//   CUDA     time of the work launched by calls of the line; the innermost line gets it
 //
-// What the interpreter itself does between calls belongs to no line: `python` has it by function. Operators without a
-// known line (the backward's threads, C++) are no line's.
+// What the interpreter itself does between calls belongs to no line; `python` has it by function. Operators without a
+// known line (on backward threads, in C++) belong to none.
 //
-// Memory: bounded by lines and by the depth of threads, never by events.
+// Memory: bounded by lines and by the depth of threads, never by the number of events.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,21 @@
 
 namespace torchprof::formats {
 
-// The lines that recorded calls came from.
+// Finds the lines from which recorded calls came.
 class PythonLines {
  public:
   PythonLines(const Process& process, Names& names) : process_(process), names_(names) {}
 
-  // Whether the process has any.
+  // Whether the process has recorded any lines.
   static bool are_in(const Process& process);
 
-  // Lines that run in the functions of Python of a native stack, innermost first, each once. Until the next call.
+  // The lines that the Python functions of a native stack are at, innermost first, each once. Valid until the next
+  // call.
   std::span<const NameId> of(NativeFrameId innermost);
-  // None: not known.
+  // The line of a C call; none: not known.
   NameId of(CallSiteId site);
-  // The line whose call this is: its own, otherwise that of the nearest call of the same function of Python around it.
+  // The line that made this call: from its own stack, or else from the nearest call of the same Python function around
+  // it.
   NameId line_of(NativeFrameId native, std::span<const Span> around);
 
  private:
@@ -57,7 +59,7 @@ struct LineTally {
 
 struct LineTallies {
   std::unordered_map<std::string, LineTally> lines;  // "train.py(12): step"
-  int64_t unknown_ns = 0;                            // in operators of no known line
+  int64_t unknown_ns = 0;                            // self time of operators without a known line
   LineTallies& operator+=(const LineTallies& other);
 };
 
@@ -78,11 +80,11 @@ class LineCollector {
   Replay& replay_;
   PythonLines lines_;
   std::vector<LineTally> tallies_;  // by name
-  std::vector<uint64_t> marked_;    // by name: in which round it was a line of what is around
+  std::vector<uint64_t> marked_;    // by name: the last round in which it was a line around the slice
   uint64_t round_ = 0;
-  // By row and depth: of what has ended there, the time that is not of what is around.
+  // By row and depth: time of what has ended there, which is not self time of the slice around it.
   std::vector<std::vector<int64_t>> inside_;
-  std::vector<NameId> site_;  // of the C call that is looked at
+  std::vector<NameId> site_;  // line of the current C call
   int64_t unknown_ns_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Slices -> totals by name and steps. Definitions of self, total, calls and step: formats/report/summary.h.
+// Adds up slices by name and by step. Self, total, calls and step are defined in formats/report/summary.h.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@
 namespace torchprof::formats {
 
 struct Statistics {
-  Tallies operators;   // and annotations; all ProfilerStep#N as one, "ProfilerStep*"
+  Tallies operators;   // and annotations; all ProfilerStep#N are one, "ProfilerStep*"
   CallTallies python;  // functions, module and optimizer calls, C calls
-  OpGroups op_groups;  // as they were asked for
+  OpGroups op_groups;  // as asked for
   LineTallies lines;
   ModuleTallies modules;
   Steps steps;
@@ -39,7 +39,7 @@ struct Statistics {
   int64_t operator_ns = 0;  // sum of self times
   int64_t python_ns = 0;
   GpuStatistics gpu;
-  // Of one process; sums over processes have none.
+  // Empty in a sum over processes.
   std::vector<DeviceMemory> memory;
   std::vector<MemoryGrowth> growth;
   PeakCategories memory_categories;
@@ -47,14 +47,14 @@ struct Statistics {
   CommsCalls comms;
   std::vector<ThreadTally> threads;
   StepWaste waste;
-  StepSamples samples;  // if they were asked for
-  // For a sum over processes. Steps: all times and jumps; the count is that of the process with the most.
+  StepSamples samples;  // if asked for
+  // Makes a sum over processes. Steps: times and jumps of all; the count is that of the process with the most steps.
   Statistics& operator+=(const Statistics& other);
 };
 
-// What takes time or memory of its own and is not always wanted.
+// Parts that cost time or memory of their own and are made only on request.
 struct StatisticsRequest {
-  OpGrouping grouping{};  // a plain one has no op_groups
+  OpGrouping grouping{};  // kName: no op_groups
   bool has_step_parts = false;
   bool has_comms = false;
   bool has_threads = false;
@@ -62,17 +62,17 @@ struct StatisticsRequest {
   bool has_module_costs = false;
   bool has_lines = false;
   bool has_memory_growth = false;      // replays the process twice
-  bool has_memory_categories = false;  // likewise
+  bool has_memory_categories = false;  // replays the process twice
 };
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
-// With samples, but of the first steps. Replays the process twice.
+// With samples of all steps but the first `warmup` ones. Replays the process twice.
 Statistics sampled_statistics_of(const Process& process, size_t warmup);
 
-// Collects slices whose names have small dense numbers of the caller's choice.
+// Collects slices. Names are small dense numbers of the caller's choice.
 class Collector {
  public:
-  // `text` is looked at the first time that `name` comes. Slices of one thread in the order in which they end.
+  // `text` counts only the first time that `name` comes. Slices of one thread come in the order of their ends.
   void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
            bool outermost);
   // Memory that operator `name` allocated or (negative) freed itself.
@@ -80,33 +80,33 @@ class Collector {
     if (sampler && bytes > 0) sampler->allocated(Sampled::kOperator, name, time, static_cast<uint64_t>(bytes));
     named(true, name).tally.add_self_bytes(bytes, is_cpu);
   }
-  // The same of what it or one inside it did.
+  // The same, by operator `name` or one inside it.
   void add_memory_total(uint32_t name, int64_t bytes, bool is_cpu) {
     named(true, name).tally.add_total_bytes(bytes, is_cpu);
   }
   void add_flops(uint32_t name, uint64_t flops) { named(true, name).tally.flops += flops; }
-  // Work that operator `name` launched, or one inside it.
+  // GPU time of work that operator `name` launched itself; total: it or an operator inside it.
   void add_gpu_self(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_self_ns, ns); }
   void add_gpu_total(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_total_ns, ns); }
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }
-  // The modules among them.
+  // The calls of modules among the slices.
   ModuleCollector modules;
-  // Self time of a module, in a call of it or in its backward.
+  // Self time of a module for the samples, in a call of it or in its backward.
   void sample_module(uint32_t module, int64_t begin, int64_t ns, bool is_call) {
     if (sampler) sampler->time(Sampled::kModule, module, begin, ns, is_call);
   }
-  // Likewise memory that was allocated in it.
+  // Memory that was allocated in a module, for the samples.
   void sample_module_memory(uint32_t module, int64_t time, int64_t bytes) {
     if (sampler && bytes > 0) sampler->allocated(Sampled::kModule, module, time, static_cast<uint64_t>(bytes));
   }
   void sample_kernel(uint32_t name, int64_t begin, int64_t ns) {
     if (sampler) sampler->time(Sampled::kKernel, name, begin, ns);
   }
-  std::optional<StepSampler> sampler;  // set: finish() gives samples
-  // `last_is_rest`: as StepTimes::finish(). `memory`: the process's devices, whose steps are added.
-  // `kernel`: texts of the names of sample_kernel().
+  std::optional<StepSampler> sampler;  // if set, finish() gives samples
+  // `last_is_rest`: see StepTimes::finish(). `memory`: the process's devices; the steps of their peaks are filled in.
+  // `kernel`: gives the texts for names of sample_kernel().
   Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory,
                     const std::function<std::string(uint32_t)>& kernel);
 

@@ -19,7 +19,7 @@ int64_t median(std::vector<int64_t> values) {
 }
 
 void find_outliers(std::vector<StepParts>& steps) {
-  constexpr size_t kFewest = 5;  // of fewer nothing can be said
+  constexpr size_t kFewest = 5;  // fewer steps have no outliers
   if (steps.size() < kFewest) return;
   std::vector<int64_t> ns;
   ns.reserve(steps.size());
@@ -35,7 +35,7 @@ void find_outliers(std::vector<StepParts>& steps) {
 
 }  // namespace
 
-// Ranges of the backends and operators of c10d: torch/csrc/distributed/c10d, 1.13 to 2.14.
+// Ranges of the backends, and operators of c10d (torch/csrc/distributed/c10d, 1.13 to 2.14).
 bool is_communication(std::string_view name) {
   constexpr std::array<std::string_view, 6> kPrefixes = {
       "gloo:", "mpi:", "ucc:", "c10d::", "_c10d_functional::", "record_param_comms"};
@@ -59,7 +59,7 @@ void StepPartsCollector::slice(const Slice& s, std::string_view name) {
   if (s.kind != SliceKind::kOperator) return;
   const Part part = part_of(s, name);
   if (part == Part::kNone) return;
-  // The outermost will tell.
+  // Only outermost operators are added: they cover those inside.
   if (part == Part::kCompute)
     for (uint32_t i = s.depth; i-- > 0;)
       if (s.around[i].is_real_op()) return;
@@ -74,7 +74,7 @@ void StepPartsCollector::gpu(const GpuActivity& a, std::string_view name) {
 }
 
 std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& steps) {
-  // Each with those before it.
+  // Each set includes the ones before it, so that a part is the difference of two lengths.
   host_.add(operators_);
   Intervals& compute = gpu_.empty() ? operators_ : gpu_;
   communication_.add(compute);

@@ -1,19 +1,18 @@
-// What the time of each step went to. The parts of a step add up to it; what goes on at the same time counts as the
-// first of:
+// What the time of each step was spent on. The parts add up to the step. Where several went on at the same time, the
+// first of these counts:
 //
-//   compute        a GPU ran kernels (other than those of NCCL), copies or sets; in a process without GPU work: an
-//                  operator ran, on any thread
-//   communication  a collective was under way: a range of gloo, MPI or UCC, a c10d operator, a kernel of NCCL
+//   compute        a GPU ran kernels (other than NCCL's), copies or sets; in a process without GPU work: an operator
+//                  ran, on any thread
+//   communication  a collective was under way: a range of gloo, MPI or UCC, an operator of c10d, a kernel of NCCL
 //   loading        the program waited in a DataLoader's __next__
-//   host gap       anything else of the program ran, on any thread: with a GPU that had nothing to do meanwhile,
-//   without
-//                  one between operators
+//   host gap       anything else of the program ran, on any thread: the GPU had nothing to do; in a process without GPU
+//                  work: no operator ran
 //   idle           nothing that is recorded ran
 //
-// An outlier took longer than the median of its process by a fifth and by four deviations (1.48 times the median
-// absolute deviation).
+// An outlier is a step that took a fifth longer than the median of its process, and longer by four deviations (1.48
+// times the median absolute deviation).
 //
-// Memory: 16 bytes for each of them that does not go on from the one before, since they come in no order.
+// Memory: 16 bytes for each interval that does not touch the one before it, since they come in no order.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +48,11 @@ class StepPartsCollector {
   enum class Part : uint8_t { kUnseen, kCompute, kCommunication, kLoading, kNone };
   Part part_of(const Slice& slice, std::string_view name);
 
-  std::vector<Part> parts_;  // of operators, by name
+  std::vector<Part> parts_;  // by operator name
   Intervals operators_, gpu_, communication_, loading_, host_;
 };
 
-// A range or an operator of torch.distributed, whichever backend's.
+// Whether it is a range or an operator of torch.distributed, of any backend.
 bool is_communication(std::string_view name);
 
 }  // namespace torchprof::formats

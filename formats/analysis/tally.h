@@ -1,4 +1,4 @@
-// What is added up by name (formats/report/summary.h has the definitions).
+// Sums by name; formats/report/summary.h defines them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace torchprof::formats {
 
-// Of Python functions there may be millions, so they have no more than this.
+// For Python functions. There may be millions of them, so this is all that they have.
 struct CallTally {
   int64_t self_ns = 0;
   int64_t total_ns = 0;
@@ -18,16 +18,16 @@ struct CallTally {
 using CallTallies = std::unordered_map<std::string, CallTally>;  // by name
 
 struct Tally : CallTally {
-  int64_t cpu_bytes = 0;           // operators: allocated less freed while no other was open inside
-  int64_t device_bytes = 0;        // the same of all devices but the CPU
-  int64_t cpu_total_bytes = 0;     // with those inside it, in calls that are not inside another of the same name
-  int64_t device_total_bytes = 0;  // the same of all devices but the CPU
+  int64_t cpu_bytes = 0;           // allocated less freed by the operator itself, not by one inside it
+  int64_t device_bytes = 0;        // the same on all other devices together
+  int64_t cpu_total_bytes = 0;     // with operators inside it; without calls inside another call of the same name
+  int64_t device_total_bytes = 0;  // the same on all other devices together
   uint64_t flops = 0;              // formats/values/flops.h
-  int64_t gpu_self_ns = 0;         // of work that it launched: formats/analysis/gpu_statistics.h
-  int64_t gpu_total_ns = 0;        // with that of the operators inside it
+  int64_t gpu_self_ns = 0;         // time of GPU work that it launched
+  int64_t gpu_total_ns = 0;        // with operators inside it
   Tally& operator+=(const Tally& other);
 
-  // Sums of bytes wrap where damaged records make them overflow.
+  // Sums that overflow, which only damaged records can cause, wrap around.
   void add_self_bytes(int64_t bytes, bool is_cpu);
   void add_total_bytes(int64_t bytes, bool is_cpu);
 };

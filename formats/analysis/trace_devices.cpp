@@ -43,7 +43,7 @@ std::map<uint32_t, GpuStatistics> TraceDevices::finish(const std::unordered_map<
         std::strtoul((is_labelled ? label->second.substr(4) : *pids[pid]).c_str(), nullptr, 10));
   };
   std::map<uint32_t, GpuCollector> collectors;
-  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> rows;  // process and device, by the row's pid
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> rows;  // process and device number, by the row's pid
   for (const DeviceWork& w : work_) {
     const auto [row, is_new] = rows.try_emplace(w.pid);
     if (is_new) {

@@ -1,4 +1,4 @@
-// The kernels, copies and sets of a trace file, joined to the operators of the file by their External id.
+// The kernels, copies and sets of a trace file, and the operators that launched them, by External id.
 //
 // Memory: 40 bytes for each of them.
 #pragma once
@@ -18,8 +18,8 @@ namespace torchprof::formats {
 struct DeviceWork {
   int64_t begin;  // ns
   int64_t duration;
-  uint32_t name;      // interned, as the rest
-  uint32_t pid;       // of the device's row
+  uint32_t name;      // interned, like pid
+  uint32_t pid;       // that of the device's row
   uint32_t external;  // 0: none
   float blocks_per_sm;
   float occupancy;  // 0 to 1
@@ -28,7 +28,7 @@ struct DeviceWork {
 
 class TraceDevices {
  public:
-  // Of Kineto's; old files have the names in capitals.
+  // Kineto's categories for them; old files have them in capitals.
   static bool is_category(std::string_view category) {
     return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "Kernel" ||
            category == "Memcpy" || category == "Memset";
@@ -38,15 +38,16 @@ class TraceDevices {
   void property(uint32_t number, const std::string& name) { names_.try_emplace(number, name); }  // deviceProperties
 
   bool empty() const { return work_.empty(); }
-  int64_t launched_by(uint32_t external) const;  // ns
+  int64_t launched_by(uint32_t external) const;  // sum of times, ns
 
-  // `owner`: the process of each device's row, as owner_wanted() asks. What nobody owns goes to `otherwise`.
-  // External ids, one for each row of a device that has one.
+  // To find the process of each device's row: an External id for each row that has one. The operator with that id is in
+  // the owner. The functions below take the result as `owner` (pid of a device's row -> process); work of rows without
+  // an owner goes to the process `otherwise`.
   std::unordered_map<uint32_t, uint32_t> owner_wanted() const;  // external id -> pid of the device's row
   std::map<uint32_t, GpuStatistics> finish(const std::unordered_map<uint32_t, uint32_t>& owner, uint32_t otherwise,
                                            int64_t captured_ns, const std::vector<const std::string*>& pids,
                                            const std::function<std::string_view(uint32_t)>& text) const;
-  // The work of each process, as finish() tells them apart.
+  // Calls `visit` with the work of each process.
   void each(const std::unordered_map<uint32_t, uint32_t>& owner, uint32_t otherwise,
             const std::function<void(uint32_t process, const DeviceWork& work)>& visit) const;
 
