@@ -1,7 +1,7 @@
-// Command lines of the subcommands.
+// The command lines of the subcommands.
 //
-// The options of `run` are made from tracer/config/config.h's settings(): there is one list. All parsers throw Error (one line
-// that names the option, the value and what is allowed) and HelpWanted for --help.
+// The options of `run` are made from settings() in tracer/config/config.h, so there is only one list. All parsers throw
+// Error (one line that names the option, the value and what is allowed), or HelpWanted for --help.
 #pragma once
 
 #include <filesystem>
@@ -24,25 +24,25 @@ struct HelpWanted {
 };
 
 struct RunOptions {
-  Config config;              // the environment, then the options over it
-  bool output_named = false;  // the run directory was named on the command line
+  Config config;              // from the environment; options override it
+  bool output_named = false;  // the command line names the run directory
   bool dry_run = false;
-  Arguments command;  // not empty but for --dry-run
+  Arguments command;  // empty only with --dry-run
 };
 RunOptions parse_run(const Arguments& arguments);
 
 struct ReportOptions {
   std::filesystem::path input;
   formats::TableOptions tables;
-  std::filesystem::path html;  // not empty: a page there, no tables
+  std::filesystem::path html;  // not empty: write a page there, print no tables
 };
 ReportOptions parse_report(const Arguments& arguments);
 
 struct ExportOptions {
   std::filesystem::path input;
-  std::vector<const formats::Format*> formats;  // none named: what the run was to write
-  std::vector<std::filesystem::path> outputs;   // none: into the run directory, as `run` would have; a file for each
-                                                // format, or one directory for all
+  std::vector<const formats::Format*> formats;  // empty: those of `run`
+  // Empty: into the run directory, as `run` does it. Otherwise one file for each format, or one directory for all.
+  std::vector<std::filesystem::path> outputs;
   formats::SliceRequest slice;
   formats::NativeFrames frames = formats::NativeFrames::kFolded;
 };
@@ -51,11 +51,11 @@ ExportOptions parse_export(const Arguments& arguments);
 struct DiffOptions {
   std::filesystem::path base;
   std::filesystem::path now;
-  formats::DiffOptions compared;  // but for the budget
+  formats::DiffOptions compared;  // without the budget
   std::filesystem::path budget;   // empty: none
-  std::filesystem::path junit;    // likewise
+  std::filesystem::path junit;    // empty: none
   bool is_markdown = false;
-  size_t rows = 15;  // of each table
+  size_t rows = 15;  // at most, of each table
 };
 DiffOptions parse_diff(const Arguments& arguments);
 
@@ -72,10 +72,10 @@ struct CtlOptions {
   std::string command;  // start, stop or status
 };
 CtlOptions parse_ctl(const Arguments& arguments);
-std::string parse_where(const Arguments& arguments);  // the process or what `report` takes
-Arguments parse_doctor(const Arguments& arguments);   // the command, maybe none
+std::string parse_where(const Arguments& arguments);  // a process id, or what `report` takes
+Arguments parse_doctor(const Arguments& arguments);   // the command; may be empty
 
-// The formats of a --format list that are to be written: "none" is none of them.
+// The formats in a --format list; "none" stands for no format.
 std::vector<const formats::Format*> formats_named(const char* list);
 
 }  // namespace torchprof::launcher

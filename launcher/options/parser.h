@@ -1,4 +1,4 @@
-// What the command lines of all subcommands share. All throw Error, or HelpWanted for --help (options.h).
+// What the command lines of all subcommands share. All functions throw Error, or HelpWanted for --help (options.h).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,18 +14,18 @@ namespace torchprof::launcher {
 std::string see_help(const std::string& subcommand);
 std::string joined(const std::vector<std::string>& names);  // "a, b"
 std::vector<std::string> split(const std::string& list);    // at commas
-// A CLI11 check: the complaint, or nothing.
+// A check for CLI11: returns the complaint, or an empty text.
 std::string whole_number(const std::string& value);
 
-// One CLI11 application a subcommand, with our messages.
+// A CLI11 application for one subcommand, with messages of ours.
 class Parser {
  public:
-  // `usage`: what follows "torchprof NAME".
+  // `usage`: the text behind "torchprof NAME".
   Parser(const std::string& name, const std::string& usage, const std::string& meaning);
   CLI::App& app() { return app_; }
   void parse(const Arguments& arguments);
   [[noreturn]] void fail_unknown(const std::string& argument) const;
-  // With prefix_command(): what follows the options, from the first argument that is none or from after `--`.
+  // With prefix_command(): the arguments from the first one that is no option on, or those behind `--`.
   Arguments command() const;
 
  private:

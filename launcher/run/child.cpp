@@ -33,7 +33,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 Error cannot_start(const std::string& name, int error) {
-  // As env(1) does.
+  // The status that env(1) gives.
   return Error("cannot start '" + name + "': " + std::strerror(error), error == ENOENT ? 127 : 126);
 }
 
@@ -46,7 +46,7 @@ std::optional<ProcStat> stat_of(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(in, line, '\0');
-  // The name in parentheses may hold anything, parentheses too.
+  // The name in parentheses may hold anything, even parentheses.
   const size_t name_end = line.rfind(')');
   ProcStat out{};
   if (name_end == std::string::npos || sscanf(line.c_str() + name_end + 1, " %c %d", &out.state, &out.parent) != 2)
@@ -70,7 +70,7 @@ bool is_stopped(pid_t pid) {
   return stat && stat->state == 'T';
 }
 
-// While this process is stopped, somebody may continue or end the command alone. A process of ours then continues us.
+// While this process is stopped, somebody may continue or end the command alone. Then this helper process continues us.
 class StopWatch {
  public:
   explicit StopWatch(pid_t command) {
@@ -104,7 +104,7 @@ class Ends {
       const int fd = process.is_seen ? static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)) : -1;
       if (fd >= 0) watched_.push_back({fd, POLLIN, 0});
     }
-    // Also where somebody is about to be gone: it counts as ended, and yet it was found.
+    // Not if one is ending just now: poll() reports it at once, though it was still found.
     sees_all_ = watched_.size() == processes.size() + 1 && watched_.front().fd >= 0 && !wait(0ms);
   }
   ~Ends() {
@@ -114,7 +114,8 @@ class Ends {
   Ends(const Ends&) = delete;
   Ends& operator=(const Ends&) = delete;
 
-  // Until one of them has ended, which it may be time to look for; or a signal came; or `limit`.
+  // Waits until one of them has ended, a signal comes, or `limit` has passed. True: it is time to look at the processes
+  // again.
   bool wait(std::chrono::milliseconds limit) {
     const auto most = sees_all_ ? limit : std::min<std::chrono::milliseconds>(limit, kEvery);
     if (poll(watched_.data(), sees_all_ ? watched_.size() : 1, static_cast<int>(most.count())) < 0) return false;
@@ -123,8 +124,8 @@ class Ends {
   }
 
  private:
-  static constexpr auto kEvery = 50ms;  // where the kernel cannot tell
-  std::vector<pollfd> watched_;         // the signals; the processes
+  static constexpr auto kEvery = 50ms;  // if the kernel cannot report the ends
+  std::vector<pollfd> watched_;         // first the signals, then the processes
   bool sees_all_ = true;
 };
 
@@ -134,7 +135,7 @@ Child::Child(const std::vector<std::string>& command, const std::vector<std::str
              const Signals& signals, Marks marks)
     : signals_(signals), marks_(std::move(marks)) {
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
-  int failure[2];  // holds errno if exec fails; exec itself closes it
+  int failure[2];  // the child sends errno if exec fails; exec itself closes it
   if (pipe2(failure, O_CLOEXEC) != 0) throw Error(std::string("pipe: ") + std::strerror(errno));
   pid_ = fork();
   if (pid_ < 0) throw Error(std::string("fork: ") + std::strerror(errno));
@@ -160,7 +161,7 @@ int Child::wait() {
   for (;;) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
-      if (pid != pid_) continue;  // an orphan that fell to us
+      if (pid != pid_) continue;  // an orphan whose new parent we are
       if (!WIFSTOPPED(status)) return status;
       stop_with_it(WSTOPSIG(status));
     }
@@ -170,7 +171,7 @@ int Child::wait() {
 
 void Child::forward(const Signal& signal) const {
   if (signal.is_our_own() || signal.is_of_terminal()) return;
-  // `kill 0` in the command: its whole process group has the signal, and we are in it.
+  // `kill 0` in the command signals its whole process group, and we are in that, too.
   if (signal.sender > 0 && (descends_from_us(signal.sender) || marks_.has(static_cast<uint32_t>(signal.sender))))
     return;
   if (signal.number == SIGCONT)
@@ -181,15 +182,15 @@ void Child::forward(const Signal& signal) const {
     kill(pid_, signal.number);
 }
 
-// Whoever started us watches us, not the command, and learns only from our own stop that it has stopped. What continues
-// us is a SIGCONT, which forward() gets.
+// Our parent watches us, not the command: it learns only from our own stop that the command has stopped. A SIGCONT
+// continues us, and forward() passes it on.
 void Child::stop_with_it(int signal) const {
-  if (!is_stopped(pid_)) return;  // it has been continued meanwhile
+  if (!is_stopped(pid_)) return;  // it has been continued since
   const StopWatch watch(pid_);
   act_out(signal);
 }
 
-// `fg` continues the whole group, `kill -CONT` us alone: then the command waits for ours.
+// `fg` continues the whole group, but `kill -CONT` only us: then the command needs a SIGCONT of ours.
 void Child::continue_it() const {
   for (int i = 0; i < 10 && is_stopped(pid_); ++i) usleep(2000);
   if (is_stopped(pid_)) kill(pid_, SIGCONT);
@@ -223,9 +224,9 @@ void end_like(int wait_status) {
   if (!WIFSIGNALED(wait_status)) std::exit(WEXITSTATUS(wait_status));
   const rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
-  prctl(PR_SET_DUMPABLE, 0);  // core_pattern may be a pipe, which does not look at the limit
+  prctl(PR_SET_DUMPABLE, 0);  // if core_pattern is a pipe, the limit does not count
   act_out(WTERMSIG(wait_status));
-  std::_Exit(128 + WTERMSIG(wait_status));  // we are init of a container: signals to oneself do nothing
+  std::_Exit(128 + WTERMSIG(wait_status));  // we are process 1 of a container, and signals to ourselves do nothing
 }
 
 }  // namespace torchprof::launcher

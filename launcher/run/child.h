@@ -1,7 +1,7 @@
-// The command: started, accompanied, and followed in its end.
+// Starts the command, forwards signals to it, and ends as it ended.
 //
-// stdin, stdout, stderr, the terminal and the process group are the command's as they are ours. So are its orphans:
-// they become children of whoever collects them here, and of the launcher only where it is process 1 of a container.
+// The command has our stdin, stdout, stderr, terminal and process group. Its orphans become children of whatever
+// process collects orphans here, which is the launcher only if it is process 1 of a container.
 #pragma once
 
 #include <sys/types.h>
@@ -18,16 +18,17 @@ namespace torchprof::launcher {
 
 class Child {
  public:
-  // Throws Error with 127 if there is no such command and 126 if it cannot be executed. `marks`: of what it starts.
+  // Throws Error with status 127 if there is no such command, and 126 if it cannot be executed. `marks`: how to
+  // recognise processes that it starts.
   Child(const std::vector<std::string>& command, const std::vector<std::string>& environment, const Signals& signals,
         Marks marks);
 
-  // Until the command ends: forwards signals, stops and continues with it, reaps orphans. The status as waitpid() has
-  // it.
+  // Waits until the command ends: forwards signals, stops and continues with it, reaps orphans. Returns its status as
+  // from waitpid().
   int wait();
 
-  // Until `look` finds no process of the command any more, or `limit` has passed, or SIGINT or SIGTERM came. Those that
-  // still run.
+  // Waits until `look` finds no process of the command any more, `limit` has passed, or SIGINT or SIGTERM comes.
+  // Returns those that still run.
   std::vector<Running> wait_for_others(const std::function<std::vector<Running>()>& look,
                                        std::chrono::milliseconds limit) const;
 
@@ -41,10 +42,10 @@ class Child {
   pid_t pid_ = 0;
 };
 
-// Becomes the command, untraced by a launcher of its own. Throws as Child does.
+// Replaces this process by the command. Throws like Child.
 [[noreturn]] void become(const std::vector<std::string>& command, const std::vector<std::string>& environment);
 
-// Exits with the same status, or dies by the same signal and without a core of its own.
+// Exits with the same status, or dies by the same signal without a core dump of our own.
 [[noreturn]] void end_like(int wait_status);
 
 }  // namespace torchprof::launcher

@@ -21,7 +21,7 @@ const std::string* find(const std::vector<std::string>& environment, const std::
   return nullptr;
 }
 
-// Whether two names are one file: the library may be named through a link or by another prefix.
+// Whether two names are the same file: the library may be named through a link or another prefix.
 bool same_file(const std::string& a, const fs::path& b) {
   std::error_code error;
   return a == b || fs::equivalent(a, b, error);
@@ -39,17 +39,17 @@ std::vector<std::string> split(const std::string& list, const char* separators) 
 
 std::string preload_list(const std::string& before, const fs::path& ours) {
   std::string out;
-  // ld.so splits at spaces as well; with colons alone the value is one word in `env $(torchprof run --dry-run)`.
+  // ld.so splits at spaces, too. With colons only, the value is one word in `env $(torchprof run --dry-run)`.
   for (const std::string& entry : split(before, ": "))
     if (!entry.empty() && !same_file(entry, ours)) out += entry + ":";
   return out + ours.string();
 }
 
-// In front, unlike the preload: the first sitecustomize on the path is the one that is run, and ours hands over to the
+// Ours comes first, unlike in LD_PRELOAD: Python runs the first sitecustomize on the path, and ours then runs the
 // user's.
 std::string python_path(const std::string& before, const fs::path& ours) {
   if (before.empty()) return ours;
-  // An empty entry is the current directory: it is kept.
+  // An empty entry means the current directory, so it is kept.
   std::string out = ours;
   for (const std::string& entry : split(before, ":"))
     if (entry.empty() || !same_file(entry, ours)) out += ":" + entry;

@@ -1,4 +1,4 @@
-// Where the preloaded library lies, and the environment of the command.
+// The place of the preloaded library, and the environment of the command.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +14,17 @@ struct Library {
   std::filesystem::path python;   // the directory with sitecustomize.py
 };
 
-// Beside this program: ../lib/torchprof (installed), or ../inject (the build directory). Throws Error if it is not
-// there, cannot be read, or lies at a path that the variables cannot hold (LD_PRELOAD splits at spaces and colons).
+// The library beside this program: in ../lib/torchprof (installed) or ../inject (the build directory). Throws Error if
+// it is not there, cannot be read, or has a path that LD_PRELOAD cannot hold (it splits at spaces and colons).
 Library find_library();
 
-// The variables that `run` sets, as "NAME=VALUE", given the `environment` that it was started with ("NAME=VALUE" too).
+// The variables that `run` sets, as "NAME=VALUE". `environment`: the one with which it was started, in the same form.
 //
-//  * LD_PRELOAD: the user's entries in their order, ours last (sanitizer runtimes must come first), once.
-//  * PYTHONPATH: ours first (its sitecustomize hands over to the user's), once, then the user's entries in their order.
-//  * NVTX_INJECTION64_PATH unless the user has one, or wants no NVTX.
-//  * TORCHPROF_OUTPUT always, with % doubled: the library expands placeholders.
-//  * TORCHPROF_* that differ from their default or were set before.
+//  * LD_PRELOAD: the user's entries in their order, then ours, once (sanitizer runtimes must come first).
+//  * PYTHONPATH: ours, once (its sitecustomize runs the user's), then the user's entries in their order.
+//  * NVTX_INJECTION64_PATH, unless the user has set it or wants no NVTX.
+//  * TORCHPROF_OUTPUT always, with % doubled because the library expands placeholders.
+//  * other TORCHPROF_* variables, if they differ from their default or were set before.
 std::vector<std::string> variables(const std::vector<std::string>& environment, const Library& library,
                                    const Config& config, const std::filesystem::path& run_directory);
 
@@ -32,13 +32,13 @@ std::vector<std::string> variables(const std::vector<std::string>& environment, 
 std::vector<std::string> with_variables(std::vector<std::string> environment,
                                         const std::vector<std::string>& variables);
 
-// This process's own.
+// The environment of this process.
 std::vector<std::string> current_environment();
 
 // The value of NAME; empty if there is none.
 std::string value_in(const std::vector<std::string>& environment, const std::string& name);
 
-// LD_PRELOAD holds the library already: a torchprof run is around this one.
+// Whether LD_PRELOAD has the library already: then a `torchprof run` is around this one.
 bool preloads(const std::vector<std::string>& environment, const Library& library);
 
 }  // namespace torchprof::launcher

@@ -30,11 +30,12 @@ Signals::Signals() {
   sigfillset(&handed_out_);
   for (const int signal : kLeftAlone) sigdelset(&handed_out_, signal);
   sigprocmask(SIG_BLOCK, &handed_out_, &mask_before_);
-  // Whoever started us may have ignored SIGCHLD, and then children leave no status behind.
+  // Our parent may have ignored SIGCHLD, and then children leave no status.
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &standard, &sigchld_before_);
-  // To a write that fails we want the error. Ignored too: those of our own that nobody fetched do not kill at the end.
+  // A write that fails should return its error. They are also ignored so that signals of our own writes, which nobody
+  // has fetched, do not kill us when they are unblocked at the end.
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &sigpipe_before_);
@@ -74,7 +75,7 @@ void act_out(int signal) {
   sigemptyset(&one);
   sigaddset(&one, signal);
   raise(signal);
-  sigprocmask(SIG_UNBLOCK, &one, &mask);  // here it happens
+  sigprocmask(SIG_UNBLOCK, &one, &mask);  // the signal acts here
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   sigaction(signal, &before, nullptr);
 }

@@ -1,9 +1,9 @@
-// The signals that the launcher takes part in, taken one by one instead of by handlers.
+// The signals to the launcher, fetched one by one instead of with handlers.
 //
-// While a Signals lives all are blocked and handed out by next(), but SIGKILL and SIGSTOP, which cannot be, and SIGTTIN
-// and SIGTTOU, by which the terminal stops a job that is in the background. SIGPIPE and SIGXFSZ of our own writes are
-// errors of write() instead. SIGCHLD is never ignored, so that children can be waited for. One object a process, one
-// thread.
+// While a Signals object lives, all signals are blocked, and next() returns them. Not blocked are SIGKILL and SIGSTOP,
+// which cannot be, and SIGTTIN and SIGTTOU, with which the terminal stops a job in the background. Instead of SIGPIPE
+// and SIGXFSZ our own writes get errors. SIGCHLD is not ignored, so that children can be waited for. One object in a
+// process, used on one thread.
 #pragma once
 
 #include <signal.h>
@@ -17,22 +17,22 @@ struct Signal {
   int number;
   int code;                     // si_code
   pid_t sender;                 // 0: unknown
-  sigval value;                 // with SI_QUEUE
-  bool is_of_terminal() const;  // the kernel sent it to the whole foreground group: the command has it already
-  bool is_our_own() const;      // what became of a child or of a limit of this process: nobody else's business
+  sigval value;                 // valid if `code` is SI_QUEUE
+  bool is_of_terminal() const;  // sent to the whole foreground group: the command has it already
+  bool is_our_own() const;      // about our own children or limits: not to be forwarded
 };
 
 class Signals {
  public:
   Signals();
-  ~Signals();  // as it was
+  ~Signals();  // restores mask and dispositions
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Async-signal-safe: for a forked child. Mask and dispositions as they were when this process began.
+  // Restores mask and dispositions as they were when this process began. Async-signal-safe, for use in a forked child.
   void restore() const;
 
-  // The next one; without a timeout waits for ever.
+  // The next signal; without a timeout it waits for ever.
   std::optional<Signal> next(std::optional<std::chrono::milliseconds> timeout = {}) const;
   // For poll(): readable while next() has one. The caller closes it.
   int open_descriptor() const;
@@ -43,7 +43,8 @@ class Signals {
   struct sigaction sigchld_before_, sigpipe_before_, sigxfsz_before_;
 };
 
-// This process does by default what `signal` does, blocked or not, ignored or not: it stops, until continued, or dies.
+// Lets `signal` have its default effect on this process, even if it is blocked or ignored: the process stops until it
+// is continued, or dies.
 void act_out(int signal);
 
 }  // namespace torchprof::launcher

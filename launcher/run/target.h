@@ -1,4 +1,4 @@
-// What kind of program a command is, as far as it decides whether the library can get in. Reads files, runs nothing.
+// Finds out whether the library can get into a command. Reads files, runs nothing.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,16 @@ namespace torchprof::launcher {
 
 struct Target {
   std::filesystem::path file;     // what execvp() would start; empty: not found
-  std::filesystem::path program;  // `file`, or for a script its interpreter, through `#!/usr/bin/env NAME` too
-  std::string refusal;            // not empty: with the library in LD_PRELOAD it would not even start, and why
-  bool needs_asan = false;        // tracer/config/program_file.h
-  std::string warning;            // not empty: it will start, untraced, and why
+  std::filesystem::path program;  // `file`, or a script's interpreter (also by `#!/usr/bin/env NAME`)
+  std::string refusal;            // not empty: why it would not even start with the library in LD_PRELOAD
+  bool needs_asan = false;        // see tracer/config/program_file.h
+  std::string warning;            // not empty: why it will run untraced
 };
 
 // `path_list`: the value of PATH.
 Target look_at(const std::string& command, const std::string& path_list);
 
-// "python", "python3", "python3.11" ..., "pypy" is none.
+// Whether its name is "python", "python3", "python3.11" ...; "pypy" is not.
 bool is_python(const std::filesystem::path& program);
 
 }  // namespace torchprof::launcher

@@ -1,4 +1,4 @@
-// From the spools of a run directory to its traces, its summary and the rest of run.json.
+// Makes of the spools of a run directory its traces, its summary and the rest of run.json.
 #pragma once
 
 #include <string>
@@ -15,24 +15,24 @@ namespace torchprof::launcher {
 struct Written {
   std::string text;         // lines for people: the summary, where the traces are
   std::string trouble;      // lines for people: what could not be read or written
-  bool is_complete = true;  // all that is in the spools was written
+  bool is_complete = true;  // everything in the spools was written
 };
 
-// Writes each format as `run` does at its end, and `info` with what was found to run.json. One format that fails does
-// not keep the others back; without room for run.json none is written, and what was recorded is told all the same.
-// Throws Error if nothing can be done at all.
+// Writes each format as `run` does at its end, and adds to run.json (`info`) what was found. A format that fails does
+// not keep others from being written. If there is no room for run.json, none is written, but the summary is made all
+// the same. Throws Error if nothing can be done at all.
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
                   formats::NativeFrames frames = formats::NativeFrames::kFolded);
 
-// Writes the files of one format as `run` names them; their names go to `files`, and those of single processes to
-// `traces`, which has a place for each process. Files that are there are replaced only if they are among `own`. Throws
-// Error at the first that cannot be written.
+// Writes the files of one format with the names that `run` gives them. The names are added to `files`; those of Kineto
+// traces of single processes also go into `traces`, at the process's index. Existing files are replaced only if they
+// are among `own`. Throws Error at the first file that cannot be written.
 void write_format(const formats::Format& format, const formats::Trace& trace, const std::filesystem::path& directory,
                   const std::vector<std::string>& own, std::vector<std::string>& files,
                   std::vector<std::string>& traces);
 
-// In a process of its own, which the user can interrupt (the second SIGINT or SIGTERM), whose crash harms nobody and
-// which shows its progress on a terminal. Prints what there is to say. True: it is complete.
+// write_run() in a process of its own, whose crash does no harm. The user can interrupt it (with the second SIGINT or
+// SIGTERM), and sees its progress on a terminal. Prints text and trouble. True: it is complete.
 bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
                      formats::NativeFrames frames, const Signals& signals);
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The merged trace, or else the only one; Perfetto's where there is no other.
+// The merged trace, or else the only one; Perfetto's if there is no other.
 fs::path trace_in(const fs::path& directory) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {

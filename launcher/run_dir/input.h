@@ -1,4 +1,4 @@
-// What `report` and `export` are given: a run directory, a directory of spools, a spool, or a trace.
+// The input of `report`, `export` and other subcommands: a run directory, a directory of spools, a spool, or a trace.
 #pragma once
 
 #include <filesystem>
@@ -11,18 +11,19 @@
 namespace torchprof::launcher {
 
 struct Input {
-  std::vector<std::filesystem::path> spools;  // to be read where there are any
-  std::filesystem::path trace;                // otherwise the trace (.json, .json.gz), if there is one
+  std::vector<std::filesystem::path> spools;  // if there are any, they are read
+  std::filesystem::path trace;                // otherwise the trace file, if there is one
   std::optional<RunDir> run;                  // set for a run directory
 };
 
-// Throws Error naming the path and what it could have been.
+// Throws Error naming the path and what is wrong with it.
 Input find_input(const std::filesystem::path& path);
 
-// What has no spools and is not a run: throws Error unless its file begins as a trace does.
+// Throws Error if the input has no spools, is not a run, and its file does not begin like a trace.
 void demand_trace(const Input& input, const std::filesystem::path& path);
 
-// Its spools. What cannot be read is complained of; throws Error naming `path`, as the user gave it, if nothing can.
+// Loads its spools, and prints a complaint for each that cannot be read. Throws Error naming `path`, as the user gave
+// it, if none can be read.
 formats::Trace load(const Input& input, const std::filesystem::path& path);
 
 }  // namespace torchprof::launcher

@@ -28,7 +28,8 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 Descriptor open_directory(int at, const std::string& name) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   const int fd = openat(at, name.c_str(), kFlags | O_NOATIME);
-  return Descriptor(fd < 0 && errno == EPERM ? openat(at, name.c_str(), kFlags) : fd);  // somebody else's
+  // O_NOATIME works only for the owner.
+  return Descriptor(fd < 0 && errno == EPERM ? openat(at, name.c_str(), kFlags) : fd);
 }
 
 std::vector<std::string> names_in(int directory) {
@@ -68,7 +69,7 @@ bool is_ours_in_spool(int directory, const std::string& name) {
   if (std::ranges::any_of(kLists, [&name](const char* list) { return name == list || name == set_aside(list); }))
     return true;
   if (!name.ends_with(".spool") || number_in(name) == 0) return false;
-  // Without the magic: its process died while it made it.
+  // All zeros: its process died before it wrote the magic number.
   const std::string begin = text_in(directory, name, sizeof(kSpoolMagic));
   return std::ranges::all_of(begin, [](char c) { return c == 0; }) ||
          (begin.size() == sizeof(kSpoolMagic) && std::memcmp(begin.data(), &kSpoolMagic, sizeof(kSpoolMagic)) == 0);

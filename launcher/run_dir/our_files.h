@@ -1,6 +1,6 @@
-// What is ours in a directory that may hold other things: by its name, its kind and, where that is cheap, its content.
+// Which files in a directory are ours, if it may hold others, too: by name, kind and, where that is cheap, content.
 //
-// All through the descriptor of the directory, and no link is followed. Nothing throws.
+// All access is through the directory's descriptor, and no link is followed. Nothing throws.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace torchprof::launcher {
 
-// A descriptor with an owner; -1 is none.
+// A file descriptor that its owner closes; -1: none.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
@@ -25,23 +25,25 @@ class Descriptor {
   int fd_;
 };
 
-// To list, without a change to its times where that can be had. errno says why there is none.
+// Opens a directory to list it, without changing its access time if possible. If there is no descriptor, errno says
+// why.
 Descriptor open_directory(int at, const std::string& name);
-// Names, without "." and "..", sorted.
+// The names in it, sorted, without "." and "..".
 std::vector<std::string> names_in(int directory);
 bool is_regular(int directory, const std::string& name);
-// A regular file's bytes, at most `most`; empty if there is none.
+// The first `most` bytes of a regular file; empty if there is no such file.
 std::string text_in(int directory, const std::string& name, size_t most);
 
-// What processes of a run add to, in RUN/spool.
+// The lists in RUN/spool to which processes of a run add lines.
 inline constexpr std::array<const char*, 3> kLists{"untraced", "used", kUncapturedName};
-// The same of an earlier run, set aside until the command of a new one has started.
+// The name under which a list of an earlier run is set aside until the command of a new run has started.
 std::string set_aside(const std::string& list);
-// What the library writes into RUN/spool: HOST.PID.START.spool that begins as one does, and kLists.
+// Whether the library writes such a file into RUN/spool: HOST.PID.START.spool that begins like a spool, or one of
+// kLists.
 bool is_ours_in_spool(int directory, const std::string& name);
-// The name of a trace, a table or a temporary of one.
+// Whether it is the name of a trace, a table, or a temporary file of one.
 bool is_output_name(const std::string& name);
-// Removes a regular file, nothing else.
+// Removes a regular file, and nothing else.
 void remove_file(int directory, const std::string& name) noexcept;
 
 }  // namespace torchprof::launcher

@@ -1,14 +1,15 @@
-// The run directory: its place, its lock, and what lies in it.
+// The run directory: its place, its lock, and its content.
 //
-// One is ours by its run.json, which names the very directory that it was written into (`inode`): a copy, or a
-// run.json that somebody put elsewhere, is not. Without a launcher the library makes directories with a spool and no
-// run.json; those, copies and the runs of older versions can be read, but are never written over.
-// Removed is only what we made: files that run.json lists, spools that begin as one does, temporaries by a name that is
-// ours; regular files directly in the directory or in its spool/, through descriptors, and no link is followed. A
-// directory that was there keeps its mode, and what else lies in it.
-// The launcher that fills one holds a lock on it (flock on the directory itself), which ends with the launcher in
-// whatever way it ends: so a run that still goes on, one that was finished and one whose launcher died can be told
-// apart.
+// A directory is ours if its run.json names the directory's own inode: a copy, or a run.json that somebody put
+// elsewhere, does not make one ours. Without a launcher the library makes directories with a spool and no run.json.
+// Those, copies, and runs of older versions can be read, but are never written to.
+//
+// Only files that we made are removed: files that run.json lists, spools that begin like one, temporary files with a
+// name of ours. They must be regular files directly in the directory or in its spool/; they are reached through
+// descriptors, and no link is followed. A directory that existed before keeps its mode and its other files.
+//
+// The launcher that writes a run holds a lock on the directory (flock). The lock ends with the launcher, however that
+// ends. So one can tell whether a run still goes on, was finished, or lost its launcher.
 #pragma once
 
 #include <filesystem>
@@ -21,26 +22,26 @@
 
 namespace torchprof::launcher {
 
-// The configured run directory with its placeholders filled in, absolute. Throws Error.
+// The configured run directory as an absolute path with its placeholders filled in. Throws Error.
 std::filesystem::path output_path(const Config& config);
 
 class RunDir {
  public:
-  // Makes `path` (mode 0700, and what is above it) for a new run and locks it. An empty directory is taken, and one of
-  // ours, unless that run still goes on or left spools that were never exported. Everything else that exists is
-  // refused, as is one into which other users could put something: Error, and nothing was changed.
+  // Makes `path` (with mode 0700) and the directories above it for a new run, and locks it. If it exists, it must be
+  // empty, or one of ours whose run has ended and was exported. Anything else, and a directory to which other users may
+  // write, is refused: throws Error, and changes nothing.
   static RunDir create(const std::filesystem::path& path);
-  // One that is there, to be read; where its run.json is damaged, without it. Throws Error if it is not one of ours.
+  // Opens an existing one to read it; a damaged run.json is ignored. Throws Error if it is not one of ours.
   static RunDir open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path spool() const { return path_ / "spool"; }
-  bool is_live() const { return is_live_; }            // another launcher holds it
+  bool is_live() const { return is_live_; }            // a launcher holds its lock
   bool was_replaced() const { return was_replaced_; }  // create() found an earlier run
 
   std::vector<std::filesystem::path> spools() const;  // empty if there is no spool directory
-  // Programs that the command started and the library could not get into, with the reason; each once, in the order in
-  // which they were met.
+  // Programs started by the command into which the library could not get, with the reason; each once, in the order in
+  // which they came.
   struct Untraced {
     std::string program;
     std::string reason;
@@ -50,13 +51,14 @@ class RunDir {
   nlohmann::ordered_json read_info() const;  // run.json; an empty object if it cannot be read
   void write_info(const nlohmann::ordered_json& info) const;
 
-  // Before the command starts: its processes would take the earlier run's lists for their own.
+  // Call it before the command starts: its processes would add to the earlier run's lists.
   void set_lists_aside() const noexcept;
-  // The files of the earlier run that create() found; until then they stay. The command has started.
+  // Removes the files of the earlier run that create() found. Call it when the command has started; until then they
+  // stay.
   void remove_earlier() const noexcept;
   void remove_spools() const noexcept;
-  void remove_temporaries() const noexcept;  // of an export that was cut short
-  // The command never started: all is as create() found it.
+  void remove_temporaries() const noexcept;  // those of an export that was interrupted
+  // If the command could not be started: restores everything as create() found it.
   void remove_if_unused() const noexcept;
 
  private:
@@ -70,16 +72,16 @@ class RunDir {
   bool is_live_ = false;
   bool was_replaced_ = false;
   bool made_spool_ = false;
-  std::vector<std::filesystem::path> made_;  // directories, from above
-  std::vector<std::string> earlier_;         // files of the earlier run, and in its spool/
+  std::vector<std::filesystem::path> made_;  // directories that were made, outermost first
+  std::vector<std::string> earlier_;         // files of the earlier run; those in its spool/ are below
   std::vector<std::string> earlier_spools_;
-  std::string earlier_info_;  // its run.json
+  std::string earlier_info_;  // run.json of the earlier run
 };
 
-// The files of a run directory that are ours: "files" of its run.json.
+// The files of a run directory that are ours: "files" in its run.json.
 std::vector<std::string> own_files(const nlohmann::ordered_json& info);
 
-// A lock is held on it: its launcher still runs. False if there is no such directory.
+// Whether a launcher holds its lock, and so still runs. False if there is no such directory.
 bool is_locked(const std::filesystem::path& path);
 
 }  // namespace torchprof::launcher

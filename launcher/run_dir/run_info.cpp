@@ -179,7 +179,7 @@ void add_processes(Info& info, const formats::Trace& trace) {
   info["processes"] = Info::array();
   for (const formats::Process& process : trace.processes) {
     Info& added = info["processes"].emplace_back(process_info(process, trace.run_end));
-    // The spool will be gone: what somebody who looks for the cause of a death wants is kept.
+    // The spool will be removed: this keeps what helps to find why the process died.
     if (!process.clean_exit) add_open(added, process, false);
   }
   info["uncaptured"] = Info::array();

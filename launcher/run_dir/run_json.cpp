@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Type : uint8_t { kText, kBool, kNumber, kCount, kSmall, kList, kObject };
 
-// "*": any key, or any place in a list.
+// "*" stands for any key, or any index of a list.
 struct Known {
   std::string_view key;
   Type type;
@@ -132,7 +132,7 @@ class Drop {
  public:
   std::string first;
 
-  // `pattern`: of the value's key, with "*"; `shown`: as it is.
+  // `pattern`: the path of the value with "*"; `shown`: the path as it is.
   void run(Json& value, const std::string& pattern, const std::string& shown) {
     if (value.is_array()) {
       auto& list = value.get_ref<Json::array_t&>();

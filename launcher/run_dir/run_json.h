@@ -1,5 +1,5 @@
-// Which type each key of run.json has that a command reads (run_info.h says what they mean). A file that was damaged or
-// written by somebody else is read for what fits.
+// The types of the keys of run.json that a command reads (run_info.h says what they mean). Of a file that was damaged
+// or written by somebody else only the values with the right types are used.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace torchprof::launcher {
 
-// Takes out of `info` what has another type than its key has; keys that are not known stay. Empty, or what the first of
-// them was: "'processes/0/pid' is a text, not a whole number". Nested no deeper than the caller allows.
+// Removes values of the wrong type from `info`; unknown keys stay. Returns a text about the first one
+// ("'processes/0/pid' is a text, not a whole number"), or an empty one. It is recursive: the caller limits the depth.
 std::string drop_misfits(nlohmann::ordered_json& info);
 
 }  // namespace torchprof::launcher

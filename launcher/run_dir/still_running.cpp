@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostShown = 8;
 constexpr size_t kWidestCommand = 80;  // columns
 
-// Empty of one that has ended, or is a zombie.
+// Empty for a process that has ended or is a zombie.
 Info command_of(uint32_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -69,7 +69,7 @@ void add_roles_of_running(Info& info) {
   if (!info.contains("still_running")) return;
   for (Info& running : info["still_running"]) {
     const std::string spool = running.value("spool", "");
-    // One that has not begun to write when it was looked at may have since.
+    // A process that had no spool when it was looked at may have made one since.
     const uint32_t own = spool.empty() ? own_number(running.value("pid", 0u)) : number_in(spool);
     running["traced"] = !spool.empty();
     for (const Info& process : info["processes"]) {

@@ -51,7 +51,7 @@ uint32_t number_in(const fs::path& spool) {
   return error == std::errc{} && end == digits.data() + digits.size() ? number : 0;
 }
 
-// A forked child maps its parent's spool too.
+// The number is compared, because a forked child maps its parent's spool, too.
 fs::path spool_of(uint32_t pid) {
   const uint32_t number = own_number(pid);
   std::ifstream in(proc_file(pid, "maps"));

@@ -1,5 +1,5 @@
-// A line on a terminal that is overwritten by the next and wiped at the end. It never appears if all is done in a
-// second, or stderr is no terminal.
+// A progress line on the terminal that overwrites itself and is removed at the end. It does not appear if all is done
+// within a second, or if stderr is no terminal.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace torchprof::launcher {
 
 class Progress {
  public:
-  // `written`: bytes so far.
+  // `written` gives the number of bytes so far.
   explicit Progress(std::function<uintmax_t()> written);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -28,7 +28,7 @@ class Progress {
   bool was_shown_ = false;
 };
 
-// The same from a thread of its own, for as long as it lives; `written` is called there.
+// The same on a thread of its own, for as long as the object lives. `written` is called on that thread.
 class BackgroundProgress {
  public:
   explicit BackgroundProgress(std::function<uintmax_t()> written);
@@ -43,7 +43,7 @@ class BackgroundProgress {
   std::thread thread_;
 };
 
-// Of the files that lie in the directory itself.
+// The size of the files directly in the directory.
 uintmax_t bytes_in(const std::filesystem::path& directory);
 
 }  // namespace torchprof::launcher

@@ -44,7 +44,7 @@ void print(std::string_view text) {
 
 void complain(std::string_view text) {
   const std::string lines = as_lines(text);
-  // Nobody reads stderr: nothing is left to be done about it.
+  // If nobody reads stderr, nothing can be done about it.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, lines.data(), lines.size());
 }
 

@@ -1,8 +1,11 @@
-// What the user asked for: on stdout. Throws Error where it cannot be written; the error of a reader who went away has
-// no text.
+// Output for people and programs.
 //
-// Lines for people: on stderr, each beginning "torchprof: ", one write() a call, so that the lines of several processes
-// do not mix. Control characters but the newline become '?': names and paths come from anywhere.
+// print() writes what the user asked for to stdout. It throws Error if that cannot be written; if the reader has gone,
+// the error has no text.
+//
+// say() and complain() write lines for people to stderr. Each line begins with "torchprof: ", and a call is one
+// write(), so that lines of several processes do not mix. Control characters other than newline become '?', because
+// names and paths may hold anything.
 #pragma once
 
 #include <exception>
@@ -13,17 +16,17 @@ namespace torchprof::launcher {
 
 void print(std::string_view text);
 
-// `text` may hold several lines; a newline at its end adds none. Nothing if quiet().
+// `text` may have several lines; a newline at its end adds no empty one. Prints nothing after set_quiet(true).
 void say(std::string_view text);
-// The same, whether quiet or not: errors, and what was lost.
+// The same, even if quiet: for errors, and for what was lost.
 void complain(std::string_view text);
 
 void set_quiet(bool quiet);
 
-// For people: what() says nothing where memory ran out.
+// A text for people; what() of an exception for lack of memory says nothing.
 std::string reason_of(const std::exception& error);
 
-// The bytes that say() would write.
+// The text that say() would write.
 std::string as_lines(std::string_view text);
 
 }  // namespace torchprof::launcher
