@@ -39,7 +39,7 @@ constexpr std::string_view kNothingTraced =
     "its processes run in another root or mount namespace, where the run directory is not.\n"
     "`torchprof doctor -- COMMAND` says more.\n";
 
-// The few lines that are printed; summary.txt has all of it.
+// The short summary that is printed; summary.txt has all of it.
 std::string short_summary(const formats::Trace& trace) {
   formats::EventCounts counts;
   for (const formats::Process& process : trace.processes) counts += process.counts;
@@ -63,7 +63,7 @@ std::string process_lines(const formats::Trace& trace) {
       out += ", forked";
     out.append(":").append(formats::shorten(formats::printable(command), kWidestCommand)).append("\n");
   }
-  if (count > shown) out += "and " + std::to_string(count - shown) + " processes more: see run.json\n";
+  if (count > shown) out += "and " + std::to_string(count - shown) + " more processes: see run.json\n";
   return out;
 }
 
@@ -74,11 +74,11 @@ std::string untraced_lines(std::span<const RunDir::Untraced> untraced) {
     out += "\nuntraced: " + formats::printable(program) +
            (times > 1 ? " (" + std::to_string(times) + " times) " : " ") + reason;
   if (untraced.size() > shown)
-    out += "\nand " + std::to_string(untraced.size() - shown) + " programs more: see run.json";
+    out += "\nand " + std::to_string(untraced.size() - shown) + " more programs: see run.json";
   return out.empty() ? out : out + "\n";
 }
 
-// The one that a reader wants to open: the merged one, or the only one.
+// The trace that a user wants to open: the merged one, or the first one.
 std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
   for (const std::string& file : files)
     if (file.starts_with("merged.") && (file.ends_with(".pt.trace.json.gz") || file.ends_with(".perfetto-trace")))
@@ -92,7 +92,7 @@ namespace {
 
 struct Planned {
   std::string name;
-  size_t first, count;  // processes
+  size_t first, count;  // indices of its processes
 };
 
 std::vector<Planned> files_of(const formats::Format& format, formats::Processes all) {
@@ -107,8 +107,8 @@ bool is_among(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Those that a run directory has already and those that will be made. In run.json before they are: what a launcher that
-// is killed leaves behind is known as ours.
+// The files that a run directory has already, and those that will be written. They are in run.json before they are
+// written, so that files of a launcher that is killed are known as ours.
 std::vector<std::string> files_to_be(const RunDir& dir, std::vector<std::string> own, const formats::Trace& trace,
                                      const std::vector<const formats::Format*>& formats) {
   std::error_code ignored;
@@ -134,22 +134,75 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
   }
 }
 
-Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
-                  formats::NativeFrames frames) {
-  Written out;
-  Info took = Info::object();
-  auto begun = std::chrono::steady_clock::now();
-  const auto phase_over = [&](std::string_view phase) {
+namespace {
+
+// How long each phase took, in ns: for run.json.
+class Phases {
+ public:
+  void over(std::string_view phase) {
     const auto end = std::chrono::steady_clock::now();
-    took[std::string(phase)] = std::chrono::duration_cast<std::chrono::nanoseconds>(end - begun).count();
-    begun = end;
-  };
+    took_[std::string(phase)] = std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin_).count();
+    begin_ = end;
+  }
+  const Info& took() const { return took_; }
+
+ private:
+  Info took_ = Info::object();
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+formats::Trace load_run(const RunDir& dir, const Info& info, formats::NativeFrames frames, Phases& phases) {
   formats::Trace trace = formats::load(dir.spools());
   trace.run_end = run_end_of(info);
   if (trace.processes.empty()) formats::read_uncaptured(dir.spool(), trace.uncaptured);
-  phase_over("load");
+  phases.over("load");
   formats::name_native_frames(trace, frames);
-  phase_over("symbols");
+  phases.over("symbols");
+  return trace;
+}
+
+// `traces`: as from write_format().
+void add_findings(Info& info, const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced,
+                  const std::vector<std::string>& traces) {
+  info["torchprof"] = TORCHPROF_VERSION;
+  add_processes(info, trace);
+  add_roles_of_running(info);
+  info["untraced"] = Info::array();
+  for (const auto& [program, reason, times] : untraced)
+    info["untraced"].push_back({{"program", program}, {"reason", reason}, {"times", times}});
+  for (size_t i = 0; i < traces.size(); ++i)
+    if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
+}
+
+// `main`: the path of the trace to open; empty: none was written.
+std::string text_of(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced, const fs::path& main) {
+  std::string text;
+  if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) text += kNothingTraced;
+  if (!trace.processes.empty()) text += short_summary(trace) + process_lines(trace);
+  if (trace.processes.empty())
+    for (const std::string& line : formats::uncaptured_lines(trace)) text += line + "\n";
+  text += untraced_lines(untraced);
+  if (!main.empty()) text += "\ntrace: " + main.string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
+  return text;
+}
+
+std::string trouble_of(const formats::Trace& trace, const std::string& first_error) {
+  std::string trouble;
+  for (const formats::Unreadable& bad : trace.unreadable) trouble += bad.file.string() + ": " + bad.reason + "\n";
+  return first_error.empty() ? trouble : trouble + first_error + "\n";
+}
+
+bool is_whole(const formats::Trace& trace) {
+  return trace.unreadable.empty() &&
+         std::ranges::none_of(trace.processes, [](const formats::Process& p) { return static_cast<bool>(p.damage); });
+}
+
+}  // namespace
+
+Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
+                  formats::NativeFrames frames) {
+  Phases phases;
+  const formats::Trace trace = load_run(dir, info, frames, phases);
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
   const std::vector<std::string> own = own_files(info), to_be = files_to_be(dir, own, trace, formats);
@@ -161,43 +214,28 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
     first_error = std::string(error.what()) + "; `torchprof export " + dir.path().string() +
                   " --format kineto -o FILE` writes the trace elsewhere";
   }
-  // A trace that run.json does not list would be nobody's. What was recorded is told of all the same.
+  // A trace that run.json does not list would not be known as ours, so none is written. The summary is made all the
+  // same.
   const bool has_info = first_error.empty();
   if (has_info && !trace.processes.empty())
     for (const formats::Format* format : formats) try {
         write_format(*format, trace, dir.path(), own, files, traces);
-        phase_over(format->name);
+        phases.over(format->name);
       } catch (const Error& error) {
         if (first_error.empty()) first_error = error.what();
       }
-  info["torchprof"] = TORCHPROF_VERSION;
-  add_processes(info, trace);
-  add_roles_of_running(info);
   const std::vector<RunDir::Untraced> untraced = dir.untraced();
-  info["untraced"] = Info::array();
-  for (const auto& [program, reason, times] : untraced)
-    info["untraced"].push_back({{"program", program}, {"reason", reason}, {"times", times}});
-  for (size_t i = 0; i < traces.size(); ++i)
-    if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
+  add_findings(info, trace, untraced, traces);
 
-  out.is_complete = first_error.empty() && trace.unreadable.empty();
-  if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) out.text += kNothingTraced;
-  if (!trace.processes.empty()) out.text += short_summary(trace) + process_lines(trace);
-  if (trace.processes.empty())
-    for (const std::string& line : formats::uncaptured_lines(trace)) out.text += line + "\n";
-  out.text += untraced_lines(untraced);
-  for (const formats::Unreadable& bad : trace.unreadable) out.trouble += bad.file.string() + ": " + bad.reason + "\n";
-  if (!first_error.empty()) out.trouble += first_error + "\n";
-  if (const std::string name = main_trace(files, traces); !name.empty())
-    out.text +=
-        "\ntrace: " + (dir.path() / name).string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
-
-  for (const formats::Process& process : trace.processes) out.is_complete = out.is_complete && !process.damage;
+  const std::string name = main_trace(files, traces);
+  Written out{.text = text_of(trace, untraced, name.empty() ? fs::path() : dir.path() / name),
+              .trouble = trouble_of(trace, first_error),
+              .is_complete = first_error.empty() && is_whole(trace)};
   info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();
-  for (const std::string& name : own)  // written earlier, in a format that is not among these
-    if (!is_among(files, name) && is_among(to_be, name)) files.push_back(name);
+  for (const std::string& file : own)  // written earlier, in other formats
+    if (!is_among(files, file) && is_among(to_be, file)) files.push_back(file);
   info["files"] = files;
-  info["took_ns"] = took;
+  info["took_ns"] = phases.took();
   if (has_info) try {
       dir.write_info(info);
     } catch (const Error& error) {
@@ -209,7 +247,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
 
 namespace {
 
-// A file in memory that a child fills and the parent reads.
+// A file in memory that a child writes and the parent reads.
 class Note {
  public:
   Note() : fd_(memfd_create("torchprof", MFD_CLOEXEC)) {
@@ -267,7 +305,7 @@ bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<cons
       const std::optional<Signal> signal = signals.next(500ms);
       if (!signal || (signal->number != SIGINT && signal->number != SIGTERM)) continue;
       if (++interrupts == 1)
-        complain("still writing the trace; once more to leave it unwritten and keep the spool");
+        complain("still writing the trace; interrupt again to stop that and keep only the spool");
       else
         kill(pid, SIGKILL);
     }
