@@ -2,7 +2,7 @@
 // byte flipped, into every command's reader. The bytes are dealt out to PARTS processes. Prints how many inputs there
 // were; what breaks a reader ends this program, after a line that names the input.
 //
-// Beside the fuzzer: it has sanitizers and chooses its inputs, this has all of them for one spool, without.
+// The fuzzer has sanitizers and chooses its inputs; this tries all inputs for one spool, without sanitizers.
 #include <unistd.h>
 
 #include <csignal>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// What is being tried: only what ends this program gets it printed.
+// The input that is being tried. It is printed only if it ends this program.
 char g_input[64];
 
 void on_crash(int signal) {
