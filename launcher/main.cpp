@@ -1,4 +1,4 @@
-// torchprof: starts a command under the library, and turns what it left into traces and tables.
+// torchprof: starts a command under the library, and makes traces and tables of what that recorded.
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// One line, whatever the user's values hold.
+// Makes one line of it, whatever the user's values hold.
 void complain_of(std::string what) {
   std::ranges::replace(what, '\n', '?');
   torchprof::launcher::complain(what);
@@ -27,7 +27,7 @@ int run(int argc, char** argv) {
   } catch (const nlohmann::json::exception& error) {  // "[json.exception.type_error.302] type must be ..."
     const std::string what = error.what();
     const size_t prefix = what.find("] ");
-    throw Error("a file of JSON holds what was not expected: " + what.substr(prefix == what.npos ? 0 : prefix + 2));
+    throw Error("a JSON file has unexpected content: " + what.substr(prefix == what.npos ? 0 : prefix + 2));
   }
 }
 
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     complain_of(error.what());
     return error.status;
-  } catch (const std::exception& error) {  // no memory, or a mistake of ours
+  } catch (const std::exception& error) {  // out of memory, or a mistake of ours
     complain_of(torchprof::launcher::reason_of(error));
     return 125;
   }

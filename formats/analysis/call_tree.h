@@ -1,17 +1,18 @@
 // The calls of a process, added up by their whole path: Python functions, modules, C calls, operators and annotations,
-// each inside of what is around it in the trace.
+// each inside the slice around it in the trace.
 //
-//   own_ns   time in a call without what ran inside it, whatever that was: over a thread it adds up to the time in
-//            which anything was open
-//   calls    how often the path came
-//   gpu_ns   time of a kernel, copy or set, which is a node of its own at the end of the path that launched it; so many
-//            times as gpu_calls. What has no known call is under a thread of its own, kUnknownThread
+//   own_ns   time in a call without anything that ran inside it: over a thread it adds up to the time in which anything
+//            was open
+//   calls    how often the path was called
+//   gpu_ns   time of a kernel, copy or set. It is a node of its own at the end of the path that launched it, with its
+//            number in gpu_calls. Work whose call is not known is on a thread of its own, kUnknownThread
 //
 // With native stacks, the frames through which an operator was called are around it (formats/native/path.h), as nodes
 // without time or calls of their own.
 //
-// What crosses other annotations (overflow rows of a replay) and marks of steps are not in it: what ran meanwhile is on
-// the thread's own row. The marks that a program makes itself are one, "ProfilerStep*". Memory: one node for each path.
+// Spans that cross other annotations (overflow rows of a replay) and marks of steps that we make are not in the tree;
+// what ran inside them is on the thread's own row. Marks that the program makes are one name, "ProfilerStep*". Memory:
+// one node for each path.
 #pragma once
 
 #include <cstdint>
@@ -29,34 +30,34 @@ namespace torchprof::formats {
 
 class CallTree {
  public:
-  enum class Native : uint8_t { kByText, kByAddress };  // what is one frame: of kByAddress with all that was inlined
+  enum class Native : uint8_t { kByText, kByAddress };  // kByAddress: a frame has all functions inlined there
   explicit CallTree(const Process& process, Native native = Native::kByText);  // replays it
 
   struct Node {
-    uint32_t parent = 0;  // index; of a thread: 0, which is no node
-    NameId name{};        // of a thread: none
+    uint32_t parent = 0;  // index; 0 for a thread (the tree's root, which is no call)
+    NameId name{};        // none for a thread
     int64_t own_ns = 0;
     uint64_t calls = 0;
     int64_t gpu_ns = 0;
     uint64_t gpu_calls = 0;
     bool is_empty() const { return own_ns == 0 && calls == 0 && gpu_calls == 0; }
-    void add(const Node& other);  // its times and calls
+    void add(const Node& other);  // adds times and calls
   };
-  static constexpr const char* kUnknownThread = "launched where it is not known";
+  static constexpr const char* kUnknownThread = "launched by unknown calls";
   struct Thread {
     std::string label;
-    uint32_t root;  // node
+    uint32_t root;  // index of its node
   };
 
-  // Of a native frame by address: of its innermost function.
+  // The text of a name; of a native frame by address, that of its innermost function.
   std::string_view text(NameId name);
   size_t names() { return native_begin() + native_.size(); }
-  // The place of a native frame by address; none: it is something else.
+  // The place of a native frame by address; none: the name is something else.
   std::optional<uint32_t> place(NameId name);
   const std::vector<Thread>& threads() const { return threads_; }  // those with calls, in the order of rows
 
-  // Calls `visit` for each path of the thread that took time or was called, callers before callees; `path` is outermost
-  // first.
+  // Calls `visit` for each path of the thread that took time or was called, callers before callees. `path` begins with
+  // the outermost.
   using Visit = std::function<void(const std::vector<NameId>& path, const Node& node)>;
   void each_path(const Thread& thread, const Visit& visit) const;
 
@@ -64,24 +65,24 @@ class CallTree {
   class Builder;
   struct Nodes {
     std::vector<Node> nodes{1};
-    std::vector<std::pair<uint32_t, uint32_t>> links{1};  // of each: first child, next sibling
+    std::vector<std::pair<uint32_t, uint32_t>> links{1};  // of each node: first child, next sibling
     std::vector<uint32_t> last_child{0};
     std::unordered_map<uint64_t, uint32_t> by_path;  // parent and name
     std::vector<uint32_t> unused;
 
     uint32_t child(uint32_t parent, NameId name);
-    // A node that its parent does not know yet.
+    // A new node without a parent.
     uint32_t apart();
-    // All that is under `from` goes under `to`, path by path.
+    // Moves all children of `from` to `to` and adds up equal paths.
     void move_children(uint32_t from, uint32_t to);
-    // A node without children, apart.
+    // Frees a node without parent and children.
     void drop(uint32_t node) { unused.push_back(node); }
 
    private:
     uint32_t add(Node node);
     void link(uint32_t parent, uint32_t node);
   };
-  static constexpr uint32_t kNative = uint32_t{1} << 31;  // in a name while the tree grows: the rest is the frame's
+  static constexpr uint32_t kNative = uint32_t{1} << 31;  // bit of a name while the tree grows: it is a native frame's
   static bool is_native(NameId name) { return name.value >= kNative; }
   size_t native_begin() { return replay_.names().size(); }
   std::vector<uint32_t> leave_out_moved();
@@ -90,7 +91,7 @@ class CallTree {
   const Process& process_;
   const Native by_;
   Replay replay_;
-  std::vector<uint32_t> native_;  // places or texts, by their names: those after the replay's
+  std::vector<uint32_t> native_;  // places or texts; their names follow the replay's
   std::unordered_map<uint32_t, NameId> native_names_;
   Nodes tree_;
   std::vector<Thread> threads_;

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kKeys = "fail_over, step, total, ops, modules, kernels, python, memory";
 
-// One value with its place in the file, for messages.
+// A value and its place in the file, for messages.
 class Entry {
  public:
   Entry(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}
@@ -38,7 +38,7 @@ class Entry {
     return value_.get<double>();
   }
   std::string shown() const {
-    if (!value_.is_primitive()) return value_.type_name();  // might be of any size and depth
+    if (!value_.is_primitive()) return value_.type_name();  // it may be of any size and depth
     return value_.dump(-1, ' ', true, Json::error_handler_t::replace);
   }
   double ns() const {
@@ -70,10 +70,10 @@ Metric metric_of(const std::string& name, const Entry& entry) {
   if (metric) return *metric;
   std::string allowed;
   for (const std::string& each : metric_names()) allowed += (allowed.empty() ? "" : ", ") + each;
-  entry.fail("is no metric: " + allowed);
+  entry.fail("is not a metric: " + allowed);
 }
 
-// Memory is an operator's or a module's.
+// `has_memory`: operators and modules have a limit of memory, too.
 NameBudget name_budget(const Entry& entry, bool has_memory) {
   const char* const kAllowed = has_memory ? "time, calls, allocated" : "time, calls";
   NameBudget budget;
@@ -85,7 +85,7 @@ NameBudget name_budget(const Entry& entry, bool has_memory) {
     else if (key == "allocated" && has_memory)
       budget.bytes = value.bytes();
     else
-      value.fail(std::string("is no key of a budget: ") + kAllowed);
+      value.fail(std::string("is not a key of a budget: ") + kAllowed);
   });
   return budget;
 }
@@ -108,7 +108,7 @@ void add_key(Budget& budget, const std::string& key, const Entry& entry) {
       budget.names[metric_of(key, entry)][name] = name_budget(value, key == "ops" || key == "modules");
     });
   } else {
-    entry.fail(std::string("is no key of a budget: ") + kKeys);
+    entry.fail(std::string("is not a key of a budget: ") + kKeys);
   }
 }
 
@@ -118,7 +118,7 @@ Budget read_budget(const std::filesystem::path& file) {
   std::string reason;
   const std::optional<std::string> text = read_file(file, reason);
   if (!text) throw Error("budget " + file.string() + ": " + reason);
-  // A key that comes twice would silently be its last.
+  // Without this a key that comes twice would silently have its last value.
   std::vector<std::vector<std::string>> open;
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, Json& value) {

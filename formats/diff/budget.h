@@ -1,4 +1,4 @@
-// Limits in a small file of JSON, for `torchprof diff --budget`:
+// Limits in a small JSON file, for `torchprof diff --budget`:
 //
 //   {
 //     "fail_over": {"step": 10, "ops": 25},            percent, by metric, as --fail-over with --metric
@@ -9,8 +9,8 @@
 //     "memory": {"CPU": "2G"}                          the peak of a device; a number is bytes
 //   }
 //
-// Every key may be missing. Limits but those of "fail_over" are of the new run alone; without steps they are of the
-// whole run. A name that the new run does not have passes.
+// Every key is optional. "fail_over" limits the change between the runs; all other limits are for the new run alone,
+// for the whole run if it has no steps. A name that the new run does not have passes.
 #pragma once
 
 #include <filesystem>
@@ -31,7 +31,7 @@ struct NameBudget {
 
 struct Budget {
   std::map<Metric, double> fail_over;
-  std::map<Metric, std::map<std::string, NameBudget>> names;  // kStep and kTotal: under their own names
+  std::map<Metric, std::map<std::string, NameBudget>> names;  // kStep and kTotal have one name, their own
 };
 
 // Throws Error naming the file, the key and what is allowed there.

@@ -19,12 +19,13 @@ const char* meaning(Metric metric) {
 }
 
 constexpr const char* kNoSteps =
-    "the metric step cannot be judged without steps in both runs (of each the first ones do not count: --warmup); the "
-    "metric total can";
+    "the metric step needs steps in both runs, besides the first ones, which do not count (--warmup); without steps "
+    "use "
+    "the metric total";
 
 const std::string& name_of(Metric metric) { return metric_names()[static_cast<size_t>(metric)]; }
 
-// Of the sums only one row is a metric's own.
+// The sums are one table; of its rows only one belongs to a metric.
 bool is_of(Metric metric, const DiffRow& row) {
   if (metric == Metric::kStep) return row.name == "step";
   if (metric == Metric::kTotal) return row.name == "operators";

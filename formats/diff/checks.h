@@ -1,4 +1,4 @@
-// What a diff is judged by: the limits of --fail-over and of a budget.
+// Judges a diff by the limits of --fail-over and of a budget.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace torchprof::formats {
 
 void add_checks(Diff& diff, const DiffOptions& options);
 
-// Of a metric in a row of its table.
+// The quantity of a metric in a row of its table.
 const Quantity& quantity(Metric metric, const DiffRow& row);
-// The table that has it.
+// The metric whose table has this metric.
 Metric table_of(Metric metric);
 // "+12.3 %", "new", "gone"
 std::string change_text(const Quantity& quantity, Fate fate);
-// "<0.001"; "-" where nothing was tested.
+// "<0.001"; "-" if nothing was tested.
 std::string p_text(const Quantity& quantity);
 std::string amount_text(Metric metric, double value);
 

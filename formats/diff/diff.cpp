@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kOwnStep = "ProfilerStep*";
 
-// What one run has of one name: values over steps, or one for the whole run.
+// The values of one name in one run: one for each step, or one for the whole run.
 struct Item {
   std::vector<double> ns;
   double calls = 0;
@@ -52,7 +52,7 @@ std::string key_of(Sampled kind, const std::string& name) {
   return kind == Sampled::kPython ? without_line(name) : name;
 }
 
-// Steps and modules have tables of their own.
+// Steps and modules have tables of their own, so the tables of operators and functions leave them out.
 bool is_shown(Sampled kind, const std::string& name) {
   if (kind == Sampled::kOperator) return name != kOwnStep;
   return kind != Sampled::kPython || !name.starts_with(kModulePrefix);
@@ -135,7 +135,7 @@ class Comparison {
     return items;
   }
 
-  // Samples are of one length, whether the name came or not.
+  // All samples of a run have the same length, whether a name came in each step or not.
   std::vector<DiffRow> rows(const Items& base, const Items& now, bool are_sums = false) const {
     std::set<std::string> names;
     for (const Items* items : {&base, &now})
@@ -221,7 +221,7 @@ class Comparison {
   const Measured& now_;
   const DiffOptions& options_;
   bool by_step_;
-  bool has_memory_;  // both runs, or none
+  bool has_memory_;  // both runs have it, or none counts
   bool is_tested_;
 };
 

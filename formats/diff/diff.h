@@ -1,24 +1,24 @@
 // Two runs, and what got slower from one to the other.
 //
-//   what is compared  where both runs have steps: what each step spent (formats/replay/step_samples.h), of all processes with
-//            steps, without the first ones. Otherwise the totals of all processes, one number each
-//   time     of a name in a step: the median over steps; where that is 0 in one run (what does not come in most steps):
-//            the mean. Operators and Python functions: self time; modules: their own in forward and backward; kernels:
-//            work of GPUs. Modules go by class and path, Python functions by file and name: numbers of instances and
-//            lines change when a program does
-//   calls    of an operator, kernel ... a step; allocated: bytes that an operator or a module asked for itself, a step;
-//            peak: most that was allocated on a device. These are counts, and not tested. Where one run says nothing of
-//            memory (Perfetto's files have none by operator, nor those of nvprof and nsys), neither is compared
-//   tested   a difference of times is real if formats/diff/rank_test.h finds it with p <= 0.01, corrected by Holm for all
-//            names of the table that have their share. It needs kMinSteps steps of each run; with fewer, or of totals,
-//            nothing is tested, and any difference counts as it is
-//   share    a name that takes less than this part of its table's time in both runs is not judged, for its calls
-//            neither: it is too small to matter, and so many would blunt the test. Of what is allocated: of the bytes
+//   compared  if both runs have steps: what each step spent (formats/replay/step_samples.h), over all processes with
+//             steps, without their first steps. Otherwise the totals of all processes, one number each
+//   time      of a name in a step: the median over steps; if that is 0 in one run (the name does not come in most
+//             steps), the mean. Operators and Python functions: self time; modules: their own time in forward and
+//             backward; kernels: GPU work. Modules are matched by class and path, Python functions by file and name,
+//             because numbers of instances and lines change when a program does
+//   counts    calls a step; allocated: bytes that an operator or a module asked for itself in a step; peak: the most
+//             that was allocated on a device. Counts are not tested. If one run says nothing of memory (Perfetto's
+//             files have none by operator, those of nvprof and nsys none at all), allocated and peak are not compared
+//   tested    a difference of times is real if rank_test.h finds it with p <= 0.01, corrected by Holm for all names of
+//             the table that have their share. It takes kMinSteps steps in each run. With fewer, or for totals, nothing
+//             is tested, and every difference counts
+//   share     a name that takes less than this part of its table's time in both runs is not judged, nor are its calls:
+//             it is too small to matter, and many such names would blunt the test. Allocated: its part of the bytes
 //
-// What the test cannot see: all steps of a run may be slower because of its machine, its neighbours or where its memory
-// came to lie. The limit has to be above what two runs of the same program differ by.
+// What the test cannot see: all steps of a run may be slower because of its machine, its neighbours, or where its
+// memory happened to lie. The limit has to be above the differences between two runs of the same program.
 //
-// A new or a vanished name is shown and fails nothing by itself: what it costs is in `step` and `total`.
+// A new or vanished name is shown but fails nothing by itself: its cost is in `step` and `total`.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ inline constexpr double kSignificance = 0.01;
 struct Measured {
   std::string name;  // as the user named it
   size_t processes = 0;
-  size_t without_steps = 0;                // of them
-  Statistics sum{};                        // of all
-  std::map<std::string, int64_t> peaks{};  // bytes by device, "CPU": of the process with the most
+  size_t without_steps = 0;                // how many of the processes have no steps
+  Statistics sum{};                        // over all processes
+  std::map<std::string, int64_t> peaks{};  // bytes by device ("CPU"), of the process with the most
 };
-// `warmup`: first steps of each process that do not count. Both throw Error as the readers do.
+// `warmup`: how many first steps of each process do not count. Both throw Error like the readers.
 Measured measure(const Trace& trace, const std::string& name, size_t warmup);
 Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup);
 
@@ -57,7 +57,7 @@ struct Quantity {
   double now = 0;
   std::optional<double> p{};  // none: not tested
   bool is_minor = false;
-  // now / base - 1; infinite if there was nothing before.
+  // now / base - 1; infinite if base is 0.
   double change() const;
   bool is_real() const { return base != now && (!p || *p <= kSignificance); }
 };
@@ -73,11 +73,11 @@ struct DiffRow {
 };
 
 struct DiffTable {
-  Metric metric;              // what it is a table of; kStep holds kTotal as well
-  std::vector<DiffRow> rows;  // where most changed first
+  Metric metric;              // the table's metric; that of kStep has kTotal, too
+  std::vector<DiffRow> rows;  // sorted by change, largest first
 };
 
-// One thing that was judged. A test case of JUnit's.
+// One judgement; a test case in JUnit's XML.
 struct Check {
   std::string suite;  // "ops", "budget"
   std::string name;
@@ -89,7 +89,7 @@ struct Budget;  // formats/diff/budget.h
 
 struct DiffOptions {
   std::optional<double> fail_over{};  // percent
-  std::vector<Metric> metrics{};      // that it applies to; none: kStep, or kTotal where steps are not compared
+  std::vector<Metric> metrics{};      // to which it applies; none: kStep, or kTotal if steps are not compared
   double share = 1;                   // percent
   size_t warmup = 1;
   const Budget* budget = nullptr;
@@ -106,8 +106,9 @@ struct Diff {
 
 Diff compare(const Measured& base, const Measured& now, const DiffOptions& options);
 
-// `rows`: of each table. For a terminal: lines of at most 120 columns. For a job summary: GitHub's markdown. For CI:
-// JUnit's XML, a suite a metric. All are valid UTF-8 without control characters, whatever the names hold.
+// diff_text(): for a terminal, in lines of at most 120 columns. diff_markdown(): for a job summary, in GitHub's
+// markdown. diff_junit(): for CI, in JUnit's XML with a suite for each metric. `rows`: the most of each table. All give
+// valid UTF-8 without control characters, whatever the names hold.
 std::string diff_text(const Diff& diff, size_t rows);
 std::string diff_markdown(const Diff& diff, size_t rows);
 std::string diff_junit(const Diff& diff);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kMostExact = 40;
 
-// P(U <= u) of samples of n and m values without ties. The number of orders with each U are the coefficients of the
-// Gaussian binomial, the product of (1 - q^(n+k)) / (1 - q^k); those up to u need none above.
+// P(U <= u) for samples of n and m values without ties. The numbers of orders with each U are the coefficients of the
+// Gaussian binomial, the product of (1 - q^(n+k)) / (1 - q^k). Those up to u do not depend on those above.
 double exact_tail(size_t n, size_t m, size_t u) {
   std::vector<double> orders(u + 1);
   orders[0] = 1;
@@ -45,7 +45,7 @@ double rank_test(const std::vector<double>& a, const std::vector<double>& b) {
   if (ties == 0 && all.size() <= kMostExact)
     return std::min(1.0, 2 * exact_tail(a.size(), b.size(), static_cast<size_t>(u)));
   const double variance = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)));
-  if (variance <= 0) return 1;  // all are equal
+  if (variance <= 0) return 1;  // all values are equal
   return std::erfc(std::max(0.0, n * m / 2 - u - 0.5) / std::sqrt(2 * variance));
 }
 

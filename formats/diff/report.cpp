@@ -1,4 +1,4 @@
-// Text, markdown and JUnit of a diff.
+// A diff as text, markdown and JUnit's XML.
 #include <algorithm>
 #include <cmath>
 
@@ -34,7 +34,7 @@ std::string title_of(Metric metric, bool by_step) {
   }
 }
 
-// One number where nothing changed, else both.
+// One number if nothing changed, otherwise both.
 std::string counts_text(Metric metric, const Quantity& q) {
   if (q.base == 0 && q.now == 0) return "-";
   const std::string base = amount_text(metric, q.base), now = amount_text(metric, q.now);
@@ -82,7 +82,7 @@ std::string outcome(const Diff& diff) {
 
 std::string check_line(const Check& check) { return check.suite + ": " + check.name + ": " + check.text; }
 
-// In a cell of a table, as code: nothing in it is markup, and no bar ends the cell.
+// Text as code in a cell of a table: nothing in it is markup, and no bar ends the cell.
 std::string as_code(const std::string& text) {
   if (text.empty()) return "";
   std::string out = "`";
@@ -125,7 +125,7 @@ std::string xml(const std::string& text) {
         out += "&quot;";
         break;
       default:
-        // U+FFFE and U+FFFF are no characters of XML.
+        // XML does not allow U+FFFE and U+FFFF.
         if (text.compare(i, 3, "\xef\xbf\xbe") == 0 || text.compare(i, 3, "\xef\xbf\xbf") == 0) {
           out += "\xef\xbf\xbd";
           i += 2;

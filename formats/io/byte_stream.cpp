@@ -34,7 +34,7 @@ bool ByteStream::is_compressed() const { return gzdirect(file_.get()) == 0; }
 
 void ByteStream::fail_too_long() const {
   fail("one value in it is longer than " + std::to_string(kLongestValue >> 20) +
-       " MiB: no profiler writes that; the file is damaged or no trace");
+       " MiB: no profiler writes that; the file is damaged or not a trace");
 }
 
 std::string ByteStream::take(size_t size) {

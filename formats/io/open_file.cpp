@@ -12,7 +12,7 @@ namespace {
 
 const char* text_of(mode_t mode) {
   if (S_ISDIR(mode)) return "it is a directory, not a file";
-  if (S_ISFIFO(mode)) return "it is a FIFO (a pipe), not a file: write what comes out of it into one";
+  if (S_ISFIFO(mode)) return "it is a FIFO (a pipe), not a file: save its content to a file first";
   if (S_ISSOCK(mode)) return "it is a socket, not a file";
   return "it is a device, not a file";
 }
@@ -21,7 +21,8 @@ const char* text_of(mode_t mode) {
 
 int open_file(const std::filesystem::path& path, std::string& error) {
   struct stat status {};
-  // Before: opening a device can do something. After: what was opened may be another one by now.
+  // Asked before opening, because opening a device can do something, and after it, because the name may by then be
+  // another file's.
   if (stat(path.c_str(), &status) != 0) {
     error = std::strerror(errno);
     return -1;
@@ -36,7 +37,7 @@ int open_file(const std::filesystem::path& path, std::string& error) {
   } else if (!S_ISREG(status.st_mode)) {
     error = text_of(status.st_mode);
   } else {
-    // Some network file systems give EAGAIN where they would wait.
+    // Some network file systems return EAGAIN where they would otherwise wait.
     fcntl(fd, F_SETFL, O_RDONLY);
     return fd;
   }

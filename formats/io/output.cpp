@@ -37,7 +37,7 @@ fs::path temporary_name(const fs::path& file, int number) {
   return file.parent_path() / name.append(end);
 }
 
-// To open a FIFO that nobody reads waits for ever, but its reader may be about to come. -1: nobody came.
+// Opening a FIFO that nobody reads would wait for ever, but its reader may be about to come. -1: nobody came.
 int open_fifo(const fs::path& file) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
@@ -48,7 +48,7 @@ int open_fifo(const fs::path& file) {
   }
 }
 
-// rename() that replaces nothing. Not every file system can; some that cannot have hard links.
+// A rename() that replaces nothing. Not every file system can do that; some of the others can make hard links.
 bool rename_beside(const char* from, const char* to) {
   if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
@@ -78,14 +78,14 @@ int Output::writer_of(std::string_view name) {
   return std::max(pid, 0);
 }
 
-// A temporary that a writer with our process id left behind stays.
+// A temporary file that an earlier process with our process id left behind stays.
 Output::Output(const fs::path& file, Existing existing)
     : file_(file), temporary_(file), existing_(existing), buffer_(kBufferSize) {
   std::error_code ignored;
   if (existing == Existing::kKept && fs::exists(fs::symlink_status(file, ignored))) fail_for_existing();
   const bool is_file = !fs::exists(file, ignored) || fs::is_regular_file(file, ignored);
   if (existing == Existing::kOwn && !is_file)
-    throw Error(file.string() + ": is no file any more; take it away, or name a file with -o");
+    throw Error(file.string() + ": is not a file any more; remove it, or name a file with -o");
   at_ = buffer_.data();
   end_ = at_ + buffer_.size();
   if (!is_file && fs::is_fifo(file, ignored)) {
@@ -128,8 +128,7 @@ void Output::fail(const std::string& what, int error) {
 
 void Output::fail_for_existing() {
   discard();
-  throw Error(file_.string() +
-              ": is there already and not this run's, so it stays; take it away, or name a file with -o");
+  throw Error(file_.string() + ": exists and is not this run's, so it is kept; remove it, or name a file with -o");
 }
 
 void Output::write(std::string_view text) {

@@ -1,4 +1,4 @@
-// Findings of formats/analysis/advice.h as a table.
+// The findings of formats/analysis/advice.h as a table.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -52,7 +52,7 @@ class Findings {
 
  private:
   void add(int64_t ns, int64_t whole, const char* rule, std::string finding, const std::string& where = {}) {
-    // Several threads, streams and devices may waste at the same time.
+    // Several threads, streams and devices may waste time at once, so a share may pass the whole.
     table_.rows.push_back(
         {percent(std::min(ns, whole), whole), std::string(rule), std::move(finding), text_or_missing(where)});
   }
@@ -65,7 +65,7 @@ class Findings {
       for (const auto& [place, ns] : other.places) places[place] += ns;
     }
   };
-  // The one that has the most of what is known.
+  // The known place with the most time.
   static std::string most_of(const Places& places) {
     const std::pair<const std::string, int64_t>* most = nullptr;
     for (const auto& place : places)
@@ -96,9 +96,9 @@ class Findings {
         most_of(host_));
   }
 
-  // Names: cuBLAS's and cuDNN's kernels for float32 on ordinary cores ("ampere_sgemm_128x64_tn",
-  // "cutlass_80_simt_sgemm", "maxwell_scudnn_128x64"; those of tensor cores read "s1688gemm"), cuDNN's transposes of
-  // layouts, 11.0 to 13.
+  // Told by names of CUDA 11.0 to 13: kernels of cuBLAS and cuDNN for float32 on ordinary cores
+  // ("ampere_sgemm_128x64_tn", "cutlass_80_simt_sgemm", "maxwell_scudnn_128x64"; on tensor cores it is "s1688gemm"),
+  // and cuDNN's transposes of layouts.
   void kernels() {
     constexpr int64_t kTiny = 10'000;
     WasteTally all;
@@ -125,7 +125,7 @@ class Findings {
   }
 
   void add_waste(Waste waste, const std::string& where, const WasteTally& t) {
-    constexpr int64_t kLeastCopied = 100, kLeastZeroed = 200;  // a hundredth of the time, half of that
+    constexpr int64_t kLeastCopied = 100, kLeastZeroed = 200;  // a hundredth of the time, and half of that
     switch (waste) {
       case Waste::kSync:
         if (t.calls < steps_) return;
@@ -144,11 +144,11 @@ class Findings {
         return add(t.ns, ns_, "zero_grad", plural(t.calls, "gradient") + " set to zero: zero_grad(set_to_none=True)",
                    where);
       case Waste::kLoading:
-        return;  // loading() has it
+        return;  // see loading()
     }
   }
 
-  // torch calls the same "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".
+  // torch has three names for one collective: "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".
   static std::string plain_name(std::string_view name) {
     name.remove_prefix(name.rfind(':') + 1);
     std::string out(name);

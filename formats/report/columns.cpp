@@ -177,7 +177,7 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"spool_bytes", "spool", Unit::kBytes},
         {"bytes_per_event", "bytes each", Unit::kNumber},
         {"lost", "lost", Unit::kCount},
-        {"recycled_bytes", "let go", Unit::kBytes},
+        {"recycled_bytes", "dropped", Unit::kBytes},
         {"damaged_bytes", "damaged", Unit::kBytes},
         {"read_ns", "read in", Unit::kTime},
         {"command", "command"}}},

@@ -9,10 +9,10 @@
 
 namespace torchprof::formats {
 
-// Empty where there is no such table.
+// Empty if there is no such table.
 const std::vector<Column>& columns_of(std::string_view table);
 
-// Without rows, with the columns of `name`.
+// A table without rows, with the columns of table `name`.
 ReportTable make_table(std::string_view name, std::string title);
 
 }  // namespace torchprof::formats

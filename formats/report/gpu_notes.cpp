@@ -18,19 +18,19 @@ std::vector<std::string> gpu_notes(const Process& process) {
           ": the clocks of GPU and CPU disagree");
   if (gpu.gaps().count != 0) {
     notes.push_back("GPU not recorded for " + duration_text(static_cast<double>(gpu.gaps().ns)) +
-                    ": another client of CUPTI kept it from us, " + plural(gpu.gaps().count, "time"));
+                    ": another client of CUPTI was using it, " + plural(gpu.gaps().count, "time"));
   }
   add(gpu.lost(GpuLoss::kDropped), "GPU record", " dropped by CUPTI, which had no buffer for them");
   add(gpu.lost(GpuLoss::kMalformed), "GPU record", " of CUPTI could not be read");
   add(gpu.lost(GpuLoss::kUnknown), "GPU record", " of kinds that were not asked for");
   if (const std::string_view late = process.meta("gpu.late"); !late.empty())
-    notes.push_back("records of the GPU that CUPTI handed over after the program's end are not read: " +
+    notes.push_back("records of the GPU that CUPTI delivered after the program's end were not read: " +
                     std::string(late));
-  add(gpu.timeless(), "GPU operation", " without a time, which CUPTI did not know; not drawn");
+  add(gpu.timeless(), "GPU operation", " without a time from CUPTI; not in the trace");
   for (const auto& [device, t] : gpu_throttling(gpu)) {
     const auto held_down = [&, number = device, samples = t.samples](uint64_t n, const char* by) {
       add(n, "sample",
-          " of " + std::to_string(samples) + " found the clock of GPU " + std::to_string(number) + " held down by " +
+          " of " + std::to_string(samples) + " found the clock of GPU " + std::to_string(number) + " throttled by " +
               by);
     };
     held_down(t.power, "its power limit");

@@ -1,4 +1,4 @@
-// What is said of GPUs below the tables.
+// Notes about GPUs, for below the tables.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace torchprof::formats {
 
-// What was lost or is in doubt: a line for each cause.
+// What was lost or is in doubt: one line for each cause.
 std::vector<std::string> gpu_notes(const Process& process);
 
 }  // namespace torchprof::formats

@@ -1,4 +1,4 @@
-// The tables of what lived at the peak of each device, and of what stays.
+// The tables of what was alive at the peak of each device, and of memory that stays.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -52,7 +52,7 @@ ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool 
                           count(s.allocations),
                           s.name.empty() ? std::string(by_line ? "(no line)" : "(no module)") : s.name});
   }
-  // A device whose blocks have no line, or no module, is one row that says nothing.
+  // If no block has a line (or module), the only row says nothing.
   if (sums.size() == 1 && sums.front().name.empty()) table.rows.clear();
   return table;
 }

@@ -1,4 +1,4 @@
-// The table of modules: as rows, and as the tree that they are.
+// The table of modules, as rows and as a tree.
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -18,7 +18,7 @@ bool has_any(const ModuleTallies& modules, int64_t ModuleCosts::*cost) {
   return std::ranges::any_of(modules, [cost](const auto& m) { return m.second.costs && *m.second.costs.*cost != 0; });
 }
 
-// A line holds seven numbers beside the name: with a GPU what is of interest are its times and its memory.
+// A line has room for seven numbers besides the name. With a GPU its times and memory are the ones of interest.
 void choose_columns(ReportTable& table, const ModuleTallies& modules) {
   const bool has_backward = std::ranges::any_of(modules, [](const auto& m) { return m.second.backward_self_ns != 0; });
   show(table, has_backward, {"backward_self_ns", "backward_total_ns"});
@@ -79,7 +79,7 @@ void arrange_as_tree(ReportTable& table) {
   std::unordered_map<std::string, size_t> rows;
   for (size_t i = 0; i < table.rows.size(); ++i) rows.emplace(text(i, name), i);
   std::vector<std::vector<size_t>> inside(table.rows.size());
-  std::vector<size_t> open;  // a stack: what comes next is on top
+  std::vector<size_t> open;  // a stack, the next one on top
   for (size_t i = table.rows.size(); i-- > 0;) {
     const auto holder = rows.find(text(i, parent));
     if (holder == rows.end())
@@ -110,7 +110,7 @@ void arrange_as_tree(ReportTable& table) {
     }
   };
   for (; !open.empty(); open.pop_back()) place(open.back());
-  // First callers may go round in a circle: such have no root.
+  // First callers may form a cycle, in which no module is a root.
   for (size_t i = 0; i < table.rows.size(); ++i) place(i);
   table.rows = std::move(ordered);
   table.indents = std::move(indents);

@@ -19,7 +19,7 @@ std::string join_pids(const std::vector<uint32_t>& pids, size_t all) {
   return text + (pids.size() > kMost ? " and " + std::to_string(pids.size() - kMost) + " more)" : ")");
 }
 
-// Of a process whose window was not the whole run.
+// A note about a process whose window was not the whole run.
 std::string window_text(const Process& p) {
   const std::string window = "window " + printable(p.meta("window"));
   if (p.windows.empty()) return window + ": never opened, nothing was recorded";
@@ -32,7 +32,7 @@ std::string window_text(const Process& p) {
 }  // namespace
 
 std::vector<std::string> notes_of(const Trace& trace) {
-  // The same line for several processes comes once, with their pids, in the order in which it was first met.
+  // A line that several processes have comes once, with their pids, in the order of its first process.
   std::vector<std::pair<std::string, std::vector<uint32_t>>> lines;
   auto add = [&lines](const std::string& line, uint32_t pid) {
     const auto it = std::ranges::find(lines, line, &std::pair<std::string, std::vector<uint32_t>>::first);
@@ -49,7 +49,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
     }
     if (!p.meta("window").empty()) add(window_text(p), p.pid);
     if (p.recycled_bytes != 0)
-      add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were let go (--keep last)",
+      add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were dropped (--keep last)",
           p.pid);
     for (size_t i = 0; i < p.lost.size(); ++i) {
       if (p.lost[i] != 0 && (!p.stopped || static_cast<LossCause>(i) == LossCause::kReentry))
@@ -62,8 +62,8 @@ std::vector<std::string> notes_of(const Trace& trace) {
           p.pid);
     }
     if (p.doubtful_chunks != 0) {
-      add(plural(p.doubtful_chunks, "chunk") + " of a time that cannot be: the events are kept, in their order, and " +
-              "stand where the chunk before them began",
+      add(plural(p.doubtful_chunks, "chunk") + " with an impossible time: the events are kept in their order, at the " +
+              "time at which the chunk before them began",
           p.pid);
     }
     if (p.damage) {
@@ -72,7 +72,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
           p.pid);
     }
   }
-  // Whole: what would be cut out of their middle is until when.
+  // These lines are not shortened: the cut would remove the time from their middle.
   std::vector<std::string> notes = uncaptured_lines(trace);
   for (const auto& [line, pids] : lines) {
     const std::string who = join_pids(pids, trace.processes.size());

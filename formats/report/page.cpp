@@ -26,10 +26,10 @@ struct Frame {
   std::vector<uint32_t> inside;
 };
 
-// One thread: frames[0] is the thread itself, others stand behind their callers.
+// The frames of one thread: frames[0] is the thread itself, all others come after their callers.
 std::vector<Frame> frames_of(const CallTree& tree, const CallTree::Thread& thread) {
   std::vector<Frame> frames{{0, 0, 0, 0, {}}};
-  std::vector<std::pair<uint32_t, uint32_t>> open;  // name, frame
+  std::vector<std::pair<uint32_t, uint32_t>> open;  // name, index of the frame
   tree.each_path(thread, [&](const std::vector<NameId>& path, const CallTree::Node& node) {
     size_t common = 0;
     while (common < std::min(open.size(), path.size()) && open[common].first == path[common].value) ++common;
@@ -51,7 +51,8 @@ std::vector<Frame> frames_of(const CallTree& tree, const CallTree::Thread& threa
   return frames;
 }
 
-// The total from which on a frame is among the widest kMostFrames. A frame is no wider than its caller.
+// The total time that a frame needs to be among the widest kMostFrames. No frame is wider than its caller, so callers
+// of these are among them, too.
 int64_t narrowest(const std::vector<Frame>& frames) {
   if (frames.size() <= kMostFrames) return 0;
   std::vector<int64_t> totals;
@@ -61,7 +62,7 @@ int64_t narrowest(const std::vector<Frame>& frames) {
   return totals[kMostFrames] + 1;
 }
 
-// "[[parent, name, total ns, own ns, calls], ...]": frame 0 is the thread; parents stand before.
+// "[[parent, name, total ns, own ns, calls], ...]". Frame 0 is the thread; parents come before their children.
 std::string frames_json(const std::vector<Frame>& frames, const std::function<uint32_t(uint32_t)>& number) {
   const int64_t least = narrowest(frames);
   std::vector<uint32_t> parents(frames.size()), numbers(frames.size(), 0);
@@ -130,7 +131,7 @@ class MemoryLine final : public Sink {
     const auto bytes = static_cast<int64_t>(std::min<uint64_t>(e.allocated, std::numeric_limits<int64_t>::max()));
     line[at] = std::max(line[at], bytes);
   }
-  // -1: nothing changed in this part.
+  // A value of -1: nothing changed in this part.
   const std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>>& lines() const { return lines_; }
 
  private:

@@ -1,9 +1,9 @@
-// A page for a browser that holds all it shows: tables of all kinds, steps, modules as a tree, call paths as a flame
-// graph, memory over time. Nothing is fetched; the page forbids itself to (Content-Security-Policy).
+// An HTML page with everything in one file: all tables, steps, modules as a tree, call paths as a flame graph, memory
+// over time. The page fetches nothing, and its Content-Security-Policy forbids it.
 //
-// Its data are JSON in a script element of a type that is not run, with every '<' written \u003c: no name can end the
-// element. The script sets texts, never markup. Memory here is bounded by call paths; of a flame graph at most
-// kMostFrames are kept, the widest.
+// Its data are JSON in a script element whose type is not run. Every '<' in it is written \u003c, so no name can end
+// the element. The script sets text, never markup. Memory is bounded by call paths; a flame graph keeps at most
+// kMostFrames frames, the widest.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,8 @@ namespace torchprof::formats {
 inline constexpr size_t kMostFrames = 20'000;
 
 void write_html(const Trace& trace, Output& out);
-// Of a trace file: without flame graph and memory over time, which only raw records have. Throws Error as its reader.
+// For a trace file: without flame graph and memory over time, which need raw records. Throws Error like the file's
+// reader.
 void write_html(const std::filesystem::path& trace_file, Output& out);
 
 }  // namespace torchprof::formats

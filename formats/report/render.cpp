@@ -41,14 +41,14 @@ std::string for_people(const Cell& cell, const Column& column) {
   }
 }
 
-// What a program reads; JSON's null where there is none.
+// A value as programs read it; JSON's null if there is none.
 std::string raw(const Cell& cell) {
   if (const auto* text = std::get_if<std::string>(&cell)) return json_string(*text);
   char digits[32];
   if (const auto* whole = std::get_if<int64_t>(&cell)) return {digits, put_signed(digits, *whole)};
   const auto* real = std::get_if<double>(&cell);
   if (real == nullptr || !std::isfinite(*real)) return "null";
-  // Without an exponent where it is not very large or small: most that reads CSV wants it so.
+  // Without an exponent unless it is very large or small, because many readers of CSV take no exponents.
   const double size = std::abs(*real);
   if (size != 0 && (size < 1e-5 || size >= 1e15)) return {digits, put_float(digits, *real)};
   return {digits, std::to_chars(digits, digits + sizeof(digits), *real, std::chars_format::fixed).ptr};
@@ -61,7 +61,7 @@ struct Shown {  // columns as people see them
   std::vector<Cells> rows;
 };
 
-// However deep a tree is, there is room for its names.
+// Limited, so that a deep tree leaves room for names.
 size_t indent(uint32_t depth) { return std::min<size_t>(2 * size_t{depth}, kNarrowest / 2); }
 
 Shown shown(const ReportTable& table, bool appends) {
@@ -98,7 +98,7 @@ std::string text_of(const ReportDocument& report) {
   return out;
 }
 
-// Nothing that Markdown or HTML would take for more than text.
+// Escapes all that Markdown or HTML would take for markup.
 std::string markdown_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -160,7 +160,7 @@ std::string_view unit_name(Unit unit) {
   return "text";
 }
 
-// "[...]" of what `each` makes of the elements.
+// "[...]" with what `each` makes of the elements.
 template <class List, class Each>
 std::string json_list(const List& list, std::string_view separator, Each each) {
   std::string out = "[";

@@ -1,11 +1,15 @@
-// A report in one of its styles. Always valid UTF-8 and a newline at the end.
+// A report in one of its styles. Always valid UTF-8 with a newline at the end.
 //
 //   text      lines of at most kWidth columns (longer where chosen columns need more); empty tables are left out
-//   JSON      {"headline": "...", "tables": [{"name": "ops", "title": "...", "columns": [{"key": "self_cpu_ns",
-//             "title": "self", "unit": "ns"}], "rows": [{"self_cpu_ns": 1200, ...}], "totals": {...}, "remarks":
-//             [...]}], "notes": [...]}. All columns; unit: ns, bytes, percent, flops, count, number or text
-//   CSV       RFC 4180: each table with a line of keys, all columns; an empty line between tables
-//   Markdown  the columns of text, for people; GitHub's tables
+//   JSON      {"headline": "...",
+//              "tables": [{"name": "ops", "title": "...",
+//                          "columns": [{"key": "self_cpu_ns", "title": "self", "unit": "ns"}, ...],
+//                          "rows": [{"self_cpu_ns": 1200, ...}, ...],
+//                          "totals": {...}, "remarks": [...]}, ...],
+//              "notes": [...]}
+//             All columns. The unit is ns, bytes, percent, flops, count, number or text
+//   CSV       RFC 4180: for each table a line of keys and all columns; an empty line between tables
+//   Markdown  the columns of text, for people, in GitHub's tables
 #pragma once
 
 #include <cstdint>

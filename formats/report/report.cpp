@@ -32,7 +32,7 @@ void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock:
 
 }  // namespace
 
-// Thousands of processes with thousands of names each would fill the memory with what no table shows.
+// Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
 void Report::add(ReportPart part) {
   all += part.statistics;
   Statistics& own = part.statistics;

@@ -1,4 +1,4 @@
-// What the tables of a report are made from, whether it comes from spools or from a trace file.
+// The data of a report's tables, from spools or from a trace file.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace torchprof::formats {
 
-// Of so many processes a table of their own operators is shown.
+// For so many processes a table of their own operators is shown.
 inline constexpr size_t kShownProcesses = 16;
 
 struct ReportPart {  // one process
   std::string pid;
   std::string command;
   std::string ended;               // empty: not known
-  std::optional<uint64_t> events;  // records
+  std::optional<uint64_t> events;  // number of records
   std::string role;                // Process::role
-  Statistics statistics;           // what has names only for the first kShownProcesses: Report::all has those of all
-  struct Recorder {                // what recording took and lost
+  Statistics statistics;           // names only for the first kShownProcesses; Report::all has all names
+  struct Recorder {                // what recording cost and lost
     EventCounts counts;
     uint64_t spool_bytes = 0;
-    uint64_t lost = 0;  // events
+    uint64_t lost = 0;  // number of events
     uint64_t recycled_bytes = 0;
     uint64_t damaged_bytes = 0;
-    int64_t read_ns = 0;  // for these tables
+    int64_t read_ns = 0;  // time that reading took for these tables
   };
-  std::optional<Recorder> recorder{};  // of spools
+  std::optional<Recorder> recorder{};  // only from spools
 };
 
 struct Report {
@@ -43,11 +43,11 @@ struct Report {
 };
 
 Report report_of(const Trace& trace, const StatisticsRequest& request = {});
-// Of ours or torch.profiler's, .json or .json.gz. Throws Error naming the file and the cause.
+// From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
 Report report_of(const std::filesystem::path& trace_file);
 
-// What was not captured, lost or damaged: lines for people. The same line for several processes comes once, with their
-// ids.
+// What was not captured, lost or damaged, as lines for people. A line that several processes have comes once, with
+// their ids.
 std::vector<std::string> notes_of(const Trace& trace);
 
 }  // namespace torchprof::formats

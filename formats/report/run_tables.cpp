@@ -1,4 +1,4 @@
-// Tables of how a run went: its steps, its collectives, its threads, and what recording it took.
+// Tables of how a run went: its steps, its collectives, its threads, and what recording it cost.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -45,7 +45,7 @@ ReportTable comms_table(const std::vector<ReportPart>& parts) {
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
   const auto tallies = compare(processes);
-  // Groups that are described alike are told apart by their ranks.
+  // Groups with the same description are told apart by their ranks.
   std::map<std::string, std::set<std::string>> alike;
   for (const auto& [kind, t] : tallies) alike[kind.group].insert(kind.id);
   for (const auto& [kind, t] : tallies) {

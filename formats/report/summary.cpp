@@ -44,7 +44,7 @@ class Assembly {
     if (is_asked_for("threads")) add_sorted(threads_table(report_.parts), "open_ns");
     if (is_asked_for("advice")) {
       ReportTable table = advice_table(report_.parts);
-      if (table.rows.empty()) table.remarks.push_back("nothing to say");
+      if (table.rows.empty()) table.remarks.push_back("no findings");
       add_in_order(std::move(table), "more finding");
     }
     if (is_asked_for("profiler")) {
@@ -60,7 +60,7 @@ class Assembly {
   bool is_wanted(const char* name) const {
     return options_.tables.empty() || std::ranges::find(options_.tables, name) != options_.tables.end();
   }
-  // Not part of a summary.
+  // For tables that are not part of a summary.
   bool is_asked_for(const char* name) const { return !options_.tables.empty() && is_wanted(name); }
   bool is_detailed() const { return options_.has_totals || !is_text(); }
   bool is_text() const { return options_.style == ReportStyle::kText; }
@@ -71,7 +71,7 @@ class Assembly {
     document_.tables.push_back(std::move(table));
   }
 
-  // As was asked for, or where that is no column of it as `otherwise` says.
+  // The order that was asked for, or `otherwise` if the table has no such column.
   std::string_view order_of(const ReportTable& table, std::string_view otherwise) const {
     return !options_.sort.empty() && find_column(table.columns, options_.sort) ? std::string_view(options_.sort)
                                                                                : otherwise;
@@ -82,7 +82,7 @@ class Assembly {
     if (table.rows.size() > options_.rows) table.rows.resize(options_.rows);
   }
 
-  // What first_rows() would remove anyway goes while the table is made, many rows at a time.
+  // Removes the rows that first_rows() would remove, many at a time, while the table is made.
   TrimRows trim_to_first_rows(std::string_view otherwise) const {
     return [this, otherwise](ReportTable& table) {
       if (table.rows.size() / 2 >= std::max<size_t>(options_.rows, 2048))
@@ -90,7 +90,7 @@ class Assembly {
     };
   }
 
-  // Sorted; the first rows of it.
+  // Sorts the table and keeps its first rows.
   ReportTable first_rows(ReportTable table, std::string_view otherwise) const {
     const std::string_view order = order_of(table, otherwise);
     const size_t column = *find_column(table.columns, order);
@@ -102,7 +102,7 @@ class Assembly {
 
   void add_sorted(ReportTable table, std::string_view otherwise) { add(first_rows(std::move(table), otherwise)); }
 
-  // Says how many of what its rows are were left out.
+  // Adds a remark how many rows were left out; `more` says what a row is.
   void add_trimmed(ReportTable table, const std::string& more) {
     if (table.rows.size() > options_.rows) {
       table.remarks.push_back(plural(table.rows.size() - options_.rows, more));
@@ -111,7 +111,7 @@ class Assembly {
     add(std::move(table));
   }
 
-  // In its own order unless another was asked for.
+  // The table keeps its own order unless another one was asked for.
   void add_in_order(ReportTable table, const std::string& more) {
     if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
       sort_rows(table, *column);
@@ -132,12 +132,12 @@ class Assembly {
       lines.remarks.push_back(
           "lines come from raw records (--keep-spool) of run --python calls (C calls) or --native on (operators)");
     if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
-      lines.remarks.push_back("operators of no known line: " +
+      lines.remarks.push_back("operators without a known line: " +
                               duration_text(static_cast<double>(all_.lines.unknown_ns)));
     add_sorted(std::move(lines), "self");
   }
 
-  // Memory, GPUs and FLOPs only where there are some.
+  // Shows memory, GPUs and FLOPs only if there are any.
   static ReportTable with_what_is_there(ReportTable table) {
     show_if_any(table, "cuda_total_ns", {"self_cuda_ns", "cuda_total_ns"});
     show_if_any(table, "self_cpu_mem_bytes", {"self_cpu_mem_bytes"});
@@ -147,7 +147,7 @@ class Assembly {
   }
 
   ReportTable operators(const TrimRows& trim) const {
-    std::string title = options_.grouping.top_level ? "Operators of the top level" : "Operators";
+    std::string title = options_.grouping.top_level ? "Top-level operators" : "Operators";
     if (options_.grouping.is_plain()) return ops_table(all_.operators, all_.operator_ns, title, trim);
     return ops_table(all_.op_groups, options_.grouping, all_.operator_ns, title, trim);
   }
@@ -231,7 +231,7 @@ void check(const TableOptions& options) {
   if (!options.sort.empty() && std::ranges::none_of(tables, has_order))
     throw Error("--sort: '" + options.sort + "' is not self, total, calls, average or" + or_column);
   if (options.columns.empty() || options.columns == std::vector<std::string>{"all"}) return;
-  if (options.tables.size() != 1) throw Error("--columns wants one table: --tables ops --columns ...");
+  if (options.tables.size() != 1) throw Error("--columns needs one table: --tables ops --columns ...");
   for (const std::string& column : options.columns)
     if (!find_column(columns_of(tables.front()), column))
       throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
@@ -257,12 +257,12 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
   OpGrouping by_name;
-  by_name.has_source = options.grouping.has_source;  // not in the file: that column is empty
+  by_name.has_source = options.grouping.has_source;  // a file does not have it: the column is empty
   if (options.grouping.by != by_name.by || options.grouping.top_level)
-    throw Error(trace_file.string() + ": --group-by and --top-level want the raw records of a run (run --keep-spool)");
+    throw Error(trace_file.string() + ": --group-by and --top-level need the raw records of a run (run --keep-spool)");
   for (const std::string& table : options.tables)
     if (wants_records(table))
-      throw Error(trace_file.string() + ": --tables " + table + " wants the raw records of a run (run --keep-spool)");
+      throw Error(trace_file.string() + ": --tables " + table + " needs the raw records of a run (run --keep-spool)");
   TableOptions of_file = options;
   of_file.grouping = {};
   return render(report_of(trace_file), of_file);

@@ -8,7 +8,7 @@
 namespace torchprof::formats {
 namespace {
 
-// Below all others where it is missing.
+// A missing value is below all others.
 double number_of(const Cell& cell) {
   if (const auto* whole = std::get_if<int64_t>(&cell)) return static_cast<double>(*whole);
   if (const auto* real = std::get_if<double>(&cell)) return *real;

@@ -1,8 +1,8 @@
-// A table of a report as data: columns that say their unit, rows of raw values. formats/report/render.h makes text, JSON, CSV
-// and Markdown of it.
+// A table of a report as data: columns with their units, and rows of raw values. render.h makes text, JSON, CSV and
+// Markdown of it.
 //
-// Keys of columns are the contract of --json, --csv, --sort and --columns: times in ns end in _ns, sizes in _bytes,
-// shares in _percent (0 to 100). A missing value is null in JSON, nothing in CSV.
+// The keys of columns are the interface of --json, --csv, --sort and --columns: times in ns end in _ns, sizes in
+// _bytes, shares in _percent (0 to 100). A missing value is null in JSON and empty in CSV.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct Column {
   std::string_view key;
   std::string_view title;  // for people
   Unit unit = Unit::kText;
-  // What text and Markdown show where nobody chose columns.
+  // Whether text and Markdown show the column if nobody chose columns.
   bool is_shown = true;
-  // Of text: shown behind the column before it rather than in one of its own.
+  // For columns of text: shown behind the column before it, not in a column of its own.
   bool is_appended = false;
   std::string_view missing = "-";  // in text
-  int digits = 1;                  // behind the point: kPercent, kNumber
+  int digits = 1;                  // behind the point, for kPercent and kNumber
 };
 
 using Cell = std::variant<std::monostate, int64_t, double, std::string>;  // monostate: missing
@@ -38,12 +38,12 @@ struct ReportTable {
   std::string title;  // for people
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;
-  std::vector<std::pair<std::string_view, Cell>> totals{};  // of the whole table, or of what it is about; by key
-  std::vector<std::string> remarks{};                       // lines for people below it
-  bool is_wrapped = false;                                  // of text: the last column is broken, not shortened
-  std::vector<uint32_t> indents{};  // of a tree: how deep each row stands; text shows it in the column "name"
+  std::vector<std::pair<std::string_view, Cell>> totals{};  // of the whole table; by column key
+  std::vector<std::string> remarks{};                       // lines for people below the table
+  bool is_wrapped = false;                                  // in text: the last column is broken, not shortened
+  std::vector<uint32_t> indents{};                          // for a tree: each row's depth; text indents "name"
 
-  size_t column(std::string_view key) const;  // it is there
+  size_t column(std::string_view key) const;  // the table must have it
   void show(std::string_view key, bool is_shown) { columns[column(key)].is_shown = is_shown; }
 };
 
@@ -53,20 +53,20 @@ struct ReportDocument {
   std::vector<std::string> notes;  // what was not captured, lost or damaged
 };
 
-// The column that `order` means: its key, the key without _ns or _bytes, or self, total, average. None: there is none.
+// The column that `order` means: a key, a key without _ns or _bytes, or self, total, average. None: no such column.
 std::optional<size_t> find_column(std::span<const Column> columns, std::string_view order);
 
-// Numbers the largest first, text from A to Z, missing values last; ties by the texts of the rows.
+// Largest numbers first, text from A to Z, missing values last; equal ones by the rows' texts.
 void sort_rows(ReportTable& table, size_t column);
 
-// Called after each row while a table is made: may remove rows that will not be shown, so that they do not fill the
+// Called after each row while a table is made. It may remove rows that will not be shown, so that they do not fill the
 // memory.
 using TrimRows = std::function<void(ReportTable&)>;
 
-// These columns alone, in this order; what the table has not is left out. "all": all of them, shown.
+// Keeps only these columns, in this order; unknown ones are ignored. "all": keeps and shows all.
 void keep_columns(ReportTable& table, const std::vector<std::string>& keys);
 
-Cell percent(int64_t part, int64_t whole);  // missing where there is no whole
+Cell percent(int64_t part, int64_t whole);  // missing if `whole` is 0
 Cell count(uint64_t n);
 Cell text_or_missing(std::string_view text);
 

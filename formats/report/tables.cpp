@@ -13,7 +13,7 @@ double average(int64_t sum, uint64_t n) {
   return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
 }
 
-// Between the two nearest; `sorted` is not empty.
+// Interpolates between the two nearest values; `sorted` must not be empty.
 double quantile(const std::vector<int64_t>& sorted, double part) {
   const double place = part * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(place);

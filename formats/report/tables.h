@@ -1,5 +1,4 @@
-// Tables of a report (formats/report/summary.h has their definitions), with all rows that `trim` leaves, in no order that
-// matters.
+// The tables of a report; summary.h defines their values. They have all rows that `trim` leaves, in any order.
 #pragma once
 
 #include <string>
@@ -16,8 +15,8 @@ ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int
 ReportTable python_table(const CallTallies& functions, int64_t python_ns, const TrimRows& trim = {});
 ReportTable python_lines_table(const LineTallies& tallies);
 ReportTable modules_table(const ModuleTallies& modules);
-// Rows of it as a tree: each behind the one that holds it, if that is there, with its path in that one; otherwise in
-// the order that they have.
+// Arranges the rows as a tree: each after its parent, if the table has that, with its path inside the parent. The order
+// of siblings stays.
 void arrange_as_tree(ReportTable& modules);
 ReportTable gpus_table(const std::vector<ReportPart>& parts);
 ReportTable kernels_table(const GpuTallies& work);
@@ -28,12 +27,13 @@ ReportTable threads_table(const std::vector<ReportPart>& parts);
 ReportTable profiler_table(const std::vector<ReportPart>& parts);
 ReportTable advice_table(const std::vector<ReportPart>& parts);
 ReportTable processes_table(const std::vector<ReportPart>& parts);
-// One for each device of each process, the fullest first; of its owners the first `most`, the others as one row. In
-// detail also by category, by line and by module, and at the end what stays from step to step.
+// One table for each device of each process, the fullest device first. It has the first `most` owners, and the others
+// as one row. In detail there are also tables by category, by line and by module, and at the end one of memory that
+// stays.
 std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
                                        bool is_detailed);
 
-// Shows these columns if any of its rows has something in `key`.
+// Shows these columns if any row has a value other than 0 in `key`.
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);
 
 }  // namespace torchprof::formats

@@ -34,7 +34,7 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-// For the column of descriptions, of which a terminal has some 80.
+// Breaks a list into lines for the help's column of descriptions, which has some 80 columns.
 std::string in_lines(const std::vector<std::string>& names) {
   constexpr size_t kWidest = 76;
   std::string text;
@@ -50,7 +50,7 @@ std::string in_lines(const std::vector<std::string>& names) {
   return text;
 }
 
-// --steps and its like.
+// --steps and the other options that choose a part of a run.
 void add_slice(CLI::App& app, formats::SliceRequest& slice) {
   const auto add = [&app](const char* name, const char* value, const char* meaning, auto parse, auto& out,
                           const char* allowed) {
@@ -68,8 +68,8 @@ void add_slice(CLI::App& app, formats::SliceRequest& slice) {
       "FIRST..LAST, steps count from 0");
   add("--time", "A..B", "only this time since the run began: 1.5s..2s, 200ms..", formats::parse_time, slice.time,
       "FROM..TO with ns, us, ms, s or m");
-  add("--min-duration", "TIME", "nothing that is shorter: 10us", formats::parse_duration, slice.min_ns,
-      "a time with ns, us, ms, s or m");
+  add("--min-duration", "TIME", "leave out what is shorter than, for example, 10us", formats::parse_duration,
+      slice.min_ns, "a time with ns, us, ms, s or m");
   app.add_option("--process", slice.processes, "only this process, by its id or rank; may be given several times")
       ->type_name("PID|RANK")
       ->take_all();
@@ -83,10 +83,9 @@ const formats::Format& named_format(const std::string& name, const std::string& 
   throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
 }
 
-// The keys of all tables, in lines that a terminal takes.
+// The column keys of all tables, in lines that fit a terminal.
 std::string report_footer() {
-  std::string text =
-      "\nColumns, as --sort and --columns take them (also without _ns and _bytes) and --json and --csv have them:";
+  std::string text = "\nColumns for --sort and --columns (also without _ns and _bytes), and in --json and --csv:";
   for (const std::string& table : formats::table_names()) {
     std::string line = "\n  " + table + ":";
     for (const std::string& key : formats::column_names(table)) {
@@ -109,7 +108,7 @@ RunOptions parse_run(const Arguments& arguments) {
   add_settings(app, options);
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option has a variable, --max-size TORCHPROF_MAX_SIZE and so on; the option wins. A flag's variable is 1 "
+      "\nEvery option has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's variable is 1 "
       "or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
@@ -134,11 +133,12 @@ ReportOptions parse_report(const Arguments& arguments) {
   CLI::App& app = parser.app();
   std::string tables, columns;
   size_t top = 0;
-  app.add_option("RUN|TRACE", options.input, "a run directory, or a file: what is in it counts, not its name")
+  app.add_option("RUN|TRACE", options.input,
+                 "a run directory, or a file, which is recognised by its content, not its name")
       ->required()
       ->type_name("");
   app.add_option("-t,--tables", tables, "which tables:\n" + in_lines(formats::table_names()))->type_name("T[,T]");
-  app.add_option("-s,--sort", t.sort, "by what, largest first: self, total, calls, average, or the key of any column")
+  app.add_option("-s,--sort", t.sort, "the order, largest first: self, total, calls, average, or the key of any column")
       ->type_name("KEY");
   app.add_option("-n,--top", top, "rows of each table [15 in text and Markdown, else all]")
       ->type_name("N")
@@ -147,22 +147,23 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->type_name("KEY[,KEY]|all");
   std::string group_by;
   app.add_option("-g,--group-by", group_by,
-                 "operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
+                 "group operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
       ->type_name("G");
-  app.add_flag("--top-level", t.grouping.top_level, "only operators that no other operator is around");
+  app.add_flag("--top-level", t.grouping.top_level, "only operators outside of any other operator");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
     app.add_flag_callback(
         name, [&styles, style] { styles.push_back(style); }, meaning);
   };
   add_style("--json", formats::ReportStyle::kJson, "all columns as JSON: times in ns, sizes in bytes");
-  add_style("--csv", formats::ReportStyle::kCsv, "all columns as CSV, the first line the keys");
+  add_style("--csv", formats::ReportStyle::kCsv, "all columns as CSV, with a first line of keys");
   add_style("--markdown", formats::ReportStyle::kMarkdown, "tables for a job summary or a comment");
-  app.add_option("--html", options.html, "write a page for a browser instead, with all of it")->type_name("FILE");
+  app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > 2) throw Error("report: --html has all tables: without other options");
-  if (styles.size() > 1) throw Error("report: one of --json, --csv and --markdown");
+  if (!options.html.empty() && app.count_all() > 2)
+    throw Error("report: --html writes all tables and takes no other options");
+  if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
   t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
@@ -196,7 +197,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   add_slice(app, options.slice);
   std::string frames = "folded";
   app.add_option("--native-frames", frames,
-                 "native stacks without the interpreter's and the\ndispatcher's own frames, or all [folded]")
+                 "native stacks without frames of the interpreter\nand the dispatcher, or with all [folded]")
       ->type_name("folded|all")
       ->check(CLI::IsMember({"folded", "all"}));
   parser.parse(arguments);
@@ -231,7 +232,7 @@ CtlOptions parse_ctl(const Arguments& arguments) {
   CtlOptions options;
   Parser parser("ctl", "PID|RUN start|stop|status",
                 "Opens and closes the window of a program that runs under `torchprof run -w manual`, or says whether\n"
-                "it is open. With a run directory: of all its processes.");
+                "it is open. With a run directory it does so for all its processes.");
   parser.app()
       .add_option("PID|RUN", options.target, "a process that is being profiled, or a run directory")
       ->required()

@@ -1,4 +1,4 @@
-// Command lines of the subcommands that take several runs.
+// The command lines of the subcommands that take several runs.
 #include <charconv>
 
 #include "formats/diff/diff.h"
@@ -13,7 +13,7 @@ std::string percent(const std::string& value) {
   double number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   const bool is_one = error == std::errc{} && end == value.data() + value.size() && number >= 0 && number <= 1e9;
-  return is_one ? "" : "'" + value + "' is not a number of percent from 0";
+  return is_one ? "" : "'" + value + "' is not a percentage of 0 or more";
 }
 
 }  // namespace
@@ -30,27 +30,30 @@ DiffOptions parse_diff(const Arguments& arguments) {
   app.add_option("BASE", options.base, "a run directory, a spool or a trace: whatever report takes")
       ->required()
       ->type_name("");
-  app.add_option("NEW", options.now, "likewise")->required()->type_name("");
+  app.add_option("NEW", options.now, "the same, for the run to judge")->required()->type_name("");
   app.add_option("--fail-over", options.compared.fail_over, "exit with 1 if a metric went up by more than this percent")
       ->type_name("PCT")
       ->check(percent);
-  app.add_option("--metric", metrics, "what --fail-over is about, one or several of those below")->type_name("M[,M]");
-  app.add_option("--budget", options.budget, "limits of a JSON file; exit with 1 past any")->type_name("FILE");
+  app.add_option("--metric", metrics, "the metrics that --fail-over checks, one or several of those below")
+      ->type_name("M[,M]");
+  app.add_option("--budget", options.budget, "limits in a JSON file; exit with 1 if one is exceeded")
+      ->type_name("FILE");
   app.add_option("--min-share", options.compared.share,
-                 "names below this percent of their table in both runs are not judged [1]")
+                 "names with less than this percent of their table in both runs are not judged [1]")
       ->type_name("PCT")
       ->check(percent);
-  app.add_option("--warmup", options.compared.warmup, "first steps of each process that do not count [1]")
+  app.add_option("--warmup", options.compared.warmup, "how many first steps of each process do not count [1]")
       ->type_name("N")
       ->check([](const std::string& value) { return value == "0" ? "" : whole_number(value); });
   app.add_flag("--markdown", options.is_markdown, "print GitHub's markdown, for a job summary");
   app.add_option("--junit", options.junit, "also write the limits as tests of JUnit's XML")->type_name("FILE");
   app.add_option("-n,--top", options.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
   app.footer("\nMetrics: " + joined(formats::metric_names()) +
-             ".\nWithout --metric: step, or total where there are no steps.\n\nThe exit status is 0, 1 past a limit, "
-             "125 where nothing can be compared. With fewer than " +
+             ".\nWithout --metric: step, or total if there are no steps.\n\n"
+             "The exit status is 0; 1 if a limit is exceeded, 125 if nothing can be compared.\n"
+             "With fewer than " +
              std::to_string(formats::kMinSteps) +
-             " steps in a run nothing\nis tested, and any change past the limit counts.");
+             " steps in a run nothing is tested, and any change past the limit counts.");
   parser.parse(arguments);
   if (!metrics.empty() && !options.compared.fail_over)
     throw Error("diff: --metric needs --fail-over" + see_help("diff"));
@@ -76,7 +79,7 @@ MergeOptions parse_merge(const Arguments& arguments) {
   app.add_option("-f,--format", options.format, "what is written, as `torchprof run` takes it [kineto,table]")
       ->type_name("F[,F]");
   app.add_flag("--keep-spool", options.keep_spool, "keep the raw records in the new run, to write other formats later");
-  app.footer("\nMachines are put beside each other by their clocks: what NTP leaves between those stays.");
+  app.footer("\nMachines are aligned by their clocks; differences that NTP leaves between these stay.");
   parser.parse(arguments);
   return options;
 }

@@ -7,7 +7,7 @@
 namespace torchprof::launcher {
 namespace {
 
-// CLI11's help, with our own first lines.
+// CLI11's help with first lines of our own.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(36); }
@@ -44,7 +44,7 @@ std::string whole_number(const std::string& value) {
   const bool is_one = !value.empty() && value.size() < 10 &&
                       value.find_first_not_of("0123456789") == std::string::npos &&
                       value.find_first_not_of('0') != std::string::npos;
-  return is_one ? "" : "'" + value + "' is not a whole number from 1";
+  return is_one ? "" : "'" + value + "' is not a whole number of 1 or more";
 }
 
 Parser::Parser(const std::string& name, const std::string& usage, const std::string& meaning) : name_(name) {
@@ -68,7 +68,7 @@ void Parser::parse(const Arguments& arguments) {
   } catch (const CLI::ParseError& error) {
     throw Error(name_ + ": " + error.what() + see_help(name_));
   }
-  // CLI11 takes `--option= next` for `--option next`: the value would be the command.
+  // CLI11 takes `--option= next` for `--option next`: then the command would be the value.
   const size_t used = arguments.size() - std::min(arguments.size(), app_.remaining_size());
   for (size_t i = 0; i < used; ++i)
     if (arguments[i].starts_with("--") && arguments[i].ends_with('='))

@@ -28,11 +28,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostInfo = size_t{256} << 20;  // bytes of run.json
+constexpr size_t kMostInfo = size_t{256} << 20;  // most bytes of run.json that are read
 constexpr const char* kChoose = "; choose another with -o";
 
-// An empty object where it cannot be read, or is nested as nothing that we write: what copies and writes it calls
-// itself.
+// Gives an empty object if the text cannot be read, or is nested deeper than anything we write: copying and writing it
+// are recursive.
 Json parse_info(const std::string& text, std::string* misfit = nullptr) {
   constexpr int kDeepest = 64;
   bool is_too_deep = false;
@@ -47,7 +47,7 @@ Json parse_info(const std::string& text, std::string* misfit = nullptr) {
   return info;
 }
 
-// A file that is no JSON at all beside spools of ours: what a loss of power leaves of run.json.
+// Whether run.json is no JSON at all but lies beside spools of ours, as a loss of power may leave it.
 bool is_cut_short(int fd) {
   const Descriptor spool = open_directory(fd, "spool");
   return is_regular(fd, "run.json") && !Json::accept(text_in(fd, "run.json", kMostInfo)) &&
@@ -62,30 +62,31 @@ uint64_t inode_of(int fd) {
 }
 
 bool may_others_write(const struct stat& status) {
-  // The group of the same number is the user's own, as distributions with a umask of 002 make it.
+  // A group with the user's own number has only this user: distributions with a umask of 002 make such groups.
   const bool is_own_group = status.st_gid == getegid() && geteuid() == getegid();
   return (status.st_mode & (is_own_group ? S_IWOTH : S_IWGRP | S_IWOTH)) != 0;
 }
 
-// A directory that was there before us: whoever else may write to it could change what is recorded, and lead what is
-// written elsewhere.
+// For a directory that existed before: anybody else who may write to it could change what is recorded, or redirect what
+// is written.
 void demand_private(int fd, const fs::path& path) {
   const std::string way_out = "; name a directory that does not exist yet, as -o " + (path / "run").string();
   struct stat status {
   }, above{};
   if (fstat(fd, &status) != 0 || fstatat(fd, "..", &above, 0) != 0)
     throw Error(path.string() + ": " + std::strerror(errno));
-  // Root writes into what another user mounted into its container, but not into what anybody may have left in /tmp.
+  // Root may use a directory that another user has mounted into root's container, but not one that anybody may have
+  // left in /tmp.
   const bool is_trusted = geteuid() == 0 && above.st_uid == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
   if (status.st_uid != geteuid() && !is_trusted)
     throw Error(path.string() + ": belongs to another user (uid " + std::to_string(status.st_uid) + ")" + way_out);
-  // In a sticky one nobody else can take away or rename what is ours.
+  // In a sticky directory nobody else can remove or rename our files.
   if (may_others_write(status) && (status.st_mode & S_ISVTX) == 0)
     throw Error(path.string() + ": other users may write to it" + way_out);
 }
 
-// The directory above `path`, made where it is not there. A link in a directory where anybody may put one is followed
-// only if it is ours or root's; for root, in another user's directory as well.
+// Opens the directory above `path`, and makes it if it does not exist. In a directory where anybody may make links, a
+// link is followed only if it is ours or root's. For root the same holds in any other user's directory.
 Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
   const auto fail = [&path](const std::string& why) -> Descriptor {
     throw Error(path.string() + ": cannot make the run directory: " + why);
@@ -160,20 +161,20 @@ RunDir RunDir::create(const fs::path& path) {
     throw not_ours(path, S_ISLNK(status.st_mode) ? "is a symbolic link" : "exists and is not a directory");
   }
   dir.lock();
-  // Between our mkdir() and the lock another launcher may have had a run in it.
+  // Another launcher may have made a run in it between our mkdir() and the lock.
   if (!is_new || !names_in(dir.fd_.get()).empty()) dir.find_earlier_run();
   dir.make_spool();
   return dir;
 }
 
-// Before anything in it is looked at: what another launcher writes there is not an earlier run. A file system without
-// locks: go on without.
+// Comes before any look at the content: files that another launcher is writing are no earlier run. On a file system
+// without locks it goes on without one.
 void RunDir::lock() const {
   if (flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw not_ours(path_, "a torchprof run is writing into it");
 }
 
-// Of a directory that was there. Nothing is changed.
+// For a directory that existed before. Changes nothing.
 void RunDir::find_earlier_run() {
   const int fd = fd_.get();
   const std::vector<std::string> names = names_in(fd);
@@ -184,7 +185,7 @@ void RunDir::find_earlier_run() {
   if (!names.empty() && !is_ours) {
     if (info.contains("torchprof"))
       throw not_ours(path_, "its run.json was written by another version or in another directory");
-    throw not_ours(path_, "is not empty and no run directory of torchprof");
+    throw not_ours(path_, "is not empty and not a run directory of torchprof");
   }
   demand_private(fd, path_);
   if (names.empty()) return;
@@ -202,7 +203,7 @@ void RunDir::find_earlier_run() {
     if (formats::Output::is_temporary(name)) earlier_.push_back(name);
   if (has("spool")) {
     const Descriptor spool = open_directory(fd, "spool");
-    if (spool.get() < 0) throw not_ours(path_ / "spool", "is not the earlier run's");
+    if (spool.get() < 0) throw not_ours(path_ / "spool", "is not of the earlier run");
     for (const std::string& name : names_in(spool.get())) {
       if (!is_ours_in_spool(spool.get(), name)) throw not_ours(this->spool() / name, "is not of the earlier run");
       earlier_spools_.push_back(name);
@@ -230,11 +231,11 @@ RunDir RunDir::open(const fs::path& path) {
   if (!parse_info(text_in(dir.fd_.get(), "run.json", kMostInfo)).contains("torchprof")) {
     const bool is_there = fs::exists(fs::symlink_status(path / "run.json", error));
     if (is_there && !is_cut_short(dir.fd_.get()))
-      throw Error(path.string() + ": is no run directory of torchprof: run.json is not ours" +
+      throw Error(path.string() + ": is not a run directory of torchprof: run.json is not ours" +
                   (fs::is_directory(path / "spool", error) ? "; move it away to read the spool" : ""));
     if (!is_there && !fs::is_directory(path / "spool", error))
-      throw Error(path.string() + ": is no run directory of torchprof");
-    if (is_there) complain((path / "run.json").string() + ": damaged: what it said of the run is missing");
+      throw Error(path.string() + ": is not a run directory of torchprof");
+    if (is_there) complain((path / "run.json").string() + ": damaged, so its facts about the run are missing");
   }
   dir.is_live_ = is_locked(path);
   return dir;
@@ -264,7 +265,7 @@ void RunDir::write_info(const Json& info) const {
   Json marked = info;
   marked["inode"] = inode_of(fd_.get());
   formats::Output out(path_ / "run.json");
-  // Commands and paths are bytes, JSON is UTF-8.
+  // Commands and paths may be any bytes, but JSON is UTF-8.
   out.write(marked.dump(2, ' ', false, Json::error_handler_t::replace));
   out.write("\n");
   out.commit();
@@ -274,7 +275,7 @@ std::vector<RunDir::Untraced> RunDir::untraced() const {
   std::vector<Untraced> out;
   std::istringstream in(formats::read_file(spool() / "untraced"));
   for (std::string line; std::getline(in, line);) {
-    // "PID PATH: REASON"; a path may hold what separates, a reason does not.
+    // "PID PATH: REASON". A path may hold the separator ": ", a reason does not.
     const size_t path = line.find(' ') + 1, end = line.rfind(": ");
     if (path == 0 || end == std::string::npos || end < path) continue;
     const std::string program = line.substr(path, end - path);
@@ -323,12 +324,12 @@ void RunDir::remove_if_unused() const noexcept {
       formats::Output out(path_ / "run.json");
       out.write(earlier_info_);
       out.commit();
-    } catch (const Error&) {  // then it stays as this run wrote it
+    } catch (const Error&) {  // run.json stays as this run has written it
     }
   }
   const Descriptor spool = open_directory(fd_.get(), "spool");
   for (const char* list : kLists) renameat2(spool.get(), set_aside(list).c_str(), spool.get(), list, RENAME_NOREPLACE);
-  if (made_spool_) unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty, as those that follow
+  if (made_spool_) unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty, like those below
   for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());
 }
 

@@ -1,4 +1,4 @@
-// torchprof ctl: opens and closes the windows of programs that run. Each process listens by itself
+// torchprof ctl: opens and closes the windows of running programs. Each process listens on a socket of its own
 // (tracer/window_thread.h).
 #include <poll.h>
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kPatienceMs = 5000;  // with a process that is busy: it may have to wait for Python's lock
+constexpr int kPatienceMs = 5000;  // a busy process may have to wait for Python's lock
 
 class Socket {
  public:
@@ -41,7 +41,7 @@ bool connect_to(const Socket& socket, uint32_t pid) {
   const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%u", pid);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
   if (connect(socket.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0) return false;
-  // Anybody may take a name: it has to be that very process.
+  // Anybody may use this socket name, so the peer's pid is checked.
   ucred peer{};
   socklen_t peer_size = sizeof(peer);
   return getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0 &&

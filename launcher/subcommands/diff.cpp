@@ -1,4 +1,4 @@
-// torchprof diff: two runs beside each other, and whether what got slower is past a limit.
+// torchprof diff: compares two runs, and fails if something got slower by more than a limit.
 #include "formats/diff/diff.h"
 #include "formats/diff/budget.h"
 #include "formats/io/error.h"

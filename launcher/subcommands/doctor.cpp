@@ -1,5 +1,5 @@
-// torchprof doctor: what would be captured here, what would not, and why. It really runs the interpreter under the
-// library.
+// torchprof doctor: what would be captured here, what would not, and why. It runs the interpreter under the library to
+// find out.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/statvfs.h>
@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Prints facts as KEY=VALUE and makes as many operators run as are checked (tracer/objects/check.h).
+// Prints facts as KEY=VALUE, and runs as many operators as the recorder checks (tracer/objects/check.h).
 constexpr const char* kTrial = R"(import sys
 print('python=' + sys.version.split()[0])
 print('executable=' + sys.executable)
@@ -69,7 +69,7 @@ class TemporaryDirectory {
 
 struct Trial {
   std::map<std::string, std::string> facts;  // what kTrial printed
-  std::string last_line;                     // of all that it printed: the cause if it failed
+  std::string last_line;                     // the last line that it printed, which has the cause if it failed
   int wait_status = 0;
   formats::Trace trace;
 };
@@ -122,15 +122,16 @@ void describe_machine(const Library& library) {
   line("torchprof", TORCHPROF_VERSION);
   line("library", library.preload.string());
   std::error_code error;
-  if (!fs::is_directory(library.python, error)) line("", "the second way in is missing: " + library.python.string());
+  if (!fs::is_directory(library.python, error))
+    line("", "missing: " + library.python.string() + " (the second way into Python)");
   line("rights", "none needed: no ptrace, no root, no capability");
   line("clock", clock::choose() == ClockSource::kTsc
                     ? "the processor's own counter (TSC), which this kernel trusts"
-                    : "CLOCK_MONOTONIC, some 15 ns an event slower than the processor's counter, which this kernel "
-                      "does not trust");
+                    : "CLOCK_MONOTONIC: some 15 ns an event slower than the processor's counter (TSC), which this "
+                      "kernel does not trust");
 }
 
-// What other tools hold, and whether there is a driver.
+// Whether there is a driver, and what other tools have taken.
 void describe_gpu(const Config& config) {
   const std::vector<std::string> environment = current_environment();
   const auto holder = [&environment](const char* variable) { return value_in(environment, variable); };
@@ -142,7 +143,7 @@ void describe_gpu(const Config& config) {
   else if (!of_cuda.empty())
     line("gpu", "a driver; CUDA_INJECTION64_PATH names " + of_cuda + ", so recorded from the first use of torch.cuda");
   else
-    line("gpu", "a driver: CUPTI's records, from the moment when the program initialises CUDA");
+    line("gpu", "a driver: recorded by CUPTI from the moment when the program initialises CUDA");
   if (config.nvtx == NvtxMode::kOff)
     line("nvtx", "switched off (--nvtx off)");
   else if (config.nvtx == NvtxMode::kEmit)
@@ -153,7 +154,7 @@ void describe_gpu(const Config& config) {
                                  : "off: NVTX_INJECTION64_PATH names " + of_nvtx + ", which keeps them");
 }
 
-// Whether a run directory can be made where it is to be.
+// True: a run directory can be made at the configured place.
 bool describe_output(const Config& config) {
   std::error_code error;
   fs::path place = output_path(config);
@@ -177,7 +178,7 @@ std::string how_it_ended(const Trial& trial) {
   return "ended with status " + std::to_string(WEXITSTATUS(trial.wait_status)) + said;
 }
 
-// Whether anything was captured.
+// True: something was captured.
 bool describe_trial(const fs::path& python, const Trial& trial) {
   const auto fact = [&](const char* key) {
     const auto found = trial.facts.find(key);
@@ -186,8 +187,9 @@ bool describe_trial(const fs::path& python, const Trial& trial) {
   line("python", python.string() + (fact("python").empty() ? "" : ", version " + fact("python")));
   if (!fact("executable").empty() && fact("executable") != python) line("", "is " + fact("executable"));
   if (trial.wait_status != 0) line("", how_it_ended(trial));
-  line("torch", !fact("torch").empty() ? fact("torch")
-                                       : "cannot be imported here (" + fact("no_torch") + "): Python calls alone");
+  line("torch", !fact("torch").empty()
+                    ? fact("torch")
+                    : "cannot be imported here (" + fact("no_torch") + "): only Python calls are recorded");
   bool captures = false;
   for (const formats::Process& process : trial.trace.processes) {
     if (process.counts.records == 0) continue;
@@ -199,13 +201,13 @@ bool describe_trial(const fs::path& python, const Trial& trial) {
     for (const formats::Meta& fact : process.metadata) {
       if (fact.key.starts_with("torch.")) line("", std::string(fact.key) + ": " + std::string(fact.value));
     }
-    break;  // the interpreter; what it started on its way is of no interest
+    break;  // only the interpreter itself, not processes that it started
   }
   if (!captures) line("", "the library recorded nothing in it");
   return captures;
 }
 
-// The python that COMMAND is or that its first line names; empty if it is none.
+// The Python that the command is, or that the script's first line names; empty if it is none.
 fs::path python_of(const Target& target) {
   if (is_python(target.file)) return target.file;
   return is_python(target.program) ? target.program : fs::path{};

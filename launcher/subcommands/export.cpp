@@ -1,4 +1,4 @@
-// torchprof export: formats again. Spools are read, never removed.
+// torchprof export: writes formats again. Reads spools, and never removes them.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The same trace, compressed or not as the new name says. zlib reads both.
+// Copies a trace, compressed or not as the new name says. zlib reads both.
 void copy_trace(const fs::path& from, formats::Output& out) {
   std::string error;
   const int fd = formats::open_file(from, error);
@@ -55,7 +55,7 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
   if (format.name == "table")
     out.write(formats::summary_text(trace));
   else if (formats::form_of(trace) != formats::TraceForm::kJson)
-    throw Error(trace.string() + ": of a file like this only the tables can be written");
+    throw Error(trace.string() + ": only tables can be written from a file of this kind");
   else if (format.name == "kineto")
     copy_trace(trace, out);
   else
@@ -71,7 +71,7 @@ formats::Trace load_part(const Input& input, const ExportOptions& options) {
   return trace;
 }
 
-// One directory for all: always for several formats, for one where it is there already or ends in '/'.
+// Whether -o names a directory: always with several formats; with one, if the directory exists or the name ends in '/'.
 bool is_directory_meant(const ExportOptions& options) {
   if (options.outputs.size() != 1) return false;
   std::error_code ignored;
@@ -79,7 +79,7 @@ bool is_directory_meant(const ExportOptions& options) {
   return options.formats.size() > 1 || !output.has_filename() || fs::is_directory(output, ignored);
 }
 
-// One format that fails does not keep the others back. False: one did.
+// Writes formats one by one: one that fails does not keep the others from being written.
 class EachFormat {
  public:
   template <class Write>
@@ -103,7 +103,7 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
   if (error) throw Error(directory.string() + ": cannot make the directory: " + error.message());
   const BackgroundProgress progress([directory] { return bytes_in(directory); });
   EachFormat each;
-  // In a directory the names are ours to choose: only a run's own files are replaced.
+  // The user has not chosen the names of files in a directory, so only the run's own files are replaced.
   std::vector<std::string> own;
   if (input.run && fs::equivalent(directory, input.run->path(), error)) own = own_files(input.run->read_info());
   if (input.spools.empty()) {
@@ -150,8 +150,8 @@ int export_files(const Input& input, const ExportOptions& options) {
   return each.status();
 }
 
-// What writers that are dead left in the run's directory. One that writes there from another machine or a container has
-// a number that means nothing here: what was written to just now stays.
+// Removes temporary files of dead writers from the run's directory. The pid of a writer on another machine or in a
+// container means nothing here, so files that were written just now stay.
 void remove_dead_temporaries(const fs::path& directory) {
   constexpr time_t kJustNow = 10;  // seconds
   const Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -166,14 +166,12 @@ void remove_dead_temporaries(const fs::path& directory) {
   }
 }
 
-// What a dead launcher left undone.
+// Writes what a launcher that died has not written.
 int complete_run(const Input& input, const ExportOptions& options) {
   if (!input.run)
-    throw Error(options.input.string() +
-                ": -o FILE is missing: only a run directory has a place of its own for what is written");
+    throw Error(options.input.string() + ": -o FILE is missing: without it only a run directory can be exported");
   if (input.spools.empty())
-    throw Error(options.input.string() +
-                ": is exported already and its spools are gone; -o FILE writes its trace elsewhere");
+    throw Error(options.input.string() + ": is exported already, and its spools are gone; -o FILE copies its trace");
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
   Info info = input.run->read_info();
@@ -193,9 +191,11 @@ int export_(const Arguments& arguments) {
   const Input input = find_input(options.input);
   if (options.outputs.empty()) return complete_run(input, options);
   if (input.spools.empty() && !options.slice.is_all())
-    throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): no part of it can be shown");
+    throw Error(options.input.string() +
+                ": the spools are gone (--keep-spool keeps them): a part of it cannot be selected");
   if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
-    throw Error(options.input.string() + ": the spools are gone (--keep-spool keeps them): it has the frames it has");
+    throw Error(options.input.string() +
+                ": the spools are gone (--keep-spool keeps them): its native frames cannot be selected again");
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
   if (status == 0)

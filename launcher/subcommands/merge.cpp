@@ -1,8 +1,8 @@
 // torchprof merge: the processes of several runs as one run.
 //
-// The spools are what is merged: every process has its own file, named by host, process id and start, and load() puts
-// all files of a directory on one clock. They are linked where the file system can, so that nothing is copied. Ids that
-// come twice are told apart by the writers, as those of one run with several hosts are.
+// It merges the spools: every process has a file of its own, named by host, process id and start, and load() puts all
+// files of a directory on one clock. They are hard-linked where the file system can do that, so that nothing is copied.
+// Writers make ids unique, as they do for a run on several hosts.
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -58,7 +58,7 @@ void take(const fs::path& spool, const fs::path& directory) {
   if (error) throw Error(to.string() + ": cannot copy " + spool.string() + ": " + error.message());
 }
 
-// Of a spool that could not be read the user knows the source, not what stands for it here.
+// In messages names the source of a spool, which the user knows, and not its link in the new run.
 std::string with_sources(std::string trouble, const std::vector<Source>& sources, const fs::path& directory) {
   for (const Source& source : sources)
     for (const fs::path& spool : source.input.spools) {
@@ -69,7 +69,7 @@ std::string with_sources(std::string trouble, const std::vector<Source>& sources
   return trouble;
 }
 
-// Programs that nobody got into (run_dir.h) and processes that had no room (tracer/spool/layout.h): lists beside the spools.
+// Adds the lists beside the spools: untraced programs (run_dir.h) and processes without room (tracer/spool/layout.h).
 void add_lists(const Source& source, const fs::path& directory) {
   for (const char* const name : {"untraced", kUncapturedName}) {
     const std::string text = formats::read_file(source.path / "spool" / name);
@@ -77,7 +77,7 @@ void add_lists(const Source& source, const fs::path& directory) {
   }
 }
 
-// run.json: what was merged, each with what its own run.json says of the command and its end; times are those of all.
+// run.json of the new run: for each source what its own run.json says of the command and its end. The times span all.
 Info info_of(const std::vector<Source>& sources) {
   Info info;
   info["torchprof"] = TORCHPROF_VERSION;
@@ -88,12 +88,12 @@ Info info_of(const std::vector<Source>& sources) {
     for (const char* key : {"command", "directory", "host", "start", "start_ns", "end", "seconds", "exit_status",
                             "signal", "signal_name"})
       if (source.info.contains(key)) one[key] = source.info[key];
-    for (const char* key : {"start", "start_ns"})  // of the first
+    for (const char* key : {"start", "start_ns"})  // the earliest
       if (one.contains(key) && (!info.contains(key) || one[key] < info[key])) info[key] = one[key];
     if (one.contains("end") && (!info.contains("end") || one["end"] > info["end"])) info["end"] = one["end"];
     if (const auto running = source.info.find("still_running"); running != source.info.end() && running->is_array())
       for (const Info& process : *running) info["still_running"].push_back(process);
-    info["merged"].push_back(std::move(one));  // now: what is in an ordered object moves when it gets another key
+    info["merged"].push_back(std::move(one));  // last: `info` moves its values when it gets a new key
   }
   return info;
 }
@@ -114,7 +114,7 @@ int merge(const Arguments& arguments) {
     }
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
     const Info info = info_of(sources);
-    dir.write_info(info);  // write_run() would go on without
+    dir.write_info(info);  // here because it must not fail; write_run() would go on
     written = write_run(dir, info, formats);
   } catch (const Error&) {
     dir.remove_spools();

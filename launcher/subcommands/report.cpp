@@ -1,4 +1,4 @@
-// torchprof report: tables on stdout.
+// torchprof report: prints tables.
 #include <nlohmann/json.hpp>
 
 #include "formats/io/cells.h"
@@ -31,8 +31,8 @@ int write_page(const ReportOptions& options, const Input& input) {
   return 0;
 }
 
-// How long writing the run took, as run.json has it: "writing it took: load 1.204 ms, symbols ..."; empty if nothing
-// was.
+// How long writing the run took, from run.json: "writing it took: load 1.204 ms, symbols ..."; empty if it was not
+// written.
 std::string phases_of(const Input& input) {
   std::string out;
   const Info took = input.run ? input.run->read_info().value("took_ns", Info::object()) : Info::object();

@@ -1,4 +1,4 @@
-// torchprof run: start the command under the library, accompany it, write its trace, end as it ended.
+// torchprof run: starts the command under the library, waits for it, writes its trace, and ends as it ended.
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 3s;  // with processes that outlive the command
+constexpr auto kPatience = 3s;  // how long to wait for processes that outlive the command
 
 int print_variables(const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
@@ -33,7 +33,8 @@ int print_variables(const std::vector<std::string>& variables) {
   return 0;
 }
 
-// What the command itself needs besides, "NAME=VALUE". Says what stands in the way; throws Error if it would not start.
+// Variables that this command needs in addition, as "NAME=VALUE". Warns if it will run untraced; throws Error if it
+// would not start.
 std::vector<std::string> look_before(const std::string& command, const std::vector<std::string>& environment) {
   const Target target = look_at(command, value_in(environment, "PATH"));
   if (!target.refusal.empty()) throw Error(target.refusal);
@@ -43,18 +44,18 @@ std::vector<std::string> look_before(const std::string& command, const std::vect
   return {std::string(kAsanOptions) + '=' + options + (options.empty() ? "" : ":") + kAsanOption};
 }
 
-// The environment already sends captures somewhere: a torchprof run around this one, or `run --dry-run`. They are
-// exported from there.
+// Whether the environment already names a run directory: of a `torchprof run` around this one, or set from `run
+// --dry-run`. The capture goes there and is exported from there.
 bool is_inside(const RunOptions& options, const std::vector<std::string>& environment, const Library& library) {
   return !options.output_named && wanted_by_environment() && preloads(environment, library);
 }
 
-// Nothing here may change how the command's end is reported: no exception leaves.
+// Throws nothing, because nothing here may change how the command's end is reported.
 void finish(const RunDir& dir, const Info& info, const RunOptions& options, const Signals& signals) try {
   const auto formats = formats_named(options.config.format);
   try {
     dir.write_info(info);
-  } catch (const Error& error) {  // on a full disk, say; write_run() tries again and tells what was recorded
+  } catch (const Error& error) {  // a full disk, for instance; write_run() tries again and prints the summary
     if (formats.empty()) complain(error.what());
   }
   if (formats.empty()) {
@@ -66,7 +67,7 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   const std::vector<fs::path> spools = dir.spools();
   const bool is_any_written = !written(spools).empty();
   const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
-  const bool writes_on = is_any_written || dir.spools() != spools;  // or began to meanwhile
+  const bool writes_on = is_any_written || dir.spools() != spools;  // or one has begun since
   Info written = dir.read_info();
   if (!written.contains("end")) {
     written = info;
@@ -126,7 +127,7 @@ int run(const Arguments& arguments) {
     become(options.command, before);
   }
   if (is_inside(options, before, library)) {
-    say("the capture goes into " + output.string() + ", as the environment says already; it is not exported here");
+    say("the capture goes to " + output.string() + ", which the environment names already, and is exported from there");
     become(options.command, environment);
   }
   char launched[PATH_MAX + 256];

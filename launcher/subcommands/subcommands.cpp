@@ -43,7 +43,7 @@ const Subcommand& subcommand_named(const char* name) {
   for (const Subcommand& subcommand : kSubcommands) {
     if (wanted == subcommand.name) return subcommand;
   }
-  throw Error("'" + std::string(wanted) + "' is no subcommand; to profile it: torchprof run " + std::string(wanted) +
+  throw Error("'" + std::string(wanted) + "' is not a subcommand; to profile it: torchprof run " + std::string(wanted) +
               " ...; see `torchprof help`");
 }
 

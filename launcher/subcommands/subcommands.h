@@ -1,4 +1,5 @@
-// The subcommands: one file each, one row of a table each. They return the exit status and throw Error and HelpWanted.
+// The subcommands. Each is a file, and a row in the table of subcommands.cpp. They return the exit status, and throw
+// Error or HelpWanted.
 #pragma once
 
 #include <span>
@@ -9,12 +10,12 @@ namespace torchprof::launcher {
 
 struct Subcommand {
   const char* name;
-  const char* meaning;  // for the overview
+  const char* meaning;  // for the list in `torchprof help`
   int (*main)(const Arguments& arguments);
 };
 
 std::span<const Subcommand> subcommands();
-// The row of NAME, or of "help" for -h and --help. Throws Error if there is none.
+// The row of `name`; that of "help" for -h and --help. Throws Error if there is no such subcommand.
 const Subcommand& subcommand_named(const char* name);
 
 int run(const Arguments& arguments);

@@ -1,4 +1,4 @@
-// torchprof where: what every thread is doing, from the spools alone. The program is not stopped and not touched.
+// torchprof where: what every thread is doing. It reads only the spools; the program is not stopped and not touched.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -18,9 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kWidest = 100;  // columns of a command
-constexpr size_t kDeepest = 40;  // columns that nesting takes
+constexpr size_t kDeepest = 40;  // columns of indentation
 
-// "12.3 s"; under a second in milliseconds.
+// "12.3 s", or milliseconds if less than a second.
 std::string seconds_text(double seconds) {
   char text[32];
   snprintf(text, sizeof(text), seconds < 1 ? "%.1f ms" : "%.1f s", seconds < 1 ? seconds * 1e3 : seconds);
@@ -37,7 +37,7 @@ std::string title_of(const Info& process) {
   return title + formats::shorten(formats::printable(command), kWidest);
 }
 
-// A process as run.json has it, with what add_open() says.
+// Prints a process as in run.json, with what add_open() has added.
 void print_process(const Info& process) {
   std::string out = title_of(process) + "\n";
   const Info windows = process.value("windows", Info());
@@ -58,13 +58,13 @@ void print_process(const Info& process) {
     for (const Info& span : thread.value("spans", Info::array()))
       add(seconds_text(span.value("seconds", 0.0)), depth++, span.value("name", ""));
     if (const auto deeper = thread.value("deeper", uint64_t{0}); deeper != 0)
-      add("", 0, "... and " + std::to_string(deeper) + " calls inside of it");
-    if (depth == 0) add("", 0, "nothing that is recorded");
+      add("", 0, "... and " + std::to_string(deeper) + " calls inside it");
+    if (depth == 0) add("", 0, "nothing recorded is open");
   }
   print(out);
 }
 
-// A number that is no file's name.
+// Whether it is a number, and not also the name of a file.
 bool is_pid(const std::string& target, uint32_t& pid) {
   const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
   std::error_code ignored;
@@ -80,7 +80,7 @@ fs::path spool_of_process(uint32_t pid) {
                   : "there is no " + name);
 }
 
-// What was open in processes that died, once their spools are gone.
+// Prints from run.json what was open in processes that died, for runs whose spools are gone.
 int print_stored(const std::string& target, const RunDir& run) {
   const Info info = run.read_info();
   size_t shown = 0;
@@ -106,7 +106,7 @@ int where(const Arguments& arguments) {
     if (input.spools.empty() && input.run) return print_stored(target, *input.run);
     spools = input.spools;
   }
-  if (spools.empty()) throw Error(target + ": is a trace: it does not say what was open; give the run directory");
+  if (spools.empty()) throw Error(target + ": is a trace, which does not say what was open; give the run directory");
   const formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");

@@ -4,7 +4,7 @@ const byId = id => document.getElementById(id);
 const tables = name => data.report.tables.filter(t => t.name === name);
 const state = { view: null, search: "", thread: 0, root: 0, sort: {} };
 
-// Texts only: nothing from the data becomes markup.
+// Sets text only, so nothing from the data becomes markup.
 function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "path", "rect", "text", "title"].includes(tag);
   const e = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -52,7 +52,7 @@ function tableView(table, id) {
       return sign * (x < y ? -1 : x > y ? 1 : 0);
     });
   }
-  // Without what nothing is known of; names first, so that a narrow window shows them.
+  // Only columns with values; names first, so that a narrow window shows them.
   const used = table.columns.filter(c => table.rows.some(r => r[c.key])).sort((a, b) => (b.unit === "text") - (a.unit === "text"));
   const kind = c => c.unit === "text" ? "text" : "number";
   const sortBy = c => () => {
@@ -66,13 +66,13 @@ function tableView(table, id) {
   const body = rows.slice(0, kRows).map(row => make("tr", {}, ...used.map(c => make("td", c.unit === "text" ? { class: "text", title: cell(row[c.key], c.unit) } : {}, cell(row[c.key], c.unit)))));
   return make("section", {}, make("h2", {}, table.title),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body))),
-    rows.length > kRows ? make("p", { class: "note" }, "the first " + kRows + " of " + rows.length + " rows; search shows others") : null,
+    rows.length > kRows ? make("p", { class: "note" }, "the first " + kRows + " of " + rows.length + " rows; search to see others") : null,
     ...(table.remarks || []).map(remark => make("p", { class: "note" }, remark)));
 }
 const tablesView = name => tables(name).map((t, i) => tableView(t, name + i)).filter(e => e !== null);
 
 const greatest = numbers => numbers.reduce((a, b) => Math.max(a, b), 0);
-const kBars = 1000;  // no more than there are pixels
+const kBars = 1000;  // about as many as there are pixels
 function stepChart() {
   const rows = tables("step_times").flatMap(t => t.rows);
   if (!rows.length) return null;
@@ -101,12 +101,12 @@ function memoryChart(line) {
       make("path", { class: "line", d: path }), make("text", { x: 6, y: 14 }, bytes(most)), make("text", { x: 994, y: 14, "text-anchor": "end" }, time(line.ns))));
 }
 
-// Modules by their paths; a root is the one without.
+// Modules as a tree by their paths; a root has no path.
 function moduleTree() {
   const rows = tables("modules").flatMap(t => t.rows);
   if (!rows.length) return null;
   const top = { children: new Map(), row: null }, roots = rows.filter(row => !row.path);
-  // Paths do not say whose they are: with several models they stand beside them.
+  // A path does not name its root: with several models the paths are shown beside the roots.
   let root = top;
   if (roots.length === 1) top.children.set(roots[0].name, root = { children: new Map(), row: roots[0] });
   for (const row of rows) {
@@ -168,7 +168,7 @@ function flameView() {
   const choose = make("select", { "aria-label": "thread", onchange: e => { state.thread = Number(e.target.value); state.root = 0; show(); } },
     ...threads.map((t, i) => make("option", i === state.thread ? { value: i, selected: "" } : { value: i }, t.label + ", " + time(t.frames[0][2]))));
   return [make("h2", {}, "Time by call path: " + time(all)), make("p", {}, choose, " ",
-    make("button", { onclick: zoom(0) }, "whole thread"), make("span", { class: "note" }, "  Enter: a frame fills the width; Escape: its caller again; arrows: from frame to frame")), box];
+    make("button", { onclick: zoom(0) }, "whole thread"), make("span", { class: "note" }, "  Enter: zoom to a frame; Escape: zoom out to its caller; arrow keys: next frame")), box];
 }
 
 const views = {
@@ -186,7 +186,7 @@ const views = {
 function show() {
   byId("status").textContent = "";
   const parts = views[state.view]().filter(e => e !== null);
-  byId("view").replaceChildren(...(parts.length ? parts : [make("p", { class: "note" }, "There is nothing of this in the run.")]));
+  byId("view").replaceChildren(...(parts.length ? parts : [make("p", { class: "note" }, "The run has no data for this view.")]));
   for (const tab of byId("tabs").children) {
     const selected = tab.textContent === state.view;
     tab.setAttribute("aria-selected", selected);
@@ -218,5 +218,5 @@ document.addEventListener("keydown", e => {
   if (next) { next.focus(); if (group.tagName === "NAV") next.click(); }
 });
 let wanted = "";
-try { wanted = decodeURIComponent(location.hash.slice(1)); } catch { /* no address of ours: "#%" */ }
+try { wanted = decodeURIComponent(location.hash.slice(1)); } catch { /* not one of our addresses: "#%" */ }
 open(Object.hasOwn(views, wanted) ? wanted : "Summary");

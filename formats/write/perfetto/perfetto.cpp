@@ -25,7 +25,7 @@ namespace {
 using namespace perfetto;
 using protozero::pbf_writer;
 
-struct Ids {  // how many were given so far in this file
+struct Ids {  // the last ids given in this file
   uint64_t track = 0;
   uint64_t flow = 0;
   uint64_t gpu_flow = 0;
@@ -64,7 +64,7 @@ Category category_of(Kind kind) {
                                  : kEvent;
 }
 
-constexpr uint64_t kNoKey = ~uint64_t{0};  // of span_key()
+constexpr uint64_t kNoKey = ~uint64_t{0};  // no span_key() has this value
 
 class ProcessWriter final : public Sink {
  public:
@@ -142,8 +142,8 @@ class ProcessWriter final : public Sink {
   }
 
  private:
-  struct Lane {                   // a row
-    std::string track;            // encoded
+  struct Lane {                   // of a row
+    std::string track;            // encoded field
     std::vector<uint64_t> begun;  // keys of open slices whose begin is written, outermost first
   };
   struct Counter {
@@ -201,8 +201,7 @@ class ProcessWriter final : public Sink {
         const Row& other = replay_.rows()[i];
         if (!other.is_overflow && other.tid == row.sort_tid) parent = track_of(i);
       }
-      return tracks_[row.tid] =
-                 packets_.add_track(parent != 0 ? parent : process_track_, "what crosses other annotations");
+      return tracks_[row.tid] = packets_.add_track(parent != 0 ? parent : process_track_, "overlapping annotations");
     }
     const uint64_t id = tracks_[row.tid] = packets_.next_track();
     packets_.packet(packet::kNeedsIncrementalState, [&](pbf_writer& p) {
@@ -258,8 +257,8 @@ class ProcessWriter final : public Sink {
           callstacks_.field(span.native));
   }
 
-  // Before a slice: those around it that begin with it begin first. An annotation whose begin is written and which the
-  // end of a function below it moves ends here and begins anew.
+  // Before a slice: first writes the begins of slices around it that begin at the same time. An annotation whose begin
+  // is written already, but which the end of a function below it has moved, is ended here and begins again.
   void begin_around(Lane& lane, std::span<const Span> around, uint64_t key, UnixNs begin, UnixNs end) {
     const auto is_around = [around](uint64_t begun) {
       return std::ranges::any_of(around, [begun](const Span& span) { return span_key(span) == begun; });
@@ -299,7 +298,7 @@ class ProcessWriter final : public Sink {
   const uint64_t pid_;
   Ids& ids_;
   Packets packets_;
-  std::optional<GpuTracks> gpu_;  // none: there is no GPU
+  std::optional<GpuTracks> gpu_;  // none: no GPU records
   uint64_t process_track_ = 0;
   std::vector<Lane> lanes_;                              // by row
   std::map<uint32_t, uint64_t> tracks_;                  // by tid

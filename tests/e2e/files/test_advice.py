@@ -142,4 +142,4 @@ def test_advice_is_text_for_people_and_wants_raw_records(torchprof, run_torchpro
     done = torchprof("report", run.directory, "-t", "advice")
     assert done.returncode == 0 and "Advice\n" in done.stdout and "zero_grad" in done.stdout
     done = torchprof("report", run.trace_paths[0], "-t", "advice")
-    assert done.returncode == 125 and "wants the raw records" in done.stderr
+    assert done.returncode == 125 and "needs the raw records" in done.stderr

@@ -100,7 +100,7 @@ def test_spools_and_traces_say_the_same(runs, torchprof):
 @pytest.mark.parametrize("arguments, complaint", [
     (["{base}"], "diff: NEW is required; see `torchprof help diff`"),
     (["{base}", "/nowhere"], "/nowhere: No such file or directory"),
-    (["{base}", "{again}", "--fail-over", "x"], "diff: --fail-over: 'x' is not a number of percent from 0; see `torchprof help diff`"),
+    (["{base}", "{again}", "--fail-over", "x"], "diff: --fail-over: 'x' is not a percentage of 0 or more; see `torchprof help diff`"),
     (["{base}", "{again}", "--metric", "ops"], "diff: --metric needs --fail-over; see `torchprof help diff`"),
     (["{base}", "{again}", "--fail-over", "5", "--metric", "speed"],
      "diff: --metric: 'speed' is not a metric: step, total, ops, modules, kernels, python, calls, allocated, memory"),

@@ -33,7 +33,7 @@ for i in range(6):
 
 @pytest.fixture(scope="module")
 def recorded(launcher, torch_python, tmp_path_factory):
-    """A run that was kept, of which a window was captured: what is on the stack when it opens begins with it, all at the same time."""
+    """A kept run in which a window was captured: what is on the stack when the window opens begins at the same time as the window."""
     import conftest
     directory = tmp_path_factory.mktemp("formats")
     (directory / "train.py").write_text(PROGRAM)
@@ -173,7 +173,7 @@ def own_times(kineto):
     """Of a Kineto trace: {(thread, path): (own time in ns, calls)}, without the marks of steps that torchprof made."""
     spans = [e for e in in_ns(kineto) if e.get("cat") in trace_rules.CPU_CATEGORIES and "Step ends with" not in e["args"] and e["tid"] < 1 << 30]
     found, stacks = collections.defaultdict(lambda: [0, 0]), collections.defaultdict(list)
-    # Of slices that begin and end together the one that was written first is inside: they are written as they end.
+    # Of slices with equal begins and ends, the one that was written first is the inner one: they are written when they end.
     for i, e in sorted(enumerate(spans), key=lambda row: (row[1]["ts"], -row[1]["dur"], -row[0])):
         stack = stacks[e["tid"]]
         while stack and stack[-1][1] <= e["ts"]:
@@ -295,7 +295,7 @@ def test_a_fifo_in_place_of_a_runs_file_is_a_line(run_torchprof, torchprof, torc
     (run.directory / "summary.txt").unlink()
     os.mkfifo(run.directory / "summary.txt")
     done = torchprof("export", run.directory, timeout=20)
-    said = "torchprof: %s: is no file any more; take it away, or name a file with -o" % (run.directory / "summary.txt")
+    said = "torchprof: %s: is not a file any more; remove it, or name a file with -o" % (run.directory / "summary.txt")
     assert done.returncode == 125 and done.stderr.splitlines()[-1] == said
 
 

@@ -148,7 +148,7 @@ def test_a_pipe_as_an_argument_is_a_line(torchprof, tmp_path, launcher):
     for how in ("cat trace.json | %s report /dev/stdin", "%s report <(cat trace.json)", "exec 9< <(cat trace.json); %s diff trace.json /dev/fd/9"):
         (tmp_path / "trace.json").write_text('{"traceEvents":[%s]}' % EVENT)
         done = subprocess.run(["bash", "-c", how % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=20)
-        assert not is_orderly(done) and "it is a FIFO (a pipe), not a file: write what comes out of it into one" in done.stderr
+        assert not is_orderly(done) and "it is a FIFO (a pipe), not a file: save its content to a file first" in done.stderr
     assert "kept" in subprocess.run(["bash", "-c", "%s report /dev/stdin < trace.json" % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=20).stdout
 
 
@@ -199,7 +199,7 @@ def test_each_key_of_run_json_with_each_other_type(torchprof, tmp_path):
         (run / "run.json").write_text(replaced(INFO, path, other))
         for command in (["report", run], ["where", run]):
             done = torchprof(*command)
-            assert done.returncode in (0, 125) and "json.exception" not in done.stdout + done.stderr and "what was not expected" not in done.stderr, (path, other, done.stderr)
+            assert done.returncode in (0, 125) and "json.exception" not in done.stdout + done.stderr and "unexpected content" not in done.stderr, (path, other, done.stderr)
             assert not done.stderr or command[0] == "where" or re.match("torchprof: .*run.json: '.*' is .*, not .*: not read", done.stderr), (path, other, done.stderr)
             assert command[0] == "where" or "kept" in done.stdout, (path, other, done.stderr)
         shutil.rmtree(run)

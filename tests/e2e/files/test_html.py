@@ -1,4 +1,4 @@
-"""The page of `report --html`, drawn by Chromium: what it shows, also to the keyboard, and what hostile names do to it."""
+"""The page of `report --html`, drawn by Chromium: what it shows, how it works with the keyboard, and that hostile names do no harm."""
 import json
 import re
 import shutil
@@ -122,7 +122,7 @@ def test_a_browser_shows_it_and_keys_work(page, chromium, tmp_path):
     assert said["title"] == "torchprof"
     assert said["bars"] == 6 and said["memory"] >= 1 and said["frames"] > 20
     assert "aten::addmm" in said["Operators"] and "inner_layer" in said["Modules"] and "train_of_the_page" in said["Python"]
-    assert "There is nothing of this in the run." in said["Kernels"]
+    assert "The run has no data for this view." in said["Kernels"]
     assert re.search(r"train_of_the_page, .* own .* 1 calls", said["status"])
     assert said["zoomed"].endswith(": train_of_the_page") and said["focus_kept"] == said["zoomed"]
     assert said["out_again"].startswith("</script><script>")
@@ -130,7 +130,7 @@ def test_a_browser_shows_it_and_keys_work(page, chromium, tmp_path):
     assert said["found"] and all("addmm" in name.lower() for name in said["found"])
 
 
-# More steps than V8 takes arguments, and those of a window in two ranks.
+# More steps than V8 takes as arguments of a call, and steps of a window in two ranks.
 STEPS = """
 <script>
 {
@@ -189,4 +189,4 @@ def test_a_trace_without_raw_records_has_tables_and_says_what_is_missing(page, t
 
 def test_it_takes_no_other_options(page, torchprof, tmp_path):
     done = torchprof("report", page.parent / "run", "--html", tmp_path / "x.html", "--json")
-    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html has all tables: without other options\n")
+    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html writes all tables and takes no other options\n")

@@ -51,7 +51,7 @@ def test_only_tables_are_made_of_a_file_that_is_not_json(torchprof, tmp_path):
     db.execute("INSERT INTO NVTX_EVENTS VALUES(1000, 3000, 59, 'unmistakable', 1)")
     db.commit()
     done = torchprof("export", tmp_path / "x.json", "--format", "kineto,table", "-o", tmp_path / "out")
-    assert done.returncode == 125 and "of a file like this only the tables can be written" in done.stderr
+    assert done.returncode == 125 and "only tables can be written from a file of this kind" in done.stderr
     assert "unmistakable" in (tmp_path / "out" / "summary.txt").read_text()
 
 
@@ -198,7 +198,7 @@ def test_diff_of_files_of_different_tools(base, new, files, torchprof):
     assert re.search(r"^.* slower .*  matmul$", done.stdout, re.M)
     kernels = re.search(r"^GPU kernels by .*\n.*\n(.*)$", done.stdout, re.M)
     assert kernels and kernels[1].endswith("gemm(float*)") and (" new " in kernels[1]) == (base in ("perfetto", "kineto")), done.stdout
-    # The other way round it got faster.
+    # With the files swapped it got faster.
     assert torchprof("diff", slow, fast, "--fail-over", 0, "--metric", "ops").returncode == 0
 
 

@@ -167,7 +167,7 @@ def test_counters_of_devices_and_of_what_the_driver_gave(run_simulated, check_tr
     for (device, name), values in COUNTERS.items():
         if name != "temperature (C)":  # which both devices have
             assert [value for _, value in perfetto.counters[name]] == values, name
-    assert "2 samples of 3 found the clock of GPU 0 held down by its power limit" in done.stderr
-    assert "1 sample of 3 found the clock of GPU 0 held down by the hardware" in done.stderr
+    assert "2 samples of 3 found the clock of GPU 0 throttled by its power limit" in done.stderr
+    assert "1 sample of 3 found the clock of GPU 0 throttled by the hardware" in done.stderr
     said = trace.doc["torchprof"]["processes"][0]["gpu"]
     assert said["devices"]["0"]["SM clock (MHz)"] == {"least": 900, "most": 1410} and said["driver_memory_pool_operations"] == 4

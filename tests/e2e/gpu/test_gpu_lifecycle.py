@@ -111,7 +111,7 @@ def test_where_each_buffer_that_is_written_brings_another_the_process_ends(run_s
 
 
 def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulated):  # noqa: F811
-    """ctypes lets the GIL go: it goes on to the last moment."""
+    """ctypes releases the GIL, so the thread runs until the last moment."""
     run, reports = run_simulated(BEGIN + "threading.Thread(target=lambda: sim.simStorm(1, 10**9, 4, 1), daemon=True).start()\ntime.sleep(0.1)\nsys.exit(3)",
                                  options=["--format", "none"])
     assert run.status == 3 and not gpu_lines(run), run.stderr
@@ -198,8 +198,8 @@ def test_a_replayed_graph_belongs_to_the_operator_that_replays_it(run_simulated,
 
 def test_a_callback_after_the_end_and_records_without_times_are_said(run_simulated):  # noqa: F811
     run, _ = run_simulated(BEGIN, sim="zero=2,late=1")
-    assert run.status == 0 and "2 GPU operations without a time, which CUPTI did not know; not drawn" in run.stderr
-    assert re.search(r"CUPTI handed over after the program's end are not read: 1 buffers, \d+ bytes\n", run.stderr), run.stderr
+    assert run.status == 0 and "2 GPU operations without a time from CUPTI; not in the trace" in run.stderr
+    assert re.search(r"CUPTI delivered after the program's end were not read: 1 buffers, \d+ bytes\n", run.stderr), run.stderr
 
 
 @pytest.mark.parametrize("fault, line", [("drop=3", "dropped by CUPTI, which had no buffer for them"), ("cut=1", "of CUPTI could not be read"),

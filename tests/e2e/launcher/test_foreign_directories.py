@@ -225,7 +225,7 @@ def test_mail_below_a_spool_directory_outlives_a_command_that_is_not_there(call,
     (tmp_path / "p" / "spool" / "mail").mkdir(parents=True)
     (tmp_path / "p" / "spool" / "mail" / "inbox").write_text("x")
     done = call("run", "-o", "p", "/nonexistent")
-    assert done.stderr == "torchprof: %s/p: is not empty and no run directory of torchprof; choose another with -o\n" % tmp_path
+    assert done.stderr == "torchprof: %s/p: is not empty and not a run directory of torchprof; choose another with -o\n" % tmp_path
     assert (tmp_path / "p" / "spool" / "mail" / "inbox").read_text() == "x"
 
 
@@ -279,7 +279,7 @@ def test_of_an_earlier_run_only_its_own_files_go(call, tmp_path):
 
 def test_what_the_command_itself_puts_into_the_directory_stays(call, tmp_path):
     done = call("run", "-o", "run", PYTHON, "-c", "open('run/summary.txt', 'w').write('the own')")
-    assert done.returncode == 0 and "run/summary.txt: is there already" in done.stderr
+    assert done.returncode == 0 and "run/summary.txt: exists and is not this run's" in done.stderr
     assert (tmp_path / "run" / "summary.txt").read_text() == "the own"
     assert list((tmp_path / "run" / "spool").glob("*.spool")), "what could not be written is kept"
 

@@ -25,7 +25,7 @@ FORMATS = "kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, sp
 REFUSED = {
     "no subcommand": ([], {}, "the subcommand is missing: torchprof run COMMAND; see `torchprof help`"),
     "a command without run": (["touch", "started"], {},
-                              "'touch' is no subcommand; to profile it: torchprof run touch ...; see `torchprof help`"),
+                              "'touch' is not a subcommand; to profile it: torchprof run touch ...; see `torchprof help`"),
     "run without a command": (["run"], {}, "run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]"),
     "options without a command": (["run", "--ops", "off", "--"], {},
                                   "run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]"),
@@ -62,10 +62,10 @@ REFUSED = {
                               "report: --sort: 'age' is not self, total, calls, average or a column of `torchprof help report`"),
     "a column that is none": (["report", ".", "--tables", "steps", "--columns", "pid,age"], {},
                               "report: --columns: 'age' is not a column of `torchprof help report` for steps"),
-    "columns of several tables": (["report", ".", "--columns", "pid"], {}, "report: --columns wants one table: --tables ops --columns ..."),
-    "two styles": (["report", ".", "--json", "--csv"], {}, "report: one of --json, --csv and --markdown"),
+    "columns of several tables": (["report", ".", "--columns", "pid"], {}, "report: --columns needs one table: --tables ops --columns ..."),
+    "two styles": (["report", ".", "--json", "--csv"], {}, "report: only one of --json, --csv and --markdown"),
     "rows that are no number": (["report", ".", "--top", "-3"], {},
-                                "report: --top: '-3' is not a whole number from 1; see `torchprof help report`"),
+                                "report: --top: '-3' is not a whole number of 1 or more; see `torchprof help report`"),
     "one argument too many": (["report", "a", "b"], {}, "report: b: one argument too many; see `torchprof help report`"),
     "a format that is none": (["export", ".", "--format", "xml", "-o", "x"], {},
                               "export: --format: 'xml' is not a format of this version: " + FORMATS),
@@ -79,7 +79,7 @@ REFUSED = {
     "an output that cannot be made": (["run", "-o", "/proc/run", "touch", "started"], {},
                                       "/proc/run: cannot make the run directory: No such file or directory"),
     "somebody else's directory": (["run", "-o", "theirs", "touch", "started"], {},
-                                  "{dir}/theirs: is not empty and no run directory of torchprof; choose another with -o"),
+                                  "{dir}/theirs: is not empty and not a run directory of torchprof; choose another with -o"),
 }
 
 
@@ -449,7 +449,7 @@ def test_what_stdout_does_not_take_is_one_line(launcher, finished):
         with open("/dev/full", "w") as full:
             done = subprocess.run([launcher, *command], stdout=full, stderr=subprocess.PIPE, text=True, env=clean_environment())
         assert (done.returncode, done.stderr) == (125, "torchprof: stdout: No space left on device\n"), command
-        # As of `| head`; whoever ignores SIGPIPE hears as little.
+        # As with `| head`. With SIGPIPE ignored nothing is printed either.
         for ignored in (False, True):
             reader, writer = os.pipe()
             os.close(reader)

@@ -64,7 +64,7 @@ def test_a_command_that_is_not_there_leaves_the_lists_of_the_earlier_run(call, t
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_of_two_launchers_one_has_the_directory_and_the_other_leaves_it_alone(start, tmp_path, is_there):
-    """However the two come to stand: the one that is held up before its lock has looked at nothing yet."""
+    """Whatever the order of the two: the one that is delayed before it has the lock has not looked at anything yet."""
     run = tmp_path / "run"
     if is_there:
         run.mkdir()
@@ -85,7 +85,7 @@ def test_a_damaged_run_json_does_not_lock_the_records_away(call, tmp_path, left)
     (run / "run.json").write_text(left)
     report = call("report", "run", "--top", 10_000)
     assert report.returncode == 0 and "<string>(1): work" in report.stdout
-    assert report.stderr == "torchprof: run/run.json: damaged: what it said of the run is missing\n"
+    assert report.stderr == "torchprof: run/run.json: damaged, so its facts about the run are missing\n"
     assert call("export", "run", "--format", "kineto", "-o", tmp_path / "trace.json").returncode == 0 and (tmp_path / "trace.json").stat().st_size > 1000
     again = call("run", "-o", "run", "true")
     assert again.returncode == 125 and (run / "run.json").read_text() == left, "it is not known whose it is"
@@ -105,7 +105,7 @@ def test_a_run_json_that_is_not_ours_names_the_way_out(call, tmp_path, kind):
     for command in "report", "export", "where":
         done = call(command, "run")
         assert (done.returncode, done.stderr) == (
-            125, "torchprof: run: is no run directory of torchprof: run.json is not ours; move it away to read the spool\n")
+            125, "torchprof: run: is not a run directory of torchprof: run.json is not ours; move it away to read the spool\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")

@@ -219,9 +219,9 @@ process 7, rank 0, dead: python3 train.py --red?[31m
       72.2 s  train.py(3): <module>
     750.0 ms   train.py(9): step
      12.5 ms    aten::mm
-              ... and 1200 calls inside of it
+              ... and 1200 calls inside it
   thread 9 (pt_autograd_0), last event 12.0 s before the end
-              nothing that is recorded
+              nothing recorded is open
 process 11, dead: python3 worker.py
   outside of its window (steps=3..4)
 """

@@ -47,22 +47,22 @@ TEST_CASE("a budget of everything") {
 
 TEST_CASE("each mistake in a budget is named with its place and what is allowed") {
   CHECK(complaint("{}").empty());
-  CHECK(complaint(R"({"python": {"f": {"allocated": 1}}})").ends_with("is no key of a budget: time, calls"));
+  CHECK(complaint(R"({"python": {"f": {"allocated": 1}}})").ends_with("is not a key of a budget: time, calls"));
   CHECK(complaint(R"({"stepp": 1})") ==
-        "stepp: is no key of a budget: fail_over, step, total, ops, modules, kernels, python, memory");
+        "stepp: is not a key of a budget: fail_over, step, total, ops, modules, kernels, python, memory");
   CHECK(complaint(R"({"step": "fast"})") ==
         "step: \"fast\" is not a time: \"1.5ms\" (ns, us, ms, s, m), or a number of ms");
   CHECK(complaint(R"({"step": -1})").starts_with("step: -1 is not a time"));
   CHECK(complaint(R"({"step": [[[]]]})").starts_with("step: array is not a time"));
   CHECK(complaint(R"({"ops": {"aten::mm": {"tme": 1}}})") ==
-        "ops.aten::mm.tme: is no key of a budget: time, calls, allocated");
+        "ops.aten::mm.tme: is not a key of a budget: time, calls, allocated");
   CHECK(complaint(R"({"ops": {"aten::mm": 3}})") == "ops.aten::mm: is not an object: {time, calls, allocated}");
   CHECK(complaint(R"({"ops": {"aten::mm": {"calls": "3"}}})") == "ops.aten::mm.calls: \"3\" is not a number");
   CHECK(complaint(R"({"memory": {"CPU": "2X"}})") ==
         "memory.CPU: \"2X\" is not a size: \"1.5G\" (K, M, G, T), or a number of bytes");
   CHECK(complaint(R"({"memory": {"CPU": "GK"}})").starts_with("memory.CPU: \"GK\" is not a size"));
   CHECK(complaint(R"({"fail_over": {"speed": 1}})") ==
-        "fail_over.speed: is no metric: step, total, ops, modules, kernels, python, calls, allocated, memory");
+        "fail_over.speed: is not a metric: step, total, ops, modules, kernels, python, calls, allocated, memory");
   CHECK(complaint(R"({"step": 1, "step": 2})") == "the key 'step' comes twice");
   CHECK(complaint(R"([])") == "is not an object: {fail_over, step, total, ops, modules, kernels, python, memory}");
   CHECK(complaint("{").starts_with("it is not JSON: "));

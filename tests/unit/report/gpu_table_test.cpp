@@ -93,7 +93,7 @@ TEST_CASE("what CUPTI had for another is said, and what has no time") {
   p.b.gpu(never);
   const LoadedTrace trace(p.b);
   const std::string text = summary_text(*trace, {.tables = {"kernels"}});
-  CHECK(text.find("GPU not recorded for 25.000 us: another client of CUPTI kept it from us, 1 time\n") !=
+  CHECK(text.find("GPU not recorded for 25.000 us: another client of CUPTI was using it, 1 time\n") !=
         std::string::npos);
   CHECK(text.find(
             "1 GPU operation would begin before the launch, by up to 0.100 us: the clocks of GPU and CPU disagree\n") !=
