@@ -2,7 +2,7 @@
 
 TORCHPROF_BUILD names the build directory (default: build/ in the root of the checkout). The tests use what `meson install`
 makes of it, in a directory of their own, so that the tree is used where it was not configured to lie. TORCHPROF_INSTALLED names such a
-tree that is there already: so runs tests/roots/roots.py the tests where nothing was built.
+tree that exists already: tests/roots/roots.py uses it where nothing was built.
 
 Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
 /usr/local/bin and ~/.pyenv (those that are neither the oldest nor the newest nor that of torch with --run-slow alone). Tests that need torch run under `torch_python`, the interpreter that runs pytest.
@@ -67,7 +67,7 @@ def setting(name):
 BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
 INSTALLED = setting("TORCHPROF_INSTALLED")
 TAIL_CALL_PYTHON = setting("TORCHPROF_TAIL_CALL_PYTHON")
-# Traces are read as millions of objects that all live on: to look through them again and again takes as long as to read them.
+# A trace is millions of objects that stay alive: collecting garbage among them again and again takes as long as reading them.
 gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
 
@@ -307,7 +307,7 @@ def memory_limit():
         return made[-1]
     yield make
     for group in filter(pathlib.Path.exists, made):
-        for _ in range(100):  # what ran in it has ended, but may not have been taken out yet
+        for _ in range(100):  # its processes have ended, but the kernel may not have removed them yet
             with contextlib.suppress(OSError):
                 group.rmdir()
                 break
@@ -348,7 +348,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def set_signals():
-    """What is started here finds its signals as a terminal's shell leaves them, whoever started the tests: nohup, `&` in a script and CI
+    """Gives child processes the signal dispositions of a terminal's shell, whoever started the tests: nohup, `&` in a script and CI
     ignore some, and what is ignored stays so in children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,7 +3,7 @@
 
 Each round makes a program from its number (threads, forks up to five deep, new interpreters, more names than a chunk holds, different
 ends) and lets strace hold up some of its system calls (`--delays`), or lets spinning threads take the processors (`--load N`). Each
-process writes down how often it called which function before it ends. Demanded: all of these calls are in its trace, the traces keep the
+process writes down how often it called which function before it ends. Checked: all of these calls are in its trace, the traces keep the
 rules of the format, and nothing that is printed or written says "damaged" or "<unknown".
 
 usage: delay_campaign.py --launcher BIN/torchprof [--programs N] [--seeds N] [--first N] [--load THREADS] [--processes N]
@@ -53,7 +53,7 @@ def be(spec):
     {"return": lambda: sys.exit(0), "_exit": lambda: os._exit(0), "kill": lambda: os.kill(os.getpid(), signal.SIGKILL)}[spec["end"]]()
 be(json.loads(sys.argv[2]))
 """
-# What the recorder and the interpreter call. Held up at the entry: somebody else goes on meanwhile.
+# System calls of the recorder and the interpreter. They are delayed at their entry, so that other threads go on meanwhile.
 HELD_UP = ("openat close mmap munmap madvise fallocate pwritev fstat newfstatat fcntl clone clone3 vfork futex gettid getpid uname prctl flock mkdir "
            "rt_sigprocmask set_robust_list exit exit_group wait4 write read getdents64 ioctl lseek brk mprotect").split()
 

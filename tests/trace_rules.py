@@ -91,7 +91,7 @@ class Trace:
         ends = collections.defaultdict(dict)
         for e in self.events:
             if e.get("ph") in ("s", "f") and e.get("cat") == category:
-                # Of several slices that begin in the same nanosecond the outermost stands first.
+                # Of several slices that begin in the same nanosecond the outermost comes first.
                 ends[e["id"]][e["ph"]] = at.get((e["pid"], e["tid"], e["ts"]), ["?"])[0]
                 if e["ph"] == "s" and not starting(e):
                     ends[e["id"]]["unwanted"] = True

@@ -1,10 +1,10 @@
-"""What torchprof costs, beside the bare program and beside the other ways to learn the same.
+"""What torchprof costs, compared with the bare program and with other tools that record the same.
 
     meson compile -C build bench            # or: tests/bench/bench.py [--rounds N] [--build DIR]
     tests/roots/roots.py sid build bench    # with the torch of another Debian
 
 Each figure is the median over rounds; in a round every way runs once, one after another, so that a machine that is slower for a
-while is slower for all of them. Ratios are taken within a round and then the median of the ratios. The table at the end says it all.
+while is slower for all of them. A ratio is that of one round; the figure is the median of the ratios. The table at the end has all figures.
 """
 import argparse
 import gzip
@@ -58,7 +58,7 @@ class Bench:
         return numbers
 
     def compare(self, what, ways, limits):
-        """Rows: what torchprof adds beside what each of the others adds, and whether the ratio keeps its limit (None: no limit)."""
+        """Rows: what torchprof adds, what each of the others adds, and whether the ratio is within its limit (None: no limit)."""
         numbers = self.interleaved(ways)
         bare = numbers["bare"]
         added = {name: [n - b for n, b in zip(numbers[name], bare)] for name in ways}
@@ -104,8 +104,8 @@ def operators(bench, python):
 
 
 def outside_of_a_window(bench, python, pythons):
-    """What a program pays that waits for its window: the cost itself as a ratio of the bare program's."""
-    # All that a step costs there is at its edges, too little to be seen in the noise of the whole step. So the edges are measured by themselves.
+    """What a program pays while it waits for its window: its time divided by the bare program's."""
+    # The cost of such a step is only at its edges, too little to see in the noise of the whole step. So the edges are measured alone.
     loop, window = [python, HERE / "train_loop.py"], "steps=1000000..1000001"
     numbers = bench.interleaved({"step": [*loop, "step", 20], "bare": [*loop, "edges", 20],
                                  "ours": bench.profiled([*loop, "edges", 20], "-w", window, "--format", "none")})
@@ -149,7 +149,7 @@ def python_calls(bench, pythons):
 
 
 def flight_recorder(bench, pythons):
-    """What it costs to write over the oldest events, beside going on with new ones: a run writes several times what it may keep."""
+    """What it costs to overwrite the oldest events, compared with appending: the run writes several times what it may keep."""
     for python in pythons:
         loop = [python.path, HERE / "call_loop.py", 100]
         bench.compare("fib, Python %s, recycling" % python, {

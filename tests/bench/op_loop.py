@@ -1,8 +1,8 @@
 """usage: op_loop.py bare|deep|empty|operators|shapes+memory BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
 
 `deep` calls it inside of calls that go through C and back to Python. `empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators` and `shapes+memory` are torch.profiler's ways.
-After the number comes the time on the wall at which the work was
-done, for who wants to know how long the rest takes; torch.profiler then writes its trace to FILE before the process ends.
+After the number comes the wall-clock time at which the work was done, so that the time for the rest can be computed;
+torch.profiler then writes its trace to FILE before the process ends.
 """
 import ctypes
 import pathlib

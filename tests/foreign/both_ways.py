@@ -57,7 +57,7 @@ def compare(name, bare, ours, inherent, output):
 def run_all(options, names, command_of, inherent=()):
     """command_of(name, report) is what runs one set of tests and writes their results to the file `report`. Returns the script's exit status."""
     top = options.keep or pathlib.Path(tempfile.mkdtemp(prefix="torchprof-foreign-"))
-    launch = [options.launcher.resolve(), "run", "-q", "--format", "none", "-o", "run", "--"]  # what is written afterwards is not the program's business
+    launch = [options.launcher.resolve(), "run", "-q", "--format", "none", "-o", "run", "--"]  # writing the trace is not part of what is tested
     passed = failed = 0
     for name in names:
         found = []

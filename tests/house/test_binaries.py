@@ -50,7 +50,7 @@ def test_names_of_a_map_are_read_without_comments():
 
 
 def test_the_library_takes_few_bytes_of_static_tls(library):
-    """What a preloaded library takes of it, a library that is loaded later may miss."""
+    """Static TLS that a preloaded library takes may be missing for a library that is loaded later."""
     sizes = [int(line.split()[5], 16) for line in read("readelf", "-lW", library).splitlines() if line.strip().startswith("TLS")]
     assert sum(sizes) <= 256
 

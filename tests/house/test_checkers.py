@@ -1,4 +1,4 @@
-"""The tests' own tools see what they are there to see: each fault is planted once."""
+"""The tests' own checkers find what they should: each fault is planted once."""
 import copy
 import json
 import re

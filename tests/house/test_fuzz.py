@@ -15,7 +15,7 @@ TARGETS = {"spool": (60, 200), "trace": (20, 200), "budget": (10, 1000), "symbol
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_input_breaks_its_readers(target):
     seconds, least = TARGETS[target]
-    # The same inputs each time, as everything else that can fail here: what nobody has seen yet is looked for by hand, for longer.
+    # The same inputs each time, so that a failure can be repeated. New faults are searched for by hand, for longer.
     done = subprocess.run([ROOT / "tests/fuzz/run", str(seconds), BUILD, target], capture_output=True, text=True, env={**os.environ, "FUZZ_SEED": "1"})
     assert done.returncode == 0, done.stderr[-8000:]
     executed, = re.findall(r"number_of_executed_units: (\d+)", done.stderr)

@@ -24,7 +24,7 @@ import sys
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 FALLBACK_MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler"
-# What one test each wants, which is skipped without it: not worth the root where a suite in motion lacks it today.
+# Packages that one test each needs, which is skipped without them: the root is made even if a suite lacks them today.
 WISHES = {"sid": "duckdb python3-pandas python3-pyarrow"}
 # What python3-torch-cuda loads. Unpacked into the root, as two of its dependencies cannot be installed: cuDNN is not in Debian,
 # and the driver's own packages want a kernel module. A stub has cuDNN's name and functions: without a GPU none of them is called.

@@ -1,4 +1,4 @@
-"""What the commands say that no table holds, word for word. TORCHPROF_UPDATE_GOLDEN=1 writes tests/e2e/launcher/golden/ anew, for people to look at the difference."""
+"""The commands' messages and help texts, word for word. TORCHPROF_UPDATE_GOLDEN=1 writes tests/e2e/launcher/golden/ anew, for people to look at the difference."""
 import pathlib
 import re
 
@@ -26,7 +26,7 @@ def test_help(torchprof, subcommand):
 def test_doctor_of_a_python_with_torch(torchprof, torch_python):
     done = torchprof("doctor", "--", torch_python)
     assert done.returncode == 0, done.stderr
-    # What another machine says otherwise.
+    # Lines that differ on other machines.
     text = re.sub(r"^(machine|torchprof|library|clock|output|gpu|nvtx|python) +.*", r"\1 ...", done.stdout, flags=re.MULTILINE)
     text = re.sub(r"/\S+/libtorch_cpu\S*|1\.13\.\d\S*", "...", text)
     assert_golden("doctor.txt", text)

@@ -213,7 +213,7 @@ def test_files_and_shared_memory_have_totals_of_their_own_and_sizes_of_0_are_not
     assert not [size for size, _, _ in rows if size == 0]
 
 
-# Its event tree, since its tables give blocks to operators by microseconds, up to torch 2.6.
+# Uses torch.profiler's event tree: up to torch 2.6 its tables assign blocks to operators by microseconds.
 # hypot marks where work begins and ends.
 PROFILED = """
     import json, torch

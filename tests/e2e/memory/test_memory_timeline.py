@@ -30,7 +30,7 @@ def test_categories_of_a_training(run_torchprof, program, torch_python):
     most = dict(zip(CATEGORIES, map(max, list(zip(*sizes))[1:])))
     assert PARAMETERS <= most["parameter"] < PARAMETERS * 1.01
     assert PARAMETERS * 2 <= most["optimizer state"] < PARAMETERS * 2.01
-    assert PARAMETERS <= most["gradient"] < PARAMETERS * 2  # a temporary that lies where a gradient did is taken for one
+    assert PARAMETERS <= most["gradient"] < PARAMETERS * 2  # a temporary block at a gradient's address counts as a gradient
     assert 128 * 512 * 4 <= most["activation"] and 128 * 256 * 4 <= most["input"]
     assert all(size >= 0 for row in sizes for size in row)
     raw, = run.directory.glob("*.memory.raw.json.gz")

@@ -1,7 +1,7 @@
 """Programs that profile or trace themselves: their tool sees what it sees without us, and our trace has all of the program.
 
-Before Python 3.12 a thread has one profile function. There the program's own comes first: we miss the calls of that thread until it lets go,
-and the run says for how long.
+Before Python 3.12 a thread has only one profile function. There the program's own profiler has priority: until it stops, the calls of that
+thread are not recorded, and the run says for how long.
 """
 import collections
 import json
@@ -160,7 +160,7 @@ def test_a_tool_sees_what_it_sees_without_us_and_we_miss_only_what_python_denies
                                                                                  tool, when, level):
     run, said, without = both_ways(python, TOOLS[tool], when, level, run_torchprof, run_bare, program)
     if tool == "sys.setprofile" and level == "calls" and python.version >= (3, 12):
-        # Where C calls are watched already, this Python tells a new hook of the end of the call that set it.
+        # If C calls are watched already, this Python reports to a new hook the end of the very call that set it.
         said = said.replace("[('c_return', 'start', 'setprofile'), ", "[", 1)
     assert said == without
     expected = dict.fromkeys(WHEN[when][1], 5)

@@ -148,7 +148,7 @@ def test_a_full_disk_is_a_message_and_not_the_end_of_the_program(python, launche
 
 
 def test_a_disk_that_fills_up_later_keeps_what_was_recorded_until_then(python, run_torchprof, check_trace, program, tmp_path):
-    """No rights needed: the third time that the spool grows it is told that there is no space."""
+    """Needs no rights: from the third time on that the spool grows, the system call fails for lack of space."""
     library = tmp_path / "no_space.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SUPPORT / "no_space.c"], check=True)
     run = run_torchprof([python.path, program(textwrap.dedent(MANY_CALLS % 300000))], env={"LD_PRELOAD": library})

@@ -147,7 +147,7 @@ WITH_OPERATORS = PLAIN | {
         os._exit(6)
         """,
     "C++ exceptions in flight": "operators.throws(); work()",
-    # By then what torch made later than the handler is gone: its table of the CPU's blocks.
+    # At that time objects that torch made after the handler are destroyed: its table of the CPU's blocks, too.
     "operators in a handler of the exit": "operators.at_the_end(); work()",
 }
 OPERATORS = """

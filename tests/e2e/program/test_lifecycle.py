@@ -180,7 +180,7 @@ def test_a_queued_signal_keeps_its_value_and_its_order(start, program):
 
 @contextlib.contextmanager
 def held_back(launcher_pid):
-    """The launcher gets to do what it will do only after the block: a second signal cannot melt into the first."""
+    """Waits until the launcher has handled the signal, so that a second one cannot merge with the first."""
     os.kill(launcher_pid, signal.SIGSTOP)
     wait_for(lambda: state_of(launcher_pid) == "T", "the stop")
     yield
@@ -223,7 +223,7 @@ class Terminal:
                     yield " ".join([path.name, (path / "wchan").read_text(), *lines])
 
     def read_until(self, pattern, timeout=30):
-        """What came up to and with the pattern; later calls go on behind it."""
+        """Reads up to and including the pattern; the next call goes on behind it."""
         deadline = time.monotonic() + timeout
         os.set_blocking(self.end, False)
         while not (match := re.search(pattern, self.seen)):
@@ -272,7 +272,7 @@ def test_ctrl_c_is_delivered_once(terminal, launcher, program, tmp_path):
     assert (tmp_path / "run" / "summary.txt").exists()
 
 
-# In short sleeps: Python overlooks a signal that comes just before it sleeps until it has slept.
+# Sleeps are short: if a signal comes just before a sleep, Python handles it only after the sleep.
 WAITS = """
     import time
     print("ready", flush=True)
@@ -343,7 +343,7 @@ def test_a_stop_of_the_command_is_the_launchers_and_so_is_its_end(start):
 
 
 def test_an_orphan_gets_the_parent_that_it_has_without_us(run_torchprof, run_bare, program, tmp_path):
-    """A worker that waits until its parent is process 1, or the reaper of this place, ends."""
+    """A worker that waits until its parent is process 1 (or the process that collects orphans here) must end."""
     script = program(textwrap.dedent("""
         import os, time
         if os.fork() == 0:

@@ -62,7 +62,7 @@ print(sorted(map(int, os.listdir("/proc/self/task"))) == [os.getpid()] if not os
 
 
 def test_with_20_files_a_program_gets_all_of_them_and_loses_no_event(python, run_torchprof, run_bare, program):
-    """No descriptor of ours stays open; where none is left for an instant either, what it does then is recorded all the same."""
+    """No descriptor of ours stays open. Even if none is free for a moment, calls at that time are recorded."""
     command = [python.path, program(textwrap.dedent(LIMITED_FILES) % (python.path, python.path, TAKES_ALL))]
     bare, run = run_bare(command), run_torchprof(command)
     assert (run.status, run.stdout) == (0, bare.stdout.decode()), run.stderr

@@ -33,7 +33,7 @@ def runs(times):
     return n
 """
 UNTIL_THE_QUOTA = CALLS + "print(runs(2000000))"
-# Once its pages are on the disk, each store into them wants a place for the page anew.
+# After its pages have been written to the disk, each store into one needs new room for the page.
 FULL_LATER = CALLS + """
 import glob, os, sys
 def written():

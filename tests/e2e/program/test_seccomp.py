@@ -206,7 +206,7 @@ def test_our_thread_of_the_window_is_gone_when_all_threads_are_filtered(both, wa
 
 @pytest.mark.parametrize("window", ["after=1s", "manual"])
 def test_our_thread_is_there_again_when_the_kernel_refused_the_filter(both, window):
-    """A flag that there is none of. What the program asks then is answered."""
+    """Uses a flag that does not exist. The program must get the kernel's answer."""
     text = ASK + "result = enter(%r, flags=0x8001)\nask(b'start'); wait()\nmany(10)\nprint(result)" % AFTER
     bare, run = both(PYTHON, text, options=["--window", window])
     assert bare.stdout == b"-1\n" and calls_of(run, "after") == 10

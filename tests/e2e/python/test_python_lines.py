@@ -45,5 +45,5 @@ def test_c_calls_by_the_lines_that_make_them(launcher, torchprof, tmp_path):
     lines, operators = lines_of(launcher, torchprof, tmp_path, ["--python", "calls"])
     assert lines["lines.py(3): work"]["calls"] == 3
     assert operators["aten::mm", "lines.py(3): work"]["calls"] == 3
-    assert operators["aten::mm", None]["calls"] == 3  # x @ y is no call
+    assert operators["aten::mm", None]["calls"] == 3  # x @ y is an operator, but not a C call
     assert lines["lines.py(3): work"]["total_ns"] >= operators["aten::mm", "lines.py(3): work"]["cpu_total_ns"]

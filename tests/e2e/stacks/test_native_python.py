@@ -148,6 +148,6 @@ def test_all_frames_are_kept_where_all_are_wanted(recorded, torchprof, tmp_path,
         assert {tuple(python_functions(stack)) for stack in by_name[operator]} == set(map(tuple, expected[operator]))
     stack, = by_name["aten::neg"]
     assert stack[0].startswith(("at::RecordFunction", "c10::Dispatcher", "libtorch_cpu")) and stack[-1] == "_start", stack
-    # The loop that runs all three is the caller of the outermost; its part that is rarely used has no name.
+    # All three run in one interpreter loop, which is the caller of the outermost. The loop's cold part has no name.
     first = next(i for i, frame in enumerate(stack) if python_functions([frame]))
     assert len(python_functions(stack[first:first + 3])) == 3 and re.search("EvalFrame|python3", stack[first + 3]), stack

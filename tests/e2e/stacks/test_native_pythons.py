@@ -94,7 +94,7 @@ def test_a_stack_has_the_functions_that_the_program_finds_and_c_between_them(wit
 
 
 def test_an_interpreter_of_tail_calls_has_them_too(recorded, torchprof, tmp_path, check_trace):
-    """Its loop is a function for each instruction, called by the one that keeps the frame."""
+    """Its interpreter loop is one function for each instruction; the function that calls them holds the frame."""
     python = find_tail_call_python()
     if not python:
         pytest.skip("NOT TESTED: there is no CPython 3.14 configured --with-tail-call-interp (clang 19), neither on PATH nor in TORCHPROF_TAIL_CALL_PYTHON")

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import profile
 
-# Scripted functions are called as often as torch takes to optimise them: then their graphs run by themselves.
+# Scripted functions are called until torch has optimised them; after that their optimised graphs run.
 PROGRAM = """
 import sys, torch
 
@@ -135,6 +135,6 @@ def test_they_are_those_of_torch_profiler(stacks, torch_python, program, tmp_pat
         if "Call stack" in e.get("args", {}):
             theirs[e["name"]].append(lines(e["args"]["Call stack"].split(";")))
     for operator in OPERATORS:
-        # Once graphs are optimised it mixes up the operators that have them (2.14).
+        # After optimising graphs torch mixes up the operators' sources (2.14).
         ours, expected = lines(stacks["aten::" + operator][0]), theirs["aten::" + operator][0]
         assert expected and ours[:len(expected)] == expected, operator

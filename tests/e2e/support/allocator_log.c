@@ -1,7 +1,8 @@
-// Preloaded: what posix_memalign() gives and what free() takes of it, in order. torch's allocator for the CPU calls
+// Preloaded: logs what posix_memalign() returns and what of that free() takes, in order. torch's CPU allocator calls
 // these two.
-//     size_t allocator_log(long long (*out)[2], size_t room)   copies {address, bytes; 0: freed} of each and gives
-//     their number
+//
+//     size_t allocator_log(long long (*out)[2], size_t room)
+//         copies {address, bytes} of each (bytes 0: freed) and returns their number
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -23,7 +23,7 @@ INPUTS = (*LISTS, "overload")
 # Each function takes (ours, theirs) and removes one difference from both, and no other.
 
 def without_kineto(ours, theirs):
-    """Its events know no strides and values, no types of lists of numbers and no sizes of lists of tensors, and take none for []."""
+    """Its events have no strides and values, no types of lists of numbers and no sizes of lists of tensors, and have nothing where we have []."""
     for o in ours.operators + ours.on_python_threads + theirs.operators:
         o.strides = o.concrete = None
         o.dims = [[] if size and isinstance(size[0], list) else size for size in o.dims or []]
@@ -45,7 +45,7 @@ def inputs(o):
 
 
 def interpreter_stack(ours, theirs):
-    """What is left of theirs are the last inputs, where these alone are those of an operator of ours."""
+    """Keeps only the last inputs of theirs, if these are the inputs of an operator of ours."""
     known = collections.defaultdict(set)
     for o in ours.operators:
         known[o.name].add(inputs(o))
@@ -69,7 +69,7 @@ def gated_ranges(ours, theirs):
 
 
 def whose_thread(ours, theirs):
-    """One thread for all; memory that is freed is not counted, and what is allocated belongs to none."""
+    """All on one thread; frees are not counted, and allocations belong to no operator."""
     for recording in (ours, theirs):
         recording.allocations = [a for a in recording.allocations if a.bytes > 0]
         for o in recording.operators:
@@ -178,7 +178,7 @@ def what_is_compared(recording):
             recording.memory_by_operator()]
 
 
-# What is another in each run may be the same by chance.
+# A difference that is not in every run may be missing by chance.
 @pytest.mark.parametrize("row", [row for row in BY_DESIGN if "in each run" not in row[3]], ids=lambda row: row[0].__name__)
 def test_each_difference_by_design_is_one(record, row):
     applicable = [r for r in BY_DESIGN if r[2](*torch_here())]

@@ -19,7 +19,7 @@ PROGRAMS = {
 USER_SCOPE = 7
 
 
-# What Python does there depends on who is waiting for whom, and when.
+# Which Python functions run there depends on which thread waits for which, and when.
 WITHOUT_WORKERS = pytest.mark.parametrize("both", [name for name in PROGRAMS if name != "cnn with workers"], indirect=True)
 
 
@@ -166,7 +166,7 @@ def test_operators_lie_in_the_same_python_functions(both):
 
 
 def operators_by_caller_in_theirs(theirs):
-    """Of the thread of main() alone: those of other threads torch.profiler hangs somewhere."""
+    """Only on main()'s thread: torch.profiler gives Python calls of other threads wrong parents."""
     main = main_call(theirs)
     counts = collections.Counter()
 

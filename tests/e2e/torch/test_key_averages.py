@@ -86,7 +86,7 @@ def test_memory_is_that_of_key_averages(both):
 
 @pytest.mark.parametrize("what", ["self_ns", "total_ns"])
 def test_times_are_those_of_key_averages(record, what):
-    """In one of three runs: where the machine stops the thread between our clock and torch's, only one of the two sees it."""
+    """In one of three runs: if the machine stops the thread between the reading of our clock and of torch's, only one of the two sees the pause."""
     differ = []
     for n in range(3):
         sums = []

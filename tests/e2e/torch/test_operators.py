@@ -208,7 +208,7 @@ scripted_function(torch.ones(2))
     assert {"aten::sin", "aten::mul", "aten::sub"} <= {e["name"] for e in trace.inside(forward, "cpu_op")}
 
 
-# A task that is given no tensor of Python: torch's thread would want the interpreter to let go of it, also after its end.
+# A task that gets no tensor of Python: torch's thread would need the interpreter to release it, even after the interpreter's end.
 ON_THREADS_OF_TORCH = """
 import torch
 class Deep(torch.autograd.Function):

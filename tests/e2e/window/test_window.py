@@ -124,7 +124,7 @@ def test_every_time_that_a_range_is_entered_is_a_window_where_no_number_is_given
 
 
 def test_memory_of_a_window_names_no_block_from_before_it(train):
-    """torch itself prints a warning where a profiler that came later sees such a block go; train() compares stderr."""
+    """torch prints a warning when a profiler that started later sees such a block freed, and train() compares stderr."""
     _, trace = train("steps=4..6")
     freed = allocated = 0
     seen = set()

@@ -1,4 +1,4 @@
-// What of a GPU's kernels is worth saying; the other rules have programs: tests/e2e/files/test_advice.py.
+// Which findings about a GPU's kernels are made; tests/e2e/files/test_advice.py tests the other rules with programs.
 #include <doctest/doctest.h>
 
 #include "formats/report/summary.h"
@@ -54,8 +54,8 @@ TEST_CASE("cuDNN's transposes are named where they take time") {
 
 namespace {
 
-// Steps of 1 ms, in each `waits` calls of `ns` that wait for the GPU and as many copies of pageable memory; before the
-// first of them, in none or in all the same as well.
+// Steps of 1 ms, each with `waits` calls of `ns` that wait for the GPU and as many copies of pageable memory. If asked
+// for, the same comes before the first step, too.
 std::string waste_of_steps(uint64_t before, uint64_t in_first, uint64_t in_others) {
   constexpr uint64_t kSteps = 6, kFirst = 10'000'000;
   Program p;

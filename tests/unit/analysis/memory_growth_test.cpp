@@ -1,4 +1,4 @@
-// What of the memory of each step is taken for growth, and what is not.
+// Which memory that steps leave behind counts as growth, and which does not.
 #include "formats/memory/growth.h"
 
 #include <doctest/doctest.h>

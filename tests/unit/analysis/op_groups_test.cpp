@@ -1,4 +1,4 @@
-// Self and total time of operators as defined (formats/report/summary.h), and what tells operators of one name apart.
+// Self and total time of operators as defined in formats/report/summary.h, and groups of operators with one name.
 #include "formats/analysis/op_groups.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// CUPTI with two clients: whose a record is, whatever its time and its order; and times of a clock of somebody else's.
+// CUPTI with two clients: to whom a record belongs, whatever its time and order; and times of another client's clock.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -160,7 +160,7 @@ int next_record(uint8_t* buffer, size_t valid, std::byte** record) {
   return 0;
 }
 
-// Kernels and calls by turns, of which he wants the calls; what he has got afterwards.
+// Kernels and calls alternate; the other client asked for the calls only. What that client got.
 void pour(size_t size, int records) {
   g_theirs = {};
   g_theirs.size = size;
@@ -187,7 +187,7 @@ void pour(size_t size, int records) {
   const auto client = std::make_unique<OtherClient>();
   client->registers(request, completed);
   REQUIRE(client->begin());
-  CHECK(!client->begin());  // his function calls us again
+  CHECK(!client->begin());  // the client's function calls us again
   client->pour(api, {&lock, &wishes, &clock}, {bytes.data(), bytes.size(), nullptr, 0});
   client->hand_over();
   client->end();

@@ -43,7 +43,7 @@ using Backtrace = int (*)(void**, int);
 const auto g_libunwind =
     reinterpret_cast<Backtrace>(dlsym(dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL), "unw_backtrace"));
 
-// All from one function: its own frame differs in where it stands, what called it does not.
+// All taken in one function: only its own frame has another address, the callers are the same.
 [[gnu::noinline]] void take() {
   void* theirs[256];
   const int count = backtrace(theirs, 256);
@@ -110,7 +110,7 @@ void in_session(const std::function<void()>& body, size_t stacks) {
     for (const Pair& pair : g_taken) {
       Stack ours;
       for (uint32_t i = pair.ours.value; i != 0; i = frames.at(i).caller.value) ours.push_back(frames.at(i).pc);
-      // Of ours the first two are in take_stack() and in take().
+      // Our first two frames are take_stack() and take().
       if (ours.size() < 2 || pair.theirs.size() < 3) _exit(3);
       if (!std::equal(ours.begin() + 2, ours.end(), pair.theirs.begin(), pair.theirs.end())) _exit(4);
       if (!std::equal(ours.begin() + 2, ours.end(), pair.libunwind.begin(), pair.libunwind.end())) _exit(6);

@@ -1,4 +1,5 @@
-// What torch exports of its interpreter of TorchScript, on made-up functions; built for both ABIs of std::string.
+// A stand-in for what torch exports of its TorchScript interpreter, with made-up functions; built for both ABIs of
+// std::string.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@ struct StandIn {
   void* current;  // as torch::jit::currentCallstack()
   void* prepare;  // as torch::profiler::impl::prepareCallstack()
   size_t string;  // sizeof(std::string)
-  // Of all that was given out: 0 when everything has been given back.
+  // Number of objects that were handed out and not given back.
   long (*owned)();
   // What the next calls return: functions, innermost first, the first `without_file` of which have no file; or lines
   // that cannot be.

@@ -196,7 +196,7 @@ TEST_CASE("where torch exports its undefined tensor, the first operator is read"
     REQUIRE(row);
     CHECK(row->list == torch.list);
     CHECK(row->sizes == torch.sizes);
-    // The device's order is nobody's business yet.
+    // The order of the device's bytes is not decided yet.
     CHECK(is_right(search.see({process.tensor({2})}), torch));
     search.see({process.tensor({2}), process.list({})});
     CHECK(is_right(search.found(), torch));

@@ -361,7 +361,7 @@ TEST_CASE("bytes flipped at random: never a crash, never a read out of bounds") 
   b.split_first_chunks();
   fill(b);
   const auto whole = b.bytes();
-  // Zeros are dull: flips go to headers and to records.
+  // Flipping zeros shows little, so flips go to headers and records.
   std::vector<size_t> interesting;
   for (size_t i = 0; i < whole.size(); ++i) {
     if (whole[i] != std::byte{0} || i % 64 < 8) interesting.push_back(i);

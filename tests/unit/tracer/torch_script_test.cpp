@@ -26,7 +26,7 @@ Found ask(size_t room = 64) {
   return lines;
 }
 
-// In a child that records: its exit status is the first check that fails. What it leaks is the sanitizer's to find.
+// Runs in a child that records. Its exit status is the number of the first check that fails. The sanitizer finds leaks.
 void check(const StandIn& torch, const std::function<bool(const StandIn&)>& body) {
   char directory[] = "/tmp/torchprof-script-XXXXXX";
   REQUIRE(mkdtemp(directory));

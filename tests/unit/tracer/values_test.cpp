@@ -1,4 +1,4 @@
-// From c10::IValue to the arguments of a trace: what torch_values.cpp encodes, formats/values/inputs.cpp reads.
+// From c10::IValue to the arguments of a trace: tracer/objects/values.cpp encodes, formats/values/inputs.cpp reads.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -270,7 +270,7 @@ TEST_CASE("keyword inputs become arguments of their own names") {
     CHECK_MESSAGE(text.find(member) != std::string::npos, text);
   CHECK(text.find("tensor") == std::string::npos);
   CHECK(text.find("numbers") == std::string::npos);
-  // What is no list of texts is left out, alone.
+  // Only a list that is not of texts is left out.
   const std::unordered_map<std::string, Value> tensors{{"tensors", make.list({make.tensor({2}, {1})})},
                                                        {"n", make.integer(1)}};
   CHECK(json(encode(k2_14, {}, &tensors)) == R"(,"n":1)");

@@ -23,7 +23,7 @@ using window::WindowBorders;
 
 namespace {
 
-// Whether `body` says so in a process with the window; `output`: nullptr for a directory that there is.
+// The result of `body` in a child process with the window. `output`: nullptr for an existing directory.
 bool holds(const char* spec, const std::function<bool()>& body, const char* output = nullptr) {
   char name[] = "/tmp/torchprof-window-XXXXXX";
   const fs::path own = mkdtemp(name);
@@ -93,7 +93,7 @@ TEST_CASE("steps that end while the window opens are counted") {
   }));
 }
 
-// No more than WindowBorders holds: the one that passes them on may be held up as long as the others run.
+// No more than WindowBorders holds: the thread that passes them on may be delayed for as long as the others run.
 TEST_CASE("steps that end on many threads at once are all counted") {
   for (int time = 0; time < 20; ++time)
     CHECK(holds("steps=240..241", [] {
