@@ -66,8 +66,8 @@ inline void become(State next) noexcept { source().state.store(next, std::memory
 // The time now on CUPTI's own clock.
 uint64_t cupti_now() noexcept;
 
-// CUPTI wants a buffer, and gives one back (delivery.cpp). Called by CUPTI, under locks of its own: they call nothing of
-// it.
+// CUPTI wants a buffer, and gives one back (delivery.cpp). Called by CUPTI, under locks of its own: they call nothing
+// of it.
 void on_request(uint8_t** buffer, size_t* size, size_t* most_records);
 void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid);
 

@@ -87,8 +87,8 @@ class SpoolBuilder {
   // What CUPTI's clock says at `ns`, where GpuClock does not say otherwise.
   static uint64_t cupti(uint64_t ns) { return static_cast<uint64_t>(kStartNs) + ns; }
   SpoolBuilder& gpu_clock(int64_t off = 0);  // a sample at the current time; CUPTI's clock is ahead by this many ns
-  // The track goes on in a new chunk, with `missing` chunks between. It begins with what was open: the next records, and
-  // the times at which they began.
+  // The track goes on in a new chunk, with `missing` chunks between. It begins with what was open: the next records,
+  // and the times at which they began.
   SpoolBuilder& next_chunk(uint32_t missing, const std::vector<uint64_t>& begins);
   // Any words as one record of the current track: the header is made of `kind`, the length and the current time.
   SpoolBuilder& raw(uint8_t kind, const std::vector<uint64_t>& payload);
