@@ -153,13 +153,6 @@ void put_end(ThreadBuffer& buffer, uint64_t key, Ticks time) noexcept {
 
 // ---- push and pop ----------------------------------------------------------------------------------------
 
-// nullptr: there is no memory for them.
-OpenRanges* ranges_of(ThreadBuffer& buffer) noexcept {
-  auto* ranges = buffer.sources.map<OpenRanges>();
-  if (ranges) ranges->begin_window(window::number());
-  return ranges;
-}
-
 // Outside of a window: the key of the range that may open it now, otherwise 0.
 uint64_t knock(const Message& message) noexcept {
   if (!window::sees_ranges() || window::is_open()) [[likely]]
@@ -177,8 +170,9 @@ void left(uint64_t key) noexcept {
 int push(Domain& domain, const Message& message, const EventAttributes* attributes) noexcept {
   const uint64_t knocked = knock(message);
   ThreadBuffer* buffer = current_buffer();
-  OpenRanges* open = buffer ? ranges_of(*buffer) : nullptr;
+  auto* const open = buffer ? buffer->sources.map<OpenRanges>() : nullptr;
   if (!open) return kNoTracking;
+  open->begin_window(window::number());
   if (!open->has_room(domain)) [[unlikely]]
     return static_cast<int>(open->push_deeper(domain));
   const uint32_t level = open->level(domain);
@@ -191,8 +185,9 @@ int push(Domain& domain, const Message& message, const EventAttributes* attribut
 int pop(const Domain& domain) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  OpenRanges* open = buffer ? ranges_of(*buffer) : nullptr;
-  if (!open) return kNoTracking;
+  auto* const open = buffer ? buffer->sources.mapped<OpenRanges>() : nullptr;
+  if (!open) return kNoTracking;  // the thread has pushed none
+  open->begin_window(window::number());
   const OpenRanges::Popped popped = open->pop(domain);  // none: it was pushed before the window
   if (popped.key == 0) return popped.level;
   put_end(*buffer, popped.key, time);

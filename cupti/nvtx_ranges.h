@@ -23,7 +23,7 @@ class OpenRanges {
   static constexpr Mapping kMapping = Mapping::kNvtx;
   static constexpr uint32_t kMost = 256;
 
-  // Ranges of an earlier window are forgotten: they were closed at its end.
+  // First of all: ranges of an earlier window are forgotten, they were closed at its end.
   void begin_window(uint32_t window) noexcept {
     if (window_ == window) [[likely]]
       return;

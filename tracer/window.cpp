@@ -21,6 +21,7 @@ namespace torchprof::window {
 
 namespace detail {
 constinit std::atomic<bool> g_is_open{true};
+constinit std::atomic<uint32_t> g_number{0};
 constinit bool g_sees_annotations = false;
 constinit bool g_sees_ranges = false;
 }  // namespace detail
@@ -35,8 +36,7 @@ struct State {
   WindowSpec spec;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the rest, but for the atomics
   WindowBorders borders;
-  std::atomic<uint32_t> number{0};  // of the window that is or was open last
-  uint64_t step = 0;                // at its begin
+  uint64_t step = 0;  // at its begin
   Ticks begin;
   Ticks left_at;              // of a fork in a window that the child does not have; 0: none
   bool must_leave = false;    // it: the sources are still on
@@ -125,13 +125,13 @@ void leave() noexcept {
 void open(uint64_t step) noexcept {
   State& s = g_state;
   if (is_open() || seal::is_sealed()) return;
-  const uint32_t number = s.number.load(std::memory_order_relaxed);
+  const uint32_t number = window::number();
   if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at});
   s.left_at = {};
   s.begin = session::now();
   s.step = step;
   if (!session::define_window({number + 1, step, s.begin, {}})) return;
-  s.number.store(number + 1, std::memory_order_relaxed);
+  detail::g_number.store(number + 1, std::memory_order_relaxed);
   detail::g_is_open.store(true, std::memory_order_relaxed);
   session::resume();
   open_sources();
@@ -247,8 +247,6 @@ void add_source(const Source& source) noexcept {
 void set_interpreter(const Interpreter& interpreter) noexcept { g_interpreter = interpreter; }
 
 bool is_whole_run() noexcept { return g_state.spec.kind == Kind::kAll; }
-
-uint32_t number() noexcept { return g_state.number.load(std::memory_order_relaxed); }
 
 void announce() noexcept {
   const Kind kind = g_state.spec.kind;

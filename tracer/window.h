@@ -25,6 +25,7 @@ namespace torchprof::window {
 
 namespace detail {
 extern constinit std::atomic<bool> g_is_open;
+extern constinit std::atomic<uint32_t> g_number;
 extern constinit bool g_sees_annotations;
 extern constinit bool g_sees_ranges;
 void annotation_begins(const char* name, uint64_t key) noexcept;
@@ -62,7 +63,7 @@ inline bool is_open() noexcept { return detail::g_is_open.load(std::memory_order
 // Is the whole run: it never changes.
 bool is_whole_run() noexcept;
 // Of the window that is open, or was last; from 1.
-uint32_t number() noexcept;
+inline uint32_t number() noexcept { return detail::g_number.load(std::memory_order_relaxed); }
 
 // Annotations have a callback of their own, which calls these before it records a begin and after it has recorded an
 // end. `key` is unique while the annotation is open. Without the GIL or with it.

@@ -111,6 +111,16 @@ std::vector<fs::path> spools(const fs::path& output) {
   return files;
 }
 
+// What sources keep of a thread.
+struct Small {
+  static constexpr Part kPart = Part::kTorch;
+  uint64_t value;
+};
+struct Large {
+  static constexpr Mapping kMapping = Mapping::kNative;
+  uint64_t values[1000];
+};
+
 void record_op(const std::string& name, uint64_t key) {
   const StringId id = session::intern(name);
   ThreadBuffer* buffer = session::current_buffer();
