@@ -342,17 +342,6 @@ TEST_CASE("a thousand short threads are a thousand tracks") {
   CHECK(fs::file_size(spools(directory.path())[0]) < 1000 * kChunkSize / 8);
 }
 
-namespace {
-struct Small {
-  static constexpr Part kPart = Part::kTorch;
-  uint64_t value;
-};
-struct Large {
-  static constexpr Mapping kMapping = Mapping::kNative;
-  uint64_t values[1000];
-};
-}  // namespace
-
 TEST_CASE("what a source keeps of a thread begins as zeros on each, and its memory goes with the thread") {
   const Directory directory;
   const int status = in_session(directory.path(), [] {
