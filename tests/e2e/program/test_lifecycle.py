@@ -497,7 +497,7 @@ def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, prog
     run = tmp_path / "run"
     wait_for(lambda: '"end"' in text_of(run / "run.json"), "the end of the command", timeout=120)
     process.send_signal(signal.SIGINT)
-    assert "once more" in process.stderr.readline()
+    assert "interrupt again" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     stderr = process.communicate(timeout=10)[1]
     assert process.returncode == 0
