@@ -23,8 +23,8 @@ using RangeId = uint64_t;
 constexpr const char* kUnnamed = "unnamed";
 constexpr size_t kMaxWide = 1024;  // bytes of a wide string in UTF-8
 
-// A range's key is kNvtxKey and, of a push, the thread and a count; of a range with a number of its own, which is the
-// key, kShared, the window in which it was recorded and a count.
+// The key of a range has kNvtxKey. After a push it is followed by the thread and a count. For a range with a number,
+// the key is that number, and has kShared, the window in which it was recorded, and a count.
 constexpr uint64_t kShared = kNvtxKey >> 1;
 constexpr int kWindowShift = 40;
 constexpr uint64_t kNoWindow = (kShared >> kWindowShift) - 1;
@@ -48,9 +48,9 @@ bool is_of_this_window(uint64_t key) noexcept {
 
 Domain& domain_of(Domain* handle) noexcept { return handle ? *handle : default_domain(); }
 
-// ---- what a call says ------------------------------------------------------------------------------------
+// ---- the arguments of a call ----------------------------------------------------------------------------------------
 
-// The text of a call in whichever form it came.
+// The text of a call, in any of its forms.
 class Message {
  public:
   explicit Message(const char* ascii) noexcept : text_(ascii ? ascii : kUnnamed) {}
@@ -85,15 +85,15 @@ class Message {
   const char* text_ = kUnnamed;
   const Text* registered_ = nullptr;
   bool is_wide_ = false;
-  char wide_[kMaxWide];  // of wide strings alone: not touched otherwise
+  char wide_[kMaxWide];  // only touched for wide strings
 };
 
-// nullptr: not as long as what we read.
+// nullptr: the struct is shorter than what we read.
 const EventAttributes* checked(const EventAttributes* attributes) noexcept {
   return attributes && attributes->size >= sizeof(EventAttributes) ? attributes : nullptr;
 }
 
-// False: they say nothing.
+// False: there is nothing in them to record.
 bool read(const Domain& domain, const EventAttributes* a, NvtxAttributes& out) noexcept {
   out = {};
   if (&domain != &default_domain()) out.domain = id_of(domain.name);
@@ -110,7 +110,7 @@ bool read(const Domain& domain, const EventAttributes* a, NvtxAttributes& out) n
   return out.domain || out.category || out.has_color || out.payload_type != NvtxPayload::kNone;
 }
 
-// ---- records ---------------------------------------------------------------------------------------------
+// ---- records --------------------------------------------------------------------------------------------------------
 
 void put_begin(ThreadBuffer& buffer, StringId name, uint64_t key, bool is_async, Ticks time) noexcept {
   constexpr auto kScope = static_cast<uint8_t>(OpScope::kNvtx);
@@ -153,7 +153,7 @@ void put_end(ThreadBuffer& buffer, uint64_t key, Ticks time) noexcept {
 
 // ---- push and pop ----------------------------------------------------------------------------------------
 
-// Outside of a window: the key of the range that may open it now, otherwise 0.
+// Outside of a window that ranges open: the key of this range, which may open it now. Otherwise 0.
 uint64_t knock(const Message& message) noexcept {
   if (!window::sees_ranges() || window::is_open()) [[likely]]
     return 0;
@@ -195,7 +195,7 @@ int pop(const Domain& domain) noexcept {
   return popped.level;
 }
 
-// ---- start and end, marks --------------------------------------------------------------------------------
+// ---- start and end, marks -------------------------------------------------------------------------------------------
 
 RangeId start(Domain& domain, const Message& message, const EventAttributes* attributes) noexcept {
   const uint64_t knocked = knock(message);
@@ -209,7 +209,7 @@ RangeId start(Domain& domain, const Message& message, const EventAttributes* att
 void end(RangeId id) noexcept {
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  // One that opened the window has no number of one in its key.
+  // The range that opened the window has kNoWindow in its key.
   const bool may_have_opened = window::sees_ranges() && is_nvtx_key(id);
   if (!buffer || (!is_of_this_window(id) && !may_have_opened)) return;
   put_end(*buffer, id, time);
@@ -230,7 +230,7 @@ void mark(Domain& domain, const Message& message, const EventAttributes* attribu
   }
 }
 
-// ---- names -----------------------------------------------------------------------------------------------
+// ---- names ----------------------------------------------------------------------------------------------------------
 
 class Utf8 {
  public:
@@ -244,13 +244,13 @@ class Utf8 {
 
 std::string_view view_of(const char* text) noexcept { return text ? text : ""; }
 
-// Only a thread that names itself is known here.
+// Only a thread that names itself can be named here.
 void name_thread(uint32_t tid, std::string_view name) noexcept {
   if (seal::is_sealed() || static_cast<uint32_t>(syscall(SYS_gettid)) != tid) return;
   if (ThreadBuffer* buffer = current_buffer()) session::define_thread_name(buffer->track, tid, session::intern(name));
 }
 
-// ---- what clients call -----------------------------------------------------------------------------------
+// ---- what clients call ----------------------------------------------------------------------------------------------
 
 template <class Char>
 void on_mark(const Char* text) noexcept {
@@ -303,7 +303,7 @@ const Text* on_register_wide(Domain*, const wchar_t* text) noexcept { return reg
 Domain* on_domain(const char* name) noexcept { return domain_named(view_of(name)); }
 Domain* on_domain_wide(const wchar_t* name) noexcept { return domain_named(Utf8(name).view()); }
 
-// ---- the tables ------------------------------------------------------------------------------------------
+// ---- the tables -----------------------------------------------------------------------------------------------------
 
 struct Slot {
   unsigned number;

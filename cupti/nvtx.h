@@ -16,7 +16,7 @@
 
 namespace torchprof::nvtx {
 
-// Gives our functions to one client. False: it is none that we know.
+// Gives our functions to one client (nvtx_abi.h). False: we do not know its interface.
 bool attach(GetExportTable get) noexcept;
 
 }  // namespace torchprof::nvtx

@@ -1,10 +1,10 @@
 // NVTX's injection interface: how a tool gets the calls of a program. Facts about an ABI; no header of NVTX is used.
 //
-// Each copy of NVTX in a process (header-only NVTX 3 has one in every shared object that uses it, libnvToolsExt of
-// NVTX 2 is one) is a client of its own. At its first call it loads the library that NVTX_INJECTION64_PATH names and
-// calls its `int InitializeInjectionNvtx2(GetExportTable)` once. The tool asks for the tables of function slots and
-// stores its functions there; 0 as the answer, or a slot that is left as it was: the client makes that call a no-op for
-// good.
+// Each copy of NVTX in a process (header-only NVTX 3 has one in every shared object that uses it, libnvToolsExt of NVTX
+// 2 is one) is a client of its own. At its first call it loads the library that NVTX_INJECTION64_PATH names and calls
+// its `int InitializeInjectionNvtx2(GetExportTable)` once. The tool asks for tables of function slots and stores its
+// functions there. If the tool returns 0, all calls of this client do nothing from then on; if it leaves a slot as it
+// was, that call does nothing.
 //
 // Source: nvToolsExt.h, nvtxDetail/nvtxTypes.h, nvtxImpl.h and nvtxInit.h of NVTX 3 as it comes with CUDA 13.0 (they
 // say which version of NVTX brought what; numbers are never given out again). Test: tests/unit/cupti/nvtx_test.cpp lays
@@ -29,7 +29,7 @@ enum Module : int { kCore = 1, kCuda = 2, kOpenCl = 3, kCudaRt = 4, kCore2 = 5, 
 
 struct Callbacks {  // kCallbacks
   size_t size;      // of this struct
-  // 1, or 0 for a module that it does not know. `count`: slots, of which number 0 is none.
+  // Returns 1, or 0 for a module that the client does not know. `count`: number of slots; slot 0 is not used.
   int (*module_table)(int module, FunctionTable* table, unsigned* count);
 };
 
@@ -78,7 +78,7 @@ enum Core2Function : unsigned {  // module kCore2, from NVTX 2
   kCore2Size = 16,
 };
 
-// What a push returns where depths are not followed; a pop likewise.
+// What a push or a pop returns where depths are not tracked.
 inline constexpr int kNoTracking = -2;
 
 enum ColorType : int32_t { kColorArgb = 1 };

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxText = 2048;
 
-// ---- a client of NVTX ------------------------------------------------------------------------------------
+// ---- a client of NVTX -----------------------------------------------------------------------------------------------
 
 // A tool may ask for modules that we never call.
 constexpr unsigned kSizes[] = {0, kCoreSize, 9, 15, 7, kCore2Size, 7};
@@ -51,7 +51,7 @@ bool is_ours(const void* function) noexcept {
 int (*g_push)(const char*) = nullptr;
 int (*g_pop)() = nullptr;
 
-// nullptr: somebody listens. Otherwise why nobody does.
+// nullptr: a tool listens. Otherwise why none does.
 const char* connect(const char* path) noexcept {
   if (!path) return "NVTX_INJECTION64_PATH names no tool";
   void* library = dlopen(path, RTLD_LAZY);
@@ -65,7 +65,7 @@ const char* connect(const char* path) noexcept {
   return g_push && g_pop ? nullptr : "the tool in NVTX_INJECTION64_PATH takes no ranges";
 }
 
-// ---- operators -------------------------------------------------------------------------------------------
+// ---- operators ------------------------------------------------------------------------------------------------------
 
 bool is_async(const torch::RecordFunction& function, const torch::Row* row) noexcept {
   return row && torch::field_at<uint8_t>(&function, row->is_async) != 0;

@@ -16,10 +16,11 @@ std::atomic<Domain*> g_domains{nullptr};
 constinit Domain g_default;
 
 char* memory() noexcept {
-  if (char* known = g_memory.load(std::memory_order_acquire)) return known;  // pairs with the exchange below
+  if (char* known = g_memory.load(std::memory_order_acquire)) return known;  // pairs with the compare_exchange below
   void* fresh = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (fresh == MAP_FAILED) return nullptr;
   char* expected = nullptr;
+  // Pairs with the load above, and with itself, in other threads: the memory is mapped.
   // Pairs with the load above, and with this exchange where another thread was first.
   if (g_memory.compare_exchange_strong(expected, static_cast<char*>(fresh), std::memory_order_acq_rel))
     return static_cast<char*>(fresh);
@@ -38,7 +39,7 @@ void* allocate(size_t bytes) noexcept {
   return base + used;
 }
 
-// A T with the bytes of a text behind it; nullptr: there is no room.
+// A new T with a copy of the text after it; nullptr: there is no room.
 template <class T>
 T* make(std::string_view text, Text T::*name) noexcept {
   text = text.substr(0, kMaxString);
@@ -55,7 +56,7 @@ T* make(std::string_view text, Text T::*name) noexcept {
 template <class T>
 void put_in_front(std::atomic<T*>& list, T* made) noexcept {
   made->next = list.load(std::memory_order_relaxed);
-  // Pairs with the loads of those who walk the list.
+  // Pairs with the loads in domain_named() and category_name(): the entry is filled, and leads to the next one.
   while (!list.compare_exchange_weak(made->next, made, std::memory_order_release, std::memory_order_relaxed)) {
   }
 }
@@ -69,6 +70,7 @@ struct Registered {
 Domain& default_domain() noexcept { return g_default; }
 
 Domain* domain_named(std::string_view name) noexcept {
+  // Pairs with put_in_front().
   // Pairs with the exchange in put_in_front(): the domain is whole.
   for (Domain* d = g_domains.load(std::memory_order_acquire); d; d = d->next)
     if (name == std::string_view(d->name.text, d->name.length)) return d;
@@ -92,6 +94,7 @@ void name_category(Domain& domain, uint32_t number, std::string_view name) noexc
 }
 
 const Text* category_name(const Domain& domain, uint32_t number) noexcept {
+  // Pairs with put_in_front().
   // Pairs with the exchange in put_in_front(): the category is whole.
   for (const Category* c = domain.categories.load(std::memory_order_acquire); c; c = c->next)
     if (c->number == number) return &c->name;

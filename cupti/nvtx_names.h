@@ -1,8 +1,8 @@
-// What NVTX gives out handles for: domains, their categories, registered strings. Kept as long as the process lives, as
-// names are (tracer/strings.h); their number is bounded by kRoom.
+// What NVTX has handles for: domains, their categories, registered strings. Kept as long as the process lives, like
+// names (tracer/strings.h); kRoom limits their size.
 //
-// Threads: any. No lock and no allocator of the program: memory comes from one mapping, lists only grow at their front.
-// A forked child has them all.
+// Threads: any. No lock, and not the program's allocator: memory comes from one mapping, and lists only grow at their
+// front. A forked child has them all.
 #pragma once
 
 #include <atomic>
@@ -28,13 +28,13 @@ struct Category {
 
 struct Domain {
   Text name;
-  std::atomic<Category*> categories{nullptr};  // pairs with the release of the one that put it there
+  std::atomic<Category*> categories{nullptr};  // a list that only grows at its front
   Domain* next = nullptr;
 };
 
 inline constexpr size_t kRoom = size_t{8} << 20;  // bytes of all names; mapped when the first one comes
 
-// The domain of this name: the one that there is, or a new one. nullptr, the default domain: there is no room.
+// The domain of this name, a new one if there is none. nullptr (which means the default domain): there is no room.
 Domain* domain_named(std::string_view name) noexcept;
 Domain& default_domain() noexcept;
 // nullptr: there is no room.
@@ -43,10 +43,10 @@ void name_category(Domain& domain, uint32_t number, std::string_view name) noexc
 // nullptr: it has no name.
 const Text* category_name(const Domain& domain, uint32_t number) noexcept;
 
-// None where nothing can be recorded. Hot: interned once.
+// The id of a text; none: nothing can be recorded. Hot: interned only once.
 StringId id_of(const Text& text) noexcept;
 
-// UTF-8 of a wide string, cut where `size` ends, NUL-terminated; what is no character becomes U+FFFD. The bytes
+// Writes a wide string as UTF-8, NUL-terminated, cut to `size`; invalid characters become U+FFFD. Returns the bytes
 // written.
 size_t to_utf8(const wchar_t* wide, char* out, size_t size) noexcept;
 

@@ -44,7 +44,7 @@ void write_sizes(Writer& out, const torch::PlainTensor& tensor) noexcept {
   out.text("]");
 }
 
-// False: there is no tensor in it, or it is no list.
+// False: it is no list, or there is no tensor in it.
 bool write_list(Writer& out, const torch::ValueRow& row, const char* value) noexcept {
   if (torch::field_at<uint32_t>(value, 8) != row.list) return false;
   const auto* list = torch::field_at<const char*>(value, 0);

@@ -2,12 +2,12 @@
 //
 //     aten::mm, seq = 4, op_id = 17, sizes = [[2, 3], [3, 2]]
 //
-// `seq` where autograd has a number for it, the forward operator's in the backward; `sizes` where inputs are read, of
-// each input one list: a tensor's sizes, those of each defined tensor of a list, [] for anything else.
-// Source: getNvtxStr, shapesToStr and inputSizes in torch/csrc/profiler/util.cpp and enterNVTX in
-// standalone/nvtx_observer.cpp of 1.13 to 2.14. (The documentation says `stashed seq` for the backward; no version from
-// 1.13 on writes that.) What emit_nvtx adds with record_shapes, `input_op_ids`, needs every operator's outputs and is
-// left out; of a boxed call its own inputs are listed, not the interpreter's whole stack.
+// `seq`: autograd's number, if there is one; in the backward that of the forward operator. `sizes`, if inputs are read:
+// one list for each input: the sizes of a tensor, those of each defined tensor of a list, [] for anything else. Source:
+// getNvtxStr, shapesToStr and inputSizes in torch/csrc/profiler/util.cpp and enterNVTX in standalone/nvtx_observer.cpp
+// of 1.13 to 2.14. (The documentation says `stashed seq` for the backward; no version from 1.13 on writes that.) Left
+// out: `input_op_ids`, which emit_nvtx adds with record_shapes and for which every operator's outputs would be needed.
+// Of a boxed call only its own inputs are listed, not the interpreter's whole stack.
 #pragma once
 
 #include <cstddef>

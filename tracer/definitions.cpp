@@ -62,7 +62,8 @@ std::byte* begin_definition(uint64_t bytes) noexcept {
 void commit_definition(uint64_t bytes) noexcept {
   Definitions& d = recorder().definitions;
   d.used += static_cast<uint32_t>(bytes);
-  d.chunk->committed.store(d.used, std::memory_order_release);  // pairs with the reader's load
+  // Pairs with the load in SpoolReader::collect_chunk(): the definition is written.
+  d.chunk->committed.store(d.used, std::memory_order_release);
 }
 
 const StringTable::Entry* intern_locked(std::string_view text, uint64_t hash) noexcept {
@@ -86,8 +87,8 @@ void write_note(const Note& note) noexcept {
 bool copy_inherited() noexcept {
   Recorder& r = recorder();
   const Definitions from = r.inherited;
-  // From the newest backwards, as the chunks are linked; the newest stays open for what the child adds. The copies are
-  // linked as well, for the child's own children.
+  // From the newest chunk backwards, as they are linked; the newest stays open for what the child adds. The copies are
+  // linked in the same way, for the child's own children.
   uint64_t offset = from.offset;
   ChunkHeader* newer = nullptr;
   for (uint32_t sequence = from.sequence; sequence-- > 0;) {
@@ -103,7 +104,8 @@ bool copy_inherited() noexcept {
         newer ? std::min(header.committed.load(std::memory_order_relaxed), kChunkCapacity) : from.used;
     auto* records = reinterpret_cast<std::byte*>(copy) + sizeof(ChunkHeader);
     if (!r.parent_file.read(offset + sizeof(header), records, bytes)) return false;
-    copy->committed.store(bytes, std::memory_order_release);  // pairs with the reader's load
+    // Pairs with the load in SpoolReader::collect_chunk(): the records are copied.
+    copy->committed.store(bytes, std::memory_order_release);
     if (!newer)
       r.definitions = {copy, from.sequence, bytes, copy->offset, {}};
     else if (newer != r.definitions.chunk)

@@ -1,8 +1,8 @@
-// What the session is made of: for tracer/session.cpp, which opens, forks and ends it, and tracer/definitions.cpp,
-// which writes what events refer to. Nobody else includes this.
+// The inside of the session: for tracer/session.cpp, which opens, forks and ends it, and tracer/definitions.cpp, which
+// writes what events refer to. Nobody else includes this.
 //
-// Threads: all below wants the recorder's lock, but `state` and `next_track`. Fork: the lock is held across it, so that
-// the child's copy is whole.
+// Threads: everything needs the recorder's lock, except for `state` and `next_track`. Fork: the lock is held across it,
+// so that the child's copy is consistent.
 #pragma once
 
 #include <pthread.h>
@@ -31,15 +31,15 @@ struct Definitions {
   uint32_t sequence = 0;
   uint32_t used = 0;    // bytes of records in `chunk`
   uint64_t offset = 0;  // of `chunk` in the file
-  ChunkRun run;         // what seal() had mapped ahead
+  ChunkRun run;         // what seal() has mapped ahead
 };
 
 struct Recorder {
   std::atomic<State> state{State::kOff};
   pid_t pid = 0;
   Config config;
-  char directory[PATH_MAX] = "";  // of the spools: the run directory's
-  bool is_launched = false;       // it was made before the program started
+  char directory[PATH_MAX] = "";  // RUN/spool
+  bool is_launched = false;       // the launcher made the run directory before the program started
   SpoolWriter spool;
   StringTable strings;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -52,31 +52,31 @@ struct Recorder {
   std::atomic<uint32_t> next_track{0};
   Note notes[kNotes * 2];
   size_t note_count = 0;
-  // Set in a forked child until its spool is open: what of the parent's definitions to copy.
+  // Set in a forked child until its spool is open: the parent's definitions, which are to be copied.
   bool inherits = false;
   Definitions inherited;
   SpoolFile parent_file;
   char forked_from[SpoolWriter::kNameSize] = "";
-  // Set in a forked child whose parent had stopped or never began: it records nothing, and says so once it would have.
+  // Set in a forked child whose parent had stopped or could not begin: it records nothing, and its first event is noted
+  // in the file `uncaptured`.
   bool is_uncaptured = false;
   LossCause uncaptured_cause{};
 };
 
-// In static storage without a constructor or destructor that does anything: other libraries' exit handlers may still
-// record.
+// In static storage, and never destroyed: other libraries' exit handlers may still record.
 alignas(Recorder) extern std::byte g_recorder[sizeof(Recorder)];
 inline Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_recorder); }
 
-// False in a child that a bare clone() made behind the fork handlers' back: it shares the parent's spool and must not
-// write to it.
+// False in a child that was made by a bare clone(), without our fork handlers: it shares the parent's spool and must
+// not write to it.
 bool is_our_process() noexcept;
 void stop(State state) noexcept;
 
-// Room for one definition, zeroed. nullptr: the spool is full, capture has stopped.
+// Room for one definition, zeroed. nullptr: the spool is full, and capture has stopped.
 std::byte* begin_definition(uint64_t bytes) noexcept;
 void commit_definition(uint64_t bytes) noexcept;
 
-// `length` bytes follow the fixed part.
+// `more`: `length` bytes that follow the fixed part.
 template <class R>
 bool define_with(R definition, const void* more, size_t length) noexcept {
   const uint64_t bytes = (sizeof(R) + length + 7) & ~uint64_t{7};
@@ -101,8 +101,8 @@ inline StringId intern_locked(std::string_view text) noexcept {
 }
 void write_note(const Note& note) noexcept;
 
-// In a forked child, once its spool is open: its definitions begin as a copy of the parent's, so that ids which live in
-// the program (a code object's, an nn.Module's) and in the table of names still mean the same.
+// In a forked child, once its spool is open: its definitions begin as a copy of the parent's, so that ids which are
+// kept in the program (of a code object, an nn.Module) and in the table of names still mean the same.
 bool copy_inherited() noexcept;
 
 }  // namespace torchprof::session

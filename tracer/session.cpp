@@ -27,14 +27,14 @@ thread_local constinit ThreadBuffer* t_buffer = nullptr;
 
 namespace session {
 
-constinit bool g_has_clock = true;     // once the process is sealed
-constexpr uint32_t kSealedChunks = 4;  // that a thread gets for what comes after the seal
+constinit bool g_has_clock = true;     // a clock can be read in the sealed process
+constexpr uint32_t kSealedChunks = 4;  // chunks that a thread gets before the seal, for what comes after it
 
 alignas(Recorder) std::byte g_recorder[sizeof(Recorder)];
 
 bool is_our_process() noexcept {
   const seal::Calls calls;
-  if (!calls || getpid() == recorder().pid) return true;  // it was one when it was sealed
+  if (!calls || getpid() == recorder().pid) return true;  // a sealed process was ours when it was sealed
   detail::g_live.store(false, std::memory_order_relaxed);
   return false;
 }
@@ -48,7 +48,7 @@ void stop(State state) noexcept {
 
 namespace {
 
-// In a signal's handler.
+// Called from a signal handler.
 void stop_after_fault() noexcept {
   recorder().spool.lost(LossCause::kDiskFull);
   stop(State::kStopped);
@@ -101,11 +101,11 @@ void define_thread_locked(ThreadBuffer& buffer) noexcept {
   if (recorder().config.gpu) define(ThreadHandleDef{{}, buffer.track, static_cast<uint32_t>(pthread_self())});
 }
 
-// pthread runs this when a thread ends; not for the main thread that returns from main, nor after _exit.
+// pthread runs this when a thread ends, except for the main thread that returns from main, and after _exit.
 void on_thread_end(void* value) noexcept {
   auto* buffer = static_cast<ThreadBuffer*>(value);
   const KeepErrno keep;
-  // Left over from the parent of a fork: nothing of it is ours.
+  // It is left over from the parent of a fork: not ours.
   if (buffer != t_buffer) return;
   if (detail::g_live.load(std::memory_order_relaxed) && buffer->append<ThreadEnd>(now())) buffer->commit();
   t_buffer = nullptr;  // an event in a later destructor begins a new track
@@ -127,14 +127,14 @@ void after_fork_in_parent() noexcept {
   reinterpret_cast<Lock*>(g_fork_lock)->~Lock();
 }
 
-// Only the forking thread is left. What the parent mapped is leaked, never written or destroyed.
+// Only the forking thread is left. What the parent has mapped is never written, and never unmapped.
 void after_fork_in_child() noexcept {
   Recorder& r = recorder();
   r.lock = PTHREAD_MUTEX_INITIALIZER;
   descriptors::after_fork_in_child();
   seal::after_fork_in_child();
   if (seal::is_sealed()) {
-    // It can open no spool; the parent's says so.
+    // The child can open no spool; the parent's spool says why.
     detail::g_live.store(false, std::memory_order_relaxed);
     r.state.store(State::kStopped, std::memory_order_relaxed);
     r.spool.abandon();
@@ -148,10 +148,10 @@ void after_fork_in_child() noexcept {
   if ((of_parent == State::kStopped || of_parent == State::kFailed) && r.spool.is_open()) {
     r.is_uncaptured = true;
     r.uncaptured_cause = r.spool.stop_cause();
-    r.spool.abandon();  // the parent's: our end is not its
+    r.spool.abandon();  // it is the parent's: our end is not the parent's end
   }
   if (r.is_uncaptured) {
-    // Its first event says so: a child that is about to exec has none.
+    // The child's first event notes it; a child that is about to exec has no event.
     r.state.store(State::kArmed, std::memory_order_relaxed);
     detail::g_live.store(true, std::memory_order_relaxed);
     return;
@@ -168,7 +168,7 @@ void after_fork_in_child() noexcept {
   r.state.store(State::kArmed, std::memory_order_relaxed);
 }
 
-// What is open on the thread once its chunk is full, so that the next one can begin with it.
+// The chunk is full: finds out what is open on the thread, so that the next chunk can begin with it.
 void fold_chunk(ThreadBuffer& buffer) noexcept {
   if (!buffer.open) {
     void* memory = seal::map(sizeof(OpenSpans));
@@ -202,8 +202,8 @@ static_assert(sizeof(Restate) / 8 + OpenSpans::kMost <= RecordHeader::kMaxWords)
 void* new_buffer_memory() noexcept {
   void* memory = mmap(nullptr, sizeof(ThreadBuffer), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  // In a child that comes to life without our fork handler the buffer is empty, so that it cannot go on writing into
-  // the parent's chunk.
+  // In a child that is made without our fork handler the buffer is empty, so that the child cannot go on writing to the
+  // parent's chunk.
   madvise(memory, sizeof(ThreadBuffer), MADV_WIPEONFORK);
   return memory;
 }
@@ -260,8 +260,8 @@ void arm(const Config& config, const char* output) noexcept {
   }
   spool_fault::at_loss(stop_after_fault);
   r.state.store(State::kArmed, std::memory_order_relaxed);
-  // Relaxed, like the load in current_buffer(): there is no other thread yet, and those that come see all of this.
-  detail::g_live.store(true, std::memory_order_relaxed);
+  // Pairs with the load in current_buffer(): the recorder and the clock are there.
+  detail::g_live.store(true, std::memory_order_release);
 }
 
 ThreadBuffer* delivery_buffer() noexcept {
@@ -274,7 +274,9 @@ void pause() noexcept { detail::g_live.store(false, std::memory_order_relaxed); 
 
 void resume() noexcept {
   const State now = state();
-  if (now == State::kArmed || now == State::kCapturing) detail::g_live.store(true, std::memory_order_relaxed);
+  if (now != State::kArmed && now != State::kCapturing) return;
+  // Pairs with the load in current_buffer(): the number of the window is there.
+  detail::g_live.store(true, std::memory_order_release);
 }
 
 bool open_spool() noexcept {
@@ -295,7 +297,7 @@ bool define_window(const WindowEdges& window) noexcept {
   return define(definition);
 }
 
-// A child between vfork and exec shares its parent's memory; what it becomes is no concern of the parent's.
+// Not in a child between vfork and exec, which shares its parent's memory: what it changes does not change the parent.
 void keep_file() noexcept {
   Recorder& r = recorder();
   if (state() == State::kOff || getpid() != r.pid) return;
@@ -314,10 +316,12 @@ bool seal(bool has_clock) noexcept {
   if (now == State::kOff || getpid() != r.pid) return false;
   OwnThread::end_all();
   if (now == State::kArmed || now == State::kCapturing) {
-    // With a lock around all of it, so that no definition is under way. Half of a table is free before it grows.
+    // All of it under the lock, so that no definition is half done. A table grows when it is half full, so after this
+    // there is room for a while.
     ThreadBuffer* const buffer = t_buffer ? t_buffer : detail::attach();
-    note_source("recording", SourceState::kOff,
-                "the program entered seccomp, which kills it for our system calls: what was mapped before is here");
+    note_source(
+        "recording", SourceState::kOff,
+        "the program entered seccomp, which kills it for our system calls: what fitted into mapped memory is here");
     const Lock lock(r.lock);
     if (r.spool.is_open()) {
       r.spool.map_ahead(r.definitions.run, 1);
@@ -329,14 +333,14 @@ bool seal(bool has_clock) noexcept {
     }
   }
   seal::seal();
-  OwnThread::end_all();  // what was started meanwhile
+  OwnThread::end_all();  // also those that were started meanwhile
   g_has_clock = has_clock && clock::needs_no_call();
   if (!g_has_clock && r.spool.is_open()) {
     r.spool.lost(LossCause::kSeccomp);
     r.spool.finish();
     stop(State::kStopped);
   }
-  // Hooks read it before they ask whether anything is recorded.
+  // Hooks read the clock before they ask whether anything is recorded.
   if (!g_has_clock) detail::g_clock = clock::kNoClock;
   return true;
 }
@@ -359,7 +363,7 @@ void finish() noexcept {
 bool ThreadBuffer::renew(Ticks now) noexcept {
   const KeepErrno keep;
   session::Recorder& r = session::recorder();
-  // A wiped buffer of a sealed process is a child's that came to life behind our fork handler's back.
+  // In a sealed process a buffer without a chunk was wiped: this is a child that was made without our fork handler.
   if (!r.spool.is_open() || (seal::is_sealed() ? !chunk : !session::is_our_process())) return false;
   if (r.config.keep == Keep::kLast && chunk) session::fold_chunk(*this);
   ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run);

@@ -4,9 +4,10 @@
 //                  \-> failed                  stopped, failed: for good; the program goes on
 //
 // Threads: everything may be called from any thread unless it says otherwise. What is not hot takes the recorder's
-// lock, and holds it across nothing that could call back into the program. Fork: the child is armed again, with the
-// parent's definitions: its next event opens a spool of its own. vfork and posix_spawn children are about to exec and
-// record nothing. A child made by a bare clone system call is not seen by us: it must exec or record nothing.
+// lock, and calls nothing under it that could call back into the program.
+// Fork: the child is armed again, with the parent's definitions: its next event opens a spool of its own. vfork and
+// posix_spawn children are about to exec and record nothing. A child made by a bare clone system call is not seen by
+// us: it must exec or record nothing.
 #pragma once
 
 #include <atomic>
@@ -51,8 +52,8 @@ void resume() noexcept;
 // Opens the spool if it is not yet. False: nothing can be recorded.
 bool open_spool() noexcept;
 
-// The paths of the run are about to mean something else to this process, or to be closed to it: files that are needed
-// are kept open from now on. Any thread, a signal's handler, a child after fork or vfork.
+// The paths of the run are about to mean something else to this process, or to become inaccessible: files that are
+// needed are kept open from now on. Any thread, a signal handler, a child after fork or vfork.
 void keep_file() noexcept;
 
 // ---- hot -------------------------------------------------------------------------------------------------------
@@ -61,14 +62,15 @@ inline Ticks now() noexcept { return clock::now(detail::g_clock); }
 
 // The calling thread's buffer; nullptr where nothing is recorded.
 inline ThreadBuffer* current_buffer() noexcept {
-  if (!detail::g_live.load(std::memory_order_relaxed)) [[unlikely]]
+  // Pairs with the releases in arm() and resume(): the recorder is made, and the window has its number.
+  if (!detail::g_live.load(std::memory_order_acquire)) [[unlikely]]
     return nullptr;
   if (t_buffer) [[likely]]
     return t_buffer;
   return detail::attach();
 }
 
-// The same for what is delivered later than it happened: between windows too.
+// The same for events that are delivered after they happened: also between windows.
 ThreadBuffer* delivery_buffer() noexcept;
 
 namespace detail {
@@ -81,7 +83,7 @@ inline const StringTable::Entry* intern_entry(std::string_view text) noexcept {
 }
 }  // namespace detail
 
-// The id of a name, any bytes; cut at kMaxString. None only when nothing can be recorded any more.
+// The id of a name, any bytes; cut at kMaxString. None: nothing can be recorded any more.
 inline StringId intern(std::string_view text) noexcept {
   const StringTable::Entry* entry = detail::intern_entry(text);
   return entry ? entry->id : StringId{};
@@ -107,7 +109,7 @@ inline StringId intern_into(KnownNames::Name& slot, const char* place, std::stri
   return entry->id;
 }
 
-// The same as intern() for a NUL-terminated name that is likely to come again from the same place, in half the time.
+// The same as intern(), in half the time, for a NUL-terminated name that is likely to come again from the same address.
 inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
   KnownNames::Name& known = buffer.names.at(name);
   if (known.place == name && same_text(name, known.text)) [[likely]]
@@ -123,11 +125,12 @@ FunctionId define_function(StringId name, StringId qualname, StringId file, uint
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept;
 // Python's own name of a thread.
 void define_thread_name(TrackId track, uint32_t tid, StringId name) noexcept;
-// A new object if it has no id yet, otherwise a known one stated anew. The id; none: nothing can be recorded any more.
+// A new object if it has no id yet, otherwise a known one stated again. Returns the id; none: nothing can be recorded
+// any more.
 ObjectId define_object(ObjectDef object) noexcept;
 // `bytes` holds detail.length bytes, at most kMaxDetail.
 bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) noexcept;
-// Opens the spool if need be; a window is defined again when it closes.
+// Opens the spool if it is not open. A window is defined when it opens, and again when it closes.
 struct WindowEdges {
   uint32_t number;
   uint64_t step;
@@ -141,7 +144,7 @@ void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 // A fact of any length that is found while events are recorded; cut at kMaxString.
 void define_fact(std::string_view key, std::string_view value) noexcept;
 
-// For definitions that refer to each other: holds the recorder's lock, and keeps errno.
+// For definitions that refer to each other: holds the recorder's lock and restores errno.
 class DefinitionLock {
  public:
   DefinitionLock() noexcept;
@@ -158,8 +161,8 @@ class DefinitionLock {
   const Lock lock_;
 };
 
-// Facts and the state of sources. They are kept and written once the spool is open: neither opens it. `name` and `key`
-// are literals. At most kNotes of each; text is cut at kNoteSize.
+// Facts and the states of sources. They are kept, and written once the spool is open; neither function opens it. `name`
+// and `key` are literals. At most kNotes of each; text is cut at kNoteSize.
 inline constexpr size_t kNotes = 24;
 inline constexpr size_t kNoteSize = 240;
 void note_fact(const char* key, const char* value) noexcept;

@@ -3,8 +3,8 @@
 //     if (ThreadBuffer* buffer = current_buffer())
 //       if (auto* r = buffer->append<OpEnd>(clock::now(...))) { r->key = key; buffer->commit(); }
 //
-// No lock, no allocation, no formatting. A chunk that is full costs one slow call (session.cpp). A buffer belongs to
-// its thread; no other thread reads it, the file's reader sees what `committed` covers. What a source keeps of the
+// No lock, no allocation, no formatting. A full chunk costs one slow call (session.cpp). A buffer belongs to its thread
+// and no other thread reads it; the file's reader sees what `committed` covers. What a source keeps of the
 // thread is in `sources`, and no business of the buffer's.
 #pragma once
 
@@ -56,8 +56,8 @@ struct ThreadBuffer {
     return record;
   }
 
-  // A whole short record, committed; `more` are its words after the first. False where it does not fit: then append()
-  // has to do it.
+  // Writes and commits a whole short record; `more` are its words after the first. False: it does not fit; use
+  // append().
   template <class... Words>
   bool put_short(uint8_t kind, uint64_t value, Ticks now, Words... more) noexcept {
     constexpr size_t kBytes = (1 + sizeof...(Words)) * sizeof(uint64_t);
@@ -75,7 +75,7 @@ struct ThreadBuffer {
 
   void commit() noexcept {
     next += pending;
-    // Pairs with the reader's load.
+    // Pairs with the load in SpoolReader::collect_chunk(): the record is written.
     chunk->committed.store(static_cast<uint32_t>(next - reinterpret_cast<std::byte*>(chunk) - sizeof(ChunkHeader)),
                            std::memory_order_release);
   }

@@ -38,15 +38,15 @@ struct State {
   WindowBorders borders;
   uint64_t step = 0;  // at its begin
   Ticks begin;
-  Ticks left_at;              // of a fork in a window that the child does not have; 0: none
-  bool must_leave = false;    // it: the sources are still on
+  Ticks left_at;            // when the child was forked in a window of the parent that it does not have; 0: it was not
+  bool must_leave = false;  // the sources still have to be switched off because of that
   int64_t process_start = 0;  // ns, CLOCK_MONOTONIC
   StepCounter steps;
-  bool has_open_border = false;        // the step `steps` counts to has ended for some optimizers
-  bool has_profiler_steps = false;     // the program says the number itself
-  std::atomic<uint64_t> entered{0};    // of the range
-  std::atomic<uint64_t> range_key{0};  // of the range that is to hold the window open; 0: none
-  uint64_t holder = 0;                 // the one that it was opened for
+  bool has_open_border = false;        // the current step has ended for some optimizers, but not for all
+  bool has_profiler_steps = false;     // the program itself says the number of a step
+  std::atomic<uint64_t> entered{0};    // how often the range was entered
+  std::atomic<uint64_t> range_key{0};  // of the range that is to keep the window open; 0: none
+  uint64_t holder = 0;                 // key of the range for which the window was opened
 };
 State g_state;
 
@@ -64,7 +64,7 @@ void close_sources() noexcept {
 
 void pass(const WindowBorders::Border& border) noexcept;
 
-// The lock, if nobody else has it.
+// Takes the lock if nobody else has it.
 class Change {
  public:
   Change() noexcept : has_lock_(pthread_mutex_trylock(&g_state.lock) == 0) {}
@@ -77,7 +77,7 @@ class Change {
   Change& operator=(const Change&) = delete;
   explicit operator bool() const noexcept { return has_lock_; }
 
-  // Those whose threads found the lock taken.
+  // Handles the borders of threads that found the lock taken.
   static void pass_waiting() noexcept {
     for (WindowBorders::Border border; g_state.borders.take(border);) pass(border);
   }
@@ -87,12 +87,12 @@ class Change {
   const bool has_lock_;
 };
 
-// Whoever has the lock passes the borders that come meanwhile, in their order; before it lets go, and once more after,
-// for those that came in between.
+// The thread that has the lock handles the borders that come meanwhile, in their order: before it unlocks, and once
+// more after, for those that came in between.
 void pass_borders() noexcept {
   do {
     const Change change;
-    if (!change) return;  // who has it looks after this
+    if (!change) return;  // the thread that has the lock handles it
     Change::pass_waiting();
   } while (g_state.borders.has_any());
 }
@@ -102,15 +102,16 @@ void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
   pass_borders();
 }
 
-// Only the forking thread is left: a lock or a border that another one was at would be so for ever.
+// Only the forking thread is left: a lock that another thread held, or a border that it was writing, would stay like
+// that for ever.
 void after_fork_in_child() noexcept {
   State& s = g_state;
   s.lock = PTHREAD_MUTEX_INITIALIZER;
   s.borders.clear();
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
   if (s.spec.kind != Kind::kTime || !is_open() || s.spec.holds(0)) return;
-  // The parent's window is none of the child's. The sources are switched off by our thread, and not yet: Python has
-  // still to make itself at home in the child, the GIL too.
+  // The child does not have the parent's window. The sources are switched off later, by our thread: Python, with its
+  // GIL, is not ready in the child yet.
   detail::g_is_open.store(false, std::memory_order_relaxed);
   session::pause();
   s.left_at = session::now();
@@ -177,7 +178,7 @@ void pass(const WindowBorders::Border& border) noexcept {
       break;
   }
   if (s.has_profiler_steps) return;
-  // The border lies behind the last optimizer of the iteration, or where an iteration goes on without one.
+  // The border comes after the last optimizer of the iteration, or where the next iteration begins without one of them.
   const uint64_t count = s.steps.ended(border.value);
   if (count > s.steps.current()) {
     if (s.has_open_border) at_step(s.steps.current());
@@ -208,7 +209,7 @@ bool set(bool opens) noexcept {
 
 uint64_t elapsed() noexcept { return static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) - g_state.process_start); }
 
-// What the thread still has to leave is open to it.
+// A window that the thread still has to leave counts as open.
 bool is_open_or_left() noexcept {
   const uint64_t now = g_state.must_leave ? elapsed() : 0;
   return is_open() || (now >= kSettled && !g_state.spec.holds(now));

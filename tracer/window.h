@@ -60,15 +60,15 @@ void start(const Config& config) noexcept;
 void announce() noexcept;
 
 inline bool is_open() noexcept { return detail::g_is_open.load(std::memory_order_relaxed); }
-// Is the whole run: it never changes.
+// Whether the window is the whole run, and never changes.
 bool is_whole_run() noexcept;
-// Of the window that is open, or was last; from 1.
+// The number of the window that is open, or was open last; from 1.
 inline uint32_t number() noexcept { return detail::g_number.load(std::memory_order_relaxed); }
 
-// Annotations have a callback of their own, which calls these before it records a begin and after it has recorded an
-// end. `key` is unique while the annotation is open. Without the GIL or with it.
+// The callback for annotations calls annotation_begins() before it records a begin, and annotation_ended() after it has
+// recorded an end, if sees_annotations(). `key` is unique while the annotation is open. With or without the GIL.
 inline bool sees_annotations() noexcept { return detail::g_sees_annotations; }
-// It is opened by a range: those of NVTX are looked at as well, outside of it too.
+// A range opens the window: NVTX ranges are looked at, too, also outside of it.
 inline bool sees_ranges() noexcept { return detail::g_sees_ranges; }
 inline void annotation_begins(const char* name, uint64_t key) noexcept {
   if (detail::g_sees_annotations) detail::annotation_begins(name, key);

@@ -1,7 +1,7 @@
-// The borders that a window may have been waiting for, from the threads that passed them to the one that holds the
-// window's lock: a ring, in the order in which they came. To put one in never waits.
+// A ring of the borders (ends of steps, begins and ends of ranges) that threads have come to, in their order, for the
+// thread that holds the window's lock. put() never waits.
 //
-// Of more than kMost at once the rest is left out. (The thread that takes them may be waiting for the GIL.)
+// If there are more than kMost at once, the rest is dropped. (The thread that takes them may be waiting for the GIL.)
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class WindowBorders {
   enum class Kind : uint8_t { kProfilerStep, kOptimizerStep, kRangeBegin, kRangeEnd };
   struct Border {
     Kind kind;
-    uint64_t value;  // the step, who has ended one, or the range's key
+    uint64_t value;  // the step, the optimizer that has ended one, or the range's key
   };
 
   // Any thread. False: there is no room.
@@ -24,13 +24,14 @@ class WindowBorders {
     uint64_t at = next_.load(std::memory_order_relaxed);
     for (;;) {
       Slot& slot = slots_[at % kMost];
-      // Pairs with take(): the slot is free again.
+      // Pairs with the release in take(): the border that was in the slot has been read.
       const uint64_t turn = slot.turn.load(std::memory_order_acquire);
       if (turn == free(at)) {
         if (!next_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) continue;
         slot.border = border;
-        slot.turn.store(full(at), std::memory_order_release);  // pairs with take()
-        // Before the lock is tried: its holder either sees this border or has let go. Pairs with has_any().
+        slot.turn.store(full(at), std::memory_order_release);  // pairs with take() and has_any(): the border is written
+        // Pairs with the fence in has_any(). The caller tries the lock after this: its holder sees the border, or has
+        // let go by then.
         std::atomic_thread_fence(std::memory_order_seq_cst);
         return true;
       }
@@ -42,19 +43,23 @@ class WindowBorders {
   // One thread at a time. False: there is none.
   bool take(Border& border) noexcept {
     Slot& slot = slots_[taken_ % kMost];
+    // Pairs with the release in put(): the border is written.
     if (slot.turn.load(std::memory_order_acquire) != full(taken_)) return false;  // pairs with the release in put()
     border = slot.border;
-    slot.turn.store(free(taken_ + kMost), std::memory_order_release);  // pairs with the acquire in put()
+    slot.turn.store(free(taken_ + kMost),
+                    std::memory_order_release);  // pairs with the acquire in put()  // pairs with the acquire in put()
     taken_ = taken_ + 1;
     return true;
   }
 
   // Any thread, after it has let the lock go.
   bool has_any() const noexcept {
+    // Pairs with the fence in put(): this thread unlocks and then looks, the other puts and then tries the lock. At
+    // least one of them sees the other.
     // Pairs with the fence in put(), and the load with its release.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint64_t at = taken_;
-    return slots_[at % kMost].turn.load(std::memory_order_acquire) == full(at);
+    return slots_[at % kMost].turn.load(std::memory_order_acquire) == full(at);  // pairs with the release in put()
   }
 
   // While there is no other thread.
@@ -65,7 +70,8 @@ class WindowBorders {
   }
 
  private:
-  // Of the slot of border `at`, in its round: even where it is free, odd where it holds it.
+  // Values of Slot::turn for border `at`, in its round of the ring: even if the slot is free for it, odd if it is
+  // there.
   static constexpr uint64_t free(uint64_t at) noexcept { return at / kMost * 2; }
   static constexpr uint64_t full(uint64_t at) noexcept { return free(at) + 1; }
 
@@ -75,7 +81,7 @@ class WindowBorders {
   };
   Slot slots_[kMost];
   std::atomic<uint64_t> next_{0};
-  std::atomic<uint64_t> taken_{0};  // written by the one that takes
+  std::atomic<uint64_t> taken_{0};  // only written by the thread that takes
 };
 
 }  // namespace torchprof::window

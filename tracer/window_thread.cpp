@@ -25,8 +25,8 @@ namespace torchprof::window {
 namespace {
 
 using Kind = WindowSpec::Kind;
-constexpr int kRetryMs = 5;       // somebody else is opening or closing
-constexpr int kPatienceMs = 500;  // for a client's line
+constexpr int kRetryMs = 5;       // while somebody else opens or closes the window
+constexpr int kPatienceMs = 500;  // to wait for a client's line
 
 struct Shared {
   const WindowSpec* spec = nullptr;
@@ -39,7 +39,7 @@ Shared g_shared;
 
 void run() noexcept;
 void wake_up() noexcept {
-  const uint64_t even = 2;  // no signal has come
+  const uint64_t even = 2;  // an even number means that no signal has come
   [[maybe_unused]] const ssize_t written = write(g_shared.wake, &even, sizeof(even));
 }
 constinit OwnThread g_thread("torchprof", run, wake_up);
@@ -153,7 +153,7 @@ bool start() noexcept {
   return s.wake >= 0 && g_thread.start();
 }
 
-// The parent's descriptors answer for the parent.
+// The inherited descriptors are the parent's.
 void after_fork_in_child() noexcept {
   const KeepErrno keep;
   if (seal::is_sealed()) return;

@@ -14,18 +14,19 @@
 
 namespace torchprof::window {
 
-// Nanoseconds after a fork, or the start, by which the child is one like any other: the thread looks then once more.
+// Nanoseconds after a fork or the start by which Python is ready in the process: the thread then looks once more.
 inline constexpr uint64_t kSettled = 1'000'000'000;
 
-// What the thread may do. Called by it alone.
+// The functions that the thread uses; nobody else calls them.
 struct Door {
-  bool (*set)(bool open) noexcept;  // false: somebody else was at it, ask again
+  bool (*set)(bool open) noexcept;  // false: somebody else was changing the window, try again
   bool (*is_open)() noexcept;
   void (*describe)(char* text, unsigned long size) noexcept;
   uint64_t (*elapsed)() noexcept;  // nanoseconds since the process started, or was forked
 };
 
-// Once, for a window of time, signal or manual; `spec` and `door` stay where they are. False: no thread could be had.
+// Once, for a window of time, signal or manual; `spec` and `door` must stay where they are. False: no thread could be
+// started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
 }  // namespace torchprof::window

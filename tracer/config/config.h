@@ -27,17 +27,17 @@ struct Config {
   bool memory = true;
   bool gpu = true;
   bool native = false;
-  bool all_native_frames = false;  // in what the launcher writes
+  bool all_native_frames = false;  // in what the launcher writes; false: folded
   bool flops = true;
   bool quiet = false;
   bool keep_spool = false;
   uint64_t max_size = uint64_t{4} << 30;          // bytes of spool per process, at least kMinMaxSize
   uint64_t native_threshold = uint64_t{1} << 20;  // bytes from which an allocation has a native stack
-  uint64_t max_run_size = 0;                      // bytes of spool of all processes together, likewise; 0: no limit
+  uint64_t max_run_size = 0;                      // bytes of spool of all processes together; 0: no limit
 };
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 
-// One line for people; empty if there is nothing to say.
+// One line for people; empty: no error.
 struct ErrorText {
   char text[512] = "";
 };
@@ -64,23 +64,22 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
 void value_of(const Config& config, const Setting& setting, char* out, size_t size) noexcept;
 
 // Fills the config from TORCHPROF_*; a variable that is unset or empty leaves the default. False at the first bad
-// value. A variable TORCHPROF_xyz that is not in the list is a bad value as well: a typing error must not pass for a
-// setting.
+// value. A variable TORCHPROF_xyz that is not in the list counts as a bad value, so that a typing error is noticed.
 bool from_environment(Config& config, ErrorText& error) noexcept;
 
 // TORCHPROF_DISABLE=1 (anything but empty and 0): the preloaded library does nothing at all.
 bool disabled_by_environment() noexcept;
-// TORCHPROF_OUTPUT is set: this process is to be looked at. Microseconds; called in every process.
+// TORCHPROF_OUTPUT is set: this process is to be traced. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
 
-// Has the CUDA driver load `library` and call its InitializeInjection() once it is initialised. False: it calls
-// another's.
+// Makes the CUDA driver load `library` and call its InitializeInjection() when CUDA is initialised. False: the
+// environment names another library already.
 bool ask_cuda_to_call(const char* library) noexcept;
-// Where NVTX looks for a tool; nullptr: nowhere.
+// The library that NVTX loads as its tool; nullptr: none.
 inline constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
 const char* nvtx_injection() noexcept;
 
-// nullptr: the variable is unset, or no number of at most nine digits.
+// The value of a variable; nullptr: it is unset, or not a number of at most nine digits.
 const char* rank_variable(const char* name) noexcept;
 
 }  // namespace torchprof

@@ -15,7 +15,7 @@ constexpr size_t kMostImpl = 72 + kImplEnd;  // bytes of a TensorImpl that any r
 constexpr size_t kMostElements = kMaxInputs / 2;
 constexpr size_t kLeastHeader = 16;
 constexpr uint32_t kNoTag = 255;
-constexpr uint32_t kFirstTag = 6;  // those before are the same in all rows; they hold numbers
+constexpr uint32_t kFirstTag = 6;  // lower tags are the same in all rows: None, tensors, numbers
 constexpr uint32_t kMostTag = 64;  // no torch has half as many
 constexpr uint32_t kUndefinedShows = 2;
 
@@ -38,7 +38,7 @@ void Search::use(std::span<const ObjectRow> objects, std::span<const TagRow> tag
   all_objects_ = all_tags_ = 0;
   objects_ = objects.first(std::min(objects.size(), kMostRows));
   tags_ = tags.first(std::min(tags.size(), kMostRows));
-  // A row that no object could have is none (tests write over rows).
+  // A row with impossible numbers is not used (tests overwrite rows).
   for (size_t i = 0; i < objects_.size(); ++i)
     if (objects_[i].refcounted >= kLeastHeader && objects_[i].sizes > objects_[i].refcounted) all_objects_ |= bit(i);
   for (size_t i = 0; i < tags_.size(); ++i)
@@ -89,7 +89,7 @@ Search::Mask Search::tags_in() const noexcept {
   return shown ? shown : in;
 }
 
-// Rows that the header of a counted object contradicts are out. Those that are left.
+// The header of a counted object puts out the rows that it contradicts. Returns those that are left.
 Search::Mask Search::see_header(const unsigned char* object, Mask rows) noexcept {
   Mask wrong = 0;
   for_each_bit(rows, [&](size_t i) { wrong |= has_header(rows_[i][kUnknown], object) ? 0 : bit(i); });
@@ -97,19 +97,20 @@ Search::Mask Search::see_header(const unsigned char* object, Mask rows) noexcept
   return rows & ~wrong;
 }
 
-// As the next two: the rows of `rows` by which it may be read; what it shows is counted.
+// This one and the next two return the rows, of `rows`, by which the object may be read, and count what it shows.
 Search::Mask Search::see_tensor(const void* impl, Mask rows, const void* python_object) noexcept {
   unsigned char bytes[kMostImpl];
   const size_t size = impl_size_ ? std::min(impl_size_, sizeof(bytes)) : sizeof(bytes);
   if (reinterpret_cast<uintptr_t>(impl) % alignof(void*) != 0 || !read_safely(impl, bytes, size)) return 0;
   const Class what = class_of(impl);
-  // Of other classes, as those of sparse tensors or functorch's, less is known: they decide nothing.
+  // Less is known of other classes (sparse tensors, functorch's), so they decide nothing.
   const bool is_plain = what == Class::kTensor || what == Class::kUndefinedTensor;
   if (what == Class::kTensor) rows = see_header(bytes, rows);
   Mask wrong = 0, shown = 0, unread = 0;
   for_each_bit(rows, [&](size_t i) {
     const Tensor tensor = look_at(objects_[i], bytes, size);
-    // PyObjectSlot's pointer leads back; its lowest bit says who owns whom (1.13 to 2.9).
+    // PyObjectSlot's pointer leads back to the Python object; its lowest bit says which of the two owns the other (1.13
+    // to 2.9).
     const auto back = field_at<uintptr_t>(bytes, objects_[i].sizes - sizeof(void*)) & ~uintptr_t{1};
     const bool is_lost = python_object && back != reinterpret_cast<uintptr_t>(python_object);
     const bool has_no_device = tensor.sight == Sight::kUndefined && what != Class::kUndefinedTensor;
@@ -200,7 +201,7 @@ const ValueRow* Search::see_operator(const void* values, size_t count, bool has_
   return agreed(values, count);
 }
 
-// One that is in and was shown; kMostRows: none.
+// A row that is not out and was shown; kMostRows: none.
 size_t Search::shown_object() const noexcept {
   size_t best = kMostRows;
   for_each_bit(objects_in(), [&](size_t i) {
@@ -209,14 +210,14 @@ size_t Search::shown_object() const noexcept {
   return best;
 }
 
-// By which any operator may be read while tags are not found.
+// The row by which any operator may be read while the row of tags is not found.
 const ValueRow* Search::common_row() const noexcept {
   const Mask in = objects_in();
   if (!is_one(in) || shown_object() == kMostRows) return nullptr;
   return &rows_[first_of(in)][tags_in() != 0 ? kCommon : kUnknown];
 }
 
-// All rows that are in must read it alike.
+// The row by which it may be read: all rows that are not out must read it alike.
 const ValueRow* Search::agreed(const void* values, size_t count) const noexcept {
   const Mask objects = objects_in(), tags = tags_in();
   const size_t first = shown_object();

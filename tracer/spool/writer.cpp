@@ -29,7 +29,7 @@ constexpr uint8_t kPieceLog2 = std::bit_width(kPieceSize) - 1;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint32_t kPiecesOfChunk = kChunkSize / kPieceSize - 1;
 
-// Times that a chunk was recycled before: a new one is all zeros.
+// How often the chunk was recycled; a new one is all zeros.
 uint32_t generation_at(const std::byte* memory, uint64_t offset) noexcept {
   const auto* chunk = reinterpret_cast<const ChunkHeader*>(memory);
   return chunk->offset == offset ? chunk->generation + 1 : 0;
@@ -44,7 +44,8 @@ uint32_t read_command(char* out, size_t size) noexcept {
   return n > 0 ? static_cast<uint32_t>(n) : 0;
 }
 
-// Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ; it may have been lowered since we opened.
+// Beyond RLIMIT_FSIZE the kernel would kill the program with SIGXFSZ. It may have been lowered since the file was
+// opened.
 uint64_t file_limit() noexcept {
   rlimit size{};
   return getrlimit(RLIMIT_FSIZE, &size) == 0 ? size.rlim_cur : RLIM_INFINITY;
@@ -139,7 +140,8 @@ bool SpoolWriter::cannot_write(const char* path) noexcept {
 void SpoolWriter::set_limits(const char* directory, SizeLimits limits, Keep keep) noexcept {
   max_size_ = limits.process;
   budget_.open(directory, limits.run);
-  // Threads that all hold a chunk may take the spool past its limit; what does not fit in here is just never recycled.
+  // If all threads hold a chunk, the spool may grow beyond its limit; chunks that do not fit in here are never
+  // recycled.
   keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
   next_.store(kFileHeaderSize, std::memory_order_relaxed);
 }
@@ -155,12 +157,12 @@ void SpoolWriter::fill_header(const HostName& host, const ClockSample& start, co
   memcpy(header_->host, host, sizeof(host));
   header_->command_size = read_command(header_->command, sizeof(header_->command));
   snprintf(header_->forked_from, sizeof(header_->forked_from), "%s", forked_from);
-  __atomic_store_n(&header_->magic, kSpoolMagic,
-                   __ATOMIC_RELEASE);  // pairs with nothing: the reader comes after our death
+  // Pairs with the read of the magic in SpoolReader::parse(), in another process: the header is written.
+  __atomic_store_n(&header_->magic, kSpoolMagic, __ATOMIC_RELEASE);
 }
 
 bool SpoolWriter::reserve(uint64_t end) noexcept {
-  return file_.reserve(end, limit(), !budget_.is_limited());  // what is ahead is not counted
+  return file_.reserve(end, limit(), !budget_.is_limited());  // the budget does not count what is reserved ahead
 }
 
 uint64_t SpoolWriter::limit() const noexcept { return std::min<uint64_t>(max_size_, file_limit()); }
@@ -185,7 +187,7 @@ bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
   if (keep_ == Keep::kLast) {
     retire_pieces();
     if (recycle(run, wanted)) return true;
-    // Every chunk belongs to a thread that still writes into it: one that has none goes beyond the limit.
+    // Every chunk belongs to a thread that still writes to it: a thread that has none goes beyond the limit.
     if (const uint64_t offset = take(kChunkSize, file_limit())) return map_at(run, offset, 1);
   }
   say_full(is_run_full);
@@ -196,7 +198,8 @@ void SpoolWriter::say_full(bool is_run_full) noexcept {
   const uint64_t bytes = is_run_full ? budget_.bytes() : limit();
   const bool is_file_full = !is_run_full && bytes < max_size_;
   lost(is_run_full ? LossCause::kRunSize : is_file_full ? LossCause::kFileSize : LossCause::kSizeLimit);
-  if (is_run_full && next_.load(std::memory_order_relaxed) == kFileHeaderSize) return;  // those before it said so
+  // A process that finds the run full at its start says nothing: the processes before it have said so.
+  if (is_run_full && next_.load(std::memory_order_relaxed) == kFileHeaderSize) return;
   const bool is_small = bytes < kMiB;
   warn_once(Cause::kSizeLimit, "process %d reached %s (%llu %s): capture stops here, what was recorded is kept",
             static_cast<int>(getpid()),
@@ -215,7 +218,7 @@ bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexce
     return true;
   }
   const bool is_full = !is_reserved || is_no_space(errno);
-  // Before the count: where there is no room for that either, there is one line all the same.
+  // Before the loss is counted: if there is no room for that either, the line is written all the same.
   if (is_full)
     warn_once(Cause::kDiskFull,
               "cannot grow the spool: %s; capture stops here, what was recorded is kept (free space, or use --output)",
@@ -234,16 +237,18 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   void* memory = file_.map(offset, uint64_t{chunks} * kChunkSize);
   if (!memory) return false;
   run = {static_cast<std::byte*>(memory), offset, chunks};
-  // First of all: from here on a reader passes over them, whenever we die.
+  // First of all: from here on a reader skips them, whenever we die.
   for (uint32_t i = 0; i < chunks; ++i)
     reinterpret_cast<ChunkHeader*>(run.at + uint64_t{i} * kChunkSize)->magic.store(0, std::memory_order_relaxed);
+  // Pairs with no other fence: it keeps the compiler from moving later stores to these chunks before the ones above. A
+  // reader that comes after our death then sees the magic cleared before anything else.
   // Pairs with the reader of a file whose process was killed: it finds the stores in this order.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   header_->recycled.fetch_add(chunks, std::memory_order_relaxed);
   return true;
 }
 
-// The header first: from then on a reader looks for pieces.
+// The header is written first: from then on a reader looks for pieces.
 bool SpoolWriter::split_chunk() noexcept {
   ChunkRun run;
   if (!map_run(run, 1)) return false;
@@ -255,7 +260,8 @@ bool SpoolWriter::split_chunk() noexcept {
   head->size_log2 = kPieceLog2;
   head->generation = generation;
   head->offset = run.offset;
-  head->magic.store(kChunkMagic, std::memory_order_release);  // pairs with the reader's load
+  // Pairs with the load in SpoolReader::collect_chunk(): the rest of the header is written.
+  head->magic.store(kChunkMagic, std::memory_order_release);
   pieces_ = {run.at + kPieceSize, run.offset + kPieceSize, kPiecesOfChunk};
   return true;
 }
@@ -282,8 +288,8 @@ void SpoolWriter::complete_pieces(ChunkHeader* head, uint32_t count) noexcept {
   seal::unmap(head, kPieceSize);
 }
 
-// Nobody gets the rest of the chunk that was split last, so that it can be recycled once those who have the others are
-// done. Not while another thread takes one, or it is split for this one.
+// Gives up the unused pieces of the chunk that was split last, so that the chunk can be recycled once the threads that
+// have the other pieces are done. Does nothing while a thread takes a piece or splits a chunk.
 void SpoolWriter::retire_pieces() noexcept {
   if (pthread_mutex_trylock(&pieces_lock_) != 0) return;
   if (pieces_.left > 0) {
@@ -297,7 +303,7 @@ void SpoolWriter::retire_pieces() noexcept {
 
 ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
                                 ChunkRun& run) noexcept {
-  // The first thread of a process seldom has little to say.
+  // The first thread of a process rarely has only few events.
   const bool begins_small = kind == ChunkKind::kEvents && track.value > 1;
   const bool is_piece = begins_small && sequence == 0;
   const bool is_busy = kind == ChunkKind::kEvents && sequence > begins_small;
@@ -323,8 +329,8 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   chunk->offset = offset;
   chunk->base = clock::sample(clock_);
   if (now.value < chunk->base.ticks.value) {
-    // The record that made us claim is older than the sample. Move the sample back onto it, by the rate since the
-    // spool's start.
+    // The record for which the chunk is claimed is older than the sample: the sample is moved back to the record's
+    // time, by the rate since the spool's start.
     const ClockSample& start = header_->start;
     const auto behind = static_cast<double>(chunk->base.ticks.value - now.value);
     const auto ticks = static_cast<double>(chunk->base.ticks.value - start.ticks.value);
@@ -336,7 +342,8 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
     chunk->previous = previous->offset;
     release(previous);
   }
-  chunk->magic.store(kChunkMagic, std::memory_order_release);  // pairs with the reader's load
+  // Pairs with the load in SpoolReader::collect_chunk(): the rest of the header is written.
+  chunk->magic.store(kChunkMagic, std::memory_order_release);
   return chunk;
 }
 
@@ -374,6 +381,8 @@ void SpoolWriter::finish() noexcept {
   header_->last_monotonic.store(last.monotonic, std::memory_order_relaxed);
   header_->last_realtime.store(last.realtime.value, std::memory_order_relaxed);
   header_->last_ticks.store(last.ticks.value, std::memory_order_relaxed);
+  // Pairs with the load of clean_exit in formats/trace/trace.cpp, which comes after the end of the process: the times
+  // above are set.
   // Pairs with the reader's load (formats/trace/trace.cpp): then the last times are there as well.
   header_->clean_exit.store(1, std::memory_order_release);
 }

@@ -18,14 +18,14 @@
 namespace torchprof::torch {
 namespace {
 
-Callback g_callback;    // what is recorded while a window is open, annotations apart where they are seen always
-uint64_t g_handle = 0;  // of it while it is added
+Callback g_callback;    // while a window is open; without annotations if they have a callback of their own
+uint64_t g_handle = 0;  // torch's handle of it; 0: it is not added
 
 void note(SourceState state, const char* text) noexcept { session::note_source("operators", state, text); }
 
 Observer g_observer{};
-Callback g_observing;             // its callbacks; without a start: there are none
-uint64_t g_observing_handle = 0;  // while they are added
+Callback g_observing;             // the observer's callbacks; without `start` there are none
+uint64_t g_observing_handle = 0;  // torch's handle of them; 0: they are not added
 
 bool add_callback() noexcept {
   if (g_handle == 0) g_handle = g_api.add_callback(g_callback);
@@ -40,7 +40,7 @@ void window_opened() noexcept {
 
 void window_closed() noexcept {
   switch_memory(false);
-  // Without at::removeCallback it stays, and does nothing.
+  // If torch does not export at::removeCallback, the callback stays, and does nothing.
   if (!g_api.remove_callback || g_handle == 0) return;
   g_api.remove_callback(g_handle);
   g_handle = 0;
@@ -57,7 +57,7 @@ void prepare_observer() noexcept {
 }
 
 bool choose_inputs() noexcept {
-  // They are made from the inputs when the trace is read.
+  // FLOPs are calculated from the inputs when the trace is read.
   if (!session::config().flops) session::note_source("flops", SourceState::kOff, "switched off (--flops off)");
   if (!session::config().shapes) {
     session::note_source("inputs", SourceState::kOff, "switched off (--shapes off)");
@@ -68,7 +68,7 @@ bool choose_inputs() noexcept {
   if (g_api.row && !g_api.num_inputs) why = "this torch does not export RecordFunction::num_inputs";
   session::note_source("inputs", why ? SourceState::kFailed : SourceState::kOn,
                        why ? why : "no operator has shown the layout of tensors yet");
-  // Without its RecordFunction there is one line already, which says that names and times are all.
+  // If RecordFunction is not known, there is a line already, which says that only names and times are recorded.
   if (why && g_api.row) warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", why);
   if (!why) start_inputs();
   return !why;
@@ -93,7 +93,8 @@ void note_choice() noexcept {
   session::note_fact("torch.symbols missing", *g_api.missing ? g_api.missing : "none");
 }
 
-// For programs whose process groups are not seen: with --python off, or without Python.
+// For programs whose process groups are not seen, because of --python off or without Python: the rank that the
+// environment says.
 void note_environment() noexcept {
   for (const RankFacts& names : kRankFacts) {
     for (const char* const fact : {names.rank, names.world_size, names.local_rank})
