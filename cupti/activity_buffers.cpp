@@ -47,6 +47,11 @@ bool ActivityBuffers::take(Completed& buffer) noexcept {
   return true;
 }
 
+size_t ActivityBuffers::queued() noexcept {
+  const Lock lock(lock_);
+  return queued_;
+}
+
 void ActivityBuffers::give_back(std::byte* data) noexcept {
   const Lock lock(lock_);
   if (free_count_ < kMostForced) free_[free_count_++] = data;

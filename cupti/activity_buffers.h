@@ -33,6 +33,7 @@ class ActivityBuffers {
   // Such a buffer is queued all the same; whoever takes it gives it to its owner. False: there is no room.
   bool put_foreign(Completed buffer) noexcept;
   bool take(Completed& buffer) noexcept;
+  size_t queued() noexcept;  // that may be taken
   void give_back(std::byte* data) noexcept;
 
   size_t refused() const noexcept { return __atomic_load_n(&refused_, __ATOMIC_RELAXED); }

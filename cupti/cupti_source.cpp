@@ -118,6 +118,10 @@ void run() noexcept {
       flush_for_the_end();
       sem_post(&s.flushed);
     }
+    if (s.end_waits.load(std::memory_order_relaxed)) {  // a lock that is taken again at once goes to nobody else
+      constexpr timespec kMoment = {0, 1'000'000};
+      nanosleep(&kMoment, nullptr);
+    }
     {
       const Lock lock(s.writing);
       write_completed();
@@ -157,7 +161,11 @@ bool lock_for_the_end() noexcept {
   timespec until{};
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec += kPatienceSeconds;
-  return pthread_mutex_timedlock(&source().writing, &until) == 0;
+  Source& s = source();
+  s.end_waits.store(true, std::memory_order_relaxed);
+  const bool has_lock = pthread_mutex_timedlock(&s.writing, &until) == 0;
+  s.end_waits.store(false, std::memory_order_relaxed);
+  return has_lock;
 }
 
 void flush_for_the_end() noexcept {
@@ -395,7 +403,9 @@ void write_completed() noexcept {
   Source& s = source();
   Completed buffer;
   if (!s.other.is_there()) {
-    while (s.buffers.take(buffer)) {
+    // Those that are there now: a thread that launches without a pause may fill them faster than they are written, and
+    // who waited for the last would keep the program from its end.
+    for (size_t left = s.buffers.queued(); left > 0 && s.buffers.take(buffer); --left) {
       see_calls(s.api, buffer, s.sharing());  // what they launched may run when there is another client
       write_buffer(s.api, buffer, s.tally, s.devices);
       s.buffers.give_back(buffer.data);

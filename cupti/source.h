@@ -45,6 +45,7 @@ struct Source {
   sem_t work;                           // a buffer has come, or the window has changed
   std::atomic<bool> must_flush{false};  // our thread, before it posts `flushed`
   sem_t flushed;
+  std::atomic<bool> end_waits{false};  // whoever ends the process waits for `writing`
   std::atomic<bool> has_ended{false};
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 

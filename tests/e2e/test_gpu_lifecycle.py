@@ -99,9 +99,20 @@ def test_what_exit_handlers_of_python_launch_is_there(run_both, check_trace):
     assert len(check_trace(run.trace(), expect={"kernel": 7, "cuda_sync": 2}).spans("kernel")) == 7 and not gpu_lines(run), run.stderr
 
 
+@pytest.mark.parametrize("end", ["", "exit(3)", "os._exit(3)"], ids=["its end", "exit()", "os._exit()"])
+def test_where_each_buffer_that_is_written_brings_another_the_process_ends(run_simulated, end):  # noqa: F811
+    run, reports = run_simulated(BEGIN + "time.sleep(0.1)\nlaunch(3, 1000)\n" + end, sim="endless=1")
+    assert run.status == (3 if end else 0) and not gpu_lines(run), run.stderr
+    file, = spool.spools(run)
+    found = spool.gpu_records(file)
+    assert len(found[spool.KERNEL]) == 8 and not found[spool.DROPPED]
+    assert b"gpu.records" in file.read_bytes(), "whoever ended the process gave up waiting for our thread"
+
+
 def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulated):  # noqa: F811
     """ctypes lets the GIL go: it goes on to the last moment."""
-    run, reports = run_simulated(BEGIN + "threading.Thread(target=lambda: sim.simStorm(1, 10**9, 4, 1), daemon=True).start()\ntime.sleep(0.1)\nsys.exit(3)")
+    run, reports = run_simulated(BEGIN + "threading.Thread(target=lambda: sim.simStorm(1, 10**9, 4, 1), daemon=True).start()\ntime.sleep(0.1)\nsys.exit(3)",
+                                 options=["--format", "none"])
     assert run.status == 3 and not gpu_lines(run), run.stderr
     found, (report,) = spool.gpu_records(spool.spools(run)[0]), reports.values()
     assert 5 <= len(found[spool.KERNEL]) <= report["10"][1] and not found[spool.DROPPED]
