@@ -440,7 +440,12 @@ void write_all(bool forced) noexcept {
 void pour_completed() noexcept {
   Source& s = source();
   if (!s.other.is_there() || !s.other.begin()) return;
-  while (state() == State::kOn) {  // not at the end, where the other client may be gone
+  size_t left = 0;  // those that are there now: see write_completed()
+  {
+    const Lock lock(s.writing);
+    left = s.count_to_pour;
+  }
+  for (; left > 0 && state() == State::kOn; --left) {  // not at the end, where the other client may be gone
     Completed buffer;
     {
       const Lock lock(s.writing);
