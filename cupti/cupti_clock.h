@@ -20,6 +20,32 @@ inline uint64_t realtime_ns() noexcept {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
 }
 
+// CLOCK_REALTIME and another clock at the same moment, as near as can be had: a thread may lose the processor between
+// two readings, and for milliseconds on a busy machine. Of a few tries it is the one that took the shortest.
+struct BothClocks {
+  uint64_t realtime = 0;
+  uint64_t other = 0;
+  bool is_read = false;  // false: the other clock cannot be read
+};
+// `read` gives the other clock's time; false: it cannot be read.
+template <class Read>
+BothClocks read_both(Read&& read) noexcept {
+  constexpr int kTries = 8;
+  constexpr uint64_t kShort = 2000;  // two readings that nothing has come between
+  BothClocks best;
+  uint64_t shortest = UINT64_MAX;
+  for (int i = 0; i < kTries && shortest > kShort; ++i) {
+    uint64_t other = 0;
+    const uint64_t before = realtime_ns();
+    if (!read(other)) return {};
+    const uint64_t after = realtime_ns();
+    if (after < before || after - before >= shortest) continue;  // before it: the clock was set back
+    shortest = after - before;
+    best = {before + shortest / 2, other, true};
+  }
+  return best;
+}
+
 class Clock {
  public:
   // Two readings of the same moment, CUPTI's first clock and another client's: when that one came, and since.

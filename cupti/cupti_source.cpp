@@ -363,9 +363,10 @@ int register_ourselves() noexcept {
   Source& s = source();
   const int result = s.api.register_callbacks(on_request, on_completed);
   if (result != abi::kSuccess) return result;
-  if (uint64_t now = 0; s.has_foreign_clock && s.api.get_timestamp(&now) == abi::kSuccess) {
+  if (s.has_foreign_clock) {
+    const BothClocks now = s.clocks_now();
     const Lock lock(s.wishing);
-    s.clock.gets(realtime_ns(), now, 0);
+    if (now.is_read) s.clock.gets(now.realtime, now.other, 0);
   }
   s.is_registered = true;
   for (const uint32_t kind : kAlways) s.api.enable(kind);
@@ -418,10 +419,9 @@ void write_completed() noexcept {
     return s.to_pour[(s.first_to_pour + i) % ActivityBuffers::kMostForced];
   };
   while (s.count_to_pour < ActivityBuffers::kMostForced && s.buffers.take(buffer)) slot(s.count_to_pour++) = buffer;
-  uint64_t now = 0;
-  if (s.api.get_timestamp(&now) == abi::kSuccess) {
+  if (const BothClocks now = s.clocks_now(); now.is_read) {
     const Lock lock(s.wishing);
-    s.clock.reads(realtime_ns(), now);
+    s.clock.reads(now.realtime, now.other);
   }
   for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
   for (size_t i = from; i < s.count_to_pour; ++i) write_buffer(s.api, slot(i), s.tally, s.devices, &sharing);

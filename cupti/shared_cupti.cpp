@@ -128,12 +128,16 @@ int other_sets_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)())) {
     return result;
   }
   const Lock writing(s.writing);
-  const uint64_t behind = realtime_ns() - cupti_now();
+  const BothClocks own = read_both([](uint64_t& time) {
+    time = cupti_now();
+    return true;
+  });
+  const uint64_t behind = own.realtime - own.other;
   const int result = real(clock);
-  uint64_t given = 0;
-  if (result != abi::kSuccess || s.api.get_timestamp(&given) != abi::kSuccess) return result;
+  const BothClocks given = result == abi::kSuccess ? s.clocks_now() : BothClocks{};
+  if (!own.is_read || !given.is_read) return result;
   const Lock wishing(s.wishing);
-  s.clock.gets(realtime_ns() - behind, given, behind);
+  s.clock.gets(given.realtime - behind, given.other, behind);
   return result;
 }
 

@@ -13,6 +13,7 @@
 
 #include "cupti/activity_buffers.h"
 #include "cupti/activity_writer.h"
+#include "cupti/cupti_abi.h"
 #include "cupti/cupti_api.h"
 #include "cupti/cupti_clock.h"
 #include "cupti/other_client.h"
@@ -50,6 +51,10 @@ struct Source {
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 
   Sharing sharing() noexcept { return {&wishing, &wishes, &clock}; }
+  // CUPTI's clock, whoever gave it to CUPTI.
+  BothClocks clocks_now() const noexcept {
+    return read_both([this](uint64_t& time) { return api.get_timestamp(&time) == abi::kSuccess; });
+  }
 };
 
 Source& source() noexcept;

@@ -188,13 +188,14 @@ def test_a_session_that_is_never_flushed_takes_nothing_from_us(run_shared, end):
     check_whole(run, found, reports)
 
 
-def test_kineto_is_given_full_buffers_by_our_thread_and_the_rest_when_it_flushes(run_shared):
+@pytest.mark.parametrize("sim", ["", "held_up=20"], ids=["", "whoever reads the clock is held up"])
+def test_kineto_is_given_full_buffers_by_our_thread_and_the_rest_when_it_flushes(run_shared, sim):
     run, found, _ = run_shared("""
 sim.simInit(1)
 client.clientStart()
 sim.simStorm(1, 30000, 4, 1)
 print(client.clientStop(), client.clientSeen(5), client.clientStrange())
-""", options=["--format", "none"])
+""", sim=sim, options=["--format", "none"])
     assert run.stdout == "30000 30001 0\n"
     assert numbers(found) == (30000, 30001, 1)
 
