@@ -321,7 +321,7 @@ bool seal(bool has_clock) noexcept {
     ThreadBuffer* const buffer = t_buffer ? t_buffer : detail::attach();
     note_source(
         "recording", SourceState::kOff,
-        "the program entered seccomp, which kills it for our system calls: what fitted into mapped memory is here");
+        "the program entered seccomp, which kills it for our system calls: what memory had room for is here");
     const Lock lock(r.lock);
     if (r.spool.is_open()) {
       r.spool.map_ahead(r.definitions.run, 1);
