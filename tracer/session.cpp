@@ -319,9 +319,8 @@ bool seal(bool has_clock) noexcept {
     // All of it under the lock, so that no definition is half done. A table grows when it is half full, so after this
     // there is room for a while.
     ThreadBuffer* const buffer = t_buffer ? t_buffer : detail::attach();
-    note_source(
-        "recording", SourceState::kOff,
-        "the program entered seccomp, which kills it for our system calls: what memory had room for is here");
+    note_source("recording", SourceState::kOff,
+                "the program entered seccomp, which kills it for our system calls: what memory had room for is here");
     const Lock lock(r.lock);
     if (r.spool.is_open()) {
       r.spool.map_ahead(r.definitions.run, 1);

@@ -240,13 +240,24 @@ bool is_script_loop(uintptr_t run, uintptr_t inner) noexcept {
   const auto* const call = reinterpret_cast<const unsigned char*>(run) - 5;
   if (inner == 0 || *call != kCall) return false;
   const uintptr_t called = run + static_cast<uintptr_t>(field_at<int32_t>(call, 1));
-  static std::atomic<uintptr_t> begin{0}, size{0};  // of the function that was asked for last
-  if (begin.load(std::memory_order_relaxed) != called) {
-    const native::CodeRange range = native::function_at(called + 1);
-    size.store(range.begin == called ? range.size : 0, std::memory_order_relaxed);
-    begin.store(called, std::memory_order_relaxed);
+  // There are two such functions at most, so those that were found first are kept for good.
+  struct Known {
+    std::atomic<uintptr_t> begin{0}, size{0};
+  };
+  static Known known[4];
+  static std::atomic<size_t> taken{0};
+  for (const Known& k : known)
+    if (k.begin.load(std::memory_order_acquire) == called)  // pairs with the store below: the size belongs to it
+      return inner - called < k.size.load(std::memory_order_relaxed);
+  const native::CodeRange range = native::function_at(called + 1);
+  const uintptr_t size = range.begin == called ? range.size : 0;
+  if (taken.load(std::memory_order_relaxed) < std::size(known)) {
+    if (const size_t i = taken.fetch_add(1, std::memory_order_relaxed); i < std::size(known)) {
+      known[i].size.store(size, std::memory_order_relaxed);
+      known[i].begin.store(called, std::memory_order_release);  // pairs with the load above
+    }
   }
-  return inner - called < size.load(std::memory_order_relaxed);
+  return inner - called < size;
 }
 
 size_t script_lines(ScriptLine* lines, size_t room) noexcept {

@@ -27,7 +27,7 @@ bool OwnThread::start() noexcept {
   if (started) pthread_setname_np(thread_, name_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return false;
-  pid_ = getpid();
+  pid_.store(getpid(), std::memory_order_relaxed);
   state_.store(State::kRuns, std::memory_order_release);  // publishes thread_; pairs with has_ended() and end_all()
   if (!is_listed_) {
     is_listed_ = true;
@@ -56,13 +56,15 @@ void OwnThread::end_all() noexcept {
   OwnThread* const first = g_first.load(std::memory_order_acquire);  // pairs with the release in start()
   for (OwnThread* t = first; t; t = t->next_) {
     // Pairs with the release of kRuns in start().
-    if (t->pid_ != pid || t->state_.load(std::memory_order_acquire) != State::kRuns) continue;
+    if (t->pid_.load(std::memory_order_relaxed) != pid || t->state_.load(std::memory_order_acquire) != State::kRuns)
+      continue;
     t->must_end_.store(true, std::memory_order_relaxed);
     t->wake_();
   }
   int tries = 0;
   for (OwnThread* t = first; t; t = t->next_)
-    while (t->pid_ == pid && !t->has_ended() && tries++ < 1000) nanosleep(&kPause, nullptr);
+    while (t->pid_.load(std::memory_order_relaxed) == pid && !t->has_ended() && tries++ < 1000)
+      nanosleep(&kPause, nullptr);
 }
 
 void OwnThread::start_again() noexcept {
@@ -70,7 +72,8 @@ void OwnThread::start_again() noexcept {
   for (OwnThread* t = g_first.load(std::memory_order_acquire); t; t = t->next_) {
     State ended = State::kEnded;
     // Pairs with the release of kEnded in has_ended(): the join is over before start() writes thread_ again.
-    if (t->pid_ == getpid() && t->state_.compare_exchange_strong(ended, State::kNone, std::memory_order_acquire))
+    if (t->pid_.load(std::memory_order_relaxed) == getpid() &&
+        t->state_.compare_exchange_strong(ended, State::kNone, std::memory_order_acquire))
       t->start();
   }
 }
