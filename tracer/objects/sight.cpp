@@ -76,7 +76,7 @@ Tensor look_at(const ObjectRow& row, const unsigned char* impl, size_t size) noe
   if (device.type > 31 || (device.type == 0 && device.index != 0 && device.index != 0xff)) return {};
   if (!has_plain_sizes(policy)) return {Sight::kElsewhere};
   if (dims > kMaxDims) return {};
-  int64_t numbers[2 * kMaxDims];
+  int64_t numbers[2 * kMaxDims] = {};
   if (dims <= kMaxInlineDims)
     memcpy(numbers, at + kInline, 2 * kMaxInlineDims * sizeof(int64_t));
   else if (!read_safely(field_at<const void*>(at, kInline), numbers, 2 * dims * sizeof(int64_t)))
