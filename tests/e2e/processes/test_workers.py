@@ -115,5 +115,8 @@ def test_torch_compile_has_its_compiler_and_its_workers(torch_python, run_torchp
     # Of the compiler and what it starts nothing is left behind; the helper that only forks the workers may have nothing to show.
     kinds = {re.sub(r"-\d+$", "", role) for role in roles}
     assert {"", "compile worker ForkProcess"} <= kinds <= {"", "compile worker ForkProcess", "compile worker"}
-    assert json.loads((run.directory / "run.json").read_text())["untraced"] == [] and not (run.directory / "spool").exists()
+    info = json.loads((run.directory / "run.json").read_text())
+    # On a busy machine torch's compiler outlives the program by more than we wait for it, and its spool stays.
+    assert info["untraced"] == [] and {left["role"] for left in info["still_running"]} <= {"compile worker"}, info
+    assert (run.directory / "spool").exists() == bool(info["still_running"])
     assert load_trace(run.directory / roles[""]["trace"]).names("cpu_op")["aten::gelu"] > 0
