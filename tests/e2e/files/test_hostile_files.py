@@ -68,7 +68,7 @@ def test_keys_that_come_twice_hold_the_later_value(torchprof, tmp_path):
     assert is_orderly(done) and "kept" in done.stdout and "first" not in done.stdout
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 5000, b"{", b"[", b'{"traceEvents":[', b"\x1f\x8b", gzip.compress(b'{"traceEvents":[' + b" " * 9999)[:40],
+@pytest.mark.parametrize("content", [b"", b"\0" * 5000, b"{", b"[", b'{"traceEvents":[', b"\x1f\x8b", gzip.compress(b'{"traceEvents":[' + b" " * 9999, mtime=0)[:40],
                                      b"\n", b"\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"SQLite format 3\0", b"SQLite format 3\0" + b"\xff" * 5000, b"\xef\xbb\xbf{}",
                                      b"PK\x03\x04", b"\x7fELF", bytes(range(256)) * 40])
 def test_what_is_no_trace_at_all(content, torchprof, tmp_path):
