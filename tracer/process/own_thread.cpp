@@ -56,15 +56,13 @@ void OwnThread::end_all() noexcept {
   OwnThread* const first = g_first.load(std::memory_order_acquire);  // pairs with the release in start()
   for (OwnThread* t = first; t; t = t->next_) {
     // Pairs with the release of kRuns in start().
-    if (t->pid_.load(std::memory_order_relaxed) != pid || t->state_.load(std::memory_order_acquire) != State::kRuns)
-      continue;
+    if (!t->is_of(pid) || t->state_.load(std::memory_order_acquire) != State::kRuns) continue;
     t->must_end_.store(true, std::memory_order_relaxed);
     t->wake_();
   }
   int tries = 0;
   for (OwnThread* t = first; t; t = t->next_)
-    while (t->pid_.load(std::memory_order_relaxed) == pid && !t->has_ended() && tries++ < 1000)
-      nanosleep(&kPause, nullptr);
+    while (t->is_of(pid) && !t->has_ended() && tries++ < 1000) nanosleep(&kPause, nullptr);
 }
 
 void OwnThread::start_again() noexcept {
@@ -72,8 +70,7 @@ void OwnThread::start_again() noexcept {
   for (OwnThread* t = g_first.load(std::memory_order_acquire); t; t = t->next_) {
     State ended = State::kEnded;
     // Pairs with the release of kEnded in has_ended(): the join is over before start() writes thread_ again.
-    if (t->pid_.load(std::memory_order_relaxed) == getpid() &&
-        t->state_.compare_exchange_strong(ended, State::kNone, std::memory_order_acquire))
+    if (t->is_of(getpid()) && t->state_.compare_exchange_strong(ended, State::kNone, std::memory_order_acquire))
       t->start();
   }
 }

@@ -30,6 +30,7 @@ class OwnThread {
  private:
   enum class State { kNone, kRuns, kJoining, kEnded };
   bool has_ended() noexcept;
+  bool is_of(int pid) const noexcept { return pid_.load(std::memory_order_relaxed) == pid; }
 
   const char* const name_;
   void (*const body_)() noexcept;
