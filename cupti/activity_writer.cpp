@@ -150,8 +150,21 @@ void see_calls(const Api& api, const Completed& buffer, const Sharing& sharing) 
   }
 }
 
-void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices,
-                  const Sharing* sharing) noexcept {
+void write_early(const Api& api, const std::byte* record, size_t bytes, Tally& tally, Devices& devices,
+                 const Sharing* sharing) noexcept {
+  ThreadBuffer* to = session::delivery_buffer();
+  if (sharing && !is_ours(*sharing, record, bytes)) return;
+  Decoded decoded;
+  if (decode(record, bytes, api.version, decoded) != Decoding::kDone) return;
+  if (sharing && sharing->clock->is_given()) to_own_clock(*sharing->clock, decoded);
+  if (to && put(api, *to, decoded, devices))
+    ++tally.written, ++tally.early;
+  else
+    ++tally.lost;
+}
+
+void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices, const Sharing* sharing,
+                  const Progress* progress) noexcept {
   ++tally.buffers;
   ThreadBuffer* to = session::delivery_buffer();
   const std::byte* end = buffer.data + buffer.valid;
@@ -160,6 +173,7 @@ void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices
   RecordWalk walk(api, buffer);
   while (walk.next()) {
     const auto room = static_cast<size_t>(end - walk.record());
+    if (progress && progress->is_written(static_cast<size_t>(walk.record() - buffer.data))) continue;
     if (sharing && !is_ours(*sharing, walk.record(), room)) continue;
     Decoded decoded;
     const Decoding decoding = decode(walk.record(), room, api.version, decoded);

@@ -22,6 +22,7 @@ struct Tally {
   uint64_t malformed = 0;  // records or rests of buffers
   uint64_t lost = 0;       // the spool is full, or closed
   uint64_t buffers = 0;
+  uint64_t early = 0;  // of those written: before CUPTI gave their buffer back
 };
 
 // Devices that are not written yet, because the driver has not been asked for a number that CUPTI does not have: it
@@ -62,9 +63,13 @@ struct Sharing {
 
 // Tells the wishes of the calls in a buffer; before write_buffer() of what those calls launched.
 void see_calls(const Api& api, const Completed& buffer, const Sharing& sharing) noexcept;
-// Writes the records of a buffer, whatever it holds; with `sharing` only ours.
+// Writes the records of a buffer, whatever it holds, but not those that `progress` says are written; with `sharing`
+// only ours.
 void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices,
-                  const Sharing* sharing = nullptr) noexcept;
+                  const Sharing* sharing = nullptr, const Progress* progress = nullptr) noexcept;
+// Writes one record of a buffer that CUPTI still has. With the lock of `sharing`.
+void write_early(const Api& api, const std::byte* record, size_t bytes, Tally& tally, Devices& devices,
+                 const Sharing* sharing) noexcept;
 // Writes the devices about which the driver answers now; `is_last`: all.
 void write_devices(const Api& api, Devices& devices, Tally& tally, bool is_last) noexcept;
 // Writes how many records CUPTI has dropped since it was asked before.

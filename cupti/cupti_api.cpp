@@ -102,6 +102,8 @@ bool find(Api& api, const char** why) noexcept {
     *why = "its libcupti lacks a function that every version has";
     return false;
   }
+  get(library, "cuptiActivityEnableRuntimeApi", api.enable_runtime_call);
+  get(library, "cuptiActivityEnableDriverApi", api.enable_driver_call);
   get(library, "cuptiGetResultString", api.result_string);
   get(library, "cuptiGetThreadIdType", api.thread_id_type);
   api.driver_version =

@@ -23,6 +23,8 @@ struct Api {
   int (*dropped)(void* context, uint32_t stream, size_t* count);
   int (*subscribe)(void** subscriber, void* callback, void* data);
   int (*unsubscribe)(void* subscriber);
+  int (*enable_runtime_call)(uint32_t cbid, uint8_t on);  // these two since 12.5, otherwise nullptr
+  int (*enable_driver_call)(uint32_t cbid, uint8_t on);
   int (*result_string)(int result, const char** text);             // this one and those below may be nullptr
   int (*thread_id_type)(uint32_t*);                                // since 10.2
   int (*driver_version)(int*);                                     // cuDriverGetVersion of libcuda

@@ -4,6 +4,7 @@
 #include <semaphore.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -14,6 +15,7 @@
 
 #include "cupti/cupti_abi.h"
 #include "cupti/source.h"
+#include "cupti/watched_calls.h"
 #include "tracer/gpu_tool.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
@@ -25,8 +27,13 @@
 namespace torchprof::cupti {
 namespace {
 
-constexpr time_t kPeriodSeconds = 1;
-constexpr int kPeriodsAfterWindow = 3;  // kernels of the window may still run
+// How often complete buffers are asked for: what a killed program loses at most. Longer if it would take more than a
+// five hundredth of a processor.
+constexpr uint64_t kPeriod = 100'000'000;  // ns
+constexpr uint64_t kLongestPeriod = 1'000'000'000;
+constexpr uint64_t kShare = 500;
+constexpr uint64_t kClockPeriod = 1'000'000'000;  // how often CUPTI's clock is sampled
+constexpr uint64_t kAfterWindow = 3'000'000'000;  // kernels of the window may still run
 // Never destroyed: CUPTI's threads outlive ours.
 alignas(Source) std::byte g_storage[sizeof(Source)];
 
@@ -50,9 +57,16 @@ void switch_kinds(bool opens) noexcept {
 
 // ---- our thread -----------------------------------------------------------------------------------------------------
 
-void look_after(bool forced) noexcept {
-  const Lock lock(source().writing);
-  write_all(forced);
+uint64_t read_ns(clockid_t clock) noexcept {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+}
+
+// Until somebody posts, or CLOCK_MONOTONIC says `ns`: the wall clock may be set. False: a signal came.
+bool wait_until(sem_t& semaphore, uint64_t ns) noexcept {
+  const timespec until = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  return sem_clockwait(&semaphore, CLOCK_MONOTONIC, &until) == 0 || errno == ETIMEDOUT;
 }
 
 void flush_for_the_end() noexcept;
@@ -62,14 +76,12 @@ constinit OwnThread g_thread("torchprof gpu", run, []() noexcept { sem_post(&sou
 void run() noexcept {
   Source& s = source();
   bool was_open = false;
-  int periods_left = 0;
-  timespec next{};
-  clock_gettime(CLOCK_REALTIME, &next);
+  uint64_t next = read_ns(CLOCK_MONOTONIC), next_clock = next, last = 0;
   for (;;) {
     const bool is_open = s.enabled.load(std::memory_order_relaxed) && state() == State::kOn;
-    if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open) periods_left = kPeriodsAfterWindow;
-    if (periods_left > 0 && sem_timedwait(&s.work, &next) != 0 && errno != ETIMEDOUT) continue;
-    if (periods_left == 0 && sem_wait(&s.work) != 0) continue;
+    if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open)
+      last = read_ns(CLOCK_MONOTONIC) + kAfterWindow;
+    if (next < last ? !wait_until(s.work, next) : sem_wait(&s.work) != 0) continue;
     if (state() == State::kOff) return;
     if (g_thread.must_end()) return flush_for_the_end();
     // Pairs with the store in process_exits_now(): records that came before it are written.
@@ -86,16 +98,19 @@ void run() noexcept {
       write_completed();
     }
     pour_completed();
-    timespec now{};
-    clock_gettime(CLOCK_REALTIME, &now);
-    const bool is_time = now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec >= next.tv_nsec) ||
-                         next.tv_sec > now.tv_sec + 2 * kPeriodSeconds;  // the wall clock was set back
-    if (!is_time && is_open == was_open) continue;
-    if (state() == State::kOn) look_after(false);
+    if (s.must_forget.exchange(false, std::memory_order_relaxed)) forget_our_calls();
+    const uint64_t now = read_ns(CLOCK_MONOTONIC);
+    if (now < next && is_open == was_open) continue;
+    const uint64_t began = read_ns(CLOCK_THREAD_CPUTIME_ID);
+    if (state() == State::kOn) {
+      const bool has_clock = now >= next_clock || is_open != was_open;
+      if (has_clock) next_clock = now + kClockPeriod;
+      const Lock lock(s.writing);
+      write_all(false, has_clock);
+    }
     pour_completed();
-    if (!is_open && periods_left > 0) --periods_left;
     was_open = is_open;
-    next = {now.tv_sec + kPeriodSeconds, now.tv_nsec};
+    next = now + std::clamp((read_ns(CLOCK_THREAD_CPUTIME_ID) - began) * kShare, kPeriod, kLongestPeriod);
   }
 }
 
@@ -289,7 +304,8 @@ void follow_window() noexcept {
 
 void prepare(const char* library) noexcept {
   Source& s = *new (g_storage) Source;
-  if (!session::config().gpu) return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
+  if (session::config().gpu == GpuMode::kOff)
+    return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
   become(State::kWaiting);
   if (access("/dev/nvidiactl", F_OK) == 0)
     session::note_source("gpu", SourceState::kOff, "the program has not initialised CUDA");

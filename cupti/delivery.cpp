@@ -2,6 +2,7 @@
 #include <semaphore.h>
 
 #include <cstdio>
+#include <iterator>
 
 #include "cupti/source.h"
 #include "tracer/process/diag.h"
@@ -62,8 +63,8 @@ void write_completed() noexcept {
     // who waited for the last would keep the program from its end.
     for (size_t left = s.buffers.queued(); left > 0 && s.buffers.take(buffer); --left) {
       see_calls(s.api, buffer, s.sharing());  // what they launched may run after another client has come
-      write_buffer(s.api, buffer, s.tally, s.devices);
-      s.buffers.give_back(buffer.data);
+      write_buffer(s.api, buffer, s.tally, s.devices, nullptr, &ActivityBuffers::progress_of(buffer.data));
+      s.buffers.give_back(buffer.data, buffer.valid);
     }
     return;
   }
@@ -78,17 +79,51 @@ void write_completed() noexcept {
     s.clock.reads(now.realtime, now.other);
   }
   for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
-  for (size_t i = from; i < s.count_to_pour; ++i) write_buffer(s.api, slot(i), s.tally, s.devices, &sharing);
+  for (size_t i = from; i < s.count_to_pour; ++i)
+    write_buffer(s.api, slot(i), s.tally, s.devices, &sharing,
+                 slot(i).is_foreign ? nullptr : &ActivityBuffers::progress_of(slot(i).data));
 }
 
-void write_all(bool forced) noexcept {
+namespace {
+
+void write_in_flight() noexcept {
+  Source& s = source();
+  const Sharing sharing = s.sharing();
+  const bool is_shared = s.other.is_there();
+  const size_t count = s.buffers.in_use(s.in_use, std::size(s.in_use));
+  const Lock lock(s.wishing);
+  // As in write_completed(): the calls tell who wants what they launched.
+  for (size_t i = 0; i < count; ++i) {
+    s.open_streams.clear();
+    walk_in_flight(s.api, s.sizes, s.in_use[i], s.open_streams, [&](const std::byte* record, size_t bytes) {
+      Brief what = brief(record, bytes);
+      if (!what.is_call) return false;
+      what.start = s.clock.own(what.start);
+      s.wishes.saw(what);
+      return false;
+    });
+  }
+  s.open_streams.clear();
+  for (size_t i = 0; i < count; ++i)
+    s.in_use[i].progress->seen =
+        walk_in_flight(s.api, s.sizes, s.in_use[i], s.open_streams, [&](const std::byte* record, size_t bytes) {
+          write_early(s.api, record, bytes, s.tally, s.devices, is_shared ? &sharing : nullptr);
+          return true;
+        });
+  s.stuck.look(s.open_streams);
+}
+
+}  // namespace
+
+void write_all(bool forced, bool has_clock) noexcept {
   Source& s = source();
   s.api.flush_all(0);
   if (forced) s.api.flush_all(1);
   write_completed();
+  if (!forced) write_in_flight();
   write_devices(s.api, s.devices, s.tally, forced);
   write_dropped(s.api, nullptr, 0, s.tally);
-  write_clock(s.api, s.sharing());
+  if (has_clock) write_clock(s.api, s.sharing());
 }
 
 void pour_completed() noexcept {
@@ -114,7 +149,7 @@ void pour_completed() noexcept {
       continue;
     }
     s.other.pour(s.api, s.sharing(), buffer);
-    s.buffers.give_back(buffer.data);
+    s.buffers.give_back(buffer.data, buffer.valid);
   }
   s.other.end();
 }

@@ -2,6 +2,7 @@
 
 #include "cupti/cupti_abi.h"
 #include "cupti/source.h"
+#include "cupti/watched_calls.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
 #include "tracer/session.h"
@@ -25,6 +26,10 @@ void wish(uint64_t kinds) noexcept {
 }
 
 bool is_shared() noexcept { return state() == State::kOn && source().is_registered; }
+
+bool are_watched_calls(uint32_t kind) noexcept {
+  return (kind == abi::kRuntime || kind == abi::kDriver) && is_shared() && source().watches_calls;
+}
 
 // Writes what was recorded so far, before the other client wants any records; then asks that client for a buffer.
 void begin_session() noexcept {
@@ -77,7 +82,7 @@ int other_enables(uint32_t kind, int (*real)(uint32_t)) {
   if (is_shared() && s.other.is_there() && theirs() == 0) begin_session();
   const Lock lock(s.switching);
   wish(theirs() | kind_bit(kind));
-  const int result = real(kind);
+  const int result = are_watched_calls(kind) ? watch_all_calls(kind, true) : real(kind);
   if (result != abi::kSuccess) wish(theirs() & ~kind_bit(kind));
   return result;
 }
@@ -87,12 +92,20 @@ int other_disables(uint32_t kind, int (*real)(uint32_t)) {
   Source& s = source();
   const Lock lock(s.switching);
   wish(theirs() & ~kind_bit(kind));
+  if (are_watched_calls(kind)) return watch_all_calls(kind, false);
   bool is_ours = false;
   {
     const Lock wishing(s.wishing);
     is_ours = is_shared() && (s.wishes.of(kOurs) & kind_bit(kind)) != 0;
   }
   return is_ours ? abi::kSuccess : real(kind);
+}
+
+int other_switches_call(uint32_t kind, uint32_t cbid, bool on, int (*real)(uint32_t, uint8_t)) {
+  const KeepErrno keep;
+  const Lock lock(source().switching);
+  if (are_watched_calls(kind)) return watch_call(kind, cbid, on);
+  return real(cbid, on);
 }
 
 int other_flushes(uint32_t flag, int (*real)(uint32_t)) {

@@ -23,6 +23,8 @@ namespace torchprof::cupti {
 int other_registers(RequestBuffer request, BufferCompleted completed, int (*real)(RequestBuffer, BufferCompleted));
 int other_enables(uint32_t kind, int (*real)(uint32_t));
 int other_disables(uint32_t kind, int (*real)(uint32_t));
+// `kind`: abi::kRuntime or kDriver. cuptiActivityEnableRuntimeApi and cuptiActivityEnableDriverApi.
+int other_switches_call(uint32_t kind, uint32_t cbid, bool on, int (*real)(uint32_t, uint8_t));
 int other_flushes(uint32_t flag, int (*real)(uint32_t));
 int other_sets_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)()));
 int other_finalizes(int (*real)());

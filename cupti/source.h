@@ -16,7 +16,9 @@
 #include "cupti/cupti_abi.h"
 #include "cupti/cupti_api.h"
 #include "cupti/cupti_clock.h"
+#include "cupti/in_flight.h"
 #include "cupti/other_client.h"
+#include "cupti/stuck_work.h"
 #include "cupti/wishes.h"
 
 namespace torchprof::cupti {
@@ -30,7 +32,9 @@ struct Source {
   ActivityBuffers buffers;
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled, and of who is registered
   std::atomic<bool> is_registered{false};                 // with CUPTI; only once, and again after cuptiFinalize
-  bool has_foreign_clock = false;                         // since before we were registered
+  bool was_registered = false;
+  bool watches_calls = false;            // calls are enabled one by one (watched_calls.h); constant while registered
+  bool has_foreign_clock = false;        // since before we were registered
   std::atomic<bool> enabled{false};      // kinds of the window; written under `switching`, read by our thread without
   std::atomic<bool> was_enabled{false};  // since our thread last looked: otherwise it might miss a short window
   uint32_t not_there = 0;                // kinds that this CUPTI refused
@@ -41,12 +45,17 @@ struct Source {
   pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;  // of the next members; held while CUPTI is flushed or walked
   Tally tally;
   Devices devices;
+  BufferInUse in_use[ActivityBuffers::kMostForced];
+  RecordSizes sizes;
+  OpenStreams open_streams;  // at the last look
+  StuckWork stuck;
   Completed to_pour[ActivityBuffers::kMostForced];  // written, but not yet given to the other client; a ring
   size_t first_to_pour = 0, count_to_pour = 0;
   sem_t work;                           // a buffer has come, or the window has changed
   std::atomic<bool> must_flush{false};  // our thread has to flush, and then to post `flushed`
   sem_t flushed;
-  std::atomic<bool> end_waits{false};  // whoever ends the process waits for `writing`
+  std::atomic<bool> must_forget{false};  // the calls of a window that has closed are still watched
+  std::atomic<bool> end_waits{false};    // whoever ends the process waits for `writing`
   std::atomic<bool> has_ended{false};
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 
@@ -74,7 +83,7 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, 
 // Writes what has come back from CUPTI. With the lock `writing`.
 void write_completed() noexcept;
 // Flushes CUPTI first; `forced`: also the records of what has not ended.
-void write_all(bool forced) noexcept;
+void write_all(bool forced, bool has_clock = true) noexcept;
 // Gives the other client its part of what was written. Without a lock.
 void pour_completed() noexcept;
 

@@ -44,13 +44,20 @@ bool is_before(uint32_t a, uint32_t b) noexcept { return static_cast<int32_t>(a 
 }  // namespace
 
 Brief brief(const std::byte* record, size_t room) noexcept {
+  uint32_t kind = 0;
+  if (room < sizeof(kind)) return {};
+  std::memcpy(&kind, record, sizeof(kind));
+  return brief_of(record, room, kind);
+}
+
+Brief brief_of(const std::byte* record, size_t room, uint32_t kind) noexcept {
   Brief result;
-  if (room < sizeof(result.kind)) return result;
-  std::memcpy(&result.kind, record, sizeof(result.kind));
+  result.kind = kind;
   for (const Layout& layout : kLayouts) {
     if (layout.kind != result.kind) continue;
     result.start = read<uint64_t>(record, room, layout.start);
     result.correlation = read<uint32_t>(record, room, layout.correlation);
+    if (layout.what == Layout::kCall) result.cbid = read<uint32_t>(record, room, abi::api::kCbid);
     result.is_call = layout.what == Layout::kCall;
     result.is_launched = layout.what == Layout::kLaunched;
   }
@@ -120,7 +127,11 @@ uint8_t Wishes::parties(const Brief& record) const noexcept {
     kinds = turns_[launched_at(record)].kinds;
   else if (record.start != 0)
     kinds = turns_[at(record.start)].kinds;
-  return static_cast<uint8_t>(((kinds[0] & bit) != 0 ? kOurs : 0) | ((kinds[1] & bit) != 0 ? kTheirs : 0));
+  const auto api = record.kind == abi::kRuntime ? GpuApiKind::kRuntime : GpuApiKind::kDriver;
+  bool wants[2] = {(kinds[0] & bit) != 0, (kinds[1] & bit) != 0};
+  if (record.is_call && is_listed_ && !is_recorded_call(api, record.cbid)) wants[0] = false;
+  if (record.is_call && !other_wants(api, record.cbid)) wants[1] = false;
+  return static_cast<uint8_t>((wants[0] ? kOurs : 0) | (wants[1] ? kTheirs : 0));
 }
 
 }  // namespace torchprof::cupti

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cupti/recorded_calls.h"
+
 namespace torchprof::cupti {
 
 enum Party : uint8_t { kOurs = 1, kTheirs = 2 };
@@ -20,11 +22,14 @@ enum Party : uint8_t { kOurs = 1, kTheirs = 2 };
 struct Brief {
   uint32_t kind = 0;
   uint32_t correlation = 0;
+  uint32_t cbid = 0;  // of a call
   uint64_t start = 0;
   bool is_call = false;      // a call of CUDA, with its start and correlation
   bool is_launched = false;  // by the call with its correlation
 };
 Brief brief(const std::byte* record, size_t room) noexcept;
+// The same where the record's own number of its kind is not to be read (in_flight.h).
+Brief brief_of(const std::byte* record, size_t room, uint32_t kind) noexcept;
 
 constexpr uint64_t kind_bit(uint32_t kind) noexcept { return kind < 64 ? uint64_t{1} << kind : 0; }
 
@@ -38,6 +43,12 @@ class Wishes {
 
   // A call was seen. In any order, but before parties() is called for what it launched.
   void saw(const Brief& call) noexcept;
+  // Of all calls, we want those of recorded_calls() alone.
+  void list_ours(bool is_listed) noexcept { is_listed_ = is_listed; }
+  // Of all calls, the other client does not want this one, or wants it again. Holds for earlier ones as well.
+  void other_wants(GpuApiKind api, uint32_t cbid, bool wants) noexcept { unwanted_.set(api, cbid, !wants); }
+  bool other_wants(GpuApiKind api, uint32_t cbid) const noexcept { return !unwanted_.has(api, cbid); }
+
   // The parties (bits of Party) that want the record.
   uint8_t parties(const Brief& record) const noexcept;
 
@@ -55,6 +66,8 @@ class Wishes {
 
   size_t count_ = 0;
   uint64_t ever_[2] = {};
+  bool is_listed_ = false;
+  CallSet unwanted_;  // by the other client
   Turn turns_[kMost] = {};
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cupti/cupti_abi.h"
 #include "cupti/cupti_source.h"
 #include "cupti/shared_cupti.h"
 #include "inject/imports.h"
@@ -46,7 +47,9 @@ int (*g_enable)(uint32_t) = nullptr;
 int (*g_disable)(uint32_t) = nullptr;
 int (*g_flush_all)(uint32_t) = nullptr;
 int (*g_finalize)() = nullptr;
-int (*g_set_clock)(uint64_t (*)()) = nullptr;  // since 11.6
+int (*g_set_clock)(uint64_t (*)()) = nullptr;        // since 11.6
+int (*g_runtime_call)(uint32_t, uint8_t) = nullptr;  // since 12.5, as the next
+int (*g_driver_call)(uint32_t, uint8_t) = nullptr;
 int (*g_subscribe)(void*, void*, void*) = nullptr;
 
 int register_callbacks(cupti::RequestBuffer request, cupti::BufferCompleted completed) {
@@ -58,6 +61,13 @@ int flush_all(uint32_t flag) { return cupti::other_flushes(flag, g_flush_all); }
 int finalize() { return cupti::other_finalizes(g_finalize); }
 int set_clock(uint64_t (*clock)()) { return cupti::other_sets_clock(clock, g_set_clock); }
 
+int runtime_call(uint32_t cbid, uint8_t on) {
+  return cupti::other_switches_call(cupti::abi::kRuntime, cbid, on != 0, g_runtime_call);
+}
+int driver_call(uint32_t cbid, uint8_t on) {
+  return cupti::other_switches_call(cupti::abi::kDriver, cbid, on != 0, g_driver_call);
+}
+
 int subscribe(void* subscriber, void* callback, void* data) {
   cupti::expect_subscriber();
   return g_subscribe(subscriber, callback, data);
@@ -66,12 +76,12 @@ int subscribe(void* subscriber, void* callback, void* data) {
 }  // namespace
 
 void share_cupti() noexcept {
-  static Redirect redirects[7];
+  static Redirect redirects[9];
   static size_t count = 0;
   static bool has_all = false;
   static Visited visited;
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  if (session::state() == session::State::kOff || !session::config().gpu) return;
+  if (session::state() == session::State::kOff || session::config().gpu == GpuMode::kOff) return;
   const KeepErrno keep;
   if (pthread_mutex_trylock(&lock) != 0) return;  // another thread does it; in a forked child nobody would unlock it
   if (count == 0 && is_loaded(kCupti)) {
@@ -88,6 +98,8 @@ void share_cupti() noexcept {
               stand_before("cuptiFinalize", finalize, g_finalize) &&
               stand_before("cuptiSubscribe", subscribe, g_subscribe);
     stand_before("cuptiActivityRegisterTimestampCallback", set_clock, g_set_clock);
+    stand_before("cuptiActivityEnableRuntimeApi", runtime_call, g_runtime_call);
+    stand_before("cuptiActivityEnableDriverApi", driver_call, g_driver_call);
   }
   if (has_all) redirect_imports_of_users(kCupti, redirects, count, visited);
   pthread_mutex_unlock(&lock);
@@ -95,7 +107,7 @@ void share_cupti() noexcept {
 
 void watch_cuda(python::Object* module) noexcept {
   using python::api;
-  if (!session::config().gpu) return;
+  if (session::config().gpu == GpuMode::kOff) return;
   static bool has_exit = false;
   if (!has_exit) {
     has_exit = true;
@@ -108,7 +120,8 @@ void watch_cuda(python::Object* module) noexcept {
 
 void watch_interpreters_end() noexcept {
   // The last thing that Py_FinalizeEx() does. After a Ctrl-C that nobody caught, the process dies right after it.
-  if (session::config().gpu && python::api().at_exit) python::api().at_exit([] { cupti::interpreter_ended(); });
+  if (session::config().gpu != GpuMode::kOff && python::api().at_exit)
+    python::api().at_exit([] { cupti::interpreter_ended(); });
 }
 
 void prepare_cuda() noexcept {

@@ -186,6 +186,7 @@ void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept {
 }
 bool define_gpu(const GpuDeviceDef& device) noexcept { return define_alone(device); }
 bool define_gpu(const GpuContextDef& context) noexcept { return define_alone(context); }
+bool define_gpu(const GpuStuckDef& stuck) noexcept { return define_alone(stuck); }
 
 DefinitionLock::DefinitionLock() noexcept : lock_(recorder().lock) {}
 const StringTable::Entry* DefinitionLock::intern(std::string_view text) noexcept {

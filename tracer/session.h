@@ -140,6 +140,7 @@ struct WindowEdges {
 bool define_window(const WindowEdges& window) noexcept;
 bool define_gpu(const GpuDeviceDef& device) noexcept;
 bool define_gpu(const GpuContextDef& context) noexcept;
+bool define_gpu(const GpuStuckDef& stuck) noexcept;
 void define_torch_thread(TrackId track, uint64_t torch_thread) noexcept;
 // A fact of any length that is found while events are recorded; cut at kMaxString.
 void define_fact(std::string_view key, std::string_view value) noexcept;

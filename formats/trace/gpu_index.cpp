@@ -121,6 +121,12 @@ void GpuIndex::define(const RecordView& record) {
     devices_[record.as<GpuDeviceDef>().device] = record.as<GpuDeviceDef>();
   } else if (record.kind() == Kind::GpuContextDef) {
     device_of_context_[record.as<GpuContextDef>().context] = record.as<GpuContextDef>().device;
+  } else if (record.kind() == Kind::GpuStuckDef) {
+    const auto& stuck = record.as<GpuStuckDef>();
+    if (stuck.correlation == 0)
+      stuck_.erase({stuck.context, stuck.stream});
+    else
+      stuck_[{stuck.context, stuck.stream}] = stuck;
   } else if (record.kind() == Kind::ThreadHandleDef) {
     tracks_of_handle_[record.as<ThreadHandleDef>().handle].push_back(record.as<ThreadHandleDef>().track);
   }

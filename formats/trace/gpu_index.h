@@ -77,7 +77,7 @@ class GpuIndex {
 
   // While the spool is loaded. `record` lies in the chunk with this index.
   void add(uint32_t chunk, const RecordView& record);
-  void define(const RecordView& record);                  // GpuDeviceDef, GpuContextDef, ThreadHandleDef
+  void define(const RecordView& record);                  // GpuDeviceDef, GpuContextDef, GpuStuckDef, ThreadHandleDef
   void finish(const clock::Converter& clock, Ticks end);  // `end`: the process's last known time
 
   // Calls of each thread, by start. The key is GpuApi::thread.
@@ -112,6 +112,9 @@ class GpuIndex {
   };
   std::optional<EventRecord> recorded(uint32_t context, uint32_t event, uint32_t before) const;
 
+  // What was last known to be stuck, by context and stream.
+  const std::map<std::pair<uint32_t, uint32_t>, GpuStuckDef>& stuck() const { return stuck_; }
+
   const GpuClockFaults& faults() const { return faults_; }
   uint64_t kernels() const { return kernels_; }
   uint64_t timeless() const { return timeless_; }  // kernels, copies and sets whose time CUPTI did not know
@@ -135,6 +138,7 @@ class GpuIndex {
   std::map<uint32_t, std::vector<Call>> calls_;
   std::vector<Activity> activities_;
   std::vector<Call> overheads_, memory_, pools_, environment_;
+  std::map<std::pair<uint32_t, uint32_t>, GpuStuckDef> stuck_;
   std::map<uint32_t, GpuDeviceDef> devices_;
   std::map<uint32_t, uint32_t> device_of_context_;
   std::map<uint32_t, std::vector<TrackId>> tracks_of_handle_;

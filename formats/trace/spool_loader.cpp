@@ -84,6 +84,7 @@ class Loader {
     switch (record.kind()) {
       case Kind::GpuDeviceDef:
       case Kind::GpuContextDef:
+      case Kind::GpuStuckDef:
       case Kind::ThreadHandleDef:
         return gpu_index().define(record);
       case Kind::NativeObjectDef:

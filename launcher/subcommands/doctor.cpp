@@ -136,7 +136,7 @@ void describe_gpu(const Config& config) {
   const std::vector<std::string> environment = current_environment();
   const auto holder = [&environment](const char* variable) { return value_in(environment, variable); };
   const std::string of_cuda = holder("CUDA_INJECTION64_PATH"), of_nvtx = holder(kNvtxInjection);
-  if (!config.gpu)
+  if (config.gpu == GpuMode::kOff)
     line("gpu", "switched off (--gpu off)");
   else if (access("/dev/nvidiactl", F_OK) != 0)
     line("gpu", "no NVIDIA driver here (/dev/nvidiactl): nothing to record");

@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "formats/analysis/stuck_work.h"
 #include "formats/io/error.h"
 #include "formats/io/text.h"
+#include "formats/trace/gpu_index.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/writers.h"
@@ -35,6 +37,23 @@ std::string title_of(const Info& process) {
   if (process.contains("role")) title.append(", ").append(process["role"].get<std::string>());
   title += process.value("running", false) ? ", running:" : process.value("clean_exit", false) ? ", ended:" : ", dead:";
   return title + formats::shorten(formats::printable(command), kWidest);
+}
+
+// What a device had not finished, with who launched it.
+void print_stuck(const formats::StuckWork& work, bool is_running) {
+  constexpr size_t kInnermost = 6;
+  const double seconds = static_cast<double>(clock::read_ns(CLOCK_REALTIME) - work.since.value) / 1e9;
+  std::string out = "  GPU " + std::to_string(work.device) + ", stream " + std::to_string(work.stream) + ": ";
+  out += work.name.empty() ? "a copy or a set" : formats::shorten(work.name, kWidest);
+  out += is_running ? ", not ended for " + seconds_text(seconds) : ", had not ended";
+  if (work.launched > 1) out += "; " + std::to_string(work.launched - 1) + " or more wait behind it";
+  out += "\n";
+  if (!work.collective.empty())
+    out += "    collective " + work.collective + ", number " + std::to_string(work.sequence) + " of its group\n";
+  if (work.tid != 0) out += "    launched by thread " + std::to_string(work.tid) + " in\n";
+  const size_t first = work.spans.size() > kInnermost ? work.spans.size() - kInnermost : 0;
+  for (size_t i = first; i < work.spans.size(); ++i) out += "      " + work.spans[i] + "\n";
+  print(out);
 }
 
 // Prints a process as in run.json, with what add_open() has added.
@@ -116,6 +135,10 @@ int where(const Arguments& arguments) {
     info["running"] = writers.is_written(process.file);
     add_open(info, process, info["running"]);
     print_process(info);
+    if (!process.gpu || process.gpu->stuck().empty()) continue;
+    const formats::Trace all = formats::load({process.file}, formats::Contents::kAll);
+    for (const formats::Process& same : all.processes)
+      for (const formats::StuckWork& work : formats::stuck_work(same)) print_stuck(work, info["running"]);
   }
   return 0;
 }

@@ -23,7 +23,8 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
-    {"TORCHPROF_GPU", "--gpu", 0, false, "on|off", "GPU activity through CUPTI [on]"},
+    {"TORCHPROF_GPU", "--gpu", 0, false, "off|kernels|on|full",
+     "nothing; kernels, copies and sets; + the calls that start them or wait; + all calls, events and waits [on]"},
     {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
      "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
     {"TORCHPROF_NATIVE", "--native", 0, false, "on|off",
@@ -68,6 +69,7 @@ enum Index {
 static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
 
 constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
+constexpr const char* kGpuModes[] = {"off", "kernels", "on", "full"};
 constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kNativeFramesShown[] = {"folded", "all"};
@@ -180,8 +182,6 @@ bool* switch_of(Config& config, size_t index) noexcept {
       return &config.shapes;
     case kMemory:
       return &config.memory;
-    case kGpu:
-      return &config.gpu;
     case kNative:
       return &config.native;
     case kFlops:
@@ -223,6 +223,8 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     }
     case kPython:
       return choose(kPythonLevels, value, shown_as, config.python, error);
+    case kGpu:
+      return choose(kGpuModes, value, shown_as, config.gpu, error);
     case kNvtx:
       return choose(kNvtxModes, value, shown_as, config.nvtx, error);
     case kKeep:
@@ -272,6 +274,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kPython:
       snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]);
+      return;
+    case kGpu:
+      snprintf(out, size, "%s", kGpuModes[static_cast<int>(config.gpu)]);
       return;
     case kNvtx:
       snprintf(out, size, "%s", kNvtxModes[static_cast<int>(config.nvtx)]);

@@ -12,6 +12,7 @@
 namespace torchprof {
 
 enum class PythonLevel : uint8_t { kOff, kModules, kFunctions, kCalls };
+enum class GpuMode : uint8_t { kOff, kKernels, kOn, kFull };
 enum class NvtxMode : uint8_t { kOff, kOn, kEmit };
 enum class Keep : uint8_t { kFirst, kLast };
 
@@ -25,7 +26,7 @@ struct Config {
   bool ops = true;
   bool shapes = true;
   bool memory = true;
-  bool gpu = true;
+  GpuMode gpu = GpuMode::kOn;
   bool native = false;
   bool all_native_frames = false;  // in what the launcher writes; false: folded
   bool flops = true;

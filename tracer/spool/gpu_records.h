@@ -49,6 +49,20 @@ struct GpuContextDef {
   uint32_t pad;
 };
 
+// Work that has been the oldest of its stream without an end for a while: it runs, or waits for another stream. The later
+// one of a context and a stream holds.
+struct GpuStuckDef {
+  RecordHeader header;
+  uint64_t since;        // Ticks; when it was first seen to be the oldest
+  StringId name;         // of a kernel, mangled; none: a copy or a set
+  uint32_t correlation;  // 0: what was stuck has ended
+  uint32_t device;
+  uint32_t context;
+  uint32_t stream;
+  uint32_t launched;  // pieces of work in the stream that had not ended then, with this one
+  uint32_t pad[2];
+};
+
 struct ThreadHandleDef {  // CUPTI's number of a thread where "cupti.thread" is "pthread"
   RecordHeader header;
   TrackId track;

@@ -56,6 +56,7 @@ inline constexpr uint32_t kSpoolVersion = 2;
   X(20, GpuDeviceDef, 88)    \
   X(21, GpuContextDef, 24)   \
   X(22, ThreadHandleDef, 16) \
+  X(23, GpuStuckDef, 48)     \
   X(24, NativeObjectDef, 48) \
   X(25, NativeFrameDef, 32)  \
   X(32, PythonBegin, 16)     \

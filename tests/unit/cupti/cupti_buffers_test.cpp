@@ -18,7 +18,7 @@ TEST_CASE("buffers come back in the order in which CUPTI filled them, and are us
   Completed taken;
   REQUIRE(pool->take(taken));
   CHECK((taken.data == second && taken.valid == 64));
-  pool->give_back(taken.data);
+  pool->give_back(taken.data, taken.valid);
   CHECK(pool->request(false) == second);
   REQUIRE(pool->take(taken));
   CHECK((taken.data == first && taken.valid == 128 && taken.stream == 7));
@@ -44,7 +44,7 @@ TEST_CASE("at the bound it refuses and counts, and goes on when one comes back")
   CHECK(pool->request(false) == nullptr);
   CHECK(pool->refused() == 1);
   CHECK(pool->request(true) != nullptr);  // where CUPTI cannot bear a refusal
-  pool->give_back(out.back());
+  pool->give_back(out.back(), 0);
   CHECK(pool->request(false) == out.back());
   CHECK(pool->most() == ActivityBuffers::kMost + 1);
 }

@@ -1,0 +1,83 @@
+#include "cupti/watched_calls.h"
+
+#include "cupti/cupti_abi.h"
+#include "cupti/recorded_calls.h"
+#include "cupti/source.h"
+#include "tracer/process/lock.h"
+
+namespace torchprof::cupti {
+namespace {
+
+// Launches of CUDA's first years, which no program makes now that they have been replaced.
+constexpr uint32_t kAlwaysRuntime = 13, kAlwaysDriver = 115;  // cudaLaunch, cuLaunch
+
+bool is_always(GpuApiKind api, uint32_t cbid) noexcept {
+  return cbid == (api == GpuApiKind::kRuntime ? kAlwaysRuntime : kAlwaysDriver);
+}
+
+int enable(GpuApiKind api, uint32_t cbid, bool on) noexcept {
+  const Api& functions = source().api;
+  return api == GpuApiKind::kRuntime ? functions.enable_runtime_call(cbid, on) : functions.enable_driver_call(cbid, on);
+}
+
+constexpr GpuApiKind api_of(uint32_t kind) noexcept {
+  return kind == abi::kRuntime ? GpuApiKind::kRuntime : GpuApiKind::kDriver;
+}
+constexpr uint32_t kind_of(GpuApiKind api) noexcept {
+  return api == GpuApiKind::kRuntime ? abi::kRuntime : abi::kDriver;
+}
+
+bool other_has(uint32_t kind) noexcept { return (source().wishes.of(kTheirs) & kind_bit(kind)) != 0; }
+
+// With the lock `wishing`.
+bool is_wanted_by_us(GpuApiKind api, uint32_t cbid) noexcept {
+  return is_always(api, cbid) || (source().enabled.load(std::memory_order_relaxed) && is_recorded_call(api, cbid));
+}
+
+}  // namespace
+
+bool can_watch_calls() noexcept {
+  const Source& s = source();
+  if (!s.api.enable_runtime_call || !s.api.enable_driver_call) return false;
+  const Lock lock(source().wishing);
+  return !other_has(abi::kRuntime) && !other_has(abi::kDriver) &&
+         enable(GpuApiKind::kRuntime, kAlwaysRuntime, true) == abi::kSuccess &&
+         enable(GpuApiKind::kDriver, kAlwaysDriver, true) == abi::kSuccess;
+}
+
+void watch_our_calls() noexcept {
+  for (const RecordedCall& call : recorded_calls()) enable(call.api, call.cbid, true);
+}
+
+void forget_our_calls() noexcept {
+  Source& s = source();
+  for (const RecordedCall& call : recorded_calls()) {
+    if (is_always(call.api, call.cbid)) continue;
+    const Lock switching(s.switching);
+    if (s.enabled.load(std::memory_order_relaxed)) return;
+    const Lock wishing(s.wishing);
+    if (other_has(kind_of(call.api)) && s.wishes.other_wants(call.api, call.cbid)) continue;
+    enable(call.api, call.cbid, false);
+  }
+}
+
+int watch_all_calls(uint32_t kind, bool on) noexcept {
+  const GpuApiKind api = api_of(kind);
+  const Lock lock(source().wishing);
+  for (uint32_t cbid = 1; cbid < CallSet::kMost; ++cbid) {
+    source().wishes.other_wants(api, cbid, true);
+    if (is_wanted_by_us(api, cbid)) continue;
+    const int result = enable(api, cbid, on);
+    if (result != abi::kSuccess) return cbid == 1 ? result : abi::kSuccess;  // after the last call that it knows
+  }
+  return abi::kSuccess;
+}
+
+int watch_call(uint32_t kind, uint32_t cbid, bool on) noexcept {
+  const GpuApiKind api = api_of(kind);
+  const Lock lock(source().wishing);
+  source().wishes.other_wants(api, cbid, on);
+  return is_wanted_by_us(api, cbid) ? abi::kSuccess : enable(api, cbid, on);
+}
+
+}  // namespace torchprof::cupti

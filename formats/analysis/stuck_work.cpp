@@ -1,0 +1,69 @@
+#include "formats/analysis/stuck_work.h"
+
+#include <map>
+
+#include "formats/gpu/activity.h"
+#include "formats/gpu/names.h"
+#include "formats/io/text.h"
+#include "formats/replay/replay.h"
+#include "formats/replay/thread_stack.h"
+#include "formats/trace/gpu_index.h"
+
+namespace torchprof::formats {
+namespace {
+
+// Finds the calls that launched what is stuck.
+class Launches : public Sink {
+ public:
+  Launches(const Process& process, Replay& replay, std::map<uint32_t, StuckWork*> wanted)
+      : process_(process), replay_(replay), wanted_(std::move(wanted)) {}
+
+  void slice(const Slice&) override {}
+  void gpu_call(const GpuCall& call) override {
+    const auto found = wanted_.find(call.api->correlation);
+    if (found == wanted_.end()) return;
+    StuckWork& out = *found->second;
+    out.tid = replay_.rows()[call.row].tid;
+    out.collective = printable(process_.string(call.collective));
+    out.sequence = call.collective_sequence;
+    out.spans.clear();
+    for (const Span& span : call.stack->spans()) {
+      std::string text = printable(replay_.names().text(span.name));
+      if (const std::string_view path = process_.path(span.object); !path.empty())
+        text.append(" (").append(printable(path)).append(")");
+      out.spans.push_back(std::move(text));
+    }
+  }
+
+ private:
+  const Process& process_;
+  Replay& replay_;
+  std::map<uint32_t, StuckWork*> wanted_;
+};
+
+}  // namespace
+
+std::vector<StuckWork> stuck_work(const Process& process) {
+  std::vector<StuckWork> out;
+  if (!process.gpu) return out;
+  std::vector<uint32_t> correlations;
+  for (const auto& [stream, def] : process.gpu->stuck()) {
+    StuckWork& work = out.emplace_back();
+    work.device = def.device;
+    work.context = def.context;
+    work.stream = def.stream;
+    work.launched = def.launched;
+    work.since = process.clock.to_unix(Ticks{def.since});
+    if (def.name) work.name = printable(kernel_name(process.string(def.name)));
+    correlations.push_back(def.correlation);
+  }
+  if (out.empty()) return out;
+  std::map<uint32_t, StuckWork*> wanted;
+  for (size_t i = 0; i < out.size(); ++i) wanted[correlations[i]] = &out[i];
+  Replay replay(process);
+  Launches launches(process, replay, std::move(wanted));
+  replay.run(launches);
+  return out;
+}
+
+}  // namespace torchprof::formats
