@@ -45,8 +45,9 @@ uint32_t RecordSizes::of(const Api& api, uint32_t kind) noexcept {
   if (kind >= std::size(sizes_)) return 0;
   uint32_t& size = sizes_[kind];
   if (size == 0) {
+    // Records of this kind wherever one may begin: CUPTI also looks at the one that it finds.
     alignas(8) std::byte copy[1024] = {};
-    std::memcpy(copy, &kind, sizeof(kind));
+    for (size_t i = 0; i < sizeof(copy); i += 8) std::memcpy(copy + i, &kind, sizeof(kind));
     std::byte* record = nullptr;
     const auto next = [&] {
       return api.next_record(reinterpret_cast<uint8_t*>(copy), sizeof(copy), &record) == abi::kSuccess;

@@ -22,10 +22,10 @@ enum Party : uint8_t { kOurs = 1, kTheirs = 2 };
 struct Brief {
   uint32_t kind = 0;
   uint32_t correlation = 0;
-  uint32_t cbid = 0;  // of a call
   uint64_t start = 0;
   bool is_call = false;      // a call of CUDA, with its start and correlation
   bool is_launched = false;  // by the call with its correlation
+  uint32_t cbid = 0;         // of a call
 };
 Brief brief(const std::byte* record, size_t room) noexcept;
 // The same where the record's own number of its kind is not to be read (in_flight.h).
