@@ -1,9 +1,11 @@
 // The two halves of the simulated libcupti: what CUDA does (sim_cuda.cpp) tells CUPTI (sim_cupti.cpp) of it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <memory>
 
 #include "tests/cupti_sim/layouts.h"
 
@@ -26,6 +28,9 @@ inline uint64_t now_ns() {
 }
 
 bool is_enabled(uint32_t kind);
+bool is_call_enabled(uint32_t kind, uint32_t cbid);  // `kind`: 4, a call of the driver, or 5, of the runtime
+// To be called when a context is made.
+void context_made();
 // Ends the program where the caller is in one of torchprof's buffer callbacks.
 void check_caller(const char* function);
 // A record of the calling thread (lane -1) or of a device: into its buffer, or dropped.
@@ -34,10 +39,20 @@ template <class R>
 void deliver(int lane, const R& record) {
   deliver(lane, &record, record.kind);
 }
+// Work that has not ended, where its record is to be: in the buffer of the thread that launched it.
+struct Slot {
+  uint8_t* at = nullptr;
+  uint32_t bytes = 0;
+  std::shared_ptr<std::atomic<int>> open;
+};
+// As the real one (H100, CUDA 13.0): all but the times is there at once, with a bit in the number of its kind.
+Slot open_record(const void* record, uint32_t kind);
+void close_record(const Slot& slot, const void* record);
 // The program's own identifier for a call, if it pushed one.
 void say_external(uint32_t correlation);
 // Devices: what has not ended is handed over with an end of 0.
 void give_up_pending();
+void complete_pending();  // what has ended
 void say_devices();
 
 }  // namespace cupti_sim

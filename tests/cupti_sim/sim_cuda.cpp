@@ -4,7 +4,7 @@
 //
 // A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. In CUPTI_SIM:
 // `late_records=N`: what runs on a device is handed over N ms after its end; `zero=N`: each Nth kernel comes without
-// times; `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was
+// times; `calls=N`: a launch asks N - 1 questions first; `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was
 // called; `early=N`: what runs on a device says that it did so N ns before.
 #include <dlfcn.h>
 #include <pthread.h>
@@ -34,6 +34,7 @@ constexpr uint64_t kLaunchLatency = 3000;
 struct Pending {
   uint64_t end;
   uint32_t kind;
+  Slot slot;
   union {
     KernelRecord kernel;
     MemcpyRecord copy;
@@ -41,6 +42,13 @@ struct Pending {
     MemsetRecord set;
   };
 };
+
+// With times of 0, as a record is before its work has ended.
+template <class R>
+Slot open_without_times(R record) {
+  record.start = record.end = 0;
+  return open_record(&record, record.kind);
+}
 
 struct Device {
   std::mutex completing;  // by whoever delivers: when he is done, what had ended is with CUPTI; taken before `lock`
@@ -65,7 +73,7 @@ Cuda& cuda() {
   static auto* the = new Cuda;
   return *the;
 }
-// What has ended goes to CUPTI, in any order.
+// What has ended is closed, in any order.
 void complete(int number, bool gives_up) {
   static thread_local std::minstd_rand random(42);
   Device& d = cuda().device[number];
@@ -83,7 +91,7 @@ void complete(int number, bool gives_up) {
       if (p.end > now && p.kind == 10) p.kernel.end = 0;
   }
   std::shuffle(ended.begin(), ended.end(), random);
-  for (const Pending& p : ended) deliver(number, static_cast<const void*>(&p.kernel), p.kind);
+  for (const Pending& p : ended) close_record(p.slot, static_cast<const void*>(&p.kernel));
 }
 
 void run_devices() {
@@ -116,6 +124,7 @@ void schedule(Device& d, R& record, uint64_t ns) {
 void say_context(Device& d) {
   if (d.has_context) return;
   d.has_context = true;
+  context_made();
   ContextRecord context;
   context.context_id = static_cast<uint32_t>(t_device) + 1;
   context.device_id = static_cast<uint32_t>(t_device);
@@ -129,7 +138,7 @@ int submit(R record, R Pending::*member, uint64_t ns) {
   say_context(d);
   schedule(d, record, ns);
   if (!is_enabled(record.kind)) return 0;
-  Pending pending{record.end, record.kind, {}};
+  Pending pending{record.end, record.kind, open_without_times(record), {}};
   pending.*member = record;
   d.pending.push_back(pending);
   return 0;
@@ -193,11 +202,15 @@ int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation,
   schedule(d, kernel, ns);
   if (const auto it = d.priority.find(stream); it != d.priority.end()) kernel.priority = it->second;
   if (!is_enabled(kernel.kind)) return 0;
-  Pending pending{kernel.end, kernel.kind, {}};
+  Pending pending{kernel.end, kernel.kind, open_without_times(kernel), {}};
   if (zero != 0 && ++cuda().kernels % static_cast<uint64_t>(zero) == 0) kernel.start = kernel.end = 0;
   pending.kernel = kernel;
   d.pending.push_back(pending);
   return 0;
+}
+
+void complete_pending() {
+  for (int i = 0; i < cuda().devices; ++i) complete(i, false);
 }
 
 void give_up_pending() {
@@ -267,6 +280,9 @@ SIM_API int simStreamPriority(uint32_t stream, int32_t priority) {
 }
 SIM_API int simLaunch(const char* name, uint32_t stream, uint64_t ns) {
   NEED_CUDA;
+  // What torch asks before a launch: of the calls of a step on an H100, 21 for each launch, half of them of the driver.
+  static const long asked = setting("calls", 1);
+  for (long i = 1; i < asked; ++i) const Call call(i % 2 ? kGetDevice : kCtxGetCurrent, i % 2 ? kRuntime : kDriver);
   const Call call(kLaunchKernel);
   return launch(name, stream, ns, call.correlation(), 0, 0);
 }

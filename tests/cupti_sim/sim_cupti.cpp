@@ -17,12 +17,14 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -38,14 +40,18 @@ namespace {
 using RequestBuffer = void (*)(uint8_t**, size_t*, size_t*);
 using Completed = void (*)(void*, uint32_t, uint8_t*, size_t, size_t);
 
-constexpr int kInvalid = 1, kMaxLimitReached = 12, kTaken = 39;
+constexpr int kInvalid = 1, kMaxLimitReached = 12, kNotSupported = 27, kTaken = 39;
+constexpr uint32_t kOpen = uint32_t{1} << 31;  // of the kind in a record of work that has not ended
 constexpr int kLanes = 1024;
 
 struct Buffer {
   uint8_t* data = nullptr;
   size_t size = 0;
   size_t used = 0;
-  uint32_t last = 0;  // bytes of its last record
+  uint32_t last = 0;                                      // bytes of its last record
+  std::shared_ptr<std::atomic<int>> open = make_count();  // records of work that has not ended
+
+  static std::shared_ptr<std::atomic<int>> make_count() { return std::make_shared<std::atomic<int>>(0); }
 };
 
 struct Lane {
@@ -53,8 +59,17 @@ struct Lane {
   Buffer buffer;
 };
 
+// Calls that are enabled one by one. As on an H100 with CUDA 13.0: whether CUPTI sees any is decided when the first
+// context is made, and after all of a kind were disabled it never does again.
+struct Calls {
+  static constexpr uint32_t kSizes[] = {523, 807};  // of the runtime and the driver, in 13.0
+  std::atomic<bool> is_on[2][1024]{};
+  std::atomic<bool> is_alive[2]{};
+};
+
 struct Cupti {
   std::atomic<uint64_t> enabled{0};
+  Calls calls;
   std::atomic<RequestBuffer> request{nullptr};
   std::atomic<Completed> completed{nullptr};
   std::atomic<bool> is_torchprof{false};  // whose they are
@@ -113,9 +128,13 @@ void work() {
   pthread_setname_np(pthread_self(), "cupti");
   for (;;) {
     std::unique_lock lock(c.lock);
-    c.wake.wait(lock, [&c] { return !c.full.empty(); });
-    const Buffer buffer = c.full.front();
-    c.full.pop_front();
+    std::deque<Buffer>::iterator next;
+    c.wake.wait(lock, [&] {
+      next = std::find_if(c.full.begin(), c.full.end(), [](const Buffer& b) { return *b.open == 0; });
+      return next != c.full.end();
+    });
+    const Buffer buffer = *next;
+    c.full.erase(next);
     c.is_handing_over = true;
     lock.unlock();
     hand_over(buffer);
@@ -123,6 +142,14 @@ void work() {
     c.is_handing_over = false;
     c.handed_over.notify_all();
   }
+}
+
+// A record is seen by whoever looks into the buffer once its kind is there.
+void write_record(uint8_t* at, const void* record, uint32_t bytes, uint32_t flag) {
+  uint32_t kind = 0;
+  std::memcpy(&kind, record, sizeof(kind));
+  std::memcpy(at + sizeof(kind), static_cast<const uint8_t*>(record) + sizeof(kind), bytes - sizeof(kind));
+  __atomic_store_n(reinterpret_cast<uint32_t*>(at), kind | flag, __ATOMIC_RELEASE);
 }
 
 // With the lane's lock. False: there is no room, and none was given.
@@ -142,27 +169,29 @@ bool make_room(Lane& lane, uint32_t bytes) {
   return lane.buffer.data && lane.buffer.size >= bytes;
 }
 
-bool put(Lane& lane, const void* record, uint32_t bytes) {
+bool put(Lane& lane, const void* record, uint32_t bytes, uint32_t flag = 0) {
   if (!make_room(lane, bytes)) return false;
-  std::memcpy(lane.buffer.data + lane.buffer.used, record, bytes);
+  write_record(lane.buffer.data + lane.buffer.used, record, bytes, flag);
   lane.buffer.used += bytes;
   lane.buffer.last = bytes;
   return true;
 }
 
-// Returns when all that was full has been handed over, as the real one says that it does.
+// Returns when all that was full has been handed over, as the real one says that it does. Not the buffers with records
+// of work that has not ended.
 void flush() {
   Cupti& c = cupti();
   std::vector<Buffer> buffers;
   for (Lane& lane : c.lanes) {
     const std::lock_guard lock(lane.lock);
-    if (lane.buffer.used == 0) continue;
+    if (lane.buffer.used == 0 || *lane.buffer.open != 0) continue;
     buffers.push_back(lane.buffer);
     lane.buffer = {};
   }
   std::unique_lock lock(c.lock);
-  buffers.insert(buffers.begin(), c.full.begin(), c.full.end());
-  c.full.clear();
+  const auto closed = std::stable_partition(c.full.begin(), c.full.end(), [](const Buffer& b) { return *b.open == 0; });
+  buffers.insert(buffers.begin(), c.full.begin(), closed);
+  c.full.erase(c.full.begin(), closed);
   lock.unlock();
   for (const Buffer& buffer : buffers) hand_over(buffer);
   lock.lock();
@@ -231,6 +260,22 @@ void say_external(uint32_t correlation) {
 
 bool is_enabled(uint32_t kind) { return cupti().enabled.load(std::memory_order_relaxed) >> kind & 1; }
 
+bool is_call_enabled(uint32_t kind, uint32_t cbid) {
+  const Calls& calls = cupti().calls;
+  const int api = kind == 5 ? 0 : 1;
+  return calls.is_on[api][cbid] && (is_enabled(kind) || calls.is_alive[api]);
+}
+
+void context_made() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    Calls& calls = cupti().calls;
+    for (int api = 0; api < 2; ++api)
+      for (const auto& is_on : calls.is_on[api])
+        if (is_on) calls.is_alive[api] = true;
+  });
+}
+
 namespace {
 
 // Times in a record, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over.
@@ -275,7 +320,9 @@ void convert(uint8_t* record, uint32_t kind) {
 
 }  // namespace
 
-void deliver(int number, const void* record, uint32_t kind) {
+namespace {
+
+void deliver(int number, const void* record, uint32_t kind, Slot* slot) {
   static const long drop = setting("drop", 0), unknown = setting("unknown", 0);
   thread_local const int own = cupti().threads++ % (kLanes - 16) + 16;
   Cupti& c = cupti();
@@ -283,14 +330,44 @@ void deliver(int number, const void* record, uint32_t kind) {
   const std::lock_guard lock(lane.lock);
   ++c.made[kind];
   const uint64_t n = drop != 0 || unknown != 0 ? ++c.count : 0;
-  if ((drop != 0 && n % static_cast<uint64_t>(drop) == 0) || !put(lane, record, size_of(kind, version()))) {
+  const uint32_t bytes = size_of(kind, version());
+  if ((drop != 0 && n % static_cast<uint64_t>(drop) == 0) || !put(lane, record, bytes, slot ? kOpen : 0)) {
     ++c.dropped;
     return;
   }
   ++c.delivered[kind];
-  convert(lane.buffer.data + lane.buffer.used - lane.buffer.last, kind);
+  uint8_t* const at = lane.buffer.data + lane.buffer.used - lane.buffer.last;
+  if (slot) {
+    ++*lane.buffer.open;
+    *slot = {at, bytes, lane.buffer.open};
+  } else {
+    convert(at, kind);
+  }
   const UnknownRecord junk;
   if (unknown != 0 && n % static_cast<uint64_t>(unknown) == 0 && put(lane, &junk, sizeof(junk))) ++c.junk;
+}
+
+}  // namespace
+
+void deliver(int number, const void* record, uint32_t kind) { deliver(number, record, kind, nullptr); }
+
+Slot open_record(const void* record, uint32_t kind) {
+  Slot slot;
+  deliver(-1, record, kind, &slot);
+  return slot;
+}
+
+void close_record(const Slot& slot, const void* record) {
+  if (!slot.at) return;
+  uint32_t kind = 0;
+  std::memcpy(&kind, record, sizeof(kind));
+  std::vector<uint8_t> whole(static_cast<const uint8_t*>(record), static_cast<const uint8_t*>(record) + slot.bytes);
+  convert(whole.data(), kind);
+  write_record(slot.at, whole.data(), slot.bytes, 0);
+  if (--*slot.open == 0) {
+    const std::lock_guard lock(cupti().lock);
+    cupti().wake.notify_one();
+  }
 }
 
 }  // namespace cupti_sim
@@ -382,18 +459,42 @@ SIM_API int cuptiActivityEnable(uint32_t kind) {
   FAIL_IF_SET;
   if (kind == static_cast<uint32_t>(setting("nokind", 0))) return 21;
   cupti().enabled |= uint64_t{1} << kind;
+  if (kind == 4 || kind == 5)
+    for (auto& is_on : cupti().calls.is_on[kind == 5 ? 0 : 1]) is_on = true;
   if (kind == 8) say_devices();
   return 0;
 }
 SIM_API int cuptiActivityDisable(uint32_t kind) {
   FAIL_IF_SET;
   cupti().enabled &= ~(uint64_t{1} << kind);
+  if (kind == 4 || kind == 5) {
+    for (auto& is_on : cupti().calls.is_on[kind == 5 ? 0 : 1]) is_on = false;
+    cupti().calls.is_alive[kind == 5 ? 0 : 1] = false;
+  }
   return 0;
+}
+// Since 12.5; before, the real one does not have them.
+static int switch_call(int api, uint32_t cbid, uint8_t on) {
+  if (version() < 130000) return kNotSupported;
+  if (cbid == 0 || cbid >= Calls::kSizes[api]) return kInvalid;
+  cupti().calls.is_on[api][cbid] = on != 0;
+  return 0;
+}
+SIM_API int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on) {
+  FAIL_IF_SET;
+  return switch_call(0, cbid, on);
+}
+SIM_API int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on) {
+  FAIL_IF_SET;
+  return switch_call(1, cbid, on);
 }
 SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   FAIL_IF_SET;
   while (g_hangs) pause();
-  if (flag == 1) give_up_pending();
+  if (flag == 1)
+    give_up_pending();
+  else
+    complete_pending();
   if (flag == 1 || setting("withhold", 0) == 0) flush();
   return 0;
 }

@@ -18,6 +18,7 @@ inline constexpr int kNotInitialized = 3, kInvalidDevice = 101;
 
 // Of cupti_runtime_cbid.h and cupti_driver_cbid.h, the same since CUDA 11.
 enum Cbid : uint32_t {
+  kGetDevice = 17,
   kMalloc = 20,
   kFree = 22,
   kMemcpyAsync = 41,
@@ -29,6 +30,7 @@ enum Cbid : uint32_t {
   kMemcpyPeerAsync = 161,
   kDeviceSynchronize = 165,
   kLaunchKernel = 211,
+  kCtxGetCurrent = 304,  // of the driver
   kGraphLaunch = 311,
   kMemPoolTrimTo = 377,
   kMemPoolCreate = 383,
@@ -58,7 +60,7 @@ class Call {
     record_.process_id = static_cast<uint32_t>(getpid());
     record_.thread_id = static_cast<uint32_t>(pthread_self());
     say_external(record_.correlation_id);
-    if (is_enabled(record_.kind)) deliver(-1, record_);
+    if (is_call_enabled(record_.kind, record_.cbid)) deliver(-1, record_);
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
