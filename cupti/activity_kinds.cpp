@@ -53,6 +53,18 @@ uint64_t always() noexcept {
   return kinds;
 }
 
+// Gives CUPTI our clock. Another client may have given it another one, and keeps it.
+void begin_clock(bool is_first) noexcept {
+  Source& s = source();
+  if (is_first) begin_own_clock();
+  if (!s.has_foreign_clock && s.api.set_clock && s.api.set_clock(own_clock) == abi::kSuccess) s.has_own_clock = true;
+  if (!s.has_foreign_clock) return;
+  s.has_own_clock = true;
+  const BothClocks now = s.clocks_now();
+  const Lock lock(s.wishing);
+  if (now.is_read) s.clock.gets(now.own, now.other);
+}
+
 }  // namespace
 
 int register_ourselves() noexcept {
@@ -62,11 +74,7 @@ int register_ourselves() noexcept {
   s.was_registered = true;
   const int result = s.api.register_callbacks(on_request, on_completed);
   if (result != abi::kSuccess) return result;
-  if (s.has_foreign_clock) {
-    const BothClocks now = s.clocks_now();
-    const Lock lock(s.wishing);
-    if (now.is_read) s.clock.gets(now.realtime, now.other, 0);
-  }
+  begin_clock(is_first);
   s.watches_calls = session::config().gpu == GpuMode::kOn && is_first && can_watch_calls();
   {
     const Lock lock(s.wishing);

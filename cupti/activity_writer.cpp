@@ -4,6 +4,7 @@
 
 #include "cupti/activity_decode.h"
 #include "cupti/cupti_abi.h"
+#include "cupti/own_clock.h"
 #include "tracer/process/lock.h"
 #include "tracer/session.h"
 
@@ -224,17 +225,14 @@ void write_gap(GpuLoss edge) noexcept {
 }
 
 void write_clock(const Api& api, const Sharing& sharing) noexcept {
-  pthread_mutex_lock(sharing.lock);
-  const bool is_given = sharing.clock->is_given();
-  pthread_mutex_unlock(sharing.lock);
   // The tightest of three tries, as in clock::sample().
   GpuClock best{};
   uint64_t best_width = ~uint64_t{0};
   for (int i = 0; i < 3; ++i) {
     GpuClock sample{};
     sample.before = session::now().value;
-    if (is_given)
-      sample.cupti = sharing.clock->now();
+    if (sharing.has_own_clock)
+      sample.cupti = own_clock();
     else if (api.get_timestamp(&sample.cupti) != abi::kSuccess)
       return;
     sample.after = session::now().value;

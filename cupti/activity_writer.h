@@ -59,6 +59,7 @@ struct Sharing {
   pthread_mutex_t* lock;  // of what follows; held by write_buffer() and see_calls() while they walk
   Wishes* wishes;
   const Clock* clock;
+  bool has_own_clock;  // the records' times are own_clock()'s
 };
 
 // Tells the wishes of the calls in a buffer; before write_buffer() of what those calls launched.

@@ -104,6 +104,7 @@ bool find(Api& api, const char** why) noexcept {
   }
   get(library, "cuptiActivityEnableRuntimeApi", api.enable_runtime_call);
   get(library, "cuptiActivityEnableDriverApi", api.enable_driver_call);
+  get(library, "cuptiActivityRegisterTimestampCallback", api.set_clock);
   get(library, "cuptiGetResultString", api.result_string);
   get(library, "cuptiGetThreadIdType", api.thread_id_type);
   api.driver_version =

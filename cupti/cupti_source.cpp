@@ -280,7 +280,7 @@ void start_now() noexcept {
   }
   atexit(finish);
   join_session();
-  if (window::is_open()) write_clock(s.api, s.sharing());  // here, since our thread may not run before the program ends
+  write_clock(s.api, s.sharing());  // here, since our thread may not run before the program ends
   note_on();
 }
 
@@ -290,10 +290,7 @@ Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
 
 uint64_t cupti_now() noexcept {
   Source& s = source();
-  {
-    const Lock lock(s.wishing);
-    if (s.clock.is_given()) return s.clock.now();
-  }
+  if (s.has_own_clock) return own_clock();
   uint64_t now = 0;
   return s.api.get_timestamp && s.api.get_timestamp(&now) == abi::kSuccess ? now : 0;
 }
@@ -306,6 +303,7 @@ void prepare(const char* library) noexcept {
   Source& s = *new (g_storage) Source;
   if (session::config().gpu == GpuMode::kOff)
     return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
+  prepare_own_clock();
   become(State::kWaiting);
   if (access("/dev/nvidiactl", F_OK) == 0)
     session::note_source("gpu", SourceState::kOff, "the program has not initialised CUDA");

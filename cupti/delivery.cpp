@@ -76,7 +76,7 @@ void write_completed() noexcept {
   while (s.count_to_pour < ActivityBuffers::kMostForced && s.buffers.take(buffer)) slot(s.count_to_pour++) = buffer;
   if (const BothClocks now = s.clocks_now(); now.is_read) {
     const Lock lock(s.wishing);
-    s.clock.reads(now.realtime, now.other);
+    s.clock.reads(now.own, now.other);
   }
   for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
   for (size_t i = from; i < s.count_to_pour; ++i)

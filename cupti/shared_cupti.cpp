@@ -56,6 +56,19 @@ void come_back() noexcept {
   write_gap(GpuLoss::kBack);
 }
 
+// Gives CUPTI the other client's clock. With the lock `switching`.
+int give_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)())) {
+  Source& s = source();
+  const Lock writing(s.writing);
+  const int result = real(clock);
+  const BothClocks given = result == abi::kSuccess ? s.clocks_now() : BothClocks{};
+  if (!given.is_read) return result;
+  s.has_foreign_clock = true;
+  const Lock wishing(s.wishing);
+  s.clock.gets(given.own, given.other);
+  return result;
+}
+
 }  // namespace
 
 void join_session() noexcept {
@@ -71,6 +84,8 @@ int other_registers(RequestBuffer request, BufferCompleted completed, int (*real
     if (state() == State::kAside) come_back();
     s.other.registers(request, completed);
     if (!is_shared()) return real(request, completed);
+    // A client that gives CUPTI no clock knows its default.
+    if (s.has_own_clock && !s.has_foreign_clock) give_clock(realtime_ns, s.api.set_clock);
   }
   join_session();
   return abi::kSuccess;
@@ -135,23 +150,19 @@ int other_sets_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)())) {
   const KeepErrno keep;
   Source& s = source();
   const Lock lock(s.switching);
-  if (!is_shared()) {
-    const int result = real(clock);
-    if (result == abi::kSuccess) s.has_foreign_clock = true;
-    return result;
-  }
-  const Lock writing(s.writing);
-  const BothClocks own = read_both([](uint64_t& time) {
-    time = cupti_now();
-    return true;
-  });
-  const uint64_t behind = own.realtime - own.other;
+  if (is_shared() && s.has_own_clock) return give_clock(clock, real);
   const int result = real(clock);
-  const BothClocks given = result == abi::kSuccess ? s.clocks_now() : BothClocks{};
-  if (!own.is_read || !given.is_read) return result;
-  const Lock wishing(s.wishing);
-  s.clock.gets(given.realtime - behind, given.other, behind);
+  if (result == abi::kSuccess) s.has_foreign_clock = true;
   return result;
+}
+
+int other_reads_clock(uint64_t* time, int (*real)(uint64_t*)) {
+  const KeepErrno keep;
+  Source& s = source();
+  const Lock lock(s.switching);
+  if (!time || !s.has_own_clock || s.has_foreign_clock || !is_shared()) return real(time);
+  *time = realtime_ns();
+  return abi::kSuccess;
 }
 
 int other_finalizes(int (*real)()) {

@@ -27,6 +27,8 @@ int other_disables(uint32_t kind, int (*real)(uint32_t));
 int other_switches_call(uint32_t kind, uint32_t cbid, bool on, int (*real)(uint32_t, uint8_t));
 int other_flushes(uint32_t flag, int (*real)(uint32_t));
 int other_sets_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)()));
+// cuptiGetTimestamp.
+int other_reads_clock(uint64_t* time, int (*real)(uint64_t*));
 int other_finalizes(int (*real)());
 
 }  // namespace torchprof::cupti

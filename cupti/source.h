@@ -18,6 +18,7 @@
 #include "cupti/cupti_clock.h"
 #include "cupti/in_flight.h"
 #include "cupti/other_client.h"
+#include "cupti/own_clock.h"
 #include "cupti/stuck_work.h"
 #include "cupti/wishes.h"
 
@@ -34,7 +35,8 @@ struct Source {
   std::atomic<bool> is_registered{false};                 // with CUPTI; only once, and again after cuptiFinalize
   bool was_registered = false;
   bool watches_calls = false;            // calls are enabled one by one (watched_calls.h); constant while registered
-  bool has_foreign_clock = false;        // since before we were registered
+  bool has_foreign_clock = false;        // another client has given CUPTI a clock
+  bool has_own_clock = false;            // our times are own_clock()'s; constant once registered
   std::atomic<bool> enabled{false};      // kinds of the window; written under `switching`, read by our thread without
   std::atomic<bool> was_enabled{false};  // since our thread last looked: otherwise it might miss a short window
   uint32_t not_there = 0;                // kinds that this CUPTI refused
@@ -59,10 +61,10 @@ struct Source {
   std::atomic<bool> has_ended{false};
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 
-  Sharing sharing() noexcept { return {&wishing, &wishes, &clock}; }
-  // CUPTI's clock, whoever gave it to CUPTI.
+  Sharing sharing() noexcept { return {&wishing, &wishes, &clock, has_own_clock}; }
+  // Our clock and CUPTI's, whoever gave it to CUPTI.
   BothClocks clocks_now() const noexcept {
-    return read_both([this](uint64_t& time) { return api.get_timestamp(&time) == abi::kSuccess; });
+    return read_both(own_clock, [this](uint64_t& time) { return api.get_timestamp(&time) == abi::kSuccess; });
   }
 };
 
@@ -72,7 +74,7 @@ inline State state() noexcept { return source().state.load(std::memory_order_acq
 // Pairs with state(), and with the compare_exchange in start().
 inline void become(State next) noexcept { source().state.store(next, std::memory_order_release); }
 
-// The time now on CUPTI's own clock.
+// The time now on the clock of our records.
 uint64_t cupti_now() noexcept;
 
 // CUPTI wants a buffer, and gives one back (delivery.cpp). Called by CUPTI, under locks of its own: they call nothing

@@ -48,6 +48,7 @@ int (*g_disable)(uint32_t) = nullptr;
 int (*g_flush_all)(uint32_t) = nullptr;
 int (*g_finalize)() = nullptr;
 int (*g_set_clock)(uint64_t (*)()) = nullptr;        // since 11.6
+int (*g_read_clock)(uint64_t*) = nullptr;
 int (*g_runtime_call)(uint32_t, uint8_t) = nullptr;  // since 12.5, as the next
 int (*g_driver_call)(uint32_t, uint8_t) = nullptr;
 int (*g_subscribe)(void*, void*, void*) = nullptr;
@@ -60,6 +61,8 @@ int disable(uint32_t kind) { return cupti::other_disables(kind, g_disable); }
 int flush_all(uint32_t flag) { return cupti::other_flushes(flag, g_flush_all); }
 int finalize() { return cupti::other_finalizes(g_finalize); }
 int set_clock(uint64_t (*clock)()) { return cupti::other_sets_clock(clock, g_set_clock); }
+
+int read_clock(uint64_t* time) { return cupti::other_reads_clock(time, g_read_clock); }
 
 int runtime_call(uint32_t cbid, uint8_t on) {
   return cupti::other_switches_call(cupti::abi::kRuntime, cbid, on != 0, g_runtime_call);
@@ -76,7 +79,7 @@ int subscribe(void* subscriber, void* callback, void* data) {
 }  // namespace
 
 void share_cupti() noexcept {
-  static Redirect redirects[9];
+  static Redirect redirects[10];
   static size_t count = 0;
   static bool has_all = false;
   static Visited visited;
@@ -98,6 +101,7 @@ void share_cupti() noexcept {
               stand_before("cuptiFinalize", finalize, g_finalize) &&
               stand_before("cuptiSubscribe", subscribe, g_subscribe);
     stand_before("cuptiActivityRegisterTimestampCallback", set_clock, g_set_clock);
+    stand_before("cuptiGetTimestamp", read_clock, g_read_clock);
     stand_before("cuptiActivityEnableRuntimeApi", runtime_call, g_runtime_call);
     stand_before("cuptiActivityEnableDriverApi", driver_call, g_driver_call);
   }

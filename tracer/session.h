@@ -59,6 +59,7 @@ void keep_file() noexcept;
 // ---- hot -------------------------------------------------------------------------------------------------------
 
 inline Ticks now() noexcept { return clock::now(detail::g_clock); }
+inline ClockSource clock_source() noexcept { return detail::g_clock; }
 
 // The calling thread's buffer; nullptr where nothing is recorded.
 inline ThreadBuffer* current_buffer() noexcept {

@@ -127,7 +127,9 @@ class Runner:
     def run(self, text, prefix=(), **env):
         program = self.scratch / "workload.py"
         program.write_text(text)
-        done = subprocess.run([*prefix, self.python, program], env={**self.env, **env}, capture_output=True, text=True)
+        # What an earlier run has compiled and measured is not made again.
+        caches = {"TORCHINDUCTOR_CACHE_DIR": tempfile.mkdtemp(dir=self.scratch), "TRITON_CACHE_DIR": tempfile.mkdtemp(dir=self.scratch)}
+        done = subprocess.run([*prefix, self.python, program], env={**self.env, **caches, **env}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -115,13 +115,13 @@ TEST_CASE("times of the processor's counter become CUPTI's own, those of before 
   Clock clock;
   constexpr uint64_t kOwn = 1'795'000'000'000'000'000, kTicks = 5'000'000'000'000;
   CHECK(clock.own(kOwn) == kOwn);
-  clock.gets(kOwn, kTicks, 0);
+  clock.gets(kOwn, kTicks);
   clock.reads(kOwn + 2'000'000'000, kTicks + 5'000'000'000);
   CHECK(clock.own(kTicks + 2'500'000'000) == kOwn + 1'000'000'000);
   CHECK(clock.own(kTicks + 7'500'000'000) == kOwn + 3'000'000'000);
   CHECK(clock.own(kOwn - 77) == kOwn - 77);
   CHECK(clock.own(0) == 0);
-  clock.gets(kOwn + 2'000'000'001, kTicks + 5'000'000'002, 0);  // the same clock once more
+  clock.gets(kOwn + 2'000'000'001, kTicks + 5'000'000'002);  // the same clock once more
   CHECK(clock.own(kTicks + 2'500'000'000) == kOwn + 1'000'000'000);
 }
 
@@ -188,7 +188,7 @@ void pour(size_t size, int records) {
   client->registers(request, completed);
   REQUIRE(client->begin());
   CHECK(!client->begin());  // the client's function calls us again
-  client->pour(api, {&lock, &wishes, &clock}, {bytes.data(), bytes.size(), nullptr, 0});
+  client->pour(api, {&lock, &wishes, &clock, false}, {bytes.data(), bytes.size(), nullptr, 0});
   client->hand_over();
   client->end();
 }
