@@ -169,7 +169,7 @@ void wait(uint32_t stream, uint32_t type, uint32_t event, const Call& call) {
   SyncRecord sync;
   sync.type = type;
   sync.start = call.start();
-  sync.end = now_ns();
+  sync.end = host_now();
   sync.correlation_id = call.correlation();
   sync.context_id = static_cast<uint32_t>(t_device) + 1;
   sync.stream_id = stream;
@@ -334,7 +334,7 @@ SIM_API int simMalloc(uint64_t address, uint64_t bytes, int frees) {
   memory.operation = frees ? 2 : 1;
   memory.address = address;
   memory.bytes = bytes;
-  memory.timestamp = now_ns();
+  memory.timestamp = host_now();
   memory.device_id = static_cast<uint32_t>(t_device);
   memory.context_id = static_cast<uint32_t>(t_device) + 1;
   memory.correlation_id = call.correlation();

@@ -8,6 +8,7 @@
 //     late=1       a buffer comes back after the exit handlers of those who were loaded later
 //     withhold=1   what is in buffers is kept until a forced flush
 //     drift=N      its clock runs N millionths too fast
+//     noclock=1    it takes no other clock, as before 11.6
 //     taken=1      another client holds the subscription
 //     finalize=1   another client may call cuptiFinalize
 //     cuptiActivityEnable=15 and the like: that function fails with this number
@@ -258,6 +259,11 @@ void say_external(uint32_t correlation) {
   deliver(-1, record);
 }
 
+uint64_t host_now() {
+  const auto clock = cupti().clock.load();
+  return clock ? clock() : now_ns();
+}
+
 bool is_enabled(uint32_t kind) { return cupti().enabled.load(std::memory_order_relaxed) >> kind & 1; }
 
 bool is_call_enabled(uint32_t kind, uint32_t cbid) {
@@ -278,49 +284,40 @@ void context_made() {
 
 namespace {
 
-// Times in a record, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over.
+struct Reading {
+  uint64_t own, given;
+};
+
+// Both clocks at one moment: of a few tries the one that nothing came between.
+Reading read_clocks(uint64_t (*clock)()) {
+  Reading best{};
+  uint64_t shortest = UINT64_MAX;
+  for (int i = 0; i < 8 && shortest > 500; ++i) {
+    const uint64_t before = now_ns(), given = clock(), took = now_ns() - before;
+    if (took < shortest) shortest = took, best = {before + took / 2, given};
+  }
+  return best;
+}
+
+// A device's times, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over, by readings
+// of both.
 void convert(uint8_t* record, uint32_t kind) {
   Cupti& c = cupti();
   const auto clock = c.clock.load();
-  if (!clock) return;
-  const uint64_t own = now_ns(), theirs = clock();
-  const double rate = own > c.own_at_clock
-                          ? static_cast<double>(theirs - c.clock_at_clock) / static_cast<double>(own - c.own_at_clock)
-                          : 1;
-  const auto at = [&](size_t offset) {
+  if (!clock || (kind != 1 && kind != 2 && kind != 10 && kind != 22)) return;
+  const Reading now = read_clocks(clock);
+  const double rate = now.own > c.own_at_clock ? static_cast<double>(now.given - c.clock_at_clock) /
+                                                     static_cast<double>(now.own - c.own_at_clock)
+                                               : 1;
+  for (const size_t offset : {16, 24}) {
     uint64_t time = 0;
     std::memcpy(&time, record + offset, sizeof(time));
-    if (time == 0) return;
-    time = theirs +
-           static_cast<uint64_t>(static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(time - own)) * rate));
+    if (time == 0) continue;
+    const auto since = static_cast<double>(static_cast<int64_t>(time - now.own));
+    time = now.given + static_cast<uint64_t>(static_cast<int64_t>(since * rate));
     std::memcpy(record + offset, &time, sizeof(time));
-  };
-  switch (kind) {
-    case 1:
-    case 2:
-    case 10:
-    case 22:
-      return at(16), at(24);
-    case 4:
-    case 5:
-    case 38:
-      return at(8), at(16);
-    case 17:
-      return at(24), at(32);
-    case 49:
-      return at(32);
-    case 50:
-      return at(56);
-    case 20:
-      return at(8);
-    default:
-      return;
   }
 }
-
-}  // namespace
-
-namespace {
 
 void deliver(int number, const void* record, uint32_t kind, Slot* slot) {
   static const long drop = setting("drop", 0), unknown = setting("unknown", 0);
@@ -340,8 +337,6 @@ void deliver(int number, const void* record, uint32_t kind, Slot* slot) {
   if (slot) {
     ++*lane.buffer.open;
     *slot = {at, bytes, lane.buffer.open};
-  } else {
-    convert(at, kind);
   }
   const UnknownRecord junk;
   if (unknown != 0 && n % static_cast<uint64_t>(unknown) == 0 && put(lane, &junk, sizeof(junk))) ++c.junk;
@@ -385,8 +380,7 @@ SIM_API int cuptiGetVersion(uint32_t* out) {
 }
 SIM_API int cuptiGetTimestamp(uint64_t* out) {
   FAIL_IF_SET;
-  const auto clock = cupti().clock.load();
-  *out = clock ? clock() : now_ns();
+  *out = host_now();
   // As where the thread loses the processor just then; every fourth time it does not.
   static const long held_up = setting("held_up", 0);
   static std::atomic<uint64_t> readings{0};
@@ -397,7 +391,9 @@ SIM_API int cuptiActivityRegisterTimestampCallback(uint64_t (*clock)()) {
   FAIL_IF_SET;
   if (!clock) return kInvalid;
   Cupti& c = cupti();
-  if (!c.clock) c.own_at_clock = now_ns(), c.clock_at_clock = clock();
+  if (setting("noclock", 0) != 0) return kNotSupported;
+  const Reading now = read_clocks(clock);
+  c.own_at_clock = now.own, c.clock_at_clock = now.given;
   c.clock = clock;
   return 0;
 }
@@ -405,6 +401,8 @@ SIM_API int cuptiFinalize() {
   check_caller(__func__);
   if (setting("finalize", 0) == 0) forbidden(__func__, "it is never to be called");
   cupti().enabled = 0;
+  for (auto& of_api : cupti().calls.is_on)
+    for (auto& is_on : of_api) is_on = false;
   cupti().request = nullptr;
   cupti().completed = nullptr;
   return 0;

@@ -52,11 +52,11 @@ class Call {
   explicit Call(uint32_t cbid, uint32_t kind = kRuntime, uint32_t correlation = 0) {
     record_.kind = kind;
     record_.cbid = cbid;
-    record_.start = now_ns();
+    record_.start = host_now();
     record_.correlation_id = correlation != 0 ? correlation : next_correlation();
   }
   ~Call() {
-    record_.end = now_ns();
+    record_.end = host_now();
     record_.process_id = static_cast<uint32_t>(getpid());
     record_.thread_id = static_cast<uint32_t>(pthread_self());
     say_external(record_.correlation_id);

@@ -34,7 +34,7 @@ SIM_API int simOverhead(uint32_t kind, uint64_t ns) {
   overhead.overhead_kind = kind;
   overhead.process_id = static_cast<uint32_t>(getpid());
   overhead.thread_id = static_cast<uint32_t>(pthread_self());
-  overhead.end = now_ns();
+  overhead.end = host_now();
   overhead.start = overhead.end - ns;
   if (is_enabled(overhead.kind)) deliver(-1, overhead);
   return 0;
@@ -77,7 +77,7 @@ SIM_API int simMemoryPool(uint32_t operation, uint64_t address, uint64_t bytes, 
   pool.address = address;
   pool.bytes = bytes;
   pool.utilized = used;
-  pool.timestamp = now_ns();
+  pool.timestamp = host_now();
   if (is_enabled(pool.kind)) deliver(-1, pool);
   return 0;
 }
@@ -85,7 +85,7 @@ SIM_API int simMemoryPool(uint32_t operation, uint64_t address, uint64_t bytes, 
 SIM_API int simEnvironment(uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e) {
   NEED_CUDA;
   const EnvironmentRecord sample{.device_id = static_cast<uint32_t>(t_device),
-                                 .timestamp = now_ns(),
+                                 .timestamp = host_now(),
                                  .environment_kind = kind,
                                  .values = {a, b, c, d, e}};
   if (is_enabled(sample.kind)) deliver(t_device, sample);

@@ -32,7 +32,8 @@ def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, check
     assert not found[spool.DROPPED] and len(found[spool.CLOCK]) >= 2
     assert set(spool.correlations(found, spool.KERNEL)) <= set(spool.correlations(found, spool.API))
     starts_and_ends = spool.fields("QQ", found[spool.KERNEL], 8)
-    assert sorted(end - start for start, end in starts_and_ends) == [1000] * 6 + [20000] * 3
+    # But for what CUPTI rounds when it converts a device's times to the clock that it was given.
+    assert all(abs(end - start - ns) <= ns / 100 for (start, end), ns in zip(sorted(starts_and_ends, key=lambda times: times[1] - times[0]), [1000] * 6 + [20000] * 3))
     graphs = collections.Counter(spool.fields("I", found[spool.KERNEL], 56))
     assert graphs == {(0,): 5, (5,): 4}
 
@@ -264,7 +265,7 @@ randn, nn, optim = Whatever('randn'), Whatever('nn'), Whatever('optim')
 
 
 @pytest.mark.parametrize("misses, said, status", [
-    (0, ["what torch.profiler has"], 0), (1, ["more: {", "('kernel', 'randn', 7): 1", "('launch', 'cudaLaunchKernel', None): 1"], 1)], ids=["the same", "one more"])
+    (0, ["what torch.profiler has"], 0), (1, ["more: {", "('kernel', 'randn', 7): 1", "('call', 'cudaLaunchKernel', None): 1"], 1)], ids=["the same", "one more"])
 def test_the_recorder_compares_with_torch_profiler_where_there_is_a_gpu(launcher, torch_python, tmp_path, misses, said, status):
     """A stand-in for torch, as there is none: all that the script does beside it is real."""
     (tmp_path / "torch.py").write_text(TORCH_WITH_GPU)

@@ -44,7 +44,7 @@ def test_a_clock_that_drifts_is_converted(run_simulated, check_trace, ppm):  # n
     """By a fiftieth of the time: after two seconds and a half it is 50 ms off."""
     run, _ = run_simulated("import torch, time\nfrom torch.autograd.profiler import record_function\nfrom simulated_gpu import sim\nsim.simInit(1)\n"
                            "for _ in range(25):\n with record_function('step'): sim.simLaunch(b'k', 7, 1000000); sim.simDeviceSynchronize()\n time.sleep(0.1)",
-                           sim="drift=%d" % ppm, options=["--python", "off"])
+                           sim="noclock=1,drift=%d" % ppm, options=["--python", "off"])
     assert run.status == 0 and "launch" not in run.stderr, run.stderr
     trace = check_trace(run.trace(), expect={"kernel": 25, "ac2g": 100})
     assert "clock_faults" not in trace.doc["torchprof"]["processes"][0]["gpu"]

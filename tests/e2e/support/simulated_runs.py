@@ -15,12 +15,12 @@ EVERYTHING = "from simulated_gpu import everything; everything(); print('done')"
 
 @pytest.fixture
 def run_simulated(torch_python, program, run_torchprof, tmp_path):
-    """Runs Python code that may use simulated_gpu; gives the run and what the simulator says that it delivered, by process id."""
-    def run(text, sim="", options=(), version="12.4", env=None, command=None):
+    """Runs Python code that may use simulated_gpu, with every kind of record unless `gpu` says otherwise; gives the run and what the simulator says that it delivered, by process id."""
+    def run(text, sim="", options=(), version="12.4", env=None, command=None, gpu="full"):
         assert SIM.exists(), "%s is not built" % SIM
         env = {"SIM": SIM, "PYTHONPATH": SUPPORT, "CUPTI_SIM": sim, "CUPTI_SIM_VERSION": version,
                "CUPTI_SIM_REPORT": tmp_path / "report", **(env or {})}
-        run = run_torchprof(command or [torch_python, program(text)], options=["--keep-spool", *options], env=env)
+        run = run_torchprof(command or [torch_python, program(text)], options=["--keep-spool", "--gpu", gpu, *options], env=env)
         reports = {int(p.suffix[1:]): json.loads(p.read_text()) for p in tmp_path.glob("report.*")}
         return run, reports
     return run
