@@ -8,6 +8,7 @@
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
+#include "formats/values/collectives.h"
 
 namespace torchprof::formats {
 namespace {
@@ -24,18 +25,28 @@ class Launches : public Sink {
     if (found == wanted_.end()) return;
     StuckWork& out = *found->second;
     out.tid = replay_.rows()[call.row].tid;
-    out.collective = printable(process_.string(call.collective));
-    out.sequence = call.collective_sequence;
+    out.collective.clear();
     out.spans.clear();
     for (const Span& span : call.stack->spans()) {
       std::string text = printable(replay_.names().text(span.name));
       if (const std::string_view path = process_.path(span.object); !path.empty())
         text.append(" (").append(printable(path)).append(")");
       out.spans.push_back(std::move(text));
+      if (span.collective) out.collective = collective_text(span);
     }
   }
 
  private:
+  std::string collective_text(const Span& span) const {
+    Collective c;
+    if (!decode_collective(process_.string(span.collective), c)) return {};
+    std::string text = c.name;
+    if (span.collective_sequence >= 0) text += ", number " + std::to_string(span.collective_sequence);
+    if (!c.group.empty()) text += " of group " + c.group;
+    if (!c.description.empty()) text += " (" + c.description + ")";
+    return printable(text);
+  }
+
   const Process& process_;
   Replay& replay_;
   std::map<uint32_t, StuckWork*> wanted_;

@@ -20,8 +20,7 @@ struct StuckWork {
   // Of the call that launched it; empty and 0 if it was not recorded.
   uint32_t tid = 0;
   std::vector<std::string> spans;  // what was open on its thread: functions, modules, operators, outermost first
-  std::string collective;          // "all_reduce" and the like
-  int64_t sequence = -1;           // of the collective in its group
+  std::string collective;          // "allreduce, number 7 of group 0 (default_pg)"; empty: it is none
 };
 
 // By device and stream. Reads all events of the process if there is anything; it may still be writing its spool.

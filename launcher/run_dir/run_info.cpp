@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "formats/trace/open_threads.h"
+#include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/still_running.h"
 #include "tracer/spool/clock.h"
 
@@ -177,11 +178,16 @@ UnixNs run_end_of(const Info& info) {
 
 void add_processes(Info& info, const formats::Trace& trace) {
   info["processes"] = Info::array();
+  bool has_died = false;
   for (const formats::Process& process : trace.processes) {
     Info& added = info["processes"].emplace_back(process_info(process, trace.run_end));
     // The spool will be removed: this keeps what helps to find why the process died.
-    if (!process.clean_exit) add_open(added, process, false);
+    if (process.clean_exit) continue;
+    add_open(added, process, false);
+    add_stuck_gpu(added, process, false);
+    has_died = true;
   }
+  if (has_died) add_arrivals(info, trace, false);
   info["uncaptured"] = Info::array();
   for (const formats::Uncaptured& u : trace.uncaptured.processes)
     info["uncaptured"].push_back({{"pid", u.pid},

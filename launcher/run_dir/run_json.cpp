@@ -22,6 +22,8 @@ struct Known {
   Type type;
 };
 constexpr std::array kKnown = std::to_array<Known>({
+    {"collectives", Type::kList},
+    {"collectives/*", Type::kText},
     {"command", Type::kList},
     {"command/*", Type::kText},
     {"directory", Type::kText},
@@ -52,6 +54,17 @@ constexpr std::array kKnown = std::to_array<Known>({
     {"processes/*/pid", Type::kSmall},
     {"processes/*/role", Type::kText},
     {"processes/*/running", Type::kBool},
+    {"processes/*/stuck_gpu", Type::kList},
+    {"processes/*/stuck_gpu/*", Type::kObject},
+    {"processes/*/stuck_gpu/*/behind", Type::kCount},
+    {"processes/*/stuck_gpu/*/collective", Type::kText},
+    {"processes/*/stuck_gpu/*/device", Type::kSmall},
+    {"processes/*/stuck_gpu/*/kernel", Type::kText},
+    {"processes/*/stuck_gpu/*/seconds", Type::kNumber},
+    {"processes/*/stuck_gpu/*/spans", Type::kList},
+    {"processes/*/stuck_gpu/*/spans/*", Type::kText},
+    {"processes/*/stuck_gpu/*/stream", Type::kSmall},
+    {"processes/*/stuck_gpu/*/tid", Type::kSmall},
     {"processes/*/windows", Type::kList},
     {"processes/*/windows/*", Type::kObject},
     {"processes/*/windows/*/closed", Type::kBool},

@@ -4,10 +4,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "formats/analysis/stuck_work.h"
 #include "formats/io/error.h"
 #include "formats/io/text.h"
-#include "formats/trace/gpu_index.h"
+#include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/writers.h"
@@ -40,23 +39,31 @@ std::string title_of(const Info& process) {
 }
 
 // What a device had not finished, with who launched it.
-void print_stuck(const formats::StuckWork& work, bool is_running) {
+std::string stuck_text(const Info& work, bool is_running) {
   constexpr size_t kInnermost = 6;
-  const double seconds = static_cast<double>(clock::read_ns(CLOCK_REALTIME) - work.since.value) / 1e9;
-  std::string out = "  GPU " + std::to_string(work.device) + ", stream " + std::to_string(work.stream) + ": ";
-  out += work.name.empty() ? "a copy or a set" : formats::shorten(work.name, kWidest);
-  out += is_running ? ", not ended for " + seconds_text(seconds) : ", had not ended";
-  if (work.launched > 1) out += "; " + std::to_string(work.launched - 1) + " or more wait behind it";
+  std::string out = "  GPU " + std::to_string(work.value("device", 0u));
+  out += ", stream " + std::to_string(work.value("stream", 0u)) + ": ";
+  const std::string kernel = work.value("kernel", "");
+  out += kernel.empty() ? "a copy or a set" : formats::shorten(kernel, kWidest);
+  out += is_running ? ", not ended for " : ", had not ended after ";
+  out += seconds_text(work.value("seconds", 0.0));
+  if (const auto behind = work.value("behind", uint64_t{0}); behind != 0)
+    out += "; " + std::to_string(behind) + " or more wait behind it";
   out += "\n";
-  if (!work.collective.empty())
-    out += "    collective " + work.collective + ", number " + std::to_string(work.sequence) + " of its group\n";
-  if (work.tid != 0) out += "    launched by thread " + std::to_string(work.tid) + " in\n";
-  const size_t first = work.spans.size() > kInnermost ? work.spans.size() - kInnermost : 0;
-  for (size_t i = first; i < work.spans.size(); ++i) out += "      " + work.spans[i] + "\n";
-  print(out);
+  if (work.contains("collective")) out += "    collective " + work.value("collective", "") + "\n";
+  if (work.contains("tid")) out += "    launched by thread " + std::to_string(work.value("tid", 0u)) + " in\n";
+  const Info spans = work.value("spans", Info::array());
+  const size_t first = spans.size() > kInnermost ? spans.size() - kInnermost : 0;
+  for (size_t i = first; i < spans.size(); ++i) out += "      " + spans[i].get<std::string>() + "\n";
+  return out;
 }
 
-// Prints a process as in run.json, with what add_open() has added.
+void print_arrivals(const Info& info) {
+  for (const Info& line : info.value("collectives", Info::array()))
+    print("collective " + line.get<std::string>() + "\n");
+}
+
+// Prints a process as in run.json, with what add_open() and add_stuck_gpu() have added.
 void print_process(const Info& process) {
   std::string out = title_of(process) + "\n";
   const Info windows = process.value("windows", Info());
@@ -80,6 +87,8 @@ void print_process(const Info& process) {
       add("", 0, "... and " + std::to_string(deeper) + " calls inside it");
     if (depth == 0) add("", 0, "nothing recorded is open");
   }
+  for (const Info& work : process.value("stuck_gpu", Info::array()))
+    out += stuck_text(work, process.value("running", false));
   print(out);
 }
 
@@ -108,6 +117,7 @@ int print_stored(const std::string& target, const RunDir& run) {
     print_process(process);
     ++shown;
   }
+  print_arrivals(info);
   if (shown == 0) say(target + ": every process ended in an orderly way: nothing was open");
   return 0;
 }
@@ -130,16 +140,18 @@ int where(const Arguments& arguments) {
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");
   Writers writers;
+  bool is_running = false;
   for (const formats::Process& process : trace.processes) {
     Info info = process_info(process);
     info["running"] = writers.is_written(process.file);
     add_open(info, process, info["running"]);
+    add_stuck_gpu(info, process, info["running"]);
+    is_running = is_running || info["running"];
     print_process(info);
-    if (!process.gpu || process.gpu->stuck().empty()) continue;
-    const formats::Trace all = formats::load({process.file}, formats::Contents::kAll);
-    for (const formats::Process& same : all.processes)
-      for (const formats::StuckWork& work : formats::stuck_work(same)) print_stuck(work, info["running"]);
   }
+  Info run;
+  add_arrivals(run, trace, is_running);
+  print_arrivals(run);
   return 0;
 }
 

@@ -43,6 +43,9 @@ with torch.autograd.profiler.record_function("epoch 7"):
 """
 
 
+LATE = "\ncollective c10d::allreduce_, number 0: begun by ranks 0, 1 and 3; not yet by rank 2, which has begun none\n"
+
+
 @pytest.fixture
 def hanging_ranks(launcher, tmp_path, program):
     """Four ranks of which one never comes to the collective, under one torchprof run; it and the shell's process group end with the test."""
@@ -55,7 +58,7 @@ def hanging_ranks(launcher, tmp_path, program):
         assert run.stdout.readline() == "ready\n"
     # Until all of them hang.
     deadline, hang = time.monotonic() + 60, ""
-    while (hang.count("): all_reduce") < 3 or "): waits_for_a_lock" not in hang) and time.monotonic() < deadline:
+    while (hang.count("): all_reduce") < 3 or "): waits_for_a_lock" not in hang or "\ncollective " not in hang) and time.monotonic() < deadline:
         hang = subprocess.run([launcher, "where", tmp_path / "run"], capture_output=True, text=True, env=clean_environment()).stdout
         time.sleep(0.2)
     yield run, tmp_path / "run"
@@ -89,6 +92,7 @@ def test_the_hanging_rank_and_the_thread_in_a_lock_are_named(hanging_ranks, torc
     assert where.returncode == 0 and where.stderr == "" and time.monotonic() - begin < 1
     ranks = processes(where.stdout)
     check(ranks, "running:")
+    assert where.stdout.endswith(LATE)
     pid = ranks["2"].split()[1].rstrip(",:")
     one = torchprof("where", pid).stdout
     assert "never_joins" in one and one.count("process ") == 1
@@ -103,7 +107,9 @@ def test_what_was_open_is_known_after_a_kill_too(hanging_ranks, torchprof):
             os.kill(pid, number)
     run.communicate(timeout=60)
     assert not list(directory.rglob("*.spool"))
-    check(processes(torchprof("where", directory).stdout), "dead:")
+    where = torchprof("where", directory).stdout
+    check(processes(where), "dead:")
+    assert where.endswith(LATE)
 
 
 FORKING = """
