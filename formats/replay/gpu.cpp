@@ -58,8 +58,8 @@ void GpuReplay::advance(GpuCallQueue& queue) {
   queue.next = is_end ? kNoCall : to_ns(index_.record((*queue.calls)[queue.at]).start);
 }
 
-void GpuReplay::until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row, const ThreadStack& stack,
-                      Sink& sink) {
+void GpuReplay::until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row, const ThreadStack& stack, Sink& sink,
+                      CallRanges& ranges) {
   while (queue.next <= t) {
     const GpuApi& api = index_.record((*queue.calls)[queue.at]);
     const int64_t begin = queue.next, end = std::max(begin, to_ns(api.end));
@@ -80,19 +80,44 @@ void GpuReplay::until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row
     const bool is_repeated = api.api == GpuApiKind::kDriver && api.correlation == queue.last_correlation;
     if (begin >= floor_ && !is_repeated) {
       queue.last_correlation = api.correlation;
-      hand_out(api, begin, std::min(end, t), row, stack, sink);
+      hand_out(api, begin, std::min(end, t), row, stack, sink, ranges);
     }
     advance(queue);
   }
 }
 
+// The range that a launch of inductor's should be in, and is not; none: it needs no range.
+NameId GpuReplay::missing_range(const GpuApi& api, const GpuIndex::Range& work, const ThreadStack& stack) {
+  if (api.api != GpuApiKind::kDriver || work.end - work.begin != 1) return {};
+  const GpuIndex::Activity& activity = index_.activities()[work.begin];
+  if (activity.kind != Kind::GpuKernel) return {};
+  const NameId name = name_of(activity);
+  if (!names_.text(name).starts_with("triton_")) return {};
+  for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
+    if (stack[i].name == name) return {};
+  return name;
+}
+
+// From the generated module whose function is the innermost `call` on the stack.
+const InductorKernel* GpuReplay::inductor_kernel(std::string_view name, const ThreadStack& stack) {
+  for (int32_t i = stack.top_python(); i >= 0; i = stack[i].below_python) {
+    if (stack[i].kind != SliceKind::kPython || stack[i].function.value >= process_.functions.size()) continue;
+    const FunctionDef& function = process_.functions[stack[i].function.value];
+    if (process_.string(function.name) != "call") continue;
+    if (const InductorKernel* kernel = inductor_.find(process_.string(function.file), name)) return kernel;
+  }
+  return nullptr;
+}
+
 void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t row, const ThreadStack& stack,
-                         Sink& sink) {
+                         Sink& sink, CallRanges& ranges) {
   const GpuIndex::Range work = index_.of_correlation(api.correlation);
   const auto is_work = [this](size_t i) { return index_.activities()[i].kind != Kind::GpuEvent; };
   bool has_work = false;
   for (size_t i = work.begin; i < work.end; ++i) has_work = has_work || is_work(i);
   if (!is_written(api.api, api.cbid, !work.empty())) return;
+  const NameId range = missing_range(api, work, stack);
+  if (range) ranges.begin_range(range, inductor_kernel(names_.text(range), stack), begin);
   GpuCall call{.api = &api,
                .name = name_of(api),
                .row = row,
@@ -121,6 +146,7 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
   }
   sink.gpu_call(call);
   for (size_t i = work.begin; i < work.end; ++i) hand_out(i, &call, sink);
+  if (range) ranges.end_range(end);
 }
 
 void GpuReplay::hand_out(size_t number, const GpuCall* call, Sink& sink) {

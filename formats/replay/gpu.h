@@ -6,6 +6,8 @@
 //     counted.
 //   * A driver call inside a runtime call with the same correlation is the same call again and is left out.
 //   * Work is handed out right after its call. Work without a call (made before the window, or lost) comes at the end.
+//   * A kernel of inductor's belongs to a range with its name around its launch, as torch makes one while torch.profiler
+//     is on. Where it did not, the range is made here.
 //   * Work of calls in a window is shown even if it ran after the window. Work without a call is shown if it began in
 //     a window.
 //
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "formats/gpu/activity.h"
+#include "formats/gpu/inductor.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
 #include "formats/trace/trace.h"
@@ -35,6 +38,16 @@ struct GpuCallQueue {  // the calls with one thread number of CUPTI's
   int64_t next = kNoCall;                             // begin of calls[at], Unix time
   size_t owner = std::numeric_limits<size_t>::max();  // index of the replay's thread that has it now
   uint32_t last_correlation = 0;                      // of the previous call
+};
+
+// Makes an operator around a call: what it began is on the stack that until() was given, until it ends.
+class CallRanges {
+ public:
+  virtual void begin_range(NameId name, const InductorKernel* kernel, int64_t begin) = 0;
+  virtual void end_range(int64_t end) = 0;
+
+ protected:
+  ~CallRanges() = default;
 };
 
 struct GpuReplayStats {
@@ -57,7 +70,8 @@ class GpuReplay {
   void window_begins(int64_t t) { floor_ = t; }
   // Hands out the calls that begin up to `t`, at which `stack` changes. `is_last`: nothing more comes on this thread,
   // or not before the next window.
-  void until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row, const ThreadStack& stack, Sink& sink);
+  void until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row, const ThreadStack& stack, Sink& sink,
+             CallRanges& ranges);
   // Hands out the work that has no call.
   void finish(Sink& sink);
 
@@ -65,7 +79,10 @@ class GpuReplay {
 
  private:
   void advance(GpuCallQueue& queue);
-  void hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t row, const ThreadStack& stack, Sink& sink);
+  void hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t row, const ThreadStack& stack, Sink& sink,
+                CallRanges& ranges);
+  NameId missing_range(const GpuApi& api, const GpuIndex::Range& work, const ThreadStack& stack);
+  const InductorKernel* inductor_kernel(std::string_view name, const ThreadStack& stack);
   void hand_out(size_t activity, const GpuCall* call, Sink& sink);
   NameId name_of(const GpuApi& api);
   NameId name_of(const GpuIndex::Activity& activity);
@@ -82,6 +99,7 @@ class GpuReplay {
   std::unordered_map<TrackId, uint32_t> handle_of_;  // CUPTI's number of a track
   std::vector<bool> handed_out_;                     // by activity
   std::unordered_map<uint64_t, NameId> names_by_key_;
+  InductorModules inductor_;
   int64_t floor_ = std::numeric_limits<int64_t>::min();
   GpuReplayStats stats_;
 };

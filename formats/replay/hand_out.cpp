@@ -53,6 +53,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .collective = span.collective,
                 .collective_sequence = span.collective_sequence,
                 .native = span.native,
+                .inductor = span.inductor,
                 .nvtx = is_nvtx ? &nvtx : nullptr});
 }
 
@@ -77,10 +78,28 @@ void Replay::Impl::calls_until(ReplayThread& thread, int64_t t, bool is_last) {
   if (queue.owner != self && queue.owner < threads_.size()) {
     const ReplayThread& before = threads_[queue.owner];
     if (!before.cursor.done()) return;
-    gpu_->until(queue, thread.begun ? before.last : t, true, before.row, before.stack, *sink_);
+    CallRange ranges{*this, threads_[queue.owner]};
+    gpu_->until(queue, thread.begun ? before.last : t, true, before.row, before.stack, *sink_, ranges);
   }
   queue.owner = self;
-  gpu_->until(queue, t, is_last, thread.row, thread.stack, *sink_);
+  CallRange ranges{*this, thread};
+  gpu_->until(queue, t, is_last, thread.row, thread.stack, *sink_, ranges);
+}
+
+// It begins a moment before its call, so that it is the outer one, unless something else was there at that moment.
+void Replay::Impl::CallRange::begin_range(NameId name, const InductorKernel* kernel, int64_t begin) {
+  Span span{.kind = SliceKind::kOperator};
+  span.scope = OpScope::kFunction;
+  span.name = name;
+  span.begin = begin - 1 > std::max(thread.last, end_of_last) ? begin - 1 : begin;
+  span.id = ++impl.stats_.external_ids;
+  span.inductor = kernel;
+  impl.push(thread, span);
+}
+
+void Replay::Impl::CallRange::end_range(int64_t end) {
+  end_of_last = end;
+  impl.close_op(thread, thread.stack.size() - 1, end);
 }
 
 void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_out_of_memory, int64_t t) {

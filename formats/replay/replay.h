@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "formats/gpu/activity.h"
+#include "formats/gpu/inductor.h"
 #include "formats/trace/names.h"
 #include "formats/trace/trace.h"
 
@@ -82,12 +83,13 @@ struct Slice {
   uint64_t handle;
   int64_t sequence;
   uint64_t fwd_thread;
-  StringId recorded;            // name and overload name (split_operator_name)
-  StringId inputs;              // encoded (formats/values/inputs.h); none: they were not recorded
-  StringId collective;          // encoded (formats/values/collectives.h); none: it is no collective
-  int64_t collective_sequence;  // -1: none
-  NativeFrameId native;         // innermost frame of its stack; none: no stack was taken
-  const NvtxAttributes* nvtx;   // for a range of NVTX; otherwise nullptr
+  StringId recorded;               // name and overload name (split_operator_name)
+  StringId inputs;                 // encoded (formats/values/inputs.h); none: they were not recorded
+  StringId collective;             // encoded (formats/values/collectives.h); none: it is no collective
+  int64_t collective_sequence;     // -1: none
+  NativeFrameId native;            // innermost frame of its stack; none: no stack was taken
+  const InductorKernel* inductor;  // for a range around its launch, if it is known; otherwise nullptr
+  const NvtxAttributes* nvtx;      // for a range of NVTX; otherwise nullptr
 };
 
 struct Flow {   // from a forward operator to its backward operator, after both slices

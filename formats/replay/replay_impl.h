@@ -88,6 +88,14 @@ class Replay::Impl {
   void restate(ReplayThread& thread, const Restate& restate, RecordHeader header);
   void end_thread(ReplayThread& thread, int64_t t);
   void calls_until(ReplayThread& thread, int64_t t, bool is_last);
+  struct CallRange final : CallRanges {
+    CallRange(Impl& i, ReplayThread& t) : impl(i), thread(t) {}
+    void begin_range(NameId name, const InductorKernel* kernel, int64_t begin) override;
+    void end_range(int64_t end) override;
+    Impl& impl;
+    ReplayThread& thread;
+    int64_t end_of_last = 0;
+  };
   bool is_in_window(int64_t t);
   void finish_all(int64_t t, bool by_window);
   void finish(ReplayThread& thread, int64_t t, bool by_window);

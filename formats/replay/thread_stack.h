@@ -46,6 +46,7 @@ struct Span {
   StringId collective{};
   int64_t collective_sequence = -1;
   NativeFrameId native{};
+  const InductorKernel* inductor = nullptr;
   NameId outer_op{};  // name of the outermost operator around it or the span itself, without annotations
   // Indices of the nearest spans below: a Python frame or C call, and an operator; -1: none.
   int32_t below_python = -1;

@@ -52,7 +52,8 @@ class ProcessWriter final : public Sink {
     const std::string_view collective = texts_.collective_of(s, inputs.size());
     const std::string_view caller = texts_.caller_of(s);
     const std::string_view module = texts_.module_of(s);
-    const std::string nvtx = s.nvtx ? nvtx_json(process_, *s.nvtx) : std::string();
+    std::string nvtx = s.nvtx ? nvtx_json(process_, *s.nvtx) : std::string();
+    if (s.inductor != nullptr) nvtx += inductor_json(*s.inductor);
     char* at = out_.reserve(head.size() + kMaxSliceBytes + inputs.size() + collective.size() + caller.size() +
                             module.size() + nvtx.size());
     at = put(at, head);

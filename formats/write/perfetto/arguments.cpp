@@ -42,6 +42,7 @@ void SliceArguments::operator_arguments(const Slice& s) {
   if (const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs); flops != 0)
     number(flops_key_, "FLOPs", static_cast<int64_t>(flops));
   if (s.nvtx != nullptr) out_ += of_nvtx(*s.nvtx);
+  if (s.inductor != nullptr) out_ += of_json(inductor_json(*s.inductor));
   place(s.module, s.is_backward);
 }
 
