@@ -171,11 +171,12 @@ class Assembly {
 
   void add_processes() {
     if (is_text() && report_.parts.size() < 2) return;
-    add_in_order(processes_table(report_.parts), "more process");
+    add_in_order(processes_table(report_.parts, is_text() && options_.tables.empty()), "more process");
     if (!is_text()) return;
     constexpr size_t kRows = 5;
     for (size_t i = 0; i < std::min(report_.parts.size(), kShownProcesses); ++i) {
       const ReportPart& part = report_.parts[i];
+      if (is_idle_compile_worker(part)) continue;
       ReportTable table = ops_table(part.statistics.operators, part.statistics.operator_ns, "");
       sort_rows(table, *find_column(table.columns, "self"));
       if (const size_t rows = std::min(kRows, options_.rows); table.rows.size() > rows) table.rows.resize(rows);

@@ -167,9 +167,24 @@ ReportTable steps_table(const std::vector<ReportPart>& parts) {
   return table;
 }
 
-ReportTable processes_table(const std::vector<ReportPart>& parts) {
+bool is_idle_compile_worker(const ReportPart& part) {
+  return part.role.find("compile worker") != std::string::npos && part.statistics.operator_ns == 0;
+}
+
+ReportTable processes_table(const std::vector<ReportPart>& parts, bool is_folded) {
   ReportTable table = make_table("processes", "Processes");
+  const auto workers = static_cast<size_t>(std::ranges::count_if(parts, is_idle_compile_worker));
+  size_t seen = 0;
+  uint64_t events = 0;
   for (const ReportPart& part : parts) {
+    if (is_folded && workers > 1 && is_idle_compile_worker(part)) {
+      events += part.events.value_or(part.statistics.slices);
+      if (++seen == workers)
+        table.rows.push_back({std::to_string(workers) + " of them", std::string("compile workers"), count(events),
+                              int64_t{0}, count(0), text_or_missing(""),
+                              std::string("torch.compile's; they run no operators")});
+      continue;
+    }
     const Statistics& s = part.statistics;
     table.rows.push_back({part.pid, text_or_missing(part.role), count(part.events.value_or(s.slices)), s.operator_ns,
                           count(s.steps.count), text_or_missing(part.ended), part.command});

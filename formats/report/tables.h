@@ -26,7 +26,9 @@ ReportTable comms_table(const std::vector<ReportPart>& parts);
 ReportTable threads_table(const std::vector<ReportPart>& parts);
 ReportTable profiler_table(const std::vector<ReportPart>& parts);
 ReportTable advice_table(const std::vector<ReportPart>& parts);
-ReportTable processes_table(const std::vector<ReportPart>& parts);
+// `is_folded`: torch.compile's workers, which run no operators, are one row.
+ReportTable processes_table(const std::vector<ReportPart>& parts, bool is_folded = false);
+bool is_idle_compile_worker(const ReportPart& part);
 // One table for each device of each process, the fullest device first. It has the first `most` owners, and the others
 // as one row. In detail there are also tables by category, by line and by module, and at the end one of memory that
 // stays.

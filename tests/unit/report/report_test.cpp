@@ -45,6 +45,23 @@ TEST_CASE("of many processes the names are kept in the sum, not by process") {
   CHECK(report.parts[0].statistics.python.empty());
 }
 
+TEST_CASE("torch.compile's workers are one row of a summary, and a row each where they are asked for") {
+  std::vector<ReportPart> parts(18);
+  parts[0].role = "rank 0";
+  parts[0].statistics.operator_ns = 1;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    parts[i].role = "rank 0, compile worker " + std::to_string(i);
+    parts[i].events = 10;
+  }
+  parts[17].statistics.operator_ns = 1;  // it tries kernels out
+  CHECK(processes_table(parts).rows.size() == 18);
+  const ReportTable folded = processes_table(parts, true);
+  REQUIRE(folded.rows.size() == 3);
+  CHECK(std::get<std::string>(folded.rows[1][0]) == "16 of them");
+  CHECK(std::get<int64_t>(folded.rows[1][2]) == 160);
+  CHECK(std::get<std::string>(folded.rows[2][1]) == "rank 0, compile worker 17");
+}
+
 TEST_CASE("of many names no more rows are made than are shown, and the first of all are the first") {
   SpoolBuilder b;
   const TrackId main = b.thread(100);

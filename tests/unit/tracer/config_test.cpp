@@ -185,7 +185,8 @@ TEST_CASE("the environment fills the configuration") {
 }
 
 TEST_CASE("a bad or unknown variable is refused by its name") {
-  CHECK(refusal_of_environment({{"TORCHPROF_GPU", "1"}}) == "TORCHPROF_GPU: '1' is not allowed: off or on");
+  CHECK(refusal_of_environment({{"TORCHPROF_GPU", "1"}}) ==
+        "TORCHPROF_GPU: '1' is not allowed: off, kernels, on or full");
   CHECK(refusal_of_environment({{"TORCHPROF_PYTHONS", "off"}}) ==
         "TORCHPROF_PYTHONS: no such variable; `torchprof help run` lists them");
   CHECK(refusal_of_environment({{"TORCHPROF_", "x"}}) ==
