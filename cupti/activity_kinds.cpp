@@ -122,6 +122,8 @@ void note_on() noexcept {
   for (size_t i = 1; i < std::size(kInWindow); ++i)
     if (s.not_there >> i & 1 && used > 0 && static_cast<size_t>(used) + 24 < sizeof(text))
       used += snprintf(text + used, sizeof(text) - static_cast<size_t>(used), "; not kind %u", kInWindow[i].kind);
+  if (session::config().gpu == GpuMode::kOn && !s.watches_calls && used > 0 && static_cast<size_t>(used) < sizeof(text))
+    snprintf(text + used, sizeof(text) - static_cast<size_t>(used), "; all calls, as it cannot watch single ones");
   session::note_source("gpu", SourceState::kOn, text);
 }
 

@@ -25,7 +25,7 @@ struct Api {
   int (*unsubscribe)(void* subscriber);
   int (*enable_runtime_call)(uint32_t cbid, uint8_t on);  // these two since 12.5, otherwise nullptr
   int (*enable_driver_call)(uint32_t cbid, uint8_t on);
-  int (*set_clock)(uint64_t (*clock)());                // cuptiActivityRegisterTimestampCallback; since 11.6
+  int (*set_clock)(uint64_t (*clock)());                           // cuptiActivityRegisterTimestampCallback; since 11.6
   int (*result_string)(int result, const char** text);             // this one and those below may be nullptr
   int (*thread_id_type)(uint32_t*);                                // since 10.2
   int (*driver_version)(int*);                                     // cuDriverGetVersion of libcuda

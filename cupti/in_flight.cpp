@@ -60,7 +60,7 @@ uint32_t RecordSizes::of(const Api& api, uint32_t kind) noexcept {
 
 RecordInFlight look(const Api& api, RecordSizes& sizes, const std::byte* record, size_t room) noexcept {
   if (room < sizeof(uint32_t)) return {};
-  // CUPTI writes it from another thread; what is behind it is read after it.
+  // CUPTI writes it from another thread. Pairs with its write of the kind, which is its last of a record.
   const uint32_t word = __atomic_load_n(reinterpret_cast<const uint32_t*>(record), __ATOMIC_ACQUIRE);
   const uint32_t kind = word & ~kOpen;
   const uint32_t bytes = kind == 0 ? 0 : sizes.of(api, kind);

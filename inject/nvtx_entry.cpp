@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cupti/nvtx.h"
+#include "cupti/nvtx/nvtx.h"
 #include "inject/preload.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"

@@ -11,7 +11,7 @@
 
 #include "cupti/cupti_api.h"
 #include "cupti/cupti_source.h"
-#include "cupti/nvtx_emit.h"
+#include "cupti/nvtx/nvtx_emit.h"
 #include "inject/cuda_entry.h"
 #include "inject/exec.h"
 #include "inject/identity.h"
@@ -46,7 +46,8 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
 // Notes what somebody would look for in the trace and not find: an AMD GPU of this machine.
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "AMD GPUs are not supported in this version";
-  if (config.gpu != GpuMode::kOff && access("/dev/kfd", F_OK) == 0) session::note_source("gpu", SourceState::kOff, kMissing);
+  if (config.gpu != GpuMode::kOff && access("/dev/kfd", F_OK) == 0)
+    session::note_source("gpu", SourceState::kOff, kMissing);
 }
 
 void arm() noexcept {

@@ -98,7 +98,8 @@ void define_thread_locked(ThreadBuffer& buffer) noexcept {
   read_thread_name(buffer.name);
   const StringId name = intern_locked(buffer.name);
   define(ThreadDef{{}, buffer.track, buffer.tid, name, {}});
-  if (recorder().config.gpu != GpuMode::kOff) define(ThreadHandleDef{{}, buffer.track, static_cast<uint32_t>(pthread_self())});
+  if (recorder().config.gpu != GpuMode::kOff)
+    define(ThreadHandleDef{{}, buffer.track, static_cast<uint32_t>(pthread_self())});
 }
 
 // pthread runs this when a thread ends, except for the main thread that returns from main, and after _exit.

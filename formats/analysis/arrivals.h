@@ -1,9 +1,9 @@
 // Which ranks have begun the latest collective of their group, and which have not arrived there yet.
 //
-// NCCL and its like say the group of each collective (record_param_comms), and with torch 2.14 its number; before, those
-// of a group are counted. Where no process of the run has said any, as with gloo, the operators c10d::* are counted
-// instead, as if all were of one group. Sends and receives are left out. What was counted cannot be compared where a
-// process has not recorded all of its run.
+// NCCL and its like say the group of each collective (record_param_comms), and with torch 2.14 its number; before,
+// those of a group are counted. Where no process of the run has said any, as with gloo, the operators c10d::* are
+// counted instead, as if all were of one group. Sends and receives are left out. What was counted cannot be compared
+// where a process has not recorded all of its run.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ struct GroupArrivals {
 // By the group's name; groups of at least two processes of the trace. Reads all events.
 std::vector<GroupArrivals> arrivals(const Trace& trace);
 
-// One line: "allreduce, number 5 of group 0 (default_pg): begun by ranks 0, 1 and 3; not yet by rank 2, which is at number 4"
+// One line: "allreduce, number 5 of group 0 (default_pg): begun by ranks 0, 1 and 3; not yet by rank 2, which is at
+// number 4"
 std::string arrivals_text(const GroupArrivals& group);
 
 }  // namespace torchprof::formats

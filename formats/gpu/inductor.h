@@ -5,8 +5,8 @@
 //     ...
 //     triton_poi_fused_add_relu_0 = async_compile.triton('triton_poi_fused_add_relu_0', '''
 //
-// and, where torch knows it, lines `# File: train.py:12 in forward, code: y = relu(x + 1)`. Source nodes are named after
-// variables of the program. Source: torch/_inductor/utils.py (get_kernel_metadata), 2.0 to 2.14; torch 2.0 says
+// and, where torch knows it, lines `# File: train.py:12 in forward, code: y = relu(x + 1)`. Source nodes are named
+// after variables of the program. Source: torch/_inductor/utils.py (get_kernel_metadata), 2.0 to 2.14; torch 2.0 says
 // "Source Nodes" alone.
 //
 // The files are those of inductor's cache on this machine; where they are gone, kernels have no such arguments.

@@ -6,8 +6,8 @@
 //     counted.
 //   * A driver call inside a runtime call with the same correlation is the same call again and is left out.
 //   * Work is handed out right after its call. Work without a call (made before the window, or lost) comes at the end.
-//   * A kernel of inductor's belongs to a range with its name around its launch, as torch makes one while torch.profiler
-//     is on. Where it did not, the range is made here.
+//   * A kernel of inductor's belongs to a range with its name around its launch, as torch makes one while
+//     torch.profiler is on. Where it did not, the range is made here.
 //   * Work of calls in a window is shown even if it ran after the window. Work without a call is shown if it began in
 //     a window.
 //

@@ -144,6 +144,9 @@ void describe_gpu(const Config& config) {
     line("gpu", "a driver; CUDA_INJECTION64_PATH names " + of_cuda + ", so recorded from the first use of torch.cuda");
   else
     line("gpu", "a driver: recorded by CUPTI from the moment when the program initialises CUDA");
+  if (config.gpu == GpuMode::kOn)
+    line("",
+         "with a CUPTI before 12.5 each call of CUDA costs time, not only those that are recorded: then --gpu kernels");
   if (config.nvtx == NvtxMode::kOff)
     line("nvtx", "switched off (--nvtx off)");
   else if (config.nvtx == NvtxMode::kEmit)

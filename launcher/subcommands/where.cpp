@@ -149,7 +149,7 @@ int where(const Arguments& arguments) {
     is_running = is_running || info["running"];
     print_process(info);
   }
-  Info run;
+  Info run = Info::object();
   add_arrivals(run, trace, is_running);
   print_arrivals(run);
   return 0;

@@ -4,8 +4,9 @@
 //
 // A stream is a number, as CUPTI has it: 7 is a device's default stream. Times in ns. In CUPTI_SIM:
 // `late_records=N`: what runs on a device is handed over N ms after its end; `zero=N`: each Nth kernel comes without
-// times; `calls=N`: a launch asks N - 1 questions first; `pageable=1`: the host's memory is not pinned; `slowinit=N`: cuInit takes N ms more, after its injection was
-// called; `early=N`: what runs on a device says that it did so N ns before.
+// times; `calls=N`: a launch asks N - 1 questions first; `pageable=1`: the host's memory is not pinned; `slowinit=N`:
+// cuInit takes N ms more, after its injection was called; `early=N`: what runs on a device says that it did so N ns
+// before.
 #include <dlfcn.h>
 #include <pthread.h>
 

@@ -299,8 +299,8 @@ Reading read_clocks(uint64_t (*clock)()) {
   return best;
 }
 
-// A device's times, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over, by readings
-// of both.
+// A device's times, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over, by
+// readings of both.
 void convert(uint8_t* record, uint32_t kind) {
   Cupti& c = cupti();
   const auto clock = c.clock.load();

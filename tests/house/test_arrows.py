@@ -50,7 +50,7 @@ HOUSE = {
     "formats/write/json/y.cpp": '#include "formats/io/output.h"\n#include "tracer/spool/record.h"',
     "formats/write/meson.build": "# Includes: write/json.", "formats/write/y.cpp": '#include "formats/write/json/y.h"',
     "launcher/meson.build": "# Includes: nothing.", "launcher/y.cpp": '#include "tracer/config/config.h"\n#include "formats/write/y.h"\n#include "tracer/spool/record.h"',
-    "cupti/y.cpp": '#include "tracer/torch/operators.h"', "inject/y.cpp": '#include "cupti/nvtx.h"\n#include "tracer/python/inner.h"',
+    "cupti/y.cpp": '#include "tracer/torch/operators.h"', "inject/y.cpp": '#include "cupti/nvtx/nvtx.h"\n#include "tracer/python/inner.h"',
     "tests/y.cpp": '#include "inject/entry.h"',
 }
 PLANTED = {

@@ -1,5 +1,5 @@
 /* NVTX as programs use it: NVIDIA's own header where it is installed (compile with -I.../include), otherwise the part
-   of its interface that the tests call, written from the documented ABI (cupti/nvtx_abi.h says from where). Each file
+   of its interface that the tests call, written from the documented ABI (cupti/nvtx/nvtx_abi.h says from where). Each file
    that includes it is a client of its own. */
 #pragma once
 #if !defined(OWN_CLIENT) && __has_include(<nvtx3/nvToolsExt.h>)

@@ -24,7 +24,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
     {"TORCHPROF_GPU", "--gpu", 0, false, "off|kernels|on|full",
-     "nothing; kernels, copies and sets; + the calls that start them or wait; + all calls, events and waits [on]"},
+     "nothing; kernels, copies; + calls that start them or wait; + all calls, events [on]"},
     {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
      "the program's NVTX ranges; emit: operators as NVTX ranges too [on]"},
     {"TORCHPROF_NATIVE", "--native", 0, false, "on|off",

@@ -49,8 +49,8 @@ struct GpuContextDef {
   uint32_t pad;
 };
 
-// Work that has been the oldest of its stream without an end for a while: it runs, or waits for another stream. The later
-// one of a context and a stream holds.
+// Work that has been the oldest of its stream without an end for a while: it runs, or waits for another stream. The
+// later one of a context and a stream holds.
 struct GpuStuckDef {
   RecordHeader header;
   uint64_t since;        // Ticks; when it was first seen to be the oldest

@@ -46,7 +46,7 @@ REFUSED = {
     "an option without its value": (["run", "--python"], {},
                                     "run: --python: the value is missing: off|modules|functions|calls; see `torchprof help run`"),
     "an empty value": (["run", "--output=", "touch", "started"], {}, "run: --output=: the value is missing; see `torchprof help run`"),
-    "a bad variable": (["run", "touch", "started"], {"TORCHPROF_GPU": "maybe"}, "TORCHPROF_GPU: 'maybe' " + ON_OFF),
+    "a bad variable": (["run", "touch", "started"], {"TORCHPROF_GPU": "maybe"}, "TORCHPROF_GPU: 'maybe' is not allowed: off, kernels, on or full"),
     "a bad flag variable": (["run", "touch", "started"], {"TORCHPROF_QUIET": "yes"}, "TORCHPROF_QUIET: 'yes' is not allowed: 0 or 1"),
     "an unknown variable": (["run", "touch", "started"], {"TORCHPROF_PYHTON": "off"},
                             "TORCHPROF_PYHTON: no such variable; `torchprof help run` lists them"),

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "cupti/nvtx.h"
-#include "cupti/nvtx_names.h"
-#include "cupti/nvtx_ranges.h"
-#include "cupti/nvtx_text.h"
+#include "cupti/nvtx/nvtx.h"
+#include "cupti/nvtx/nvtx_names.h"
+#include "cupti/nvtx/nvtx_ranges.h"
+#include "cupti/nvtx/nvtx_text.h"
 #include "tracer/session.h"
 
 #include "formats/replay/replay.h"

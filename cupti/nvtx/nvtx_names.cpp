@@ -1,4 +1,4 @@
-#include "cupti/nvtx_names.h"
+#include "cupti/nvtx/nvtx_names.h"
 
 #include <sys/mman.h>
 

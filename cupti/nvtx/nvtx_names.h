@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cupti/nvtx_abi.h"
+#include "cupti/nvtx/nvtx_abi.h"
 #include "tracer/spool/ids.h"
 
 namespace torchprof::nvtx {

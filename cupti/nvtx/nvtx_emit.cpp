@@ -1,12 +1,12 @@
-#include "cupti/nvtx_emit.h"
+#include "cupti/nvtx/nvtx_emit.h"
 
 #include <dlfcn.h>
 
 #include <cstdio>
 #include <iterator>
 
-#include "cupti/nvtx_abi.h"
-#include "cupti/nvtx_text.h"
+#include "cupti/nvtx/nvtx_abi.h"
+#include "cupti/nvtx/nvtx_text.h"
 #include "tracer/config/config.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"

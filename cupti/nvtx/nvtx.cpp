@@ -1,4 +1,4 @@
-#include "cupti/nvtx.h"
+#include "cupti/nvtx/nvtx.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstring>
 
-#include "cupti/nvtx_names.h"
-#include "cupti/nvtx_ranges.h"
+#include "cupti/nvtx/nvtx_names.h"
+#include "cupti/nvtx/nvtx_ranges.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
 #include "tracer/session.h"

@@ -1,4 +1,4 @@
-#include "cupti/nvtx_ranges.h"
+#include "cupti/nvtx/nvtx_ranges.h"
 
 namespace torchprof::nvtx {
 

@@ -12,7 +12,7 @@
 // first time when another one has entered seccomp for it (tracer/process/seal.h).
 #pragma once
 
-#include "cupti/nvtx_abi.h"
+#include "cupti/nvtx/nvtx_abi.h"
 
 namespace torchprof::nvtx {
 

@@ -1,4 +1,4 @@
-#include "cupti/nvtx_text.h"
+#include "cupti/nvtx/nvtx_text.h"
 
 #include <algorithm>
 #include <charconv>

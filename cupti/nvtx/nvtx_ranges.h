@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cupti/nvtx_abi.h"
-#include "cupti/nvtx_names.h"
+#include "cupti/nvtx/nvtx_abi.h"
+#include "cupti/nvtx/nvtx_names.h"
 #include "tracer/source_memory.h"
 
 namespace torchprof::nvtx {
