@@ -89,7 +89,8 @@ struct ReadEvents {
   bool is_ours = false;
   TraceDevices devices;
   std::unordered_map<uint32_t, uint32_t> device_owners;       // process of a device's row, if the file says it
-  int64_t span_ns = 0;                                        // of the whole capture, if the file says it
+  int64_t span_ns = 0;                                        // of the whole process, if the file says it
+  bool has_window = false;                                    // not all of it was captured
   std::unordered_map<std::string, std::string> module_paths;  // by pid, NUL and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid
 

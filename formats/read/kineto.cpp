@@ -90,6 +90,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& v) override {
     stream_.value_ends();
     if (key_ == Key::kOther) return true;
+    // "torchprof": {"processes": [{"metadata": {"window": "steps=3..5"
+    if (in_torchprof_ && depth_ == kProcessDepth + 1 && key_ == Key::kWindow) into_.has_window = true;
     if (is_at_module() && key_ == Key::kName) module_.first = v;
     if (is_at_module() && key_ == Key::kPath) module_.second = v;
     if (is_at_device() && key_ == Key::kName) device_.second = v;

@@ -7,7 +7,7 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr std::array<std::pair<std::string_view, Key>, 29> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Key>, 30> kKeys = {{
     {"Device Type", Key::kDeviceType},
     {"Device Id", Key::kDeviceId},
     {"Addr", Key::kAddress},
@@ -37,6 +37,7 @@ constexpr std::array<std::pair<std::string_view, Key>, 29> kKeys = {{
     {"id", Key::kId},
     {"traceEvents", Key::kTraceEvents},
     {"modules", Key::kModules},
+    {"window", Key::kWindow},
 }};
 
 }  // namespace

@@ -40,6 +40,7 @@ enum class KinetoKey : uint8_t {
   kId,
   kTraceEvents,
   kModules,
+  kWindow,
 };
 inline constexpr size_t kMemoryArguments = 6;
 
