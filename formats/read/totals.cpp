@@ -174,7 +174,8 @@ std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std:
   read.devices.each(owner, order.front(), [&collectors](uint32_t pid, const DeviceWork& w) {
     collectors[pid].sample_kernel(w.name, w.begin, w.duration);
   });
-  return read.devices.finish(owner, order.front(), read.span_ns != 0 && !read.has_window ? read.span_ns : ns, read.pids.texts,
+  return read.devices.finish(owner, order.front(), read.span_ns != 0 && !read.has_window ? read.span_ns : ns,
+                             read.pids.texts,
                              [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
 }
 
