@@ -5,6 +5,7 @@
 #include <span>
 
 #include "formats/analysis/module_costs.h"
+#include "formats/gpu/cuda_api.h"
 #include "formats/gpu/occupancy.h"
 #include "formats/io/sum.h"
 #include "formats/memory/owners.h"
@@ -58,6 +59,11 @@ class CollectingSink final : public Sink {
     const ThreadStack& stack = *e.stack;
     for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
+  }
+  void gpu_call(const GpuCall& c) override {
+    const FirstUse use = first_use(c.api->api, c.api->cbid);
+    if (use != FirstUse::kNone && c.op >= 0)
+      collector_.add_first_use((*c.stack)[c.op].name.value, c.end - c.begin, use == FirstUse::kLoads);
   }
   void gpu_activity(const GpuActivity& a) override {
     if (!runs_on_device(a.kind)) return;
@@ -197,6 +203,7 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
   }
   ++slices_;
   if (sampler) sampler->time(is_operator ? Sampled::kOperator : Sampled::kPython, name, begin, self_ns);
+  if (n.tally.calls == 0) n.tally.first_ns = self_ns;
   n.tally.add_call(self_ns, outermost ? end - begin : 0);
   if (n.role == Role::kProfilerStep) steps_.add(step_number(text).value_or(0), begin, end, "ProfilerStep");
   if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);

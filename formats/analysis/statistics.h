@@ -88,6 +88,11 @@ class Collector {
   // GPU time of work that operator `name` launched itself; total: it or an operator inside it.
   void add_gpu_self(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_self_ns, ns); }
   void add_gpu_total(uint32_t name, int64_t ns) { add_to(named(true, name).tally.gpu_total_ns, ns); }
+  // Time of a call of CUDA in operator `name` that makes it ready, or (`loads`) loads code.
+  void add_first_use(uint32_t name, int64_t ns, bool loads) {
+    Tally& tally = named(true, name).tally;
+    add_to(loads ? tally.loads_ns : tally.initialises_ns, ns);
+  }
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }

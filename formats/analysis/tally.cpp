@@ -20,6 +20,9 @@ Tally& Tally::operator+=(const Tally& other) {
   flops += other.flops;
   add_to(gpu_self_ns, other.gpu_self_ns);
   add_to(gpu_total_ns, other.gpu_total_ns);
+  add_to(first_ns, other.first_ns);
+  add_to(initialises_ns, other.initialises_ns);
+  add_to(loads_ns, other.loads_ns);
   return *this;
 }
 

@@ -204,59 +204,62 @@ constexpr Name kRuntime[] = {
     {522, "cudaDeviceGetP2PAtomicCapabilities"},
 };
 
-// CUpti_driver_api_trace_cbid, likewise: the functions that launch, copy, set and wait, and those that Kineto writes.
+// CUpti_driver_api_trace_cbid, likewise: the functions that launch, copy, set and wait, those of a first use, and those
+// that Kineto writes.
 constexpr Name kDriver[] = {
-    {17, "cuCtxSynchronize"}, {43, "cuMemcpyHtoD"}, {44, "cu64MemcpyHtoD"}, {45, "cuMemcpyDtoH"},
-    {46, "cu64MemcpyDtoH"}, {47, "cuMemcpyDtoD"}, {48, "cu64MemcpyDtoD"}, {49, "cuMemcpyDtoA"},
+    {1, "cuInit"}, {10, "cuCtxCreate"}, {17, "cuCtxSynchronize"}, {18, "cuModuleLoad"}, {19, "cuModuleLoadData"},
+    {20, "cuModuleLoadDataEx"}, {21, "cuModuleLoadFatBinary"}, {43, "cuMemcpyHtoD"}, {44, "cu64MemcpyHtoD"},
+    {45, "cuMemcpyDtoH"}, {46, "cu64MemcpyDtoH"}, {47, "cuMemcpyDtoD"}, {48, "cu64MemcpyDtoD"}, {49, "cuMemcpyDtoA"},
     {50, "cu64MemcpyDtoA"}, {51, "cuMemcpyAtoD"}, {52, "cu64MemcpyAtoD"}, {53, "cuMemcpyHtoA"}, {54, "cuMemcpyAtoH"},
     {55, "cuMemcpyAtoA"}, {56, "cuMemcpy2D"}, {57, "cuMemcpy2DUnaligned"}, {58, "cuMemcpy3D"}, {59, "cu64Memcpy3D"},
     {60, "cuMemcpyHtoDAsync"}, {61, "cu64MemcpyHtoDAsync"}, {62, "cuMemcpyDtoHAsync"}, {63, "cu64MemcpyDtoHAsync"},
     {64, "cuMemcpyDtoDAsync"}, {65, "cu64MemcpyDtoDAsync"}, {66, "cuMemcpyHtoAAsync"}, {67, "cuMemcpyAtoHAsync"},
     {68, "cuMemcpy2DAsync"}, {69, "cuMemcpy3DAsync"}, {70, "cu64Memcpy3DAsync"}, {71, "cuMemsetD8"},
     {72, "cu64MemsetD8"}, {73, "cuMemsetD16"}, {74, "cu64MemsetD16"}, {75, "cuMemsetD32"}, {76, "cu64MemsetD32"},
-    {77, "cuMemsetD2D8"}, {78, "cu64MemsetD2D8"}, {79, "cuMemsetD2D16"}, {80, "cu64MemsetD2D16"},
-    {81, "cuMemsetD2D32"}, {82, "cu64MemsetD2D32"}, {115, "cuLaunch"}, {116, "cuLaunchGrid"},
-    {117, "cuLaunchGridAsync"}, {119, "cuEventRecord"}, {121, "cuEventSynchronize"}, {126, "cuStreamSynchronize"},
-    {216, "cuMemsetD8Async"}, {217, "cu64MemsetD8Async"}, {218, "cuMemsetD16Async"}, {219, "cu64MemsetD16Async"},
-    {220, "cuMemsetD32Async"}, {221, "cu64MemsetD32Async"}, {222, "cuMemsetD2D8Async"}, {223, "cu64MemsetD2D8Async"},
-    {224, "cuMemsetD2D16Async"}, {225, "cu64MemsetD2D16Async"}, {226, "cuMemsetD2D32Async"},
-    {227, "cu64MemsetD2D32Async"}, {232, "cu64Memcpy2D"}, {233, "cu64Memcpy2DUnaligned"}, {234, "cu64Memcpy2DAsync"},
-    {248, "cuMemcpy_v2"}, {249, "cuMemsetD8_v2"}, {250, "cuMemsetD16_v2"}, {251, "cuMemsetD32_v2"},
-    {252, "cuMemsetD2D8_v2"}, {253, "cuMemsetD2D16_v2"}, {254, "cuMemsetD2D32_v2"}, {276, "cuMemcpyHtoD_v2"},
-    {277, "cuMemcpyHtoDAsync_v2"}, {278, "cuMemcpyDtoH_v2"}, {279, "cuMemcpyDtoHAsync_v2"}, {280, "cuMemcpyDtoD_v2"},
-    {281, "cuMemcpyDtoDAsync_v2"}, {282, "cuMemcpyAtoH_v2"}, {283, "cuMemcpyAtoHAsync_v2"}, {284, "cuMemcpyAtoD_v2"},
-    {285, "cuMemcpyDtoA_v2"}, {286, "cuMemcpyAtoA_v2"}, {287, "cuMemcpy2D_v2"}, {288, "cuMemcpy2DUnaligned_v2"},
-    {289, "cuMemcpy2DAsync_v2"}, {290, "cuMemcpy3D_v2"}, {291, "cuMemcpy3DAsync_v2"}, {292, "cuMemcpyHtoA_v2"},
-    {293, "cuMemcpyHtoAAsync_v2"}, {295, "cuStreamWaitEvent"}, {305, "cuMemcpy"}, {306, "cuMemcpyAsync"},
-    {307, "cuLaunchKernel"}, {318, "cuMemcpyPeer"}, {319, "cuMemcpyPeerAsync"}, {320, "cuMemcpy3DPeer"},
-    {321, "cuMemcpy3DPeerAsync"}, {397, "cuMemcpyHtoD_v2_ptds"}, {398, "cuMemcpyDtoH_v2_ptds"},
-    {399, "cuMemcpyDtoD_v2_ptds"}, {400, "cuMemcpyDtoA_v2_ptds"}, {401, "cuMemcpyAtoD_v2_ptds"},
-    {402, "cuMemcpyHtoA_v2_ptds"}, {403, "cuMemcpyAtoH_v2_ptds"}, {404, "cuMemcpyAtoA_v2_ptds"},
-    {405, "cuMemcpy2D_v2_ptds"}, {406, "cuMemcpy2DUnaligned_v2_ptds"}, {407, "cuMemcpy3D_v2_ptds"},
-    {408, "cuMemcpy_ptds"}, {409, "cuMemcpyPeer_ptds"}, {410, "cuMemcpy3DPeer_ptds"}, {411, "cuMemsetD8_v2_ptds"},
-    {412, "cuMemsetD16_v2_ptds"}, {413, "cuMemsetD32_v2_ptds"}, {414, "cuMemsetD2D8_v2_ptds"},
-    {415, "cuMemsetD2D16_v2_ptds"}, {416, "cuMemsetD2D32_v2_ptds"}, {418, "cuMemcpyAsync_ptsz"},
-    {419, "cuMemcpyHtoAAsync_v2_ptsz"}, {420, "cuMemcpyAtoHAsync_v2_ptsz"}, {421, "cuMemcpyHtoDAsync_v2_ptsz"},
-    {422, "cuMemcpyDtoHAsync_v2_ptsz"}, {423, "cuMemcpyDtoDAsync_v2_ptsz"}, {424, "cuMemcpy2DAsync_v2_ptsz"},
-    {425, "cuMemcpy3DAsync_v2_ptsz"}, {426, "cuMemcpyPeerAsync_ptsz"}, {427, "cuMemcpy3DPeerAsync_ptsz"},
-    {428, "cuMemsetD8Async_ptsz"}, {429, "cuMemsetD16Async_ptsz"}, {430, "cuMemsetD32Async_ptsz"},
-    {431, "cuMemsetD2D8Async_ptsz"}, {432, "cuMemsetD2D16Async_ptsz"}, {433, "cuMemsetD2D32Async_ptsz"},
-    {436, "cuStreamWaitEvent_ptsz"}, {440, "cuStreamSynchronize_ptsz"}, {441, "cuEventRecord_ptsz"},
-    {442, "cuLaunchKernel_ptsz"}, {477, "cuLaunchCooperativeKernel"}, {478, "cuLaunchCooperativeKernel_ptsz"},
-    {480, "cuLaunchCooperativeKernelMultiDevice"}, {504, "cuGraphAddMemcpyNode"}, {505, "cuGraphMemcpyNodeGetParams"},
-    {506, "cuGraphAddMemsetNode"}, {507, "cuGraphMemsetNodeGetParams"}, {508, "cuGraphMemsetNodeSetParams"},
-    {514, "cuGraphLaunch"}, {515, "cuGraphLaunch_ptsz"}, {520, "cuGraphMemcpyNodeSetParams"},
-    {527, "cuLaunchHostFunc"}, {528, "cuLaunchHostFunc_ptsz"}, {549, "cuMemCreate"}, {550, "cuMemRelease"},
-    {551, "cuMemMap"}, {552, "cuMemUnmap"}, {554, "cuMemExportToShareableHandle"},
-    {555, "cuMemImportFromShareableHandle"}, {562, "cuGraphExecMemcpyNodeSetParams"},
-    {563, "cuGraphExecMemsetNodeSetParams"}, {584, "cuMemMapArrayAsync"}, {585, "cuMemMapArrayAsync_ptsz"},
-    {587, "cuEventRecordWithFlags"}, {588, "cuEventRecordWithFlags_ptsz"}, {589, "cuGraphAddEventRecordNode"},
-    {591, "cuGraphEventRecordNodeGetEvent"}, {593, "cuGraphEventRecordNodeSetEvent"},
-    {595, "cuGraphExecEventRecordNodeSetEvent"}, {652, "cuLaunchKernelEx"}, {653, "cuLaunchKernelEx_ptsz"},
-    {750, "cuGreenCtxWaitEvent"}, {756, "cuCtxWaitEvent"}, {776, "cuMemcpyBatchAsync"},
-    {777, "cuMemcpyBatchAsync_ptsz"}, {778, "cuMemcpy3DBatchAsync"}, {779, "cuMemcpy3DBatchAsync_ptsz"},
-    {796, "cuMemcpyBatchAsync_v2"}, {797, "cuMemcpyBatchAsync_v2_ptsz"}, {798, "cuMemcpy3DBatchAsync_v2"},
-    {799, "cuMemcpy3DBatchAsync_v2_ptsz"}, {800, "cuCtxSynchronize_v2"},
+    {77, "cuMemsetD2D8"}, {78, "cu64MemsetD2D8"}, {79, "cuMemsetD2D16"}, {80, "cu64MemsetD2D16"}, {81, "cuMemsetD2D32"},
+    {82, "cu64MemsetD2D32"}, {115, "cuLaunch"}, {116, "cuLaunchGrid"}, {117, "cuLaunchGridAsync"},
+    {119, "cuEventRecord"}, {121, "cuEventSynchronize"}, {126, "cuStreamSynchronize"}, {216, "cuMemsetD8Async"},
+    {217, "cu64MemsetD8Async"}, {218, "cuMemsetD16Async"}, {219, "cu64MemsetD16Async"}, {220, "cuMemsetD32Async"},
+    {221, "cu64MemsetD32Async"}, {222, "cuMemsetD2D8Async"}, {223, "cu64MemsetD2D8Async"}, {224, "cuMemsetD2D16Async"},
+    {225, "cu64MemsetD2D16Async"}, {226, "cuMemsetD2D32Async"}, {227, "cu64MemsetD2D32Async"}, {232, "cu64Memcpy2D"},
+    {233, "cu64Memcpy2DUnaligned"}, {234, "cu64Memcpy2DAsync"}, {235, "cuCtxCreate_v2"}, {248, "cuMemcpy_v2"},
+    {249, "cuMemsetD8_v2"}, {250, "cuMemsetD16_v2"}, {251, "cuMemsetD32_v2"}, {252, "cuMemsetD2D8_v2"},
+    {253, "cuMemsetD2D16_v2"}, {254, "cuMemsetD2D32_v2"}, {276, "cuMemcpyHtoD_v2"}, {277, "cuMemcpyHtoDAsync_v2"},
+    {278, "cuMemcpyDtoH_v2"}, {279, "cuMemcpyDtoHAsync_v2"}, {280, "cuMemcpyDtoD_v2"}, {281, "cuMemcpyDtoDAsync_v2"},
+    {282, "cuMemcpyAtoH_v2"}, {283, "cuMemcpyAtoHAsync_v2"}, {284, "cuMemcpyAtoD_v2"}, {285, "cuMemcpyDtoA_v2"},
+    {286, "cuMemcpyAtoA_v2"}, {287, "cuMemcpy2D_v2"}, {288, "cuMemcpy2DUnaligned_v2"}, {289, "cuMemcpy2DAsync_v2"},
+    {290, "cuMemcpy3D_v2"}, {291, "cuMemcpy3DAsync_v2"}, {292, "cuMemcpyHtoA_v2"}, {293, "cuMemcpyHtoAAsync_v2"},
+    {295, "cuStreamWaitEvent"}, {305, "cuMemcpy"}, {306, "cuMemcpyAsync"}, {307, "cuLaunchKernel"},
+    {318, "cuMemcpyPeer"}, {319, "cuMemcpyPeerAsync"}, {320, "cuMemcpy3DPeer"}, {321, "cuMemcpy3DPeerAsync"},
+    {365, "cuLinkComplete"}, {386, "cuDevicePrimaryCtxRetain"}, {397, "cuMemcpyHtoD_v2_ptds"},
+    {398, "cuMemcpyDtoH_v2_ptds"}, {399, "cuMemcpyDtoD_v2_ptds"}, {400, "cuMemcpyDtoA_v2_ptds"},
+    {401, "cuMemcpyAtoD_v2_ptds"}, {402, "cuMemcpyHtoA_v2_ptds"}, {403, "cuMemcpyAtoH_v2_ptds"},
+    {404, "cuMemcpyAtoA_v2_ptds"}, {405, "cuMemcpy2D_v2_ptds"}, {406, "cuMemcpy2DUnaligned_v2_ptds"},
+    {407, "cuMemcpy3D_v2_ptds"}, {408, "cuMemcpy_ptds"}, {409, "cuMemcpyPeer_ptds"}, {410, "cuMemcpy3DPeer_ptds"},
+    {411, "cuMemsetD8_v2_ptds"}, {412, "cuMemsetD16_v2_ptds"}, {413, "cuMemsetD32_v2_ptds"},
+    {414, "cuMemsetD2D8_v2_ptds"}, {415, "cuMemsetD2D16_v2_ptds"}, {416, "cuMemsetD2D32_v2_ptds"},
+    {418, "cuMemcpyAsync_ptsz"}, {419, "cuMemcpyHtoAAsync_v2_ptsz"}, {420, "cuMemcpyAtoHAsync_v2_ptsz"},
+    {421, "cuMemcpyHtoDAsync_v2_ptsz"}, {422, "cuMemcpyDtoHAsync_v2_ptsz"}, {423, "cuMemcpyDtoDAsync_v2_ptsz"},
+    {424, "cuMemcpy2DAsync_v2_ptsz"}, {425, "cuMemcpy3DAsync_v2_ptsz"}, {426, "cuMemcpyPeerAsync_ptsz"},
+    {427, "cuMemcpy3DPeerAsync_ptsz"}, {428, "cuMemsetD8Async_ptsz"}, {429, "cuMemsetD16Async_ptsz"},
+    {430, "cuMemsetD32Async_ptsz"}, {431, "cuMemsetD2D8Async_ptsz"}, {432, "cuMemsetD2D16Async_ptsz"},
+    {433, "cuMemsetD2D32Async_ptsz"}, {436, "cuStreamWaitEvent_ptsz"}, {440, "cuStreamSynchronize_ptsz"},
+    {441, "cuEventRecord_ptsz"}, {442, "cuLaunchKernel_ptsz"}, {477, "cuLaunchCooperativeKernel"},
+    {478, "cuLaunchCooperativeKernel_ptsz"}, {480, "cuLaunchCooperativeKernelMultiDevice"},
+    {504, "cuGraphAddMemcpyNode"}, {505, "cuGraphMemcpyNodeGetParams"}, {506, "cuGraphAddMemsetNode"},
+    {507, "cuGraphMemsetNodeGetParams"}, {508, "cuGraphMemsetNodeSetParams"}, {514, "cuGraphLaunch"},
+    {515, "cuGraphLaunch_ptsz"}, {520, "cuGraphMemcpyNodeSetParams"}, {527, "cuLaunchHostFunc"},
+    {528, "cuLaunchHostFunc_ptsz"}, {549, "cuMemCreate"}, {550, "cuMemRelease"}, {551, "cuMemMap"}, {552, "cuMemUnmap"},
+    {554, "cuMemExportToShareableHandle"}, {555, "cuMemImportFromShareableHandle"},
+    {562, "cuGraphExecMemcpyNodeSetParams"}, {563, "cuGraphExecMemsetNodeSetParams"}, {584, "cuMemMapArrayAsync"},
+    {585, "cuMemMapArrayAsync_ptsz"}, {587, "cuEventRecordWithFlags"}, {588, "cuEventRecordWithFlags_ptsz"},
+    {589, "cuGraphAddEventRecordNode"}, {591, "cuGraphEventRecordNodeGetEvent"},
+    {593, "cuGraphEventRecordNodeSetEvent"}, {595, "cuGraphExecEventRecordNodeSetEvent"}, {645, "cuCtxCreate_v3"},
+    {652, "cuLaunchKernelEx"}, {653, "cuLaunchKernelEx_ptsz"}, {678, "cuLibraryLoadData"},
+    {679, "cuLibraryLoadFromFile"}, {750, "cuGreenCtxWaitEvent"}, {756, "cuCtxWaitEvent"}, {757, "cuCtxCreate_v4"},
+    {776, "cuMemcpyBatchAsync"}, {777, "cuMemcpyBatchAsync_ptsz"}, {778, "cuMemcpy3DBatchAsync"},
+    {779, "cuMemcpy3DBatchAsync_ptsz"}, {796, "cuMemcpyBatchAsync_v2"}, {797, "cuMemcpyBatchAsync_v2_ptsz"},
+    {798, "cuMemcpy3DBatchAsync_v2"}, {799, "cuMemcpy3DBatchAsync_v2_ptsz"}, {800, "cuCtxSynchronize_v2"},
 };
 // clang-format on
 
@@ -266,6 +269,16 @@ constexpr std::array<uint16_t, 6> kBlocked = {10, 16, 17, 133, 134, 136};
 // Functions of the driver that Kineto writes: cuLaunchKernel, cuLaunchKernelEx, cuMemCreate, cuMemMap, cuMemUnmap,
 // cuMemRelease, cuMemExportToShareableHandle and cuMemImportFromShareableHandle.
 constexpr std::array<uint16_t, 8> kKept = {307, 549, 550, 551, 552, 554, 555, 652};
+
+// In torch's first call of CUDA, whichever it is, the context is made. These are the likely ones: cudaGetDeviceCount,
+// cudaDeviceGetStreamPriorityRange, cudaInitDevice; cuInit, cuCtxCreate and its later versions,
+// cuDevicePrimaryCtxRetain.
+constexpr std::array<uint16_t, 3> kInitialisingRuntime = {3, 205, 444};
+constexpr std::array<uint16_t, 6> kInitialisingDriver = {1, 10, 235, 386, 645, 757};
+// cudaFuncGetAttributes, cudaLibraryLoadData, cudaLibraryLoadFromFile; cuModuleLoad, cuModuleLoadData,
+// cuModuleLoadDataEx, cuModuleLoadFatBinary, cuLinkComplete, cuLibraryLoadData, cuLibraryLoadFromFile.
+constexpr std::array<uint16_t, 3> kLoadingRuntime = {15, 470, 471};
+constexpr std::array<uint16_t, 7> kLoadingDriver = {18, 19, 20, 21, 365, 678, 679};
 
 std::string_view find(std::span<const Name> names, uint16_t cbid) {
   const auto it =
@@ -282,7 +295,16 @@ std::string cuda_api_name(GpuApiKind api, uint16_t cbid) {
   return (is_driver ? "CUDA driver call " : "CUDA runtime call ") + std::to_string(cbid);
 }
 
+FirstUse first_use(GpuApiKind api, uint16_t cbid) {
+  const auto is_in = [cbid](const auto& list) { return std::ranges::find(list, cbid) != list.end(); };
+  const bool is_driver = api == GpuApiKind::kDriver;
+  if (is_driver ? is_in(kInitialisingDriver) : is_in(kInitialisingRuntime)) return FirstUse::kInitialises;
+  if (is_driver ? is_in(kLoadingDriver) : is_in(kLoadingRuntime)) return FirstUse::kLoads;
+  return FirstUse::kNone;
+}
+
 bool is_written(GpuApiKind api, uint16_t cbid, bool has_activity) {
+  if (first_use(api, cbid) != FirstUse::kNone) return true;
   if (api == GpuApiKind::kDriver) return has_activity || std::ranges::find(kKept, cbid) != kKept.end();
   return has_activity || std::ranges::find(kBlocked, cbid) == kBlocked.end();
 }

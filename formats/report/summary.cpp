@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "formats/report/columns.h"
+#include "formats/report/first_use.h"
 #include "formats/report/report.h"
 #include "formats/report/tables.h"
 
@@ -165,6 +167,8 @@ class Assembly {
       table.remarks.push_back(sums + ", " +
                               plural(static_cast<uint64_t>(std::get<int64_t>(table.totals[2].second)), "call"));
     }
+    if (is_text() && options_.grouping.is_plain())
+      std::ranges::move(first_use_remarks(all_.operators, all_.operator_ns), std::back_inserter(table.remarks));
     add(std::move(table));
     if (options_.sort.empty() && is_text()) add(by("total"));
   }

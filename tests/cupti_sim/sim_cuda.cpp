@@ -210,6 +210,12 @@ int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation,
   return 0;
 }
 
+void make_context() {
+  Device& d = cuda().device[t_device];
+  const std::lock_guard lock(d.lock);
+  say_context(d);
+}
+
 void complete_pending() {
   for (int i = 0; i < cuda().devices; ++i) complete(i, false);
 }

@@ -43,6 +43,7 @@ extern thread_local int t_device;
 bool is_ready();
 int device_count();
 uint32_t next_correlation();
+void make_context();  // of the thread's device, unless there is one
 // A kernel of `ns` on the thread's device; graph 0: of none.
 int launch(const char* name, uint32_t stream, uint64_t ns, uint32_t correlation, uint32_t graph, uint64_t node);
 

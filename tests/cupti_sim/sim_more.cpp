@@ -1,5 +1,6 @@
 // What a program does beside the runtime's common calls: the driver's own, calls of any number, and records that CUPTI
 // makes without a call of the program.
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -26,6 +27,14 @@ SIM_API int simCall(uint32_t kind, uint32_t cbid, uint32_t result) {
   Call call(cbid, kind);
   call.fails(result);
   return static_cast<int>(result);
+}
+// A call that takes `ns`, as the first one of its kind. If there is no context yet, it makes it.
+SIM_API int simSlowCall(uint32_t kind, uint32_t cbid, uint64_t ns) {
+  NEED_CUDA;
+  const Call call(cbid, kind);
+  make_context();
+  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+  return 0;
 }
 // On the calling thread, `ns` until now; of the call that it made last.
 SIM_API int simOverhead(uint32_t kind, uint64_t ns) {

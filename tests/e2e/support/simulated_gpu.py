@@ -5,7 +5,7 @@ import os
 sim = ctypes.CDLL(os.environ["SIM"])
 sim.simStorm.restype = ctypes.c_double
 for name, types in {"simLaunch": "pIQ", "simGraphLaunch": "pIIQ", "simMemcpy": "BQI", "simMemcpyPeer": "iQI", "simMemset": "IQI",
-                    "simMalloc": "QQi", "simDriverLaunch": "IpIQ", "simLaunchThroughBoth": "pIQ", "simCall": "III", "simOverhead": "IQ",
+                    "simMalloc": "QQi", "simDriverLaunch": "IpIQ", "simLaunchThroughBoth": "pIQ", "simCall": "III", "simSlowCall": "IIQ", "simOverhead": "IQ",
                     "simMemoryPool": "IQQQ", "simStreamPriority": "Ii", "simEnvironment": "IIIIII"}.items():
     getattr(sim, name).argtypes = [{"p": ctypes.c_char_p, "I": ctypes.c_uint32, "Q": ctypes.c_uint64, "B": ctypes.c_uint8,
                                     "i": ctypes.c_int}[t] for t in types]
