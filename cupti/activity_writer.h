@@ -29,7 +29,7 @@ struct Tally {
 // answers once cuInit has returned, and CUPTI starts within cuInit. Nothing runs on them before that.
 struct Devices {
   static constexpr size_t kMost = 32;
-  GpuDeviceDef waiting[kMost];
+  GpuDeviceDef waiting[kMost]{};
   size_t count = 0;
 };
 

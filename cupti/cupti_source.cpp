@@ -34,8 +34,14 @@ constexpr uint64_t kLongestPeriod = 1'000'000'000;
 constexpr uint64_t kShare = 500;
 constexpr uint64_t kClockPeriod = 1'000'000'000;  // how often CUPTI's clock is sampled
 constexpr uint64_t kAfterWindow = 3'000'000'000;  // kernels of the window may still run
-// Never destroyed: CUPTI's threads outlive ours.
-alignas(Source) std::byte g_storage[sizeof(Source)];
+// Never destroyed, as CUPTI's threads outlive ours; and not made at the start of each process, which would touch all of
+// its pages.
+union Storage {
+  constexpr Storage() noexcept : source() {}
+  ~Storage() {}
+  Source source;
+};
+constinit Storage g_storage;
 
 // ---- what is enabled ------------------------------------------------------------------------------------------------
 
@@ -286,7 +292,7 @@ void start_now() noexcept {
 
 }  // namespace
 
-Source& source() noexcept { return *reinterpret_cast<Source*>(g_storage); }
+Source& source() noexcept { return g_storage.source; }
 
 uint64_t cupti_now() noexcept {
   Source& s = source();
@@ -300,15 +306,15 @@ void follow_window() noexcept {
 }
 
 void prepare(const char* library) noexcept {
-  Source& s = *new (g_storage) Source;
+  Source& s = source();
   if (session::config().gpu == GpuMode::kOff)
     return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
   prepare_own_clock();
+  sem_init(&s.work, 0, 0);
+  sem_init(&s.flushed, 0, 0);
   become(State::kWaiting);
   if (access("/dev/nvidiactl", F_OK) == 0)
     session::note_source("gpu", SourceState::kOff, "the program has not initialised CUDA");
-  sem_init(&s.work, 0, 0);
-  sem_init(&s.flushed, 0, 0);
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   if (const GpuTool tool = find_gpu_tool(); tool.name) {
     note_tool(tool);
@@ -322,7 +328,7 @@ void prepare(const char* library) noexcept {
 void start() noexcept {
   if (seal::is_sealed()) return;
   State waiting = State::kWaiting;
-  // Pairs with become(kWaiting) in prepare(): the source is constructed.
+  // Pairs with become(kWaiting) in prepare(): its semaphores and its clock are there.
   if (!source().state.compare_exchange_strong(waiting, State::kStarting, std::memory_order_acquire)) return;
   const KeepErrno keep;
   start_now();

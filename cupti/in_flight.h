@@ -56,7 +56,7 @@ class OpenStreams {
 
  private:
   size_t count_ = 0;
-  OpenWork work_[kMost];
+  OpenWork work_[kMost]{};
 };
 
 // Calls `write(record, bytes)` for each closed record of a buffer that was not written before; true: it is written now.

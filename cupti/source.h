@@ -47,15 +47,15 @@ struct Source {
   pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;  // of the next members; held while CUPTI is flushed or walked
   Tally tally;
   Devices devices;
-  BufferInUse in_use[ActivityBuffers::kMostForced];
+  BufferInUse in_use[ActivityBuffers::kMostForced]{};
   RecordSizes sizes;
   OpenStreams open_streams;  // at the last look
   StuckWork stuck;
-  Completed to_pour[ActivityBuffers::kMostForced];  // written, but not yet given to the other client; a ring
+  Completed to_pour[ActivityBuffers::kMostForced]{};  // written, but not yet given to the other client; a ring
   size_t first_to_pour = 0, count_to_pour = 0;
-  sem_t work;                           // a buffer has come, or the window has changed
+  sem_t work{};                         // a buffer has come, or the window has changed
   std::atomic<bool> must_flush{false};  // our thread has to flush, and then to post `flushed`
-  sem_t flushed;
+  sem_t flushed{};
   std::atomic<bool> must_forget{false};  // the calls of a window that has closed are still watched
   std::atomic<bool> end_waits{false};    // whoever ends the process waits for `writing`
   std::atomic<bool> has_ended{false};

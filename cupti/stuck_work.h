@@ -28,7 +28,7 @@ class StuckWork {
   Head* find(const OpenWork& work) noexcept;
 
   size_t count_ = 0;
-  Head heads_[OpenStreams::kMost];
+  Head heads_[OpenStreams::kMost]{};
 };
 
 }  // namespace torchprof::cupti

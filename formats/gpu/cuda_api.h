@@ -19,8 +19,8 @@ enum class FirstUse : uint8_t { kNone, kInitialises, kLoads };
 FirstUse first_use(GpuApiKind api, uint16_t cbid);
 
 // Whether a trace shows the call. Kineto leaves out some calls of the runtime and most of the driver. Calls that
-// started work on a device (`has_activity`) are always written: otherwise that work would have no origin. So are those of
-// a first use.
+// started work on a device (`has_activity`) are always written: otherwise that work would have no origin. So are those
+// of a first use.
 bool is_written(GpuApiKind api, uint16_t cbid, bool has_activity);
 
 }  // namespace torchprof::formats

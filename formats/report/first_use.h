@@ -12,7 +12,7 @@
 namespace torchprof::formats {
 
 // Lines for people, below the table of operators; none where it was little. `operator_ns`: all self times.
-//   "first use of CUDA: 112.1 ms to make it ready (aten::empty_strided), 60.1 ms to load code of kernels (aten::mm ...)"
+//   "first use of CUDA: 112.1 ms to make it ready (aten::empty_strided), 60.1 ms to load code of kernels (aten::mm)"
 //   "first calls: aten::cudnn_convolution 1.698 s of 1.700 s"
 std::vector<std::string> first_use_remarks(const Tallies& operators, int64_t operator_ns);
 
