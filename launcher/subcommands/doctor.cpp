@@ -145,8 +145,7 @@ void describe_gpu(const Config& config) {
   else
     line("gpu", "a driver: recorded by CUPTI from the moment when the program initialises CUDA");
   if (config.gpu == GpuMode::kOn)
-    line("",
-         "with a CUPTI before 12.5 each call of CUDA costs time, not only those that are recorded: then --gpu kernels");
+    line("", "before CUPTI 12.5 each call of CUDA costs time, recorded or not: there --gpu kernels costs least");
   if (config.nvtx == NvtxMode::kOff)
     line("nvtx", "switched off (--nvtx off)");
   else if (config.nvtx == NvtxMode::kEmit)
