@@ -1,6 +1,7 @@
 // usage: each_byte SPOOL PART PARTS [all] (or --seeds DIRECTORY, as the fuzzer): the spool, by turns, cut at a byte and
-// with a byte flipped, byte after byte, into every command's reader; with `all` both at each byte, for twice as long. The bytes are dealt out to PARTS processes. Prints how many inputs there
-// were; what breaks a reader ends this program, after a line that names the input.
+// with a byte flipped, byte after byte, into every command's reader; with `all` both at each byte, for twice as long.
+// The bytes are dealt out to PARTS processes. Prints how many inputs there were; what breaks a reader ends this
+// program, after a line that names the input.
 //
 // The fuzzer has sanitizers and chooses its inputs; this leaves no byte of one spool out, without sanitizers.
 #include <unistd.h>
