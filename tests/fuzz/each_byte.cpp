@@ -43,15 +43,17 @@ int main(int count, char** arguments) {
   const bool is_all = count > 4 && std::string_view(arguments[4]) == "all";
   size_t inputs = 0;
   for (size_t at = part; at < whole.size(); at += parts) {
-    if (const bool is_cut = at / parts % 2 == 0; is_cut || is_all) {
+    const bool is_cut_turn = at / parts % 2 == 0;
+    if (is_all || is_cut_turn) {
       try_all(whole.substr(0, at), "cut", at);
       ++inputs;
-      if (!is_all) continue;
     }
-    std::string flipped = whole;
-    flipped[at] = static_cast<char>(~flipped[at]);
-    try_all(flipped, "flipped", at);
-    ++inputs;
+    if (is_all || !is_cut_turn) {
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(~flipped[at]);
+      try_all(flipped, "flipped", at);
+      ++inputs;
+    }
   }
   printf("%zu\n", inputs);
 }
