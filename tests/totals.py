@@ -1,7 +1,7 @@
 """usage: totals.py LOG...: adds up meson's testlog.json files (the cases of doctest within them) and pytest's JUnit files.
 
 Prints one line a log, one for each test of pytest that was skipped, with the reason, and at the end "N passed, N failed". The exit status is 0 only if something was tested and nothing failed.
-A log that is missing, a program that printed no summary and a log without tests each count as a failure.
+Beside NAME.xml, NAME-timed.xml counts as well if tests/two_passes left one. A log that is missing, a program that printed no summary and a log without tests each count as a failure.
 """
 import json
 import os
@@ -34,9 +34,17 @@ def of_pytest(path):
     return tests - failed - skipped, failed
 
 
+def with_timed(paths):
+    for path in paths:
+        yield path
+        timed = re.sub(r"\.xml$", "-timed.xml", path)
+        if timed != path and os.path.exists(timed):
+            yield timed
+
+
 def main():
     total_passed = total_failed = 0
-    for path in sys.argv[1:]:
+    for path in with_timed(sys.argv[1:]):
         if not os.path.exists(path):
             print("%s: is missing" % path)
             total_failed += 1

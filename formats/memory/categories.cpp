@@ -24,7 +24,7 @@ struct Moment {
 
 class CategorySink final : public Sink {
  public:
-  explicit CategorySink(const Process& process) : process_(process), replay_(process) {
+  explicit CategorySink(const Process& process) : replay_(process) {
     for (const ObjectDetail& detail : process.details) note(decode_details(detail));
   }
 
@@ -184,7 +184,6 @@ class CategorySink final : public Sink {
     }
   }
 
-  const Process& process_;
   Replay replay_;
   MemoryCategories result_;
   std::unordered_map<uint64_t, Known> known_;  // by address

@@ -70,6 +70,11 @@ bool is_stopped(pid_t pid) {
   return stat && stat->state == 'T';
 }
 
+bool is_pending(int signal) {
+  sigset_t pending;
+  return sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
+}
+
 // While this process is stopped, somebody may continue or end the command alone. Then this helper process continues us.
 class StopWatch {
  public:
@@ -187,6 +192,8 @@ void Child::forward(const Signal& signal) const {
 void Child::stop_with_it(int signal) const {
   if (!is_stopped(pid_)) return;  // it has been continued since
   const StopWatch watch(pid_);
+  // A stop throws a SIGCONT away that has come and is not fetched yet, and then nobody would continue the command.
+  if (is_pending(SIGCONT)) return;
   act_out(signal);
 }
 

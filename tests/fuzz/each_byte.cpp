@@ -1,8 +1,9 @@
-// usage: each_byte SPOOL PART PARTS (or --seeds DIRECTORY, as the fuzzer): the spool cut at each byte and with each
-// byte flipped, into every command's reader. The bytes are dealt out to PARTS processes. Prints how many inputs there
-// were; what breaks a reader ends this program, after a line that names the input.
+// usage: each_byte SPOOL PART PARTS [all] (or --seeds DIRECTORY, as the fuzzer): the spool, by turns, cut at a byte and
+// with a byte flipped, byte after byte, into every command's reader; with `all` both at each byte, for twice as long.
+// The bytes are dealt out to PARTS processes. Prints how many inputs there were; what breaks a reader ends this
+// program, after a line that names the input.
 //
-// The fuzzer has sanitizers and chooses its inputs; this tries all inputs for one spool, without sanitizers.
+// The fuzzer has sanitizers and chooses its inputs; this leaves no byte of one spool out, without sanitizers.
 #include <unistd.h>
 
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include "tests/fuzz/each_byte.h"
 
@@ -38,12 +40,20 @@ int main(int count, char** arguments) {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, on_crash);
   std::ifstream file(arguments[1], std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(file), {}};
+  const bool is_all = count > 4 && std::string_view(arguments[4]) == "all";
   size_t inputs = 0;
-  for (size_t at = part; at < whole.size(); at += parts, inputs += 2) {
-    try_all(whole.substr(0, at), "cut", at);
-    std::string flipped = whole;
-    flipped[at] = static_cast<char>(~flipped[at]);
-    try_all(flipped, "flipped", at);
+  for (size_t at = part; at < whole.size(); at += parts) {
+    const bool is_cut_turn = at / parts % 2 == 0;
+    if (is_all || is_cut_turn) {
+      try_all(whole.substr(0, at), "cut", at);
+      ++inputs;
+    }
+    if (is_all || !is_cut_turn) {
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(~flipped[at]);
+      try_all(flipped, "flipped", at);
+      ++inputs;
+    }
   }
   printf("%zu\n", inputs);
 }

@@ -134,3 +134,12 @@ def test_totals_count_pytest_and_miss_a_missing_log(tmp_path):
     (tmp_path / "a.xml").write_text('<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>')
     done = subprocess.run([sys.executable, ROOT / "tests" / "totals.py", tmp_path / "a.xml", tmp_path / "b.xml"], capture_output=True, text=True)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "5 passed, 3 failed")
+
+
+def test_totals_count_what_measured_time_where_it_was_tested(tmp_path):
+    """tests/two_passes leaves it beside the rest, or nothing where a suite has no such test."""
+    (tmp_path / "a.xml").write_text('<testsuites><testsuite tests="9"/></testsuites>')
+    (tmp_path / "a-timed.xml").write_text('<testsuites><testsuite tests="3" failures="1"/></testsuites>')
+    (tmp_path / "b.xml").write_text('<testsuites><testsuite tests="4"/></testsuites>')
+    done = subprocess.run([sys.executable, ROOT / "tests" / "totals.py", tmp_path / "a.xml", tmp_path / "b.xml"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "15 passed, 1 failed")

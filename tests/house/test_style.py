@@ -13,7 +13,7 @@ import pytest
 
 from conftest import BUILD, ROOT
 
-SHALLOW = ["--extra-arg=" + word for word in ("-Xclang", "-analyzer-config", "-Xclang", "mode=shallow")]
+WITHOUT_ANALYZER = ["--checks=-clang-analyzer-*"]
 
 
 def tool(name):
@@ -94,9 +94,9 @@ def test_clang_tidy_has_nothing_to_say():
     assert len(files) > 20
 
     def check(file):
-        # What runs in the program's process is searched deeply, which takes twice as long.
+        # What runs in the program's process is also searched path by path, which takes twice as long. The rest has the fuzzers.
         is_theirs = os.path.relpath(file, ROOT).startswith(("tracer/", "inject/", "cupti/"))
-        return tidy(file, *commands[file], [] if is_theirs else SHALLOW)
+        return tidy(file, *commands[file], [] if is_theirs else WITHOUT_ANALYZER)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         said = "".join(pool.map(check, files))

@@ -402,12 +402,18 @@ def test_the_spool_of_a_process_in_a_pid_namespace_of_its_own_stays(launcher, to
     assert "of the command still running" in done.stderr
 
 
-def test_sigcont_to_the_launcher_continues_a_stopped_command(start, program):
+@pytest.mark.parametrize("comes", ["when the launcher has stopped", "before the launcher stops"])
+def test_sigcont_to_the_launcher_continues_a_stopped_command(start, program, comes):
     process = start([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(1); print('done')"])
     child = int(process.stdout.readline())
-    # The group is orphaned (nobody of its session watches it), so only SIGSTOP stops it; the launcher goes on.
+    # The group is orphaned (nobody of its session watches it), so only SIGSTOP stops it and the launcher.
+    if comes == "before the launcher stops":
+        process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: state_of(process.pid) == "T", "the stop of the launcher")
     os.kill(child, signal.SIGSTOP)
     wait_for(lambda: state_of(child) == "T", "the stop")
+    if comes == "when the launcher has stopped":
+        wait_for(lambda: state_of(process.pid) == "T", "the stop of the launcher")
     process.send_signal(signal.SIGCONT)
     assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
 
