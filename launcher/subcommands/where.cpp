@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/analysis/stuck_work.h"
+#include "formats/gpu/kernel_names.h"
 #include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "formats/trace/gpu_index.h"
@@ -44,7 +45,7 @@ void print_stuck(const formats::StuckWork& work, bool is_running) {
   constexpr size_t kInnermost = 6;
   const double seconds = static_cast<double>(clock::read_ns(CLOCK_REALTIME) - work.since.value) / 1e9;
   std::string out = "  GPU " + std::to_string(work.device) + ", stream " + std::to_string(work.stream) + ": ";
-  out += work.name.empty() ? "a copy or a set" : formats::shorten(work.name, kWidest);
+  out += work.name.empty() ? "a copy or a set" : formats::shorten(formats::short_kernel_name(work.name), kWidest);
   out += is_running ? ", not ended for " + seconds_text(seconds) : ", had not ended";
   if (work.launched > 1) out += "; " + std::to_string(work.launched - 1) + " or more wait behind it";
   out += "\n";
