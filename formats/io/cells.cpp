@@ -71,7 +71,7 @@ std::string broken(std::string_view text, size_t width, size_t indent) {
   return lines.append(shorten(text, width));
 }
 
-std::string aligned(const Cells& head, const std::vector<Cells>& rows, bool is_wrapped) {
+std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last) {
   std::vector<size_t> widths;
   for (size_t c = 0; c + 1 < head.size(); ++c) {
     widths.push_back(columns(head[c]));
@@ -85,7 +85,9 @@ std::string aligned(const Cells& head, const std::vector<Cells>& rows, bool is_w
       used += 2 + widths[c];
     }
     const size_t width = std::max(kWidth, used + 2 + kNarrowest) - used - 2;
-    text.append("  ").append(is_wrapped ? broken(cells.back(), width, used + 2) : shorten(cells.back(), width));
+    text.append("  ").append(last == LastColumn::kWhole    ? cells.back()
+                             : last == LastColumn::kBroken ? broken(cells.back(), width, used + 2)
+                                                           : shorten(cells.back(), width));
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   };

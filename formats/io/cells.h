@@ -20,9 +20,11 @@ std::string percent_text(int64_t part, int64_t whole);   // "12.3 %"
 std::string memory_text(int64_t bytes);                  // "-1.50 MiB", as torch's tables
 std::string plural(uint64_t n, const std::string& one);  // "2 kernels"
 
-// Rows: right-aligned columns, then a column of text that gets the rest of the line, shortened or broken at spaces.
+// Rows: right-aligned columns, then a column of text that gets the rest of the line: shortened, broken at spaces, or
+// however long it is.
+enum class LastColumn : uint8_t { kShortened, kBroken, kWhole };
 using Cells = std::vector<std::string>;
-std::string aligned(const Cells& head, const std::vector<Cells>& rows, bool is_wrapped = false);
+std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last = LastColumn::kShortened);
 
 // A title and a body; nothing if the body is empty.
 void section(std::string& out, const std::string& title, const std::string& body);

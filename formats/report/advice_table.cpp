@@ -46,7 +46,7 @@ class Findings {
     }
     slow_rank();
     sort_rows(table_, 0);
-    table_.is_wrapped = true;
+    table_.last_column = LastColumn::kBroken;
     return std::move(table_);
   }
 

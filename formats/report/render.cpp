@@ -88,7 +88,7 @@ std::string text_of(const ReportDocument& report) {
   std::string out = shorten(report.headline, kWidth) + "\n";
   for (const ReportTable& table : report.tables) {
     const Shown s = shown(table, true);
-    std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.is_wrapped);
+    std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.last_column);
     for (const std::string& remark : table.remarks) body.append("  ").append(shorten(remark, kWidth - 2)).append("\n");
     section(out, shorten(table.title, kWidth), body);
   }

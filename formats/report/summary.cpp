@@ -31,7 +31,7 @@ class Assembly {
     if (is_wanted("ops")) add_operators();
     if (is_wanted("kernels")) {
       add_trimmed(gpus_table(report_.parts), "more GPU");
-      add_sorted(kernels_table(all_.gpu.work), "total");
+      add_kernels();
     }
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
@@ -118,6 +118,14 @@ class Assembly {
     if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
       sort_rows(table, *column);
     add_trimmed(std::move(table), more);
+  }
+
+  void add_kernels() {
+    ReportTable table = kernels_table(all_.gpu.work);
+    table.show("name", options_.has_full_names);
+    table.show("short_name", !options_.has_full_names);
+    if (options_.has_full_names) table.last_column = LastColumn::kWhole;
+    add_sorted(std::move(table), "total");
   }
 
   void add_modules() {

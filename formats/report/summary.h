@@ -24,7 +24,8 @@
 //           these count the latter, too; and where an operator calls only another of its name, these leave out the
 //           outer one, calls and all. GPU mem and CPU mem likewise
 //   lines   of Python: formats/analysis/python_lines.h
-//   kernels work of devices by name; busy is the time in which a device did any of it
+//   kernels work of devices by name; busy is the time in which a device did any of it. Text and Markdown show short
+//           names (formats/gpu/kernel_names.h); kernels that share one keep their rows
 //
 //   steps   in detail each step with what its time was spent on: formats/analysis/step_parts.h
 //   comms   collectives: formats/analysis/comms.h
@@ -52,9 +53,10 @@ struct TableOptions {
   std::string sort{};
   std::vector<std::string> columns{};  // keys of one table, or "all"; empty: those that the style shows
   ReportStyle style = ReportStyle::kText;
-  OpGrouping grouping{};    // for the operators
-  bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
-  std::string writing{};    // a line below the table profiler: how long writing took
+  OpGrouping grouping{};        // for the operators
+  bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
+  bool has_totals = false;      // --totals: sums below the operators, and details of steps, modules, Python and memory
+  std::string writing{};        // a line below the table profiler: how long writing took
 };
 
 // The tables that `report` has: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",
@@ -70,7 +72,7 @@ std::vector<std::string> column_names(const std::string& table);
 void check(const TableOptions& options);
 
 // What `torchprof run` prints at its end and writes to summary.txt, and what `torchprof report` prints. In text lines
-// have at most 120 columns, with a newline at the end. Always valid UTF-8.
+// have at most 120 columns, but for whole names, with a newline at the end. Always valid UTF-8.
 std::string summary_text(const Trace& trace, const TableOptions& options = {});
 
 // The same from a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the

@@ -15,6 +15,8 @@
 #include <variant>
 #include <vector>
 
+#include "formats/io/cells.h"
+
 namespace torchprof::formats {
 
 enum class Unit : uint8_t { kText, kTime, kBytes, kCount, kPercent, kNumber, kFlops };
@@ -40,7 +42,7 @@ struct ReportTable {
   std::vector<std::vector<Cell>> rows;
   std::vector<std::pair<std::string_view, Cell>> totals{};  // of the whole table; by column key
   std::vector<std::string> remarks{};                       // lines for people below the table
-  bool is_wrapped = false;                                  // in text: the last column is broken, not shortened
+  LastColumn last_column = LastColumn::kShortened;          // in text
   std::vector<uint32_t> indents{};                          // for a tree: each row's depth; text indents "name"
 
   size_t column(std::string_view key) const;  // the table must have it

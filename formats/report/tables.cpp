@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/gpu/kernel_names.h"
 #include "formats/io/sum.h"
 #include "formats/report/columns.h"
 
@@ -146,7 +147,7 @@ ReportTable kernels_table(const GpuTallies& work) {
       return t.is_kernel && total > 0 ? Cell(scale * total / calls) : Cell{};
     };
     table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average(t.total_ns, t.calls), t.min_ns,
-                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name});
+                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name, short_kernel_name(name)});
   }
   table.totals = {{"total_ns", sum}};
   return table;

@@ -150,6 +150,7 @@ ReportOptions parse_report(const Arguments& arguments) {
                  "group operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
       ->type_name("G");
   app.add_flag("--top-level", t.grouping.top_level, "only operators outside of any other operator");
+  app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
     app.add_flag_callback(

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "formats/gpu/kernel_names.h"
 #include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "launcher/run_dir/hang_info.h"
@@ -44,7 +45,7 @@ std::string stuck_text(const Info& work, bool is_running) {
   std::string out = "  GPU " + std::to_string(work.value("device", 0u));
   out += ", stream " + std::to_string(work.value("stream", 0u)) + ": ";
   const std::string kernel = work.value("kernel", "");
-  out += kernel.empty() ? "a copy or a set" : formats::shorten(kernel, kWidest);
+  out += kernel.empty() ? "a copy or a set" : formats::shorten(formats::short_kernel_name(kernel), kWidest);
   out += is_running ? ", not ended for " : ", had not ended after ";
   out += seconds_text(work.value("seconds", 0.0));
   if (const auto behind = work.value("behind", uint64_t{0}); behind != 0)

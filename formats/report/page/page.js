@@ -53,7 +53,8 @@ function tableView(table, id) {
     });
   }
   // Only columns with values; names first, so that a narrow window shows them.
-  const used = table.columns.filter(c => table.rows.some(r => r[c.key])).sort((a, b) => (b.unit === "text") - (a.unit === "text"));
+  const hasShort = table.columns.some(c => c.key === "short_name");  // then the whole name is shown where one points
+  const used = table.columns.filter(c => table.rows.some(r => r[c.key]) && !(hasShort && c.key === "name")).sort((a, b) => (b.unit === "text") - (a.unit === "text"));
   const kind = c => c.unit === "text" ? "text" : "number";
   const sortBy = c => () => {
     state.sort[id] = { key: c.key, up: order && order.key === c.key ? !order.up : c.unit === "text" };
@@ -63,7 +64,8 @@ function tableView(table, id) {
   const head = used.map(c => make("th", { class: kind(c), scope: "col",
     "aria-sort": order && order.key === c.key ? (order.up ? "ascending" : "descending") : "none" },
     make("button", { "data-sort": id + " " + c.key, onclick: sortBy(c) }, c.title || c.key)));
-  const body = rows.slice(0, kRows).map(row => make("tr", {}, ...used.map(c => make("td", c.unit === "text" ? { class: "text", title: cell(row[c.key], c.unit) } : {}, cell(row[c.key], c.unit)))));
+  const whole = (row, c) => cell(row[hasShort && c.key === "short_name" ? "name" : c.key], c.unit);
+  const body = rows.slice(0, kRows).map(row => make("tr", {}, ...used.map(c => make("td", c.unit === "text" ? { class: "text", title: whole(row, c) } : {}, cell(row[c.key], c.unit)))));
   return make("section", {}, make("h2", {}, table.title),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body))),
     rows.length > kRows ? make("p", { class: "note" }, "the first " + kRows + " of " + rows.length + " rows; search to see others") : null,

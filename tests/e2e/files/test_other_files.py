@@ -66,8 +66,9 @@ def test_nvprof_and_its_errors(torchprof, report, tmp_path):
         INSERT INTO CUPTI_ACTIVITY_KIND_MARKER(timestamp, id, name) VALUES(1000000, 7, 1), (5000000, 7, 0);
         INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES(1, 211, 2000000, 2100000, 1, 1, 9, 0);
         INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL VALUES(1, 2200000, 3200000, 0, 9, 2);""")
-    text = report(tmp_path / "profile.nvprof")
+    text = report(tmp_path / "profile.nvprof", "--full-names")
     assert re.search(r"4\.000 ms .*mm$", text, re.M) and re.search(r"1\.000 ms .*unmistakable\(float\*\)$", text, re.M)
+    assert re.search(r"1\.000 ms .* unmistakable$", report(tmp_path / "profile.nvprof"), re.M)
     db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER(timestamp, id, name) VALUES(1000000, 7, 1)")
     db.commit()
     done = torchprof("report", tmp_path / "profile.nvprof")

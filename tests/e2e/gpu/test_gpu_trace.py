@@ -135,7 +135,7 @@ def test_tables_of_the_trace_are_those_of_the_run(run_simulated, prefix):  # noq
     report = [subprocess.run([prefix / "bin" / "torchprof", "report", what, "--tables", "kernels"], capture_output=True, text=True,
                              check=True).stdout.partition("GPU kernels by")[2].partition("\n\n")[0].rstrip()
               for what in (run.directory, next(run.directory.glob("*.json.gz")))]
-    assert report[0] == report[1] and "matmul(float*, float*)" in report[0]
+    assert report[0] == report[1] and "  matmul\n" in report[0]
 
 
 @pytest.mark.slow

@@ -101,6 +101,38 @@ TEST_CASE("what CUPTI had for another is said, and what has no time") {
   CHECK(text.find("1 GPU operation without a time") != std::string::npos);
 }
 
+TEST_CASE("text has short names of kernels; those that share one keep their rows") {
+  const std::string fill = "void at::native::vectorized_elementwise_kernel<%, at::native::FillFunctor<float>, X>(int)";
+  const auto of_width = [&fill](char width) {
+    std::string name = fill;
+    name[name.find('%')] = width;
+    return name;
+  };
+  Program p;
+  p.b.at(1'000).op(1, "aten::zeros").at(6'000).op_end(1);
+  p.deliver();
+  p.b.gpu(call(100, 2'000, 3'000, 1)).gpu(kernel(p.b, 100'000, 200'000, 1, of_width('4')));
+  p.b.gpu(call(100, 4'000, 5'000, 2)).gpu(kernel(p.b, 210'000, 230'000, 2, of_width('8'))).clean_exit(1'000'000);
+  const LoadedTrace trace(p.b);
+  const auto count = [](const std::string& text, const std::string& what) {
+    size_t n = 0;
+    for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  for (const ReportStyle style : {ReportStyle::kText, ReportStyle::kMarkdown}) {
+    TableOptions options{.tables = {"kernels"}, .style = style};
+    const std::string text = summary_text(*trace, options);
+    CHECK(count(text, "elementwise fill") == 2);
+    CHECK(count(text, "FillFunctor") == 0);
+    options.has_full_names = true;
+    CHECK(count(summary_text(*trace, options), "FillFunctor") == 2);
+  }
+  const TableOptions whole{.tables = {"kernels"}, .has_full_names = true};
+  CHECK(count(summary_text(*trace, whole), of_width('4') + "\n") == 1);
+  const std::string csv = summary_text(*trace, {.tables = {"kernels"}, .style = ReportStyle::kCsv});
+  CHECK(count(csv, "\"" + of_width('8') + "\",\"elementwise fill<fp32>\"") == 1);
+}
+
 TEST_CASE("the tables of a merged trace know whose devices they are") {
   Program first, second({"/usr/bin/python3", "other.py"});
   work(first);
