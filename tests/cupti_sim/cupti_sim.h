@@ -18,7 +18,7 @@ long setting(const char* name, long otherwise);
 
 // What a clock says that runs `drift` millionths too fast since it was first asked.
 uint64_t drifted(uint64_t ns, long drift);
-// CUPTI's clock and the devices', unless somebody gave CUPTI another one.
+// The devices' clock; CUPTI's own is this one plus set_clock().
 inline uint64_t now_ns() {
   static const long drift = setting("drift", 0);
   timespec t;
@@ -26,6 +26,10 @@ inline uint64_t now_ns() {
   const uint64_t ns = static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
   return drift == 0 ? ns : drifted(ns, drift);
 }
+
+// By how much the wall clock has been set, ns. CUPTI stamps calls by it at once; what it adds to the devices' times is a
+// reading that is up to a second old (so on an H100).
+std::atomic<int64_t>& set_clock();
 
 // What a record of the processor's work is stamped with: the clock that CUPTI was given, if it was.
 uint64_t host_now();

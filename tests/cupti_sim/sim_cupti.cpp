@@ -259,9 +259,14 @@ void say_external(uint32_t correlation) {
   deliver(-1, record);
 }
 
+std::atomic<int64_t>& set_clock() {
+  static std::atomic<int64_t> by{0};
+  return by;
+}
+
 uint64_t host_now() {
   const auto clock = cupti().clock.load();
-  return clock ? clock() : now_ns();
+  return clock ? clock() : now_ns() + static_cast<uint64_t>(set_clock().load());
 }
 
 bool is_enabled(uint32_t kind) { return cupti().enabled.load(std::memory_order_relaxed) >> kind & 1; }
@@ -299,16 +304,25 @@ Reading read_clocks(uint64_t (*clock)()) {
   return best;
 }
 
-// A device's times, where somebody gave CUPTI a clock: as the real one, it converts them when it hands over, by
-// readings of both.
+// What CUPTI's own clock was ahead of the devices' when it last read both.
+Reading read_own_clock() {
+  static std::mutex lock;
+  static uint64_t read_at = 0, ahead = 0;
+  const std::lock_guard guard(lock);
+  const uint64_t now = now_ns();
+  if (now - read_at > 1'000'000'000) read_at = now, ahead = static_cast<uint64_t>(set_clock().load());
+  return {now, now + ahead};
+}
+
+// A device's times: as the real one, it converts them when it hands over, by readings of both clocks.
 void convert(uint8_t* record, uint32_t kind) {
   Cupti& c = cupti();
   const auto clock = c.clock.load();
-  if (!clock || (kind != 1 && kind != 2 && kind != 10 && kind != 22)) return;
-  const Reading now = read_clocks(clock);
-  const double rate = now.own > c.own_at_clock ? static_cast<double>(now.given - c.clock_at_clock) /
-                                                     static_cast<double>(now.own - c.own_at_clock)
-                                               : 1;
+  if (kind != 1 && kind != 2 && kind != 10 && kind != 22) return;
+  const Reading now = clock ? read_clocks(clock) : read_own_clock();
+  const double rate = clock && now.own > c.own_at_clock ? static_cast<double>(now.given - c.clock_at_clock) /
+                                                              static_cast<double>(now.own - c.own_at_clock)
+                                                        : 1;
   for (const size_t offset : {16, 24}) {
     uint64_t time = 0;
     std::memcpy(&time, record + offset, sizeof(time));

@@ -91,6 +91,9 @@ SIM_API int simMemoryPool(uint32_t operation, uint64_t address, uint64_t bytes, 
   return 0;
 }
 // A sample of the thread's device. kind: 1 speed, 2 temperature, 3 power, 4 cooling
+// As `date -s` does it.
+SIM_API void simSetWallClock(int64_t by) { set_clock() += by; }
+
 SIM_API int simEnvironment(uint32_t kind, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e) {
   NEED_CUDA;
   const EnvironmentRecord sample{.device_id = static_cast<uint32_t>(t_device),

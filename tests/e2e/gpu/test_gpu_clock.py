@@ -54,6 +54,34 @@ def test_a_clock_that_drifts_is_converted(run_simulated, check_trace, ppm):  # n
         assert step["ts"] - 200 < kernel["ts"] and kernel["ts"] + kernel["dur"] < step["ts"] + step["dur"] + 200
 
 
+SET_CLOCK = """
+import time
+import torch
+from torch.autograd.profiler import record_function
+from simulated_gpu import sim
+sim.simInit(1)
+for i in range(30):
+    with record_function('step'): sim.simLaunch(b'k', 7, 1000000); sim.simDeviceSynchronize()
+    if i in (10, 20): sim.simSetWallClock({10: 3900000000, 20: -7000000000}[i])
+    time.sleep(0.02)
+"""
+
+
+def test_setting_the_wall_clock_moves_no_kernel(run_simulated, check_trace):  # noqa: F811
+    run, _ = run_simulated(SET_CLOCK, options=["--python", "off"])
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    trace = check_trace(run.trace(), expect={"kernel": 30})
+    assert "clock_faults" not in trace.doc["torchprof"]["processes"][0]["gpu"]
+    steps, kernels = (sorted(trace.spans(category), key=lambda e: e["ts"]) for category in ("user_annotation", "kernel"))
+    for step, kernel in zip(steps, kernels):
+        assert step["ts"] < kernel["ts"] and kernel["ts"] + kernel["dur"] < step["ts"] + step["dur"]
+
+
+def test_where_cupti_takes_no_clock_what_that_moves_is_said(run_simulated):  # noqa: F811
+    run, _ = run_simulated(SET_CLOCK, sim="noclock=1", options=["--python", "off"])
+    assert run.status == 0 and re.search(r"begin.* before .*launch", run.stderr), run.stderr
+
+
 def test_a_device_whose_clock_is_wrong_is_said_and_not_hidden(run_simulated, check_trace):  # noqa: F811
     run, _ = run_simulated("from simulated_gpu import sim; sim.simInit(1)\nfor _ in range(5): sim.simLaunch(b'k', 7, 1000); sim.simDeviceSynchronize()", sim="early=2000000")
     assert run.status == 0 and re.search(r"5 .*begin.* before .*launch", run.stderr), run.stderr

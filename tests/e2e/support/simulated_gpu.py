@@ -6,9 +6,9 @@ sim = ctypes.CDLL(os.environ["SIM"])
 sim.simStorm.restype = ctypes.c_double
 for name, types in {"simLaunch": "pIQ", "simGraphLaunch": "pIIQ", "simMemcpy": "BQI", "simMemcpyPeer": "iQI", "simMemset": "IQI",
                     "simMalloc": "QQi", "simDriverLaunch": "IpIQ", "simLaunchThroughBoth": "pIQ", "simCall": "III", "simSlowCall": "IIQ", "simOverhead": "IQ",
-                    "simMemoryPool": "IQQQ", "simStreamPriority": "Ii", "simEnvironment": "IIIIII"}.items():
+                    "simMemoryPool": "IQQQ", "simStreamPriority": "Ii", "simSetWallClock": "q", "simEnvironment": "IIIIII"}.items():
     getattr(sim, name).argtypes = [{"p": ctypes.c_char_p, "I": ctypes.c_uint32, "Q": ctypes.c_uint64, "B": ctypes.c_uint8,
-                                    "i": ctypes.c_int}[t] for t in types]
+                                    "i": ctypes.c_int, "q": ctypes.c_int64}[t] for t in types]
 
 
 def everything():
