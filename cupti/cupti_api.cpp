@@ -112,6 +112,8 @@ bool find(Api& api, const char** why) noexcept {
   api.device = reinterpret_cast<decltype(api.device)>(symbol(library, "libcuda.so", "cuDeviceGet"));
   api.device_attribute =
       reinterpret_cast<decltype(api.device_attribute)>(symbol(library, "libcuda.so", "cuDeviceGetAttribute"));
+  api.context_state =
+      reinterpret_cast<decltype(api.context_state)>(symbol(library, "libcuda.so", "cuDevicePrimaryCtxGetState"));
   api.runtime_version =
       reinterpret_cast<decltype(api.runtime_version)>(symbol(library, "libcudart.so", "cudaRuntimeGetVersion"));
   if (api.get_version(&api.version) == abi::kSuccess && api.version >= abi::kOldest && api.version <= abi::kNewest)

@@ -32,6 +32,7 @@ struct Api {
   int (*runtime_version)(int*);                                    // cudaRuntimeGetVersion of libcudart
   int (*device)(int* device, int ordinal);                         // cuDeviceGet of libcuda; needs no context
   int (*device_attribute)(int* value, int attribute, int device);  // cuDeviceGetAttribute
+  int (*context_state)(int device, unsigned* flags, int* active);  // cuDevicePrimaryCtxGetState
   uint32_t version;                                                // cuptiGetVersion
   char library[256];                                               // its file
 };

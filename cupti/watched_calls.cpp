@@ -34,11 +34,22 @@ bool is_wanted_by_us(GpuApiKind api, uint32_t cbid) noexcept {
   return is_always(api, cbid) || (source().enabled.load(std::memory_order_relaxed) && is_recorded_call(api, cbid));
 }
 
+// The runtime's, of any device. Within cuInit the driver knows no device yet.
+bool has_context() noexcept {
+  const Api& api = source().api;
+  if (!api.device || !api.context_state) return false;
+  int device = 0, is_active = 0;
+  unsigned flags = 0;
+  for (int ordinal = 0; api.device(&device, ordinal) == 0; ++ordinal)
+    if (api.context_state(device, &flags, &is_active) == 0 && is_active != 0) return true;
+  return false;
+}
+
 }  // namespace
 
 bool can_watch_calls() noexcept {
   const Source& s = source();
-  if (!s.api.enable_runtime_call || !s.api.enable_driver_call) return false;
+  if (!s.api.enable_runtime_call || !s.api.enable_driver_call || has_context()) return false;
   const Lock lock(source().wishing);
   return !other_has(abi::kRuntime) && !other_has(abi::kDriver) &&
          enable(GpuApiKind::kRuntime, kAlwaysRuntime, true) == abi::kSuccess &&

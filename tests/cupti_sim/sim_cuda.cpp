@@ -268,6 +268,14 @@ SIM_API int cuDeviceGetAttribute(int* value, int attribute, int device) {
   *value = (163 << 10) - 1024 * (device - 100);
   return 0;
 }
+SIM_API int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  check_caller(__func__);
+  if (!cuda().is_ready || cuda().is_dead) return kNotInitialized;
+  if (device < 100) return kInvalidDevice;
+  *flags = 0;
+  *active = cuda().device[device - 100].has_context;
+  return 0;
+}
 SIM_API int cuDriverGetVersion(int* out) {
   *out = version() == 18 ? 11080 : version() == 22 ? 12040 : version() == 130000 ? 13000 : 13010;
   return 0;

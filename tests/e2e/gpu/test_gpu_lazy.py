@@ -1,5 +1,6 @@
 """CUDA that a program initialises late, or before anybody asked for a record: no piece of work is missing, none is there that should not be."""
 import collections
+import json
 import pathlib
 import subprocess
 import sysconfig
@@ -86,14 +87,18 @@ def fake_torch(tmp_path):
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-I", include, "-o", tmp_path / "torch" / "_C.so", tmp_path / "torch.c", "-ldl"], check=True)
 
 
+@pytest.mark.parametrize("gpu", ["full", "on"])
 @pytest.mark.parametrize("before", ["", "sim.simInit(1); work()\n"], ids=["by torch", "before torch, by somebody else"])
-def test_where_cuda_calls_another_tool_torchs_own_initialisation_tells(run_simulated, check_trace, fake_torch, before):  # noqa: F811
-    """torch.cuda's lazy initialisation is one call of torch._C._cuda_init(): from its end on all is recorded."""
+def test_where_cuda_calls_another_tool_torchs_own_initialisation_tells(run_simulated, check_trace, fake_torch, before, gpu):  # noqa: F811
+    """torch.cuda's lazy initialisation is one call of torch._C._cuda_init(): from its end on all is recorded. Where a context was made before
+    that, no call can be watched by itself, so all are."""
     run, _ = run_simulated("import sys; sys.path.insert(0, '.')\nfrom simulated_gpu import sim\nimport torch\n"
                            "def work():\n for n in range(5): sim.simLaunch(b'k%d' % n, 7, 1000)\n sim.simMemcpy(1, 64, 7); sim.simDeviceSynchronize()\n"
-                           + before + "torch._C._cuda_init()\nwork()\ntorch._C._cuda_init()\nwork()", env={"CUDA_INJECTION64_PATH": "/other.so"})
+                           + before + "torch._C._cuda_init()\nwork()\ntorch._C._cuda_init()\nwork()", env={"CUDA_INJECTION64_PATH": "/other.so"}, version="13.0", gpu=gpu)
     assert run.status == 0 and not gpu_lines(run) and gpu_source(run)["state"] == "on", run.stderr
+    assert ("all calls" in json.dumps(gpu_source(run))) == (gpu == "on" and before != "")
     found = spool.gpu_records(spool.spools(run)[0])
     assert not found[spool.DROPPED]
-    trace = check_trace(run.trace(), expect={"kernel": 10, "gpu_memcpy": 2, "cuda_sync": 2, "ac2g": 24})
+    trace = check_trace(run.trace(), expect={"kernel": 10, "gpu_memcpy": 2, "cuda_sync": 2 if gpu == "full" else 0, "ac2g": 24})
+    assert trace.names("cuda_runtime")["cudaLaunchKernel"] == 10
     assert trace.names("kernel") == {"k%d" % n: 2 for n in range(5)} and len(trace.spans("gpu_memcpy")) == 2
