@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/gpu/kernel_names.h"
+#include "formats/gpu/distinct_names.h"
 #include "formats/io/sum.h"
 #include "formats/report/columns.h"
 
@@ -140,14 +140,21 @@ ReportTable gpus_table(const std::vector<ReportPart>& parts) {
 ReportTable kernels_table(const GpuTallies& work) {
   ReportTable table = make_table("kernels", "GPU kernels");
   int64_t sum = 0;
-  for (const auto& [name, t] : work) add_to(sum, t.total_ns);
+  std::vector<std::string_view> names;
+  for (const auto& [name, t] : work) {
+    add_to(sum, t.total_ns);
+    names.push_back(name);
+  }
+  std::vector<std::string> short_names = distinct_kernel_names(names);
+  size_t row = 0;
   for (const auto& [name, t] : work) {
     const auto calls = static_cast<double>(t.calls);
     const auto mean = [&t = t, calls](double total, double scale) {
       return t.is_kernel && total > 0 ? Cell(scale * total / calls) : Cell{};
     };
     table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average(t.total_ns, t.calls), t.min_ns,
-                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name, short_kernel_name(name)});
+                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
+                          std::move(short_names[row++])});
   }
   table.totals = {{"total_ns", sum}};
   return table;

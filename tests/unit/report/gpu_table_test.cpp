@@ -130,7 +130,7 @@ TEST_CASE("text has short names of kernels; those that share one keep their rows
   const TableOptions whole{.tables = {"kernels"}, .has_full_names = true};
   CHECK(count(summary_text(*trace, whole), of_width('4') + "\n") == 1);
   const std::string csv = summary_text(*trace, {.tables = {"kernels"}, .style = ReportStyle::kCsv});
-  CHECK(count(csv, "\"" + of_width('8') + "\",\"elementwise fill<fp32>\"") == 1);
+  CHECK(count(csv, "\"" + of_width('8') + "\",\"elementwise fill<fp32> [8]\"") == 1);
 }
 
 TEST_CASE("the tables of a merged trace know whose devices they are") {
