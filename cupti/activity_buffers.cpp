@@ -42,6 +42,7 @@ bool ActivityBuffers::completed(const Completed& buffer) noexcept {
   const Lock lock(lock_);
   const size_t index = index_of(buffer.data);
   if (index == count_) return false;
+  if (!is_in_use_[index]) return true;  // one that was abandoned
   is_in_use_[index] = false;
   // Clean where CUPTI wrote nothing. Otherwise whoever takes it cleans it.
   const bool is_clean = buffer.valid == 0 && *buffer.data == std::byte{0};
@@ -50,6 +51,18 @@ bool ActivityBuffers::completed(const Completed& buffer) noexcept {
   else if (!is_clean && queued_ < kMostForced)
     queue_[(first_ + queued_++) % kMostForced] = buffer;
   return true;
+}
+
+void ActivityBuffers::abandon() noexcept {
+  for (size_t i = 0; i < kMostForced; ++i) {
+    {
+      const Lock lock(lock_);
+      if (i == count_) return;
+      if (!is_in_use_[i]) continue;
+      is_in_use_[i] = false;
+    }
+    give_back(all_[i], 0);
+  }
 }
 
 bool ActivityBuffers::put_foreign(Completed buffer) noexcept {

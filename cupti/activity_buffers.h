@@ -46,6 +46,8 @@ class ActivityBuffers {
   // The buffers that CUPTI has now. Their memory stays what it is until give_back(), so whoever takes buffers may read
   // them. Returns how many were put into `out`.
   size_t in_use(BufferInUse* out, size_t room) noexcept;
+  // After cuptiFinalize: CUPTI has no buffer any more, and writes into none.
+  void abandon() noexcept;
   static Progress& progress_of(std::byte* data) noexcept { return *reinterpret_cast<Progress*>(data + kSize); }
 
   size_t refused() const noexcept { return __atomic_load_n(&refused_, __ATOMIC_RELAXED); }

@@ -33,8 +33,6 @@ constexpr InWindow kInWindow[] = {
     {abi::kSynchronization, GpuMode::kFull},
 };
 
-bool is_api(uint32_t kind) noexcept { return kind == abi::kRuntime || kind == abi::kDriver; }
-
 void wish(uint64_t kinds) noexcept {
   Source& s = source();
   const uint64_t now = cupti_now();
@@ -45,6 +43,11 @@ void wish(uint64_t kinds) noexcept {
 uint64_t theirs() noexcept {
   const Lock lock(source().wishing);
   return source().wishes.of(kTheirs);
+}
+
+bool other_asked_any(uint32_t kind) noexcept {
+  const Lock lock(source().wishing);
+  return is_api(kind) && source().wishes.other_asked_any(api_of(kind));
 }
 
 uint64_t always() noexcept {
@@ -109,7 +112,8 @@ void disable_all() noexcept {
   Source& s = source();
   wish(always());
   for (const auto [kind, least] : kInWindow)
-    if (least <= session::config().gpu && !(is_api(kind) && s.watches_calls) && (theirs() & kind_bit(kind)) == 0)
+    if (least <= session::config().gpu && !(is_api(kind) && s.watches_calls) && (theirs() & kind_bit(kind)) == 0 &&
+        !other_asked_any(kind))
       s.api.disable(kind);
   s.enabled.store(false, std::memory_order_relaxed);
   s.must_forget.store(s.watches_calls, std::memory_order_relaxed);  // our thread does it

@@ -86,6 +86,12 @@ bool is_ours(const Sharing& sharing, const std::byte* record, size_t room) noexc
   return (parties & kOurs) != 0 || (parties == 0 && !sharing.wishes->was_wanted(what.kind));
 }
 
+void count(Tally& tally, Kind kind) noexcept {
+  ++tally.written;
+  if (kind == Kind::GpuApi) ++tally.calls;
+  if (kind == Kind::GpuKernel || kind == Kind::GpuCopy || kind == Kind::GpuSet) ++tally.launched;
+}
+
 void to_own_clock(const Clock& clock, Decoded& decoded) noexcept {
   const auto both = [&clock](auto& record) {
     record.start = clock.own(record.start);
@@ -158,10 +164,12 @@ void write_early(const Api& api, const std::byte* record, size_t bytes, Tally& t
   Decoded decoded;
   if (decode(record, bytes, api.version, decoded) != Decoding::kDone) return;
   if (sharing && sharing->clock->is_given()) to_own_clock(*sharing->clock, decoded);
-  if (to && put(api, *to, decoded, devices))
-    ++tally.written, ++tally.early;
-  else
+  if (to && put(api, *to, decoded, devices)) {
+    count(tally, decoded.kind);
+    ++tally.early;
+  } else {
     ++tally.lost;
+  }
 }
 
 void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices& devices, const Sharing* sharing,
@@ -186,7 +194,7 @@ void write_buffer(const Api& api, const Completed& buffer, Tally& tally, Devices
     if (decoding == Decoding::kUnknown)
       ++unknown;
     else if (to && put(api, *to, decoded, devices))
-      ++tally.written;
+      count(tally, decoded.kind);
     else
       ++tally.lost;
   }

@@ -22,7 +22,8 @@ struct Tally {
   uint64_t malformed = 0;  // records or rests of buffers
   uint64_t lost = 0;       // the spool is full, or closed
   uint64_t buffers = 0;
-  uint64_t early = 0;  // of those written: before CUPTI gave their buffer back
+  uint64_t early = 0;                // of those written: before CUPTI gave their buffer back
+  uint64_t launched = 0, calls = 0;  // of those written: work of a device, calls of CUDA
 };
 
 // Devices that are not written yet, because the driver has not been asked for a number that CUPTI does not have: it

@@ -5,7 +5,9 @@
 // replaces it for good, also for what was recorded before and is converted afterwards (cupti_activity.h of 13.0).
 // libkineto gives CUPTI the processor's counter, which does not count ns (libkineto/src/CuptiTimestamp.cpp, since
 // 2024). Such times are converted by a straight line through two readings of both clocks: when the other clock came,
-// and the latest. A time belongs to the clock whose latest reading is nearer.
+// and the latest. Where the other clock is CLOCK_REALTIME, it may be set: the line begins anew at the first reading that
+// it misses, and what is converted between that moment and the reading is wrong by as much. A time belongs to the clock
+// whose latest reading is nearer.
 //
 // Times in ns; no locking.
 #pragma once
@@ -63,11 +65,17 @@ class Clock {
 
  private:
   static uint64_t distance(uint64_t a, uint64_t b) noexcept { return a < b ? b - a : a - b; }
+  // Whether the line through the earlier readings misses this one by more than they explain: each may be a millisecond
+  // off, where a thread lost the processor between two readings, so a line through two that are near has no direction.
+  bool is_jump(uint64_t own, uint64_t theirs) const noexcept;
 
   bool is_given_ = false;
   uint64_t own_then_ = 0, theirs_then_ = 0;
   uint64_t own_now_ = 0, theirs_now_ = 0;
-  double rate_ = 1;  // ns for each unit of the other clock
+  uint64_t rate_over_ = 0;  // ns between the readings that tell the rate; 0: there was one reading
+  bool is_anew_ = false;    // the line begins at a jump
+  int jumps_ = 0;           // as many readings in a row, the latest among them
+  double rate_ = 1;         // ns for each unit of the other clock
 };
 
 inline void Clock::gets(uint64_t own, uint64_t theirs) noexcept {
@@ -77,12 +85,39 @@ inline void Clock::gets(uint64_t own, uint64_t theirs) noexcept {
   own_then_ = own_now_ = own;
   theirs_then_ = theirs_now_ = theirs;
   rate_ = 1;
+  is_anew_ = false;
+  rate_over_ = 0;
+  jumps_ = 0;
+}
+
+inline bool Clock::is_jump(uint64_t own, uint64_t theirs) const noexcept {
+  if (own <= own_now_ || theirs <= theirs_now_) return true;
+  constexpr double kOff = 1e6;
+  if (rate_over_ < 50 * static_cast<uint64_t>(kOff)) return false;
+  const auto passed = static_cast<double>(own - own_now_);
+  const double missed = passed - rate_ * static_cast<double>(theirs - theirs_now_);
+  return (missed < 0 ? -missed : missed) > kOff + passed / 1000 + passed * kOff / static_cast<double>(rate_over_);
 }
 
 inline void Clock::reads(uint64_t own, uint64_t theirs) noexcept {
-  if (!is_given_ || own <= own_then_ || theirs <= theirs_then_) return;
+  if (!is_given_ || own <= own_now_) return;
+  if (is_jump(own, theirs)) {
+    // A reading that came late makes two of them. More: the rate is wrong, it was read across a jump.
+    if (++jumps_ > 2 && theirs > theirs_now_) {
+      rate_over_ = own - own_now_;
+      rate_ = static_cast<double>(rate_over_) / static_cast<double>(theirs - theirs_now_);
+    }
+    is_anew_ = true;
+    own_then_ = own_now_ = own;
+    theirs_then_ = theirs_now_ = theirs;
+    return;
+  }
+  jumps_ = 0;
   own_now_ = own, theirs_now_ = theirs;
-  rate_ = static_cast<double>(own - own_then_) / static_cast<double>(theirs - theirs_then_);
+  constexpr uint64_t kLongEnough = 1'000'000'000;  // for a rate that is better than the one before a jump
+  if (is_anew_ && own - own_then_ < kLongEnough) return;
+  rate_over_ = own - own_then_;
+  rate_ = static_cast<double>(rate_over_) / static_cast<double>(theirs - theirs_then_);
 }
 
 }  // namespace torchprof::cupti

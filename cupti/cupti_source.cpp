@@ -28,9 +28,9 @@ namespace torchprof::cupti {
 namespace {
 
 // How often complete buffers are asked for: what a killed program loses at most. Longer if it would take more than a
-// five hundredth of a processor.
+// five hundredth of a processor; that is where CUPTI holds many full buffers behind work that does not end.
 constexpr uint64_t kPeriod = 100'000'000;  // ns
-constexpr uint64_t kLongestPeriod = 1'000'000'000;
+constexpr uint64_t kLongestPeriod = 4'000'000'000;
 constexpr uint64_t kShare = 500;
 constexpr uint64_t kClockPeriod = 1'000'000'000;  // how often CUPTI's clock is sampled
 constexpr uint64_t kAfterWindow = 3'000'000'000;  // kernels of the window may still run
@@ -85,7 +85,9 @@ void run() noexcept {
   uint64_t next = read_ns(CLOCK_MONOTONIC), next_clock = next, last = 0;
   for (;;) {
     const bool is_open = s.enabled.load(std::memory_order_relaxed) && state() == State::kOn;
-    if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open)
+    // After the window also as long as work of it has not ended: it may end, and until then it is stuck.
+    if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open ||
+        s.has_open_work.load(std::memory_order_relaxed))
       last = read_ns(CLOCK_MONOTONIC) + kAfterWindow;
     if (next < last ? !wait_until(s.work, next) : sem_wait(&s.work) != 0) continue;
     if (state() == State::kOff) return;
@@ -114,6 +116,7 @@ void run() noexcept {
       const Lock lock(s.writing);
       write_all(false, has_clock);
     }
+    check_watched_calls();
     pour_completed();
     was_open = is_open;
     next = now + std::clamp((read_ns(CLOCK_THREAD_CPUTIME_ID) - began) * kShare, kPeriod, kLongestPeriod);

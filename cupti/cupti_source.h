@@ -13,11 +13,12 @@
 // or wait for the device. The driver is asked for one number of each device, which CUPTI does not have, once cuInit has
 // returned.
 //
-// Buffers are decoded on a thread of our own. While the window is open, it also flushes what is complete and samples
-// CUPTI's clock, once a second; the thread that opens or closes the window samples, too. The last flush is done by an
+// Buffers are decoded on a thread of our own. While the window is open, and until its work has ended, it also flushes
+// what is complete and reads what is not (in_flight.h), ten times a second, and samples CUPTI's clock, once a second;
+// the thread that opens or closes the window samples, too. The last flush is done by an
 // exit handler, which is registered after libcuda's and so runs before them. Python dies of a Ctrl-C without exit
 // handlers, and os._exit() calls none, so there is a flush at each of these, too. A process that ends in another way
-// loses the last second.
+// loses the last tenth of a second.
 //
 // Other clients of CUPTI: nsys, ncu and others (tracer/gpu_tool.h), and any holder of a subscription (cuda-gdb), have
 // the process to themselves: CUPTI is not touched, and one line says so. torch.profiler shares CUPTI with us, and both

@@ -111,9 +111,23 @@ void write_in_flight() noexcept {
           return true;
         });
   s.stuck.look(s.open_streams);
+  s.has_open_work.store(s.open_streams.size() != 0, std::memory_order_relaxed);
 }
 
 }  // namespace
+
+void leave_buffers() noexcept {
+  write_completed();
+  write_in_flight();  // of CUPTI it asks no more than the size of a record
+}
+
+void forget_buffers() noexcept {
+  Source& s = source();
+  s.buffers.abandon();
+  s.open_streams.clear();
+  s.stuck.look(s.open_streams);
+  s.has_open_work.store(false, std::memory_order_relaxed);
+}
 
 void write_all(bool forced, bool has_clock) noexcept {
   Source& s = source();

@@ -42,6 +42,14 @@ class CallSet {
     const uint64_t bit = uint64_t{1} << cbid % 64;
     word = is_in ? word | bit : word & ~bit;
   }
+  constexpr bool has_any(GpuApiKind api) const noexcept {
+    for (const uint64_t word : words_[row(api)])
+      if (word != 0) return true;
+    return false;
+  }
+  constexpr void clear(GpuApiKind api) noexcept {
+    for (uint64_t& word : words_[row(api)]) word = 0;
+  }
 
  private:
   static constexpr size_t row(GpuApiKind api) noexcept { return api == GpuApiKind::kRuntime ? 0 : 1; }

@@ -27,9 +27,7 @@ void wish(uint64_t kinds) noexcept {
 
 bool is_shared() noexcept { return state() == State::kOn && source().is_registered; }
 
-bool are_watched_calls(uint32_t kind) noexcept {
-  return (kind == abi::kRuntime || kind == abi::kDriver) && is_shared() && source().watches_calls;
-}
+bool are_watched_calls(uint32_t kind) noexcept { return is_api(kind) && is_shared() && source().watches_calls; }
 
 // Writes what was recorded so far, before the other client wants any records; then asks that client for a buffer.
 void begin_session() noexcept {
@@ -107,6 +105,10 @@ int other_disables(uint32_t kind, int (*real)(uint32_t)) {
   Source& s = source();
   const Lock lock(s.switching);
   wish(theirs() & ~kind_bit(kind));
+  if (is_api(kind)) {  // CUPTI forgets the single ones, too
+    const Lock wishing(s.wishing);
+    s.wishes.other_asks_none(api_of(kind));
+  }
   if (are_watched_calls(kind)) return watch_all_calls(kind, false);
   bool is_ours = false;
   {
@@ -120,7 +122,10 @@ int other_switches_call(uint32_t kind, uint32_t cbid, bool on, int (*real)(uint3
   const KeepErrno keep;
   const Lock lock(source().switching);
   if (are_watched_calls(kind)) return watch_call(kind, cbid, on);
-  return real(cbid, on);
+  const int result = real(cbid, on);
+  const Lock wishing(source().wishing);
+  if (result == abi::kSuccess) source().wishes.other_asks(api_of(kind), cbid, on);
+  return result;
 }
 
 int other_flushes(uint32_t flag, int (*real)(uint32_t)) {
@@ -171,14 +176,23 @@ int other_finalizes(int (*real)()) {
   const Lock lock(s.switching);
   if (!is_shared()) return real();
   // It is called within a call of CUDA, where CUPTI must not be flushed; libkineto has flushed before.
+  // Names in records are CUPTI's memory, and so is what it writes into our buffers: neither is read afterwards.
   const Lock writing(s.writing);
+  leave_buffers();
   become(State::kAside);
+  {
+    const Lock wishing(s.wishing);
+    s.wishes.other_asks_none(GpuApiKind::kRuntime);
+    s.wishes.other_asks_none(GpuApiKind::kDriver);
+  }
   s.is_registered = false;
   s.enabled.store(false, std::memory_order_relaxed);
   session::note_source("gpu", SourceState::kOn,
                        "CUPTI's activity records, but not after another client's cuptiFinalize");
   write_gap(GpuLoss::kAside);
-  return real();
+  const int result = real();
+  forget_buffers();
+  return result;
 }
 
 }  // namespace torchprof::cupti

@@ -34,7 +34,7 @@ struct Source {
   pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;  // of what is enabled, and of who is registered
   std::atomic<bool> is_registered{false};                 // with CUPTI; only once, and again after cuptiFinalize
   bool was_registered = false;
-  bool watches_calls = false;            // calls are enabled one by one (watched_calls.h); constant while registered
+  bool watches_calls = false;            // calls are enabled one by one (watched_calls.h)
   bool has_foreign_clock = false;        // another client has given CUPTI a clock
   bool has_own_clock = false;            // our times are own_clock()'s; constant once registered
   std::atomic<bool> enabled{false};      // kinds of the window; written under `switching`, read by our thread without
@@ -46,10 +46,12 @@ struct Source {
   OtherClient other;
   pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;  // of the next members; held while CUPTI is flushed or walked
   Tally tally;
+  bool calls_are_missing = false;  // check_watched_calls()
   Devices devices;
   BufferInUse in_use[ActivityBuffers::kMostForced]{};
   RecordSizes sizes;
-  OpenStreams open_streams;  // at the last look
+  OpenStreams open_streams;                // at the last look
+  std::atomic<bool> has_open_work{false};  // in them
   StuckWork stuck;
   Completed to_pour[ActivityBuffers::kMostForced]{};  // written, but not yet given to the other client; a ring
   size_t first_to_pour = 0, count_to_pour = 0;
@@ -86,6 +88,9 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, 
 void write_completed() noexcept;
 // Flushes CUPTI first; `forced`: also the records of what has not ended.
 void write_all(bool forced, bool has_clock = true) noexcept;
+// Before and after CUPTI is finalized: takes what is there, and forgets what CUPTI had. With the lock `writing`.
+void leave_buffers() noexcept;
+void forget_buffers() noexcept;
 // Gives the other client its part of what was written. Without a lock.
 void pour_completed() noexcept;
 

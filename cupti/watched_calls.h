@@ -12,10 +12,22 @@
 
 #include <cstdint>
 
+#include "cupti/cupti_abi.h"
+#include "cupti/recorded_calls.h"
+
 namespace torchprof::cupti {
 
-// Whether calls can be watched one by one: before the first context, and while nobody has all of them enabled.
+// The kinds of records that are calls, and of which part of CUDA.
+constexpr bool is_api(uint32_t kind) noexcept { return kind == abi::kRuntime || kind == abi::kDriver; }
+constexpr GpuApiKind api_of(uint32_t kind) noexcept {
+  return kind == abi::kRuntime ? GpuApiKind::kRuntime : GpuApiKind::kDriver;
+}
+
+// Whether calls can be watched one by one: before the first context, and if nobody has had all of them enabled.
 bool can_watch_calls() noexcept;
+// If work was launched and not one call was seen, for some reason that we do not know: has all calls watched from now
+// on. Takes the locks `switching` and `writing`.
+void check_watched_calls() noexcept;
 // Our part: those of recorded_calls(). The other client keeps what it wants.
 void watch_our_calls() noexcept;
 // Switches those off that nobody wants any more. Takes the lock for each call anew, since CUPTI takes 50 us for one

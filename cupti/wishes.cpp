@@ -131,6 +131,7 @@ uint8_t Wishes::parties(const Brief& record) const noexcept {
   bool wants[2] = {(kinds[0] & bit) != 0, (kinds[1] & bit) != 0};
   if (record.is_call && is_listed_ && !is_recorded_call(api, record.cbid)) wants[0] = false;
   if (record.is_call && !other_wants(api, record.cbid)) wants[1] = false;
+  if (record.is_call && other_asked(api, record.cbid)) wants[1] = true;
   return static_cast<uint8_t>((wants[0] ? kOurs : 0) | (wants[1] ? kTheirs : 0));
 }
 

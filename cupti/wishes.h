@@ -39,6 +39,7 @@ class Wishes {
   void change(Party party, uint64_t kinds, uint64_t time) noexcept;
   uint64_t of(Party party) const noexcept { return count_ == 0 ? 0 : turns_[count_ - 1].kinds[party - 1]; }
 
+  uint64_t ever(Party party) const noexcept { return ever_[party - 1]; }
   bool was_wanted(uint32_t kind) const noexcept { return ((ever_[0] | ever_[1]) & kind_bit(kind)) != 0; }
 
   // A call was seen. In any order, but before parties() is called for what it launched.
@@ -48,6 +49,12 @@ class Wishes {
   // Of all calls, the other client does not want this one, or wants it again. Holds for earlier ones as well.
   void other_wants(GpuApiKind api, uint32_t cbid, bool wants) noexcept { unwanted_.set(api, cbid, !wants); }
   bool other_wants(GpuApiKind api, uint32_t cbid) const noexcept { return !unwanted_.has(api, cbid); }
+
+  // The other client wants this call by itself, without all of its kind. Holds for earlier ones as well.
+  void other_asks(GpuApiKind api, uint32_t cbid, bool asks) noexcept { asked_.set(api, cbid, asks); }
+  bool other_asked(GpuApiKind api, uint32_t cbid) const noexcept { return asked_.has(api, cbid); }
+  bool other_asked_any(GpuApiKind api) const noexcept { return asked_.has_any(api); }
+  void other_asks_none(GpuApiKind api) noexcept { asked_.clear(api); }
 
   // The parties (bits of Party) that want the record.
   uint8_t parties(const Brief& record) const noexcept;
@@ -67,7 +74,7 @@ class Wishes {
   size_t count_ = 0;
   uint64_t ever_[2] = {};
   bool is_listed_ = false;
-  CallSet unwanted_;  // by the other client
+  CallSet unwanted_, asked_;  // by the other client
   Turn turns_[kMost] = {};
 };
 

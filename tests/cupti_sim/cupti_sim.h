@@ -55,6 +55,8 @@ struct Slot {
 // As the real one (H100, CUDA 13.0): all but the times is there at once, with a bit in the number of its kind.
 Slot open_record(const void* record, uint32_t kind);
 void close_record(const Slot& slot, const void* record);
+// For cuptiFinalize: names that records point to are gone.
+void forget_names();
 // The program's own identifier for a call, if it pushed one.
 void say_external(uint32_t correlation);
 // Devices: what has not ended is handed over with an end of 0.

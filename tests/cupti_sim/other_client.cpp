@@ -18,6 +18,7 @@ int cuptiActivityRegisterCallbacks(void (*)(uint8_t**, size_t*, size_t*),
 int cuptiActivityRegisterTimestampCallback(uint64_t (*)());
 int cuptiActivityEnable(uint32_t kind);
 int cuptiActivityDisable(uint32_t kind);
+int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on);
 int cuptiActivityFlushAll(uint32_t flag);
 int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record);
 int cuptiSubscribe(void** subscriber, void*, void*);
@@ -120,6 +121,12 @@ CLIENT_API void clientStart() {
   }
   cuptiActivityRegisterCallbacks(request, completed);
   for (const uint32_t kind : kinds()) cuptiActivityEnable(kind);
+}
+// Not as libkineto does: kernels, and of all calls the launches alone.
+CLIENT_API void clientStartLaunches() {
+  cuptiActivityRegisterCallbacks(request, completed);
+  cuptiActivityEnable(kKernel);
+  cuptiActivityEnableRuntimeApi(211, 1);
 }
 // At the end of its warm-up: what is there is thrown away.
 CLIENT_API void clientClear() {

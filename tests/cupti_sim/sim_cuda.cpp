@@ -9,6 +9,7 @@
 // before.
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +19,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -145,13 +145,26 @@ int submit(R record, R Pending::*member, uint64_t ns) {
   return 0;
 }
 
-// A kernel's name is CUPTI's own and outlives the program's copy: Python's is gone when the exit handlers flush.
+struct Names {
+  std::mutex lock;
+  std::map<std::string, char*, std::less<>> all;
+};
+Names& names() {
+  static auto* the = new Names;
+  return *the;
+}
+
+// A kernel's name is CUPTI's own and outlives the program's copy: Python's is gone when the exit handlers flush. Each
+// is mapped by itself: who reads it after cuptiFinalize crashes.
 const char* kept(const char* name) {
-  static auto* lock = new std::mutex;
-  static auto* names = new std::set<std::string, std::less<>>;
-  const std::lock_guard guard(*lock);
-  const auto it = names->find(std::string_view(name));
-  return (it != names->end() ? it : names->emplace(name).first)->c_str();
+  const std::lock_guard guard(names().lock);
+  char*& copy = names().all[name];
+  if (!copy) {
+    const size_t size = std::strlen(name) + 1;
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    copy = static_cast<char*>(std::memcpy(memory, name, size));
+  }
+  return copy;
 }
 
 uint64_t idle_at(uint32_t stream) {
@@ -231,6 +244,12 @@ void say_devices() {
     device.name = "Simulated A100";
     deliver(i, device);
   }
+}
+
+void forget_names() {
+  const std::lock_guard guard(names().lock);
+  for (const auto& [name, copy] : names().all) munmap(copy, name.size() + 1);
+  names().all.clear();
 }
 
 }  // namespace cupti_sim

@@ -8,6 +8,7 @@
 //     late=1       a buffer comes back after the exit handlers of those who were loaded later
 //     withhold=1   what is in buffers is kept until a forced flush
 //     drift=N      its clock runs N millionths too fast
+//     deaf=1       calls that are enabled one by one have no records
 //     noclock=1    it takes no other clock, as before 11.6
 //     taken=1      another client holds the subscription
 //     finalize=1   another client may call cuptiFinalize
@@ -199,6 +200,20 @@ void flush() {
   c.handed_over.wait(lock, [&c] { return !c.is_handing_over; });
 }
 
+// What it had of buffers is nobody's: neither given back nor written any more.
+void forget_buffers() {
+  Cupti& c = cupti();
+  constexpr int kNever = -1'000'000;
+  for (Lane& lane : c.lanes) {
+    const std::lock_guard lock(lane.lock);
+    *lane.buffer.open = kNever;
+    lane.buffer = {};
+  }
+  const std::lock_guard lock(c.lock);
+  for (const Buffer& buffer : c.full) *buffer.open = kNever;
+  c.full.clear();
+}
+
 // Run after the exit handlers of whoever came later.
 void at_exit() {
   Cupti& c = cupti();
@@ -279,6 +294,7 @@ bool is_call_enabled(uint32_t kind, uint32_t cbid) {
 
 void context_made() {
   static std::once_flag once;
+  if (setting("deaf", 0) != 0) return;
   std::call_once(once, [] {
     Calls& calls = cupti().calls;
     for (int api = 0; api < 2; ++api)
@@ -367,7 +383,7 @@ Slot open_record(const void* record, uint32_t kind) {
 }
 
 void close_record(const Slot& slot, const void* record) {
-  if (!slot.at) return;
+  if (!slot.at || *slot.open < 0) return;
   uint32_t kind = 0;
   std::memcpy(&kind, record, sizeof(kind));
   std::vector<uint8_t> whole(static_cast<const uint8_t*>(record), static_cast<const uint8_t*>(record) + slot.bytes);
@@ -419,6 +435,8 @@ SIM_API int cuptiFinalize() {
     for (auto& is_on : of_api) is_on = false;
   cupti().request = nullptr;
   cupti().completed = nullptr;
+  forget_buffers();
+  forget_names();
   return 0;
 }
 SIM_API int cuptiActivityPushExternalCorrelationId(uint32_t, uint64_t id) {

@@ -91,6 +91,9 @@ SIM_API int simMemoryPool(uint32_t operation, uint64_t address, uint64_t bytes, 
   return 0;
 }
 // A sample of the thread's device. kind: 1 speed, 2 temperature, 3 power, 4 cooling
+// Whether somebody has asked for all records of a kind.
+SIM_API int simIsEnabled(uint32_t kind) { return is_enabled(kind); }
+
 // As `date -s` does it.
 SIM_API void simSetWallClock(int64_t by) { set_clock() += by; }
 

@@ -62,3 +62,16 @@ def test_off_asks_cupti_for_nothing(run_simulated):  # noqa: F811
     run, reports = run_simulated(STEP, gpu="off")
     assert run.status == 0 and gpu_source(run)["state"] == "off"
     assert not reports or not made(reports, 1, 2, 4, 5, 10, 36, 38)
+
+
+def test_where_single_calls_turn_out_to_have_no_records_all_are_watched(run_simulated, check_trace):  # noqa: F811
+    """However it comes that CUPTI says yes and gives none."""
+    run, _ = run_simulated("""
+from simulated_gpu import sim
+sim.simInit(1)
+while not sim.simIsEnabled(5): sim.simLaunch(b"before", 7, 1000)
+for _ in range(100): sim.simLaunch(b"after", 7, 1000)
+""", sim="deaf=1", version="13.0", gpu="on", options=["--python", "off"])
+    assert run.status == 0 and not gpu_lines(run) and "all calls" in gpu_source(run)["detail"], run.stderr
+    trace = check_trace(run.trace())
+    assert trace.names("kernel")["after"] == 100 and trace.names("cuda_runtime")["cudaLaunchKernel"] >= 100

@@ -100,8 +100,8 @@ launch(2)
 
 def test_what_was_launched_long_before_a_session_and_runs_in_it_is_not_kinetos(run_shared):
     """Our thread has taken the launching calls out of CUPTI, a second and more ago."""
-    run, found, _ = run_shared("sim.simInit(1)\nlaunch(5, 400_000_000, wait=False)\ntime.sleep(1.3)\nclient.clientStart()\nlaunch(3)\nsession()")
-    assert run.stdout == "3 4 0 0 0\n" and numbers(found) == (8, 9)
+    run, found, reports = run_shared("sim.simInit(1)\nlaunch(5, 400_000_000, wait=False)\ntime.sleep(1.3)\nclient.clientStart()\nlaunch(3)\nsession()")
+    assert run.stdout == "3 4 0 0 0\n" and numbers(found) == (8, 9), (run.stdout, numbers(found), gpu_source(run), reports, run.directory)
 
 
 @KINETO
@@ -234,17 +234,44 @@ def test_cupti_may_be_started_by_us_within_a_session(run_shared, kineto):
     check_whole(run, found, reports)
 
 
-def test_after_a_clients_finalize_we_are_back_when_it_is(run_shared):
+@pytest.mark.parametrize("gpu", ["kernels", "on", "full"])
+def test_a_client_that_asks_for_single_calls_has_them(run_shared, gpu):
+    """Before our window, in it and after it; and no others."""
+    run, found, _ = run_shared("""
+from torch.autograd.profiler import record_function
+os.environ["KINETO_KINDS"] = "10"
+sim.simInit(1)
+client.clientStartLaunches()
+launch(4)
+with record_function("on"): launch(2)
+launch(3)
+time.sleep(0.3)
+launch(1)
+session()
+""", version="13.0", gpu=gpu, options=["-w", "range=on", "--python", "off"])
+    assert run.stdout == "10 10 0 10 0\n"  # the calls are not of its kinds: it did not enable these as a whole
+    assert numbers(found, spool.KERNEL) == (2,)
+
+
+@pytest.mark.parametrize("kineto", ["2.14", ONE_BY_ONE])
+def test_after_a_clients_finalize_we_are_back_when_it_is(run_shared, kineto):
     """TEARDOWN_CUPTI=1: CUPTI knows neither of us then. What is missing is said."""
     run, found, _ = run_shared("""
 sim.simInit(1)
-client.clientStart(); launch(4); session()
-print(client.clientFinalize())
-launch(5)
-client.clientStart(); launch(3); session()
-launch(2)
-""", sim="finalize=1")
-    assert run.stdout == "4 5 0 0 0\n0\n3 4 0 0 0\n"
-    assert numbers(found, spool.KERNEL) == (9,)
-    assert [cause for cause, in spool.fields("B", found[spool.DROPPED], 24)] == [4, 5]
+def launch_and_wait(n):
+    launch(n, wait=False)
+    sim.simStreamSynchronize(7)
+for n in range(3):
+    client.clientStart(); launch_and_wait(4); session()
+    launch_and_wait(2)
+    launch(1, ns=10 ** 12, wait=False, stream=8 + n)  # CUPTI still has the records of this one and of those before it
+    print(client.clientFinalize())
+    launch_and_wait(5)
+client.clientStart(); launch_and_wait(3); session()
+launch_and_wait(2)
+""", sim="finalize=1", kineto=kineto)
+    assert run.stdout == "4 5 0 0 0\n0\n" * 3 + "3 4 0 0 0\n"
+    kernels, = numbers(found, spool.KERNEL)
+    assert 3 * 4 + 5 <= kernels <= 3 * 6 + 5  # at cuptiFinalize nobody may flush: what CUPTI had not filled in is lost, and the gap is said
+    assert [cause for cause, in spool.fields("B", found[spool.DROPPED], 24)] == [4, 5] * 3
     assert "not after another client's cuptiFinalize" in gpu_source(run)["detail"]

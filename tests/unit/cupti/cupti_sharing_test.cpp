@@ -125,6 +125,62 @@ TEST_CASE("times of the processor's counter become CUPTI's own, those of before 
   CHECK(clock.own(kTicks + 2'500'000'000) == kOwn + 1'000'000'000);
 }
 
+TEST_CASE("a clock of theirs that is set moves only what lies between two readings, and no duration") {
+  constexpr uint64_t kOwn = 1'000'000'000'000'000'000, kWall = 1'795'000'000'000'000'000, kEvery = 100'000'000;
+  for (const int64_t by : {int64_t{3'900'000'000}, int64_t{-7'000'000'000}, int64_t{50'000'000}})
+    for (const int set_at : {1, 5, 40}) {
+      CAPTURE(by);
+      CAPTURE(set_at);
+      Clock clock;
+      clock.gets(kOwn, kWall);
+      for (int i = 1; i < 100; ++i) {
+        const uint64_t own = kOwn + i * kEvery;
+        const uint64_t wall = kWall + i * kEvery + static_cast<uint64_t>(i >= set_at ? by : 0) + (i % 3) * 1000;
+        clock.reads(own, wall);
+        const int since = i - set_at;
+        if (since >= 0 && since < 4) continue;  // after one reading; four where the rate was read across the jump
+        const uint64_t start = clock.own(wall - 30'000'000), end = clock.own(wall - 20'000'000);
+        CHECK(std::abs(static_cast<int64_t>(start - (own - 30'000'000))) < 10'000);
+        CHECK(std::abs(static_cast<int64_t>(end - start) - 10'000'000) < 1'000);
+      }
+    }
+}
+
+TEST_CASE("the processor's counter is converted, however soon it is read again and however late a reading comes") {
+  constexpr uint64_t kOwn = 1'000'000'000'000'000'000, kTicks = 5'000'000'000'000;
+  const auto ticks = [](uint64_t ns) { return kTicks + ns * 5 / 2; };
+  for (const uint64_t first : {500, 5'000, 500'000, 20'000'000})
+    for (const int64_t late : {-900'000, -100'000, 0, 100'000, 900'000}) {
+      CAPTURE(first);
+      CAPTURE(late);
+      if (static_cast<int64_t>(first) + late <= 0) continue;
+      Clock clock;
+      clock.gets(kOwn, kTicks);
+      clock.reads(kOwn + first + static_cast<uint64_t>(late), ticks(first));
+      uint64_t ns = first;
+      for (const uint64_t passed : {30'000'000, 700'000'000, 100'000'000, 100'000'000}) {
+        ns += passed;
+        clock.reads(kOwn + ns, ticks(ns));
+        CHECK(std::abs(static_cast<int64_t>(clock.own(ticks(ns - 10'000'000)) - (kOwn + ns - 10'000'000))) < 1'000);
+      }
+    }
+}
+
+TEST_CASE("a clock of theirs that is slewed, and readings that came late, bend nothing") {
+  constexpr uint64_t kOwn = 1'000'000'000'000'000'000, kWall = 1'795'000'000'000'000'000, kEvery = 100'000'000;
+  Clock clock;
+  clock.gets(kOwn, kWall);
+  uint64_t wall = kWall;
+  for (int i = 1; i < 1000; ++i) {
+    const uint64_t own = kOwn + i * kEvery;
+    wall += kEvery + (i > 300 ? 50'000 : 0);  // 500 ppm, as adjtime does
+    clock.reads(own, wall + (i == 200 ? 3'000'000 : 0));
+    if (i == 200 || i == 201) continue;
+    const uint64_t start = clock.own(wall - 30'000'000);
+    CHECK(std::abs(static_cast<int64_t>(start - (own - 30'000'000))) < 25'000);
+  }
+}
+
 namespace {
 
 struct TheirBuffers {
