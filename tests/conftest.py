@@ -20,7 +20,8 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
     memory     allocations, the peak, growth, and the formats of memory: memory memory_growth memory_snapshot
                memory_timeline
     gpu        CUPTI's records, simulated, and NVTX: cuda_torch gpu gpu_clock gpu_fields gpu_first_use gpu_hangs
-               gpu_inductor gpu_lazy gpu_lifecycle gpu_modes gpu_shared gpu_tools gpu_trace nvtx nvtx_emit
+               gpu_inductor gpu_lazy gpu_lifecycle gpu_modes gpu_record gpu_record_run gpu_shared gpu_tools
+               gpu_trace nvtx nvtx_emit
     stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
                native_random native_script native_stacks
     window     which part of the run is captured: flight_recorder window

@@ -5,9 +5,13 @@
        uint32 cuptiGetVersion(), then for each record: uint32 bytes, uint32 bytes of its name, the record, the name
 
    A record reaches to the begin of the next one. Names are those of kernels and devices; pointers in records mean
-   nothing. CUPTI is the one that is mapped ("libcupti.so*"), or $CUPTI_LIBRARY. Functions and numbers: cupti.h. */
+   nothing. CUPTI is the one that is mapped ("libcupti.so*"), or $CUPTI_LIBRARY. Functions and numbers: cupti.h.
+
+   The file must not exist: of the processes that have the variables the first has the records, and no other one writes
+   over them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -45,7 +49,7 @@ static void save(const uint8_t* record, size_t bytes) {
   written += sizeof(head) + head[0] + head[1];
   fwrite(head, sizeof(head), 1, out);
   fwrite(record, bytes, 1, out);
-  fwrite(name, head[1], 1, out);
+  if (name) fwrite(name, head[1], 1, out);
 }
 
 static void completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid) {
@@ -77,10 +81,15 @@ static int is_cupti(struct dl_phdr_info* info, size_t size, void* path) {
 int InitializeInjection(void) {
   char* path = NULL;
   dl_iterate_phdr(is_cupti, &path);
-  void* cupti = dlopen(path ? path : getenv("CUPTI_LIBRARY"), RTLD_LAZY);
+  if (!path) path = getenv("CUPTI_LIBRARY");
+  void* cupti = path ? dlopen(path, RTLD_LAZY) : NULL;
   const char* file = getenv("RAW_RECORDS");
-  if (!cupti || !file || !(out = fopen(file, "wb"))) {
-    fprintf(stderr, "raw_records: no CUPTI, or no file: %s\n", cupti ? "RAW_RECORDS" : dlerror());
+  if (!cupti) {
+    fprintf(stderr, "raw_records: %s\n", path ? dlerror() : "no CUPTI is mapped, and CUPTI_LIBRARY names none");
+    return 0;
+  }
+  if (!file || !(out = fopen(file, "wbx"))) {
+    fprintf(stderr, "raw_records: RAW_RECORDS=%s: %s\n", file ? file : "", file ? strerror(errno) : "it names no file");
     return 0;
   }
   int (*get_version)(uint32_t*) = (int (*)(uint32_t*))dlsym(cupti, "cuptiGetVersion");

@@ -1,14 +1,11 @@
 """The GPU, simulated: CUPTI's records reach the spool, each one or a count of it, whatever CUPTI does."""
 import collections
-import importlib.util
 import os
-import re
-import subprocess
 
 import pytest
 
 import spool_records as spool
-from conftest import BUILD, ROOT, SUPPORT
+from conftest import BUILD, SUPPORT
 from simulated_runs import EVERYTHING, ONE_OF_EACH, SIM, counts, gpu_lines, gpu_source, run_simulated  # noqa: F401  the fixture
 
 pytestmark = pytest.mark.once
@@ -222,72 +219,3 @@ def test_the_real_cupti_without_a_driver_gives_a_note_and_nothing_else(torch_pyt
 @pytest.fixture
 def library(prefix):
     return prefix / "lib" / "torchprof" / "libtorchprof.so"
-
-
-def test_what_is_compared_with_torch_profiler_is_neither_less_nor_more():
-    found = importlib.util.spec_from_file_location("record", ROOT / "tests" / "gpu" / "record.py")
-    record = importlib.util.module_from_spec(found)
-    found.loader.exec_module(record)
-    ours, theirs = collections.Counter(a=2, b=1, d=4), collections.Counter(a=1, c=1, d=4)
-    assert record.differences(ours, theirs) == "missing: {'c': 1}, more: {'a': 1, 'b': 1}" and record.differences(ours, ours) == ""
-
-
-# torch with a simulated GPU: whatever is called launches a kernel, and its profiler shows what was launched while it was on.
-TORCH_WITH_GPU = """
-import json, os, sys
-from simulated_gpu import sim
-done = []
-class Whatever:
-    def __init__(self, name): self.name = name
-    def __getattr__(self, name): return Whatever(name)
-    def __call__(self, *_, **__):
-        sim.simInit(1)
-        sim.simLaunch(self.name.encode(), 7, 2000)
-        done.append(self.name)
-        return Whatever('tensor')
-    def __matmul__(self, _): return Whatever('matmul')()
-class cuda:
-    device_count = staticmethod(lambda: 1)
-    synchronize = staticmethod(lambda: sim.simDeviceSynchronize())
-class profiler:
-    ProfilerActivity, supported_activities = Whatever('activities'), staticmethod(lambda: [])
-    class profile:
-        def __init__(self, activities): pass
-        def __enter__(self): done.clear(); return self
-        def __exit__(self, *_): self.seen = list(done)
-        def export_chrome_trace(self, path):
-            events = [e for name in self.seen[int(os.environ.get('PROFILER_MISSES', 0)):] for e in (
-                {'ph': 'X', 'cat': 'kernel', 'name': name, 'ts': 0, 'dur': 2, 'args': {'stream': 7}},
-                {'ph': 'X', 'cat': 'cuda_runtime', 'name': 'cudaLaunchKernel', 'ts': 0, 'dur': 1, 'args': {}})]
-            json.dump({'traceEvents': events}, open(path, 'w'))
-randn, nn, optim = Whatever('randn'), Whatever('nn'), Whatever('optim')
-"""
-
-
-@pytest.mark.parametrize("misses, said, status", [
-    (0, ["what torch.profiler has"], 0), (1, ["more: {", "('kernel', 'randn', 7): 1", "('call', 'cudaLaunchKernel', None): 1"], 1)], ids=["the same", "one more"])
-def test_the_recorder_compares_with_torch_profiler_where_there_is_a_gpu(launcher, torch_python, tmp_path, misses, said, status):
-    """A stand-in for torch, as there is none: all that the script does beside it is real."""
-    (tmp_path / "torch.py").write_text(TORCH_WITH_GPU)
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nPYTHONPATH="%s:$PYTHONPATH" PROFILER_MISSES=%d exec %s "$@"\n' % (tmp_path, misses, torch_python))
-    python.chmod(0o755)
-    done = subprocess.run([ROOT / "tests" / "gpu" / "record.py", BUILD, "--launcher", launcher, "--python", python, "--out", tmp_path / "out", "--only", "matmul", "--only", "peer"],
-                          capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0] == "a GPU" and re.match("matmul +10 pieces of work, ", lines[1]) and all(part in lines[1] for part in said), done.stdout
-    assert ("not what torch.profiler has: matmul" in done.stderr) == bool(misses)
-    assert re.search(r"^peer +NOT RUN: it needs two GPUs$", done.stdout, re.M) and re.search(r"torchprof adds .* us, torch.profiler .* us: ratio ", done.stdout)
-    assert (tmp_path / "out" / "matmul.gpu.records").stat().st_size > 1000
-
-
-def test_the_recorder_of_real_records_works(launcher, torch_python, tmp_path):
-    """Against the simulator, where there is no GPU, and it says so."""
-    done = subprocess.run([ROOT / "tests" / "gpu" / "record.py", BUILD, "--launcher", launcher, "--python", torch_python, "--out", tmp_path, "--only", "autograd", "--only", "everything"],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("NO GPU: ") and re.search(r"^autograd +6 pieces of work", done.stdout, re.M) and "torchprof adds" in done.stdout
-    assert re.search(r"^everything +39 pieces of work", done.stdout, re.M), done.stdout  # three times 9 kernels, 3 copies and a memset
-    assert {p.name: p.stat().st_size > 1000 for p in tmp_path.iterdir()} == {
-        "%s.%s.records" % (name, version): True for name in ("autograd", "everything") for version in ("11.8", "12.4", "13.0")}
