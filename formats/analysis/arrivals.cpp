@@ -22,6 +22,7 @@ struct Group {
 struct ProcessArrivals {
   int64_t rank = 0;
   bool is_whole = true;                 // all of its run was recorded: what is counted is its number
+  bool is_recorded = true;              // until its end, or now
   std::map<std::string, Arrival> said;  // by the group's name
   Arrival counted;
 };
@@ -35,7 +36,9 @@ class Reader {
   Reader(const Process& process, int64_t rank, std::map<std::string, Group>& groups)
       : process_(process), groups_(groups) {
     result_.rank = result_.counted.rank = rank;
-    result_.is_whole = process.windows.empty() && process.recycled_bytes == 0 && process.lost_events() == 0;
+    result_.is_recorded = !process.stopped && (process.windows.empty() || !process.windows.back().closed);
+    result_.is_whole =
+        result_.is_recorded && process.windows.empty() && process.recycled_bytes == 0 && process.lost_events() == 0;
   }
 
   ProcessArrivals read() {
@@ -111,13 +114,15 @@ std::vector<GroupArrivals> arrivals(const Trace& trace) {
   std::vector<GroupArrivals> out;
   for (const auto& [name, group] : groups) {
     if (!group.has_collectives) continue;
-    GroupArrivals& all = out.emplace_back(GroupArrivals{printable(group.text), group.size, {}});
+    GroupArrivals& all = out.emplace_back(GroupArrivals{printable(group.text), group.size, {}, {}});
     for (const ProcessArrivals& p : processes) {
       const auto found = p.said.find(name);
-      if (found != p.said.end())
-        all.ranks.push_back(found->second);
-      else if (std::ranges::find(group.members, p.rank) != group.members.end())
-        all.ranks.push_back({p.rank, -1, {}, {}});
+      const bool is_member = std::ranges::find(group.members, p.rank) != group.members.end();
+      if (found == p.said.end() && !is_member) continue;
+      if (!p.is_recorded)
+        all.unknown.push_back(p.rank);
+      else
+        all.ranks.push_back(found != p.said.end() ? found->second : Arrival{p.rank, -1, {}, {}});
     }
   }
   if (out.empty() && std::ranges::all_of(processes, &ProcessArrivals::is_whole)) {
@@ -145,8 +150,9 @@ std::string arrivals_text(const GroupArrivals& group) {
   std::string out = printable(name) + ", number " + std::to_string(latest);
   if (!group.group.empty()) out += " of group " + group.group;
   out += ": begun by " + ranks_text(there) + missing;
-  if (group.size > static_cast<int64_t>(group.ranks.size()))
-    out += "; " + std::to_string(group.size - static_cast<int64_t>(group.ranks.size())) + " ranks are not in this run";
+  if (!group.unknown.empty()) out += "; not recorded any more: " + ranks_text(group.unknown);
+  const auto in_run = static_cast<int64_t>(group.ranks.size() + group.unknown.size());
+  if (group.size > in_run) out += "; " + std::to_string(group.size - in_run) + " ranks are not in this run";
   return out;
 }
 

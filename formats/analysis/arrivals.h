@@ -3,7 +3,8 @@
 // NCCL and its like say the group of each collective (record_param_comms), and with torch 2.14 its number; before,
 // those of a group are counted. Where no process of the run has said any, as with gloo, the operators c10d::* are
 // counted instead, as if all were of one group. Sends and receives are left out. What was counted cannot be compared
-// where a process has not recorded all of its run.
+// where a process has not recorded all of its run, and nothing of a process whose recording has ended (its window has
+// closed, or there was no more room): it may have gone on.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,11 @@ struct Arrival {
 };
 
 struct GroupArrivals {
-  std::string group;           // "0 (default_pg)"; empty: not known
-  int64_t size = -1;           // -1: not known
-  std::vector<Arrival> ranks;  // by rank; those that are in the trace and belong to the group
-  int64_t latest() const;      // the highest of the numbers
+  std::string group;             // "0 (default_pg)"; empty: not known
+  int64_t size = -1;             // -1: not known
+  std::vector<Arrival> ranks;    // by rank; those that are in the trace and belong to the group
+  std::vector<int64_t> unknown;  // ranks that do so, too, but whose recording has ended
+  int64_t latest() const;        // the highest of the numbers
   bool have_all_arrived() const;
 };
 

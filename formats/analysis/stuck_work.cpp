@@ -16,14 +16,18 @@ namespace {
 // Finds the calls that launched what is stuck.
 class Launches : public Sink {
  public:
-  Launches(const Process& process, Replay& replay, std::map<uint32_t, StuckWork*> wanted)
+  Launches(const Process& process, Replay& replay, std::multimap<uint32_t, StuckWork*> wanted)
       : process_(process), replay_(replay), wanted_(std::move(wanted)) {}
 
   void slice(const Slice&) override {}
   void gpu_call(const GpuCall& call) override {
-    const auto found = wanted_.find(call.api->correlation);
-    if (found == wanted_.end()) return;
-    StuckWork& out = *found->second;
+    // The nodes of a graph have one call, and may be on several streams.
+    const auto [first, last] = wanted_.equal_range(call.api->correlation);
+    for (auto found = first; found != last; ++found) tell(call, *found->second);
+  }
+
+ private:
+  void tell(const GpuCall& call, StuckWork& out) const {
     out.tid = replay_.rows()[call.row].tid;
     out.collective.clear();
     out.spans.clear();
@@ -36,7 +40,6 @@ class Launches : public Sink {
     }
   }
 
- private:
   std::string collective_text(const Span& span) const {
     Collective c;
     if (!decode_collective(process_.string(span.collective), c)) return {};
@@ -49,7 +52,7 @@ class Launches : public Sink {
 
   const Process& process_;
   Replay& replay_;
-  std::map<uint32_t, StuckWork*> wanted_;
+  std::multimap<uint32_t, StuckWork*> wanted_;
 };
 
 }  // namespace
@@ -69,8 +72,8 @@ std::vector<StuckWork> stuck_work(const Process& process) {
     correlations.push_back(def.correlation);
   }
   if (out.empty()) return out;
-  std::map<uint32_t, StuckWork*> wanted;
-  for (size_t i = 0; i < out.size(); ++i) wanted[correlations[i]] = &out[i];
+  std::multimap<uint32_t, StuckWork*> wanted;
+  for (size_t i = 0; i < out.size(); ++i) wanted.emplace(correlations[i], &out[i]);
   Replay replay(process);
   Launches launches(process, replay, std::move(wanted));
   replay.run(launches);

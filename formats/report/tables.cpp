@@ -1,6 +1,7 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "formats/gpu/distinct_names.h"
@@ -175,6 +176,15 @@ ReportTable steps_table(const std::vector<ReportPart>& parts) {
   return table;
 }
 
+// "clean", or "15 clean, 1 killed or replaced"
+std::string ends_text(const std::map<std::string, size_t>& ends) {
+  if (ends.size() == 1) return ends.begin()->first;
+  std::string text;
+  for (const auto& [how, times] : ends)
+    text.append(text.empty() ? "" : ", ").append(std::to_string(times)).append(" ").append(how);
+  return text;
+}
+
 bool is_idle_compile_worker(const ReportPart& part) {
   return part.role.find("compile worker") != std::string::npos && part.statistics.operator_ns == 0;
 }
@@ -184,12 +194,14 @@ ReportTable processes_table(const std::vector<ReportPart>& parts, bool is_folded
   const auto workers = static_cast<size_t>(std::ranges::count_if(parts, is_idle_compile_worker));
   size_t seen = 0;
   uint64_t events = 0;
+  std::map<std::string, size_t> ends;
   for (const ReportPart& part : parts) {
     if (is_folded && workers > 1 && is_idle_compile_worker(part)) {
       events += part.events.value_or(part.statistics.slices);
+      ++ends[part.ended.empty() ? "not known" : part.ended];
       if (++seen == workers)
         table.rows.push_back({std::to_string(workers) + " of them", std::string("compile workers"), count(events),
-                              int64_t{0}, count(0), text_or_missing(""),
+                              int64_t{0}, count(0), ends_text(ends),
                               std::string("torch.compile's; they run no operators")});
       continue;
     }

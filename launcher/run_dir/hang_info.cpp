@@ -23,19 +23,20 @@ double seconds(UnixNs since, UnixNs until) {
 
 void add_stuck_gpu(Info& process_info, const formats::Process& process, bool is_running) {
   if (!process.gpu || process.gpu->stuck().empty()) return;
-  const UnixNs until = is_running ? now() : process.end;
   Info& all = process_info["stuck_gpu"] = Info::array();
   // All events are needed; `process` may have come with definitions alone.
   const formats::Trace trace = formats::load({process.file}, formats::Contents::kAll);
-  for (const formats::Process& same : trace.processes)
+  for (const formats::Process& same : trace.processes) {
+    const UnixNs until = is_running ? now() : same.end;
     for (const formats::StuckWork& work : formats::stuck_work(same)) {
       Info& out = all.emplace_back(Info{{"device", work.device}, {"stream", work.stream}, {"kernel", work.name}});
       out["seconds"] = seconds(work.since, until);
-      out["behind"] = work.launched - 1;
+      out["behind"] = std::max(work.launched, 1u) - 1;
       if (!work.collective.empty()) out["collective"] = work.collective;
       if (work.tid != 0) out["tid"] = work.tid;
       out["spans"] = work.spans;
     }
+  }
 }
 
 void add_arrivals(Info& info, const formats::Trace& trace, bool is_running) {

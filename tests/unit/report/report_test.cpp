@@ -52,6 +52,7 @@ TEST_CASE("torch.compile's workers are one row of a summary, and a row each wher
   for (size_t i = 1; i < parts.size(); ++i) {
     parts[i].role = "rank 0, compile worker " + std::to_string(i);
     parts[i].events = 10;
+    parts[i].ended = i == 3 ? "killed or replaced" : "clean";
   }
   parts[17].statistics.operator_ns = 1;  // it tries kernels out
   CHECK(processes_table(parts).rows.size() == 18);
@@ -59,6 +60,7 @@ TEST_CASE("torch.compile's workers are one row of a summary, and a row each wher
   REQUIRE(folded.rows.size() == 3);
   CHECK(std::get<std::string>(folded.rows[1][0]) == "16 of them");
   CHECK(std::get<int64_t>(folded.rows[1][2]) == 160);
+  CHECK(std::get<std::string>(folded.rows[1][5]) == "15 clean, 1 killed or replaced");
   CHECK(std::get<std::string>(folded.rows[2][1]) == "rank 0, compile worker 17");
 }
 
