@@ -89,7 +89,7 @@ int register_ourselves() noexcept {
   return abi::kSuccess;
 }
 
-int enable_all() noexcept {
+int enable_all(bool with_calls) noexcept {
   Source& s = source();
   if (const int result = s.api.enable(kInWindow[0].kind); result != abi::kSuccess) return result;
   uint64_t kinds = always() | kind_bit(kInWindow[0].kind);
@@ -101,7 +101,7 @@ int enable_all() noexcept {
     else
       s.not_there |= 1u << i;
   }
-  if (s.watches_calls) watch_our_calls();
+  if (s.watches_calls && with_calls) watch_our_calls();
   wish(kinds);
   s.enabled.store(true, std::memory_order_relaxed);
   s.was_enabled.store(true, std::memory_order_relaxed);

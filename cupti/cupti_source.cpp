@@ -271,11 +271,12 @@ void start_now() noexcept {
     const Lock lock(s.switching);
     if (const int result = register_ourselves(); result != abi::kSuccess)
       return fail(result, "cuptiActivityRegisterCallbacks");
-    if (const int result = enable_all(); result != abi::kSuccess) {
+    const bool is_open = window::is_open();
+    if (const int result = enable_all(is_open); result != abi::kSuccess) {
       leave_to_other();
       return fail(result, "cuptiActivityEnable");
     }
-    if (!window::is_open()) disable_all();
+    if (!is_open) disable_all();
     become(State::kOn);
   }
   if (window::is_open() != s.enabled.load(std::memory_order_relaxed)) switch_kinds(window::is_open());

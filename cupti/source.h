@@ -102,7 +102,9 @@ void join_session() noexcept;
 
 // ---- with the lock `switching` --------------------------------------------------------------------------------------
 
-int enable_all() noexcept;  // the result for kernels, without which there is nothing to show
+// The result for kernels, without which there is nothing to show. Calls that are watched one by one only `with_calls`:
+// it takes a while until they are off again.
+int enable_all(bool with_calls = true) noexcept;
 void disable_all() noexcept;
 int register_ourselves() noexcept;  // also enables what is always enabled
 

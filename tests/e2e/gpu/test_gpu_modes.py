@@ -64,6 +64,14 @@ def test_off_asks_cupti_for_nothing(run_simulated):  # noqa: F811
     assert not reports or not made(reports, 1, 2, 4, 5, 10, 36, 38)
 
 
+@pytest.mark.parametrize("gpu", ["on", "full"])
+def test_without_a_window_no_call_is_recorded(run_simulated, gpu):  # noqa: F811
+    run, _ = run_simulated(STEP.replace("range(100)", "range(3)"), version="13.0", gpu=gpu, options=["-w", "range=never", "--python", "off"])
+    assert run.status == 0 and not gpu_lines(run), run.stderr
+    found = spool.gpu_records(spool.spools(run)[0])
+    assert not found[spool.API] and not found[spool.KERNEL]
+
+
 def test_where_single_calls_turn_out_to_have_no_records_all_are_watched(run_simulated, check_trace):  # noqa: F811
     """However it comes that CUPTI says yes and gives none."""
     run, _ = run_simulated("""
