@@ -351,13 +351,10 @@ class Shortener {
   CppName cpp_;
 };
 
-// NVIDIA's compiler names the static kernels of a file "__nv_static_32__b4148644_10_onerank_cu_fdf47990__ZN..." Each
-// reference ("S_", "T_") in a mangled name may double what comes out, so one with many is left alone.
+// NVIDIA's compiler names the static kernels of a file "__nv_static_32__b4148644_10_onerank_cu_fdf47990__ZN..."
 std::string readable(std::string_view name) {
-  constexpr ptrdiff_t kMostReferences = 16;
   const size_t mangled = name.starts_with("__nv_static_") ? name.find("__Z") : name.npos;
-  const bool is_safe = std::ranges::count_if(name, [](char c) { return c == 'S' || c == 'T'; }) <= kMostReferences;
-  return mangled != name.npos && is_safe ? kernel_name(name.substr(mangled + 1)) : std::string(name);
+  return mangled != name.npos ? kernel_name(name.substr(mangled + 1)) : std::string(name);
 }
 
 }  // namespace
