@@ -10,7 +10,7 @@
 //
 // Types are fp64, fp32, tf32, bf16, fp16, fp8e4m3, fp8e5m2, complex64, int64, int32, uint8, bool and so on;
 // "fp32->bool" where the result has another; "4B" where only the size counts; "any" where the kernel casts from a type
-// that its name does not tell. Where operations share one kernel, all are named: "eq/ne".
+// that its name does not tell. Where operations share one kernel, all are named: "compare eq/ne".
 //
 // Kernels that differ in operation, type or direction have different short names, as far as their names tell. Those
 // that differ in how they do it (vector width, unrolling, stages, alignment) may share one, so rows are never joined by

@@ -58,9 +58,10 @@ constexpr std::array kKnownNames{
     KnownName{"ReduceMean", "mean"},
     KnownName{"NonZeroOp", "nonzero"},
     KnownName{"CUDAFunctorOnSelf_add", "add scalar"},
-    KnownName{"CompareEqFunctor", "eq/ne"},      // which one is not in the name
-    KnownName{"CompareFunctor", "lt/le/gt/ge"},  // likewise
-    KnownName{"compare_scalar_kernel", "lt/le/gt/ge scalar"},
+    // The functors hold which comparison they make as a number, so it is not in the name.
+    KnownName{"CompareEqFunctor", "compare eq/ne"},
+    KnownName{"CompareFunctor", "compare lt/le/gt/ge"},
+    KnownName{"compare_scalar_kernel", "compare lt/le/gt/ge scalar"},
     KnownName{"NormTwoOps", "norm2"},
     KnownName{"NormOneOps", "norm1"},
     KnownName{"NormZeroOps", "norm0"},
