@@ -193,6 +193,8 @@ class Shortener {
 
   // What a functor says: a class, or a lambda in a function, or a wrapper around another one.
   Said functor(std::string_view piece, int depth) const {
+    if (const auto number = cpp_.value(piece); !number.empty() && is_digit(number.front()))
+      return {std::string(number), ""};
     const std::vector<Part> path = cpp_.path(piece);
     auto lambda = std::ranges::find_if(path, &Part::is_lambda);
     const bool is_lambda = lambda != path.begin() && lambda != path.end();
@@ -248,6 +250,9 @@ class Shortener {
     if (kernel.name == "splitKreduce_kernel") return split_k(kernel);
     Said said = say(kernel, nullptr, 0);
     replace_mark(said.text, "");
+    // cuDNN's number for what it makes of float: 0 float, 2 TF32, for products that take no other type. With half and
+    // bfloat16 it is always 0.
+    if (kernel.args.find("(cudnnKernelDataType_t)2") != kernel.args.npos) said.types = "fp32->tf32";
     if (said.types.empty() && find_known_name(kernel.name)->ins != kNoTypes) said.types = deep_type(kernel.args);
     return with_types(with_cast(std::move(said.text)), said.types);
   }

@@ -199,8 +199,13 @@ constexpr std::array kKnownNames{
     KnownName{"FlashAttnBwdSm80", "flash attention bwd (sm80)"},
     KnownName{"FlashAttnBwdPreprocess", "flash attention bwd dot(dO, O)"},
     KnownName{"FlashAttnBwdPostprocessConvertdQ", "flash attention bwd convert dQ"},
-    KnownName{"compute_dot_do_o_specialized", "flash attention bwd dot(dO, O) d%", 1},
-    KnownName{"convert_dq_to_16bits", "flash attention bwd convert dQ"},
+    // cuDNN's: true for bfloat16, as torch runs them.
+    KnownName{"compute_dot_do_o_specialized", "flash attention bwd dot(dO, O)<fp16> d%", 1, 0, -1,
+              "flash attention bwd dot(dO, O)<bf16> d%", 0},
+    KnownName{"convert_dq_to_16bits", "flash attention bwd convert dQ<fp16>", -1, 0, -1,
+              "flash attention bwd convert dQ<bf16>", 0},
+    KnownName{"fmha_reduce_head", "flash attention bwd reduce heads<fp16>", -1, 0, -1,
+              "flash attention bwd reduce heads<bf16>", 0},
 
     // cuBLAS, CUTLASS, cuDNN, NCCL.
     KnownName{"GemmUniversal", "gemm"},
@@ -235,6 +240,7 @@ constexpr std::array kKnownNames{
     KnownName{"nchwToNhwcKernel", "layout nchw to nhwc"},
     KnownName{"nhwcToNchwKernel", "layout nhwc to nchw"},
     KnownName{"nhwcAddPaddingKernel", "layout nhwc add padding (cudnn)"},
+    KnownName{"convertTensor_kernel", "convert"},
     KnownName{"tensorTransformGeneric", "layout transform (cudnn)"},
     KnownName{"bn_fw_tr_1C11_singleread", "batch_norm fwd 1C11"},
     KnownName{"bn_bw_1C11_singleread", "batch_norm bwd 1C11"},

@@ -105,6 +105,16 @@ TEST_CASE("attention of other versions and libraries") {
        "BatchPrefillWithPagedKVCacheKernel<bf16> (flashinfer)"},
       {"cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x128_4x1x1_kernel0_0",
        "flash attention fwd 16-bit 64x64x128 (cudnn)"},
+      {"void cudnn::fusion::fmha_reduce_head<true>(void const*, void*)",
+       "flash attention bwd reduce heads<bf16> (cudnn)"},
+      {"void cudnn::fusion::compute_dot_do_o_specialized<(bool)0, (int)64>(const void *, void *)",
+       "flash attention bwd dot(dO, O)<fp16> d64 (cudnn)"},
+      {"void cudnn::ops::nchwToNhwcKernel<float, float, float, (bool)0, (bool)1, (cudnnKernelDataType_t)2>"
+       "(cudnn::ops::nchw2nhwc_params_t<T3>, const T1 *, T2 *)",
+       "layout nchw to nhwc<fp32->tf32> (cudnn)"},
+      {"void cudnn::ops::nchwToNhwcKernel<__half, __half, float, (bool)0, (bool)1, (cudnnKernelDataType_t)0>"
+       "(cudnn::ops::nchw2nhwc_params_t<T3>, const T1 *, T2 *)",
+       "layout nchw to nhwc<fp16> (cudnn)"},
   });
 }
 
