@@ -56,12 +56,18 @@ std::string with_types(std::string text, const std::string& types) {
   return text.insert(std::min(text.find(" ("), text.size()), "<" + types + ">");
 }
 
+// Some operations say enough.
+std::string without_elementwise(const std::string& text) {
+  constexpr std::string_view kElementwise = "elementwise ";
+  const bool has_it = text.starts_with("elementwise copy") || text.starts_with("elementwise group_norm");
+  return text.substr(has_it ? kElementwise.size() : 0);
+}
+
 // Of a cast only the result's type is in the kernel's name. A copy says so in its types; of others it is a remark:
 // "elementwise mul cast (strided)" is "elementwise mul (cast, strided)".
 std::string with_cast(std::string text) {
-  constexpr std::string_view kCopy = "elementwise copy", kCast = " cast", kRemark = " (";
-  const bool is_copy = text.starts_with(kCopy);
-  if (is_copy) text.erase(0, kCopy.find("copy"));
+  constexpr std::string_view kCast = " cast", kRemark = " (";
+  const bool is_copy = text.starts_with("copy");
   const size_t cast = text.find(kCast);
   if (cast == text.npos) return text;
   text.replace(cast, kCast.size(), is_copy ? " any->" : "");
@@ -254,7 +260,7 @@ class Shortener {
     // bfloat16 it is always 0.
     if (kernel.args.find("(cudnnKernelDataType_t)2") != kernel.args.npos) said.types = "fp32->tf32";
     if (said.types.empty() && find_known_name(kernel.name)->ins != kNoTypes) said.types = deep_type(kernel.args);
-    return with_types(with_cast(std::move(said.text)), said.types);
+    return with_types(with_cast(without_elementwise(said.text)), said.types);
   }
 
   // cuBLAS adds up what blocks have multiplied: argument 8 is the type of their sums, 9 that of the result.

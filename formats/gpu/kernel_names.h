@@ -3,7 +3,7 @@
 //   void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, ...>(...)
 //                                                                elementwise add<bf16>
 //   nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT                gemm bf16 64x8x64 TN splitK (nvjet sm90)
-//   sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwc...   conv fprop bf16 128x64x32 nhwc (cudnn sm80)
+//   sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwc...   conv fprop bf16 128x64x32 nhwc (sm80)
 //   ncclDevKernel_AllReduce_Sum_bf16_RING_LL(...)                nccl AllReduce sum bf16 ring LL
 //   void vllm::rms_norm_kernel<c10::BFloat16>(...)               rms_norm_kernel<bf16> (vllm)
 //   triton_poi_fused_gelu_1                                      the same: a name that is plain already stays
