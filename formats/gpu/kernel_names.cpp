@@ -56,12 +56,18 @@ std::string with_types(std::string text, const std::string& types) {
   return text.insert(std::min(text.find(" ("), text.size()), "<" + types + ">");
 }
 
+// Some operations say enough.
+std::string without_elementwise(const std::string& text) {
+  constexpr std::string_view kElementwise = "elementwise ";
+  const bool has_it = text.starts_with("elementwise copy") || text.starts_with("elementwise group_norm");
+  return text.substr(has_it ? kElementwise.size() : 0);
+}
+
 // Of a cast only the result's type is in the kernel's name. A copy says so in its types; of others it is a remark:
 // "elementwise mul cast (strided)" is "elementwise mul (cast, strided)".
 std::string with_cast(std::string text) {
-  constexpr std::string_view kCopy = "elementwise copy", kCast = " cast", kRemark = " (";
-  const bool is_copy = text.starts_with(kCopy);
-  if (is_copy) text.erase(0, kCopy.find("copy"));
+  constexpr std::string_view kCast = " cast", kRemark = " (";
+  const bool is_copy = text.starts_with("copy");
   const size_t cast = text.find(kCast);
   if (cast == text.npos) return text;
   text.replace(cast, kCast.size(), is_copy ? " any->" : "");
@@ -193,6 +199,8 @@ class Shortener {
 
   // What a functor says: a class, or a lambda in a function, or a wrapper around another one.
   Said functor(std::string_view piece, int depth) const {
+    if (const auto number = cpp_.value(piece); !number.empty() && is_digit(number.front()))
+      return {std::string(number), ""};
     const std::vector<Part> path = cpp_.path(piece);
     auto lambda = std::ranges::find_if(path, &Part::is_lambda);
     const bool is_lambda = lambda != path.begin() && lambda != path.end();
@@ -248,8 +256,11 @@ class Shortener {
     if (kernel.name == "splitKreduce_kernel") return split_k(kernel);
     Said said = say(kernel, nullptr, 0);
     replace_mark(said.text, "");
+    // cuDNN's number for what it makes of float: 0 float, 2 TF32, for products that take no other type. With half and
+    // bfloat16 it is always 0.
+    if (kernel.args.find("(cudnnKernelDataType_t)2") != kernel.args.npos) said.types = "fp32->tf32";
     if (said.types.empty() && find_known_name(kernel.name)->ins != kNoTypes) said.types = deep_type(kernel.args);
-    return with_types(with_cast(std::move(said.text)), said.types);
+    return with_types(with_cast(without_elementwise(said.text)), said.types);
   }
 
   // cuBLAS adds up what blocks have multiplied: argument 8 is the type of their sums, 9 that of the result.
@@ -351,13 +362,10 @@ class Shortener {
   CppName cpp_;
 };
 
-// NVIDIA's compiler names the static kernels of a file "__nv_static_32__b4148644_10_onerank_cu_fdf47990__ZN..." Each
-// reference ("S_", "T_") in a mangled name may double what comes out, so one with many is left alone.
+// NVIDIA's compiler names the static kernels of a file "__nv_static_32__b4148644_10_onerank_cu_fdf47990__ZN..."
 std::string readable(std::string_view name) {
-  constexpr ptrdiff_t kMostReferences = 16;
   const size_t mangled = name.starts_with("__nv_static_") ? name.find("__Z") : name.npos;
-  const bool is_safe = std::ranges::count_if(name, [](char c) { return c == 'S' || c == 'T'; }) <= kMostReferences;
-  return mangled != name.npos && is_safe ? kernel_name(name.substr(mangled + 1)) : std::string(name);
+  return mangled != name.npos ? kernel_name(name.substr(mangled + 1)) : std::string(name);
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ struct Product {
     std::string out(what);
     for (const std::string& part : {types, tile, layout}) out.append(part.empty() ? "" : " ").append(part);
     out.append(extras);
-    std::string from(library);
+    // Of cuDNN are all convolutions but CUTLASS's.
+    std::string from(library == "cudnn" && !architecture.empty() && what.starts_with("conv") ? "" : library);
     from.append(from.empty() || architecture.empty() ? "" : " ").append(architecture);
     return from.empty() ? out : out + " (" + from + ")";
   }
@@ -231,10 +232,10 @@ std::string nvjet_name(const Words& words) {
 }
 
 // fmha_cutlassF_bf16_aligned_64x64_rf_sm80, fmha_cutlassB_f16_aligned_128x128_k128_dropout_seqaligned_sm80: torch's
-// memory-efficient attention.
+// memory-efficient attn.
 std::string fmha_name(const Words& words) {
   if (words.size() < 3) return {};
-  std::string out = words[1].ends_with('B') ? "efficient attention bwd" : "efficient attention fwd";
+  std::string out = words[1].ends_with('B') ? "efficient attn bwd" : "efficient attn fwd";
   for (size_t i = 2; i + 1 < words.size(); ++i) {
     if (words[i] == "aligned" || words[i] == "seqaligned") continue;
     const std::string_view type = type_word(words[i]);
@@ -246,7 +247,7 @@ std::string fmha_name(const Words& words) {
 // cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0. Its "f16"
 // stands for bfloat16, too.
 std::string sdpa_name(const Words& words) {
-  std::string out = has(words, "bprop") ? "flash attention bwd" : "flash attention fwd";
+  std::string out = has(words, "bprop") ? "flash attn bwd" : "flash attn fwd";
   bool has_tile = false;
   for (size_t i = 5; i < words.size(); ++i) {
     const std::string_view type = type_word(words[i]);

@@ -1,10 +1,8 @@
 #include "formats/gpu/names.h"
 
-#include <cxxabi.h>
-
 #include <array>
-#include <cstdlib>
-#include <memory>
+
+#include "formats/io/demangle.h"
 
 namespace torchprof::formats {
 namespace {
@@ -22,13 +20,7 @@ const char* of(const std::array<const char*, N>& names, size_t i, const char* ot
 }  // namespace
 
 std::string kernel_name(std::string_view mangled) {
-  constexpr size_t kLongest = 8192;  // Kineto's
-  std::string name(mangled.empty() ? "<unknown kernel>" : mangled);
-  if (!name.starts_with("_Z") || name.size() > kLongest) return name;
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                    std::free);
-  return status == 0 && text ? text.get() : name;
+  return demangle(std::string(mangled.empty() ? "<unknown kernel>" : mangled));
 }
 
 std::string copy_name(const GpuCopy& copy) {

@@ -1,6 +1,5 @@
 #include "formats/symbols/symbols.h"
 
-#include <cxxabi.h>
 #include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
@@ -13,14 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/io/demangle.h"
+
 namespace torchprof::formats {
 namespace {
-
-std::string demangle(const char* name) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
-  return status == 0 && text ? text.get() : name;
-}
 
 // An object file, open while its addresses are looked up.
 class Object {

@@ -89,22 +89,31 @@ TEST_CASE("attention of other versions and libraries") {
        "false, true, true, false, false, false, true, true, false>, flash::CollectiveEpilogueFwd<cute::tuple"
        "<cute::C<128>, cute::C<128>, cute::C<128> >, cutlass::bfloat16_t> > > >(flash::enable_sm90_or_"
        "later<flash::FlashAttnFwdSm90<int> >::Params)",
-       "flash attention fwd<bf16> (sm90)"},
+       "flash attn fwd<bf16> (sm90)"},
       {"void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnBwdSm90<flash::CollectiveMai"
        "nloopBwdSm90<2, 2, 2, cute::tuple<cute::C<1> >, cutlass::half_t, float> > > >(int)",
-       "flash attention bwd<fp16> (sm90)"},
+       "flash attn bwd<fp16> (sm90)"},
       {"void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, "
        "cutlass::bfloat16_t, Flash_kernel_traits<128, 128, 64, 4, cutlass::bfloat16_t> >, true, true, "
        "false, false, false, true, false, false>(flash::Flash_fwd_params)",
-       "flash attention fwd<bf16> d128 causal dropout"},
+       "flash attn fwd<bf16> d128 causal dropout"},
       {"fmha_cutlassB_f16_notaligned_64x64_k64_dropout_sm75(PyTorchMemEffAttention::AttentionBackwardKernel<"
        "cutlass::arch::Sm75, cutlass::half_t, false, true, false, 64, 64, 64, false>::Params)",
-       "efficient attention bwd fp16 notaligned 64x64 k64 dropout"},
+       "efficient attn bwd fp16 notaligned 64x64 k64 dropout"},
       {"void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(flashinfer::MaskMode)1"
        ", 128u, 2u, 8u, __nv_bfloat16> >(int)",
        "BatchPrefillWithPagedKVCacheKernel<bf16> (flashinfer)"},
       {"cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x128_4x1x1_kernel0_0",
-       "flash attention fwd 16-bit 64x64x128 (cudnn)"},
+       "flash attn fwd 16-bit 64x64x128 (cudnn)"},
+      {"void cudnn::fusion::fmha_reduce_head<true>(void const*, void*)", "flash attn bwd reduce heads<bf16> (cudnn)"},
+      {"void cudnn::fusion::compute_dot_do_o_specialized<(bool)0, (int)64>(const void *, void *)",
+       "flash attn bwd dot(dO, O)<fp16> d64 (cudnn)"},
+      {"void cudnn::ops::nchwToNhwcKernel<float, float, float, (bool)0, (bool)1, (cudnnKernelDataType_t)2>"
+       "(cudnn::ops::nchw2nhwc_params_t<T3>, const T1 *, T2 *)",
+       "layout nchw to nhwc<fp32->tf32> (cudnn)"},
+      {"void cudnn::ops::nchwToNhwcKernel<__half, __half, float, (bool)0, (bool)1, (cudnnKernelDataType_t)0>"
+       "(cudnn::ops::nchw2nhwc_params_t<T3>, const T1 *, T2 *)",
+       "layout nchw to nhwc<fp16> (cudnn)"},
   });
 }
 
@@ -116,10 +125,9 @@ TEST_CASE("products of cuBLAS, cuDNN and CUTLASS that were not on that machine")
       {"ampere_s16816gemm_bf16_64x64_sliced1x2_ldg8_stages_64x6_nn", "gemm bf16->fp32 64x64x64 NN (cublas ampere)"},
       {"volta_h884gemm_64x64_ldg8_nn", "gemm fp16 64x64 NN (cublas)"},
       {"volta_gcgemm_64x32_nt", "volta_gcgemm_64x32_nt"},
-      {"maxwell_scudnn_128x64_relu_interior_nn_v1", "conv fp32 128x64 NN relu (cudnn maxwell)"},
-      {"turing_h1688cudnn_256x64_ldg8_relu_exp_small_nhwc_tn_v1", "conv fp16 256x64 nhwc relu (cudnn turing)"},
-      {"ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
-       "conv fp32 128x128 NT winograd relu (cudnn ampere)"},
+      {"maxwell_scudnn_128x64_relu_interior_nn_v1", "conv fp32 128x64 NN relu (maxwell)"},
+      {"turing_h1688cudnn_256x64_ldg8_relu_exp_small_nhwc_tn_v1", "conv fp16 256x64 nhwc relu (turing)"},
+      {"ampere_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "conv fp32 128x128 NT winograd relu (ampere)"},
       {"ampere_dgemm_128x64_nn", "gemm fp64 128x64 NN"},
       {"sm90_xmma_gemm_bf16f32_bf16f32_f32_nt_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_"
        "kernel__5x_cublas",
