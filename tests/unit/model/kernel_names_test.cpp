@@ -1,5 +1,5 @@
-// Short names of kernels: those of torch 2.11 on an H100 as a golden file (golden/gpu/kernel_names.txt, line by line), of
-// other libraries and demanglers here.
+// Short names of kernels: those of torch 2.11 on an H100 as a golden file (golden/gpu/kernel_names.txt, line by line),
+// of other libraries and demanglers here.
 #include <doctest/doctest.h>
 
 #include <ctime>
