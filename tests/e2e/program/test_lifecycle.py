@@ -411,9 +411,7 @@ def test_sigcont_to_the_launcher_continues_a_stopped_command(start, program, com
         process.send_signal(signal.SIGSTOP)
         wait_for(lambda: state_of(process.pid) == "T", "the stop of the launcher")
     os.kill(child, signal.SIGSTOP)
-    wait_for(lambda: state_of(child) == "T", "the stop")
-    if comes == "when the launcher has stopped":
-        wait_for(lambda: state_of(process.pid) == "T", "the stop of the launcher")
+    wait_for(lambda: state_of(child) == state_of(process.pid) == "T", "the stop of both")
     process.send_signal(signal.SIGCONT)
     assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
 
