@@ -99,7 +99,9 @@ def test_every_recipe_does_what_it_says(launcher, torch_python, load_trace, tmp_
         done = said[command] = run(command)
         assert done.returncode in ([0, 1] if " diff " in command else [0]), (command, done.stderr[-2000:])
     # Which operators are in the table's first rows depends on their times; each has its shapes.
-    assert re.search(r" aten::\w+  \[\[\d+", next(done.stdout for command, done in said.items() if "--group-by shape" in command))
+    by_shape = next(command for command in said if "--group-by shape" in command)
+    assert re.search(r" aten::\w+  \[\[\d+", said[by_shape].stdout)
+    assert "aten::sum  [[8,64],[]]" in run(by_shape + " -n 9999").stdout
     steps = {name for trace in (tmp_path / "ten").glob("*.gz") for name in load_trace(trace).names("user_annotation") if name.startswith("step ")}
     assert steps == {"step %d" % n for n in range(10, 15)}
     assert re.search(r"^Limits: \d+ checks", next(done.stdout for command, done in said.items() if " diff " in command), re.M)
