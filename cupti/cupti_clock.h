@@ -1,13 +1,12 @@
 // CUPTI's times on one clock, even if another client gives CUPTI a clock of its own.
 //
-// The own clock is the one that we give CUPTI (own_clock.h), or CUPTI's default where it takes none:
-// CLOCK_REALTIME, in ns (on WSL CLOCK_MONOTONIC_RAW). cuptiActivityRegisterTimestampCallback
-// replaces it for good, also for what was recorded before and is converted afterwards (cupti_activity.h of 13.0).
-// libkineto gives CUPTI the processor's counter, which does not count ns (libkineto/src/CuptiTimestamp.cpp, since
-// 2024). Such times are converted by a straight line through two readings of both clocks: when the other clock came,
-// and the latest. Where the other clock is CLOCK_REALTIME, it may be set: the line begins anew at the first reading that
-// it misses, and what is converted between that moment and the reading is wrong by as much. A time belongs to the clock
-// whose latest reading is nearer.
+// The own clock is the one that we give CUPTI (own_clock.h), or CUPTI's default where it takes none: CLOCK_REALTIME, in
+// ns (on WSL CLOCK_MONOTONIC_RAW). cuptiActivityRegisterTimestampCallback replaces it for good, also for what was
+// recorded before and is converted afterwards (cupti_activity.h of 13.0). libkineto gives CUPTI the processor's
+// counter, which does not count ns (libkineto/src/CuptiTimestamp.cpp, since 2024). Such times are converted by a
+// straight line through two readings of both clocks: when the other clock came, and the latest. Where the other clock
+// is CLOCK_REALTIME, it may be set: the line begins anew at the first reading that it misses, and what is converted
+// between that moment and the reading is wrong by as much. A time belongs to the clock whose latest reading is nearer.
 //
 // Times in ns; no locking.
 #pragma once

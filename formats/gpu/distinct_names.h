@@ -12,8 +12,8 @@
 
 namespace torchprof::formats {
 
-// As many as `names`, in their order. `names`: as kernel_name() gives them, each once. Time linear in their length, apart
-// from sorting.
+// As many as `names`, in their order. `names`: as kernel_name() gives them, each once. Time linear in their length,
+// apart from sorting.
 std::vector<std::string> distinct_kernel_names(const std::vector<std::string_view>& names);
 
 }  // namespace torchprof::formats

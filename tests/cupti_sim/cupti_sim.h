@@ -27,8 +27,8 @@ inline uint64_t now_ns() {
   return drift == 0 ? ns : drifted(ns, drift);
 }
 
-// By how much the wall clock has been set, ns. CUPTI stamps calls by it at once; what it adds to the devices' times is a
-// reading that is up to a second old (so on an H100).
+// By how much the wall clock has been set, ns. CUPTI stamps calls by it at once; what it adds to the devices' times is
+// a reading that is up to a second old (so on an H100).
 std::atomic<int64_t>& set_clock();
 
 // What a record of the processor's work is stamped with: the clock that CUPTI was given, if it was.
