@@ -330,21 +330,49 @@ Reading read_own_clock() {
   return {now, now + ahead};
 }
 
+// How a device's times become CUPTI's.
+struct Conversion {
+  Reading at;
+  double rate = 1;
+
+  uint64_t of(uint64_t time) const {
+    const auto since = static_cast<double>(static_cast<int64_t>(time - at.own));
+    return at.given + static_cast<uint64_t>(static_cast<int64_t>(since * rate));
+  }
+};
+
+Conversion read_conversion(uint64_t (*clock)()) {
+  const Cupti& c = cupti();
+  const Reading now = read_clocks(clock);
+  if (now.own <= c.own_at_clock) return {now};
+  return {now, static_cast<double>(now.given - c.clock_at_clock) / static_cast<double>(now.own - c.own_at_clock)};
+}
+
+// By the clock that CUPTI was given. It stays the same unless it is wrong by more than a reading is: otherwise work
+// that ran one behind the other would overlap.
+Conversion given_conversion(uint64_t (*clock)()) {
+  constexpr int64_t kWrong = 2000;  // ns, or what the clock counts
+  static std::mutex lock;
+  static Conversion known;
+  static uint64_t (*known_clock)() = nullptr;
+  const std::lock_guard guard(lock);
+  const Conversion now = read_conversion(clock);
+  const auto wrong = static_cast<int64_t>(known.of(now.at.own) - now.at.given);
+  if (known_clock != clock || wrong > kWrong || wrong < -kWrong) known = now;
+  known_clock = clock;
+  return known;
+}
+
 // A device's times: as the real one, it converts them when it hands over, by readings of both clocks.
 void convert(uint8_t* record, uint32_t kind) {
-  Cupti& c = cupti();
-  const auto clock = c.clock.load();
+  const auto clock = cupti().clock.load();
   if (kind != 1 && kind != 2 && kind != 10 && kind != 22) return;
-  const Reading now = clock ? read_clocks(clock) : read_own_clock();
-  const double rate = clock && now.own > c.own_at_clock ? static_cast<double>(now.given - c.clock_at_clock) /
-                                                              static_cast<double>(now.own - c.own_at_clock)
-                                                        : 1;
+  const Conversion conversion = clock ? given_conversion(clock) : Conversion{read_own_clock()};
   for (const size_t offset : {16, 24}) {
     uint64_t time = 0;
     std::memcpy(&time, record + offset, sizeof(time));
     if (time == 0) continue;
-    const auto since = static_cast<double>(static_cast<int64_t>(time - now.own));
-    time = now.given + static_cast<uint64_t>(static_cast<int64_t>(since * rate));
+    time = conversion.of(time);
     std::memcpy(record + offset, &time, sizeof(time));
   }
 }
