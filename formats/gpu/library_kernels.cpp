@@ -232,7 +232,7 @@ std::string nvjet_name(const Words& words) {
 }
 
 // fmha_cutlassF_bf16_aligned_64x64_rf_sm80, fmha_cutlassB_f16_aligned_128x128_k128_dropout_seqaligned_sm80: torch's
-// memory-efficient attn.
+// memory-efficient attention.
 std::string fmha_name(const Words& words) {
   if (words.size() < 3) return {};
   std::string out = words[1].ends_with('B') ? "efficient attn bwd" : "efficient attn fwd";

@@ -1,6 +1,5 @@
 #include "formats/io/mangled_size.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace torchprof::formats {

@@ -367,4 +367,4 @@ sim.simDeviceSynchronize()
     rows = module_rows(torchprof, run)
     gpu = {path: tuple(row["gpu_%s_ns" % key] for key in ("forward_self", "forward_total", "backward_total", "optimizer")) for path, row in rows.items()}
     expected = {"": (0, 20000, 20000, 12000), "0": (10000, 10000, 10000, 6000), "1": (10000, 10000, 10000, 6000)}
-    assert gpu == {path: pytest.approx(times, abs=10) for path, times in expected.items()}  # begins and ends are rounded to a nanosecond each
+    assert gpu == {path: pytest.approx(times, abs=4) for path, times in expected.items()}  # at most four kernels, whose begins and ends are rounded

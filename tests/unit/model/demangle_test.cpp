@@ -190,9 +190,6 @@ TEST_CASE("what is no mangled name comes back as it is") {
   CHECK(demangle("_Z1fi") == "f(int)");
 }
 
-// A name takes microseconds. What is to be found here takes hours, also on a machine that has much else to do.
-constexpr std::clock_t kLong = 20 * CLOCKS_PER_SEC;
-
 TEST_CASE("names that ask for too much are left alone") {
   for (const std::string& name : hostile_names()) {
     CAPTURE(name);
@@ -200,7 +197,7 @@ TEST_CASE("names that ask for too much are left alone") {
     const std::string of_file = "__nv_static_1__a_" + name;
     const bool is_same = demangle(name) == name && kernel_name(name) == name && short_kernel_name(of_file) == of_file;
     CHECK(is_same);
-    CHECK(std::clock() - begin < kLong);
+    CHECK(std::clock() - begin < CLOCKS_PER_SEC);
   }
 }
 
@@ -231,5 +228,5 @@ TEST_CASE("changed names take no longer") {
     CHECK(!text.empty());
     CHECK(!short_text.empty());
   }
-  CHECK(longest < kLong);
+  CHECK(longest < CLOCKS_PER_SEC);
 }
