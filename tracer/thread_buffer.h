@@ -31,6 +31,7 @@ struct ThreadBuffer {
   uint32_t pending = 0;  // bytes of the record that append() began
   // What short records of this chunk build on (spool/record.h); nothing at its beginning.
   bool has_total = false;  // it has a Memory record with totals
+  uint16_t window = 0;     // the chunk's window (session::resume); 0: between windows
   LastOp last_op;
   SourceMemory sources;
   TrackId track;
@@ -72,6 +73,9 @@ struct ThreadBuffer {
     commit();
     return true;
   }
+
+  // The next event begins a new chunk, of this window. A record that append() has begun must be committed before.
+  void begin_window(uint16_t number) noexcept;
 
   void commit() noexcept {
     next += pending;

@@ -142,6 +142,7 @@ void Replay::Impl::mark_window(const ReplayThread& thread) {
   is_marked_ = true;
   std::string name = "Window #";
   name += std::to_string(window.number);
+  if (window.reason != WindowReason::kNone) name += std::string(": ") + reason_text(window.reason);
   sink_->mark(
       {.row = thread.row, .time = window.begin, .name = names_.intern(name), .attributes = {}, .is_window = true});
 }

@@ -33,7 +33,10 @@ class Loader {
  private:
   void walk(uint32_t index) {
     const ChunkView& chunk = spool_.chunks()[index];
+    if (chunk.kind == ChunkKind::kSteps) return walk_steps(chunk);
     if (chunk.kind == ChunkKind::kEvents) {
+      if (chunk.window != 0 && chunk.window <= rest_.windows.size() && rest_.windows[chunk.window - 1].is_given_up)
+        return;
       track(chunk.track).chunks.push_back(index);
       if (contents_ == Contents::kDefinitions) return;
     }
@@ -64,6 +67,22 @@ class Loader {
       rest_.last_event = std::max(rest_.last_event, Ticks{chunk.base.ticks.value + last});
       spool_.release(chunk);
     }
+  }
+
+  void walk_steps(const ChunkView& chunk) {
+    RecordCursor cursor(chunk.records);
+    for (RecordView record; cursor.next(record);) {
+      const Ticks time{chunk.base.ticks.value + record.header().time()};
+      if (record.kind() == Kind::StepEnd) {
+        const auto& r = record.as<StepEnd>();
+        rest_.steps.push_back({time, r.step, r.window, r.was_open != 0});
+      } else if (record.kind() == Kind::Resident) {
+        rest_.resident.push_back({time, record.as<Resident>().bytes});
+      }
+      rest_.last_event = std::max(rest_.last_event, time);
+    }
+    p_.damage.bytes += cursor.dropped_bytes();
+    p_.counts.unknown += cursor.unknown_records();
   }
 
   void count(const RecordView& record, Ticks time, TrackId track) {
@@ -143,9 +162,11 @@ class Loader {
     track(it->second).python_name = p_.string(def.python_name);
   }
 
-  // The first one of a number opens a window; the same number again brings its end.
+  // The first one of a number opens a window; the same number again brings its end, or says that it is given up.
   void define_window(const WindowDef& def) {
-    if (def.number != 0 && def.number == rest_.windows.size())
+    if (def.is_given_up && def.number != 0 && def.number <= rest_.windows.size())
+      rest_.windows[def.number - 1].is_given_up = 1;
+    else if (def.number != 0 && def.number == rest_.windows.size())
       rest_.windows.back().end = def.end;
     else if (def.number == rest_.windows.size() + 1)
       rest_.windows.push_back(def);

@@ -70,6 +70,20 @@ struct Window {         // WindowDef: if there is one, events lie in windows onl
   UnixNs begin;
   UnixNs end;  // Process::capture_end if it was never closed
   bool closed = false;
+  WindowReason reason = WindowReason::kNone;  // why -w auto opened it
+};
+
+struct StepTime {     // StepEnd: a step of the run, whether a window was open or not (-w auto)
+  uint64_t step = 0;  // from 0
+  UnixNs end;
+  int64_t ns = 0;        // since the step before it ended; 0: not known (the first one, or a step is missing)
+  bool in_full = false;  // a window was open at its end and for all of it, and has been kept
+  uint32_t window = 0;   // number of the window that was open for some of it and has been kept; 0: none
+};
+
+struct ResidentSize {
+  UnixNs at;
+  uint64_t bytes = 0;
 };
 
 struct Blind {  // time without Python calls, because a profiler of the program's own had the thread (blind.h)
@@ -80,6 +94,7 @@ struct Blind {  // time without Python calls, because a profiler of the program'
 
 using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // by LossCause
 const char* loss_text(LossCause cause);                                       // "the size limit was reached"
+const char* reason_text(WindowReason reason);                                 // "slow"; empty for kNone
 
 struct Process {
   std::filesystem::path file;  // the spool
@@ -105,7 +120,10 @@ struct Process {
   uint64_t recycled_bytes = 0;   // of the oldest events, dropped on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
-  std::vector<Window> windows;  // by time, not overlapping; empty: the whole run
+  std::vector<Window> windows;         // by time, not overlapping; empty: the whole run
+  uint64_t windows_given_up = 0;       // by -w auto, for others
+  std::vector<StepTime> steps;         // of the whole run, in the order of time; only with -w auto
+  std::vector<ResidentSize> resident;  // likewise: samples of what the process had in memory
 
   Selection selection;  // the part that is shown; load() selects all of it
 

@@ -18,6 +18,10 @@ constexpr Setting kSettings[] = {
      "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
     {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
      "which part of the run is captured: steps=10..14, after=30s,for=5s, ... [all]"},
+    {"TORCHPROF_BUDGET_EVENTS", "--budget-events", 0, false, "N",
+     "with -w auto: about so many events a process, e.g. 500K or 2M [1M]"},
+    {"TORCHPROF_BUDGET_OVERHEAD", "--budget-overhead", 0, false, "PERCENT",
+     "with -w auto: what windows may add to the run after its beginning [2]"},
     {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
      "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
@@ -49,6 +53,8 @@ constexpr Setting kSettings[] = {
 enum Index {
   kOutput,
   kWindow,
+  kBudgetEvents,
+  kBudgetOverhead,
   kPython,
   kOps,
   kShapes,
@@ -153,6 +159,31 @@ bool parse_size(const char* value, uint64_t least, uint64_t& out) noexcept {
   return out >= least;
 }
 
+// A number with K or M (thousands, millions).
+bool parse_count(const char* value, uint64_t& out) noexcept {
+  if (*value < '0' || *value > '9') return false;
+  char* end = nullptr;
+  const uint64_t number = strtoull(value, &end, 10);
+  uint64_t unit = 1;
+  if (*end == 'K' || *end == 'k') unit = 1000;
+  if (*end == 'M' || *end == 'm') unit = 1'000'000;
+  if (unit != 1) ++end;
+  constexpr uint64_t kLeast = 1000, kMost = 1'000'000'000'000;
+  if (*end || number > kMost / unit || number * unit < kLeast) return false;
+  out = number * unit;
+  return true;
+}
+
+bool parse_percent(const char* value, double& out) noexcept {
+  if (*value < '0' || *value > '9') return false;
+  char* end = nullptr;
+  const double number = strtod(value, &end);
+  if (*end == '%') ++end;
+  if (*end || !(number >= 0.01 && number <= 100)) return false;
+  out = number;
+  return true;
+}
+
 bool check_formats(const char* value, const char* shown_as, ErrorText& error) noexcept {
   Alternatives allowed;
   for (const char* p = value;;) {
@@ -241,6 +272,14 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       (of_run ? config.max_run_size : config.max_size) = size;
       return true;
     }
+    case kBudgetEvents:
+      if (!parse_count(value, config.budget_events))
+        return refuse(error, "%s: '%s' is not a number of events: 1000 or more, also with K or M", shown_as, value);
+      return true;
+    case kBudgetOverhead:
+      if (!parse_percent(value, config.budget_overhead))
+        return refuse(error, "%s: '%s' is not a percentage from 0.01 to 100", shown_as, value);
+      return true;
     case kNativeThreshold:
       if (!parse_size(value, 0, config.native_threshold))
         return refuse(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
@@ -289,6 +328,12 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kMaxSize:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));
+      return;
+    case kBudgetEvents:
+      snprintf(out, size, "%llu", static_cast<unsigned long long>(config.budget_events));
+      return;
+    case kBudgetOverhead:
+      snprintf(out, size, "%g", config.budget_overhead);
       return;
     case kNativeThreshold:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));

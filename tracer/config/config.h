@@ -35,6 +35,8 @@ struct Config {
   uint64_t max_size = uint64_t{4} << 30;          // bytes of spool per process, at least kMinMaxSize
   uint64_t native_threshold = uint64_t{1} << 20;  // bytes from which an allocation has a native stack
   uint64_t max_run_size = 0;                      // bytes of spool of all processes together; 0: no limit
+  uint64_t budget_events = 1'000'000;             // -w auto: per process
+  double budget_overhead = 2;                     // -w auto: percent of the run after its beginning
 };
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 
