@@ -188,7 +188,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
   const int64_t duration = s.last_border != 0 && step == s.step + 1 ? now - s.last_border : 0;
   s.last_border = now;
   s.step = step;
-  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, s.was_open, at);
+  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, s.was_open ? s.is_cut ? 1 : 2 : 0, at);
   sample_memory(now);
   s.plan.step_ended(step, duration, s.was_open, s.is_cut, now);
   if (is_whole) {

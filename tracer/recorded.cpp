@@ -91,7 +91,7 @@ void give_up_window(uint32_t number) noexcept {
   r.recorded.windows[number % RecordedCounts::kWindows].store(0, std::memory_order_relaxed);
 }
 
-bool record_step(uint64_t step, uint32_t window, bool was_open, Ticks now) noexcept {
+bool record_step(uint64_t step, uint32_t window, uint32_t was_open, Ticks now) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);
   auto* record = begin_step_record<StepEnd>(now);

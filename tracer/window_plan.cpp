@@ -80,34 +80,38 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     const double times = alike / static_cast<double>(std::max<int64_t>(1, closed_.median()));
     // One border later, so that the other ranks, which are at this one or just before it, can follow.
     if (!was_open) wish(WindowReason::kSlow, step + 1, times, now);
-    if (!was_slow_) expect(step - 1, now);
+    if (!was_slow_) expect({step - 1, times}, now);
   }
   was_slow_ = is_slow;
 }
 
-// `slow_step` is the first of some slow ones. Where the two before it were as far apart as it is from the last one, or
-// else if there is only one before it, the next one is expected at the same distance.
-void WindowPlan::expect(uint64_t slow_step, int64_t now) noexcept {
+// `slow` is the first of some slow ones. Where two like it lie as far apart as it is from the last one of them, the next
+// one is expected at the same distance; so it is after one alone, if both are slow enough to be no accident.
+void WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
   constexpr size_t kMost = sizeof(slow_steps_) / sizeof(slow_steps_[0]);
+  constexpr double kAlike = 1.5, kNoAccident = 2;
+  constexpr uint64_t kNearest = 8;
   const size_t known = std::min(slow_count_, kMost);
-  uint64_t best = 0;
+  const auto before = [&](size_t i) -> const SlowStep& { return slow_steps_[(slow_count_ - i) % kMost]; };
+  const auto is_alike = [&](const SlowStep& other) {
+    return other.times < slow.times * kAlike && slow.times < other.times * kAlike;
+  };
+  uint64_t distance = 0;
   for (size_t i = 1; i <= known; ++i) {
-    const uint64_t before = slow_steps_[(slow_count_ - i) % kMost];
-    const uint64_t distance = slow_step - before;
-    if (distance < 8) continue;
+    if (!is_alike(before(i)) || slow.step - before(i).step < kNearest) continue;
+    const uint64_t to_last = slow.step - before(i).step;
+    if (distance == 0 && slow.times >= kNoAccident) distance = to_last;
     bool is_confirmed = false;
     for (size_t j = i + 1; j <= known && !is_confirmed; ++j) {
-      const uint64_t earlier = slow_steps_[(slow_count_ - j) % kMost];
-      is_confirmed = before - earlier + 1 >= distance && before - earlier <= distance + 1;
+      const uint64_t gap = before(i).step - before(j).step;
+      is_confirmed = is_alike(before(j)) && gap + 1 >= to_last && gap <= to_last + 1;
     }
-    if (is_confirmed) {
-      best = distance;
-      break;
-    }
-    if (best == 0) best = distance;
+    if (!is_confirmed) continue;
+    distance = to_last;
+    break;
   }
-  slow_steps_[slow_count_++ % kMost] = slow_step;
-  if (best != 0) wish(WindowReason::kExpected, slow_step + best - 1, 1, now);
+  slow_steps_[slow_count_++ % kMost] = slow;
+  if (distance != 0) wish(WindowReason::kExpected, slow.step + distance - 1, slow.times, now);
 }
 
 void WindowPlan::choose_distance() noexcept {
@@ -199,8 +203,7 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
     }
     uint64_t place = shared_->places[weakest].load(std::memory_order_relaxed);
     // Of those that are about as unusual, the first ones stay: otherwise each would push out the one before it.
-    const bool is_newer_better = reason == WindowReason::kExpected;
-    if (place != 0 && (is_newer_better ? points < score_of(place) : points <= score_of(place) * 6 / 5)) return false;
+    if (place != 0 && points <= score_of(place) * 6 / 5) return false;
     if (shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points), std::memory_order_relaxed))
       return true;
   }
@@ -214,11 +217,13 @@ void WindowPlan::opened(const Kept& window) noexcept {
 }
 
 void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_unusual, int64_t now) noexcept {
-  const double without = static_cast<double>(steps) * static_cast<double>(closed_.median());
-  // A slow step is not slow because of us: of the time beyond the median only the usual part is the window's.
+  // Of a window in the midst of a step only the time is known. A slow step is not slow because of us: what windows add
+  // to the usual ones is taken twice for it.
+  const double usual = static_cast<double>(steps) * static_cast<double>(closed_.median());
   const double share = static_cast<double>(lasted) * slowdown() / (1 + slowdown());
-  const double cost = std::clamp(std::min(static_cast<double>(lasted) - without, share * 1.5), 0.0, 1e18);
-  (is_unusual ? spent_unusual_ : spent_typical_) += steps == 0 ? share : cost;
+  const double beyond = std::max(0.0, static_cast<double>(lasted) - usual);
+  const double cost = steps == 0 ? share : std::min(beyond, usual * slowdown() * 2);
+  (is_unusual ? spent_unusual_ : spent_typical_) += cost;
   if (is_unusual || steps == 0) return;
   // Two windows are granted in advance: the first one may come soon after the beginning.
   const double allowed = kTypicalShare * budget_.overhead * static_cast<double>(now - begun_) + 2 * cost;
@@ -228,7 +233,8 @@ void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_unusual, int64_t
 
 // Too many or too big: the distance doubles, or the least unusual window loses its place.
 void WindowPlan::fit() noexcept {
-  const uint64_t room = budget_.events > start_events_ ? budget_.events - start_events_ : 0;
+  // A beginning that was closed late, since no step had ended, does not leave the rest without anything.
+  const uint64_t room = std::max(budget_.events / 2, budget_.events - std::min(budget_.events, start_events_));
   uint64_t typical = 0, unusual = 0, by_time = 0;
   size_t count = 0, timed = 0;
   for (const Kept& kept : kept_of()) {

@@ -96,12 +96,16 @@ class WindowPlan {
   double overhead(int64_t now) const noexcept;  // of the time since the beginning, so far
 
  private:
+  struct SlowStep {
+    uint64_t step = 0;
+    double times = 0;  // the median
+  };
   std::span<Kept> kept_of() noexcept { return {kept_, count_}; }
   void fit() noexcept;
   void choose_distance() noexcept;
   void raise_distance(uint64_t to) noexcept;
   bool wish(WindowReason reason, uint64_t first, double score, int64_t now) noexcept;
-  void expect(uint64_t slow_step, int64_t now) noexcept;
+  void expect(SlowStep slow, int64_t now) noexcept;
   bool is_wanted(const Kept& kept) const noexcept;
   bool has(WindowReason reason, uint64_t first) const noexcept;
   double slowdown() const noexcept;  // added by a window, as a part of a step
@@ -113,7 +117,7 @@ class WindowPlan {
   int64_t begun_ = 0;
   uint64_t start_events_ = 0;
   double spent_typical_ = 0, spent_unusual_ = 0;  // ns
-  uint64_t slow_steps_[8] = {};                   // the latest ones that followed one that was not slow
+  SlowStep slow_steps_[16];  // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
   uint64_t resident_ = 0, least_resident_ = 0;

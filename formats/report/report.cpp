@@ -57,6 +57,8 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     const auto begun = std::chrono::steady_clock::now();
     ReportPart part{std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
                     p.counts.records,      p.role,          statistics_of(p, request)};
+    part.run = run_steps_of(p);
+    if (part.run) part.all_steps = p.steps;
     add_recorder(part, p, begun);
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
@@ -73,6 +75,13 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
+  uint64_t steps = 0, captured = 0;
+  for (const ReportPart& part : report.parts) {
+    if (!part.run || part.run->count <= steps) continue;
+    steps = part.run->count;
+    captured = part.run->captured;
+  }
+  if (steps != 0) report.headline += ", " + count_text(captured) + " of " + plural(steps, "step") + " in full";
   return report;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/analysis/run_steps.h"
 #include "formats/analysis/statistics.h"
 #include "formats/trace/trace.h"
 
@@ -31,6 +32,8 @@ struct ReportPart {  // one process
     int64_t read_ns = 0;  // time that reading took for these tables
   };
   std::optional<Recorder> recorder{};  // only from spools
+  std::optional<RunSteps> run{};       // only from spools of -w auto that have windows
+  std::vector<StepTime> all_steps{};   // likewise
 };
 
 struct Report {

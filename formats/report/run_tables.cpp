@@ -10,36 +10,6 @@
 
 namespace torchprof::formats {
 
-ReportTable step_times_table(const std::vector<ReportPart>& parts) {
-  ReportTable table = make_table("step_times", "What steps took");
-  StepParts sum{};
-  int64_t all = 0;
-  for (const ReportPart& part : parts) {
-    for (const StepParts& s : part.statistics.step_parts) {
-      const int64_t ns = s.step.end - s.step.begin;
-      table.rows.push_back({part.pid, count(s.step.number), ns, s.compute_ns, s.communication_ns, s.loading_ns,
-                            s.host_ns, s.idle_ns, s.is_outlier ? Cell(std::string("outlier")) : Cell{}});
-      add_to(all, ns);
-      add_to(sum.compute_ns, s.compute_ns);
-      add_to(sum.communication_ns, s.communication_ns);
-      add_to(sum.loading_ns, s.loading_ns);
-      add_to(sum.host_ns, s.host_ns);
-      add_to(sum.idle_ns, s.idle_ns);
-    }
-  }
-  if (table.rows.empty()) return table;
-  table.totals = {{"ns", all},
-                  {"compute_ns", sum.compute_ns},
-                  {"communication_ns", sum.communication_ns},
-                  {"loading_ns", sum.loading_ns},
-                  {"host_ns", sum.host_ns},
-                  {"idle_ns", sum.idle_ns}};
-  table.remarks.push_back("all: compute " + percent_text(sum.compute_ns, all) + ", communication " +
-                          percent_text(sum.communication_ns, all) + ", loading " + percent_text(sum.loading_ns, all) +
-                          ", host gap " + percent_text(sum.host_ns, all) + ", idle " + percent_text(sum.idle_ns, all));
-  return table;
-}
-
 ReportTable comms_table(const std::vector<ReportPart>& parts) {
   ReportTable table = make_table("comms", "Collectives");
   std::vector<const CommsCalls*> processes;

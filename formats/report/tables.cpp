@@ -15,15 +15,6 @@ double average(int64_t sum, uint64_t n) {
   return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
 }
 
-// Interpolates between the two nearest values; `sorted` must not be empty.
-double quantile(const std::vector<int64_t>& sorted, double part) {
-  const double place = part * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const auto low = static_cast<double>(sorted[below]);
-  return low + (place - static_cast<double>(below)) *
-                   (static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]) - low);
-}
-
 bool is_something(const Cell& cell) {
   if (const auto* whole = std::get_if<int64_t>(&cell)) return *whole != 0;
   if (const auto* text = std::get_if<std::string>(&cell)) return !text->empty();
@@ -158,21 +149,6 @@ ReportTable kernels_table(const GpuTallies& work) {
                           std::move(short_names[row++])});
   }
   table.totals = {{"total_ns", sum}};
-  return table;
-}
-
-ReportTable steps_table(const std::vector<ReportPart>& parts) {
-  ReportTable table = make_table("steps", "Steps");
-  for (const ReportPart& part : parts) {
-    const Steps& steps = part.statistics.steps;
-    if (steps.count == 0) continue;
-    std::vector<int64_t> ns = steps.ns;
-    std::ranges::sort(ns);
-    const auto of = [&ns](double place) { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); };
-    table.rows.push_back({part.pid, count(steps.count), of(0.5), of(0.9), of(0), of(1), count(steps.jumps),
-                          text_or_missing(steps.ended_by)});
-  }
-  show_if_any(table, "jumps", {"jumps"});
   return table;
 }
 

@@ -22,7 +22,7 @@ struct SpoolRest {
     Ticks end;
     uint64_t step;
     uint32_t window;
-    bool was_open;
+    uint32_t was_open;
   };
   std::vector<Step> steps;
   struct Sample {

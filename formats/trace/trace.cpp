@@ -103,12 +103,8 @@ void place_steps(Process& p, const SpoolRest& rest) {
     step.step = s.step - 1;
     step.end = p.clock.to_unix(s.end);
     if (before != nullptr && before->step + 1 == s.step) step.ns = step.end - p.clock.to_unix(before->end);
-    if (s.was_open && kept(s.window)) step.window = s.window;
-    const Window* window = nullptr;
-    for (const Window& w : p.windows)
-      if (w.number == s.window) window = &w;
-    const UnixNs began = before != nullptr ? p.clock.to_unix(before->end) : p.start;
-    step.in_full = s.was_open && (p.windows.empty() || (window != nullptr && window->begin <= began));
+    if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
+    step.in_full = s.was_open == 2 && kept(s.window);
     before = &s;
   }
   for (const SpoolRest::Sample& sample : rest.resident)

@@ -82,6 +82,9 @@ Info process_info(const formats::Process& process, UnixNs run_end) {
                               {"end", iso_time(window.end)},
                               {"step", window.step},
                               {"closed", window.closed}});
+  for (size_t i = 0; i < process.windows.size(); ++i)
+    if (process.windows[i].reason != WindowReason::kNone)
+      out["windows"][i]["reason"] = formats::reason_text(process.windows[i].reason);
   for (const formats::Blind& blind : process.blind)
     out["blind"].push_back(
         {{"by", blind.by}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / kNsPerSecond}});

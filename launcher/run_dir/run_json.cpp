@@ -68,6 +68,7 @@ constexpr std::array kKnown = std::to_array<Known>({
     {"processes/*/windows", Type::kList},
     {"processes/*/windows/*", Type::kObject},
     {"processes/*/windows/*/closed", Type::kBool},
+    {"processes/*/windows/*/reason", Type::kText},
     {"seconds", Type::kNumber},
     {"signal", Type::kSmall},
     {"signal_name", Type::kText},

@@ -552,7 +552,7 @@ struct StepEnd {  // a step has ended now; it began when the one before it ended
   RecordHeader header;
   uint64_t step;      // steps that have ended, with this one
   uint32_t window;    // number of the window that was open at its end; 0: none
-  uint32_t was_open;  // 1: a window was open for all or some of it
+  uint32_t was_open;  // a window was open: 0 never, 1 for some of it, 2 for all of it
 };
 
 struct Resident {  // what the process has in memory now, by the kernel's count (VmRSS)
