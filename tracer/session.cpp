@@ -70,7 +70,7 @@ bool open_spool_locked() noexcept {
   const Recycling recycling = r.counts_events                ? Recycling::kWindows
                               : r.config.keep == Keep::kLast ? Recycling::kOldest
                                                              : Recycling::kNone;
-  if (!r.spool.open(r.directory, missing, {r.config.max_size, r.config.max_run_size}, recycling, detail::g_clock,
+  if (!r.spool.open(r.directory, missing, {r.config.max_size, run_size_limit(r.config)}, recycling, detail::g_clock,
                     r.forked_from)) {
     r.parent_file.let_go();
     r.is_uncaptured = true;

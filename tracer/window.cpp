@@ -305,7 +305,10 @@ void add_source(const Source& source) noexcept {
 
 void set_interpreter(const Interpreter& interpreter) noexcept { g_interpreter = interpreter; }
 
-bool is_whole_run() noexcept { return g_state.spec.kind == Kind::kAll; }
+bool is_whole_run() noexcept {
+  const Kind kind = g_state.spec.kind;
+  return kind == Kind::kAll || (kind == Kind::kAuto && auto_window::is_whole());
+}
 
 void announce() noexcept {
   const Kind kind = g_state.spec.kind;

@@ -60,7 +60,7 @@ void start(const Config& config) noexcept;
 void announce() noexcept;
 
 inline bool is_open() noexcept { return detail::g_is_open.load(std::memory_order_relaxed); }
-// Whether the window is the whole run, and never changes.
+// Whether nothing has been left out so far: the window is the whole run, or with -w auto still the beginning.
 bool is_whole_run() noexcept;
 // The number of the window that is open, or was open last; from 1.
 inline uint32_t number() noexcept { return detail::g_number.load(std::memory_order_relaxed); }

@@ -52,7 +52,8 @@ bool connect_to(const Socket& socket, uint32_t pid) {
 std::string ask(uint32_t pid, std::string_view command) {
   const Socket socket;
   if (!connect_to(socket, pid))
-    return "error: it does not listen: `ctl` is for windows of time, `signal` and `manual` (torchprof run -w manual)";
+    return "error: it does not listen: `ctl` is for windows of time, `signal`, `manual` and, once a long run has windows, `auto`; "
+           "a program that is short so far is recorded whole";
   std::string line(command);
   line += '\n';
   if (send(socket.fd(), line.data(), line.size(), MSG_NOSIGNAL) < 0) return "error: it has gone";

@@ -17,7 +17,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_OUTPUT", "--output", 'o', false, "DIR",
      "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
     {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
-     "which part of the run is captured: steps=10..14, after=30s,for=5s, ... [all]"},
+     "which part of the run is captured: auto, all, steps=10..14, after=30s,for=5s, ... [auto]"},
     {"TORCHPROF_BUDGET_EVENTS", "--budget-events", 0, false, "N",
      "with -w auto: about so many events a process, e.g. 500K or 2M [1M]"},
     {"TORCHPROF_BUDGET_OVERHEAD", "--budget-overhead", 0, false, "PERCENT",
@@ -40,8 +40,8 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
-    {"TORCHPROF_MAX_RUN_SIZE", "--max-run-size", 0, false, "SIZE|none",
-     "the same of all processes of the run together [none]"},
+    {"TORCHPROF_MAX_RUN_SIZE", "--max-run-size", 0, false, "SIZE|none|auto",
+     "the same of all processes of the run together; auto: 1G with -w auto, otherwise none [auto]"},
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
      "at the size limit: stop, or recycle the oldest events [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
@@ -236,6 +236,11 @@ bool refuse(ErrorText& error, const char* format, ...) noexcept {
   return false;
 }
 
+uint64_t run_size_limit(const Config& config) noexcept {
+  if (config.max_run_size != kRunSizeOfWindow) return config.max_run_size;
+  return strcmp(config.window, "auto") == 0 && config.keep == Keep::kFirst ? kAutoRunSize : 0;
+}
+
 std::span<const Setting> settings() noexcept { return kSettings; }
 
 bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as,
@@ -266,9 +271,11 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     case kMaxRunSize: {
       const bool of_run = index == kMaxRunSize;
       uint64_t size = 0;
-      if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
+      if (of_run && strcmp(value, "auto") == 0)
+        size = kRunSizeOfWindow;
+      else if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
         return refuse(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
-                      of_run ? ", or none" : "");
+                      of_run ? ", none or auto" : "");
       (of_run ? config.max_run_size : config.max_size) = size;
       return true;
     }
@@ -339,8 +346,8 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));
       return;
     case kMaxRunSize:
-      if (config.max_run_size == 0)
-        snprintf(out, size, "none");
+      if (config.max_run_size == 0 || config.max_run_size == kRunSizeOfWindow)
+        snprintf(out, size, config.max_run_size == 0 ? "none" : "auto");
       else
         snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_run_size));
       return;

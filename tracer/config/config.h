@@ -16,9 +16,13 @@ enum class GpuMode : uint8_t { kOff, kKernels, kOn, kFull };
 enum class NvtxMode : uint8_t { kOff, kOn, kEmit };
 enum class Keep : uint8_t { kFirst, kLast };
 
+// max_run_size: kAutoRunSize with -w auto, otherwise no limit.
+inline constexpr uint64_t kRunSizeOfWindow = ~uint64_t{0};
+inline constexpr uint64_t kAutoRunSize = uint64_t{1} << 30;
+
 struct Config {
   char output[PATH_MAX] = "torchprof-%t-%p";  // the run directory, placeholders not expanded
-  char window[256] = "all";
+  char window[256] = "auto";
   char format[256] = "kineto,table";
   PythonLevel python = PythonLevel::kFunctions;
   NvtxMode nvtx = NvtxMode::kOn;
@@ -34,10 +38,12 @@ struct Config {
   bool keep_spool = false;
   uint64_t max_size = uint64_t{4} << 30;          // bytes of spool per process, at least kMinMaxSize
   uint64_t native_threshold = uint64_t{1} << 20;  // bytes from which an allocation has a native stack
-  uint64_t max_run_size = 0;                      // bytes of spool of all processes together; 0: no limit
+  uint64_t max_run_size = kRunSizeOfWindow;       // bytes of spool of all processes together; 0: no limit
   uint64_t budget_events = 1'000'000;             // -w auto: per process
   double budget_overhead = 2;                     // -w auto: percent of the run after its beginning
 };
+// In bytes; 0: none.
+uint64_t run_size_limit(const Config& config) noexcept;
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 
 // One line for people; empty: no error.
