@@ -42,7 +42,7 @@ std::string title_of(const ReportPart& part, const DeviceMemory& device, const s
                      UnixNs start) {
   std::string title = "Memory of the " + device_text(device.type, device.index);
   if (!is_alone) title += " in process " + part.pid;
-  if (!of_group.empty()) title += ", the most of " + of_group;
+  if (!of_group.empty()) title += " of " + of_group.substr(0, of_group.find(','));  // a title is one line
   return title + ": at most " + memory_text(device.peak_bytes) + " after " +
          duration_text(static_cast<double>(std::max<int64_t>(0, device.peak - start))) +
          (device.step ? ", in step " + count_text(*device.step) : "") + "; " +

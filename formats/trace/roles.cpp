@@ -36,10 +36,10 @@ struct Standing {
   std::string name{};             // given by multiprocessing
   std::optional<int64_t> rank{};  // its own, or that of the process that it works for
   bool is_rank = false;
-  int64_t worker = 0;   // number of a DataLoader worker
-  int64_t workers = 0;  // that its DataLoader has
-  int64_t epoch = 0;    // from 1; 0: there is but one
-  bool is_of_pool = false;
+  int64_t worker = 0;       // number of a DataLoader worker
+  int64_t workers = 0;      // that its DataLoader has
+  int64_t epoch = 0;        // from 1; 0: there is but one
+  std::string_view pool{};  // "pool workers", "executor workers"; empty: it is of neither
   size_t parent = kNone;
   uint32_t group = 0;  // in the order of the first members' starts
 };
@@ -86,7 +86,7 @@ Kind kind_of_command(const Process& process) {
   return Kind::kProgram;
 }
 
-bool runs_pool(const Process& process) {
+bool runs_executor(const Process& process) {
   return std::ranges::any_of(process.functions, [&](const FunctionDef& f) {
     return process.string(f.name) == "_process_worker" &&
            process.string(f.file).ends_with("concurrent/futures/process.py");
@@ -108,7 +108,10 @@ Standing standing_of(const Process& process) {
   // Inductor's compile workers have multiprocessing's names, too: they run in a pool of processes.
   if (!standing.name.empty() && standing.kind != Kind::kCompileWorker) {
     standing.kind = Kind::kMultiprocessingWorker;
-    standing.is_of_pool = standing.name.find("PoolWorker-") != standing.name.npos || runs_pool(process);
+    if (standing.name.find("PoolWorker-") != standing.name.npos)
+      standing.pool = "pool workers";
+    else if (runs_executor(process))
+      standing.pool = "executor workers";
     return standing;
   }
   if (process.forked_from.empty()) return standing;
@@ -179,7 +182,7 @@ std::string_view plural_of(const Standing& s) {
     case Kind::kDataLoaderWorker:
       return "DataLoader workers";
     case Kind::kMultiprocessingWorker:
-      return s.is_of_pool ? "pool workers" : "";
+      return s.pool;
     case Kind::kCompileWorker:
       return "compile workers";
     case Kind::kForkServer:
@@ -201,17 +204,18 @@ struct Group {
 
 // Numbers the epochs, and fills in `group` and Process::group_name. `processes` are sorted by start.
 void make_groups(std::vector<Standing>& standings, std::vector<Process>& processes) {
-  using Key = std::tuple<Kind, size_t, std::string_view, uint32_t, int64_t>;
+  using Key = std::tuple<std::string_view, size_t, std::string_view, uint32_t, int64_t>;
   std::map<Key, size_t> numbers;
   std::vector<Group> groups;
   for (size_t i = 0; i < standings.size(); ++i) {
     Standing& s = standings[i];
-    if (plural_of(s).empty()) continue;
+    const std::string_view plural = plural_of(s);
+    if (plural.empty()) continue;
     size_t parent = s.parent;  // Inductor's compiler has workers of its own
     while (s.kind == Kind::kCompileWorker && parent != kNone && standings[parent].kind == s.kind)
       parent = standings[parent].parent;
     // Of a parent that was not recorded its number is known.
-    const Key key{s.kind, parent, parent == kNone ? processes[i].host : std::string_view{},
+    const Key key{plural, parent, parent == kNone ? processes[i].host : std::string_view{},
                   parent == kNone ? processes[i].parent_pid : 0, s.workers};
     const auto [it, is_new] = numbers.try_emplace(key, groups.size());
     if (is_new) groups.emplace_back();

@@ -48,14 +48,18 @@ TEST_CASE("of many processes the names are kept in the sum, not by process") {
 TEST_CASE("workers of a group are one row, but for one that has failed, and a row each where they are asked for") {
   Report report;
   for (uint32_t i = 0; i < 40; ++i) {
-    ReportPart part{.pid = std::to_string(100 + i), .role = i == 0 ? "" : "DataLoader worker " + std::to_string(i)};
+    ReportPart part{};
+    part.pid = std::to_string(100 + i);
+    if (i != 0) part.role = "DataLoader worker " + std::to_string(i);
     part.events = 10;
     part.ended = i == 3 ? "killed by SIGKILL" : i == 4 ? "clean" : "ended";
     part.group = i == 0 || i == 3 ? 0 : 1;
     part.group_name = i == 0 ? "" : "DataLoader workers, 13 epochs";
     part.statistics.operator_ns = 5;
     part.statistics.operators["mm"].add_call(5, 5);
-    part.statistics.threads = {{.name = std::to_string(i) + " (python3)", .open_ns = 7}};
+    part.statistics.threads.emplace_back();
+    part.statistics.threads.back().name = std::to_string(i) + " (python3)";
+    part.statistics.threads.back().open_ns = 7;
     report.add(std::move(part));
   }
   const auto text = [](const ReportTable& table, size_t row, std::string_view column) {
