@@ -4,7 +4,8 @@
 // total has of them is known apart, until the process frees them. With a window, blocks from before it count as
 // inherited, too.
 //
-// Events come in the order of time. Memory: the addresses of live mappings; of a forked process, of all its live blocks.
+// Events come in the order of time. Memory: the addresses of live mappings, and of a forked process those of
+// all its live blocks.
 #pragma once
 
 #include <cstdint>

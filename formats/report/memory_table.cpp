@@ -41,8 +41,10 @@ void add_devices(std::vector<Device>& devices, const PartGroup& group) {
 std::string title_of(const ReportPart& part, const DeviceMemory& device, const std::string& of_group, bool is_alone,
                      UnixNs start) {
   std::string title = "Memory of the " + device_text(device.type, device.index);
-  if (!is_alone) title += " in process " + part.pid;
-  if (!of_group.empty()) title += " of " + of_group.substr(0, of_group.find(','));  // a title is one line
+  if (!of_group.empty())  // without rank and epochs, so that it is one line
+    title += " in " + part.pid + ", one of " + of_group.substr(0, std::min(of_group.find(" of "), of_group.find(',')));
+  else if (!is_alone)
+    title += " in process " + part.pid;
   return title + ": at most " + memory_text(device.peak_bytes) + " after " +
          duration_text(static_cast<double>(std::max<int64_t>(0, device.peak - start))) +
          (device.step ? ", in step " + count_text(*device.step) : "") + "; " +

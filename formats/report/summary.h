@@ -53,12 +53,12 @@ struct TableOptions {
   std::string sort{};
   std::vector<std::string> columns{};  // keys of one table, or "all"; empty: those that the style shows
   ReportStyle style = ReportStyle::kText;
-  OpGrouping grouping{};  // for the operators
+  OpGrouping grouping{};        // for the operators
   bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
   // A row for each process, also for workers that do the same (formats/trace/roles.h), which are one otherwise.
   bool has_all_processes = false;
-  bool has_totals = false;      // --totals: sums below the operators, and details of steps, modules, Python and memory
-  std::string writing{};        // a line below the table profiler: how long writing took
+  bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
+  std::string writing{};    // a line below the table profiler: how long writing took
 };
 
 // The tables that `report` has: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",

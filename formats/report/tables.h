@@ -29,8 +29,8 @@ ReportTable profiler_table(const std::vector<PartGroup>& groups);
 ReportTable advice_table(const std::vector<ReportPart>& parts);
 ReportTable processes_table(const std::vector<PartGroup>& groups);
 // One table for each device of each process, the fullest device first; of a group, for the process in which the device
-// was fullest. It has the first `most` owners, and the others as one row. In detail there are also tables by category, by line and by module, and at the end one of memory that
-// stays.
+// was fullest. It has the first `most` owners, and the others as one row. In detail there are also tables by category,
+// by line and by module, and at the end one of memory that stays.
 std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, const std::vector<PartGroup>& groups,
                                        UnixNs start, size_t most, bool is_detailed);
 

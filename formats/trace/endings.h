@@ -1,7 +1,7 @@
 // How the processes of a run ended, for people.
 //
-// A process that reached its exit handlers says so in its spool. Of any other its parent knows more: Python's
-// multiprocessing and subprocess wait for their children, and the recorder keeps what they learn (the facts child.PID of
+// A process that reached its exit handlers says so in its spool. Its parent knows more: Python's multiprocessing and
+// subprocess wait for their children, and the recorder keeps what they learn (the facts child.PID of
 // tracer/python/workers.h). What nobody has said is not guessed.
 #pragma once
 
