@@ -1,5 +1,6 @@
 """How the processes that Python libraries start have ended: what they always do is no death, and what has failed stands out."""
 import json
+import re
 import sys
 
 import pytest
@@ -149,6 +150,26 @@ def test_a_dataloader_worker_that_was_killed_stands_on_its_own(how, fault, end, 
     rows = process_rows(torchprof("report", run.directory, "-t", "processes"))
     assert any("DataLoader worker 1" in row and end in row for row in rows) if end else any("2 DataLoader workers" in row for row in rows), rows
     assert ("DataLoader worker 1, killed by SIGKILL: " in run.stderr) == bool(end)
+
+
+def test_the_page_has_one_flame_graph_and_one_line_of_memory_for_the_workers(run_torchprof, torchprof, torch_python, program, tmp_path):
+    run = run_torchprof([torch_python, program(LOADS), "fork", "anew", "works"], options=["--keep-spool"])
+
+    def page(*options):
+        assert torchprof("report", run.directory, "--html", tmp_path / "page.html", *options).returncode == 0
+        data = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.S)[1])
+        processes, = (table for table in data["report"]["tables"] if table["name"] == "processes")
+        # {label: ns of all and of the function that only workers run}
+        flames = {thread["label"]: (thread["frames"][0][2], sum(own for _, name, _, own, _ in thread["frames"][1:] if data["flame"]["names"][name].endswith("__getitem__")))
+                  for thread in data["flame"]["threads"] if "QueueFeeder" not in thread["label"] and "_serve" not in thread["label"]}
+        return len(processes["rows"]), flames, [line["label"] for line in data["memory"]]
+    rows, flames, memory = page()
+    all_rows, all_flames, all_memory = page("--all-processes")
+    assert (rows, all_rows, len(memory), len(all_memory)) == (2, 5, 2, 5)
+    group, = (flame for label, flame in flames.items() if label.startswith("4 DataLoader workers, 2 epochs: "))
+    workers = [flame for label, flame in all_flames.items() if "DataLoader worker " in label]
+    assert len(workers) == 4 and group == tuple(map(sum, zip(*workers))) and group[1] > 0
+    assert memory[1].endswith(", the most of 4 DataLoader workers, 2 epochs")
 
 
 def test_what_a_worker_inherited_is_not_its_memory(run_torchprof, torchprof, torch_python, program):
