@@ -61,7 +61,7 @@ Info process_info(const formats::Process& process, UnixNs run_end) {
   out["end"] = iso_time(process.end);
   if (!process.group_name.empty()) out["group"] = process.group_name;
   out["clean_exit"] = process.clean_exit;
-  out["ended"] = formats::ending_text(process);
+  if (process.clean_exit || process.exit_status) out["ended"] = formats::ending_text(process);
   out["metadata"] = Info::object();
   for (const formats::Meta& meta : process.metadata) out["metadata"][std::string(meta.key)] = meta.value;
   out["sources"] = Info::object();
