@@ -77,11 +77,12 @@ POOLS = """
 import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
 
+def meets(barrier): barrier.wait()  # none of them is ended before it has begun
 def works(x): return x
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
-    with context.Pool(3) as pool: pool.map(works, range(9), chunksize=1)
+    with context.Pool(3, meets, [context.Barrier(3)]) as pool: pool.map(works, range(9), chunksize=1)
     with ProcessPoolExecutor(2, mp_context=context, initializer=works, initargs=(0,)) as executor:
         list(executor.map(works, range(9)))
 """
@@ -96,7 +97,7 @@ def test_the_workers_of_pools_are_one_row_and_none_of_them_was_killed(how, run_t
     # An executor may start a second worker only if the first one is busy.
     assert sum(row.startswith("3 of them 3 pool workers ") for row in rows) == 1, rows
     every = process_rows(torchprof("report", run.directory, "-t", "processes", "--all-processes"))
-    assert sum("multiprocessing worker " in row for row in every) in (4, 5), every
+    assert sum("PoolWorker-" in row for row in every) == 3, every
 
 
 LOADS = """
@@ -146,7 +147,8 @@ def test_a_dataloader_worker_that_was_killed_stands_on_its_own(how, fault, end, 
     said = ended(run)
     # An exception of the data set is sent to the parent and raised there: the worker itself ends as always.
     assert said["DataLoader worker 1"] == end if end else said["DataLoader worker 1"] in ("ended", "clean"), said
-    assert said["DataLoader worker 0"] in ("ended", "clean"), said
+    # The parent may end the other one before it has said who it is.
+    assert said.get("DataLoader worker 0", "ended") in ("ended", "clean"), said
     rows = process_rows(torchprof("report", run.directory, "-t", "processes"))
     assert any("DataLoader worker 1" in row and end in row for row in rows) if end else any("2 DataLoader workers" in row for row in rows), rows
     assert ("DataLoader worker 1, killed by SIGKILL: " in run.stderr) == bool(end)
