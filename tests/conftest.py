@@ -12,7 +12,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
     program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
                ends foreign lifecycle limits manners no_room other_roots seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
-               interpreters torchrun tree workers
+               endings interpreters torchrun tree workers
     python     Python calls, lines and collections: gc python python_lines
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:
                against_torch_profiler collectives compare flops key_averages modules native operators steps

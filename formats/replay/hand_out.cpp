@@ -115,6 +115,7 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
   if (memory.device_type == 0 && !is_out_of_memory) {
     event.is_mapped = cpu_memory_.is_mapping(memory);
     event.allocated = event.is_mapped ? 0 : cpu_memory_.total(memory, !thread.cursor.is_next());
+    event.inherited = event.is_mapped ? 0 : std::min(event.allocated, cpu_memory_.inherited());
   }
   const ThreadStack& stack = thread.stack;
   event.stack = &stack;

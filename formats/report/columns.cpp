@@ -197,7 +197,8 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"operator_ns", "operators", Unit::kTime},
         {"steps", "steps", Unit::kCount},
         {"ended", "ended"},
-        {"command", "command"}}},
+        {"command", "command"},
+        {"group", "one of", Unit::kText, kHidden}}},
   };
   return all;
 }

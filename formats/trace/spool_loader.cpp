@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "formats/trace/endings.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -132,7 +134,10 @@ class Loader {
         return define_window(record.as<WindowDef>());
       case Kind::MetaDef: {
         const auto& def = record.as<MetaDef>();
-        set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
+        if (const auto end = child_end_of(p_.string(def.key), p_.string(def.value)))
+          p_.children.push_back(*end);
+        else
+          set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
         return;
       }
       case Kind::SourceDef: {

@@ -6,6 +6,7 @@
 
 #include "formats/io/error.h"
 #include "formats/io/sum.h"
+#include "formats/trace/endings.h"
 #include "formats/trace/roles.h"
 #include "formats/trace/spool_loader.h"
 
@@ -233,6 +234,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   for (size_t i = 0; i < trace.processes.size(); ++i) place_in_time(trace.processes[i], rests[i]);
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   assign_roles(trace.processes);
+  assign_endings(trace.processes);
   release_definitions(trace.processes);
   // A process that could not be captured may have been captured later, after exec.
   std::erase_if(trace.uncaptured.processes, [&trace](const Uncaptured& u) {

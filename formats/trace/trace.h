@@ -40,6 +40,12 @@ struct Meta {  // MetaDef
   std::string_view value;
 };
 
+struct ChildEnd {  // a child process, as its parent saw it end (endings.h)
+  uint32_t pid = 0;
+  int status = 0;              // of its exit; negative: the signal that killed it
+  bool was_signalled = false;  // by the parent
+};
+
 struct Track {  // a thread of the process
   TrackId id;
   uint32_t tid = 0;
@@ -105,12 +111,18 @@ struct Process {
   std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
   std::string role;                       // "rank 0", "DataLoader worker 3" ... (roles.h); empty: any other program
   uint32_t place = 0;                     // in the order in which processes are shown, from 1 (roles.h)
+  bool is_helper = false;                 // a worker, fork server or resource tracker, which its parent ends
+  uint32_t group = 0;                     // of processes that are shown together, from 1 (roles.h); 0: of none
+  std::string group_name;                 // "DataLoader workers, 3 epochs"; behind a number
   bool clean_exit = false;                // false: killed, _exit, exec, or still running
+  std::optional<int> exit_status{};       // negative: a signal; none: nobody said (endings.h)
+  bool was_signalled = false;             // by its parent
   UnixNs start;                           // the opening of the spool, or its first event if that is earlier
   UnixNs end;                             // the clean exit, otherwise the last known time; never before start
   UnixNs capture_end;  // `end`, or earlier if the size limit or a window ended the capture; closes open spans
   std::vector<Source> sources;
   std::vector<Meta> metadata;
+  std::vector<ChildEnd> children;  // those whose ends it saw
   // When the capture ended because there was no more room (formats/trace/uncaptured.h). A hostile spool may give any
   // time.
   std::optional<UnixNs> stopped{};

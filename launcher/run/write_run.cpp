@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "formats/io/text.h"
 #include "formats/native/names.h"
 #include "formats/report/summary.h"
+#include "formats/trace/endings.h"
 #include "launcher/run_dir/still_running.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
@@ -48,22 +50,36 @@ std::string short_summary(const formats::Trace& trace) {
 }
 
 std::string process_lines(const formats::Trace& trace) {
-  const size_t count = trace.processes.size(), shown = std::min<size_t>(count, kMostProcesses);
+  const size_t count = trace.processes.size();
   if (count < 2) return {};
+  std::map<uint32_t, size_t> sizes;  // of groups, each of which is one line
+  for (const formats::Process& process : trace.processes) ++sizes[formats::shown_group(process)];
+  size_t shown = 0, told = 0;
   std::vector<const formats::Process*> in_order(count);
   for (const formats::Process& process : trace.processes) in_order[process.place - 1] = &process;
   std::string out = "\n";
-  for (const formats::Process* process : std::span(in_order).first(shown)) {
+  for (const formats::Process* process : in_order) {
+    const uint32_t group = formats::shown_group(*process);
+    const auto size = sizes.find(group);
+    if (group != 0 && size == sizes.end()) continue;  // it is in a line that came
+    if (shown++ == kMostProcesses) break;
+    const size_t alike = group == 0 ? 1 : size->second;
+    told += alike;
+    if (group != 0) sizes.erase(size);
     std::string command;
     for (const std::string_view argument : process->command) command.append(" ").append(argument);
-    out.append("process ").append(std::to_string(process->pid));
-    if (!process->role.empty())
+    if (alike > 1)
+      out.append(std::to_string(alike)).append(" ").append(process->group_name);
+    else
+      out.append("process ").append(std::to_string(process->pid));
+    if (alike == 1 && !process->role.empty())
       out.append(", ").append(process->role);
-    else if (!process->forked_from.empty())
+    else if (alike == 1 && !process->forked_from.empty())
       out += ", forked";
+    if (formats::has_failed(*process)) out.append(", ").append(formats::ending_text(*process));
     out.append(":").append(formats::shorten(formats::printable(command), kWidestCommand)).append("\n");
   }
-  if (count > shown) out += "and " + std::to_string(count - shown) + " more processes: see run.json\n";
+  if (count > told) out += "and " + std::to_string(count - told) + " more processes: see run.json\n";
   return out;
 }
 

@@ -39,6 +39,7 @@ constexpr std::array kKnown = std::to_array<Known>({
     {"processes/*/clean_exit", Type::kBool},
     {"processes/*/command", Type::kList},
     {"processes/*/command/*", Type::kText},
+    {"processes/*/ended", Type::kText},
     {"processes/*/metadata", Type::kObject},
     {"processes/*/metadata/*", Type::kText},
     {"processes/*/open", Type::kList},

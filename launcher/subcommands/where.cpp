@@ -35,7 +35,13 @@ std::string title_of(const Info& process) {
     command.append(" ").append(argument.get<std::string>());
   std::string title = "process " + std::to_string(process.value("pid", 0u));
   if (process.contains("role")) title.append(", ").append(process["role"].get<std::string>());
-  title += process.value("running", false) ? ", running:" : process.value("clean_exit", false) ? ", ended:" : ", dead:";
+  const std::string ended = process.value("ended", "killed or replaced");
+  if (process.value("running", false))
+    title += ", running:";
+  else if (process.value("clean_exit", false) || ended == "ended")
+    title += ", ended:";
+  else
+    title += ended == "killed or replaced" ? ", dead:" : ", dead (" + formats::printable(ended) + "):";
   return title + formats::shorten(formats::printable(command), kWidest);
 }
 

@@ -96,6 +96,13 @@ bool takes_anything(Object* code) noexcept {
 // Whether it is the setter of a property: (self, value).
 bool is_setter(Object* code) noexcept { return argument_count(code) == 2; }
 
+// Whether it tells a parent how its children end (workers.h).
+bool is_about_children(std::string_view file, std::string_view name) noexcept {
+  if (ends_with(file, "/multiprocessing/popen_fork.py") || ends_with(file, "/multiprocessing/popen_forkserver.py"))
+    return name == "poll" || name == "_send_signal";
+  return ends_with(file, "/subprocess.py") && (name == "_handle_exitstatus" || name == "send_signal");
+}
+
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
       is_module_call(code))
@@ -114,7 +121,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   if ((ends_with(file, "/multiprocessing/process.py") && (name == "_after_fork" || name == "_bootstrap")) ||
       (ends_with(file, "/multiprocessing/context.py") && name == "_after_fork") ||  // of SpawnProcess
       (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
-      (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher"))
+      (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher") || is_about_children(file, name))
     return FunctionKind::kWorker;
   return FunctionKind::kFunction;
 }
@@ -217,8 +224,10 @@ Function detail::function_slow(Object* code) noexcept {
   // What we know about modules, groups and workers is guarded by the first interpreter's GIL.
   if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
   // At the level `modules` this may be the very first event. Without the spool the function could not be defined, and
-  // would count as a plain one.
-  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::open_spool()) return {};
+  // would count as a plain one. How children end is worth no spool of its own.
+  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread &&
+      !is_about_children(file.view(), name.view()) && !session::open_spool())
+    return {};
   const StringId file_id = intern(file.view());
   const StringId name_id = intern(name.view());
   const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};

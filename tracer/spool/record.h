@@ -212,7 +212,7 @@ enum class FunctionKind : uint8_t {
   kProfilerStep = 3,  // torch.profiler.profile.step
   kThread = 4,        // of threading's, names a thread; the reader treats it as any function
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
-  kWorker = 6,        // of multiprocessing or DataLoader, where a process learns its role; likewise
+  kWorker = 6,        // tells a process its role in multiprocessing or DataLoader, or how a child ended; likewise
   kScript = 7,        // of TorchScript; in native stacks alone
 };
 
