@@ -4,6 +4,7 @@ The functions of the programs have names that come nowhere else, so that a call 
 was made.
 """
 import collections
+import json
 import textwrap
 
 import pytest
@@ -61,6 +62,17 @@ def test_an_import_is_one_span_a_module_and_nested_as_the_imports_are(python, pr
     assert (outer["args"]["File"], inner["args"]["File"]) == ("odd_outer.py", "odd_inner.py")
     assert [e for e in trace.inside(outer, "python_function") if e["name"] != "Python GC"] == [inner]
     assert not [name for name in trace.names("python_function") if name.endswith(": _find_and_load")]
+
+
+def test_the_time_of_an_import_is_its_own_without_the_imports_within(python, run_torchprof, torchprof, program):
+    for name, body in MODULES.items():
+        program(textwrap.dedent(body), name + ".py")
+    run = run_torchprof([python.path, program("import gc\ngc.disable()\nimport odd_outer\n")], options=["--keep-spool"])
+    table = json.loads(torchprof("report", run.directory, "-t", "python", "--json").stdout)["tables"][0]
+    rows = {row["name"]: row for row in table["rows"]}
+    outer, inner = rows["import odd_outer"], rows["import odd_inner"]
+    assert outer["calls"] == inner["calls"] == 1
+    assert outer["self_ns"] == outer["total_ns"] - inner["total_ns"] > 0 and inner["self_ns"] == inner["total_ns"]
 
 
 def test_imports_in_full_have_every_function(python, profiled):
