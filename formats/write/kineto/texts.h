@@ -40,7 +40,7 @@ class Texts {
   Texts(const Process& process, Names& names, std::string pid)
       : process_(process), names_(names), pid_(std::move(pid)) {
     for (const FunctionDef& def : process.functions)
-      if (def.id && def.kind == FunctionKind::kImport && def.file) find_file(def);
+      if (def.id && def.kind == FunctionKind::kImport) find_file(def);
   }
 
   // {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":      made once for each name and category
@@ -148,6 +148,7 @@ class Texts {
     const NameId name = names_.function(import.id, {});
     std::string_view file = process_.string(import.file);
     file.remove_prefix(std::min<size_t>(import.trim, file.size()));
+    if (file.empty()) return;
     if (name.value >= files_.size()) files_.resize(name.value + 1);
     files_[name.value] = R"(,"File":)" + json_string(file.substr(0, kMaxCallerBytes));
   }

@@ -195,6 +195,53 @@ def test_a_program_that_is_imported_counts_in_full_after_many_calls(python, prof
                       ("odd_last", "odd_program_main"): 1, ("import odd_lazy_module", "odd_last"): 1}
 
 
+# ---- torch: a training that is imported -------------------------------------------------------------------------------------
+
+def begun(trace, name):
+    """How often the function begins where it is recorded."""
+    return len([e for e in trace.spans("python_function") if bare(e["name"]) == name and not e["args"].get("preexisting")])
+
+
+def test_a_training_that_is_imported_counts_in_full_from_its_first_call_of_a_module(torch_python, run_torchprof, check_trace, program):
+    training = program(textwrap.dedent("""
+        import torch
+        def odd_main():
+            model = torch.nn.Linear(4, 4)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(5):
+                odd_step(model, optimizer)
+        def odd_step(model, optimizer):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            import odd_part_of_a_step
+        odd_main()
+        """), "odd_training.py")
+    program("def odd_unseen(): pass\nodd_unseen()\n", "odd_part_of_a_step.py")
+    run = run_torchprof([torch_python, "-c", "import odd_training"], cwd=training.parent)
+    assert run.status == 0, run.stderr
+    trace = check_trace(run.trace(), imports=True)
+    assert begun(trace, "odd_step") == 4 and chains(trace)["odd_step", "odd_main"] == 5
+    assert chains(trace)["import odd_part_of_a_step", "odd_step"] == 1 and begun(trace, "odd_unseen") == 0
+    assert len(trace.named("nn.Module: Linear_0")) == 5 and len(trace.named("import torch")) == 1
+    assert len([name for name, parent in trace.parents() if parent == "import torch"]) > 20
+
+
+def test_operators_in_an_import_are_recorded_and_many_of_them_make_it_count_in_full(torch_python, run_torchprof, check_trace, program):
+    training = program(textwrap.dedent("""
+        import torch
+        def odd_product(w): return w @ w
+        w = torch.ones(4, 4)
+        for _ in range(150): w = odd_product(w)
+        """), "odd_training.py")
+    run = run_torchprof([torch_python, "-c", "import odd_training"], cwd=training.parent)
+    assert run.status == 0, run.stderr
+    trace = check_trace(run.trace(), imports=True)
+    (imported,) = trace.named("import odd_training")
+    products = trace.named("aten::matmul")
+    assert len(products) == 150 and all(imported["ts"] <= e["ts"] < imported["ts"] + imported["dur"] for e in products)
+    assert begun(trace, "odd_product") == 51
+
+
 # ---- windows and processes -------------------------------------------------------------------------------------------------
 
 def test_a_window_that_opens_in_an_import_has_the_span_of_the_import(python, profiled, launcher):
