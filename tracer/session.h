@@ -123,8 +123,8 @@ inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
 
 // ---- definitions: rare, under the recorder's lock --------------------------------------------------------------
 
-FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
-                           FunctionKind kind) noexcept;
+// A new function if it has no id yet, otherwise a known one stated again. None: nothing can be recorded any more.
+FunctionId define_function(FunctionDef function) noexcept;
 // `function` calls the C function `name` in this line of its file.
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept;
 // Python's own name of a thread.

@@ -64,6 +64,7 @@ NameId Names::function(FunctionId function, ObjectId object_id) {
 
 std::string Names::format_place(FunctionId id, uint32_t line) const {
   const FunctionDef& def = process_.functions[id.value];
+  if (def.kind == FunctionKind::kImport) return std::string("import ").append(process_.string(def.name));
   std::string_view file = process_.string(def.file);
   file.remove_prefix(std::min<size_t>(def.trim, file.size()));
   return std::string(file)

@@ -24,6 +24,8 @@ constexpr Setting kSettings[] = {
      "with -w auto: what windows may add to the run after its beginning [2]"},
     {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
      "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
+    {"TORCHPROF_IMPORTS", "--imports", 0, false, "brief|full",
+     "what runs while a module is imported: one span a module, or every function [brief]"},
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
@@ -56,6 +58,7 @@ enum Index {
   kBudgetEvents,
   kBudgetOverhead,
   kPython,
+  kImports,
   kOps,
   kShapes,
   kMemory,
@@ -75,6 +78,7 @@ enum Index {
 static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
 
 constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
+constexpr const char* kImportsShown[] = {"brief", "full"};
 constexpr const char* kGpuModes[] = {"off", "kernels", "on", "full"};
 constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
@@ -259,6 +263,8 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     }
     case kPython:
       return choose(kPythonLevels, value, shown_as, config.python, error);
+    case kImports:
+      return choose(kImportsShown, value, shown_as, config.imports, error);
     case kGpu:
       return choose(kGpuModes, value, shown_as, config.gpu, error);
     case kNvtx:
@@ -320,6 +326,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kPython:
       snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]);
+      return;
+    case kImports:
+      snprintf(out, size, "%s", kImportsShown[static_cast<int>(config.imports)]);
       return;
     case kGpu:
       snprintf(out, size, "%s", kGpuModes[static_cast<int>(config.gpu)]);

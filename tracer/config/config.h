@@ -12,6 +12,7 @@
 namespace torchprof {
 
 enum class PythonLevel : uint8_t { kOff, kModules, kFunctions, kCalls };
+enum class Imports : uint8_t { kBrief, kFull };
 enum class GpuMode : uint8_t { kOff, kKernels, kOn, kFull };
 enum class NvtxMode : uint8_t { kOff, kOn, kEmit };
 enum class Keep : uint8_t { kFirst, kLast };
@@ -25,6 +26,7 @@ struct Config {
   char window[256] = "auto";
   char format[256] = "kineto,table";
   PythonLevel python = PythonLevel::kFunctions;
+  Imports imports = Imports::kBrief;
   NvtxMode nvtx = NvtxMode::kOn;
   Keep keep = Keep::kFirst;
   bool ops = true;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
 
 namespace torchprof::python {
@@ -111,6 +112,8 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   // that file also has a decorator with a wrapper(func), which runs on import.
   if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py") && takes_anything(code))
     return FunctionKind::kOptimizerStep;
+  if (name == "_find_and_load" && file == "<frozen importlib._bootstrap>")
+    return g_imports_in_brief ? FunctionKind::kImport : FunctionKind::kFunction;
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
   if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
     return FunctionKind::kThread;
@@ -206,7 +209,7 @@ Function detail::function_slow(Object* code) noexcept {
   const KeepError keep;
   void* extra = nullptr;
   api().get_extra(code, g_extra, &extra);
-  if (extra) return {reinterpret_cast<uintptr_t>(extra)};
+  if (const auto bits = reinterpret_cast<uintptr_t>(extra); bits > Function::kNoId) return {bits};
   const bool is_first = is_first_interpreter();
   SharedCode* const shared = is_first || !is_shared(code) ? nullptr : shared_place(code);
   if (shared)
@@ -228,11 +231,15 @@ Function detail::function_slow(Object* code) noexcept {
   if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread &&
       !is_about_children(file.view(), name.view()) && !session::open_spool())
     return {};
-  const StringId file_id = intern(file.view());
-  const StringId name_id = intern(name.view());
-  const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};
-  const FunctionId id = session::define_function(name_id, qualname_id, file_id, static_cast<uint32_t>(line),
-                                                 import_prefix(file.view()), kind);
+  FunctionDef definition{};
+  definition.name = intern(name.view());
+  definition.qualname = qualname_object ? intern(qualname.view()) : StringId{};
+  definition.file = intern(file.view());
+  definition.line = static_cast<uint32_t>(line);
+  definition.trim = import_prefix(file.view());
+  // Of importlib's function itself: what stands for an import is defined by define_import().
+  definition.kind = kind == FunctionKind::kImport ? FunctionKind::kFunction : kind;
+  const FunctionId id = session::define_function(definition);
   const Function function = id ? Function::make(id, kind) : Function{};
   if (id && shared)
     shared->bits.store(function.bits, std::memory_order_relaxed);
@@ -240,6 +247,30 @@ Function detail::function_slow(Object* code) noexcept {
     set_extra(code, function);
   api().error_clear();
   return function;
+}
+
+Function detail::seen_function_slow(Object* code) noexcept {
+  const KeepError keep;
+  const Ref file_object(api().get_attr(code, "co_filename"));
+  const Ref name_object(api().get_attr(code, "co_name"));
+  const Text file(file_object.get());
+  const Text name(name_object.get());
+  const bool is_plain = kind_of(code, file.view(), name.view()) == FunctionKind::kFunction;
+  api().error_clear();
+  if (!is_plain) return function_slow(code);
+  if (is_first_interpreter() || !is_shared(code)) set_extra(code, {Function::kNoId});
+  return {Function::kNoId};
+}
+
+FunctionId define_import(FunctionId id, StringId name, Object* file) noexcept {
+  const Text text(file);
+  FunctionDef definition{};
+  definition.id = id;
+  definition.name = name;
+  if (!text.view().empty()) definition.file = intern(text.view());
+  definition.trim = import_prefix(text.view());
+  definition.kind = FunctionKind::kImport;
+  return session::define_function(definition);
 }
 
 }  // namespace torchprof::python

@@ -214,9 +214,10 @@ enum class FunctionKind : uint8_t {
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
   kWorker = 6,        // tells a process its role in multiprocessing or DataLoader, or how a child ended; likewise
   kScript = 7,        // of TorchScript; in native stacks alone
+  kImport = 8,        // no function: the import of the module `name`, whose file is `file` (python/imports.h)
 };
 
-struct FunctionDef {  // a Python code object
+struct FunctionDef {  // a Python code object; may come again for the same id: the later one holds
   RecordHeader header;
   FunctionId id;
   StringId name;      // co_name

@@ -185,6 +185,18 @@ FunctionId SpoolBuilder::function(std::string_view file, uint32_t line, std::str
   return def.id;
 }
 
+FunctionId SpoolBuilder::import(std::string_view module) { return function("", 0, module, 0, FunctionKind::kImport); }
+
+void SpoolBuilder::file_of_import(FunctionId import, std::string_view module, std::string_view file, uint16_t trim) {
+  FunctionDef def{};
+  def.id = import;
+  def.name = string(module);
+  def.file = string(file);
+  def.trim = trim;
+  def.kind = FunctionKind::kImport;
+  define(def);
+}
+
 FunctionId SpoolBuilder::function(std::string_view name) { return function("test.py", 1, name); }
 
 ObjectId SpoolBuilder::object(std::string_view class_name, ObjectKind kind) {

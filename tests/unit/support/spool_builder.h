@@ -40,6 +40,8 @@ class SpoolBuilder {
   FunctionId function(std::string_view file, uint32_t line, std::string_view name, uint16_t trim = 0,
                       FunctionKind kind = FunctionKind::kFunction);
   FunctionId function(std::string_view name);  // in "test.py", line 1
+  FunctionId import(std::string_view module);
+  void file_of_import(FunctionId import, std::string_view module, std::string_view file, uint16_t trim);
   ObjectId object(std::string_view class_name, ObjectKind kind = ObjectKind::kModule);
   CallSiteId call_site(std::string_view name, FunctionId function, uint32_t line);
   void python_name(TrackId track, uint32_t tid, std::string_view name);

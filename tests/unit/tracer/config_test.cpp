@@ -77,12 +77,27 @@ std::string expanded(const std::string& pattern, size_t size = PATH_MAX) {
 }  // namespace
 
 TEST_CASE("every setting takes another value than its default and gives it back") {
-  const std::map<std::string, std::string> other = {
-      {"--output", "elsewhere"},   {"--window", "all"},       {"--python", "calls"},     {"--ops", "off"},
-      {"--shapes", "off"},         {"--memory", "off"},       {"--gpu", "off"},          {"--nvtx", "emit"},
-      {"--native", "on"},          {"--flops", "off"},        {"--max-size", "1048576"}, {"--max-run-size", "1048576"},
-      {"--keep", "first"},         {"--format", "none"},      {"--quiet", "1"},          {"--keep-spool", "1"},
-      {"--native-threshold", "5"}, {"--native-frames", "all"}, {"--budget-events", "5000"}, {"--budget-overhead", "7"}};
+  const std::map<std::string, std::string> other = {{"--output", "elsewhere"},
+                                                    {"--window", "all"},
+                                                    {"--python", "calls"},
+                                                    {"--imports", "full"},
+                                                    {"--ops", "off"},
+                                                    {"--shapes", "off"},
+                                                    {"--memory", "off"},
+                                                    {"--gpu", "off"},
+                                                    {"--nvtx", "emit"},
+                                                    {"--native", "on"},
+                                                    {"--flops", "off"},
+                                                    {"--max-size", "1048576"},
+                                                    {"--max-run-size", "1048576"},
+                                                    {"--keep", "first"},
+                                                    {"--format", "none"},
+                                                    {"--quiet", "1"},
+                                                    {"--keep-spool", "1"},
+                                                    {"--native-threshold", "5"},
+                                                    {"--native-frames", "all"},
+                                                    {"--budget-events", "5000"},
+                                                    {"--budget-overhead", "7"}};
   REQUIRE(other.size() == settings().size());
   for (const Setting& s : settings()) {
     CAPTURE(s.option);
