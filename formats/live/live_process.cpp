@@ -62,6 +62,8 @@ void LiveProcess::set_clock(bool is_live) {
     return true;
   };
   rate(tail_->latest());
+  if (h.clean_exit.load(std::memory_order_acquire) == 1)  // pairs with SpoolWriter::finish()
+    rate({{h.last_ticks.load(std::memory_order_relaxed)}, h.last_monotonic.load(std::memory_order_relaxed), {}});
   char host[sizeof(h.host)] = "";
   const bool is_here = is_live && gethostname(host, sizeof(host) - 1) == 0 && std::string_view(h.host) == host;
   if (!is_here) return;
@@ -85,6 +87,8 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
                    },
                .events = [this](const Portion& portion) { return take(portion); }});
   follow_windows();
+  if (from_ == 0) from_ = first_record_;
+  set_clock(is_live);
   const uint64_t stop = header().stop_ticks.load(std::memory_order_relaxed);
   if (now_ == 0 || stop != 0) now_ = std::max(last_record_, from_);
   if (is_live && stop == 0)
@@ -173,6 +177,7 @@ LastOp LiveProcess::take(const Portion& portion) {
   while (cursor.next(record)) {
     const uint64_t t = record.time(portion.base).value;
     last_record_ = std::max(last_record_, t);
+    if (first_record_ == 0) first_record_ = t;
     if (record.kind() == Kind::Restate) {
       restated = record.as<Restate>().count_of(record.header());
       continue;

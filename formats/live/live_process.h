@@ -134,11 +134,11 @@ class LiveProcess {
   LiveNames names_;
   int64_t last_ns_;  // how long a look counts where there are no windows
   double ns_per_tick_ = 1;
-  uint64_t now_ = 0;          // ticks: of this look, or of the last record of a process that has ended
-  uint64_t last_record_ = 0;  // ticks
-  uint64_t from_ = 0;         // ticks: what came before does not count
-  uint64_t until_ = 0;        // ticks: likewise what came after; 0: no end
-  uint32_t window_ = 0;       // the number of the window that counts
+  uint64_t now_ = 0;  // ticks: of this look, or of the last record of a process that has ended
+  uint64_t first_record_ = 0, last_record_ = 0;  // ticks, of what was read
+  uint64_t from_ = 0;                            // ticks: what came before does not count
+  uint64_t until_ = 0;                           // ticks: likewise what came after; 0: no end
+  uint32_t window_ = 0;                          // the number of the window that counts
   std::unordered_map<uint32_t, Thread> threads_;
   Table operators_, functions_;
   std::deque<Bucket> buckets_;

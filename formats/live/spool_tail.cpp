@@ -21,6 +21,7 @@ struct SpoolTail::Wanted {
   int64_t until;  // when the next chunk of the thread began; of the last one the end of time
   bool is_next;   // in the order of sequences
   bool is_skipped = false;
+  uint64_t order = 0;  // ticks: a chunk may begin a little before the one that it follows
 };
 
 std::unique_ptr<SpoolTail> SpoolTail::open(const std::filesystem::path& file, std::string& error) {
@@ -198,9 +199,13 @@ void SpoolTail::read_definitions(const Look& look) {
 void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {
   std::vector<Wanted*> order;
   for (Wanted& one : all) order.push_back(&one);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool follows = i > 0 && all[i].track == all[i - 1].track;
+    all[i].order = std::max(all[i].chunk.base.ticks.value, follows ? all[i - 1].order : 0);
+  }
   // Of a thread the newest come first, too.
   std::ranges::stable_sort(order, [](const Wanted* a, const Wanted* b) {
-    return std::tuple(a->until, a->chunk.base.ticks) > std::tuple(b->until, b->chunk.base.ticks);
+    return std::tuple(a->until, a->order) > std::tuple(b->until, b->order);
   });
   for (Wanted* one : order) {
     const uint64_t bytes = one->to - one->chunk.read;
@@ -212,7 +217,7 @@ void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {
   for (size_t i = 1; i < all.size(); ++i)  // what follows on something that is not read
     if (all[i].track == all[i - 1].track && all[i - 1].is_skipped && all[i - 1].to > all[i - 1].chunk.read)
       all[i].is_next = false;
-  std::ranges::stable_sort(order, {}, [](const Wanted* one) { return one->chunk.base.ticks; });
+  std::ranges::stable_sort(order, {}, [](const Wanted* one) { return one->order; });
   for (Wanted* one : order) {
     Chunk& chunk = one->chunk;
     if (one->is_skipped) {
