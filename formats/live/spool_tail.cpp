@@ -217,7 +217,7 @@ void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {
   for (size_t i = 1; i < all.size(); ++i)  // what follows on something that is not read
     if (all[i].track == all[i - 1].track && all[i - 1].is_skipped && all[i - 1].to > all[i - 1].chunk.read)
       all[i].is_next = false;
-  std::ranges::stable_sort(order, {}, [](const Wanted* one) { return one->order; });
+  std::ranges::stable_sort(order, {}, [](const Wanted* one) { return std::tuple(one->order, one); });
   for (Wanted* one : order) {
     Chunk& chunk = one->chunk;
     if (one->is_skipped) {

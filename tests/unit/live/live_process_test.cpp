@@ -63,10 +63,10 @@ TEST_CASE("what is new is added, also inside of a chunk and of a call") {
   CHECK(text(p.view(9).operators) == "\naten::mm 10 1\naten::add 1 1\n");
 }
 
-TEST_CASE("however often one looks, many chunks and short records add up to the same") {
-  std::string all;
-  for (const uint64_t looks : {1, 7, 900}) {
+TEST_CASE("however often one looks, short records add up to the same") {
+  for (const uint64_t looks : {1, 9, 900}) {
     SpoolBuilder b;
+    b.use_chunks_of(kChunkSize);
     Growing spool;
     const FunctionId f = b.function("f");
     const StringId add = b.string("aten::add");
