@@ -32,6 +32,9 @@ inline OperatorName split_operator_name(std::string_view recorded) {
                                        : OperatorName{recorded.substr(0, nul), recorded.substr(nul + 1)};
 }
 
+// "path(line): name"; line 0: the function's first one. `file` and `name`: what its FunctionDef names.
+std::string place_text(const FunctionDef& def, uint32_t line, std::string_view file, std::string_view name);
+
 inline constexpr std::string_view kModulePrefix = "nn.Module: ";
 inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
 

@@ -232,6 +232,28 @@ std::string parse_where(const Arguments& arguments) {
   return target;
 }
 
+TopOptions parse_top(const Arguments& arguments) {
+  TopOptions options;
+  Parser parser(
+      "top", "RUN|PID [--once] [--last SECONDS]",
+      "Shows what a running program does now, refreshed each second: its steps, operators and Python functions by "
+      "self\n"
+      "time, GPUs, memory, and its ranks side by side with the slowest marked. It reads the records of the last "
+      "window\n"
+      "or of the last seconds; the program is not stopped. Keys: w opens a window as `torchprof ctl RUN start` does,\n"
+      "q or Ctrl-C leaves.");
+  CLI::App& app = parser.app();
+  app.add_option("RUN|PID", options.target, "a run directory, a process that is being profiled, or a .spool")
+      ->required()
+      ->type_name("");
+  app.add_flag("--once", options.is_once, "print one picture and end, as where stdout is no terminal");
+  app.add_option("--last", options.seconds, "how long something counts where the capture has no windows [10]")
+      ->type_name("SECONDS")
+      ->check(whole_number);
+  parser.parse(arguments);
+  return options;
+}
+
 CtlOptions parse_ctl(const Arguments& arguments) {
   CtlOptions options;
   Parser parser("ctl", "PID|RUN start|stop|status",

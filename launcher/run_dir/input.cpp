@@ -1,11 +1,13 @@
 #include "launcher/run_dir/input.h"
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
 #include "formats/read/read_trace.h"
 #include "formats/write/format.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/writers.h"
 #include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
@@ -31,6 +33,18 @@ fs::path trace_in(const fs::path& directory) {
 }
 
 }  // namespace
+
+fs::path spool_of_process(const std::string& target) {
+  uint32_t pid = 0;
+  std::error_code ignored;
+  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
+  if (error != std::errc{} || *end != 0 || fs::exists(target, ignored)) return {};
+  if (fs::path spool = spool_of(pid); !spool.empty()) return spool;
+  const std::string name = "process " + std::to_string(pid);
+  throw Error(fs::exists("/proc/" + std::to_string(pid), ignored)
+                  ? name + " has recorded nothing, or its memory cannot be read by this user"
+                  : "there is no " + name);
+}
 
 Input find_input(const fs::path& path) {
   Input input;

@@ -1,6 +1,5 @@
 // torchprof where: what every thread is doing. It reads only the spools; the program is not stopped and not touched.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -99,22 +98,6 @@ void print_process(const Info& process) {
   print(out);
 }
 
-// Whether it is a number, and not also the name of a file.
-bool is_pid(const std::string& target, uint32_t& pid) {
-  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
-  std::error_code ignored;
-  return error == std::errc{} && *end == 0 && !fs::exists(target, ignored);
-}
-
-fs::path spool_of_process(uint32_t pid) {
-  if (fs::path spool = spool_of(pid); !spool.empty()) return spool;
-  std::error_code ignored;
-  const std::string name = "process " + std::to_string(pid);
-  throw Error(fs::exists("/proc/" + std::to_string(pid), ignored)
-                  ? name + " has recorded nothing, or its memory cannot be read by this user"
-                  : "there is no " + name);
-}
-
 // Prints from run.json what was open in processes that died, for runs whose spools are gone.
 int print_stored(const std::string& target, const RunDir& run) {
   const Info info = run.read_info();
@@ -134,8 +117,8 @@ int print_stored(const std::string& target, const RunDir& run) {
 int where(const Arguments& arguments) {
   const std::string target = parse_where(arguments);
   std::vector<fs::path> spools;
-  if (uint32_t pid = 0; is_pid(target, pid)) {
-    spools.push_back(spool_of_process(pid));
+  if (const fs::path spool = spool_of_process(target); !spool.empty()) {
+    spools.push_back(spool);
   } else {
     const Input input = find_input(target);
     demand_trace(input, target);
