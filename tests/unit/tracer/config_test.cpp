@@ -78,11 +78,11 @@ std::string expanded(const std::string& pattern, size_t size = PATH_MAX) {
 
 TEST_CASE("every setting takes another value than its default and gives it back") {
   const std::map<std::string, std::string> other = {
-      {"--output", "elsewhere"},   {"--window", "all"},       {"--python", "calls"},     {"--ops", "off"},
-      {"--shapes", "off"},         {"--memory", "off"},       {"--gpu", "off"},          {"--nvtx", "emit"},
-      {"--native", "on"},          {"--flops", "off"},        {"--max-size", "1048576"}, {"--max-run-size", "1048576"},
-      {"--keep", "first"},         {"--format", "none"},      {"--quiet", "1"},          {"--keep-spool", "1"},
-      {"--native-threshold", "5"}, {"--native-frames", "all"}};
+      {"--output", "elsewhere"},   {"--window", "all"},        {"--python", "calls"},     {"--ops", "off"},
+      {"--shapes", "off"},         {"--memory", "off"},        {"--gpu", "off"},          {"--nvtx", "emit"},
+      {"--native", "on"},          {"--flops", "off"},         {"--max-size", "1048576"}, {"--max-run-size", "1048576"},
+      {"--keep", "first"},         {"--format", "none"},       {"--quiet", "1"},          {"--keep-spool", "1"},
+      {"--native-threshold", "5"}, {"--native-frames", "all"}, {"--discard", "1"}};
   REQUIRE(other.size() == settings().size());
   for (const Setting& s : settings()) {
     CAPTURE(s.option);
@@ -140,7 +140,8 @@ TEST_CASE("sizes") {
 
 TEST_CASE("a bad value leaves the configuration as it was and says what is allowed") {
   const std::string no_format =
-      " is not a format of this version: kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, "
+      " is not a format of this version: kineto, kineto-ranks, perfetto, chrome-legacy, json-stream, stacks, "
+      "stacks-cuda, "
       "speedscope, pprof, "
       "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table or none";
   const std::map<std::pair<std::string, std::string>, std::string> cases = {
