@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "formats/io/text.h"
@@ -38,11 +39,14 @@ void Progress::update() {
 }
 
 BackgroundProgress::BackgroundProgress(std::function<uintmax_t()> written) {
-  thread_ = std::thread([this, written = std::move(written)] {
-    Progress progress(written);
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, 500ms, [this] { return is_over_; })) progress.update();
-  });
+  try {
+    thread_ = std::thread([this, written = std::move(written)] {
+      Progress progress(written);
+      std::unique_lock lock(mutex_);
+      while (!changed_.wait_for(lock, 500ms, [this] { return is_over_; })) progress.update();
+    });
+  } catch (const std::system_error&) {  // no thread can be had
+  }
 }
 
 BackgroundProgress::~BackgroundProgress() {

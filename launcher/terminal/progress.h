@@ -27,7 +27,8 @@ class Progress {
   std::chrono::steady_clock::time_point next_;
 };
 
-// The same on a thread of its own, for as long as the object lives. `written` is called on that thread.
+// The same on a thread of its own, for as long as the object lives; nothing is shown where no thread can be had.
+// `written` is called on that thread.
 class BackgroundProgress {
  public:
   explicit BackgroundProgress(std::function<uintmax_t()> written);
