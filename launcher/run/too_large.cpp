@@ -37,7 +37,8 @@ std::string too_large_line(const formats::Trace& trace, const std::vector<const 
   if (bytes <= kMost) return {};
   return "the trace will be about " + formats::bytes_text(bytes) +
          " unpacked; chrome://tracing opens at most 512 MiB. For a part: `torchprof export " + run.string() +
-         " --steps A..B -f kineto -o part.json.gz`; for all, a fifth of the size: -f perfetto -o all.perfetto-trace";
+         " --steps A..B -f kineto -o part.json.gz` (or --time 1s..2s); for all, a fifth of the size: -f perfetto -o "
+         "all.perfetto-trace";
 }
 
 }  // namespace torchprof::launcher

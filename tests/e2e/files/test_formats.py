@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import sqlite3
 import subprocess
 import time
@@ -295,9 +296,12 @@ def test_a_long_export_says_in_a_log_each_ten_seconds_how_far_it_is(launcher, re
     command = [launcher, "export", recorded.directory, "--format", "kineto", "-o", "/dev/stdout"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
     # Nobody reads the pipe, which is full: it is writing until we do.
-    lines = [process.stderr.readline() for _ in range(2)]
-    assert all(re.fullmatch(rb"torchprof: writing the trace, [\d.]+ \w+ so far\n", line) for line in lines), lines
-    assert process.communicate()[1] == b"torchprof: /dev/stdout: written\n" and process.returncode == 0
+    lines = []
+    while len(lines) < 2 and select.select([process.stderr], [], [], 120)[0]:
+        lines.append(os.read(process.stderr.fileno(), 1000))
+    end = process.communicate()[1]
+    assert len(lines) == 2 and all(re.fullmatch(rb"torchprof: writing the trace, [\d.]+ \w+ so far\n", line) for line in lines), lines
+    assert (end, process.returncode) == (b"torchprof: /dev/stdout: written\n", 0)
 
 
 def test_a_fifo_in_place_of_a_runs_file_is_a_line(run_torchprof, torchprof, torch_python):

@@ -532,7 +532,7 @@ def test_a_trace_that_no_viewer_opens_is_announced_before_it_is_written(start, p
     said = process.stderr.readline()
     assert not (tmp_path / "run" / "trace.json.gz").exists()
     size = re.fullmatch(r"torchprof: the trace will be about ([\d.]+) MiB unpacked; chrome://tracing opens at most 512 MiB\. For a part: "
-                        r"`torchprof export %s --steps A\.\.B -f kineto -o part\.json\.gz`; for all, a fifth of the size: -f perfetto -o all\.perfetto-trace\n"
+                        r"`torchprof export %s --steps A\.\.B -f kineto -o part\.json\.gz` \(or --time 1s\.\.2s\); for all, a fifth of the size: -f perfetto -o all\.perfetto-trace\n"
                         % re.escape(str(tmp_path / "run")), said)
     assert size, said
     assert process.communicate(timeout=120) and process.returncode == 0
