@@ -142,7 +142,7 @@ class Assembly {
     ReportTable lines = python_lines_table(all_.lines);
     if (lines.rows.empty() && is_asked_for("python"))
       lines.remarks.push_back(
-          "lines come from raw records (--keep-spool) of run --python calls (C calls) or --native on (operators)");
+          "lines come from the raw records of run --python calls (C calls) or --native on (operators)");
     if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
       lines.remarks.push_back("operators without a known line: " +
                               duration_text(static_cast<double>(all_.lines.unknown_ns)));
@@ -276,10 +276,12 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   OpGrouping by_name;
   by_name.has_source = options.grouping.has_source;  // a file does not have it: the column is empty
   if (options.grouping.by != by_name.by || options.grouping.top_level)
-    throw Error(trace_file.string() + ": --group-by and --top-level need the raw records of a run (run --keep-spool)");
+    throw Error(trace_file.string() +
+                ": --group-by and --top-level need the raw records of a run, which run --discard removes");
   for (const std::string& table : options.tables)
     if (wants_records(table))
-      throw Error(trace_file.string() + ": --tables " + table + " needs the raw records of a run (run --keep-spool)");
+      throw Error(trace_file.string() + ": --tables " + table +
+                  " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
   return render(report_of(trace_file), of_file);

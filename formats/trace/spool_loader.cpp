@@ -93,6 +93,11 @@ class Loader {
     if (kind == Kind::PythonBegin || kind == Kind::PythonFrame) ++p_.counts.python;
     if (kind == Kind::CCallBegin || kind == Kind::CCallBeginAt) ++p_.counts.c_calls;
     if (kind == Kind::OpBegin) ++p_.counts.operators;
+    if (kind == Kind::OpInputs) ++p_.counts.inputs;
+    if (kind == Kind::Memory) ++p_.counts.memory;
+    if (kind == Kind::NativeStack || kind == Kind::AllocationStack) ++p_.counts.stacks;
+    if (runs_on_device(kind)) ++p_.counts.gpu_work;
+    if (kind == Kind::GpuApi) ++p_.counts.gpu_calls;
     rest_.blind.add(record, time, track);
   }
 

@@ -188,6 +188,11 @@ EventCounts& EventCounts::operator+=(const EventCounts& other) {
   python += other.python;
   c_calls += other.c_calls;
   operators += other.operators;
+  inputs += other.inputs;
+  memory += other.memory;
+  stacks += other.stacks;
+  gpu_work += other.gpu_work;
+  gpu_calls += other.gpu_calls;
   records += other.records;
   unknown += other.unknown;
   return *this;

@@ -65,6 +65,11 @@ struct EventCounts {       // numbers of records, not of pairs
   uint64_t python = 0;     // PythonBegin and PythonFrame
   uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
   uint64_t operators = 0;  // OpBegin
+  uint64_t inputs = 0;     // OpInputs
+  uint64_t memory = 0;     // Memory
+  uint64_t stacks = 0;     // NativeStack, AllocationStack
+  uint64_t gpu_work = 0;   // GpuKernel, GpuCopy, GpuSet
+  uint64_t gpu_calls = 0;  // GpuApi
   uint64_t records = 0;    // all event records, ends included
   uint64_t unknown = 0;    // of kinds that this build does not know
   EventCounts& operator+=(const EventCounts& other);

@@ -215,6 +215,9 @@ ExportOptions parse_export(const Arguments& arguments) {
   if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
     throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +
                 std::to_string(options.formats.size()) + " formats: once for each, or one directory");
+  for (const formats::Format* format : options.formats)
+    if (options.outputs.size() > 1 && format->stem.empty())
+      throw Error("export: " + std::string(format->name) + " has a file for each rank: name one directory with -o");
   return options;
 }
 

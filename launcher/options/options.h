@@ -63,7 +63,7 @@ struct MergeOptions {
   std::vector<std::filesystem::path> runs;
   std::filesystem::path output;
   std::string format = "kineto,table";
-  bool keep_spool = false;
+  bool discard = false;  // the raw records in the new run
 };
 MergeOptions parse_merge(const Arguments& arguments);
 

@@ -15,8 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The merged trace, or else the only one; Perfetto's if there is no other.
+// The trace of the run, or else the only one of a rank; Perfetto's if there is no other. Earlier versions began the
+// names of runs' traces with "merged".
 fs::path trace_in(const fs::path& directory) {
+  const fs::path whole = directory / formats::run_file(*formats::find_format("kineto"));
+  if (fs::exists(whole)) return whole;
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
@@ -26,10 +29,12 @@ fs::path trace_in(const fs::path& directory) {
   }
   if (found.size() > 1)
     throw Error(directory.string() + ": holds " + std::to_string(found.size()) +
-                " traces and no merged one: name one of them");
+                " traces and none of the whole run: name one of them");
   if (!found.empty()) return found.front();
-  const fs::path perfetto = directory / formats::merged_name(*formats::find_format("perfetto"));
-  return fs::exists(perfetto) ? perfetto : fs::path{};
+  const formats::Format& perfetto = *formats::find_format("perfetto");
+  for (const std::string& name : {formats::run_file(perfetto), "merged" + std::string(perfetto.extension)})
+    if (fs::exists(directory / name)) return directory / name;
+  return {};
 }
 
 }  // namespace

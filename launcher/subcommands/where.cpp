@@ -28,6 +28,8 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
+const std::string kOrderly = ": every process ended in an orderly way: nothing was open";
+
 std::string title_of(const Info& process) {
   std::string command;
   for (const auto& argument : process.value("command", Info::array()))
@@ -108,7 +110,7 @@ int print_stored(const std::string& target, const RunDir& run) {
     ++shown;
   }
   print_arrivals(info);
-  if (shown == 0) say(target + ": every process ended in an orderly way: nothing was open");
+  if (shown == 0) say(target + kOrderly);
   return 0;
 }
 
@@ -117,6 +119,7 @@ int print_stored(const std::string& target, const RunDir& run) {
 int where(const Arguments& arguments) {
   const std::string target = parse_where(arguments);
   std::vector<fs::path> spools;
+  bool is_over = false;  // a run whose command has ended: nobody asks for processes that ended in an orderly way
   if (const fs::path spool = spool_of_process(target); !spool.empty()) {
     spools.push_back(spool);
   } else {
@@ -124,6 +127,7 @@ int where(const Arguments& arguments) {
     demand_trace(input, target);
     if (input.spools.empty() && input.run) return print_stored(target, *input.run);
     spools = input.spools;
+    is_over = input.run && !input.run->is_live();
   }
   if (spools.empty()) throw Error(target + ": is a trace, which does not say what was open; give the run directory");
   const formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
@@ -131,17 +135,22 @@ int where(const Arguments& arguments) {
   if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");
   Writers writers;
   bool is_running = false;
+  size_t shown = 0;
   for (const formats::Process& process : trace.processes) {
     Info info = process_info(process);
-    info["running"] = writers.is_written(process.file);
-    add_open(info, process, info["running"]);
-    add_stuck_gpu(info, process, info["running"]);
-    is_running = is_running || info["running"];
+    const bool runs = writers.is_written(process.file);
+    if (is_over && process.clean_exit && !runs) continue;
+    ++shown;
+    info["running"] = runs;
+    add_open(info, process, runs);
+    add_stuck_gpu(info, process, runs);
+    is_running = is_running || runs;
     print_process(info);
   }
   Info run = Info::object();
   add_arrivals(run, trace, is_running);
   print_arrivals(run);
+  if (shown == 0) say(target + kOrderly);
   return 0;
 }
 

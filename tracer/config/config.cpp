@@ -49,7 +49,8 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
      "what is written at the end (`torchprof help export`), or none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
-    {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
+    {"TORCHPROF_DISCARD", "--discard", 0, true, "", "remove the raw records when everything has been written"},
+    {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep them: the default, and wins over --discard"},
 };
 
 enum Index {
@@ -73,6 +74,7 @@ enum Index {
   kKeep,
   kFormat,
   kQuiet,
+  kDiscard,
   kKeepSpool
 };
 static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
@@ -85,6 +87,7 @@ constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kNativeFramesShown[] = {"folded", "all"};
 constexpr const char* kOnOff[] = {"off", "on"};
 constexpr const char* kFormats[] = {"kineto",
+                                    "kineto-ranks",
                                     "perfetto",
                                     "chrome-legacy",
                                     "json-stream",
@@ -223,6 +226,8 @@ bool* switch_of(Config& config, size_t index) noexcept {
       return &config.flops;
     case kQuiet:
       return &config.quiet;
+    case kDiscard:
+      return &config.discard;
     case kKeepSpool:
       return &config.keep_spool;
     default:

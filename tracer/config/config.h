@@ -37,7 +37,8 @@ struct Config {
   bool all_native_frames = false;  // in what the launcher writes; false: folded
   bool flops = true;
   bool quiet = false;
-  bool keep_spool = false;
+  bool discard = false;                           // the raw records, when everything has been written
+  bool keep_spool = false;                        // said explicitly, it overrides `discard`
   uint64_t max_size = uint64_t{4} << 30;          // bytes of spool per process, at least kMinMaxSize
   uint64_t native_threshold = uint64_t{1} << 20;  // bytes from which an allocation has a native stack
   uint64_t max_run_size = kRunSizeOfWindow;       // bytes of spool of all processes together; 0: no limit

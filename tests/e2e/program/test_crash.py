@@ -65,7 +65,7 @@ def test_kill_9_of_the_program_keeps_every_step_but_the_torn_moment(start_traini
     os.kill(pid_of_child(process), signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    traces = list((tmp_path / "run").glob("*.pt.trace.json.gz"))
+    traces = list((tmp_path / "run").glob("trace.json.gz"))
     assert len(traces) == 1, stderr
     assert_every_step_is_there(check_trace(traces[0]), log)
     report = torchprof("report", tmp_path / "run")

@@ -327,7 +327,7 @@ def test_parameters_and_the_optimizer_s_time_of_each_module(run_torchprof, torch
             net(torch.arange(50)).sum().backward()
             optimizer.step()
         json.dump({name: sum(p.numel() for p in m.parameters()) for name, m in net.named_modules()}, open(sys.argv[1], "w"))
-        """)), str(told)], options=["--keep-spool"])
+        """)), str(told)])
     rows = module_rows(torchprof, run)
     assert {path: row["parameters"] for path, row in rows.items()} == json.loads(told.read_text())
     assert rows["body"]["optimizer_ns"] == rows[""]["optimizer_ns"] > 0 == rows["head"]["optimizer_ns"]

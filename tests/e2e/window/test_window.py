@@ -148,7 +148,7 @@ def test_a_window_that_never_opens_is_said_and_leaves_a_trace_without_events(tra
 
 @pytest.mark.once
 def test_disk_that_three_steps_of_a_long_run_need_is_that_of_three_steps(train):
-    run, _ = train("steps=3..5", iterations=400, options=["--keep-spool"])
+    run, _ = train("steps=3..5", iterations=400)
     spool, = (run.directory / "spool").glob("*.spool")
     assert spool.stat().st_blocks * 512 < 2_000_000
 

@@ -94,6 +94,7 @@ TEST_CASE("every setting takes another value than its default and gives it back"
                                                     {"--format", "none"},
                                                     {"--quiet", "1"},
                                                     {"--keep-spool", "1"},
+                                                    {"--discard", "1"},
                                                     {"--native-threshold", "5"},
                                                     {"--native-frames", "all"},
                                                     {"--budget-events", "5000"},
@@ -155,7 +156,8 @@ TEST_CASE("sizes") {
 
 TEST_CASE("a bad value leaves the configuration as it was and says what is allowed") {
   const std::string no_format =
-      " is not a format of this version: kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, "
+      " is not a format of this version: kineto, kineto-ranks, perfetto, chrome-legacy, json-stream, stacks, "
+      "stacks-cuda, "
       "speedscope, pprof, "
       "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table or none";
   const std::map<std::pair<std::string, std::string>, std::string> cases = {
