@@ -81,9 +81,11 @@ Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
   // Most calls are of Python functions, which have an event of their own (PY_START).
   if (type_of(args[2]) == api().python_function_type) return go_on();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer || !is_code(args[0]) || is_in_brief(*buffer)) return go_on();
+  if (!buffer || !is_code(args[0])) return go_on();
+  const bool is_stated = on_thread(*buffer).epoch == g_epoch;
+  if (!is_stated && is_in_brief(*buffer)) return go_on();
   if (const Callee callee = callee_of(args[2]); callee.name) {
-    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]] {
+    if (!is_stated) [[unlikely]] {
       state_stack(*buffer, api().current_frame());
       if (is_in_brief(*buffer)) return go_on();
     }

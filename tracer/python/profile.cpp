@@ -122,16 +122,18 @@ int on_profile_calls(Object* self, Frame* frame, int what, Object* arg) noexcept
   if (what == kTraceCall || what == kTraceReturn) return on_profile(self, frame, what, arg);
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
-  if (!buffer || is_in_brief(*buffer)) return 0;
+  if (!buffer) return 0;
+  const bool is_stated = on_thread(*buffer).epoch == g_epoch;
+  if (!is_stated && is_in_brief(*buffer)) return 0;
   const Callee callee = callee_of(arg);
   if (!callee.name) return 0;
   if (what == kTraceCCall) {
-    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]] {
+    if (!is_stated) [[unlikely]] {
       restate(*buffer, frame, false);
       if (is_in_brief(*buffer)) return 0;
     }
     begin_c_call(*buffer, callee, place_of(frame));
-  } else if (on_thread(*buffer).epoch == g_epoch) {
+  } else if (is_stated) {
     end_c_call(*buffer, time);
   }
   return 0;

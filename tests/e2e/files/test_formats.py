@@ -91,7 +91,7 @@ def test_a_format_that_cannot_be_written_does_not_keep_the_others_back(torchprof
 
 
 def test_run_writes_every_format_that_it_is_asked_for(run_torchprof, program, torch_python):
-    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "json-stream,chrome-legacy,perfetto,kineto"])
+    run = run_torchprof([torch_python, program(PROGRAM)], options=["--imports", "full", "--format", "json-stream,chrome-legacy,perfetto,kineto"])
     assert run.status == 0 and json.loads((run.directory / "trace.chrome-legacy.json").read_text())
     assert (run.directory / "trace.stream.json").read_text().startswith("[\n{")
     assert "trace: %s\n" % (run.directory / "trace.perfetto-trace") in run.stderr

@@ -107,6 +107,20 @@ def test_each_way_to_import_is_an_import(python, profiled):
                              ("import odd_three", "<module>"): 1, ("import odd_four", "odd_ways"): 1}
 
 
+def test_c_functions_in_an_import_are_brief_too(python, profiled):
+    trace = profiled(python, """
+        def odd_calls():
+            __import__("odd_sorts")
+            abs(-1)
+        odd_calls()
+        """, options=["--python", "calls"], odd_sorts="sorted([2, 1])\n")
+    assert chains(trace) == {("odd_calls", "<module>"): 1, ("import odd_sorts", "<built-in function __import__>"): 1}
+    (imported,), (calls,) = trace.named("import odd_sorts"), [e for e in trace.spans("python_function") if bare(e["name"]) == "odd_calls"]
+    assert [e["name"] for e in trace.inside(imported, "python_function") if e["name"] != "Python GC"] == []
+    assert [e["name"] for e in trace.inside(calls, "python_function") if e["name"].startswith("<built-in")] == [
+        "<built-in function __import__>", "<built-in function abs>"]
+
+
 def test_an_import_that_fails_ends_and_what_follows_is_there(python, profiled):
     trace = profiled(python, """
         def odd_tries():
