@@ -72,10 +72,23 @@ def test_a_run_of_an_earlier_version_is_read_as_before(copy, torchprof, older):
         (copy / "trace.json.gz").unlink()
     else:
         (copy / "trace.json.gz").rename(copy / older)
+    if older.startswith("merged.pt"):
+        for number in 1, 2:
+            (copy / ("vm_%d.1795251740280752060.pt.trace.json.gz" % number)).write_bytes(b"of one process")
     shutil.rmtree(copy / "spool")
     done = torchprof("report", copy, "-t", "python", "-n", "99999")
     assert done.returncode == 0 and "unmistakable" in done.stdout, done.stderr
     assert torchprof("diff", copy, copy).returncode == 0
+
+
+def test_a_new_run_takes_away_what_an_earlier_version_wrote(run_torchprof, torch_python, tmp_path):
+    first = run_torchprof([torch_python, "-c", "pass"], directory=tmp_path / "run", options=["-q", "--discard"]).directory
+    info = (first / "run.json").read_text()
+    (first / "trace.json.gz").rename(first / "merged.pt.trace.json.gz")
+    (first / "vm_1.2.pt.trace.json.gz").touch()
+    (first / "run.json").write_text(info.replace('"trace.json.gz",', '"merged.pt.trace.json.gz", "vm_1.2.pt.trace.json.gz",'))
+    again = run_torchprof([torch_python, "-c", "pass"], directory=tmp_path / "run")
+    assert again.status == 0 and names_in(first) == ["run.json", "spool", "summary.txt", "trace.json.gz"], again.stderr
 
 
 def test_traces_of_single_processes_alone_ask_which_one(copy, torchprof):

@@ -299,7 +299,7 @@ def test_the_table_has_a_backward_column_from_the_run_and_from_its_trace(run_tor
     assert [line.split()[-2:] for line in table.splitlines()[2:]] == [["nn.Module:", "Sequential_0"], ["Linear_0", "0"]]
     outer, inner = (line.split() for line in table.splitlines()[2:])
     assert outer[4:6] == ["0.000", "us"] and outer[6:8] == inner[6:8] != ["0.000", "us"]  # self, total
-    assert table in torchprof("report", run.directory, "--tables", "modules").stdout
+    assert table in torchprof("report", run.trace_paths[0], "--tables", "modules").stdout
 
 
 def module_rows(torchprof, run):
