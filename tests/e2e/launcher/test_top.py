@@ -72,7 +72,7 @@ class Terminal:
 
     @property
     def screen(self):
-        return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", self.output.split("\x1b[J")[-2].split("\x1b[H")[-1]) if "\x1b[J" in self.output else ""
+        return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", self.output.split("\x1b[J")[-2].split("\x1b[H")[-1]).replace("\r", "") if "\x1b[J" in self.output else ""
 
     def until(self, wanted):
         deadline = time.monotonic() + 120
