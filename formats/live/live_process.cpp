@@ -76,7 +76,7 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
   set_clock(is_live);
   const int64_t now_ns = clock::read_ns(CLOCK_MONOTONIC);
   const bool is_first = buckets_.empty() && from_ == 0;
-  if (is_first && now_ != 0) from_ = now_ - std::min(now_, to_ticks(last_ns_));
+  if (is_first && now_ != 0) from_ = std::max(now_ - std::min(now_, to_ticks(last_ns_)), header().start.ticks.value);
   tail_->look({.since = is_live ? now_ns - last_ns_ : tail_->latest().monotonic - last_ns_,
                .event_bytes = event_bytes,
                .definitions =

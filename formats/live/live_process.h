@@ -2,8 +2,8 @@
 // GPUs and allocators. Over the last window if the capture has windows, otherwise over the last seconds.
 //
 // Self time runs from record to record: the time between two records of a thread is that of its innermost operator and
-// of its innermost Python call, and up to now that of what is open. So it needs no begin, and what hangs is seen. A call
-// that had begun before the first look is known once the spool states it again, or not at all.
+// of its innermost Python call, and up to now that of what is open. So it needs no begin, and what hangs is seen. A
+// call that had begun before the first look is known once the spool states it again, or not at all.
 //
 // A step is the time between the ends of two steps, by the rule of tracer/spool/step_counter.h; where the program makes
 // marks ProfilerStep#N, it is that mark. Between two windows there is no step.

@@ -212,7 +212,7 @@ void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {
     const bool is_old = is_first_ && one->until < look.since;
     one->is_skipped = is_old || one->chunk.is_lost || read_bytes_ + bytes > look.event_bytes;
     if (!one->is_skipped) read_bytes_ += bytes;
-    if (one->is_skipped && !is_first_) skipped_bytes_ += bytes;
+    if (one->is_skipped && !is_old) skipped_bytes_ += bytes;
   }
   for (size_t i = 1; i < all.size(); ++i)  // what follows on something that is not read
     if (all[i].track == all[i - 1].track && all[i - 1].is_skipped && all[i - 1].to > all[i - 1].chunk.read)

@@ -59,7 +59,7 @@ class SpoolTail {
   const ClockSample& latest() const { return latest_; }            // the newest sample of its clocks
   uint64_t definition_bytes() const { return definition_bytes_; }  // so far: an upper bound for ids
   uint64_t read_bytes() const { return read_bytes_; }              // of events, by the last look
-  uint64_t skipped_bytes() const { return skipped_bytes_; }        // likewise; of its first look always 0
+  uint64_t skipped_bytes() const { return skipped_bytes_; }        // likewise, without those before Look::since
   // Up to `size` bytes of the file; how many there were.
   size_t read(uint64_t at, void* out, size_t size) const;
 

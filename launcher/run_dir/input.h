@@ -17,8 +17,8 @@ struct Input {
   std::optional<RunDir> run;                  // set for a run directory
 };
 
-// The spool that a process writes whose id this is; empty if it is no number, or the name of a file. Throws Error if there
-// is no such process, or it has no spool that can be seen.
+// The spool that a process writes whose id this is; empty if it is no number, or the name of a file. Throws Error if
+// there is no such process, or it has no spool that can be seen.
 std::filesystem::path spool_of_process(const std::string& target);
 
 // Throws Error naming the path and what is wrong with it.

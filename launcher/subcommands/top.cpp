@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "formats/io/error.h"
 #include "launcher/run_dir/input.h"
@@ -67,7 +68,9 @@ class Job {
       if (!known_.contains(spool)) open(spool);
     size_t live = 0;
     for (Watched& one : watched_) live += one.process != nullptr;
-    for (Watched& one : watched_) look_at(one, std::max<uint64_t>(kMostBytes / std::max<size_t>(1, live), 1 << 16));
+    // The first look has the seconds before it to read.
+    const uint64_t most = std::exchange(has_looked_, true) ? kMostBytes : 4 * kMostBytes;
+    for (Watched& one : watched_) look_at(one, std::max<uint64_t>(most / std::max<size_t>(1, live), 1 << 16));
     forget_ended();
     std::ranges::stable_sort(watched_, {}, [](const Watched& one) {
       const formats::LiveView& view = one.shown.view;
@@ -156,6 +159,7 @@ class Job {
   std::set<fs::path> known_;
   std::vector<Watched> watched_;
   size_t unreadable_ = 0;
+  bool has_looked_ = false;
 };
 
 // What w has asked for, and what the processes have answered so far.

@@ -26,18 +26,18 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 def unmistakable_step():
     net(torch.randn(8, 64)).sum().backward()
     optimizer.step()
+    time.sleep(0.005)
 step = 0
 while sys.argv[1:] != [str(step)]:
     unmistakable_step()
-    time.sleep(0.005)
     step += 1
-    if step == 20: print("ready\\n", end="", flush=True)
+    if step == 100: print("ready\\n", end="", flush=True)
 """
 
 
 @contextlib.contextmanager
 def training(launcher, program, tmp_path, *options, command=None):
-    """A job that has made 20 steps, in a session of its own."""
+    """A job that has made 100 steps, in a session of its own."""
     line = [launcher, "run", "-q", "-o", tmp_path / "run", *options, "--", *(command or [PYTHON, program(TRAIN, "train.py")])]
     with subprocess.Popen(list(map(str, line)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, env=clean_environment(),
                           start_new_session=True) as job:
@@ -72,7 +72,7 @@ class Terminal:
 
     @property
     def screen(self):
-        return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", self.output.split("\x1b[J")[-2].split("\x1b[H")[-1]) if "\x1b[J" in self.output else ""
+        return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", self.output.split("\x1b[J")[-2].split("\x1b[H")[-1]).replace("\r", "") if "\x1b[J" in self.output else ""
 
     def until(self, wanted):
         deadline = time.monotonic() + 120
@@ -100,7 +100,7 @@ def test_a_pipe_gets_one_picture(launcher, torchprof, program, tmp_path):
         for arguments in ([tmp_path / "run"], [tmp_path / "run", "--once"]):
             done = torchprof("top", *arguments)
             assert done.returncode == 0 and "\x1b" not in done.stdout and done.stderr == ""
-            for part in ("1 process\n", "steps  ", "/s  last ", "): unmistakable_step", "aten::addmm", "resident"):
+            for part in ("1 process\n", "steps  ", "/s  last ", "): unmistakable_step", "resident"):
                 assert part in done.stdout, done.stdout
         pid = re.search(r"\nprocess (\d+) ", done.stdout)[1]
         assert "unmistakable_step" in torchprof("top", pid).stdout
@@ -120,14 +120,12 @@ def test_keys_leave_and_the_terminal_is_as_before(launcher, program, tmp_path, k
         assert is_restored(top.output) and top.leave() == 0 and job.poll() is None
 
 
-def test_w_opens_a_window_or_says_why_not(launcher, program, tmp_path):
+def test_w_opens_a_window(launcher, program, tmp_path):
     with training(launcher, program, tmp_path, "-w", "manual"):
         top = Terminal([launcher, "top", tmp_path / "run"], columns=160)
         top.until(lambda screen: "no window so far (manual)" in screen)
         top.press(b"w")
-        top.until(lambda screen: "window 1, open" in screen and "unmistakable_step" in screen)
-        top.press(b"w")
-        top.until(lambda screen: "is already open" in screen or "open already" in screen or "is open" in screen)
+        top.until(lambda screen: ": open, window 1" in screen and "by self time, window 1, open" in screen and "unmistakable_step" in screen)
         top.press(b"q")
         assert top.leave() == 0
 
@@ -145,7 +143,7 @@ def test_w_says_why_it_cannot(launcher, program, tmp_path):
 def test_a_narrow_terminal_and_another_size(launcher, program, tmp_path):
     with training(launcher, program, tmp_path):
         top = Terminal([launcher, "top", tmp_path / "run"], columns=40, rows=12, environment={"NO_COLOR": "1"})
-        screen = top.until(lambda screen: "steps" in screen and "aten::" in screen)
+        screen = top.until(lambda screen: "steps" in screen and "Python functions by" in screen)
         assert max(len(line) for line in screen.splitlines()) <= 40 and len(screen.splitlines()) <= 12, screen
         assert not re.search(r"\x1b\[[1-9][0-9]*m", top.output)
         top.resize(120, 50)
