@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kSecond = 1000 * kMs;
-constexpr int64_t kBetweenSamples = 200 * kMs;  // of the process's memory
+// Of the process's memory there is a sample each 50 ms; later, a thousandth of the time since the beginning apart.
+constexpr int64_t kLeastBetweenSamples = 50 * kMs;
 constexpr int64_t kWithoutSteps = 10 * kSecond;
 constexpr int64_t kLongestAsked = 10 * kSecond;
 constexpr int kShortestSleep = 20, kLongestSleep = 1000;  // ms
@@ -34,7 +35,8 @@ struct State {
   std::atomic<bool> is_whole{true};
   std::atomic<bool> is_half_used{false};
   bool has_joined = false;
-  int64_t phase_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
+  int64_t process_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
+  int64_t phase_began = 0;
   int64_t last_border = 0;  // 0: no step has ended
   int64_t last_sample = 0;
   int64_t half_used_at = 0;
@@ -63,7 +65,7 @@ uint64_t read_resident() noexcept {
 
 void sample_memory(int64_t now) noexcept {
   State& s = g_state;
-  if (now - s.last_sample < kBetweenSamples) return;
+  if (now - s.last_sample < std::max(kLeastBetweenSamples, (now - s.process_began) / 1000)) return;
   s.last_sample = now;
   const uint64_t bytes = read_resident();
   if (bytes == 0) return;
@@ -157,7 +159,7 @@ void start(const Config& config, const Shutter& shutter, const char* directory) 
   s.directory = directory;
   s.budget = config.budget_events;
   s.plan.begin({config.budget_events, config.budget_overhead / 100}, shared_plan());
-  s.phase_began = now_ns();
+  s.process_began = s.phase_began = now_ns();
   watch_events();
 }
 
@@ -167,7 +169,7 @@ void after_fork_in_child() noexcept {
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
   s.has_joined = false;
   s.is_half_used.store(false, std::memory_order_relaxed);
-  s.phase_began = now_ns();
+  s.process_began = s.phase_began = now_ns();
   s.last_border = s.last_sample = 0;
   s.step = 0;
   if (!s.is_whole.load(std::memory_order_relaxed)) {

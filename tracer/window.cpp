@@ -41,6 +41,7 @@ struct State {
   uint64_t step = 0;  // at its begin
   Ticks begin;
   WindowReason reason{};
+  int64_t closed_at = 0;    // ns, CLOCK_MONOTONIC
   Ticks left_at;            // when the child was forked in a window of the parent that it does not have; 0: it was not
   bool must_leave = false;  // the sources still have to be switched off because of that
   int64_t process_start = 0;  // ns, CLOCK_MONOTONIC
@@ -162,6 +163,7 @@ void close() noexcept {
   if (!is_open()) return;
   detail::g_is_open.store(false, std::memory_order_relaxed);
   const Ticks end = session::now();
+  s.closed_at = clock::read_ns(CLOCK_MONOTONIC);
   session::pause();
   close_sources();
   session::define_window({number(), s.step, s.begin, end, s.reason});
@@ -268,9 +270,17 @@ void needs_thread() noexcept {
     warn_once(Cause::kThread, "no thread could be started: -w auto opens windows at steps alone");
 }
 
-constexpr Shutter kShutter = {[](uint64_t step, WindowReason reason) noexcept { return open(step, reason); }, close,
-                              []() noexcept { return is_open(); }, []() noexcept { return window::number(); },
-                              needs_thread};
+// Whether all records of the window before are in.
+bool is_settled() noexcept {
+  const int64_t since = clock::read_ns(CLOCK_MONOTONIC) - g_state.closed_at;
+  for (size_t i = 0; i < g_source_count; ++i)
+    if (g_sources[i].settles_after && since < g_sources[i].settles_after()) return false;
+  return true;
+}
+
+constexpr Shutter kShutter = {
+    [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); }, close,
+    []() noexcept { return is_open(); }, []() noexcept { return window::number(); }, needs_thread};
 
 }  // namespace
 
@@ -312,9 +322,9 @@ bool is_whole_run() noexcept {
 
 void announce() noexcept {
   const Kind kind = g_state.spec.kind;
-  if (kind == Kind::kAll) return;
+  if (kind == Kind::kAll || kind == Kind::kAuto) return;  // both begin with the first event
   session::open_spool();
-  if (kind == Kind::kSteps || kind == Kind::kRange || kind == Kind::kAuto) return;
+  if (kind == Kind::kSteps || kind == Kind::kRange) return;
   if (!start_thread(g_state.spec, session::config().window, kDoor))
     warn_once(Cause::kThread, "no thread could be started: the window %s never opens", session::config().window);
 }

@@ -85,8 +85,8 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   was_slow_ = is_slow;
 }
 
-// `slow` is the first of some slow ones. Where two like it lie as far apart as it is from the last one of them, the next
-// one is expected at the same distance; so it is after one alone, if both are slow enough to be no accident.
+// `slow` is the first of some slow ones. Where two like it lie as far apart as it is from the last one of them, the
+// next one is expected at the same distance; so it is after one alone, if both are slow enough to be no accident.
 void WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
   constexpr size_t kMost = sizeof(slow_steps_) / sizeof(slow_steps_[0]);
   constexpr double kAlike = 1.5, kNoAccident = 2;

@@ -117,7 +117,7 @@ class WindowPlan {
   int64_t begun_ = 0;
   uint64_t start_events_ = 0;
   double spent_typical_ = 0, spent_unusual_ = 0;  // ns
-  SlowStep slow_steps_[16];  // the latest ones that followed one that was not slow
+  SlowStep slow_steps_[16];                       // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
   uint64_t resident_ = 0, least_resident_ = 0;

@@ -23,7 +23,7 @@ struct Door {
   bool (*is_open)() noexcept;
   void (*describe)(char* text, unsigned long size) noexcept;
   uint64_t (*elapsed)() noexcept;  // nanoseconds since the process started, or was forked
-  int (*tick)() noexcept;  // -w auto: does what is due, and returns the milliseconds until it is to be called again
+  int (*tick)() noexcept;          // -w auto: does what is due; ms until it is to be called again
 };
 
 // Milliseconds to wait while somebody else opens or closes the window.

@@ -111,7 +111,7 @@ struct Interval {
 };
 
 struct FunctionTime {
-  std::vector<double> group_ns;       // in the captured part of each group
+  std::vector<double> group_ns;  // in the captured part of each group
   uint32_t depth = 0;
 };
 
@@ -206,7 +206,8 @@ void find_what(const Process& process, const std::vector<StepTime>& steps, const
       return std::tuple(std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
     });
     unusual[g].what = replay.names().text({best->name});
-    unusual[g].what_ns = static_cast<int64_t>(best->more / static_cast<double>(unusual[g].captured) / durations.slowdown);
+    unusual[g].what_ns =
+        static_cast<int64_t>(best->more / static_cast<double>(unusual[g].captured) / durations.slowdown);
   }
 }
 

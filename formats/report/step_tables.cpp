@@ -29,7 +29,8 @@ std::string line_text(const std::vector<int64_t>& line) {
   const int64_t most = std::max<int64_t>(1, *std::ranges::max_element(line));
   std::string text;
   for (const int64_t ns : line)
-    text += kHeights[std::min<int64_t>(7, static_cast<int64_t>(8.0 * static_cast<double>(ns) / static_cast<double>(most)))];
+    text +=
+        kHeights[std::min<int64_t>(7, static_cast<int64_t>(8.0 * static_cast<double>(ns) / static_cast<double>(most)))];
   return text;
 }
 
@@ -41,10 +42,10 @@ std::string marks_text(const std::vector<bool>& captured) {
 }
 
 std::string unusual_text(const UnusualSteps& u) {
-  std::string text = u.count == 1 ? "step " + std::to_string(u.first)
-                     : u.is_row   ? "steps " + std::to_string(u.first) + "-" + std::to_string(u.last)
-                                  : count_text(u.count) + " steps from " + std::to_string(u.first) + " to " +
-                                      std::to_string(u.last);
+  std::string text =
+      u.count == 1 ? "step " + std::to_string(u.first)
+      : u.is_row   ? "steps " + std::to_string(u.first) + "-" + std::to_string(u.last)
+                   : count_text(u.count) + " steps from " + std::to_string(u.first) + " to " + std::to_string(u.last);
   if (u.every != 0) text += ", mostly each " + count_text(u.every);
   text += ": " + print("%.1f", u.times) + " times the median";
   if (u.count > 1) text += ", " + ns_text(u.more_ns) + " in all";
@@ -62,7 +63,8 @@ std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who)
   if (run.cost)
     remarks.push_back(who + "windows added " + print("%.1f", *run.cost * 100) + " % to the run after its beginning");
   if (!run.line.empty()) {
-    remarks.push_back(line_text(run.line) + "  at most " + ns_text(run.most_ns) + ", step " + std::to_string(run.slowest));
+    remarks.push_back(line_text(run.line) + "  at most " + ns_text(run.most_ns) + ", step " +
+                      std::to_string(run.slowest));
     remarks.push_back(marks_text(run.line_captured));
   }
   for (const UnusualSteps& unusual : run.unusual) remarks.push_back(who + unusual_text(unusual));
@@ -127,8 +129,8 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts) {
       add_to(sum.idle_ns, s.idle_ns);
     }
     for (const auto& [number, step] : left)
-      table.rows.push_back({part.pid, count(number), step->ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{},
-                            std::string("no"), Cell{}});
+      table.rows.push_back(
+          {part.pid, count(number), step->ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{}, std::string("no"), Cell{}});
     if (!left.empty())
       std::ranges::stable_sort(table.rows, {}, [](const std::vector<Cell>& row) {
         return std::tuple(std::get<std::string>(row[0]), std::get<int64_t>(row[1]));

@@ -157,7 +157,7 @@ ReportTable processes_table(const std::vector<PartGroup>& groups) {
     uint64_t events = 0, steps = 0;
     for (const ReportPart* part : group.parts) {
       events += part->events.value_or(part->statistics.slices);
-      steps += part->statistics.steps.count;
+      steps += part->run ? part->run->count : part->statistics.steps.count;
     }
     table.rows.push_back({group.pid(), text_or_missing(group.role()), count(events), group.operator_ns(), count(steps),
                           text_or_missing(group.ended()), group.first().command,

@@ -151,7 +151,7 @@ def test_a_disk_that_fills_up_later_keeps_what_was_recorded_until_then(python, r
     """Needs no rights: from the third time on that the spool grows, the system call fails for lack of space."""
     library = tmp_path / "no_space.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SUPPORT / "no_space.c"], check=True)
-    run = run_torchprof([python.path, program(textwrap.dedent(MANY_CALLS % 300000))], env={"LD_PRELOAD": library})
+    run = run_torchprof([python.path, program(textwrap.dedent(MANY_CALLS % 300000))], options=["-w", "all"], env={"LD_PRELOAD": library})
     assert (run.status, run.stdout) == (0, "300000\n"), run.stderr
     assert told_of_the_disk(run.stderr), run.stderr
     assert 1000 < counted(check_trace(run.trace())) < 300000

@@ -499,7 +499,7 @@ LONG = "def f(): pass\nfor _ in range(3000000): f()\nprint('over', flush=True)"
 
 
 def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, program, tmp_path):
-    process = start([PYTHON, program(LONG)], "--quiet")
+    process = start([PYTHON, program(LONG)], "-w", "all", "--quiet")
     run = tmp_path / "run"
     wait_for(lambda: '"end"' in text_of(run / "run.json"), "the end of the command", timeout=120)
     process.send_signal(signal.SIGINT)
@@ -516,7 +516,7 @@ def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, prog
 
 
 def test_a_launcher_that_is_killed_while_it_writes_leaves_the_records_and_no_half_trace(start, torchprof, program, tmp_path):
-    process = start([PYTHON, program(LONG)])
+    process = start([PYTHON, program(LONG)], "-w", "all")
     run = tmp_path / "run"
     wait_for(lambda: any(path.stat().st_size > 0 for path in run.glob("trace.json.gz.torchprof-*.tmp")), "half a trace", timeout=120)
     process.kill()
@@ -528,7 +528,7 @@ def test_a_launcher_that_is_killed_while_it_writes_leaves_the_records_and_no_hal
 
 
 def test_a_trace_that_no_viewer_opens_is_announced_before_it_is_written(start, program, tmp_path):
-    process = start([PYTHON, program(LONG)])
+    process = start([PYTHON, program(LONG)], "-w", "all")
     said = process.stderr.readline()
     assert not (tmp_path / "run" / "trace.json.gz").exists()
     size = re.fullmatch(r"torchprof: the trace will be about ([\d.]+) MiB unpacked; chrome://tracing opens at most 512 MiB\. For a part: "
@@ -542,14 +542,14 @@ def test_a_trace_that_no_viewer_opens_is_announced_before_it_is_written(start, p
 
 
 def test_long_work_after_the_end_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
-    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program(LONG))
+    screen = terminal(launcher, "run", "-w", "all", "-o", tmp_path / "run", PYTHON, program(LONG))
     screen.read_until("over", timeout=120)
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
     assert screen.wait() == 0
 
 
 def test_an_export_that_takes_long_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
-    profile(launcher, tmp_path / "run", [PYTHON, program(LONG)], ["--format", "none", "-q"])
+    profile(launcher, tmp_path / "run", [PYTHON, program(LONG)], ["-w", "all", "--format", "none", "-q"])
     screen = terminal(launcher, "export", tmp_path / "run", "-f", "kineto", "-o", tmp_path / "trace.json.gz")
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
     assert screen.read_until("torchprof: .*: written\n").count("\r\033[K") >= 1  # the line is gone before

@@ -37,7 +37,7 @@ for i in range(STEPS):
 %(end)s
 print("done")
 """
-BUDGET = ("-w", "auto", "--budget-events", "30K", "--budget-overhead", "10")
+BUDGET = ("-w", "auto", "--budget-events", "100K", "--budget-overhead", "10")
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ def test_ctl_says_why_it_cannot(work, torchprof):
     running = work(find_pythons()[0], "signal=USR1")
     refused = torchprof("ctl", running.pid, "start")
     assert (refused.returncode, refused.stderr) == (
-        1, "torchprof: process %d: its window is signal=USR1; only `manual` is opened by hand\n" % running.pid)
+        1, "torchprof: process %d: its window is signal=USR1; only `manual` and `auto` are opened by hand\n" % running.pid)
     assert torchprof("ctl", running.pid, "status").stdout == "process %d: closed, 0 windows so far\n" % running.pid
     stranger = torchprof("ctl", os.getpid(), "status")
     assert stranger.returncode == 1 and "process %d: it does not listen" % os.getpid() in stranger.stderr

@@ -143,7 +143,7 @@ TEST_CASE("sizes") {
   CHECK(refusal(config, "--max-run-size", "none") == "");
   CHECK(config.max_run_size == 0);
   CHECK(refusal(config, "--max-run-size", "1K") ==
-        "--max-run-size: '1K' is not a size: a whole number with K, M, G or T, from 1M, or none");
+        "--max-run-size: '1K' is not a size: a whole number with K, M, G or T, from 1M, none or auto");
   const uint64_t before = config.max_size;
   for (const char* bad : {"", "M", "-1M", " 1M", "1.5G", "1023K", "0", "1025T", "99999999999999999999999", "1MM", "1i",
                           "1B", "0x100000"}) {

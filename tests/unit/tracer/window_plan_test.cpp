@@ -24,7 +24,8 @@ struct Program {
   }
   Program(SharedPlan& with, WindowPlan::Budget budget = {}) : shared(&with) { plan.begin(budget, with); }
 
-  void run(uint64_t steps, const std::function<int64_t(uint64_t)>& ns = [](uint64_t) { return kStep; }) {
+  void run(
+      uint64_t steps, const std::function<int64_t(uint64_t)>& ns = [](uint64_t) { return kStep; }) {
     for (uint64_t end = step + steps; step < end;) {
       const bool was_open = open != 0;
       const int64_t took = was_open ? ns(step) + kStep / 2 : ns(step);
