@@ -65,7 +65,9 @@ def test_a_long_program_has_windows_and_the_time_of_every_step(long_run, check_t
     reasons = [w["reason"] for w in process["windows"]]
     assert reasons[0] == "the beginning" and reasons.count("typical") >= 3, reasons
     steps = [w["step"] for w in process["windows"] if w["reason"] == "typical"]
-    assert len({b - a for a, b in zip(steps, steps[1:])}) == 1, steps
+    # At even distances, but where a window for something unusual was open.
+    distance = min(b - a for a, b in zip(steps, steps[1:]))
+    assert distance >= 10 and all(step % distance == 0 for step in steps), steps
     trace = check_trace(run.trace())
     calls = trace.names("python_function")["nn.Module: Linear_0"]
     assert 60 < calls < 1500
@@ -82,7 +84,7 @@ def test_what_was_unusual_is_named(long_run):
     assert re.search(r"the process's memory grows by 1\d\d\.\d+ KiB a step", run.stderr), run.stderr
 
 
-@pytest.mark.parametrize("end, status", [("os.kill(os.getpid(), signal.SIGKILL)", 137), ("raise SystemExit(3)", 3), ("os._exit(0)", 0)])
+@pytest.mark.parametrize("end, status", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("raise SystemExit(3)", 3), ("os._exit(0)", 0)])
 def test_all_step_times_and_windows_are_there_however_it_ends(long_run, end, status):
     run = long_run(steps=800, end=end, status=status)
     assert re.search(r" 800 +\d+ ", run.stderr), run.stderr
