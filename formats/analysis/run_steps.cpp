@@ -27,7 +27,7 @@ int64_t middle(std::vector<int64_t> values) {
 }
 
 int64_t at_place(const std::vector<int64_t>& sorted, double place) {
-  return sorted.empty() ? 0 : sorted[static_cast<size_t>(place * static_cast<double>(sorted.size() - 1) + 0.5)];
+  return sorted.empty() ? 0 : sorted[static_cast<size_t>(std::lround(place * static_cast<double>(sorted.size() - 1)))];
 }
 
 // Durations without what windows add.
@@ -287,7 +287,7 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
   for (const StepTime& s : process.steps)
     if (s.in_full) captured.push_back(s.step);
   std::ranges::sort(captured);
-  captured.erase(std::ranges::unique(captured).begin(), captured.end());
+  captured.erase(std::unique(captured.begin(), captured.end()), captured.end());
   run.captured = captured.size();
   run.captured_text = step_ranges(captured, kMostRanges);
   run.cost = cost_of(process);

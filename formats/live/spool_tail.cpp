@@ -109,7 +109,7 @@ void SpoolTail::find_in_slot(uint32_t slot, uint64_t at) {
 
 void SpoolTail::take(Found found) {
   const bool is_event = found.kind == ChunkKind::kEvents && found.track != 0;
-  if (is_event || found.kind == ChunkKind::kDefinitions) found_.push_back(std::move(found));
+  if (is_event || found.kind == ChunkKind::kDefinitions) found_.push_back(found);
 }
 
 std::span<const std::byte> SpoolTail::records(const Chunk& chunk, uint32_t from, uint32_t to) {
@@ -158,8 +158,7 @@ std::vector<SpoolTail::Wanted> SpoolTail::wanted() {
   for (auto it = next; it != found_.end() && it->kind == ChunkKind::kEvents; ++it)
     if (tracks.empty() || tracks.back() != it->track) tracks.push_back(it->track);
   std::ranges::sort(tracks);
-  const auto doubled = std::ranges::unique(tracks);
-  tracks.erase(doubled.begin(), doubled.end());
+  tracks.erase(std::unique(tracks.begin(), tracks.end()), tracks.end());
   for (const uint32_t track : tracks) {
     if (const auto it = threads_.find(track); it != threads_.end()) {
       const Chunk& chunk = it->second;

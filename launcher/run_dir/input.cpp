@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // The trace of the run, or else the only one of a rank; Perfetto's if there is no other. Earlier versions began the
 // names of runs' traces with "merged".
 fs::path trace_in(const fs::path& directory) {
-  const fs::path whole = directory / formats::run_file(*formats::find_format("kineto"));
+  fs::path whole = directory / formats::run_file(*formats::find_format("kineto"));
   if (fs::exists(whole)) return whole;
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
