@@ -306,7 +306,9 @@ uint64_t cupti_now() noexcept {
 }
 
 void follow_window() noexcept {
-  window::add_source({[]() noexcept { switch_kinds(true); }, []() noexcept { switch_kinds(false); }});
+  // Work that was launched in the window ends and is flushed within a few periods, if it ends soon.
+  window::add_source({[]() noexcept { switch_kinds(true); }, []() noexcept { switch_kinds(false); },
+                      []() noexcept { return state() == State::kOn ? static_cast<int64_t>(3 * kPeriod) : 0; }});
 }
 
 void prepare(const char* library) noexcept {

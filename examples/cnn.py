@@ -7,7 +7,7 @@ What to expect in the trace of the main process, for every one of the 40 steps:
     user_annotation   enumerate(DataLoader)#..., train_step, Optimizer.zero_grad#SGD..., Optimizer.step#SGD.step
     python_function   nn.Module: ShapeNet_0, in it Conv2d_0, Conv2d_1, Linear_0
     cpu_op            aten::conv2d twice, ConvolutionBackward0 twice, joined by fwdbwd flows
-With --workers 2 each worker has a trace of its own, in which ShapeData.__getitem__ draws, and merged.pt.trace.json.gz shows all three.
+With --workers 2 each worker is a process of its own in trace.json.gz, in which ShapeData.__getitem__ draws.
 """
 import argparse
 import os

@@ -23,7 +23,7 @@
 #include "tracer/objects/abi.h"
 #include "tracer/process/diag.h"
 #include "tracer/python/abi.h"
-#include "tracer/python/gil_window.h"
+#include "tracer/python/calls.h"
 #include "tracer/session.h"
 #include "tracer/torch/memory.h"
 #include "tracer/torch/operators.h"

@@ -12,8 +12,8 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
     program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
                ends foreign lifecycle limits manners no_room other_roots seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
-               interpreters torchrun tree workers
-    python     Python calls, lines and collections: gc python python_lines
+               endings interpreters torchrun tree workers
+    python     Python calls, imports, lines and collections: gc imports python python_lines
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:
                against_torch_profiler collectives compare flops key_averages modules native operators steps
                unknown_torch
@@ -24,11 +24,12 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                gpu_trace nvtx nvtx_emit
     stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
                native_random native_script native_stacks
-    window     which part of the run is captured: flight_recorder window
+    window     which part of the run is captured: auto flight_recorder window
     files      what is written, and what is read: formats, tables, comparison, advice, CI: advice ci diff formats
                gpu_tables hostile_files html merge other_files real_gpu
+               run_files
     launcher   the command line, run directories, the examples: examples foreign_directories launcher readme
-               reused_directories said where
+               reused_directories said top where
 
 tests/e2e/support/ has what several of them use: programs to be traced, readers of what we write, the simulated GPU's runs.
 """
@@ -89,6 +90,7 @@ class Run:
     stdout_bytes: bytes
     stderr: str
     directory: pathlib.Path
+    launcher: pathlib.Path
 
     @property
     def stdout(self):
@@ -96,13 +98,33 @@ class Run:
 
     @property
     def trace_paths(self):
-        """The traces of single processes, in the order of their names."""
-        return sorted(p for p in self.directory.glob("*.pt.trace.json.gz") if not p.name.startswith("merged."))
+        """The traces of single processes, in the order of their names: the run's own if it has one process, otherwise written anew."""
+        whole = self.directory / "trace.json.gz"
+        if not whole.exists():
+            return []
+        pids = [process["pid"] for process in json.loads((self.directory / "run.json").read_text())["processes"]]
+        if len(pids) < 2:
+            return [whole]
+        apart = self.directory.with_name(self.directory.name + ".processes")
+        shutil.rmtree(apart, ignore_errors=True)
+        self.export("kineto-ranks", apart)
+        if len(list(apart.iterdir())) < len(pids):  # those of ranks alone
+            shutil.rmtree(apart)
+            for pid in pids:
+                self.export("kineto", apart / ("process%d.pt.trace.json.gz" % pid), "--process", pid)
+        return sorted(apart.iterdir())
+
+    def export(self, kind, to, *options):
+        to.parent.mkdir(exist_ok=True)
+        subprocess.run([self.launcher, "export", self.directory, "--format", kind, "-o", to, *map(str, options)], check=True, capture_output=True,
+                       env=clean_environment())
 
     @property
     def merged_path(self):
-        path = self.directory / "merged.pt.trace.json.gz"
-        return path if path.exists() else None
+        """The trace of a run of several processes."""
+        path = self.directory / "trace.json.gz"
+        assert len(json.loads((self.directory / "run.json").read_text())["processes"]) > 1, "one process alone"
+        return path
 
     def traces(self):
         return [trace_rules.Trace(path) for path in self.trace_paths]
@@ -163,7 +185,7 @@ def profile(launcher, directory, command, options=(), env=None, cwd=None, stdin=
     """`torchprof run -o DIRECTORY OPTIONS -- COMMAND`"""
     done = subprocess.run([launcher, "run", "-o", directory, *map(str, options), "--", *map(str, command)], capture_output=True,
                           input=stdin, env=clean_environment(env), cwd=cwd or directory.parent, timeout=timeout)
-    return Run(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"), directory)
+    return Run(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"), directory, launcher)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def delays(chance):
 
 def faults_of(run, announced):
     """Lines that say what is missing or called damaged in the run."""
-    traces, out = {t.pid: t for t in map(trace_rules.Trace, run.glob("[!m]*.pt.trace.json.gz"))}, []
+    traces, out = {t.pid: t for t in map(trace_rules.Trace, run.glob("process*.pt.trace.json.gz"))}, []
     for process in announced:
         trace = traces.get(process["pid"])
         if trace is None:
@@ -111,7 +111,7 @@ def play(launcher, spec, around, directory):
     announcements.touch()
     env = {name: value for name, value in os.environ.items() if not name.startswith("TORCHPROF_")}
     command = [*around, sys.executable, "-S", "-E", program, announcements, json.dumps(spec)]
-    done = subprocess.run([launcher, "run", "-o", run, "--keep-spool", "--", *command], env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([launcher, "run", "-o", run, "--format", "kineto-ranks,kineto,table", "--", *command], env=env, capture_output=True, text=True, timeout=600)
     announced = [json.loads(line) for line in announcements.read_text().splitlines()]
     wanted = 0 if spec["end"] != "kill" else -9
     faults = [] if done.returncode in (wanted, 137 if wanted else 0) else ["status %d: %s" % (done.returncode, done.stderr[-2000:])]

@@ -22,6 +22,7 @@ import time
 
 import trace_rules
 
+FORMATS = ["--format", "kineto-ranks,kineto,table"]  # without ranks: a file for each process, and one for all
 SLOTS = 8
 # Slot n holds two words: the process that fills it, and how many of its calls are done. The word after the last slot says "stop".
 PROGRAM = """
@@ -144,7 +145,7 @@ def play(kind, launcher, directory, chance):
     # Importing torch is a million calls that nobody asks for here.
     options = ["--python", "off"] if program == "torch" else []
     command = [sys.executable, directory / "program.py", directory / "progress", program]
-    process = subprocess.Popen([launcher, "run", "-q", "-o", run, *options, "--", *command], env=env, stdout=subprocess.PIPE,
+    process = subprocess.Popen([launcher, "run", "-q", "-o", run, *FORMATS, *options, "--", *command], env=env, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True)
     # A quarter of the moments lie anywhere from the very beginning on, the others where the program is at work.
     is_ready = (lambda: children_of(process.pid)) if chance.random() < 0.25 else (lambda: any(progress.calls().values()))
@@ -163,18 +164,18 @@ def play(kind, launcher, directory, chance):
     if target != "one" and process.returncode != -signal.SIGKILL:
         faults.append("the launcher's status is %d: %s" % (process.returncode, stderr))
     if target in ("launcher", "everything") and run.exists() and list(run.glob("spool/*.spool")):
-        for command in (["report", run], ["export", run]):
+        for command in (["report", run], ["export", run, *FORMATS]):
             done = subprocess.run([launcher, *command], env=env, capture_output=True, text=True, timeout=60)
             if done.returncode != 0:
                 faults.append("%s: %s" % (command[0], done.stderr))
-    traces = {t.pid: t for t in map(trace_rules.Trace, run.glob("[!m]*.pt.trace.json.gz"))}
+    traces = {t.pid: t for t in map(trace_rules.Trace, run.glob("process*.pt.trace.json.gz"))}
     for pid, done in progress.calls().items():
         if pid in traces:
             faults += ["process %d: %s" % (pid, line) for line in faults_of(traces[pid], done)]
         elif done:
             faults.append("process %d published %d calls and has no trace: %s" % (pid, done, stderr))
-    if (run / "merged.pt.trace.json.gz").exists():
-        faults += trace_rules.broken_rules(trace_rules.Trace(run / "merged.pt.trace.json.gz"), merged=True)
+    if (run / "trace.json.gz").exists():
+        faults += trace_rules.broken_rules(trace_rules.Trace(run / "trace.json.gz"), merged=len(traces) > 1)
     return faults, sum(progress.calls().values()), len(traces)
 
 

@@ -139,20 +139,14 @@ StringId intern_overload_into(KnownNames::Name& slot, const char* name, const ch
   return entry->id;
 }
 
-FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
-                           FunctionKind kind) noexcept {
+FunctionId define_function(FunctionDef function) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);
-  FunctionDef definition{};
-  definition.id = {recorder().next_function + 1};
-  definition.name = name;
-  definition.qualname = qualname;
-  definition.file = file;
-  definition.line = line;
-  definition.trim = trim;
-  definition.kind = kind;
-  if (!define(definition)) return {};
-  return FunctionId{++recorder().next_function};
+  const bool is_new = !function.id;
+  if (is_new) function.id = {recorder().next_function + 1};
+  if (!define(function)) return {};
+  if (is_new) ++recorder().next_function;
+  return function.id;
 }
 
 ObjectId define_object(ObjectDef object) noexcept {

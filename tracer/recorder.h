@@ -34,6 +34,23 @@ struct Definitions {
   ChunkRun run;         // what seal() has mapped ahead
 };
 
+// The chunks of steps (spool/layout.h, kSteps).
+struct StepChunks {
+  ChunkHeader* chunk = nullptr;
+  uint32_t sequence = 0;
+  uint32_t used = 0;  // bytes of records in `chunk`
+  ChunkRun run;
+};
+
+// Events that were recorded; only with -w auto. Atomic, since threads count without the lock; each stands for itself.
+struct RecordedCounts {
+  static constexpr size_t kWindows = 1024;  // later ones take the places of the first
+  std::atomic<uint64_t> all{0};
+  std::atomic<uint32_t> windows[kWindows] = {};
+  std::atomic<uint64_t> limit{UINT64_MAX};
+  std::atomic<void (*)() noexcept> reached{nullptr};
+};
+
 struct Recorder {
   std::atomic<State> state{State::kOff};
   pid_t pid = 0;
@@ -45,6 +62,9 @@ struct Recorder {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_key_t thread_end{};
   Definitions definitions;
+  StepChunks steps;
+  bool counts_events = false;
+  RecordedCounts recorded;
   uint32_t next_string = 0;
   uint32_t next_function = 0;
   uint32_t next_object = 0;
@@ -71,6 +91,9 @@ inline Recorder& recorder() noexcept { return *reinterpret_cast<Recorder*>(g_rec
 // not write to it.
 bool is_our_process() noexcept;
 void stop(State state) noexcept;
+
+// The chunk of this buffer is complete: counts what is in it.
+void count_events(const ThreadBuffer& buffer) noexcept;
 
 // Room for one definition, zeroed. nullptr: the spool is full, and capture has stopped.
 std::byte* begin_definition(uint64_t bytes) noexcept;

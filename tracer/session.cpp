@@ -35,13 +35,13 @@ alignas(Recorder) std::byte g_recorder[sizeof(Recorder)];
 bool is_our_process() noexcept {
   const seal::Calls calls;
   if (!calls || getpid() == recorder().pid) return true;  // a sealed process was ours when it was sealed
-  detail::g_live.store(false, std::memory_order_relaxed);
+  detail::g_live.store(0, std::memory_order_relaxed);
   return false;
 }
 
 void stop(State state) noexcept {
   Recorder& r = recorder();
-  detail::g_live.store(false, std::memory_order_relaxed);
+  detail::g_live.store(0, std::memory_order_relaxed);
   r.state.store(state, std::memory_order_relaxed);
   if (r.spool.is_open()) r.spool.stop(now());
 }
@@ -67,7 +67,10 @@ bool open_spool_locked() noexcept {
   }
   const MissingDirectory missing =
       r.is_launched || r.inherits ? MissingDirectory::kIsOutOfSight : MissingDirectory::kIsMade;
-  if (!r.spool.open(r.directory, missing, {r.config.max_size, r.config.max_run_size}, r.config.keep, detail::g_clock,
+  const Recycling recycling = r.counts_events                ? Recycling::kWindows
+                              : r.config.keep == Keep::kLast ? Recycling::kOldest
+                                                             : Recycling::kNone;
+  if (!r.spool.open(r.directory, missing, {r.config.max_size, run_size_limit(r.config)}, recycling, detail::g_clock,
                     r.forked_from)) {
     r.parent_file.let_go();
     r.is_uncaptured = true;
@@ -136,7 +139,7 @@ void after_fork_in_child() noexcept {
   seal::after_fork_in_child();
   if (seal::is_sealed()) {
     // The child can open no spool; the parent's spool says why.
-    detail::g_live.store(false, std::memory_order_relaxed);
+    detail::g_live.store(0, std::memory_order_relaxed);
     r.state.store(State::kStopped, std::memory_order_relaxed);
     r.spool.abandon();
     t_buffer = nullptr;
@@ -154,13 +157,16 @@ void after_fork_in_child() noexcept {
   if (r.is_uncaptured) {
     // The child's first event notes it; a child that is about to exec has no event.
     r.state.store(State::kArmed, std::memory_order_relaxed);
-    detail::g_live.store(true, std::memory_order_relaxed);
+    detail::g_live.store(1, std::memory_order_relaxed);
     return;
   }
   if (of_parent != State::kCapturing) return;
   r.inherits = true;
   r.inherited = r.definitions;
   r.definitions = Definitions{};
+  r.steps = StepChunks{};
+  r.recorded.all.store(0, std::memory_order_relaxed);
+  for (auto& window : r.recorded.windows) window.store(0, std::memory_order_relaxed);
   static_assert(sizeof(r.forked_from) == SpoolWriter::kNameSize);
   memcpy(r.forked_from, r.spool.name(), sizeof(r.forked_from));
   r.parent_file.take(r.spool.file());
@@ -213,7 +219,7 @@ void* new_buffer_memory() noexcept {
 
 namespace detail {
 
-std::atomic<bool> g_live{false};
+std::atomic<uint16_t> g_live{0};
 ClockSource g_clock = ClockSource::kMonotonic;
 StringTable* g_strings = nullptr;
 
@@ -238,8 +244,17 @@ ThreadBuffer* attach() noexcept {
     buffer->track = {r.next_track.fetch_add(1, std::memory_order_relaxed) + 1};
     define_thread_locked(*buffer);
   }
+  buffer->window = g_live.load(std::memory_order_relaxed);
   pthread_setspecific(r.thread_end, buffer);
   t_buffer = buffer;
+  return buffer;
+}
+
+// The thread has no buffer yet, or its chunk belongs to an earlier window.
+ThreadBuffer* first_in_window() noexcept {
+  ThreadBuffer* const buffer = t_buffer;
+  if (!buffer) return attach();
+  buffer->begin_window(g_live.load(std::memory_order_relaxed));
   return buffer;
 }
 
@@ -262,22 +277,23 @@ void arm(const Config& config, const char* output) noexcept {
   spool_fault::at_loss(stop_after_fault);
   r.state.store(State::kArmed, std::memory_order_relaxed);
   // Pairs with the load in current_buffer(): the recorder and the clock are there.
-  detail::g_live.store(true, std::memory_order_release);
+  detail::g_live.store(1, std::memory_order_release);
 }
 
 ThreadBuffer* delivery_buffer() noexcept {
   const State now = state();
   if (now != State::kArmed && now != State::kCapturing) return nullptr;
+  if (ThreadBuffer* const buffer = current_buffer()) return buffer;
   return t_buffer ? t_buffer : detail::attach();
 }
 
-void pause() noexcept { detail::g_live.store(false, std::memory_order_relaxed); }
+void pause() noexcept { detail::g_live.store(0, std::memory_order_relaxed); }
 
-void resume() noexcept {
+void resume(uint16_t window) noexcept {
   const State now = state();
   if (now != State::kArmed && now != State::kCapturing) return;
   // Pairs with the load in current_buffer(): the number of the window is there.
-  detail::g_live.store(true, std::memory_order_release);
+  detail::g_live.store(window, std::memory_order_release);
 }
 
 bool open_spool() noexcept {
@@ -292,6 +308,8 @@ bool define_window(const WindowEdges& window) noexcept {
   if (!open_spool_locked()) return false;
   WindowDef definition{};
   definition.number = window.number;
+  definition.reason = window.reason;
+  definition.is_given_up = window.is_given_up;
   definition.step = window.step;
   definition.begin = window.begin.value;
   definition.end = window.end.value;
@@ -360,13 +378,24 @@ void finish() noexcept {
 
 }  // namespace session
 
+void ThreadBuffer::begin_window(uint16_t number) noexcept {
+  window = number;
+  // What is left of the chunk is not written to: the next event finds no room, and takes a chunk of the new window.
+  end = next;
+}
+
 bool ThreadBuffer::renew(Ticks now) noexcept {
   const KeepErrno keep;
   session::Recorder& r = session::recorder();
   // In a sealed process a buffer without a chunk was wiped: this is a child that was made without our fork handler.
   if (!r.spool.is_open() || (seal::is_sealed() ? !chunk : !session::is_our_process())) return false;
-  if (r.config.keep == Keep::kLast && chunk) session::fold_chunk(*this);
-  ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run);
+  if (r.counts_events) {
+    if (chunk) session::count_events(*this);
+  } else if (r.config.keep == Keep::kLast && chunk) {
+    session::fold_chunk(*this);
+  }
+  ChunkHeader* fresh =
+      r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run, r.counts_events ? window : uint16_t{0});
   if (!fresh) {
     session::stop(session::State::kStopped);
     return false;

@@ -27,10 +27,11 @@ namespace torchprof::session {
 enum class State : uint8_t { kOff, kArmed, kCapturing, kStopped, kFailed };
 
 namespace detail {
-extern std::atomic<bool> g_live;  // armed or capturing
+extern std::atomic<uint16_t> g_live;  // armed or capturing: the number of the window, never 0 (resume)
 extern ClockSource g_clock;
 extern StringTable* g_strings;
 ThreadBuffer* attach() noexcept;
+ThreadBuffer* first_in_window() noexcept;
 const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept;
 }  // namespace detail
 
@@ -48,7 +49,9 @@ void unseal() noexcept;
 
 // Nothing is recorded between pause() and resume(), but definitions are (window.h).
 void pause() noexcept;
-void resume() noexcept;
+// `window`: with -w auto the number of the window that opens, from 1 and modulo 65536, never 0: each thread begins a
+// new chunk in it. Otherwise always 1.
+void resume(uint16_t window) noexcept;
 // Opens the spool if it is not yet. False: nothing can be recorded.
 bool open_spool() noexcept;
 
@@ -64,11 +67,11 @@ inline ClockSource clock_source() noexcept { return detail::g_clock; }
 // The calling thread's buffer; nullptr where nothing is recorded.
 inline ThreadBuffer* current_buffer() noexcept {
   // Pairs with the releases in arm() and resume(): the recorder is made, and the window has its number.
-  if (!detail::g_live.load(std::memory_order_acquire)) [[unlikely]]
-    return nullptr;
-  if (t_buffer) [[likely]]
-    return t_buffer;
-  return detail::attach();
+  const uint16_t window = detail::g_live.load(std::memory_order_acquire);
+  ThreadBuffer* const buffer = t_buffer;
+  if (buffer && buffer->window == window) [[likely]]
+    return buffer;
+  return window ? detail::first_in_window() : nullptr;
 }
 
 // The same for events that are delivered after they happened: also between windows.
@@ -120,8 +123,8 @@ inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
 
 // ---- definitions: rare, under the recorder's lock --------------------------------------------------------------
 
-FunctionId define_function(StringId name, StringId qualname, StringId file, uint32_t line, uint16_t trim,
-                           FunctionKind kind) noexcept;
+// A new function if it has no id yet, otherwise a known one stated again. None: nothing can be recorded any more.
+FunctionId define_function(FunctionDef function) noexcept;
 // `function` calls the C function `name` in this line of its file.
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept;
 // Python's own name of a thread.
@@ -137,8 +140,28 @@ struct WindowEdges {
   uint64_t step;
   Ticks begin;
   Ticks end;
+  WindowReason reason = WindowReason::kNone;
+  bool is_given_up = false;
 };
 bool define_window(const WindowEdges& window) noexcept;
+// With -w auto: the chunks of a window are free for later ones. It must be defined as given up before.
+void give_up_window(uint32_t number) noexcept;
+// A step has ended (record.h, StepEnd), or what the process has in memory now. Under the recorder's lock, in chunks of
+// their own; false: the spool is not open, or nothing can be recorded any more.
+bool record_step(uint64_t step, uint32_t window, uint32_t was_open, Ticks now) noexcept;
+bool record_resident(uint64_t bytes, Ticks now) noexcept;
+
+// With -w auto: how many events this process has recorded, in all or in one window. They are counted when a chunk is
+// full or its thread comes to the next window, so the last ones of each thread are missing. A child after fork begins
+// at 0.
+void count_events() noexcept;  // once, right after arm(): chunks of windows are recycled from then on
+const char* spool_directory() noexcept;
+uint64_t recorded() noexcept;
+uint32_t recorded_in(uint32_t window) noexcept;
+// Calls `reached` once, on the thread that records the event, when there are `limit` of them or more. It is in the
+// midst of recording: `reached` must do as little as a signal handler. UINT64_MAX: never.
+void when_recorded(uint64_t limit, void (*reached)() noexcept) noexcept;
+
 bool define_gpu(const GpuDeviceDef& device) noexcept;
 bool define_gpu(const GpuContextDef& context) noexcept;
 bool define_gpu(const GpuStuckDef& stuck) noexcept;

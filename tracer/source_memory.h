@@ -22,7 +22,7 @@
 namespace torchprof {
 
 enum class Part : uint8_t { kPython, kTorch, kPythonCall };
-enum class Mapping : uint8_t { kPythonLines, kNative, kNvtx };
+enum class Mapping : uint8_t { kPythonLines, kNative, kNvtx, kPythonImports };
 
 class SourceMemory {
  public:
@@ -65,7 +65,7 @@ class SourceMemory {
     return at;
   }
   static constexpr size_t kAllParts = 8 + 8 + 24;
-  static constexpr size_t kMappings = 3;
+  static constexpr size_t kMappings = 4;
 
   void* map(Mapping mapping, size_t bytes) noexcept;
   static void map_before_seal(Mapping mapping, size_t bytes) noexcept;

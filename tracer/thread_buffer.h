@@ -31,6 +31,7 @@ struct ThreadBuffer {
   uint32_t pending = 0;  // bytes of the record that append() began
   // What short records of this chunk build on (spool/record.h); nothing at its beginning.
   bool has_total = false;  // it has a Memory record with totals
+  uint16_t window = 0;     // the chunk's window (session::resume); 0: between windows
   LastOp last_op;
   SourceMemory sources;
   TrackId track;
@@ -73,6 +74,9 @@ struct ThreadBuffer {
     return true;
   }
 
+  // The next event begins a new chunk, of this window. A record that append() has begun must be committed before.
+  void begin_window(uint16_t number) noexcept;
+
   void commit() noexcept {
     next += pending;
     // Pairs with the load in SpoolReader::collect_chunk(): the record is written.
@@ -84,7 +88,7 @@ struct ThreadBuffer {
   bool renew(Ticks now) noexcept;
 };
 // All that an operator or a call of Python needs lies in two cache lines.
-static_assert(offsetof(ThreadBuffer, sources) == 56 && offsetof(ThreadBuffer, sequence) < 128);
+static_assert(offsetof(ThreadBuffer, sources) == 56 && offsetof(ThreadBuffer, track) <= 128);
 
 // Initial-exec: one instruction, no call into the loader, eight bytes of static TLS.
 extern thread_local constinit ThreadBuffer* t_buffer __attribute__((tls_model("initial-exec")));

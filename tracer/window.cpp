@@ -8,6 +8,7 @@
 #include <functional>
 #include <string_view>
 
+#include "tracer/auto_window.h"
 #include "tracer/config/window_spec.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
@@ -31,6 +32,7 @@ namespace {
 using Kind = WindowSpec::Kind;
 constexpr std::string_view kProfilerStep = "ProfilerStep#";
 constexpr std::string_view kOptimizerStep = "Optimizer.step#";
+constexpr uint32_t kMostWindows = 60'000;  // their numbers fit into a chunk's header
 
 struct State {
   WindowSpec spec;
@@ -38,6 +40,8 @@ struct State {
   WindowBorders borders;
   uint64_t step = 0;  // at its begin
   Ticks begin;
+  WindowReason reason{};
+  int64_t closed_at = 0;    // ns, CLOCK_MONOTONIC
   Ticks left_at;            // when the child was forked in a window of the parent that it does not have; 0: it was not
   bool must_leave = false;  // the sources still have to be switched off because of that
   int64_t process_start = 0;  // ns, CLOCK_MONOTONIC
@@ -98,8 +102,14 @@ void pass_borders() noexcept {
 }
 
 void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
-  g_state.borders.put({kind, value});
+  g_state.borders.put({kind, value, session::now()});
   pass_borders();
+}
+
+// Whether a child does not go on with the window of its parent.
+bool leaves_at_fork() noexcept {
+  const State& s = g_state;
+  return s.spec.kind == Kind::kAuto ? !auto_window::is_whole() : s.spec.kind == Kind::kTime && !s.spec.holds(0);
 }
 
 // Only the forking thread is left: a lock that another thread held, or a border that it was writing, would stay like
@@ -109,7 +119,12 @@ void after_fork_in_child() noexcept {
   s.lock = PTHREAD_MUTEX_INITIALIZER;
   s.borders.clear();
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
-  if (s.spec.kind != Kind::kTime || !is_open() || s.spec.holds(0)) return;
+  if (s.spec.kind == Kind::kAuto) {
+    s.steps = {};
+    s.has_open_border = s.has_profiler_steps = false;
+    auto_window::after_fork_in_child();
+  }
+  if (!is_open() || !leaves_at_fork()) return;
   // The child does not have the parent's window. The sources are switched off later, by our thread: Python, with its
   // GIL, is not ready in the child yet.
   detail::g_is_open.store(false, std::memory_order_relaxed);
@@ -123,20 +138,24 @@ void leave() noexcept {
   g_interpreter.source.closed();
 }
 
-void open(uint64_t step) noexcept {
+// False: it is open, or nothing can be recorded any more.
+bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   State& s = g_state;
-  if (is_open() || seal::is_sealed()) return;
+  if (is_open() || seal::is_sealed()) return false;
   const uint32_t number = window::number();
-  if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at});
+  if (number >= kMostWindows && s.spec.kind == Kind::kAuto) return false;
+  if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at, s.reason});
   s.left_at = {};
   s.begin = session::now();
   s.step = step;
-  if (!session::define_window({number + 1, step, s.begin, {}})) return;
+  s.reason = reason;
+  if (!session::define_window({number + 1, step, s.begin, {}, reason})) return false;
   detail::g_number.store(number + 1, std::memory_order_relaxed);
   detail::g_is_open.store(true, std::memory_order_relaxed);
-  session::resume();
+  session::resume(s.spec.kind == Kind::kAuto ? static_cast<uint16_t>(number + 1) : 1);
   open_sources();
   g_interpreter.source.opened();
+  return true;
 }
 
 void close() noexcept {
@@ -144,13 +163,15 @@ void close() noexcept {
   if (!is_open()) return;
   detail::g_is_open.store(false, std::memory_order_relaxed);
   const Ticks end = session::now();
+  s.closed_at = clock::read_ns(CLOCK_MONOTONIC);
   session::pause();
   close_sources();
-  session::define_window({number(), s.step, s.begin, end});
+  session::define_window({number(), s.step, s.begin, end, s.reason});
   g_interpreter.source.closed();
 }
 
-void at_step(uint64_t step) noexcept {
+void at_step(uint64_t step, Ticks at) noexcept {
+  if (g_state.spec.kind == Kind::kAuto) return auto_window::at_step(step, at);
   if (g_state.spec.kind != Kind::kSteps) return;
   if (g_state.spec.holds(step))
     open(step);
@@ -165,12 +186,13 @@ void pass(const WindowBorders::Border& border) noexcept {
     case WindowBorders::Kind::kProfilerStep:
       s.has_profiler_steps = true;
       s.steps.set(border.value);
-      return at_step(border.value);
+      return at_step(border.value, border.at);
     case WindowBorders::Kind::kRangeBegin:
       // It may be over by now.
       if (is_open() || s.range_key.load(std::memory_order_relaxed) != border.value) return;
       s.holder = border.value;
-      return open(s.steps.current());
+      open(s.steps.current());
+      return;
     case WindowBorders::Kind::kRangeEnd:
       if (s.holder == border.value) close();
       return;
@@ -181,13 +203,13 @@ void pass(const WindowBorders::Border& border) noexcept {
   // The border comes after the last optimizer of the iteration, or where the next iteration begins without one of them.
   const uint64_t count = s.steps.ended(border.value);
   if (count > s.steps.current()) {
-    if (s.has_open_border) at_step(s.steps.current());
+    if (s.has_open_border) at_step(s.steps.current(), border.at);
     s.steps.set(count);
     s.has_open_border = true;
   }
   if (s.has_open_border && s.steps.is_complete()) {
     s.has_open_border = false;
-    at_step(count);
+    at_step(count, border.at);
   }
 }
 
@@ -198,7 +220,9 @@ bool set(bool opens) noexcept {
     if (!change) return false;
     if (g_state.must_leave) leave();
     g_state.must_leave = false;
-    if (opens)
+    if (g_state.spec.kind == Kind::kAuto)
+      auto_window::ask(opens);
+    else if (opens)
       open(g_state.steps.current());
     else
       close();
@@ -223,7 +247,40 @@ void describe(char* text, unsigned long size) noexcept {
     snprintf(text, size, "closed, %u window%s so far", n, n == 1 ? "" : "s");
 }
 
-constexpr Door kDoor = {set, is_open_or_left, describe, elapsed};
+// With -w auto. Milliseconds until it wants to be called again.
+int tick() noexcept {
+  if (g_interpreter.is_starting()) return 1000;
+  int sleep = kRetryMs;
+  {
+    const Change change;
+    if (!change) return sleep;
+    if (g_state.must_leave && elapsed() < kSettled) return static_cast<int>(kSettled / 1'000'000);
+    if (g_state.must_leave) leave();
+    g_state.must_leave = false;
+    sleep = auto_window::tick();
+  }
+  if (g_state.borders.has_any()) pass_borders();
+  return sleep;
+}
+
+constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick};
+
+void needs_thread() noexcept {
+  if (!start_thread(g_state.spec, session::config().window, kDoor))
+    warn_once(Cause::kThread, "no thread could be started: -w auto opens windows at steps alone");
+}
+
+// Whether all records of the window before are in.
+bool is_settled() noexcept {
+  const int64_t since = clock::read_ns(CLOCK_MONOTONIC) - g_state.closed_at;
+  for (size_t i = 0; i < g_source_count; ++i)
+    if (g_sources[i].settles_after && since < g_sources[i].settles_after()) return false;
+  return true;
+}
+
+constexpr Shutter kShutter = {
+    [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); }, close,
+    []() noexcept { return is_open(); }, []() noexcept { return window::number(); }, needs_thread};
 
 }  // namespace
 
@@ -231,8 +288,19 @@ void start(const Config& config) noexcept {
   State& s = g_state;
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
   char why[256];
-  if (!parse_window(config.window, s.spec, why, sizeof(why)) || s.spec.kind == Kind::kAll) return;
+  if (!parse_window(config.window, s.spec, why, sizeof(why))) return;
+  // The last part of a run is no matter of windows.
+  if (s.spec.kind == Kind::kAuto && config.keep == Keep::kLast) s.spec = {};
+  if (s.spec.kind == Kind::kAll) return;
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (s.spec.kind == Kind::kAuto) {
+    s.begin = session::now();
+    s.reason = WindowReason::kStart;
+    detail::g_sees_annotations = true;
+    detail::g_number.store(1, std::memory_order_relaxed);
+    session::count_events();
+    return auto_window::start(config, kShutter, session::spool_directory());
+  }
   session::note_fact("window", config.window);
   detail::g_sees_annotations = s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kRange;
   detail::g_sees_ranges = s.spec.kind == Kind::kRange;
@@ -247,11 +315,14 @@ void add_source(const Source& source) noexcept {
 
 void set_interpreter(const Interpreter& interpreter) noexcept { g_interpreter = interpreter; }
 
-bool is_whole_run() noexcept { return g_state.spec.kind == Kind::kAll; }
+bool is_whole_run() noexcept {
+  const Kind kind = g_state.spec.kind;
+  return kind == Kind::kAll || (kind == Kind::kAuto && auto_window::is_whole());
+}
 
 void announce() noexcept {
   const Kind kind = g_state.spec.kind;
-  if (kind == Kind::kAll) return;
+  if (kind == Kind::kAll || kind == Kind::kAuto) return;  // both begin with the first event
   session::open_spool();
   if (kind == Kind::kSteps || kind == Kind::kRange) return;
   if (!start_thread(g_state.spec, session::config().window, kDoor))

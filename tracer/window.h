@@ -37,6 +37,9 @@ void annotation_ended(const char* name, uint64_t key) noexcept;
 struct Source {
   void (*opened)() noexcept;  // before anything is recorded in the window by this source or by one that is added later
   void (*closed)() noexcept;
+  // For how many ns after closed() records of the window may still come. With -w auto the next window waits for them,
+  // since its chunks may be given up. nullptr: none come.
+  int64_t (*settles_after)() noexcept = nullptr;
 };
 // Sources are opened in the order in which they were added, and closed in the reverse order. At most kMostSources.
 // add_source() and set_interpreter(): on one thread, before the window first changes; start() may open it.
@@ -60,7 +63,7 @@ void start(const Config& config) noexcept;
 void announce() noexcept;
 
 inline bool is_open() noexcept { return detail::g_is_open.load(std::memory_order_relaxed); }
-// Whether the window is the whole run, and never changes.
+// Whether nothing has been left out so far: the window is the whole run, or with -w auto still the beginning.
 bool is_whole_run() noexcept;
 // The number of the window that is open, or was open last; from 1.
 inline uint32_t number() noexcept { return detail::g_number.load(std::memory_order_relaxed); }

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tracer/spool/ids.h"
+
 namespace torchprof::window {
 
 class WindowBorders {
@@ -17,6 +19,7 @@ class WindowBorders {
   struct Border {
     Kind kind;
     uint64_t value;  // the step, the optimizer that has ended one, or the range's key
+    Ticks at;
   };
 
   // Any thread. False: there is no room.

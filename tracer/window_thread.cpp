@@ -25,7 +25,6 @@ namespace torchprof::window {
 namespace {
 
 using Kind = WindowSpec::Kind;
-constexpr int kRetryMs = 5;       // while somebody else opens or closes the window
 constexpr int kPatienceMs = 500;  // to wait for a client's line
 
 struct Shared {
@@ -94,8 +93,8 @@ void obey(const char* command, char* answer, size_t size) noexcept {
     snprintf(answer, size, "error: start, stop or status");
     return;
   }
-  if ((starts || stops) && g_shared.spec->kind != Kind::kManual) {
-    snprintf(answer, size, "error: its window is %s; only `manual` is opened by hand", g_shared.name);
+  if ((starts || stops) && g_shared.spec->kind != Kind::kManual && g_shared.spec->kind != Kind::kAuto) {
+    snprintf(answer, size, "error: its window is %s; only `manual` and `auto` are opened by hand", g_shared.name);
     return;
   }
   for (int tries = 0; (starts || stops) && !g_shared.door->set(starts) && tries < 100 && !g_thread.must_end(); ++tries)
@@ -131,7 +130,8 @@ void serve(int client) noexcept {
 
 void run() noexcept {
   while (!g_thread.must_end()) {
-    const int timeout = g_shared.spec->kind == Kind::kTime ? keep_time() : -1;
+    const Kind kind = g_shared.spec->kind;
+    const int timeout = kind == Kind::kTime ? keep_time() : kind == Kind::kAuto ? g_shared.door->tick() : -1;
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
     if (poll(ready, 2, timeout) <= 0) continue;
     uint64_t times = 0;

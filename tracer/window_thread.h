@@ -5,7 +5,7 @@
 //
 // The socket for commands is in the abstract namespace, "torchprof.PID", and answers the program's own user and root
 // alone. One line in, one line out, each ends with a newline:
-//     start | stop     opens or closes the window, where it is `manual`
+//     start | stop     opens or closes the window, where it is `manual` or `auto`
 //     status
 //     -> "ok: open, window 2" | "ok: closed, 2 windows so far" | "error: ..."
 #pragma once
@@ -23,9 +23,13 @@ struct Door {
   bool (*is_open)() noexcept;
   void (*describe)(char* text, unsigned long size) noexcept;
   uint64_t (*elapsed)() noexcept;  // nanoseconds since the process started, or was forked
+  int (*tick)() noexcept;          // -w auto: does what is due; ms until it is to be called again
 };
 
-// Once, for a window of time, signal or manual; `spec` and `door` must stay where they are. False: no thread could be
+// Milliseconds to wait while somebody else opens or closes the window.
+inline constexpr int kRetryMs = 5;
+
+// Once, for a window of time, signal, manual or auto; `spec` and `door` must stay where they are. False: no thread could be
 // started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 

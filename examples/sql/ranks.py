@@ -1,10 +1,10 @@
 """Reads the databases of many ranks at once, with Python's own sqlite3: who is slow, and in which operators.
 
     torchprof run --format sqlite torchrun --nproc-per-node 8 train.py      # on each node; one file for all ranks of the node
-    python3 examples/sql/ranks.py node0/merged.sqlite node1/merged.sqlite
+    python3 examples/sql/ranks.py node0/trace.sqlite node1/trace.sqlite
 
 Prints the steps of each rank, then the operators whose self time differs most between the ranks. SQLite attaches ten files at a time by default,
-so each is attached in turn and only its totals are kept. The schema, its tables and views: `sqlite3 merged.sqlite .schema`.
+so each is attached in turn and only its totals are kept. The schema, its tables and views: `sqlite3 trace.sqlite .schema`.
 """
 import sqlite3
 import sys

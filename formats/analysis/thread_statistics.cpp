@@ -44,4 +44,9 @@ std::vector<ThreadTally> ThreadCollector::finish(const std::vector<Row>& rows) c
   return result;
 }
 
+std::string_view without_number(std::string_view label) {
+  const size_t at = std::min(label.find_first_not_of("0123456789"), label.size());
+  return at != 0 && label.substr(at).starts_with(' ') ? label.substr(at + 1) : label;
+}
+
 }  // namespace torchprof::formats

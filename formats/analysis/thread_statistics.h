@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/replay/replay.h"
@@ -18,6 +19,9 @@ struct ThreadTally {
   uint64_t python_calls = 0;  // and C calls
   int64_t gpu_ns = 0;         // time of kernels, copies and sets that it launched
 };
+
+// "(pt_main_thread)" of "4711 (pt_main_thread)".
+std::string_view without_number(std::string_view label);
 
 class ThreadCollector {
  public:

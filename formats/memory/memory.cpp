@@ -85,8 +85,9 @@ bool MemoryCollector::add(const MemoryChange& change) {
     d.failed_in = e.owner;
     return false;
   }
+  const bool is_strange = e.bytes < 0 && !d.live.contains(e.address);  // from before the capture, or the parent's
   if (e.is_mapped)
-    d.mapped = std::max<int64_t>(0, formats::add(d.mapped, e.bytes));
+    d.mapped = std::max<int64_t>(0, is_strange ? d.mapped : formats::add(d.mapped, e.bytes));
   else
     d.counted = static_cast<int64_t>(std::min<uint64_t>(e.allocated, kMostBytes));
   d.result.end_bytes = d.counted + d.mapped;

@@ -36,7 +36,7 @@ struct MemoryChange {
   UnixNs time{};
   uint64_t address = 0;
   int64_t bytes = 0;       // negative for a free
-  uint64_t allocated = 0;  // total of the device after it, without mapped memory
+  uint64_t allocated = 0;  // total of the device after it, without mapped memory and what a fork inherited
   MemoryOwner owner{};
 };
 

@@ -19,7 +19,7 @@ inline MemoryChange change_of(const MemoryEvent& e, const MemoryOwner& owner) {
           .time = e.time,
           .address = e.address,
           .bytes = e.bytes,
-          .allocated = e.allocated,
+          .allocated = e.allocated - e.inherited,
           .owner = owner};
 }
 

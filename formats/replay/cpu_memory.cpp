@@ -1,6 +1,7 @@
 #include "formats/replay/cpu_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace torchprof::formats {
 namespace {
@@ -22,8 +23,20 @@ bool CpuMemory::is_mapping(const Memory& memory) {
   return memory.allocated == 0 && allocated_ && memory.bytes != -*allocated_;  // it was mapped before the capture
 }
 
+void CpuMemory::inherit(const Memory& memory, bool is_told) {
+  if (is_told && !std::exchange(has_begun_, true)) {
+    const auto told = static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX));
+    inherited_ = memory.bytes == INT64_MIN ? 0 : add(told, -memory.bytes);
+  }
+  if (memory.bytes > 0)
+    own_.insert(memory.address);
+  else if (own_.erase(memory.address) == 0)
+    inherited_ = add(inherited_, memory.bytes);
+}
+
 uint64_t CpuMemory::total(const Memory& memory, bool after_gap) {
   const bool is_told = memory.allocated != kNoTotal;
+  if (is_forked_) inherit(memory, is_told);
   allocated_ = is_told && (after_gap || !allocated_)
                    ? static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX))
                    : add(allocated_.value_or(0), memory.bytes);

@@ -115,6 +115,7 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
   if (memory.device_type == 0 && !is_out_of_memory) {
     event.is_mapped = cpu_memory_.is_mapping(memory);
     event.allocated = event.is_mapped ? 0 : cpu_memory_.total(memory, !thread.cursor.is_next());
+    event.inherited = event.is_mapped ? 0 : std::min(event.allocated, cpu_memory_.inherited());
   }
   const ThreadStack& stack = thread.stack;
   event.stack = &stack;
@@ -142,6 +143,7 @@ void Replay::Impl::mark_window(const ReplayThread& thread) {
   is_marked_ = true;
   std::string name = "Window #";
   name += std::to_string(window.number);
+  if (window.reason != WindowReason::kNone) name += std::string(": ") + reason_text(window.reason);
   sink_->mark(
       {.row = thread.row, .time = window.begin, .name = names_.intern(name), .attributes = {}, .is_window = true});
 }

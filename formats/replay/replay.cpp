@@ -26,7 +26,8 @@ Span* last_op(ReplayThread& thread) {
 
 }  // namespace
 
-Replay::Impl::Impl(const Process& process) : process_(process), names_(process), steps_(process, names_) {
+Replay::Impl::Impl(const Process& process)
+    : process_(process), names_(process), steps_(process, names_), cpu_memory_(!process.forked_from.empty()) {
   for (const Track& track : process.tracks) {
     const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
     rows_.push_back({tid, tid, track.name, track.python_name, false});

@@ -106,10 +106,11 @@ struct MemoryEvent {  // an allocation, a free, or an allocation that failed
   UnixNs time;
   uint64_t address;
   int64_t bytes;       // negative for a free
-  uint64_t allocated;  // total of the device after it
+  uint64_t allocated;  // total of the device after it, as torch counts it
   uint64_t reserved;
   int8_t device_type;  // c10::DeviceType
   int8_t device_index;
+  uint64_t inherited = 0;  // part of `allocated` that is not the process's own: from its parent, by fork
   bool is_mapped = false;  // a mapped file or shared memory, which `allocated` does not count
   // What ran on the thread at that time; none if nothing did.
   NameId op{};                         // innermost open operator or annotation

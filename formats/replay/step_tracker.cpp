@@ -45,6 +45,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
       case FunctionKind::kProcessGroup:
       case FunctionKind::kWorker:
       case FunctionKind::kScript:
+      case FunctionKind::kImport:
         break;
     }
     return Role::kPlain;

@@ -133,8 +133,10 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
       {"steps",
        {{"pid", "pid"},
         {"steps", "steps", Unit::kCount},
+        {"captured", "in full", Unit::kCount, kHidden},
         {"median_ns", "median", Unit::kTime},
         {"p90_ns", "p90", Unit::kTime},
+        {"p99_ns", "p99", Unit::kTime, kHidden},
         {"min_ns", "min", Unit::kTime},
         {"max_ns", "max", Unit::kTime},
         {"jumps", "jumps", Unit::kCount, kHidden},
@@ -148,6 +150,7 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"loading_ns", "loading", Unit::kTime},
         {"host_ns", "host gap", Unit::kTime},
         {"idle_ns", "idle", Unit::kTime},
+        {"in_full", "in full", Unit::kText, kHidden},
         {"outlier", "", Unit::kText, true, false, ""}}},
       {"comms",
        {{"calls", "calls", Unit::kCount},
@@ -194,7 +197,8 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"operator_ns", "operators", Unit::kTime},
         {"steps", "steps", Unit::kCount},
         {"ended", "ended"},
-        {"command", "command"}}},
+        {"command", "command"},
+        {"group", "one of", Unit::kText, kHidden}}},
   };
   return all;
 }

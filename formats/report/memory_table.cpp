@@ -1,6 +1,7 @@
 // The tables of what was alive at the peak of each device, and of memory that stays.
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "formats/io/cells.h"
@@ -19,9 +20,31 @@ std::string owner_text(const OwnerText& owner) {
   return text;
 }
 
-std::string title_of(const ReportPart& part, const DeviceMemory& device, bool is_alone, UnixNs start) {
+struct Device {
+  const ReportPart* part;
+  const DeviceMemory* memory;
+  std::string of_group;  // empty: the process stands on its own
+};
+
+// Of several processes the one in which the device was fullest.
+void add_devices(std::vector<Device>& devices, const PartGroup& group) {
+  std::map<std::pair<int8_t, int8_t>, Device> fullest;
+  for (const ReportPart* part : group.parts)
+    for (const DeviceMemory& memory : part->statistics.memory) {
+      const auto [it, is_new] = fullest.try_emplace({memory.type, memory.index});
+      if (is_new || memory.peak_bytes > it->second.memory->peak_bytes)
+        it->second = {part, &memory, group.is_one() ? "" : group.role()};
+    }
+  for (auto& [key, device] : fullest) devices.push_back(std::move(device));
+}
+
+std::string title_of(const ReportPart& part, const DeviceMemory& device, const std::string& of_group, bool is_alone,
+                     UnixNs start) {
   std::string title = "Memory of the " + device_text(device.type, device.index);
-  if (!is_alone) title += " in process " + part.pid;
+  if (!of_group.empty())  // without rank and epochs, so that it is one line
+    title += " in " + part.pid + ", one of " + of_group.substr(0, std::min(of_group.find(" of "), of_group.find(',')));
+  else if (!is_alone)
+    title += " in process " + part.pid;
   return title + ": at most " + memory_text(device.peak_bytes) + " after " +
          duration_text(static_cast<double>(std::max<int64_t>(0, device.peak - start))) +
          (device.step ? ", in step " + count_text(*device.step) : "") + "; " +
@@ -115,17 +138,17 @@ ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
 
 }  // namespace
 
-std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
-                                       bool is_detailed) {
+std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, const std::vector<PartGroup>& groups,
+                                       UnixNs start, size_t most, bool is_detailed) {
   constexpr size_t kMostDevices = 16;
-  std::vector<std::pair<const ReportPart*, const DeviceMemory*>> devices;
-  for (const ReportPart& part : parts)
-    for (const DeviceMemory& device : part.statistics.memory) devices.emplace_back(&part, &device);
-  std::ranges::stable_sort(devices, std::greater<>{}, [](const auto& d) { return d.second->peak_bytes; });
+  std::vector<Device> devices;
+  for (const PartGroup& group : groups) add_devices(devices, group);
+  std::ranges::stable_sort(devices, std::greater<>{}, [](const Device& d) { return d.memory->peak_bytes; });
   if (devices.size() > kMostDevices) devices.resize(kMostDevices);
   std::vector<ReportTable> tables;
-  for (const auto& [part, device] : devices) {
-    tables.push_back(memory_table(*part, *device, title_of(*part, *device, parts.size() == 1, start), start, most));
+  for (const auto& [part, device, of_group] : devices) {
+    tables.push_back(
+        memory_table(*part, *device, title_of(*part, *device, of_group, parts.size() == 1, start), start, most));
     if (!is_detailed) continue;
     const std::string of =
         device_text(device->type, device->index) + (parts.size() == 1 ? "" : " in process " + part->pid);

@@ -25,6 +25,12 @@ std::string window_text(const Process& p) {
   if (p.windows.empty()) return window + ": never opened, nothing was recorded";
   int64_t ns = 0;
   for (const Window& w : p.windows) add_to(ns, w.end - w.begin);
+  if (p.meta("window") == "auto") {
+    std::string text = window + ": what lies outside of " + plural(p.windows.size(), "window") + " (" +
+                       duration_text(static_cast<double>(ns)) + " in all)";
+    if (p.windows_given_up != 0) text += "; " + count_text(p.windows_given_up) + " more were given up for others";
+    return text;
+  }
   return window + ": opened " + plural(p.windows.size(), "time") + ", " + duration_text(static_cast<double>(ns)) +
          " in all" + (p.windows.back().closed ? "" : "; open at the end");
 }
@@ -48,7 +54,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
       add(printable(s.name) + (s.state == SourceState::kFailed ? " failed: " : " off: ") + printable(s.detail), p.pid);
     }
     if (!p.meta("window").empty()) add(window_text(p), p.pid);
-    if (p.recycled_bytes != 0)
+    if (p.recycled_bytes != 0 && p.meta("window") != "auto")
       add("the last part of the run: " + bytes_text(p.recycled_bytes) + " of older events were dropped (--keep last)",
           p.pid);
     for (size_t i = 0; i < p.lost.size(); ++i) {

@@ -4,14 +4,18 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "formats/analysis/call_tree.h"
+#include "formats/analysis/thread_statistics.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/memory/memory.h"
 #include "formats/replay/process_label.h"
 #include "formats/report/page_assets.h"
 #include "formats/report/summary.h"
+#include "formats/trace/endings.h"
 
 namespace torchprof::formats {
 namespace {
@@ -86,10 +90,57 @@ std::string frames_json(const std::vector<Frame>& frames, const std::function<ui
   return out + "]";
 }
 
-std::string flame_json(const Trace& trace) {
+// How many processes each group has that are shown as one.
+std::map<uint32_t, size_t> sizes_of_groups(const Trace& trace) {
+  std::map<uint32_t, size_t> sizes;
+  for (const Process& process : trace.processes)
+    if (const uint32_t group = shown_group(process); group != 0) ++sizes[group];
+  return sizes;
+}
+
+// "12 DataLoader workers, 3 epochs"; empty: the process is shown on its own.
+std::string group_of(const Process& process, const std::map<uint32_t, size_t>& sizes, bool has_all_processes) {
+  const auto size = sizes.find(shown_group(process));
+  if (has_all_processes || size == sizes.end() || size->second == 1) return {};
+  return std::to_string(size->second) + " " + process.group_name;
+}
+
+// Frames of several threads as those of one: the same path is one frame.
+struct MergedFrames {
+  std::vector<Frame> frames{{0, 0, 0, 0, {}}};
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> inside{};  // by caller and name
+
+  void add(const std::vector<Frame>& more, const std::function<uint32_t(uint32_t)>& number) {
+    std::vector<uint32_t> places(more.size(), 0);
+    for (uint32_t i = 0; i < more.size(); ++i) {
+      Frame& here = frames[places[i]];
+      add_to(here.own_ns, more[i].own_ns);
+      add_to(here.total_ns, more[i].total_ns);
+      here.calls += more[i].calls;
+      for (const uint32_t child : more[i].inside) {
+        const auto added = static_cast<uint32_t>(frames.size());
+        const uint32_t name = number(more[child].name);
+        const auto [it, is_new] = inside.try_emplace({places[i], name}, added);
+        if (is_new) {
+          frames[places[i]].inside.push_back(added);
+          frames.push_back({name, 0, 0, 0, {}});
+        }
+        places[child] = it->second;
+      }
+    }
+  }
+};
+
+std::string flame_json(const Trace& trace, bool has_all_processes) {
   std::map<std::string, uint32_t> numbers;
   std::vector<std::string> names;
   std::string threads;
+  const auto sizes = sizes_of_groups(trace);
+  std::map<std::string, MergedFrames> of_groups;  // by label
+  const auto append = [&](const std::string& label, const std::vector<Frame>& frames, const auto& number) {
+    threads.append(threads.empty() ? "" : ",").append("{\"label\":").append(json_string(label));
+    threads.append(",\"frames\":").append(frames_json(frames, number)).append("}");
+  };
   for (const Process& process : trace.processes) {
     CallTree tree(process);
     const auto number = [&](uint32_t name) {
@@ -98,12 +149,16 @@ std::string flame_json(const Trace& trace) {
       if (is_new) names.push_back(it->first);
       return it->second;
     };
+    const std::string group = group_of(process, sizes, has_all_processes);
     for (const CallTree::Thread& thread : tree.threads()) {
-      threads.append(threads.empty() ? "" : ",").append("{\"label\":");
-      threads.append(json_string(process_label(process).append(": ").append(thread.label))).append(",\"frames\":");
-      threads.append(frames_json(frames_of(tree, thread), number)).append("}");
+      const std::vector<Frame> frames = frames_of(tree, thread);
+      if (group.empty())
+        append(process_label(process).append(": ").append(thread.label), frames, number);
+      else
+        of_groups[group + ": " + std::string(without_number(thread.label))].add(frames, number);
     }
   }
+  for (const auto& [label, merged] : of_groups) append(label, merged.frames, [](uint32_t name) { return name; });
   std::string out = "{\"names\":[";
   for (const std::string& name : names) out.append(&name == names.data() ? "" : ",").append(json_string(name));
   return out.append("],\"threads\":[").append(threads).append("]}");
@@ -128,7 +183,8 @@ class MemoryLine final : public Sink {
     const int64_t all = std::max<int64_t>(1, process_.capture_end - process_.start);
     const double part = static_cast<double>(e.time - process_.start) / static_cast<double>(all);
     const auto at = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * (kMoments - 1));
-    const auto bytes = static_cast<int64_t>(std::min<uint64_t>(e.allocated, std::numeric_limits<int64_t>::max()));
+    const auto bytes =
+        static_cast<int64_t>(std::min<uint64_t>(e.allocated - e.inherited, std::numeric_limits<int64_t>::max()));
     line[at] = std::max(line[at], bytes);
   }
   // A value of -1: nothing changed in this part.
@@ -139,28 +195,52 @@ class MemoryLine final : public Sink {
   std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>> lines_;
 };
 
-std::string memory_json(const Trace& trace) {
-  std::string out = "[";
+std::string memory_json(const Trace& trace, bool has_all_processes) {
+  const auto sizes = sizes_of_groups(trace);
+  struct Line {
+    std::string label;
+    int64_t ns, most;
+    std::vector<int64_t> bytes;
+  };
+  std::vector<Line> all;
+  // Of a group that one in which the device was fullest, by group and device: its place in `all`.
+  std::map<std::tuple<uint32_t, int8_t, int8_t>, size_t> fullest;
   for (const Process& process : trace.processes) {
+    const std::string group = group_of(process, sizes, has_all_processes);
     const MemoryLine memory(process);
-    for (const auto& [device, line] : memory.lines()) {
-      out.append(out.size() > 1 ? "," : "").append("{\"label\":");
-      out.append(json_string(device_text(device.first, device.second) + " of " + process_label(process)));
-      out.append(",\"ns\":").append(std::to_string(process.capture_end - process.start)).append(",\"bytes\":[");
-      for (size_t i = 0; i < line.size(); ++i) out.append(i == 0 ? "" : ",").append(std::to_string(line[i]));
-      out.append("]}");
+    for (const auto& [device, bytes] : memory.lines()) {
+      Line line{device_text(device.first, device.second) + " of " + process_label(process),
+                process.capture_end - process.start, *std::ranges::max_element(bytes), bytes};
+      if (!group.empty()) line.label += ", the most of " + group;
+      const auto known = fullest.find({shown_group(process), device.first, device.second});
+      if (group.empty() || known == fullest.end()) {
+        if (!group.empty()) fullest[{shown_group(process), device.first, device.second}] = all.size();
+        all.push_back(std::move(line));
+      } else if (line.most > all[known->second].most) {
+        all[known->second] = std::move(line);
+      }
     }
+  }
+  std::string out = "[";
+  for (const Line& line : all) {
+    out.append(out.size() > 1 ? "," : "").append("{\"label\":").append(json_string(line.label));
+    out.append(",\"ns\":").append(std::to_string(line.ns)).append(",\"bytes\":[");
+    for (size_t i = 0; i < line.bytes.size(); ++i) out.append(i == 0 ? "" : ",").append(std::to_string(line.bytes[i]));
+    out.append("]}");
   }
   return out + "]";
 }
 
 // ---- the page --------------------------------------------------------------------------------------------
 
-TableOptions all_tables(bool has_records) {
+TableOptions all_tables(bool has_records, bool has_all_processes = false) {
   std::vector<std::string> tables = table_names();
   if (!has_records) std::erase_if(tables, wants_records);
-  return {
-      .tables = tables, .rows = std::numeric_limits<size_t>::max(), .style = ReportStyle::kJson, .has_totals = true};
+  return {.tables = tables,
+          .rows = std::numeric_limits<size_t>::max(),
+          .style = ReportStyle::kJson,
+          .has_all_processes = has_all_processes,
+          .has_totals = true};
 }
 
 void write_page(const std::string& report, const std::string& flame, const std::string& memory, Output& out) {
@@ -187,8 +267,9 @@ void write_page(const std::string& report, const std::string& flame, const std::
 
 }  // namespace
 
-void write_html(const Trace& trace, Output& out) {
-  write_page(summary_text(trace, all_tables(true)), flame_json(trace), memory_json(trace), out);
+void write_html(const Trace& trace, Output& out, bool has_all_processes) {
+  write_page(summary_text(trace, all_tables(true, has_all_processes)), flame_json(trace, has_all_processes),
+             memory_json(trace, has_all_processes), out);
 }
 
 void write_html(const std::filesystem::path& trace_file, Output& out) {

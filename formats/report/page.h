@@ -15,7 +15,8 @@ namespace torchprof::formats {
 
 inline constexpr size_t kMostFrames = 20'000;
 
-void write_html(const Trace& trace, Output& out);
+// `has_all_processes`: workers that do the same stand each on its own (TableOptions::has_all_processes).
+void write_html(const Trace& trace, Output& out, bool has_all_processes = false);
 // For a trace file: without flame graph and memory over time, which need raw records. Throws Error like the file's
 // reader.
 void write_html(const std::filesystem::path& trace_file, Output& out);

@@ -7,6 +7,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/text.h"
 #include "formats/read/read_trace.h"
+#include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
 
 namespace torchprof::formats {
@@ -36,7 +37,12 @@ void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock:
 void Report::add(ReportPart part) {
   all += part.statistics;
   Statistics& own = part.statistics;
-  if (parts.size() >= kShownProcesses) own.operators = {};
+  const bool is_new_row = part.group == 0 || groups_.insert(part.group).second;
+  const bool is_shown = rows_ < kShownProcesses;
+  rows_ += is_new_row;
+  if (part.group != 0 && (is_new_row ? is_shown : group_operators.contains(part.group)))
+    for (const auto& [name, tally] : own.operators) group_operators[part.group][name] += tally;
+  if (parts.size() >= kShownProcesses && (part.group != 0 || !is_shown)) own.operators = {};
   own.python = {};
   own.op_groups = {};
   own.lines = {};
@@ -55,8 +61,12 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     const Process& p = *shown;
     counts += p.counts;
     const auto begun = std::chrono::steady_clock::now();
-    ReportPart part{std::to_string(p.pid), command_text(p), p.clean_exit ? "clean" : "killed or replaced",
+    ReportPart part{std::to_string(p.pid), command_text(p), ending_text(p),
                     p.counts.records,      p.role,          statistics_of(p, request)};
+    part.run = run_steps_of(p);
+    if (part.run) part.all_steps = p.steps;
+    part.group = shown_group(p);
+    part.group_name = p.group_name;
     add_recorder(part, p, begun);
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
@@ -73,6 +83,13 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
+  uint64_t steps = 0, captured = 0;
+  for (const ReportPart& part : report.parts) {
+    if (!part.run || part.run->count <= steps) continue;
+    steps = part.run->count;
+    captured = part.run->captured;
+  }
+  if (steps != 0) report.headline += ", " + count_text(captured) + " of " + plural(steps, "step") + " in full";
   return report;
 }
 

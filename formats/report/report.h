@@ -3,16 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "formats/analysis/run_steps.h"
 #include "formats/analysis/statistics.h"
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
 
-// For so many processes a table of their own operators is shown.
+// For so many processes, or groups of them, a table of their own operators is shown.
 inline constexpr size_t kShownProcesses = 16;
 
 struct ReportPart {  // one process
@@ -31,15 +34,25 @@ struct ReportPart {  // one process
     int64_t read_ns = 0;  // time that reading took for these tables
   };
   std::optional<Recorder> recorder{};  // only from spools
+  std::optional<RunSteps> run{};       // only from spools of -w auto that have windows
+  std::vector<StepTime> all_steps{};   // likewise
+  // Process::group, of whose processes tables make one row (part_groups.h); 0: a row of its own, as for one that failed
+  uint32_t group = 0;
+  std::string group_name{};  // Process::group_name
 };
 
 struct Report {
   std::string headline;
-  UnixNs start{};                 // times in tables count from here
-  std::vector<ReportPart> parts;  // in the order in which processes are shown
-  Statistics all{};               // their sum
+  UnixNs start{};                                 // times in tables count from here
+  std::vector<ReportPart> parts;                  // in the order in which processes are shown
+  Statistics all{};                               // their sum
+  std::map<uint32_t, Tallies> group_operators{};  // sums by ReportPart::group, of the first kShownProcesses rows
   void add(ReportPart part);
   std::vector<std::string> notes{};
+
+ private:
+  size_t rows_ = 0;  // a group is one
+  std::set<uint32_t> groups_{};
 };
 
 Report report_of(const Trace& trace, const StatisticsRequest& request = {});

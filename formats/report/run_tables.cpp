@@ -10,36 +10,6 @@
 
 namespace torchprof::formats {
 
-ReportTable step_times_table(const std::vector<ReportPart>& parts) {
-  ReportTable table = make_table("step_times", "What steps took");
-  StepParts sum{};
-  int64_t all = 0;
-  for (const ReportPart& part : parts) {
-    for (const StepParts& s : part.statistics.step_parts) {
-      const int64_t ns = s.step.end - s.step.begin;
-      table.rows.push_back({part.pid, count(s.step.number), ns, s.compute_ns, s.communication_ns, s.loading_ns,
-                            s.host_ns, s.idle_ns, s.is_outlier ? Cell(std::string("outlier")) : Cell{}});
-      add_to(all, ns);
-      add_to(sum.compute_ns, s.compute_ns);
-      add_to(sum.communication_ns, s.communication_ns);
-      add_to(sum.loading_ns, s.loading_ns);
-      add_to(sum.host_ns, s.host_ns);
-      add_to(sum.idle_ns, s.idle_ns);
-    }
-  }
-  if (table.rows.empty()) return table;
-  table.totals = {{"ns", all},
-                  {"compute_ns", sum.compute_ns},
-                  {"communication_ns", sum.communication_ns},
-                  {"loading_ns", sum.loading_ns},
-                  {"host_ns", sum.host_ns},
-                  {"idle_ns", sum.idle_ns}};
-  table.remarks.push_back("all: compute " + percent_text(sum.compute_ns, all) + ", communication " +
-                          percent_text(sum.communication_ns, all) + ", loading " + percent_text(sum.loading_ns, all) +
-                          ", host gap " + percent_text(sum.host_ns, all) + ", idle " + percent_text(sum.idle_ns, all));
-  return table;
-}
-
 ReportTable comms_table(const std::vector<ReportPart>& parts) {
   ReportTable table = make_table("comms", "Collectives");
   std::vector<const CommsCalls*> processes;
@@ -64,25 +34,70 @@ ReportTable comms_table(const std::vector<ReportPart>& parts) {
   return table;
 }
 
-ReportTable threads_table(const std::vector<ReportPart>& parts) {
+namespace {
+
+void add(ThreadTally& sum, const ThreadTally& t) {
+  add_to(sum.open_ns, t.open_ns);
+  add_to(sum.operator_ns, t.operator_ns);
+  add_to(sum.python_ns, t.python_ns);
+  add_to(sum.gpu_ns, t.gpu_ns);
+  sum.operators += t.operators;
+  sum.python_calls += t.python_calls;
+}
+
+// Those of one process, or of a group's processes by their names.
+std::vector<ThreadTally> threads_of(const PartGroup& group) {
+  if (group.is_one()) return group.first().statistics.threads;
+  std::map<std::string_view, std::pair<uint64_t, ThreadTally>> by_name;
+  for (const ReportPart* part : group.parts)
+    for (const ThreadTally& t : part->statistics.threads) {
+      auto& [times, sum] = by_name[without_number(t.name)];
+      ++times;
+      add(sum, t);
+    }
+  std::vector<ThreadTally> threads;
+  for (auto& [name, counted] : by_name) {
+    counted.second.name = std::to_string(counted.first).append(" ").append(name);
+    threads.push_back(std::move(counted.second));
+  }
+  return threads;
+}
+
+}  // namespace
+
+ReportTable threads_table(const std::vector<PartGroup>& groups) {
   ReportTable table = make_table("threads", "Threads");
-  for (const ReportPart& part : parts)
-    for (const ThreadTally& t : part.statistics.threads)
-      table.rows.push_back({part.pid, t.open_ns, t.operator_ns, t.python_ns, t.gpu_ns, count(t.operators),
-                            count(t.python_calls), t.name});
+  for (const PartGroup& group : groups)
+    for (const ThreadTally& t : threads_of(group))
+      table.rows.push_back({group.is_one() ? group.pid() : group.role(), t.open_ns, t.operator_ns, t.python_ns,
+                            t.gpu_ns, count(t.operators), count(t.python_calls), t.name});
   show_if_any(table, "gpu_ns", {"gpu_ns"});
   return table;
 }
 
-ReportTable profiler_table(const std::vector<ReportPart>& parts) {
+ReportTable profiler_table(const std::vector<PartGroup>& groups) {
   ReportTable table = make_table("profiler", "What recording took");
-  for (const ReportPart& part : parts) {
-    if (!part.recorder) continue;
-    const ReportPart::Recorder& r = *part.recorder;
-    const auto each = static_cast<double>(r.spool_bytes) / static_cast<double>(std::max<uint64_t>(1, r.counts.records));
-    table.rows.push_back({part.pid, count(r.counts.records), count(r.counts.operators), count(r.counts.python),
-                          count(r.counts.c_calls), count(r.spool_bytes), each, count(r.lost), count(r.recycled_bytes),
-                          count(r.damaged_bytes), r.read_ns, part.command});
+  for (const PartGroup& group : groups) {
+    ReportPart::Recorder sum;
+    bool is_any = false;
+    for (const ReportPart* part : group.parts) {
+      if (!part->recorder) continue;
+      const ReportPart::Recorder& r = *part->recorder;
+      is_any = true;
+      sum.counts += r.counts;
+      sum.spool_bytes += r.spool_bytes;
+      sum.lost += r.lost;
+      sum.recycled_bytes += r.recycled_bytes;
+      sum.damaged_bytes += r.damaged_bytes;
+      sum.read_ns += r.read_ns;
+    }
+    if (!is_any) continue;
+    const auto each =
+        static_cast<double>(sum.spool_bytes) / static_cast<double>(std::max<uint64_t>(1, sum.counts.records));
+    table.rows.push_back({group.pid(), count(sum.counts.records), count(sum.counts.operators), count(sum.counts.python),
+                          count(sum.counts.c_calls), count(sum.spool_bytes), each, count(sum.lost),
+                          count(sum.recycled_bytes), count(sum.damaged_bytes), sum.read_ns,
+                          group.is_one() ? group.first().command : group.role()});
   }
   return table;
 }

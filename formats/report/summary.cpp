@@ -11,6 +11,7 @@
 #include "formats/io/text.h"
 #include "formats/report/columns.h"
 #include "formats/report/first_use.h"
+#include "formats/report/part_groups.h"
 #include "formats/report/report.h"
 #include "formats/report/tables.h"
 
@@ -22,7 +23,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
 
 class Assembly {
  public:
-  Assembly(const Report& report, const TableOptions& options) : report_(report), options_(options) {
+  Assembly(const Report& report, const TableOptions& options)
+      : report_(report), options_(options), groups_(groups_of(report.parts, !options.has_all_processes)) {
     document_.headline = report.headline;
     document_.notes = report.notes;
   }
@@ -36,21 +38,21 @@ class Assembly {
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
     if (is_wanted("memory"))
-      for (ReportTable& table : memory_tables(report_.parts, report_.start, options_.rows, is_detailed()))
+      for (ReportTable& table : memory_tables(report_.parts, groups_, report_.start, options_.rows, is_detailed()))
         add(std::move(table));
     if (is_wanted("steps")) {
       add_in_order(steps_table(report_.parts), "more process");
       if (is_detailed()) add_in_order(step_times_table(report_.parts), "more step");
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
-    if (is_asked_for("threads")) add_sorted(threads_table(report_.parts), "open_ns");
+    if (is_asked_for("threads")) add_sorted(threads_table(groups_), "open_ns");
     if (is_asked_for("advice")) {
       ReportTable table = advice_table(report_.parts);
       if (table.rows.empty()) table.remarks.push_back("no findings");
       add_in_order(std::move(table), "more finding");
     }
     if (is_asked_for("profiler")) {
-      ReportTable table = profiler_table(report_.parts);
+      ReportTable table = profiler_table(groups_);
       if (!options_.writing.empty()) table.remarks.push_back(options_.writing);
       add_in_order(std::move(table), "more process");
     }
@@ -140,7 +142,7 @@ class Assembly {
     ReportTable lines = python_lines_table(all_.lines);
     if (lines.rows.empty() && is_asked_for("python"))
       lines.remarks.push_back(
-          "lines come from raw records (--keep-spool) of run --python calls (C calls) or --native on (operators)");
+          "lines come from the raw records of run --python calls (C calls) or --native on (operators)");
     if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
       lines.remarks.push_back("operators without a known line: " +
                               duration_text(static_cast<double>(all_.lines.unknown_ns)));
@@ -183,24 +185,26 @@ class Assembly {
 
   void add_processes() {
     if (is_text() && report_.parts.size() < 2) return;
-    add_in_order(processes_table(report_.parts, is_text() && options_.tables.empty()), "more process");
+    add_in_order(processes_table(groups_), "more process");
     if (!is_text()) return;
     constexpr size_t kRows = 5;
-    for (size_t i = 0; i < std::min(report_.parts.size(), kShownProcesses); ++i) {
-      const ReportPart& part = report_.parts[i];
-      if (is_idle_compile_worker(part)) continue;
-      ReportTable table = ops_table(part.statistics.operators, part.statistics.operator_ns, "");
+    for (size_t i = 0; i < std::min(groups_.size(), kShownProcesses); ++i) {
+      const PartGroup& group = groups_[i];
+      const auto sum = report_.group_operators.find(group.first().group);
+      const bool has_sum = !group.is_one() && sum != report_.group_operators.end();
+      ReportTable table =
+          ops_table(has_sum ? sum->second : group.first().statistics.operators, group.operator_ns(), "");
       sort_rows(table, *find_column(table.columns, "self"));
       if (const size_t rows = std::min(kRows, options_.rows); table.rows.size() > rows) table.rows.resize(rows);
-      table.title =
-          "Operators by self time in process " + part.pid + (part.role.empty() ? "" : ", " + part.role) + ": ";
-      table.title += shorten(printable(part.command), kWidth - columns(table.title));
+      table.title = "Operators by self time in " + group.who() + ": ";
+      table.title += shorten(printable(group.first().command), kWidth - columns(table.title));
       add(with_what_is_there(std::move(table)));
     }
   }
 
   const Report& report_;
   const TableOptions& options_;
+  const std::vector<PartGroup> groups_;
   const Statistics& all_ = report_.all;
   ReportDocument document_;
 };
@@ -272,10 +276,12 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
   OpGrouping by_name;
   by_name.has_source = options.grouping.has_source;  // a file does not have it: the column is empty
   if (options.grouping.by != by_name.by || options.grouping.top_level)
-    throw Error(trace_file.string() + ": --group-by and --top-level need the raw records of a run (run --keep-spool)");
+    throw Error(trace_file.string() +
+                ": --group-by and --top-level need the raw records of a run, which run --discard removes");
   for (const std::string& table : options.tables)
     if (wants_records(table))
-      throw Error(trace_file.string() + ": --tables " + table + " needs the raw records of a run (run --keep-spool)");
+      throw Error(trace_file.string() + ": --tables " + table +
+                  " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
   return render(report_of(trace_file), of_file);

@@ -55,8 +55,10 @@ struct TableOptions {
   ReportStyle style = ReportStyle::kText;
   OpGrouping grouping{};        // for the operators
   bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
-  bool has_totals = false;      // --totals: sums below the operators, and details of steps, modules, Python and memory
-  std::string writing{};        // a line below the table profiler: how long writing took
+  // A row for each process, also for workers that do the same (formats/trace/roles.h), which are one otherwise.
+  bool has_all_processes = false;
+  bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
+  std::string writing{};    // a line below the table profiler: how long writing took
 };
 
 // The tables that `report` has: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",

@@ -1,7 +1,6 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "formats/gpu/distinct_names.h"
@@ -13,15 +12,6 @@ namespace {
 
 double average(int64_t sum, uint64_t n) {
   return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
-}
-
-// Interpolates between the two nearest values; `sorted` must not be empty.
-double quantile(const std::vector<int64_t>& sorted, double part) {
-  const double place = part * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(place);
-  const auto low = static_cast<double>(sorted[below]);
-  return low + (place - static_cast<double>(below)) *
-                   (static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]) - low);
 }
 
 bool is_something(const Cell& cell) {
@@ -161,53 +151,17 @@ ReportTable kernels_table(const GpuTallies& work) {
   return table;
 }
 
-ReportTable steps_table(const std::vector<ReportPart>& parts) {
-  ReportTable table = make_table("steps", "Steps");
-  for (const ReportPart& part : parts) {
-    const Steps& steps = part.statistics.steps;
-    if (steps.count == 0) continue;
-    std::vector<int64_t> ns = steps.ns;
-    std::ranges::sort(ns);
-    const auto of = [&ns](double place) { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); };
-    table.rows.push_back({part.pid, count(steps.count), of(0.5), of(0.9), of(0), of(1), count(steps.jumps),
-                          text_or_missing(steps.ended_by)});
-  }
-  show_if_any(table, "jumps", {"jumps"});
-  return table;
-}
-
-// "clean", or "15 clean, 1 killed or replaced"
-std::string ends_text(const std::map<std::string, size_t>& ends) {
-  if (ends.size() == 1) return ends.begin()->first;
-  std::string text;
-  for (const auto& [how, times] : ends)
-    text.append(text.empty() ? "" : ", ").append(std::to_string(times)).append(" ").append(how);
-  return text;
-}
-
-bool is_idle_compile_worker(const ReportPart& part) {
-  return part.role.find("compile worker") != std::string::npos && part.statistics.operator_ns == 0;
-}
-
-ReportTable processes_table(const std::vector<ReportPart>& parts, bool is_folded) {
+ReportTable processes_table(const std::vector<PartGroup>& groups) {
   ReportTable table = make_table("processes", "Processes");
-  const auto workers = static_cast<size_t>(std::ranges::count_if(parts, is_idle_compile_worker));
-  size_t seen = 0;
-  uint64_t events = 0;
-  std::map<std::string, size_t> ends;
-  for (const ReportPart& part : parts) {
-    if (is_folded && workers > 1 && is_idle_compile_worker(part)) {
-      events += part.events.value_or(part.statistics.slices);
-      ++ends[part.ended.empty() ? "not known" : part.ended];
-      if (++seen == workers)
-        table.rows.push_back({std::to_string(workers) + " of them", std::string("compile workers"), count(events),
-                              int64_t{0}, count(0), ends_text(ends),
-                              std::string("torch.compile's; they run no operators")});
-      continue;
+  for (const PartGroup& group : groups) {
+    uint64_t events = 0, steps = 0;
+    for (const ReportPart* part : group.parts) {
+      events += part->events.value_or(part->statistics.slices);
+      steps += part->run ? part->run->count : part->statistics.steps.count;
     }
-    const Statistics& s = part.statistics;
-    table.rows.push_back({part.pid, text_or_missing(part.role), count(part.events.value_or(s.slices)), s.operator_ns,
-                          count(s.steps.count), text_or_missing(part.ended), part.command});
+    table.rows.push_back({group.pid(), text_or_missing(group.role()), count(events), group.operator_ns(), count(steps),
+                          text_or_missing(group.ended()), group.first().command,
+                          text_or_missing(group.is_one() ? group.first().group_name : "")});
   }
   show_if_any(table, "role", {"role"});
   return table;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/report/part_groups.h"
 #include "formats/report/report.h"
 #include "formats/report/table.h"
 
@@ -23,17 +24,15 @@ ReportTable kernels_table(const GpuTallies& work);
 ReportTable steps_table(const std::vector<ReportPart>& parts);
 ReportTable step_times_table(const std::vector<ReportPart>& parts);
 ReportTable comms_table(const std::vector<ReportPart>& parts);
-ReportTable threads_table(const std::vector<ReportPart>& parts);
-ReportTable profiler_table(const std::vector<ReportPart>& parts);
+ReportTable threads_table(const std::vector<PartGroup>& groups);
+ReportTable profiler_table(const std::vector<PartGroup>& groups);
 ReportTable advice_table(const std::vector<ReportPart>& parts);
-// `is_folded`: torch.compile's workers, which run no operators, are one row.
-ReportTable processes_table(const std::vector<ReportPart>& parts, bool is_folded = false);
-bool is_idle_compile_worker(const ReportPart& part);
-// One table for each device of each process, the fullest device first. It has the first `most` owners, and the others
-// as one row. In detail there are also tables by category, by line and by module, and at the end one of memory that
-// stays.
-std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, UnixNs start, size_t most,
-                                       bool is_detailed);
+ReportTable processes_table(const std::vector<PartGroup>& groups);
+// One table for each device of each process, the fullest device first; of a group, for the process in which the device
+// was fullest. It has the first `most` owners, and the others as one row. In detail there are also tables by category,
+// by line and by module, and at the end one of memory that stays.
+std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, const std::vector<PartGroup>& groups,
+                                       UnixNs start, size_t most, bool is_detailed);
 
 // Shows these columns if any row has a value other than 0 in `key`.
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);

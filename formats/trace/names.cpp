@@ -62,15 +62,15 @@ NameId Names::function(FunctionId function, ObjectId object_id) {
   return cached;
 }
 
+std::string place_text(const FunctionDef& def, uint32_t line, std::string_view file, std::string_view name) {
+  if (def.kind == FunctionKind::kImport) return std::string("import ").append(name);
+  file.remove_prefix(std::min<size_t>(def.trim, file.size()));
+  return std::string(file).append("(").append(std::to_string(line != 0 ? line : def.line)).append("): ").append(name);
+}
+
 std::string Names::format_place(FunctionId id, uint32_t line) const {
   const FunctionDef& def = process_.functions[id.value];
-  std::string_view file = process_.string(def.file);
-  file.remove_prefix(std::min<size_t>(def.trim, file.size()));
-  return std::string(file)
-      .append("(")
-      .append(std::to_string(line != 0 ? line : def.line))
-      .append("): ")
-      .append(process_.string(def.name));
+  return place_text(def, line, process_.string(def.file), process_.string(def.name));
 }
 
 NameId Names::place(FunctionId function, uint32_t line) {

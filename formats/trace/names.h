@@ -1,6 +1,7 @@
 // The names of functions, modules and operators as people see them, formatted once each.
 //
 //   Python function    path(line): name       as torch.profiler writes it; an import prefix is cut from the path
+//   import             import torch.nn        what ran while the module was imported (--imports brief)
 //   module call        nn.Module: Linear_0    numbered within a class, in the order of the objects' first calls
 //   optimizer step     Optimizer: AdamW_0     likewise
 //   C call, operator   the name that was recorded
@@ -30,6 +31,9 @@ inline OperatorName split_operator_name(std::string_view recorded) {
   return nul == std::string_view::npos ? OperatorName{recorded, {}}
                                        : OperatorName{recorded.substr(0, nul), recorded.substr(nul + 1)};
 }
+
+// "path(line): name"; line 0: the function's first one. `file` and `name`: what its FunctionDef names.
+std::string place_text(const FunctionDef& def, uint32_t line, std::string_view file, std::string_view name);
 
 inline constexpr std::string_view kModulePrefix = "nn.Module: ";
 inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";

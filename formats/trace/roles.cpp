@@ -36,8 +36,12 @@ struct Standing {
   std::string name{};             // given by multiprocessing
   std::optional<int64_t> rank{};  // its own, or that of the process that it works for
   bool is_rank = false;
-  int64_t worker = 0;  // number of a DataLoader worker
+  int64_t worker = 0;       // number of a DataLoader worker
+  int64_t workers = 0;      // that its DataLoader has
+  int64_t epoch = 0;        // from 1; 0: there is but one
+  std::string_view pool{};  // "pool workers", "executor workers"; empty: it is of neither
   size_t parent = kNone;
+  uint32_t group = 0;  // in the order of the first members' starts
 };
 
 // VALUE of a fact "PID tab VALUE" if the PID is the process's own: a forked child has its parent's facts, too.
@@ -50,6 +54,7 @@ std::string_view own_fact(const Process& process, std::string_view key) {
 struct Program {
   // One of them: `python SCRIPT`, `python -m MODULE` or `python -c TEXT`.
   std::string_view script{}, module{}, text{};
+  std::string_view argument{};  // the script's first
 };
 
 // What an interpreter runs, from its arguments.
@@ -59,13 +64,13 @@ Program program_of(std::span<const std::string_view> command) {
     if (option == "-m") return {.module = value};
     if (option == "-c") return {.text = value};
     if (option == "-X" || option == "-W") ++i;
-    if (!option.starts_with('-')) return {.script = option};
+    if (!option.starts_with('-')) return {.script = option, .argument = value};
   }
   return {};
 }
 
 Kind kind_of_command(const Process& process) {
-  const auto [script, module, text] = program_of(process.command);
+  const auto [script, module, text, argument] = program_of(process.command);
   const auto imports_main_of = [text = text](std::string_view helper) {
     return text.find("from multiprocessing." + std::string(helper)) != text.npos;  // 3.14 puts a line before it
   };
@@ -75,16 +80,26 @@ Kind kind_of_command(const Process& process) {
   if (script.ends_with("torch/_inductor/compile_worker/__main__.py") || module == "torch._inductor.compile_worker")
     return Kind::kCompileWorker;
   if (script == "torchrun" || script.ends_with("/torchrun") || module == "torch.distributed.run" ||
-      module == "torch.distributed.launch")
+      module == "torch.distributed.launch" || module == "accelerate.commands.launch" ||
+      script.ends_with("/accelerate-launch") || (script.ends_with("/accelerate") && argument == "launch"))
     return Kind::kRankLauncher;
   return Kind::kProgram;
+}
+
+bool runs_executor(const Process& process) {
+  return std::ranges::any_of(process.functions, [&](const FunctionDef& f) {
+    return process.string(f.name) == "_process_worker" &&
+           process.string(f.file).ends_with("concurrent/futures/process.py");
+  });
 }
 
 Standing standing_of(const Process& process) {
   Standing standing;
   if (std::string_view worker = own_fact(process, "dataloader.worker"); !worker.empty()) {
-    const auto [end, error] = std::from_chars(worker.data(), worker.data() + worker.size(), standing.worker);
+    const char* const last = worker.data() + worker.size();
+    const auto [end, error] = std::from_chars(worker.data(), last, standing.worker);
     if (error == std::errc{} && standing.worker >= 0) standing.kind = Kind::kDataLoaderWorker;
+    if (end != last) std::from_chars(end + 1, last, standing.workers);
   }
   standing.rank = distributed_of(process).rank;
   standing.name = shorten(printable(own_fact(process, "multiprocessing.process")), kWidest);
@@ -93,6 +108,10 @@ Standing standing_of(const Process& process) {
   // Inductor's compile workers have multiprocessing's names, too: they run in a pool of processes.
   if (!standing.name.empty() && standing.kind != Kind::kCompileWorker) {
     standing.kind = Kind::kMultiprocessingWorker;
+    if (standing.name.find("PoolWorker-") != standing.name.npos)
+      standing.pool = "pool workers";
+    else if (runs_executor(process))
+      standing.pool = "executor workers";
     return standing;
   }
   if (process.forked_from.empty()) return standing;
@@ -141,7 +160,8 @@ std::string text_of(const Standing& s) {
     case Kind::kProgram:
       return rank.empty() ? "" : "child of " + rank;
     case Kind::kDataLoaderWorker:
-      return of_rank("DataLoader worker " + std::to_string(s.worker));
+      return of_rank("DataLoader worker " + std::to_string(s.worker) +
+                     (s.epoch != 0 ? ", epoch " + std::to_string(s.epoch) : ""));
     case Kind::kMultiprocessingWorker:
       return of_rank("multiprocessing worker" + (s.name.empty() ? "" : " " + s.name));
     case Kind::kCompileWorker:
@@ -154,13 +174,81 @@ std::string text_of(const Standing& s) {
   return {};
 }
 
+// What a worker of this kind is called when there are several; empty: such processes are not shown together. A rank
+// never is: what it does is its own.
+std::string_view plural_of(const Standing& s) {
+  if (s.is_rank) return {};
+  switch (s.kind) {
+    case Kind::kDataLoaderWorker:
+      return "DataLoader workers";
+    case Kind::kMultiprocessingWorker:
+      return s.pool;
+    case Kind::kCompileWorker:
+      return "compile workers";
+    case Kind::kForkServer:
+      return "fork servers";
+    case Kind::kResourceTracker:
+      return "resource trackers";
+    case Kind::kRankLauncher:
+    case Kind::kProgram:
+      break;
+  }
+  return {};
+}
+
+struct Group {
+  std::vector<size_t> members;
+  std::map<int64_t, int64_t> epochs_of;  // by number of the worker
+  int64_t epochs = 0;
+};
+
+// Numbers the epochs, and fills in `group` and Process::group_name. `processes` are sorted by start.
+void make_groups(std::vector<Standing>& standings, std::vector<Process>& processes) {
+  using Key = std::tuple<std::string_view, size_t, std::string_view, uint32_t, int64_t>;
+  std::map<Key, size_t> numbers;
+  std::vector<Group> groups;
+  for (size_t i = 0; i < standings.size(); ++i) {
+    Standing& s = standings[i];
+    const std::string_view plural = plural_of(s);
+    if (plural.empty()) continue;
+    size_t parent = s.parent;  // Inductor's compiler has workers of its own
+    while (s.kind == Kind::kCompileWorker && parent != kNone && standings[parent].kind == s.kind)
+      parent = standings[parent].parent;
+    // Of a parent that was not recorded its number is known.
+    const Key key{plural, parent, parent == kNone ? processes[i].host : std::string_view{},
+                  parent == kNone ? processes[i].parent_pid : 0, s.workers};
+    const auto [it, is_new] = numbers.try_emplace(key, groups.size());
+    if (is_new) groups.emplace_back();
+    Group& group = groups[it->second];
+    group.members.push_back(i);
+    s.epoch = ++group.epochs_of[s.worker];
+    group.epochs = std::max(group.epochs, s.epoch);
+  }
+  uint32_t number = 0;
+  for (const Group& group : groups) {
+    const Standing& first = standings[group.members.front()];
+    const bool has_epochs = first.kind == Kind::kDataLoaderWorker && group.epochs > 1;
+    std::string name(plural_of(first));
+    if (first.rank) name += " of rank " + std::to_string(*first.rank);
+    if (has_epochs) name += ", " + std::to_string(group.epochs) + " epochs";
+    if (group.members.size() > 1) ++number;
+    for (const size_t i : group.members) {
+      if (!has_epochs) standings[i].epoch = 0;
+      if (group.members.size() == 1) continue;
+      standings[i].group = number;
+      processes[i].group_name = name;
+    }
+  }
+}
+
 // The processes' indices in the order in which they are shown.
 std::vector<size_t> order_of(const std::vector<Standing>& standings) {
   std::vector<size_t> all(standings.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;
   std::ranges::sort(all, {}, [&](size_t i) {
     const Standing& s = standings[i];
-    return std::tuple(s.is_rank ? Kind::kProgram : s.kind, s.is_rank, s.is_rank ? *s.rank : 0, s.worker, i);
+    return std::tuple(s.is_rank ? Kind::kProgram : s.kind, s.is_rank, s.is_rank ? *s.rank : 0, s.group, s.epoch,
+                      s.worker, i);
   });
   std::vector<std::vector<size_t>> children(standings.size());
   std::vector<size_t> open, order;
@@ -185,9 +273,15 @@ void assign_roles(std::vector<Process>& processes) {
     standings.back().parent = parents[i];
   }
   settle_ranks(standings);
+  make_groups(standings, processes);
   uint32_t place = 0;
   for (const size_t i : order_of(standings)) processes[i].place = ++place;
-  for (size_t i = 0; i < processes.size(); ++i) processes[i].role = text_of(standings[i]);
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const Standing& s = standings[i];
+    processes[i].role = text_of(s);
+    processes[i].is_helper = !s.is_rank && s.kind != Kind::kProgram && s.kind != Kind::kRankLauncher;
+    processes[i].group = s.group;
+  }
 }
 
 }  // namespace torchprof::formats

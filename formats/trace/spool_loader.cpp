@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "formats/trace/endings.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -33,7 +35,10 @@ class Loader {
  private:
   void walk(uint32_t index) {
     const ChunkView& chunk = spool_.chunks()[index];
+    if (chunk.kind == ChunkKind::kSteps) return walk_steps(chunk);
     if (chunk.kind == ChunkKind::kEvents) {
+      if (chunk.window != 0 && chunk.window <= rest_.windows.size() && rest_.windows[chunk.window - 1].is_given_up)
+        return;
       track(chunk.track).chunks.push_back(index);
       if (contents_ == Contents::kDefinitions) return;
     }
@@ -66,12 +71,33 @@ class Loader {
     }
   }
 
+  void walk_steps(const ChunkView& chunk) {
+    RecordCursor cursor(chunk.records);
+    for (RecordView record; cursor.next(record);) {
+      const Ticks time{chunk.base.ticks.value + record.header().time()};
+      if (record.kind() == Kind::StepEnd) {
+        const auto& r = record.as<StepEnd>();
+        rest_.steps.push_back({time, r.step, r.window, r.was_open});
+      } else if (record.kind() == Kind::Resident) {
+        rest_.resident.push_back({time, record.as<Resident>().bytes});
+      }
+      rest_.last_event = std::max(rest_.last_event, time);
+    }
+    p_.damage.bytes += cursor.dropped_bytes();
+    p_.counts.unknown += cursor.unknown_records();
+  }
+
   void count(const RecordView& record, Ticks time, TrackId track) {
     const Kind kind = record.kind();
     ++p_.counts.records;
     if (kind == Kind::PythonBegin || kind == Kind::PythonFrame) ++p_.counts.python;
     if (kind == Kind::CCallBegin || kind == Kind::CCallBeginAt) ++p_.counts.c_calls;
     if (kind == Kind::OpBegin) ++p_.counts.operators;
+    if (kind == Kind::OpInputs) ++p_.counts.inputs;
+    if (kind == Kind::Memory) ++p_.counts.memory;
+    if (kind == Kind::NativeStack || kind == Kind::AllocationStack) ++p_.counts.stacks;
+    if (runs_on_device(kind)) ++p_.counts.gpu_work;
+    if (kind == Kind::GpuApi) ++p_.counts.gpu_calls;
     rest_.blind.add(record, time, track);
   }
 
@@ -113,7 +139,10 @@ class Loader {
         return define_window(record.as<WindowDef>());
       case Kind::MetaDef: {
         const auto& def = record.as<MetaDef>();
-        set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
+        if (const auto end = child_end_of(p_.string(def.key), p_.string(def.value)))
+          p_.children.push_back(*end);
+        else
+          set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
         return;
       }
       case Kind::SourceDef: {
@@ -143,9 +172,11 @@ class Loader {
     track(it->second).python_name = p_.string(def.python_name);
   }
 
-  // The first one of a number opens a window; the same number again brings its end.
+  // The first one of a number opens a window; the same number again brings its end, or says that it is given up.
   void define_window(const WindowDef& def) {
-    if (def.number != 0 && def.number == rest_.windows.size())
+    if (def.is_given_up && def.number != 0 && def.number <= rest_.windows.size())
+      rest_.windows[def.number - 1].is_given_up = 1;
+    else if (def.number != 0 && def.number == rest_.windows.size())
       rest_.windows.back().end = def.end;
     else if (def.number == rest_.windows.size() + 1)
       rest_.windows.push_back(def);

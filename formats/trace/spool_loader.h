@@ -18,6 +18,18 @@ struct SpoolRest {
   BlindSums blind;
   std::shared_ptr<GpuIndex> gpu;  // null: no GPU records
   std::vector<WindowDef> windows;
+  struct Step {
+    Ticks end;
+    uint64_t step;
+    uint32_t window;
+    uint32_t was_open;
+  };
+  std::vector<Step> steps;
+  struct Sample {
+    Ticks at;
+    uint64_t bytes;
+  };
+  std::vector<Sample> resident;
 };
 
 // `process.spool` is set; fills in the rest.

@@ -6,6 +6,7 @@
 
 #include "formats/io/error.h"
 #include "formats/io/sum.h"
+#include "formats/trace/endings.h"
 #include "formats/trace/roles.h"
 #include "formats/trace/spool_loader.h"
 
@@ -75,15 +76,40 @@ void place_windows(Process& p, const std::vector<WindowDef>& windows) {
   for (const WindowDef& def : windows) {
     // A forked child has its parent's definitions, too.
     if (def.end != 0 && p.clock.to_unix({def.end}) < p.start && !p.forked_from.empty()) continue;
+    if (def.is_given_up) {
+      ++p.windows_given_up;
+      continue;
+    }
     const UnixNs end = std::max(last, std::min(p.end, def.end == 0 ? p.capture_end : p.clock.to_unix({def.end})));
     p.windows.push_back({.number = def.number,
                          .step = def.step,
                          .begin = std::clamp(p.clock.to_unix({def.begin}), last, end),
                          .end = end,
-                         .closed = def.end != 0});
+                         .closed = def.end != 0,
+                         .reason = std::min(def.reason, WindowReason::kCount)});
     last = std::max(last, end);
   }
   if (!p.windows.empty()) p.capture_end = std::min(p.capture_end, last);
+}
+
+// After the windows.
+void place_steps(Process& p, const SpoolRest& rest) {
+  const auto kept = [&p](uint32_t number) {
+    return p.windows.empty() || std::ranges::any_of(p.windows, [=](const Window& w) { return w.number == number; });
+  };
+  const SpoolRest::Step* before = nullptr;
+  for (const SpoolRest::Step& s : rest.steps) {
+    if (s.step == 0) continue;
+    StepTime& step = p.steps.emplace_back();
+    step.step = s.step - 1;
+    step.end = p.clock.to_unix(s.end);
+    if (before != nullptr && before->step + 1 == s.step) step.ns = step.end - p.clock.to_unix(before->end);
+    if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
+    step.in_full = s.was_open == 2 && kept(s.window);
+    before = &s;
+  }
+  for (const SpoolRest::Sample& sample : rest.resident)
+    p.resident.push_back({p.clock.to_unix(sample.at), sample.bytes});
 }
 
 // Start, end, windows and all else that needs the process's clock. Takes what it keeps out of `rest`.
@@ -98,6 +124,7 @@ void place_in_time(Process& p, SpoolRest& rest) {
   p.capture_end = stopped ? std::clamp(p.clock.to_unix(stop), p.start, p.end) : p.end;
   if (stop > b.first.ticks) p.stopped = p.clock.to_unix(stop);
   place_windows(p, rest.windows);
+  place_steps(p, rest);
   p.blind = rest.blind.total(p);
   if (rest.gpu) rest.gpu->finish(p.clock, last_known);
   p.gpu = std::move(rest.gpu);
@@ -134,10 +161,38 @@ const char* loss_text(LossCause cause) {
   return "cause unknown";
 }
 
+const char* reason_text(WindowReason reason) {
+  switch (reason) {
+    case WindowReason::kStart:
+      return "the beginning";
+    case WindowReason::kTypical:
+      return "typical";
+    case WindowReason::kSlow:
+      return "after a slow step";
+    case WindowReason::kExpected:
+      return "a slow step was due";
+    case WindowReason::kOverdue:
+      return "in the midst of a long step";
+    case WindowReason::kMemory:
+      return "after a jump in memory";
+    case WindowReason::kAsked:
+      return "asked for";
+    case WindowReason::kNone:
+    case WindowReason::kCount:
+      break;
+  }
+  return "";
+}
+
 EventCounts& EventCounts::operator+=(const EventCounts& other) {
   python += other.python;
   c_calls += other.c_calls;
   operators += other.operators;
+  inputs += other.inputs;
+  memory += other.memory;
+  stacks += other.stacks;
+  gpu_work += other.gpu_work;
+  gpu_calls += other.gpu_calls;
   records += other.records;
   unknown += other.unknown;
   return *this;
@@ -184,6 +239,7 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
   for (size_t i = 0; i < trace.processes.size(); ++i) place_in_time(trace.processes[i], rests[i]);
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   assign_roles(trace.processes);
+  assign_endings(trace.processes);
   release_definitions(trace.processes);
   // A process that could not be captured may have been captured later, after exec.
   std::erase_if(trace.uncaptured.processes, [&trace](const Uncaptured& u) {

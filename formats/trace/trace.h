@@ -40,6 +40,12 @@ struct Meta {  // MetaDef
   std::string_view value;
 };
 
+struct ChildEnd {  // a child process, as its parent saw it end (endings.h)
+  uint32_t pid = 0;
+  int status = 0;              // of its exit; negative: the signal that killed it
+  bool was_signalled = false;  // by the parent
+};
+
 struct Track {  // a thread of the process
   TrackId id;
   uint32_t tid = 0;
@@ -59,6 +65,11 @@ struct EventCounts {       // numbers of records, not of pairs
   uint64_t python = 0;     // PythonBegin and PythonFrame
   uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
   uint64_t operators = 0;  // OpBegin
+  uint64_t inputs = 0;     // OpInputs
+  uint64_t memory = 0;     // Memory
+  uint64_t stacks = 0;     // NativeStack, AllocationStack
+  uint64_t gpu_work = 0;   // GpuKernel, GpuCopy, GpuSet
+  uint64_t gpu_calls = 0;  // GpuApi
   uint64_t records = 0;    // all event records, ends included
   uint64_t unknown = 0;    // of kinds that this build does not know
   EventCounts& operator+=(const EventCounts& other);
@@ -70,6 +81,20 @@ struct Window {         // WindowDef: if there is one, events lie in windows onl
   UnixNs begin;
   UnixNs end;  // Process::capture_end if it was never closed
   bool closed = false;
+  WindowReason reason = WindowReason::kNone;  // why -w auto opened it
+};
+
+struct StepTime {     // StepEnd: a step of the run, whether a window was open or not (-w auto)
+  uint64_t step = 0;  // from 0
+  UnixNs end;
+  int64_t ns = 0;        // since the step before it ended; 0: not known (the first one, or a step is missing)
+  bool in_full = false;  // a window was open at its end and for all of it, and has been kept
+  uint32_t window = 0;   // number of the window that was open for some of it and has been kept; 0: none
+};
+
+struct ResidentSize {
+  UnixNs at;
+  uint64_t bytes = 0;
 };
 
 struct Blind {  // time without Python calls, because a profiler of the program's own had the thread (blind.h)
@@ -80,6 +105,7 @@ struct Blind {  // time without Python calls, because a profiler of the program'
 
 using Losses = std::array<uint64_t, static_cast<size_t>(LossCause::kCount)>;  // by LossCause
 const char* loss_text(LossCause cause);                                       // "the size limit was reached"
+const char* reason_text(WindowReason reason);                                 // "slow"; empty for kNone
 
 struct Process {
   std::filesystem::path file;  // the spool
@@ -90,12 +116,18 @@ struct Process {
   std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
   std::string role;                       // "rank 0", "DataLoader worker 3" ... (roles.h); empty: any other program
   uint32_t place = 0;                     // in the order in which processes are shown, from 1 (roles.h)
+  bool is_helper = false;                 // a worker, fork server or resource tracker, which its parent ends
+  uint32_t group = 0;                     // of processes that are shown together, from 1 (roles.h); 0: of none
+  std::string group_name;                 // "DataLoader workers, 3 epochs"; behind a number
   bool clean_exit = false;                // false: killed, _exit, exec, or still running
+  std::optional<int> exit_status{};       // negative: a signal; none: nobody said (endings.h)
+  bool was_signalled = false;             // by its parent
   UnixNs start;                           // the opening of the spool, or its first event if that is earlier
   UnixNs end;                             // the clean exit, otherwise the last known time; never before start
   UnixNs capture_end;  // `end`, or earlier if the size limit or a window ended the capture; closes open spans
   std::vector<Source> sources;
   std::vector<Meta> metadata;
+  std::vector<ChildEnd> children;  // those whose ends it saw
   // When the capture ended because there was no more room (formats/trace/uncaptured.h). A hostile spool may give any
   // time.
   std::optional<UnixNs> stopped{};
@@ -105,7 +137,10 @@ struct Process {
   uint64_t recycled_bytes = 0;   // of the oldest events, dropped on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
-  std::vector<Window> windows;  // by time, not overlapping; empty: the whole run
+  std::vector<Window> windows;         // by time, not overlapping; empty: the whole run
+  uint64_t windows_given_up = 0;       // by -w auto, for others
+  std::vector<StepTime> steps;         // of the whole run, in the order of time; only with -w auto
+  std::vector<ResidentSize> resident;  // likewise: samples of what the process had in memory
 
   Selection selection;  // the part that is shown; load() selects all of it
 

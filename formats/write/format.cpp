@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <cstdint>
+#include <map>
+#include <optional>
 
 #include "formats/report/summary.h"
+#include "formats/trace/distributed.h"
 #include "formats/write/chrome_legacy.h"
 #include "formats/write/kineto/kineto.h"
 #include "formats/write/memory_snapshot.h"
@@ -18,22 +21,35 @@ namespace {
 
 void write_table(const Trace& trace, Processes, Output& out) { out.write(summary_text(trace)); }
 
+// Too common for a file to be known by it.
+constexpr std::string_view kCommonExtension = ".json.gz";
+
 constexpr std::array kFormats = {
-    Format{"kineto", ".pt.trace.json.gz", "merged", true, write_kineto},
-    Format{"perfetto", ".perfetto-trace", "merged", false, write_perfetto},
-    Format{"chrome-legacy", ".chrome-legacy.json", "merged", false, write_chrome_legacy},
-    Format{"json-stream", ".stream.json", "merged", false, write_json_stream},
-    Format{"stacks", ".stacks.txt", "merged", false, write_stacks},
-    Format{"stacks-cuda", ".stacks-cuda.txt", "merged", false, write_cuda_stacks},
-    Format{"speedscope", ".speedscope.json", "merged", false, write_speedscope},
-    Format{"pprof", ".pb.gz", "merged", false, write_pprof},
-    Format{"memory-timeline", ".memory.json", "merged", true, write_memory_timeline},
-    Format{"memory-timeline-raw", ".memory.raw.json.gz", "merged", true, write_memory_timeline_raw},
-    Format{"memory-timeline-html", ".memory.html", "merged", false, write_memory_timeline_html},
-    Format{"memory-snapshot", ".memory.pickle", "merged", true, write_memory_snapshot},
-    Format{"sqlite", ".sqlite", "merged", false, write_sqlite},
-    Format{"table", ".txt", "summary", false, write_table},
+    Format{"kineto", "trace", kCommonExtension, Files::kOfRun, write_kineto},
+    Format{"kineto-ranks", "", ".pt.trace.json.gz", Files::kOfRanks, write_kineto},
+    Format{"perfetto", "trace", ".perfetto-trace", Files::kOfRun, write_perfetto},
+    Format{"chrome-legacy", "trace", ".chrome-legacy.json", Files::kOfRun, write_chrome_legacy},
+    Format{"json-stream", "trace", ".stream.json", Files::kOfRun, write_json_stream},
+    Format{"stacks", "trace", ".stacks.txt", Files::kOfRun, write_stacks},
+    Format{"stacks-cuda", "trace", ".stacks-cuda.txt", Files::kOfRun, write_cuda_stacks},
+    Format{"speedscope", "trace", ".speedscope.json", Files::kOfRun, write_speedscope},
+    Format{"pprof", "trace", ".pb.gz", Files::kOfRun, write_pprof},
+    Format{"memory-timeline", "trace", ".memory.json", Files::kOfRunAndProcess, write_memory_timeline},
+    Format{"memory-timeline-raw", "trace", ".memory.raw.json.gz", Files::kOfRunAndProcess, write_memory_timeline_raw},
+    Format{"memory-timeline-html", "trace", ".memory.html", Files::kOfRun, write_memory_timeline_html},
+    Format{"memory-snapshot", "trace", ".memory.pickle", Files::kOfRunAndProcess, write_memory_snapshot},
+    Format{"sqlite", "trace", ".sqlite", Files::kOfRun, write_sqlite},
+    Format{"table", "summary", ".txt", Files::kOfRun, write_table},
 };
+
+constexpr std::string_view kRank = "rank";
+
+// "rank0" for the process that is a rank, "process4711" for any other: a rank's workers have its number, too.
+std::string stem_of(const Process& process) {
+  const std::optional<int64_t> rank = distributed_of(process).rank;
+  if (rank && process.role == "rank " + std::to_string(*rank)) return std::string(kRank) + std::to_string(*rank);
+  return "process" + std::to_string(process.pid);
+}
 
 }  // namespace
 
@@ -51,15 +67,37 @@ void write_file(const Format& format, const Trace& trace, Processes processes, c
   out.commit();
 }
 
-std::string file_name(const Format& format, const Process& process) {
-  std::string name(process.host.empty() ? std::string_view("host") : process.host);
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
-  if (name.front() == '.') name.front() = '_';
-  return name + "_" + std::to_string(process.pid) + "." + std::to_string(process.start.value) +
-         std::string(format.extension);
+std::string run_file(const Format& format) {
+  return format.stem.empty() ? std::string() : std::string(format.stem) + std::string(format.extension);
 }
 
-std::string merged_name(const Format& format) { return std::string(format.stem) + std::string(format.extension); }
+std::vector<PlannedFile> files_of(const Format& format, Processes all) {
+  std::vector<PlannedFile> files;
+  if (format.files != Files::kOfRun && (format.stem.empty() || all.size() > 1)) {
+    std::vector<std::string> stems;
+    for (const Process& process : all) stems.push_back(stem_of(process));
+    const auto is_rank = [](const std::string& stem) { return stem.starts_with(kRank); };
+    const bool ranks_alone = format.files == Files::kOfRanks && std::ranges::any_of(stems, is_rank);
+    // A process id comes again after exec and on other hosts, a rank in other jobs.
+    std::map<std::string, size_t> times;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (ranks_alone && !is_rank(stems[i])) continue;
+      std::string name = stems[i];
+      if (const size_t time = ++times[stems[i]]; time > 1) name.append("-").append(std::to_string(time));
+      files.push_back({name.append(format.extension), i, 1});
+    }
+  }
+  if (!format.stem.empty()) files.push_back({run_file(format), 0, all.size()});
+  return files;
+}
+
+bool may_be_output(std::string_view file) {
+  return std::ranges::any_of(kFormats, [file](const Format& format) {
+    // Earlier versions named the files of runs "merged" and those of processes by host, process and time.
+    const bool is_any_stem = format.extension != kCommonExtension;
+    return (!file.empty() && file == run_file(format)) ||
+           (is_any_stem && file.ends_with(format.extension) && file.size() > format.extension.size());
+  });
+}
 
 }  // namespace torchprof::formats

@@ -1,4 +1,4 @@
-// The schema of the format `sqlite`, exactly as in the file: SQLite keeps the comments, and `sqlite3 merged.sqlite
+// The schema of the format `sqlite`, exactly as in the file: SQLite keeps the comments, and `sqlite3 trace.sqlite
 // .schema` shows them.
 //
 // A change of meaning, or of an existing table or column, raises kSqliteSchemaVersion; an addition does not.

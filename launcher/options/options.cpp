@@ -150,6 +150,8 @@ ReportOptions parse_report(const Arguments& arguments) {
                  "group operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
       ->type_name("G");
   app.add_flag("--top-level", t.grouping.top_level, "only operators outside of any other operator");
+  app.add_flag("--all-processes", t.has_all_processes,
+               "a row for each process: workers that do the same are one row otherwise\n(--json and --csv have all)");
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -162,11 +164,12 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > 2)
-    throw Error("report: --html writes all tables and takes no other options");
+  if (!options.html.empty() && app.count_all() > (t.has_all_processes ? 3u : 2u))
+    throw Error("report: --html writes all tables and takes no other options than --all-processes");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
+  if (!is_for_people && options.html.empty()) t.has_all_processes = true;
   t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
   if (!tables.empty()) t.tables = split(tables);
   if (!columns.empty()) t.columns = split(columns);
@@ -212,6 +215,9 @@ ExportOptions parse_export(const Arguments& arguments) {
   if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
     throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +
                 std::to_string(options.formats.size()) + " formats: once for each, or one directory");
+  for (const formats::Format* format : options.formats)
+    if (options.outputs.size() > 1 && format->stem.empty())
+      throw Error("export: " + std::string(format->name) + " has a file for each rank: name one directory with -o");
   return options;
 }
 
@@ -227,6 +233,28 @@ std::string parse_where(const Arguments& arguments) {
       ->type_name("");
   parser.parse(arguments);
   return target;
+}
+
+TopOptions parse_top(const Arguments& arguments) {
+  TopOptions options;
+  Parser parser(
+      "top", "RUN|PID [--once] [--last SECONDS]",
+      "Shows what a running program does now, refreshed each second: its steps, operators and Python functions by "
+      "self\n"
+      "time, GPUs, memory, and its ranks side by side with the slowest marked. It reads the records of the last "
+      "window\n"
+      "or of the last seconds; the program is not stopped. Keys: w opens a window as `torchprof ctl RUN start` does,\n"
+      "q or Ctrl-C leaves.");
+  CLI::App& app = parser.app();
+  app.add_option("RUN|PID", options.target, "a run directory, a process that is being profiled, or a .spool")
+      ->required()
+      ->type_name("");
+  app.add_flag("--once", options.is_once, "print one picture and end, as where stdout is no terminal");
+  app.add_option("--last", options.seconds, "how long something counts where the capture has no windows [10]")
+      ->type_name("SECONDS")
+      ->check(whole_number);
+  parser.parse(arguments);
+  return options;
 }
 
 CtlOptions parse_ctl(const Arguments& arguments) {

@@ -63,7 +63,7 @@ struct MergeOptions {
   std::vector<std::filesystem::path> runs;
   std::filesystem::path output;
   std::string format = "kineto,table";
-  bool keep_spool = false;
+  bool discard = false;  // the raw records in the new run
 };
 MergeOptions parse_merge(const Arguments& arguments);
 
@@ -72,6 +72,12 @@ struct CtlOptions {
   std::string command;  // start, stop or status
 };
 CtlOptions parse_ctl(const Arguments& arguments);
+struct TopOptions {
+  std::string target;    // as for `where`
+  bool is_once = false;  // print one picture and end
+  size_t seconds = 10;   // how long something counts where there are no windows
+};
+TopOptions parse_top(const Arguments& arguments);
 std::string parse_where(const Arguments& arguments);  // a process id, or what `report` takes
 Arguments parse_doctor(const Arguments& arguments);   // the command; may be empty
 

@@ -70,17 +70,19 @@ MergeOptions parse_merge(const Arguments& arguments) {
   MergeOptions options;
   Parser parser("merge", "RUN... -o RUN [OPTIONS]",
                 "Puts the processes of several runs, of one machine or many, into one run on one clock, and writes its "
-                "traces and\n"
-                "tables. The runs need their raw records (`torchprof run --keep-spool` or `--format none`) and stay as "
-                "they are.");
+                "trace and\n"
+                "tables. The runs need their raw records (so no `torchprof run --discard`) and stay as they are.");
   CLI::App& app = parser.app();
   app.add_option("RUN", options.runs, "run directories")->required()->type_name("")->take_all();
   app.add_option("-o,--output", options.output, "the run directory to make")->required()->type_name("RUN");
   app.add_option("-f,--format", options.format, "what is written, as `torchprof run` takes it [kineto,table]")
       ->type_name("F[,F]");
-  app.add_flag("--keep-spool", options.keep_spool, "keep the raw records in the new run, to write other formats later");
+  bool keep = false;
+  app.add_flag("--discard", options.discard, "remove the raw records in the new run when everything has been written");
+  app.add_flag("--keep-spool", keep, "keep them: the default, and wins over --discard");
   app.footer("\nMachines are aligned by their clocks; differences that NTP leaves between these stay.");
   parser.parse(arguments);
+  options.discard = options.discard && !keep;
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -18,6 +19,8 @@
 #include "formats/io/text.h"
 #include "formats/native/names.h"
 #include "formats/report/summary.h"
+#include "formats/trace/endings.h"
+#include "launcher/run/too_large.h"
 #include "launcher/run_dir/still_running.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
@@ -48,22 +51,36 @@ std::string short_summary(const formats::Trace& trace) {
 }
 
 std::string process_lines(const formats::Trace& trace) {
-  const size_t count = trace.processes.size(), shown = std::min<size_t>(count, kMostProcesses);
+  const size_t count = trace.processes.size();
   if (count < 2) return {};
+  std::map<uint32_t, size_t> sizes;  // of groups, each of which is one line
+  for (const formats::Process& process : trace.processes) ++sizes[formats::shown_group(process)];
+  size_t shown = 0, told = 0;
   std::vector<const formats::Process*> in_order(count);
   for (const formats::Process& process : trace.processes) in_order[process.place - 1] = &process;
   std::string out = "\n";
-  for (const formats::Process* process : std::span(in_order).first(shown)) {
+  for (const formats::Process* process : in_order) {
+    const uint32_t group = formats::shown_group(*process);
+    const auto size = sizes.find(group);
+    if (group != 0 && size == sizes.end()) continue;  // it is in a line that came
+    if (shown++ == kMostProcesses) break;
+    const size_t alike = group == 0 ? 1 : size->second;
+    told += alike;
+    if (group != 0) sizes.erase(size);
     std::string command;
     for (const std::string_view argument : process->command) command.append(" ").append(argument);
-    out.append("process ").append(std::to_string(process->pid));
-    if (!process->role.empty())
+    if (alike > 1)
+      out.append(std::to_string(alike)).append(" ").append(process->group_name);
+    else
+      out.append("process ").append(std::to_string(process->pid));
+    if (alike == 1 && !process->role.empty())
       out.append(", ").append(process->role);
-    else if (!process->forked_from.empty())
+    else if (alike == 1 && !process->forked_from.empty())
       out += ", forked";
+    if (formats::has_failed(*process)) out.append(", ").append(formats::ending_text(*process));
     out.append(":").append(formats::shorten(formats::printable(command), kWidestCommand)).append("\n");
   }
-  if (count > shown) out += "and " + std::to_string(count - shown) + " more processes: see run.json\n";
+  if (count > told) out += "and " + std::to_string(count - told) + " more processes: see run.json\n";
   return out;
 }
 
@@ -78,33 +95,18 @@ std::string untraced_lines(std::span<const RunDir::Untraced> untraced) {
   return out.empty() ? out : out + "\n";
 }
 
-// The trace that a user wants to open: the merged one, or the first one.
-std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
-  for (const std::string& file : files)
-    if (file.starts_with("merged.") && (file.ends_with(".pt.trace.json.gz") || file.ends_with(".perfetto-trace")))
-      return file;
-  return traces.empty() ? std::string{} : traces.front();
-}
-
-}  // namespace
-
-namespace {
-
-struct Planned {
-  std::string name;
-  size_t first, count;  // indices of its processes
-};
-
-std::vector<Planned> files_of(const formats::Format& format, formats::Processes all) {
-  std::vector<Planned> files;
-  for (size_t i = 0; format.per_process && i < all.size(); ++i)
-    files.push_back({formats::file_name(format, all[i]), i, 1});
-  if (!format.per_process || all.size() > 1) files.push_back({formats::merged_name(format), 0, all.size()});
-  return files;
-}
-
 bool is_among(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
+}
+
+// The trace that a user wants to open: of those of the whole run the one that was named first, or the first one of a
+// rank.
+std::string main_trace(const std::vector<std::string>& files, const std::vector<std::string>& traces) {
+  for (const std::string& file : files)
+    for (const char* format : {"kineto", "perfetto"})
+      if (file == formats::run_file(*formats::find_format(format))) return file;
+  const auto first = std::ranges::find_if_not(traces, &std::string::empty);
+  return first == traces.end() ? std::string{} : *first;
 }
 
 // The files that a run directory has already, and those that will be written. They are in run.json before they are
@@ -114,7 +116,7 @@ std::vector<std::string> files_to_be(const RunDir& dir, std::vector<std::string>
   std::error_code ignored;
   std::erase_if(own, [&](const std::string& name) { return !fs::exists(dir.path() / name, ignored); });
   for (const formats::Format* format : formats)
-    for (const Planned& file : files_of(*format, trace.processes))
+    for (const formats::PlannedFile& file : formats::files_of(*format, trace.processes))
       if (!is_among(own, file.name) && !fs::exists(fs::symlink_status(dir.path() / file.name, ignored)))
         own.push_back(file.name);
   return own;
@@ -126,11 +128,15 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
                   const std::vector<std::string>& own, std::vector<std::string>& files,
                   std::vector<std::string>& traces) {
   const formats::Processes all = trace.processes;
-  for (const auto& [name, first, count] : files_of(format, all)) {
+  for (const auto& [name, first, count] : formats::files_of(format, all)) {
     formats::write_file(format, trace, all.subspan(first, count), directory / name,
                         is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);
     files.push_back(name);
-    if (format.per_process && name != formats::merged_name(format) && format.name == "kineto") traces[first] = name;
+    if (format.files == formats::Files::kOfRanks)
+      traces[first] = name;
+    else if (format.name == "kineto")
+      for (std::string& trace_of : traces)
+        if (trace_of.empty()) trace_of = name;
   }
 }
 
@@ -200,9 +206,10 @@ bool is_whole(const formats::Trace& trace) {
 }  // namespace
 
 Written write_run(const RunDir& dir, Info info, const std::vector<const formats::Format*>& formats,
-                  formats::NativeFrames frames) {
+                  formats::NativeFrames frames, const Tell& tell) {
   Phases phases;
   const formats::Trace trace = load_run(dir, info, frames, phases);
+  if (const std::string line = too_large_line(trace, formats, dir.path()); !line.empty()) tell(line);
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
   const std::vector<std::string> own = own_files(info), to_be = files_to_be(dir, own, trace, formats);
@@ -278,9 +285,9 @@ class Note {
 
 }  // namespace
 
-bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
-                     formats::NativeFrames frames, const Signals& signals) {
-  const Note text, trouble;
+Written write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
+                        formats::NativeFrames frames, const Signals& signals) {
+  const Note early, text, trouble;
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) throw Error(std::string("fork: ") + std::strerror(errno));
@@ -288,7 +295,8 @@ bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<cons
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     try {
-      const Written written = write_run(dir, info, formats, frames);
+      const Written written =
+          write_run(dir, info, formats, frames, [&early](const std::string& line) { early.write(line + "\n"); });
       text.write(written.text);
       trouble.write(written.trouble);
       _exit(written.is_complete ? 0 : 1);
@@ -298,26 +306,32 @@ bool write_run_apart(const RunDir& dir, const Info& info, const std::vector<cons
     }
   }
   int status = 0, interrupts = 0;
+  size_t told = 0;
   {
     Progress progress([&dir] { return bytes_in(dir.path()); });
     while (waitpid(pid, &status, WNOHANG) == 0) {
+      if (const std::string lines = early.read(); lines.size() > told) {
+        say(lines.substr(told));
+        told = lines.size();
+      }
       progress.update();
       const std::optional<Signal> signal = signals.next(500ms);
       if (!signal || (signal->number != SIGINT && signal->number != SIGTERM)) continue;
       if (++interrupts == 1)
-        complain("still writing the trace; interrupt again to stop that and keep only the spool");
+        complain("still writing the trace; interrupt again to stop that and keep only the raw records");
       else
         kill(pid, SIGKILL);
     }
   }
+  say(early.read().substr(told));
   say(text.read());
-  complain(trouble.read());
-  if (WIFEXITED(status)) return WEXITSTATUS(status) == 0;
+  Written out{.text = {}, .trouble = trouble.read(), .is_complete = WIFEXITED(status) && WEXITSTATUS(status) == 0};
+  if (WIFEXITED(status)) return out;
   dir.remove_temporaries();
-  complain(interrupts > 1 ? "interrupted: the trace was not written"
-                          : "writing the trace was ended by signal " + std::to_string(WTERMSIG(status)) +
-                                (WTERMSIG(status) == SIGKILL ? " (out of memory?)" : ""));
-  return false;
+  out.trouble += interrupts > 1 ? "interrupted: the trace was not written"
+                                : "writing the trace was ended by signal " + std::to_string(WTERMSIG(status)) +
+                                      (WTERMSIG(status) == SIGKILL ? " (out of memory?)" : "");
+  return out;
 }
 
 }  // namespace torchprof::launcher

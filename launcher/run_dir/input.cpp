@@ -1,11 +1,13 @@
 #include "launcher/run_dir/input.h"
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
 #include "formats/read/read_trace.h"
 #include "formats/write/format.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/writers.h"
 #include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
@@ -13,8 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The merged trace, or else the only one; Perfetto's if there is no other.
+// The trace of the run, or else the only one of a rank; Perfetto's if there is no other. Earlier versions began the
+// names of runs' traces with "merged".
 fs::path trace_in(const fs::path& directory) {
+  fs::path whole = directory / formats::run_file(*formats::find_format("kineto"));
+  if (fs::exists(whole)) return whole;
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
@@ -24,13 +29,27 @@ fs::path trace_in(const fs::path& directory) {
   }
   if (found.size() > 1)
     throw Error(directory.string() + ": holds " + std::to_string(found.size()) +
-                " traces and no merged one: name one of them");
+                " traces and none of the whole run: name one of them");
   if (!found.empty()) return found.front();
-  const fs::path perfetto = directory / formats::merged_name(*formats::find_format("perfetto"));
-  return fs::exists(perfetto) ? perfetto : fs::path{};
+  const formats::Format& perfetto = *formats::find_format("perfetto");
+  for (const std::string& name : {formats::run_file(perfetto), "merged" + std::string(perfetto.extension)})
+    if (fs::exists(directory / name)) return directory / name;
+  return {};
 }
 
 }  // namespace
+
+fs::path spool_of_process(const std::string& target) {
+  uint32_t pid = 0;
+  std::error_code ignored;
+  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
+  if (error != std::errc{} || *end != 0 || fs::exists(target, ignored)) return {};
+  if (fs::path spool = spool_of(pid); !spool.empty()) return spool;
+  const std::string name = "process " + std::to_string(pid);
+  throw Error(fs::exists("/proc/" + std::to_string(pid), ignored)
+                  ? name + " has recorded nothing, or its memory cannot be read by this user"
+                  : "there is no " + name);
+}
 
 Input find_input(const fs::path& path) {
   Input input;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "formats/trace/trace.h"
@@ -15,6 +16,10 @@ struct Input {
   std::filesystem::path trace;                // otherwise the trace file, if there is one
   std::optional<RunDir> run;                  // set for a run directory
 };
+
+// The spool that a process writes whose id this is; empty if it is no number, or the name of a file. Throws Error if
+// there is no such process, or it has no spool that can be seen.
+std::filesystem::path spool_of_process(const std::string& target);
 
 // Throws Error naming the path and what is wrong with it.
 Input find_input(const std::filesystem::path& path);

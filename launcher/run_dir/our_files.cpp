@@ -76,11 +76,7 @@ bool is_ours_in_spool(int directory, const std::string& name) {
 }
 
 bool is_output_name(const std::string& name) {
-  return name.find('/') == std::string::npos &&
-         (formats::Output::is_temporary(name) ||
-          std::ranges::any_of(formats::all_formats(), [&name](const formats::Format& format) {
-            return name.ends_with(format.extension) && name.size() > format.extension.size();
-          }));
+  return name.find('/') == std::string::npos && (formats::Output::is_temporary(name) || formats::may_be_output(name));
 }
 
 void remove_file(int directory, const std::string& name) noexcept {

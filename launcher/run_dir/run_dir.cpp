@@ -197,7 +197,7 @@ void RunDir::find_earlier_run() {
   }
   earlier_ = own_files(info);
   for (const formats::Format& format : formats::all_formats())
-    if (const std::string name = formats::merged_name(format); has(name) && !std::ranges::count(earlier_, name))
+    if (const std::string name = formats::run_file(format); has(name) && !std::ranges::count(earlier_, name))
       throw not_ours(path_ / name, "is not of the earlier run, and would be replaced");
   for (const std::string& name : names)
     if (formats::Output::is_temporary(name)) earlier_.push_back(name);

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "formats/trace/endings.h"
 #include "formats/trace/open_threads.h"
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/still_running.h"
@@ -58,7 +59,9 @@ Info process_info(const formats::Process& process, UnixNs run_end) {
   if (!process.role.empty()) out["role"] = process.role;
   out["start"] = iso_time(process.start);
   out["end"] = iso_time(process.end);
+  if (!process.group_name.empty()) out["group"] = process.group_name;
   out["clean_exit"] = process.clean_exit;
+  if (process.clean_exit || process.exit_status) out["ended"] = formats::ending_text(process);
   out["metadata"] = Info::object();
   for (const formats::Meta& meta : process.metadata) out["metadata"][std::string(meta.key)] = meta.value;
   out["sources"] = Info::object();
@@ -82,6 +85,9 @@ Info process_info(const formats::Process& process, UnixNs run_end) {
                               {"end", iso_time(window.end)},
                               {"step", window.step},
                               {"closed", window.closed}});
+  for (size_t i = 0; i < process.windows.size(); ++i)
+    if (process.windows[i].reason != WindowReason::kNone)
+      out["windows"][i]["reason"] = formats::reason_text(process.windows[i].reason);
   for (const formats::Blind& blind : process.blind)
     out["blind"].push_back(
         {{"by", blind.by}, {"times", blind.times}, {"seconds", static_cast<double>(blind.ns) / kNsPerSecond}});
@@ -144,7 +150,9 @@ uint64_t count_oom_kills() {
 
 std::string oom_line(const Info& info) {
   const auto kills = info.value("oom_kills", uint64_t{0});
-  const auto is_killed = [](const Info& process) { return !process.value("clean_exit", true); };
+  const auto is_killed = [](const Info& process) {
+    return !process.value("clean_exit", true) && process.value("ended", "") != "ended";
+  };
   const Info processes = info.value("processes", Info::array());
   if (kills == 0 || (info.value("signal", 0) != SIGKILL && std::ranges::none_of(processes, is_killed))) return {};
   return "while the command ran, the kernel killed " +
@@ -182,7 +190,7 @@ void add_processes(Info& info, const formats::Trace& trace) {
   for (const formats::Process& process : trace.processes) {
     Info& added = info["processes"].emplace_back(process_info(process, trace.run_end));
     // The spool will be removed: this keeps what helps to find why the process died.
-    if (process.clean_exit) continue;
+    if (process.clean_exit || formats::has_ended_well(process)) continue;
     add_open(added, process, false);
     add_stuck_gpu(added, process, false);
     has_died = true;

@@ -17,6 +17,7 @@
 #include "formats/io/output.h"
 #include "formats/native/names.h"
 #include "formats/read/read_trace.h"
+#include "launcher/run/too_large.h"
 #include "launcher/run/write_run.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/our_files.h"
@@ -29,6 +30,8 @@ namespace torchprof::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kGone = "the raw records are gone (run --discard removes them): ";
 
 // Copies a trace, compressed or not as the new name says. zlib reads both.
 void copy_trace(const fs::path& from, formats::Output& out) {
@@ -51,32 +54,37 @@ void copy_trace(const fs::path& from, formats::Output& out) {
 
 void export_trace(const fs::path& trace, const formats::Format& format, const fs::path& file,
                   formats::Existing existing = formats::Existing::kReplaced) {
-  formats::Output out(file, existing);
-  if (format.name == "table")
-    out.write(formats::summary_text(trace));
-  else if (formats::form_of(trace) != formats::TraceForm::kJson)
+  const bool is_table = format.name == "table";
+  if (!is_table && formats::form_of(trace) != formats::TraceForm::kJson)
     throw Error(trace.string() + ": only tables can be written from a file of this kind");
-  else if (format.name == "kineto")
-    copy_trace(trace, out);
+  if (!is_table && format.name != "kineto")
+    throw Error(std::string(kGone) + std::string(format.name) + " cannot be written from a trace");
+  formats::Output out(file, existing);
+  if (is_table)
+    out.write(formats::summary_text(trace));
   else
-    throw Error("the spools are gone (--keep-spool keeps them): " + std::string(format.name) +
-                " cannot be written from a trace");
+    copy_trace(trace, out);
   out.commit();
 }
 
 formats::Trace load_part(const Input& input, const ExportOptions& options) {
   formats::Trace trace = load(input, options.input);
   formats::name_native_frames(trace, options.frames);
-  if (!options.slice.is_all()) formats::select(options.slice, trace);
+  if (!options.slice.is_all())
+    formats::select(options.slice, trace);
+  else if (const std::string line = too_large_line(trace, options.formats, options.input); !line.empty())
+    say(line);
   return trace;
 }
 
-// Whether -o names a directory: always with several formats; with one, if the directory exists or the name ends in '/'.
+// Whether -o names a directory: always with several formats, or with one that has a file for each rank; with another,
+// if the directory exists or the name ends in '/'.
 bool is_directory_meant(const ExportOptions& options) {
   if (options.outputs.size() != 1) return false;
   std::error_code ignored;
   const fs::path& output = options.outputs.front();
-  return options.formats.size() > 1 || !output.has_filename() || fs::is_directory(output, ignored);
+  return options.formats.size() > 1 || options.formats.front()->stem.empty() || !output.has_filename() ||
+         fs::is_directory(output, ignored);
 }
 
 // Writes formats one by one: one that fails does not keep the others from being written.
@@ -108,7 +116,7 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
   if (input.run && fs::equivalent(directory, input.run->path(), error)) own = own_files(input.run->read_info());
   if (input.spools.empty()) {
     for (const formats::Format* format : options.formats) {
-      const std::string name = formats::merged_name(*format);
+      const std::string name = formats::run_file(*format);
       const bool is_own = std::ranges::find(own, name) != own.end();
       each([&] {
         export_trace(input.trace, *format, directory / name,
@@ -171,14 +179,18 @@ int complete_run(const Input& input, const ExportOptions& options) {
   if (!input.run)
     throw Error(options.input.string() + ": -o FILE is missing: without it only a run directory can be exported");
   if (input.spools.empty())
-    throw Error(options.input.string() + ": is exported already, and its spools are gone; -o FILE copies its trace");
+    throw Error(options.input.string() +
+                ": is exported already, and its raw records are gone; -o FILE copies its trace");
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
   Info info = input.run->read_info();
   info["still_running"] = those_that_still_run(info.value("still_running", Info::array()), input.spools);
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   remove_dead_temporaries(input.run->path());
-  const Written written = write_run(*input.run, info, formats, options.frames);
+  const auto written = [&] {
+    const BackgroundProgress progress([&input] { return bytes_in(input.run->path()); });
+    return write_run(*input.run, info, formats, options.frames, say);
+  }();
   say(written.text);
   complain(written.trouble);
   return written.is_complete ? 0 : 125;
@@ -191,11 +203,9 @@ int export_(const Arguments& arguments) {
   const Input input = find_input(options.input);
   if (options.outputs.empty()) return complete_run(input, options);
   if (input.spools.empty() && !options.slice.is_all())
-    throw Error(options.input.string() +
-                ": the spools are gone (--keep-spool keeps them): a part of it cannot be selected");
+    throw Error(options.input.string() + ": " + std::string(kGone) + "a part of it cannot be selected");
   if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
-    throw Error(options.input.string() +
-                ": the spools are gone (--keep-spool keeps them): its native frames cannot be selected again");
+    throw Error(options.input.string() + ": " + std::string(kGone) + "its native frames cannot be selected again");
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
   if (status == 0)

@@ -38,7 +38,7 @@ std::vector<Source> sources_of(const MergeOptions& options) {
     demand_trace(source.input, path);
     if (source.input.spools.empty())
       throw Error(path.string() +
-                  ": the raw records are gone, and a trace cannot be merged; `torchprof run --keep-spool` keeps them");
+                  ": the raw records are gone, and a trace cannot be merged; `torchprof run --discard` removes them");
     if (source.input.run) {
       if (source.input.run->is_live()) throw Error(path.string() + ": the run still goes on");
       source.info = source.input.run->read_info();
@@ -115,7 +115,7 @@ int merge(const Arguments& arguments) {
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
     const Info info = info_of(sources);
     dir.write_info(info);  // here because it must not fail; write_run() would go on
-    written = write_run(dir, info, formats);
+    written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say);
   } catch (const Error&) {
     dir.remove_spools();
     dir.remove_if_unused();
@@ -123,7 +123,7 @@ int merge(const Arguments& arguments) {
   }
   say(written.text);
   complain(with_sources(written.trouble, sources, dir.spool()));
-  if (written.is_complete && !options.keep_spool && !formats.empty()) dir.remove_spools();
+  if (written.is_complete && options.discard && !formats.empty()) dir.remove_spools();
   return written.is_complete ? 0 : 125;
 }
 

@@ -25,7 +25,7 @@ int write_page(const ReportOptions& options, const Input& input) {
   if (input.spools.empty())
     formats::write_html(input.trace, out);
   else
-    formats::write_html(load_named(input, options), out);
+    formats::write_html(load_named(input, options), out, options.tables.has_all_processes);
   out.commit();
   say(options.html.string() + ": written");
   return 0;

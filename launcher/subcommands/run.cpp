@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 3s;  // how long to wait for processes that outlive the command
+const std::string kStay = "the raw records stay in ";
 
 int print_variables(const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
@@ -66,7 +67,7 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   const auto frames = options.config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
   const std::vector<fs::path> spools = dir.spools();
   const bool is_any_written = !written(spools).empty();
-  const bool is_complete = write_run_apart(dir, info, formats, frames, signals);
+  const Written outcome = write_run_apart(dir, info, formats, frames, signals);
   const bool writes_on = is_any_written || dir.spools() != spools;  // or one has begun since
   Info written = dir.read_info();
   if (!written.contains("end")) {
@@ -74,14 +75,17 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
     add_roles_of_running(written);
   }
   say(oom_line(written) + still_running_lines(written));
-  if (!is_complete || writes_on)
-    complain("the spool stays in " + dir.spool().string() + "; `torchprof export " + dir.path().string() +
-             "` writes the trace again");
-  else if (!options.config.keep_spool)
+  if (!outcome.is_complete || writes_on) {
+    std::string trouble = outcome.trouble;  // its last line says what becomes of the records
+    while (trouble.ends_with('\n')) trouble.pop_back();
+    complain((trouble.empty() ? "" : trouble + "; ") + kStay + dir.spool().string() + "; `torchprof export " +
+             dir.path().string() + "` writes the trace again");
+  } else if (spools.empty() || (options.config.discard && !options.config.keep_spool)) {
     dir.remove_spools();
+  }
 } catch (const std::exception& error) {
   complain(reason_of(error));
-  complain("the spool stays in " + dir.spool().string());
+  complain(kStay + dir.spool().string());
 }
 
 int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,

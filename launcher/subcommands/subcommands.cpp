@@ -16,6 +16,7 @@ constexpr Subcommand kSubcommands[] = {
     {"diff", "what got slower from one run to another; a gate for CI", diff},
     {"ctl", "open and close the window of a running program", ctl},
     {"where", "what every thread is doing now, or was doing when it died", where},
+    {"top", "what a running program does now, refreshed each second", top},
     {"doctor", "what would be captured here, what would not, and why", doctor},
     {"help", "this text, or that of a subcommand", help},
     {"--version", "the version", version},

@@ -1,6 +1,5 @@
 // torchprof where: what every thread is doing. It reads only the spools; the program is not stopped and not touched.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -29,13 +28,21 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
+const std::string kOrderly = ": every process ended in an orderly way: nothing was open";
+
 std::string title_of(const Info& process) {
   std::string command;
   for (const auto& argument : process.value("command", Info::array()))
     command.append(" ").append(argument.get<std::string>());
   std::string title = "process " + std::to_string(process.value("pid", 0u));
   if (process.contains("role")) title.append(", ").append(process["role"].get<std::string>());
-  title += process.value("running", false) ? ", running:" : process.value("clean_exit", false) ? ", ended:" : ", dead:";
+  const std::string ended = process.value("ended", "killed or replaced");
+  if (process.value("running", false))
+    title += ", running:";
+  else if (process.value("clean_exit", false) || ended == "ended")
+    title += ", ended:";
+  else
+    title += ended == "killed or replaced" ? ", dead:" : ", dead (" + formats::printable(ended) + "):";
   return title + formats::shorten(formats::printable(command), kWidest);
 }
 
@@ -93,22 +100,6 @@ void print_process(const Info& process) {
   print(out);
 }
 
-// Whether it is a number, and not also the name of a file.
-bool is_pid(const std::string& target, uint32_t& pid) {
-  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
-  std::error_code ignored;
-  return error == std::errc{} && *end == 0 && !fs::exists(target, ignored);
-}
-
-fs::path spool_of_process(uint32_t pid) {
-  if (fs::path spool = spool_of(pid); !spool.empty()) return spool;
-  std::error_code ignored;
-  const std::string name = "process " + std::to_string(pid);
-  throw Error(fs::exists("/proc/" + std::to_string(pid), ignored)
-                  ? name + " has recorded nothing, or its memory cannot be read by this user"
-                  : "there is no " + name);
-}
-
 // Prints from run.json what was open in processes that died, for runs whose spools are gone.
 int print_stored(const std::string& target, const RunDir& run) {
   const Info info = run.read_info();
@@ -119,7 +110,7 @@ int print_stored(const std::string& target, const RunDir& run) {
     ++shown;
   }
   print_arrivals(info);
-  if (shown == 0) say(target + ": every process ended in an orderly way: nothing was open");
+  if (shown == 0) say(target + kOrderly);
   return 0;
 }
 
@@ -128,13 +119,15 @@ int print_stored(const std::string& target, const RunDir& run) {
 int where(const Arguments& arguments) {
   const std::string target = parse_where(arguments);
   std::vector<fs::path> spools;
-  if (uint32_t pid = 0; is_pid(target, pid)) {
-    spools.push_back(spool_of_process(pid));
+  bool is_over = false;  // a run whose command has ended: nobody asks for processes that ended in an orderly way
+  if (const fs::path spool = spool_of_process(target); !spool.empty()) {
+    spools.push_back(spool);
   } else {
     const Input input = find_input(target);
     demand_trace(input, target);
     if (input.spools.empty() && input.run) return print_stored(target, *input.run);
     spools = input.spools;
+    is_over = input.run && !input.run->is_live();
   }
   if (spools.empty()) throw Error(target + ": is a trace, which does not say what was open; give the run directory");
   const formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
@@ -142,17 +135,22 @@ int where(const Arguments& arguments) {
   if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");
   Writers writers;
   bool is_running = false;
+  size_t shown = 0;
   for (const formats::Process& process : trace.processes) {
     Info info = process_info(process);
-    info["running"] = writers.is_written(process.file);
-    add_open(info, process, info["running"]);
-    add_stuck_gpu(info, process, info["running"]);
-    is_running = is_running || info["running"];
+    const bool runs = writers.is_written(process.file);
+    if (is_over && process.clean_exit && !runs) continue;
+    ++shown;
+    info["running"] = runs;
+    add_open(info, process, runs);
+    add_stuck_gpu(info, process, runs);
+    is_running = is_running || runs;
     print_process(info);
   }
   Info run = Info::object();
   add_arrivals(run, trace, is_running);
   print_arrivals(run);
+  if (shown == 0) say(target + kOrderly);
   return 0;
 }
 

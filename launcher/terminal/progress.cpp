@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <string>
-#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "formats/io/text.h"
+#include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -14,30 +15,38 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-void put(std::string_view text) { [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text.data(), text.size()); }
+constexpr std::chrono::seconds kOnTerminal = 1s, kElsewhere = 10s;
 
 }  // namespace
 
 Progress::Progress(std::function<uintmax_t()> written)
-    : written_(std::move(written)), is_shown_(isatty(STDERR_FILENO) == 1) {}
+    : written_(std::move(written)),
+      is_terminal_(isatty(STDERR_FILENO) == 1),
+      next_(std::chrono::steady_clock::now() + (is_terminal_ ? kOnTerminal : kElsewhere)) {}
 
-Progress::~Progress() {
-  if (was_shown_) put("\r\033[K");
-}
+Progress::~Progress() { wipe(); }
 
 void Progress::update() {
-  if (!is_shown_ || std::chrono::steady_clock::now() - start_ < 1s) return;
-  put("\r\033[Ktorchprof: writing the trace, " + formats::bytes_text(written_()) + " so far");
-  was_shown_ = true;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_) return;
+  const std::string text = "writing the trace, " + formats::bytes_text(written_()) + " so far";
+  if (is_terminal_) {
+    overwrite(text);
+  } else {
+    say(text);
+    next_ = now + kElsewhere;
+  }
 }
 
 BackgroundProgress::BackgroundProgress(std::function<uintmax_t()> written) {
-  if (isatty(STDERR_FILENO) != 1) return;
-  thread_ = std::thread([this, written = std::move(written)] {
-    Progress progress(written);
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, 500ms, [this] { return is_over_; })) progress.update();
-  });
+  try {
+    thread_ = std::thread([this, written = std::move(written)] {
+      Progress progress(written);
+      std::unique_lock lock(mutex_);
+      while (!changed_.wait_for(lock, 500ms, [this] { return is_over_; })) progress.update();
+    });
+  } catch (const std::system_error&) {  // no thread can be had
+  }
 }
 
 BackgroundProgress::~BackgroundProgress() {

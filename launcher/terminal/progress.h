@@ -1,5 +1,5 @@
-// A progress line on the terminal that overwrites itself and is removed at the end. It does not appear if all is done
-// within a second, or if stderr is no terminal.
+// The progress of what takes long: on a terminal a line that overwrites itself, appears after a second and is removed
+// at the end; elsewhere (a log) a line each ten seconds, unless quiet.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ class Progress {
 
  private:
   std::function<uintmax_t()> written_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool is_shown_;
-  bool was_shown_ = false;
+  bool is_terminal_;
+  std::chrono::steady_clock::time_point next_;
 };
 
-// The same on a thread of its own, for as long as the object lives. `written` is called on that thread.
+// The same on a thread of its own, for as long as the object lives; nothing is shown where no thread can be had.
+// `written` is called on that thread.
 class BackgroundProgress {
  public:
   explicit BackgroundProgress(std::function<uintmax_t()> written);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -12,6 +13,17 @@ namespace torchprof::launcher {
 namespace {
 
 bool is_quiet = false;
+std::atomic<bool> is_overwritten = false;  // the terminal's last line is one of overwrite()
+
+// Relaxed, here and in overwrite(): no other data goes with it.
+bool take_overwritten() { return is_overwritten.exchange(false, std::memory_order_relaxed); }
+
+constexpr const char* kToItsBegin = "\r\033[K";
+
+void put(std::string_view text) {
+  // If nobody reads stderr, nothing can be done about it.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
 
 }  // namespace
 
@@ -44,8 +56,7 @@ void print(std::string_view text) {
 
 void complain(std::string_view text) {
   const std::string lines = as_lines(text);
-  // If nobody reads stderr, nothing can be done about it.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, lines.data(), lines.size());
+  put(take_overwritten() ? kToItsBegin + lines : lines);
 }
 
 void say(std::string_view text) {
@@ -53,5 +64,16 @@ void say(std::string_view text) {
 }
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
+
+void overwrite(std::string_view text) {
+  std::string line = as_lines(text);
+  line.pop_back();  // its newline
+  is_overwritten.store(true, std::memory_order_relaxed);
+  put(kToItsBegin + line);
+}
+
+void wipe() {
+  if (take_overwritten()) put(kToItsBegin);
+}
 
 }  // namespace torchprof::launcher

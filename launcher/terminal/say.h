@@ -23,6 +23,11 @@ void complain(std::string_view text);
 
 void set_quiet(bool quiet);
 
+// A line on a terminal that the next one overwrites, of whichever of these functions; it is shown even if quiet. wipe()
+// removes it. Any thread.
+void overwrite(std::string_view text);
+void wipe();
+
 // A text for people; what() of an exception for lack of memory says nothing.
 std::string reason_of(const std::exception& error);
 

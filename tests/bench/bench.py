@@ -162,7 +162,7 @@ def native_stacks(bench, python):
     """What the stack of an operator costs on top of the operator's records, and on top of a step of training with the default options."""
     loop, off = [python, HERE / "op_loop.py", "deep"], ["--python", "off", "--shapes", "off", "--memory", "off"]
     bench.run(bench.profiled([*loop, 1], *off, "--native", "on", "--native-frames", "all"))
-    trace, = bench.output.glob("*.pt.trace.json.gz")
+    trace, = bench.output.glob("trace.json.gz")
     frames = median(len(e["args"]["stack"]) for e in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] if e["name"] == "aten::add")
     numbers = bench.interleaved({"bare": [*loop, 20], "off": bench.profiled([*loop, 20], *off, "--format", "none"),
                                  "on": bench.profiled([*loop, 20], *off, "--format", "none", "--native", "on")})
@@ -195,7 +195,7 @@ def from_end_to_trace(bench, python):
         bare_seconds.append(ended - float(stdout.split()[1]))
         stdout, _, ended = bench.run(bench.profiled(command, "--python", "functions", "--keep-spool", "--format", "kineto"))
         seconds.append(ended - float(stdout.split()[1]))
-        trace, = bench.output.glob("*.pt.trace.json.gz")
+        trace, = bench.output.glob("trace.json.gz")
         spool = sum(f.stat().st_size for f in bench.output.rglob("*.spool"))
         with gzip.open(trace, "rb") as text:
             events = sum(line.count(b'"ph":') for line in text)

@@ -116,5 +116,5 @@ class Machine:
 
 
 def traces(directory):
-    """The traces of the single processes of a run; the merged one has the same events again."""
-    return sorted(path for path in pathlib.Path(directory).glob("*.pt.trace.json.gz") if not path.name.startswith("merged."))
+    """The trace of a run, as a list; empty if it has none."""
+    return sorted(pathlib.Path(directory).glob("trace.json.gz"))

@@ -17,9 +17,15 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_OUTPUT", "--output", 'o', false, "DIR",
      "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
     {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
-     "which part of the run is captured: steps=10..14, after=30s,for=5s, ... [all]"},
+     "what part of the run is captured: auto, all, steps=10..14, after=30s, ... [auto]"},
+    {"TORCHPROF_BUDGET_EVENTS", "--budget-events", 0, false, "N",
+     "with -w auto: about so many events a process, e.g. 500K or 2M [1M]"},
+    {"TORCHPROF_BUDGET_OVERHEAD", "--budget-overhead", 0, false, "PERCENT",
+     "with -w auto: what windows may add to the run's time [2]"},
     {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
      "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
+    {"TORCHPROF_IMPORTS", "--imports", 0, false, "brief|full",
+     "what runs while a module is imported: one span a module, or every function [brief]"},
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
@@ -36,20 +42,24 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
-    {"TORCHPROF_MAX_RUN_SIZE", "--max-run-size", 0, false, "SIZE|none",
-     "the same of all processes of the run together [none]"},
+    {"TORCHPROF_MAX_RUN_SIZE", "--max-run-size", 0, false, "SIZE|none|auto",
+     "the same of all processes together; auto: 1G with -w auto, else none [auto]"},
     {"TORCHPROF_KEEP", "--keep", 0, false, "first|last",
      "at the size limit: stop, or recycle the oldest events [first]"},
     {"TORCHPROF_FORMAT", "--format", 0, false, "F[,F]",
      "what is written at the end (`torchprof help export`), or none [kineto,table]"},
     {"TORCHPROF_QUIET", "--quiet", 'q', true, "", "no lines of our own but errors"},
-    {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep the spool after a complete export"},
+    {"TORCHPROF_DISCARD", "--discard", 0, true, "", "remove the raw records when everything has been written"},
+    {"TORCHPROF_KEEP_SPOOL", "--keep-spool", 0, true, "", "keep them: the default, and wins over --discard"},
 };
 
 enum Index {
   kOutput,
   kWindow,
+  kBudgetEvents,
+  kBudgetOverhead,
   kPython,
+  kImports,
   kOps,
   kShapes,
   kMemory,
@@ -64,17 +74,20 @@ enum Index {
   kKeep,
   kFormat,
   kQuiet,
+  kDiscard,
   kKeepSpool
 };
 static_assert(sizeof(kSettings) / sizeof(kSettings[0]) == kKeepSpool + 1);
 
 constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"};
+constexpr const char* kImportsShown[] = {"brief", "full"};
 constexpr const char* kGpuModes[] = {"off", "kernels", "on", "full"};
 constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
 constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kNativeFramesShown[] = {"folded", "all"};
 constexpr const char* kOnOff[] = {"off", "on"};
 constexpr const char* kFormats[] = {"kineto",
+                                    "kineto-ranks",
                                     "perfetto",
                                     "chrome-legacy",
                                     "json-stream",
@@ -153,6 +166,31 @@ bool parse_size(const char* value, uint64_t least, uint64_t& out) noexcept {
   return out >= least;
 }
 
+// A number with K or M (thousands, millions).
+bool parse_count(const char* value, uint64_t& out) noexcept {
+  if (*value < '0' || *value > '9') return false;
+  char* end = nullptr;
+  const uint64_t number = strtoull(value, &end, 10);
+  uint64_t unit = 1;
+  if (*end == 'K' || *end == 'k') unit = 1000;
+  if (*end == 'M' || *end == 'm') unit = 1'000'000;
+  if (unit != 1) ++end;
+  constexpr uint64_t kLeast = 1000, kMost = 1'000'000'000'000;
+  if (*end || number > kMost / unit || number * unit < kLeast) return false;
+  out = number * unit;
+  return true;
+}
+
+bool parse_percent(const char* value, double& out) noexcept {
+  if (*value < '0' || *value > '9') return false;
+  char* end = nullptr;
+  const double number = strtod(value, &end);
+  if (*end == '%') ++end;
+  if (*end || !(number >= 0.01 && number <= 100)) return false;
+  out = number;
+  return true;
+}
+
 bool check_formats(const char* value, const char* shown_as, ErrorText& error) noexcept {
   Alternatives allowed;
   for (const char* p = value;;) {
@@ -188,6 +226,8 @@ bool* switch_of(Config& config, size_t index) noexcept {
       return &config.flops;
     case kQuiet:
       return &config.quiet;
+    case kDiscard:
+      return &config.discard;
     case kKeepSpool:
       return &config.keep_spool;
     default:
@@ -203,6 +243,11 @@ bool refuse(ErrorText& error, const char* format, ...) noexcept {
   vsnprintf(error.text, sizeof(error.text), format, args);
   va_end(args);
   return false;
+}
+
+uint64_t run_size_limit(const Config& config) noexcept {
+  if (config.max_run_size != kRunSizeOfWindow) return config.max_run_size;
+  return strcmp(config.window, "auto") == 0 && config.keep == Keep::kFirst ? kAutoRunSize : 0;
 }
 
 std::span<const Setting> settings() noexcept { return kSettings; }
@@ -223,6 +268,8 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     }
     case kPython:
       return choose(kPythonLevels, value, shown_as, config.python, error);
+    case kImports:
+      return choose(kImportsShown, value, shown_as, config.imports, error);
     case kGpu:
       return choose(kGpuModes, value, shown_as, config.gpu, error);
     case kNvtx:
@@ -235,12 +282,22 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
     case kMaxRunSize: {
       const bool of_run = index == kMaxRunSize;
       uint64_t size = 0;
-      if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
+      if (of_run && strcmp(value, "auto") == 0)
+        size = kRunSizeOfWindow;
+      else if (!(of_run && strcmp(value, "none") == 0) && !parse_size(value, kMinMaxSize, size))
         return refuse(error, "%s: '%s' is not a size: a whole number with K, M, G or T, from 1M%s", shown_as, value,
-                      of_run ? ", or none" : "");
+                      of_run ? ", none or auto" : "");
       (of_run ? config.max_run_size : config.max_size) = size;
       return true;
     }
+    case kBudgetEvents:
+      if (!parse_count(value, config.budget_events))
+        return refuse(error, "%s: '%s' is not a number of events: 1000 or more, also with K or M", shown_as, value);
+      return true;
+    case kBudgetOverhead:
+      if (!parse_percent(value, config.budget_overhead))
+        return refuse(error, "%s: '%s' is not a percentage from 0.01 to 100", shown_as, value);
+      return true;
     case kNativeThreshold:
       if (!parse_size(value, 0, config.native_threshold))
         return refuse(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
@@ -275,6 +332,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
     case kPython:
       snprintf(out, size, "%s", kPythonLevels[static_cast<int>(config.python)]);
       return;
+    case kImports:
+      snprintf(out, size, "%s", kImportsShown[static_cast<int>(config.imports)]);
+      return;
     case kGpu:
       snprintf(out, size, "%s", kGpuModes[static_cast<int>(config.gpu)]);
       return;
@@ -290,12 +350,18 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
     case kMaxSize:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_size));
       return;
+    case kBudgetEvents:
+      snprintf(out, size, "%llu", static_cast<unsigned long long>(config.budget_events));
+      return;
+    case kBudgetOverhead:
+      snprintf(out, size, "%g", config.budget_overhead);
+      return;
     case kNativeThreshold:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));
       return;
     case kMaxRunSize:
-      if (config.max_run_size == 0)
-        snprintf(out, size, "none");
+      if (config.max_run_size == 0 || config.max_run_size == kRunSizeOfWindow)
+        snprintf(out, size, config.max_run_size == 0 ? "none" : "auto");
       else
         snprintf(out, size, "%llu", static_cast<unsigned long long>(config.max_run_size));
       return;

@@ -12,15 +12,21 @@
 namespace torchprof {
 
 enum class PythonLevel : uint8_t { kOff, kModules, kFunctions, kCalls };
+enum class Imports : uint8_t { kBrief, kFull };
 enum class GpuMode : uint8_t { kOff, kKernels, kOn, kFull };
 enum class NvtxMode : uint8_t { kOff, kOn, kEmit };
 enum class Keep : uint8_t { kFirst, kLast };
 
+// max_run_size: kAutoRunSize with -w auto, otherwise no limit.
+inline constexpr uint64_t kRunSizeOfWindow = ~uint64_t{0};
+inline constexpr uint64_t kAutoRunSize = uint64_t{1} << 30;
+
 struct Config {
   char output[PATH_MAX] = "torchprof-%t-%p";  // the run directory, placeholders not expanded
-  char window[256] = "all";
+  char window[256] = "auto";
   char format[256] = "kineto,table";
   PythonLevel python = PythonLevel::kFunctions;
+  Imports imports = Imports::kBrief;
   NvtxMode nvtx = NvtxMode::kOn;
   Keep keep = Keep::kFirst;
   bool ops = true;
@@ -31,11 +37,16 @@ struct Config {
   bool all_native_frames = false;  // in what the launcher writes; false: folded
   bool flops = true;
   bool quiet = false;
-  bool keep_spool = false;
+  bool discard = false;                           // the raw records, when everything has been written
+  bool keep_spool = false;                        // said explicitly, it overrides `discard`
   uint64_t max_size = uint64_t{4} << 30;          // bytes of spool per process, at least kMinMaxSize
   uint64_t native_threshold = uint64_t{1} << 20;  // bytes from which an allocation has a native stack
-  uint64_t max_run_size = 0;                      // bytes of spool of all processes together; 0: no limit
+  uint64_t max_run_size = kRunSizeOfWindow;       // bytes of spool of all processes together; 0: no limit
+  uint64_t budget_events = 1'000'000;             // -w auto: per process
+  double budget_overhead = 2;                     // -w auto: percent of the run after its beginning
 };
+// In bytes; 0: none.
+uint64_t run_size_limit(const Config& config) noexcept;
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
 
 // One line for people; empty: no error.

@@ -9,7 +9,7 @@ namespace torchprof {
 namespace {
 
 constexpr char kForms[] =
-    "all, steps=10..14, schedule=wait:5,warmup:1,active:3, every=1000steps,for=3steps, after=30s,for=5s, "
+    "auto, all, steps=10..14, schedule=wait:5,warmup:1,active:3, every=1000steps,for=3steps, after=30s,for=5s, "
     "every=10m,for=5s, range=NAME#3, signal=USR2 or manual";
 constexpr uint64_t kMost = uint64_t{1} << 53;  // steps, or ns (104 days): sums of a few do not overflow
 
@@ -191,6 +191,10 @@ bool parse_window(const char* text, WindowSpec& spec, char* why, size_t size) no
   const size_t equals = all.find('=');
   const std::string_view form = all.substr(0, equals), value = equals == all.npos ? "" : all.substr(equals + 1);
   if (all == "all") return true;
+  if (all == "auto") {
+    spec.kind = WindowSpec::Kind::kAuto;
+    return true;
+  }
   if (all == "manual") {
     spec.kind = WindowSpec::Kind::kManual;
     return true;

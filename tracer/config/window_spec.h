@@ -1,6 +1,8 @@
 // TORCHPROF_WINDOW, --window: which part of a run is captured.
 //
 //     all                                                       the whole run
+//     auto                                                      the beginning, and then what the plan finds worth a
+//                                                               window (tracer/window_plan.h)
 //     steps=10..14 | steps=10                                   from the start of step 10 to the end of step 14; the
 //                                                               first step is 0
 //     schedule=wait:5,warmup:1,active:3,repeat:2,skip_first:10  as torch.profiler.schedule; `active` is captured
@@ -22,7 +24,7 @@
 namespace torchprof {
 
 struct WindowSpec {
-  enum class Kind : uint8_t { kAll, kSteps, kTime, kRange, kSignal, kManual };
+  enum class Kind : uint8_t { kAll, kAuto, kSteps, kTime, kRange, kSignal, kManual };
 
   Kind kind = Kind::kAll;
   // In steps, or in nanoseconds since the process started: windows [first + i * period, first + i * period + length)

@@ -175,7 +175,11 @@ FunctionId function_of(std::string_view file, std::string_view name) noexcept {
     if (found == 0 && known.key.compare_exchange_strong(found, key, std::memory_order_relaxed)) found = key;
     if (found != key) continue;
     if (const uint32_t id = known.id.load(std::memory_order_relaxed)) return {id};
-    const FunctionId id = session::define_function(name_id, {}, file_id, 0, 0, FunctionKind::kScript);
+    FunctionDef definition{};
+    definition.name = name_id;
+    definition.file = file_id;
+    definition.kind = FunctionKind::kScript;
+    const FunctionId id = session::define_function(definition);
     known.id.store(id.value, std::memory_order_relaxed);
     return id;
   }

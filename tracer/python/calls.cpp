@@ -5,6 +5,7 @@
 #include "tracer/python/events.h"
 #include "tracer/python/frames.h"
 #include "tracer/python/gc.h"
+#include "tracer/python/imports.h"
 #include "tracer/python/monitoring.h"
 #include "tracer/python/profile.h"
 #include "tracer/window.h"
@@ -23,6 +24,7 @@ void start_calls(PythonLevel level) noexcept {
   }
   check_frames();
   g_level = level;
+  start_imports();
   ++g_epoch;
   if (level != PythonLevel::kModules) start_gc();
   if (api().minor >= 12)

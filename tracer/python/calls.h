@@ -34,6 +34,10 @@ inline void cover_this_thread() noexcept;
 void leave_stack() noexcept;
 void enter_stack() noexcept;
 
+// Registers Python as the window's interpreter (window.h), which switches calls on and off and asks which optimizer is
+// in its step. It takes the GIL for it. Whenever a window opens, every thread states its stack anew. Once.
+void follow_window() noexcept;
+
 namespace detail {
 extern bool g_uses_profile;  // PyEval_SetProfile, not sys.monitoring
 void cover_this_thread() noexcept;

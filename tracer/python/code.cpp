@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
 
 namespace torchprof::python {
@@ -96,6 +97,13 @@ bool takes_anything(Object* code) noexcept {
 // Whether it is the setter of a property: (self, value).
 bool is_setter(Object* code) noexcept { return argument_count(code) == 2; }
 
+// Whether it tells a parent how its children end (workers.h).
+bool is_about_children(std::string_view file, std::string_view name) noexcept {
+  if (ends_with(file, "/multiprocessing/popen_fork.py") || ends_with(file, "/multiprocessing/popen_forkserver.py"))
+    return name == "poll" || name == "_send_signal";
+  return ends_with(file, "/subprocess.py") && (name == "_handle_exitstatus" || name == "send_signal");
+}
+
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
       is_module_call(code))
@@ -104,6 +112,8 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   // that file also has a decorator with a wrapper(func), which runs on import.
   if (name == "wrapper" && ends_with(file, "torch/optim/optimizer.py") && takes_anything(code))
     return FunctionKind::kOptimizerStep;
+  if (name == "_find_and_load" && file == "<frozen importlib._bootstrap>")
+    return g_imports_in_brief ? FunctionKind::kImport : FunctionKind::kFunction;
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
   if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
     return FunctionKind::kThread;
@@ -114,7 +124,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   if ((ends_with(file, "/multiprocessing/process.py") && (name == "_after_fork" || name == "_bootstrap")) ||
       (ends_with(file, "/multiprocessing/context.py") && name == "_after_fork") ||  // of SpawnProcess
       (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
-      (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher"))
+      (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher") || is_about_children(file, name))
     return FunctionKind::kWorker;
   return FunctionKind::kFunction;
 }
@@ -199,7 +209,7 @@ Function detail::function_slow(Object* code) noexcept {
   const KeepError keep;
   void* extra = nullptr;
   api().get_extra(code, g_extra, &extra);
-  if (extra) return {reinterpret_cast<uintptr_t>(extra)};
+  if (const auto bits = reinterpret_cast<uintptr_t>(extra); bits > Function::kNoId) return {bits};
   const bool is_first = is_first_interpreter();
   SharedCode* const shared = is_first || !is_shared(code) ? nullptr : shared_place(code);
   if (shared)
@@ -217,13 +227,19 @@ Function detail::function_slow(Object* code) noexcept {
   // What we know about modules, groups and workers is guarded by the first interpreter's GIL.
   if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
   // At the level `modules` this may be the very first event. Without the spool the function could not be defined, and
-  // would count as a plain one.
-  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread && !session::open_spool()) return {};
-  const StringId file_id = intern(file.view());
-  const StringId name_id = intern(name.view());
-  const StringId qualname_id = qualname_object ? intern(qualname.view()) : StringId{};
-  const FunctionId id = session::define_function(name_id, qualname_id, file_id, static_cast<uint32_t>(line),
-                                                 import_prefix(file.view()), kind);
+  // would count as a plain one. How children end is worth no spool of its own.
+  if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread &&
+      !is_about_children(file.view(), name.view()) && !session::open_spool())
+    return {};
+  FunctionDef definition{};
+  definition.name = intern(name.view());
+  definition.qualname = qualname_object ? intern(qualname.view()) : StringId{};
+  definition.file = intern(file.view());
+  definition.line = static_cast<uint32_t>(line);
+  definition.trim = import_prefix(file.view());
+  // Of importlib's function itself: what stands for an import is defined by define_import().
+  definition.kind = kind == FunctionKind::kImport ? FunctionKind::kFunction : kind;
+  const FunctionId id = session::define_function(definition);
   const Function function = id ? Function::make(id, kind) : Function{};
   if (id && shared)
     shared->bits.store(function.bits, std::memory_order_relaxed);
@@ -231,6 +247,30 @@ Function detail::function_slow(Object* code) noexcept {
     set_extra(code, function);
   api().error_clear();
   return function;
+}
+
+Function detail::seen_function_slow(Object* code) noexcept {
+  const KeepError keep;
+  const Ref file_object(api().get_attr(code, "co_filename"));
+  const Ref name_object(api().get_attr(code, "co_name"));
+  const Text file(file_object.get());
+  const Text name(name_object.get());
+  const bool is_plain = kind_of(code, file.view(), name.view()) == FunctionKind::kFunction;
+  api().error_clear();
+  if (!is_plain) return function_slow(code);
+  if (is_first_interpreter() || !is_shared(code)) set_extra(code, {Function::kNoId});
+  return {Function::kNoId};
+}
+
+FunctionId define_import(FunctionId id, StringId name, Object* file) noexcept {
+  const Text text(file);
+  FunctionDef definition{};
+  definition.id = id;
+  definition.name = name;
+  if (!text.view().empty()) definition.file = intern(text.view());
+  definition.trim = import_prefix(text.view());
+  definition.kind = FunctionKind::kImport;
+  return session::define_function(definition);
 }
 
 }  // namespace torchprof::python

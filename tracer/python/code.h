@@ -11,16 +11,18 @@
 
 namespace torchprof::python {
 
-// What a code object carries in its co_extra slot: the id and the kind. Zero: nothing yet.
+// What a code object carries in its co_extra slot: the id, and the kind in the lowest four bits. Zero: nothing yet.
 struct Function {
+  // Not more than this: the function is a plain one that has no id, because it was seen in an import alone.
+  static constexpr uintptr_t kNoId = 1 << 4;
   uintptr_t bits = 0;
 
   static Function make(FunctionId id, FunctionKind kind) noexcept {
-    return {uintptr_t{id.value} << 3 | static_cast<uintptr_t>(kind)};
+    return {uintptr_t{id.value} << 5 | kNoId | static_cast<uintptr_t>(kind)};
   }
-  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 3)}; }
-  FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 7); }
-  bool is_plain() const noexcept { return (bits & 7) == 0; }
+  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 5)}; }
+  FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 15); }
+  bool is_plain() const noexcept { return (bits & 15) == 0; }
   // We look at it because of what it does, not to record a span.
   bool is_followed() const noexcept { return kind() >= FunctionKind::kThread; }
 };
@@ -33,6 +35,7 @@ struct Extra {                 // _PyCodeObjectExtra, Objects/codeobject.c, 3.10
   uintptr_t slots[1];
 };
 Function function_slow(Object* code) noexcept;
+Function seen_function_slow(Object* code) noexcept;
 }  // namespace detail
 
 // Once, before the rest. False: no co_extra slot is free.
@@ -41,15 +44,20 @@ bool prepare_objects() noexcept;
 // The same in a further interpreter that is starting. False: our index there would be another one.
 bool prepare_objects_here() noexcept;
 
+namespace detail {
+inline uintptr_t mark_of(Object* code) noexcept {
+  if (!g_extra_offset) [[unlikely]]
+    return 0;
+  const auto* extra = static_cast<const Extra*>(read_pointer(code, g_extra_offset));
+  return extra && g_extra < extra->size ? extra->slots[g_extra] : 0;
+}
+}  // namespace detail
+
 // What the code object carries already; nothing where prepare_objects() did not find the layout that it knows. A few
 // loads; for code that the calling thread runs also without the GIL.
 inline Function known_function(Object* code) noexcept {
-  if (detail::g_extra_offset) [[likely]] {
-    const auto* extra = static_cast<const detail::Extra*>(read_pointer(code, detail::g_extra_offset));
-    if (extra && detail::g_extra < extra->size && extra->slots[detail::g_extra]) [[likely]]
-      return {extra->slots[detail::g_extra]};
-  }
-  return {};
+  const uintptr_t mark = detail::mark_of(code);
+  return {mark > Function::kNoId ? mark : 0};
 }
 
 // The same, and defines the function if need be. For the hot path.
@@ -58,5 +66,15 @@ inline Function function_of(Object* code) noexcept {
     return known;
   return detail::function_slow(code);
 }
+
+// The kind of a function, which is defined only if it is no plain one.
+inline Function seen_function(Object* code) noexcept {
+  const uintptr_t mark = detail::mark_of(code);
+  return mark ? Function{mark} : detail::seen_function_slow(code);
+}
+
+// Defines what stands for the import of the module `name`; with an `id`, states it again with the module's file (a str;
+// nullptr: it has none). None: nothing can be recorded any more.
+FunctionId define_import(FunctionId id, StringId name, Object* file) noexcept;
 
 }  // namespace torchprof::python

@@ -2,6 +2,7 @@
 
 #include "tracer/python/calls.h"
 #include "tracer/python/groups.h"
+#include "tracer/python/imports.h"
 #include "tracer/python/modules.h"
 #include "tracer/python/threads.h"
 #include "tracer/python/workers.h"
@@ -18,8 +19,7 @@ namespace {
 // The module or optimizer that is called. Of a function that is followed, records what it tells.
 ObjectId subject_of(Frame* frame, Function function) noexcept {
   if (!function.is_followed()) return object_of(frame, function.kind());
-  if (function.kind() == FunctionKind::kThread) name_thread(frame);
-  if (function.kind() == FunctionKind::kWorker) record_worker(frame);
+  follow(function, frame, false);
   return {};
 }
 
@@ -41,18 +41,37 @@ void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
     FunctionId function;
     ObjectId object;
   };
-  Open open[kMaxFrames];
-  size_t count = 0;
+  Open open[kMaxFrames + kMostImports];
+  size_t count = 0, plain = 0;      // plain: those of them that are no imports
+  size_t kept = 0, kept_plain = 0;  // an import in brief further out does not take these away
+  FoundImports imports(buffer);
+  Ref inner;  // the code of the frame inside of `frame`
   if (frame) api().incref(reinterpret_cast<Object*>(frame));
-  while (frame) {
+  for (int beyond = 0; frame;) {
     const Ref holder(frame);
-    if (count == kMaxFrames) break;
-    const Ref code(api().frame_code(frame));
-    const Function function = function_of(code.get());
-    const ObjectId object = function.is_plain() ? ObjectId{} : subject_of(frame, function);
-    if (is_recorded(function)) open[count++] = {function.id(), object};
+    const bool is_full = plain == kMaxFrames;
+    if (is_full && (!g_imports_in_brief || ++beyond > kMaxFramesBeyond)) break;
+    Ref code(api().frame_code(frame));
+    const Function function = is_full ? seen_function(code.get()) : function_of(code.get());
+    if (const Import* import = imports.add(frame, function, inner.get())) {
+      if (!import->is_full) {
+        count = kept;
+        plain = kept_plain;
+      }
+      open[count++] = {import->function, {}};
+      kept = count;
+      kept_plain = plain;
+    } else if (!is_full) {
+      const ObjectId object = function.is_plain() ? ObjectId{} : subject_of(frame, function);
+      if (is_recorded(function)) {
+        open[count++] = {function.id(), object};
+        ++plain;
+      }
+    }
+    inner.reset(code.release());
     frame = api().frame_back(frame);
   }
+  imports.set();
   const Ticks time = now();
   while (count-- > 0) {
     auto* record = buffer.append<PythonFrame>(time);
@@ -85,16 +104,25 @@ void end_call_long(ThreadBuffer& buffer, Function function, Ticks time) noexcept
   }
 }
 
+void follow(Function function, Frame* frame, bool ends) noexcept {
+  if (function.kind() == FunctionKind::kProcessGroup) {
+    if (ends) record_groups();
+    return;
+  }
+  if (!frame) frame = api().current_frame();
+  if (function.kind() == FunctionKind::kThread) name_thread(frame);
+  if (function.kind() == FunctionKind::kWorker) record_worker(frame);
+}
+
 void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
+  if (function.kind() == FunctionKind::kImport && begin_import(buffer, frame)) return;
   const ObjectId object = subject_of(frame ? frame : api().current_frame(), function);
   if (is_recorded(function)) begin_call_long(buffer, function, object, now());
 }
 
 void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
-  if (function.kind() == FunctionKind::kProcessGroup)
-    record_groups();
-  else
-    subject_of(frame ? frame : api().current_frame(), function);
+  if (function.kind() == FunctionKind::kImport && end_import(buffer, frame, time)) return;
+  follow(function, frame, true);
   if (is_recorded(function)) end_call_long(buffer, function, time);
 }
 

@@ -12,8 +12,9 @@
 namespace torchprof::python {
 
 extern PythonLevel g_level;
-extern uint32_t g_epoch;            // each thread states its stack once in an epoch
-constexpr uint32_t kRestate = ~0u;  // a thread's epoch when its stack has to be stated anew
+extern uint32_t g_epoch;               // each thread states its stack once in an epoch
+constexpr uint32_t kRestate = ~0u;     // a thread's epoch when its stack has to be stated anew
+constexpr uint32_t kBrief = 1u << 31;  // in a thread's epoch: it imports a module in brief (imports.h)
 
 struct OnThread {
   static constexpr Part kPart = Part::kPython;
@@ -32,7 +33,9 @@ void end_call_long(ThreadBuffer& buffer, Function function, Ticks time) noexcept
 // A function ends that we follow because of what it does: it names a thread, makes a process group ... `frame`: as for
 // begin_call().
 void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept;
-// A call of a module or an optimizer; `frame` as above.
+// What such a function tells, without a span; `frame` as above.
+void follow(Function function, Frame* frame, bool ends) noexcept;
+// A call of a module or an optimizer, or of a function that is followed; `frame` as above.
 void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept;
 
 // R: BlindBegin or BlindEnd (spool/record.h).

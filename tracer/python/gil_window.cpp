@@ -1,8 +1,7 @@
-#include "tracer/python/gil_window.h"
-
 #include <atomic>
 
 #include "tracer/python/abi.h"
+#include "tracer/python/calls.h"
 #include "tracer/python/code.h"
 #include "tracer/python/events.h"
 #include "tracer/python/interpreters.h"

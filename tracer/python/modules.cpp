@@ -204,15 +204,7 @@ void walk_root(Object* self) noexcept {
 // The callee's first positional argument: `self`, or the first of `*args`. Borrowed: the frame holds it.
 Object* self_of(Frame* frame, FunctionKind kind) noexcept {
   const bool in_args = kind == FunctionKind::kOptimizerStep;
-  Object* self = nullptr;
-  if (const Layout* at = layout()) {
-    const void* data = at->frame_data ? read_pointer(frame, at->frame_data) : frame;
-    self = static_cast<Object*>(read_pointer(data, at->locals));
-    if (self && type_of(self) == api().cell_type) self = cell_value(self);
-  } else if (api().frame_var) {
-    const Ref value(api().frame_var(frame, in_args ? "args" : "self"));
-    self = value.get();
-  }
+  Object* self = first_local(frame, in_args ? "args" : "self");
   if (self && in_args) self = type_of(self) == api().tuple_type ? api().tuple_get(self, 0) : nullptr;
   return self;
 }
@@ -285,6 +277,19 @@ ObjectId first_calls_of(Object* self, Frame* frame, FunctionKind kind) noexcept 
 }
 
 }  // namespace
+
+Object* first_local(Frame* frame, const char* name) noexcept {
+  Object* value = nullptr;
+  if (const Layout* at = layout()) {
+    const void* data = at->frame_data ? read_pointer(frame, at->frame_data) : frame;
+    value = static_cast<Object*>(read_pointer(data, at->locals));
+    if (value && type_of(value) == api().cell_type) value = cell_value(value);
+  } else if (api().frame_var) {
+    const Ref holder(api().frame_var(frame, name));
+    value = holder.get();
+  }
+  return value;
+}
 
 Object* self_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kModuleCall); }
 Object* optimizer_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kOptimizerStep); }

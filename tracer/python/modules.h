@@ -32,6 +32,8 @@ inline constexpr size_t kMaxPath = 1024;  // bytes; modules with a longer path h
 // The module or optimizer that `frame` is a call of; `kind` is that of its function. None: not known.
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 
+// The first local of `frame`, the argument `name`; borrowed from the frame. nullptr: not known.
+Object* first_local(Frame* frame, const char* name) noexcept;
 // The first argument, `self`, of any method that has just begun or is about to end; borrowed from the frame.
 Object* self_in(Frame* frame) noexcept;
 // The optimizer in a frame of FunctionKind::kOptimizerStep; borrowed. nullptr: not known.

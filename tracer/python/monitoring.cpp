@@ -6,6 +6,7 @@
 
 #include "tracer/python/c_calls.h"
 #include "tracer/python/events.h"
+#include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
 #include "tracer/python/opcodes.h"
 #include "tracer/window.h"
@@ -33,8 +34,10 @@ Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) [[unlikely]]
     return go_on();
-  if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
-    state_callers(*buffer, nullptr);
+  if (on_thread(*buffer).epoch != g_epoch) [[unlikely]] {
+    if (!is_in_brief(*buffer)) state_callers(*buffer, nullptr);
+    if (is_in_brief(*buffer) && !begin_in_brief(*buffer, args[0], nullptr)) return go_on();
+  }
   begin_call(*buffer, function_of(args[0]), nullptr);
   return go_on();
 }
@@ -45,8 +48,13 @@ Object* on_end(Object*, Object* const* args, size_t, Object*) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) [[unlikely]]
     return go_on();
-  if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
-    state_stack(*buffer, api().current_frame());
+  if (on_thread(*buffer).epoch != g_epoch) [[unlikely]] {
+    if (!is_in_brief(*buffer)) state_stack(*buffer, api().current_frame());
+    if (is_in_brief(*buffer)) {
+      end_in_brief(*buffer, args[0], nullptr, time);
+      return go_on();
+    }
+  }
   end_call(*buffer, function_of(args[0]), nullptr, time);
   return go_on();
 }
@@ -74,9 +82,13 @@ Object* on_call(Object*, Object* const* args, size_t, Object*) noexcept {
   if (type_of(args[2]) == api().python_function_type) return go_on();
   ThreadBuffer* buffer = current_buffer();
   if (!buffer || !is_code(args[0])) return go_on();
+  const bool is_stated = on_thread(*buffer).epoch == g_epoch;
+  if (!is_stated && is_in_brief(*buffer)) return go_on();
   if (const Callee callee = callee_of(args[2]); callee.name) {
-    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
+    if (!is_stated) [[unlikely]] {
       state_stack(*buffer, api().current_frame());
+      if (is_in_brief(*buffer)) return go_on();
+    }
     begin_c_call(*buffer, callee, {args[0], small_int(args[1]), nullptr});
   }
   return go_on();

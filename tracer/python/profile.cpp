@@ -5,6 +5,7 @@
 #include "tracer/python/c_calls.h"
 #include "tracer/python/calls.h"
 #include "tracer/python/events.h"
+#include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
 #include "tracer/window.h"
 
@@ -89,16 +90,23 @@ int on_profile(Object*, Frame* frame, int what, Object*) noexcept {
     ThreadBuffer* buffer = current_buffer();
     if (!buffer) [[unlikely]]
       return 0;
-    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
-      restate(*buffer, frame, true);
+    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]] {
+      if (!is_in_brief(*buffer)) restate(*buffer, frame, true);
+      if (is_in_brief(*buffer) && !begin_in_brief(*buffer, code_of(frame), frame)) return 0;
+    }
     begin_call(*buffer, function_of(code_of(frame)), frame);
   } else if (what == kTraceReturn) {
     const Ticks time = now();
     ThreadBuffer* buffer = current_buffer();
     if (!buffer) [[unlikely]]
       return 0;
-    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
-      restate(*buffer, frame, false);
+    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]] {
+      if (!is_in_brief(*buffer)) restate(*buffer, frame, false);
+      if (is_in_brief(*buffer)) {
+        end_in_brief(*buffer, code_of(frame), frame, time);
+        return 0;
+      }
+    }
     end_call(*buffer, function_of(code_of(frame)), frame, time);
   }
   return 0;
@@ -114,13 +122,18 @@ int on_profile_calls(Object* self, Frame* frame, int what, Object* arg) noexcept
   if (what == kTraceCall || what == kTraceReturn) return on_profile(self, frame, what, arg);
   const Ticks time = now();
   ThreadBuffer* buffer = current_buffer();
+  if (!buffer) return 0;
+  const bool is_stated = on_thread(*buffer).epoch == g_epoch;
+  if (!is_stated && is_in_brief(*buffer)) return 0;
   const Callee callee = callee_of(arg);
-  if (!buffer || !callee.name) return 0;
+  if (!callee.name) return 0;
   if (what == kTraceCCall) {
-    if (on_thread(*buffer).epoch != g_epoch) [[unlikely]]
+    if (!is_stated) [[unlikely]] {
       restate(*buffer, frame, false);
+      if (is_in_brief(*buffer)) return 0;
+    }
     begin_c_call(*buffer, callee, place_of(frame));
-  } else if (on_thread(*buffer).epoch == g_epoch) {
+  } else if (is_stated) {
     end_c_call(*buffer, time);
   }
   return 0;

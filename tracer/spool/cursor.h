@@ -37,7 +37,9 @@ class RecordView {
 // Walks the whole records of one chunk.
 class RecordCursor {
  public:
-  explicit RecordCursor(std::span<const std::byte> records) : at_(records.data()), end_(at_ + records.size()) {}
+  // `last`: the operator before these records, if they are not the first of their chunk.
+  explicit RecordCursor(std::span<const std::byte> records, const LastOp& last = {})
+      : last_op_(last), at_(records.data()), end_(at_ + records.size()) {}
   // False at the end or at damage. Records of unknown kinds are passed over.
   bool next(RecordView& record);
   // The next record, if it is a short one of one word (TORCHPROF_SHORT_RECORDS); most are, and this is much cheaper
@@ -63,6 +65,7 @@ class RecordCursor {
   void skip_words(size_t words) { at_ += words * sizeof(uint64_t); }  // they must be whole records of rest()
   uint64_t dropped_bytes() const { return dropped_; }                 // lost to damage, once next() returned false
   uint64_t unknown_records() const { return unknown_; }
+  const LastOp& last_op() const { return last_op_; }
 
  private:
   static constexpr bool is_plain(uint8_t kind) {

@@ -21,9 +21,15 @@
 //                 holds the bytes in any case.
 //   records       the owner of the chunk alone.
 //
+// The times of steps lie in chunks of their own (kSteps), with the memory that the process had: they are kept for the
+// whole run, and a forked child does not have its parent's.
+//
 // With --keep last a full spool gives the event chunk that was completed first to the thread that needs one: `magic` is
 // cleared before anything else is written. The chunks of a track may then begin anywhere and have gaps; each begins
 // with what was open (record.h, Restate). Definitions are never recycled.
+//
+// With `-w auto` each chunk of events belongs to one window. A window that is given up is defined as such first
+// (record.h, WindowDef); from then on a reader passes over its chunks, and they are given to later windows.
 //
 // Crash safety: the mapping is MAP_SHARED over reserved blocks. A process that dies in any way leaves whole records up
 // to `committed` in every chunk. Pages can be lost only if the machine itself goes down.
@@ -102,15 +108,15 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
 static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
 
-enum class ChunkKind : uint8_t { kEvents = 1, kDefinitions = 2, kPieces = 3 };
+enum class ChunkKind : uint8_t { kEvents = 1, kDefinitions = 2, kPieces = 3, kSteps = 4 };
 
 struct ChunkHeader {
   std::atomic<uint32_t> magic;
   ChunkKind kind;
-  uint8_t size_log2;  // of a piece, and of the pieces in a chunk that is split; 0: the chunk is whole
-  uint8_t pad[2];
-  TrackId track;                    // none for definitions
-  uint32_t sequence;                // chunks of a track, and those of the definitions, count from 0 in time order
+  uint8_t size_log2;                // of a piece, and of the pieces in a chunk that is split; 0: the chunk is whole
+  uint16_t window;                  // the window its events lie in (-w auto); 0: any
+  TrackId track;                    // none for definitions and steps
+  uint32_t sequence;                // chunks of a track, of the definitions and of the steps count from 0 in time order
   std::atomic<uint32_t> committed;  // bytes of whole records after this header; of kPieces: pieces that are complete
   uint32_t generation;              // times that these bytes were recycled (--keep last)
   ClockSample base;                 // record times count from base.ticks

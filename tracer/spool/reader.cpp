@@ -130,6 +130,7 @@ bool SpoolReader::parse(std::string& error) {
   // Event chunks before definitions: in a process that still runs, what an event names was then committed before we
   // look for it.
   collect_chunks(ChunkKind::kEvents);
+  collect_chunks(ChunkKind::kSteps);
   collect_chunks(ChunkKind::kDefinitions);
   std::ranges::stable_sort(chunks_, {}, [](const ChunkView& c) {
     return std::tuple(c.kind != ChunkKind::kDefinitions, c.track, c.sequence);
@@ -170,8 +171,9 @@ void SpoolReader::collect_chunk(ChunkKind wanted, std::span<const std::byte> all
   const bool is_whole = size == header().chunk_size;
   if (magic == kChunkMagic && is_whole && chunk.kind == ChunkKind::kPieces)
     return collect_pieces(wanted, all, chunk.size_log2);
-  const bool known = chunk.kind == ChunkKind::kEvents || chunk.kind == ChunkKind::kDefinitions;
-  const bool usable = magic == kChunkMagic && known && (chunk.kind == ChunkKind::kDefinitions || chunk.track);
+  const bool has_track = chunk.kind == ChunkKind::kEvents;
+  const bool known = has_track || chunk.kind == ChunkKind::kDefinitions || chunk.kind == ChunkKind::kSteps;
+  const bool usable = magic == kChunkMagic && known && (!has_track || chunk.track);
   if (!usable) {
     if (first_pass) ++damage_.chunks;
     return;
@@ -186,8 +188,8 @@ void SpoolReader::collect_chunk(ChunkKind wanted, std::span<const std::byte> all
   const uint64_t readable = std::min(claimed, present) / 8 * 8;
   damage_.bytes += claimed - readable;
   if (wanted == ChunkKind::kDefinitions) definition_bytes_ += readable;
-  chunks_.push_back({wanted, wanted == ChunkKind::kEvents ? chunk.track : TrackId{}, chunk.sequence, chunk.base,
-                     all.subspan(sizeof(ChunkHeader), readable)});
+  chunks_.push_back({wanted, has_track ? chunk.track : TrackId{}, chunk.sequence, chunk.base,
+                     all.subspan(sizeof(ChunkHeader), readable), chunk.window});
 }
 
 void SpoolReader::collect_pieces(ChunkKind wanted, std::span<const std::byte> all, uint8_t size_log2) {

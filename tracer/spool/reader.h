@@ -44,6 +44,7 @@ struct ChunkView {
   uint32_t sequence;
   ClockSample base;
   std::span<const std::byte> records;  // 8-byte aligned; cut down to what the file really holds
+  uint16_t window = 0;                 // whose events it has (layout.h)
 };
 
 class SpoolReader {

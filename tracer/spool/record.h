@@ -23,6 +23,7 @@
 // Version history:
 //   1   the first
 //   2   lists of optional tensors in inputs ('O', objects/values.h); chunks that are split (layout.h, kPieces)
+//   3   chunks of steps (layout.h, kSteps), chunks of one window, windows with a reason and windows that are given up
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@
 
 namespace torchprof {
 
-inline constexpr uint32_t kSpoolVersion = 2;
+inline constexpr uint32_t kSpoolVersion = 3;
 
 // X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names
 // and the reader's bounds checks are made from it.
@@ -95,7 +96,9 @@ inline constexpr uint32_t kSpoolVersion = 2;
   X(90, NativeStack, 16)     \
   X(91, AllocationStack, 16) \
   X(96, ThreadEnd, 8)        \
-  X(97, Restate, 16)
+  X(97, Restate, 16)         \
+  X(98, StepEnd, 24)         \
+  X(99, Resident, 16)
 
 enum class Kind : uint8_t {
 #define X(number, name, size) name = number,
@@ -209,11 +212,12 @@ enum class FunctionKind : uint8_t {
   kProfilerStep = 3,  // torch.profiler.profile.step
   kThread = 4,        // of threading's, names a thread; the reader treats it as any function
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
-  kWorker = 6,        // of multiprocessing or DataLoader, where a process learns its role; likewise
+  kWorker = 6,        // tells a process its role in multiprocessing or DataLoader, or how a child ended; likewise
   kScript = 7,        // of TorchScript; in native stacks alone
+  kImport = 8,        // no function: the import of the module `name`, whose file is `file` (python/imports.h)
 };
 
-struct FunctionDef {  // a Python code object
+struct FunctionDef {  // a Python code object; may come again for the same id: the later one holds
   RecordHeader header;
   FunctionId id;
   StringId name;      // co_name
@@ -263,10 +267,25 @@ struct CallSiteDef {  // a place that calls a C function
   uint32_t line;        // in its file; 0: not known
 };
 
+// Why a window of `-w auto` was opened.
+enum class WindowReason : uint8_t {
+  kNone,      // the user said when (any other -w)
+  kStart,     // the beginning of the run
+  kTypical,   // at regular distances
+  kSlow,      // a step before it was far slower than the others
+  kExpected,  // slow steps came at a regular distance, and the next one was due
+  kOverdue,   // the step lasted far longer than the others: opened in its midst
+  kMemory,    // the process's memory had jumped
+  kAsked,     // `torchprof ctl start`, or `w` in `torchprof top`
+  kCount
+};
+
 struct WindowDef {  // events lie in windows only, if there is one (window.h); the later one of a number holds
   RecordHeader header;
   uint32_t number;  // from 1, in the order of time
-  uint32_t pad;
+  WindowReason reason;
+  uint8_t is_given_up;  // 1: its chunks were given to later windows, or will be
+  uint8_t pad[2];
   uint64_t step;   // number of steps that had ended before it
   uint64_t begin;  // ticks, not counted from a chunk's base
   uint64_t end;    // 0: not closed yet
@@ -527,6 +546,19 @@ struct Restate {
     const uint64_t room = its.words() - sizeof(Restate) / 8;
     return count < room ? count : static_cast<uint32_t>(room);
   }
+};
+
+// In chunks of kSteps alone, in the order of time.
+struct StepEnd {  // a step has ended now; it began when the one before it ended
+  RecordHeader header;
+  uint64_t step;      // steps that have ended, with this one
+  uint32_t window;    // number of the window that was open at its end; 0: none
+  uint32_t was_open;  // a window was open: 0 never, 1 for some of it, 2 for all of it
+};
+
+struct Resident {  // what the process has in memory now, by the kernel's count (VmRSS)
+  RecordHeader header;
+  uint64_t bytes;
 };
 
 #define X(number, name, size)                                                       \

@@ -53,37 +53,8 @@ uint64_t file_limit() noexcept {
 
 }  // namespace
 
-bool Completed::prepare(uint64_t capacity) noexcept {
-  void* memory = mmap(nullptr, capacity * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  offsets_ = static_cast<uint64_t*>(memory);
-  capacity_ = capacity;
-  return true;
-}
-
-void Completed::push(uint64_t offset) noexcept {
-  const Lock lock(lock_);
-  if (count_ < capacity_) offsets_[(first_ + count_++) % capacity_] = offset;
-}
-
-uint32_t Completed::pop(uint64_t& offset, uint32_t most) noexcept {
-  const Lock lock(lock_);
-  uint32_t popped = 0;
-  for (; popped < most && count_ > 0; ++popped) {
-    const uint64_t first = offsets_[first_];
-    if (popped == 0)
-      offset = first;
-    else if (first != offset + uint64_t{popped} * kChunkSize)
-      break;
-    first_ = (first_ + 1) % capacity_;
-    --count_;
-  }
-  return popped;
-}
-
-bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
-                       const char* forked_from) noexcept {
+bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimits limits, Recycling recycling,
+                       ClockSource clock, const char* forked_from) noexcept {
   clock_ = clock;
   const ClockSample start = clock::sample(clock);
   HostName host = "";
@@ -91,7 +62,7 @@ bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimi
   char path[PATH_MAX];
   if (!choose_name(directory, host, start, path) || !look_for_directory(directory, missing, path)) return false;
   if (!file_.create(path)) return cannot_write(path);
-  set_limits(directory, limits, keep);
+  set_limits(directory, limits, recycling);
   void* page = reserve(kFileHeaderSize) ? file_.map_new(0, kFileHeaderSize) : nullptr;
   if (!page) {
     cannot_write(path);
@@ -137,12 +108,16 @@ bool SpoolWriter::cannot_write(const char* path) noexcept {
   return false;
 }
 
-void SpoolWriter::set_limits(const char* directory, SizeLimits limits, Keep keep) noexcept {
+void SpoolWriter::set_limits(const char* directory, SizeLimits limits, Recycling recycling) noexcept {
   max_size_ = limits.process;
   budget_.open(directory, limits.run);
   // If all threads hold a chunk, the spool may grow beyond its limit; chunks that do not fit in here are never
   // recycled.
-  keep_ = keep == Keep::kLast && completed_.prepare(max_size_ / kChunkSize + 1024) ? keep : Keep::kFirst;
+  const uint64_t chunks = max_size_ / kChunkSize + 1024;
+  const bool can_recycle = recycling == Recycling::kOldest    ? completed_.prepare(chunks)
+                           : recycling == Recycling::kWindows ? windows_.prepare(chunks)
+                                                              : true;
+  recycling_ = can_recycle ? recycling : Recycling::kNone;
   next_.store(kFileHeaderSize, std::memory_order_relaxed);
 }
 
@@ -177,6 +152,7 @@ uint64_t SpoolWriter::take(uint64_t size, uint64_t limit) noexcept {
 
 bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
   if (file_.may_fault()) spool_fault::guard(name_);
+  if (recycling_ == Recycling::kWindows && recycle(run, wanted)) return true;
   bool is_run_full = false;
   for (uint32_t chunks = wanted; chunks > 0; chunks /= 2) {
     const uint64_t size = uint64_t{chunks} * kChunkSize;
@@ -184,7 +160,7 @@ bool SpoolWriter::map_run(ChunkRun& run, uint32_t wanted) noexcept {
     if (is_run_full) continue;
     if (const uint64_t offset = take(size, limit())) return map_at(run, offset, chunks);
   }
-  if (keep_ == Keep::kLast) {
+  if (recycling_ == Recycling::kOldest) {
     retire_pieces();
     if (recycle(run, wanted)) return true;
     // Every chunk belongs to a thread that still writes to it: a thread that has none goes beyond the limit.
@@ -232,7 +208,8 @@ bool SpoolWriter::map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexce
 
 bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   uint64_t offset = 0;
-  const uint32_t chunks = completed_.pop(offset, wanted);
+  const uint32_t chunks =
+      recycling_ == Recycling::kWindows ? windows_.pop(offset, wanted) : completed_.pop(offset, wanted);
   if (chunks == 0) return false;
   void* memory = file_.map(offset, uint64_t{chunks} * kChunkSize);
   if (!memory) return false;
@@ -249,7 +226,7 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
 }
 
 // The header is written first: from then on a reader looks for pieces.
-bool SpoolWriter::split_chunk() noexcept {
+bool SpoolWriter::split_chunk(uint16_t window) noexcept {
   ChunkRun run;
   if (!map_run(run, 1)) return false;
   for (uint32_t i = 1; i <= kPiecesOfChunk; ++i)  // of a chunk that was recycled
@@ -258,6 +235,7 @@ bool SpoolWriter::split_chunk() noexcept {
   auto* head = new (run.at) ChunkHeader{};
   head->kind = ChunkKind::kPieces;
   head->size_log2 = kPieceLog2;
+  head->window = window;
   head->generation = generation;
   head->offset = run.offset;
   // Pairs with the load in SpoolReader::collect_chunk(): the rest of the header is written.
@@ -266,9 +244,11 @@ bool SpoolWriter::split_chunk() noexcept {
   return true;
 }
 
-bool SpoolWriter::take_piece(ChunkRun& piece) noexcept {
+// A chunk has pieces of one window alone.
+bool SpoolWriter::take_piece(ChunkRun& piece, uint16_t window) noexcept {
   const Lock lock(pieces_lock_);
-  if (pieces_.left == 0 && !split_chunk()) return false;
+  if (pieces_.left > 0 && head_of_pieces()->window != window) retire_pieces_locked();
+  if (pieces_.left == 0 && !split_chunk(window)) return false;
   piece = pieces_;
   pieces_ = {pieces_.at + kPieceSize, pieces_.offset + kPieceSize, pieces_.left - 1};
   return true;
@@ -284,25 +264,37 @@ void SpoolWriter::release_piece(ChunkHeader* piece) noexcept {
 void SpoolWriter::complete_pieces(ChunkHeader* head, uint32_t count) noexcept {
   // Pairs with itself on other threads: what they did with their pieces happens before the chunk is given away.
   if (head->committed.fetch_add(count, std::memory_order_acq_rel) + count < kPiecesOfChunk) return;
-  if (keep_ == Keep::kLast) completed_.push(head->offset);
+  keep_for_later(head->offset, head->window);
   seal::unmap(head, kPieceSize);
+}
+
+void SpoolWriter::keep_for_later(uint64_t offset, uint16_t window) noexcept {
+  if (recycling_ == Recycling::kOldest) completed_.push(offset);
+  if (recycling_ == Recycling::kWindows) windows_.push(offset, window);
+}
+
+ChunkHeader* SpoolWriter::head_of_pieces() const noexcept {
+  return reinterpret_cast<ChunkHeader*>(pieces_.at - size_t{1 + kPiecesOfChunk - pieces_.left} * kPieceSize);
 }
 
 // Gives up the unused pieces of the chunk that was split last, so that the chunk can be recycled once the threads that
 // have the other pieces are done. Does nothing while a thread takes a piece or splits a chunk.
 void SpoolWriter::retire_pieces() noexcept {
   if (pthread_mutex_trylock(&pieces_lock_) != 0) return;
-  if (pieces_.left > 0) {
-    auto* head = reinterpret_cast<ChunkHeader*>(pieces_.at - size_t{1 + kPiecesOfChunk - pieces_.left} * kPieceSize);
-    seal::unmap(pieces_.at, size_t{pieces_.left} * kPieceSize);
-    complete_pieces(head, pieces_.left);
-    pieces_ = {};
-  }
+  retire_pieces_locked();
   pthread_mutex_unlock(&pieces_lock_);
 }
 
+void SpoolWriter::retire_pieces_locked() noexcept {
+  if (pieces_.left == 0) return;
+  ChunkHeader* const head = head_of_pieces();
+  seal::unmap(pieces_.at, size_t{pieces_.left} * kPieceSize);
+  complete_pieces(head, pieces_.left);
+  pieces_ = {};
+}
+
 ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
-                                ChunkRun& run) noexcept {
+                                ChunkRun& run, uint16_t window) noexcept {
   // The first thread of a process rarely has only few events.
   const bool begins_small = kind == ChunkKind::kEvents && track.value > 1;
   const bool is_piece = begins_small && sequence == 0;
@@ -311,7 +303,7 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   if (is_piece || run.left == 0) {
     const seal::Calls calls;
     if (!calls) lost(LossCause::kSeccomp);
-    if (!calls || !(is_piece ? take_piece(place) : map_run(run, is_busy ? kRunChunks : 1))) return nullptr;
+    if (!calls || !(is_piece ? take_piece(place, window) : map_run(run, is_busy ? kRunChunks : 1))) return nullptr;
   }
   if (!is_piece) {
     place = run;
@@ -324,6 +316,7 @@ ChunkHeader* SpoolWriter::claim(ChunkKind kind, TrackId track, uint32_t sequence
   chunk->generation = generation;
   chunk->kind = kind;
   chunk->size_log2 = is_piece ? kPieceLog2 : 0;
+  chunk->window = window;
   chunk->track = track;
   chunk->sequence = sequence;
   chunk->offset = offset;
@@ -353,14 +346,19 @@ void SpoolWriter::map_ahead(ChunkRun& run, uint32_t chunks) noexcept {
 
 void SpoolWriter::release(ChunkHeader* chunk) noexcept {
   if (chunk->size_log2 != 0) return release_piece(chunk);
-  if (keep_ == Keep::kLast && chunk->kind == ChunkKind::kEvents) completed_.push(chunk->offset);
+  if (chunk->kind == ChunkKind::kEvents) keep_for_later(chunk->offset, chunk->window);
   seal::unmap(chunk, kChunkSize);
 }
 
 void SpoolWriter::release(ChunkRun& run) noexcept {
   if (run.left > 0) seal::unmap(run.at, uint64_t{run.left} * kChunkSize);
-  for (uint32_t i = 0; i < run.left && keep_ == Keep::kLast; ++i)
-    completed_.push(run.offset + uint64_t{i} * kChunkSize);
+  for (uint32_t i = 0; i < run.left; ++i) {
+    const uint64_t offset = run.offset + uint64_t{i} * kChunkSize;
+    if (recycling_ == Recycling::kWindows)
+      windows_.push_free(offset);
+    else
+      keep_for_later(offset, 0);
+  }
   run = {};
 }
 

@@ -12,6 +12,7 @@
 
 #include "tracer/config/config.h"
 #include "tracer/spool/clock.h"
+#include "tracer/spool/completed.h"
 #include "tracer/spool/file.h"
 #include "tracer/spool/layout.h"
 #include "tracer/spool/run_budget.h"
@@ -26,29 +27,16 @@ struct ChunkRun {
   uint32_t left = 0;    // chunks
 };
 
-// Offsets of the event chunks that are complete, in the order in which they were completed. Any thread; a lock is held
-// for a few instructions.
-class Completed {
- public:
-  bool prepare(uint64_t capacity) noexcept;
-  void push(uint64_t offset) noexcept;
-  // Takes the first one, and after it those that follow it in the file without a gap, up to `most` in all. Returns how
-  // many; 0: there is none.
-  uint32_t pop(uint64_t& offset, uint32_t most) noexcept;
-  // In a forked child: another thread of the parent may have held the lock.
-  void abandon() noexcept { *this = Completed{}; }
-
- private:
-  pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
-  uint64_t* offsets_ = nullptr;  // a ring
-  uint64_t capacity_ = 0;
-  uint64_t first_ = 0;
-  uint64_t count_ = 0;
-};
-
 struct SizeLimits {  // bytes
   uint64_t process;
   uint64_t run;  // 0: none
+};
+
+// What becomes of chunks of events that are complete.
+enum class Recycling : uint8_t {
+  kNone,     // they stay
+  kOldest,   // when the spool is full, the oldest ones are written anew (--keep last)
+  kWindows,  // those of windows that are given up are written anew (-w auto)
 };
 
 // What to do if the directory is missing. One that the launcher or a parent has made is only missing if this process is
@@ -62,19 +50,22 @@ class SpoolWriter {
 
   // Creates `directory` and its parents where they are missing and `missing` allows it, then a new file in it, never
   // one that exists. Only their user may read or write both. `forked_from`: the parent's spool file name, or "".
-  bool open(const char* directory, MissingDirectory missing, SizeLimits limits, Keep keep, ClockSource clock,
+  bool open(const char* directory, MissingDirectory missing, SizeLimits limits, Recycling recycling, ClockSource clock,
             const char* forked_from) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
   int open_error() const noexcept { return open_error_; }  // errno of an open() that failed
 
   // A mapped chunk or piece (see size_of()), ready for records whose times count from `now`. nullptr: the spool is
   // full; the loss is counted and one line says why. `previous`: the owner's chunk before this one, or nullptr; it is
-  // released. `run`: the owner's.
-  ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous,
-                     ChunkRun& run) noexcept;
+  // released. `run`: the owner's. `window`: the number of the window whose events it is for; 0: any.
+  ChunkHeader* claim(ChunkKind kind, TrackId track, uint32_t sequence, Ticks now, ChunkHeader* previous, ChunkRun& run,
+                     uint16_t window = 0) noexcept;
+  // With Recycling::kWindows: the chunks of this window, those that are complete and those that will be, are free. The
+  // reader knows by now that the window is given up.
+  void give_up(uint16_t window) noexcept { windows_.give_up(window); }
   // Before the process is sealed: maps up to `chunks` chunks into `run` if it has none left.
   void map_ahead(ChunkRun& run, uint32_t chunks) noexcept;
-  // Unmaps a chunk that its owner is done with. The bytes stay in the file; with Keep::kLast until they are the oldest.
+  // Unmaps a chunk that its owner is done with. The bytes stay in the file, for as long as Recycling says.
   void release(ChunkHeader* chunk) noexcept;
   // The same for what a run has left. The reader skips chunks that nobody used.
   void release(ChunkRun& run) noexcept;
@@ -94,6 +85,7 @@ class SpoolWriter {
   void abandon() noexcept {
     header_ = nullptr;
     completed_.abandon();
+    windows_.abandon();
     pieces_ = {};
     pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
   }
@@ -109,7 +101,7 @@ class SpoolWriter {
                    char (&path)[PATH_MAX]) noexcept;
   bool look_for_directory(const char* directory, MissingDirectory missing, const char* path) noexcept;
   bool cannot_write(const char* path) noexcept;  // because of errno
-  void set_limits(const char* directory, SizeLimits limits, Keep keep) noexcept;
+  void set_limits(const char* directory, SizeLimits limits, Recycling recycling) noexcept;
   void fill_header(const HostName& host, const ClockSample& start, const char* forked_from) noexcept;
 
   uint64_t limit() const noexcept;
@@ -119,11 +111,14 @@ class SpoolWriter {
   void say_full(bool is_run_full) noexcept;
   bool map_at(ChunkRun& run, uint64_t offset, uint32_t chunks) noexcept;
   bool recycle(ChunkRun& run, uint32_t wanted) noexcept;
-  bool split_chunk() noexcept;
-  bool take_piece(ChunkRun& piece) noexcept;
+  bool split_chunk(uint16_t window) noexcept;
+  bool take_piece(ChunkRun& piece, uint16_t window) noexcept;
+  ChunkHeader* head_of_pieces() const noexcept;  // while pieces_ has some
+  void keep_for_later(uint64_t offset, uint16_t window) noexcept;
   void release_piece(ChunkHeader* piece) noexcept;
   void complete_pieces(ChunkHeader* head, uint32_t count) noexcept;
   void retire_pieces() noexcept;
+  void retire_pieces_locked() noexcept;
 
   SpoolFile file_;
   ClockSource clock_ = ClockSource::kMonotonic;
@@ -131,8 +126,9 @@ class SpoolWriter {
   int open_error_ = 0;
   uint64_t max_size_ = 0;
   RunBudget budget_;
-  Keep keep_ = Keep::kFirst;
+  Recycling recycling_ = Recycling::kNone;
   Completed completed_;
+  WindowChunks windows_;
   pthread_mutex_t pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
   ChunkRun pieces_;                              // unused ones of the chunk that was split last
   std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out

@@ -144,7 +144,7 @@ function hue(name) {
 // A frame is [parent, name, total ns, own ns, calls].
 function flameView() {
   if (!data.flame || !data.flame.threads.length)
-    return [make("p", { class: "note" }, data.flame ? "No calls were recorded." : "A flame graph needs the raw records of a run (--keep-spool).")];
+    return [make("p", { class: "note" }, data.flame ? "No calls were recorded." : "A flame graph needs the raw records of a run (run --discard removes them).")];
   const { names, threads } = data.flame, { frames, label } = threads[state.thread];
   const children = frames.map(() => []);
   for (let i = 1; i < frames.length; ++i) children[frames[i][0]].push(i);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/trace/distributed.h"
+#include "formats/trace/endings.h"
 #include "formats/values/flops.h"
 #include "formats/values/object_details.h"
 #include "formats/write/kineto/gpu.h"
@@ -20,7 +21,9 @@ ordered_json describe(const Process& p, UnixNs run_end) {
   j["command"] = ordered_json::array();
   for (const auto argument : p.command) j["command"].push_back(text(argument));
   if (!p.role.empty()) j["role"] = p.role;
+  if (p.group != 0) j["group"] = p.group_name;
   j["clean_exit"] = p.clean_exit;
+  if (p.exit_status) j["ended"] = ending_text(p);
   j["events"] = p.counts.records;
   constexpr const char* kStates[] = {"off", "on", "failed"};
   for (const Source& s : p.sources) {

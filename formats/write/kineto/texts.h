@@ -38,7 +38,10 @@ inline std::string json_name(std::string_view name) { return json_string_within(
 class Texts {
  public:
   Texts(const Process& process, Names& names, std::string pid)
-      : process_(process), names_(names), pid_(std::move(pid)) {}
+      : process_(process), names_(names), pid_(std::move(pid)) {
+    for (const FunctionDef& def : process.functions)
+      if (def.id && def.kind == FunctionKind::kImport) find_file(def);
+  }
 
   // {"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":      made once for each name and category
   const std::string& head_of(const Slice& s) {
@@ -80,8 +83,10 @@ class Texts {
     return text.size() <= kMaxInputsBytes ? text : std::string_view{};
   }
 
-  // ,"CallFrom":"train.py:12"      made once for each place
+  // ,"CallFrom":"train.py:12"         of a C call; made once for each place
+  // ,"File":"torch/nn/__init__.py"    of an import
   std::string_view caller_of(const Slice& s) {
+    if (s.kind == SliceKind::kPython) return s.name.value < files_.size() ? files_[s.name.value] : std::string_view{};
     if (!s.site || s.site.value >= process_.call_sites.size()) return {};
     if (s.site.value >= callers_.size()) callers_.resize(process_.call_sites.size());
     std::string& text = callers_[s.site.value];
@@ -139,6 +144,14 @@ class Texts {
   }
 
  private:
+  void find_file(const FunctionDef& import) {
+    const NameId name = names_.function(import.id, {});
+    std::string_view file = process_.string(import.file);
+    file.remove_prefix(std::min<size_t>(import.trim, file.size()));
+    if (file.empty()) return;
+    if (name.value >= files_.size()) files_.resize(name.value + 1);
+    files_[name.value] = R"(,"File":)" + json_string(file.substr(0, kMaxCallerBytes));
+  }
   std::string module_name(ObjectId module) {
     return json_string(names_.text(names_.function({}, module)).substr(0, kMaxModuleBytes));
   }
@@ -151,6 +164,7 @@ class Texts {
   std::vector<std::string> inputs_;                        // by the encoding's string id
   std::unordered_map<uint32_t, std::string> collectives_;  // by the encoding's string id
   std::vector<std::string> callers_;                       // by call site
+  std::vector<std::string> files_;                         // of imports, by name
   std::vector<std::string> overloads_;                     // by OpBegin::name
   std::unordered_map<uint32_t, std::string> places_;       // by name
 };

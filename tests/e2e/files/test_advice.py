@@ -74,7 +74,7 @@ def findings(torchprof, run):
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_loading(waits, torchprof, run_torchprof, torch_python, program):
-    run = run_torchprof([torch_python, program(LOADS % waits)], options=["--keep-spool"])
+    run = run_torchprof([torch_python, program(LOADS % waits)])
     found = findings(torchprof, run)
     assert ("loading" in found) == waits
     if waits:
@@ -85,7 +85,7 @@ def test_loading(waits, torchprof, run_torchprof, torch_python, program):
 @pytest.mark.parametrize("to_none", [True, False])
 def test_zero_grad(to_none, torchprof, run_torchprof, torch_python, program):
     text = STEPS % to_none + "def training():\n    for _ in range(12): step()\ntraining()"
-    found = findings(torchprof, run_torchprof([torch_python, program(text)], options=["--keep-spool"]))
+    found = findings(torchprof, run_torchprof([torch_python, program(text)]))
     assert ("zero_grad" in found) == (not to_none)
     if not to_none:
         assert "set_to_none" in found["zero_grad"]["finding"]
@@ -123,13 +123,13 @@ def test_the_line_is_named_where_calls_are_recorded(torchprof, run_simulated):  
 
 def test_the_line_is_named_where_native_stacks_are_recorded(torchprof, run_torchprof, torch_python, program):
     text = STEPS % False + "for _ in range(12): step()"
-    run = run_torchprof([torch_python, program(text)], options=["--keep-spool", "--native", "on"])
+    run = run_torchprof([torch_python, program(text)], options=["--native", "on"])
     assert re.search(line_of(text, "zero_grad", "step"), findings(torchprof, run)["zero_grad"]["where"])
 
 
 @pytest.mark.parametrize("slow, is_found", [("1", True), ("i % 2", False)])
 def test_slow_rank(slow, is_found, torchprof, run_torchprof, torch_python, program, tmp_path):
-    run = run_torchprof([torch_python, program(RANKS % slow)], options=["--keep-spool"], cwd=tmp_path)
+    run = run_torchprof([torch_python, program(RANKS % slow)], cwd=tmp_path)
     found = findings(torchprof, run)
     assert ("slow rank" in found) == is_found
     if is_found:
@@ -138,7 +138,7 @@ def test_slow_rank(slow, is_found, torchprof, run_torchprof, torch_python, progr
 
 
 def test_advice_is_text_for_people_and_wants_raw_records(torchprof, run_torchprof, torch_python, program):
-    run = run_torchprof([torch_python, program(STEPS % False + "for _ in range(12): step()")], options=["--keep-spool"])
+    run = run_torchprof([torch_python, program(STEPS % False + "for _ in range(12): step()")])
     done = torchprof("report", run.directory, "-t", "advice")
     assert done.returncode == 0 and "Advice\n" in done.stdout and "zero_grad" in done.stdout
     done = torchprof("report", run.trace_paths[0], "-t", "advice")

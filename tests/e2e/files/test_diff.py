@@ -43,7 +43,7 @@ def runs(launcher, tmp_path_factory):
     program = directory / "train.py"
     program.write_text(TRAIN)
     for name, extra in (("base", 1), ("again", 1), ("slow", 600)):
-        run = profile(launcher, directory / name, [sys.executable, program, extra], options=["-q"] + ["--keep-spool"] * (name == "base"))
+        run = profile(launcher, directory / name, [sys.executable, program, extra], options=["-q"] + ["--discard"] * (name != "base"))
         assert run.status == 0, run.stderr
     return {name: directory / name for name in ("base", "again", "slow")}
 
@@ -90,7 +90,7 @@ def test_a_budget(runs, torchprof, tmp_path):
 
 
 def test_spools_and_traces_say_the_same(runs, torchprof):
-    trace, = runs["base"].glob("*.pt.trace.json.gz")
+    trace, = runs["base"].glob("trace.json.gz")
     done = torchprof("diff", runs["base"], trace, "--fail-over", 1, "--metric", "step,ops,modules,calls,memory", "-n", 1000)
     assert done.returncode == 0, done.stdout
     operators = re.findall(r"^ .*  (aten::\S+)$", done.stdout, re.M)

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import sqlite3
 import subprocess
 import time
@@ -37,7 +38,7 @@ def recorded(launcher, torch_python, tmp_path_factory):
     import conftest
     directory = tmp_path_factory.mktemp("formats")
     (directory / "train.py").write_text(PROGRAM)
-    run = conftest.profile(launcher, directory / "run", [torch_python, directory / "train.py"], ["--keep-spool", "-w", "steps=1..4", "--python", "calls"])
+    run = conftest.profile(launcher, directory / "run", [torch_python, directory / "train.py"], ["-w", "steps=1..4", "--python", "calls"])
     assert run.status == 0, run.stderr
     return run
 
@@ -74,7 +75,7 @@ def test_several_formats_go_into_a_directory(torchprof, recorded, tmp_path):
     done = torchprof("export", recorded.directory, "--format", "kineto,table,chrome-legacy", "-o", tmp_path / "new" / "directory")
     assert done.returncode == 0, done.stderr
     names = {p.name for p in (tmp_path / "new" / "directory").iterdir()}
-    assert names == {recorded.trace_paths[0].name, "summary.txt", "merged.chrome-legacy.json"}
+    assert names == {recorded.trace_paths[0].name, "summary.txt", "trace.chrome-legacy.json"}
 
 
 def test_each_format_may_have_its_own_file(torchprof, recorded, tmp_path):
@@ -90,11 +91,11 @@ def test_a_format_that_cannot_be_written_does_not_keep_the_others_back(torchprof
 
 
 def test_run_writes_every_format_that_it_is_asked_for(run_torchprof, program, torch_python):
-    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "json-stream,chrome-legacy,perfetto,kineto"])
-    assert run.status == 0 and json.loads((run.directory / "merged.chrome-legacy.json").read_text())
-    assert (run.directory / "merged.stream.json").read_text().startswith("[\n{")
-    assert "trace: %s\n" % (run.directory / "merged.perfetto-trace") in run.stderr
-    assert (run.directory / "merged.perfetto-trace").stat().st_size * 5 < len(run.trace().text.encode())
+    run = run_torchprof([torch_python, program(PROGRAM)], options=["--imports", "full", "--format", "json-stream,chrome-legacy,perfetto,kineto"])
+    assert run.status == 0 and json.loads((run.directory / "trace.chrome-legacy.json").read_text())
+    assert (run.directory / "trace.stream.json").read_text().startswith("[\n{")
+    assert "trace: %s\n" % (run.directory / "trace.perfetto-trace") in run.stderr
+    assert (run.directory / "trace.perfetto-trace").stat().st_size * 5 < len(run.trace().text.encode())
 
 
 # ---- perfetto ---------------------------------------------------------------------------------------------------------------------
@@ -290,8 +291,21 @@ def test_a_long_export_shows_its_progress_on_a_terminal_alone(is_terminal, launc
     assert said.replace(b"\r\n", b"\n").endswith((b"\x1b[K" if is_terminal else b"") + b"torchprof: %s: written\n" % bytes(tmp_path / "slow")), said
 
 
+@pytest.mark.slow
+def test_a_long_export_says_in_a_log_each_ten_seconds_how_far_it_is(launcher, recorded):
+    command = [launcher, "export", recorded.directory, "--format", "kineto", "-o", "/dev/stdout"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+    # Nobody reads the pipe, which is full: it is writing until we do.
+    lines = []
+    while len(lines) < 2 and select.select([process.stderr], [], [], 120)[0]:
+        lines.append(os.read(process.stderr.fileno(), 1000))
+    end = process.communicate()[1]
+    assert len(lines) == 2 and all(re.fullmatch(rb"torchprof: writing the trace, [\d.]+ \w+ so far\n", line) for line in lines), lines
+    assert (end, process.returncode) == (b"torchprof: /dev/stdout: written\n", 0)
+
+
 def test_a_fifo_in_place_of_a_runs_file_is_a_line(run_torchprof, torchprof, torch_python):
-    run = run_torchprof([torch_python, "-c", "pass"], options=["-q", "--keep-spool"])
+    run = run_torchprof([torch_python, "-c", "pass"], options=["-q"])
     (run.directory / "summary.txt").unlink()
     os.mkfifo(run.directory / "summary.txt")
     done = torchprof("export", run.directory, timeout=20)
@@ -300,7 +314,7 @@ def test_a_fifo_in_place_of_a_runs_file_is_a_line(run_torchprof, torchprof, torc
 
 
 def test_what_a_dead_writer_left_is_taken_away_by_the_next_export(run_torchprof, torchprof, torch_python, tmp_path):
-    run = run_torchprof([torch_python, "-c", "pass"], options=["-q", "--keep-spool"])
+    run = run_torchprof([torch_python, "-c", "pass"], options=["-q"])
     gone = subprocess.Popen(["true"])
     gone.wait()
     names = ["old.torchprof-%d.tmp" % gone.pid, "written_to.torchprof-%d.tmp" % gone.pid, "alive.torchprof-%d-3.tmp" % os.getpid(), "notes.tmp"]

@@ -13,7 +13,7 @@ def two_runs(run_torchprof, program, torch_python, tmp_path):
     """Two run directories, whose programs call `on_one` 3 times and `on_two` 5 times; the second fails."""
     for name, calls, status in (("on_one", 3, 0), ("on_two", 5, 7)):
         run = run_torchprof([torch_python, program(PROGRAM.format(name=name, calls=calls, status=status), name + ".py")],
-                            directory=tmp_path / name, options=["--keep-spool", "-q"])
+                            directory=tmp_path / name, options=["-q"])
         assert run.status == status, run.stderr
     return tmp_path / "on_one", tmp_path / "on_two"
 
@@ -26,22 +26,24 @@ def test_two_runs_are_one_with_all_of_both(two_runs, torchprof, check_trace, tmp
     done = torchprof("merge", *two_runs, "-o", tmp_path / "all")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "torchprof: 2 processes, " in done.stderr
-    merged = check_trace(tmp_path / "all" / "merged.pt.trace.json.gz", merged=True)
+    merged = check_trace(tmp_path / "all" / "trace.json.gz", merged=True)
     assert calls_in(merged) == {"on_one": 3, "on_two": 5}
     info = json.loads((tmp_path / "all" / "run.json").read_text())
     assert [run["run"] for run in info["merged"]] == list(map(str, two_runs)) and info["merged"][1]["exit_status"] == 7
     assert info["start"] == info["merged"][0]["start"] and info["end"] == info["merged"][1]["end"]
     assert len(info["processes"]) == 2 and info["exported"]
-    assert not (tmp_path / "all" / "spool").exists() and all((run / "spool").exists() for run in two_runs)
+    assert {path.name for path in (tmp_path / "all").iterdir()} == {"run.json", "spool", "summary.txt", "trace.json.gz"}
+    # The raw records are links: they take no room.
+    assert all(spool.stat().st_nlink == 2 for spool in (tmp_path / "all" / "spool").glob("*.spool"))
     # What was merged is a run like any other.
     assert "on_two" in torchprof("report", tmp_path / "all", "-t", "python", "-n", 9999).stdout
 
 
-def test_the_raw_records_may_be_kept_and_merged_again(two_runs, torchprof, tmp_path):
-    assert torchprof("merge", two_runs[0], "-o", tmp_path / "a", "--keep-spool", "-f", "none").returncode == 0
-    done = torchprof("merge", tmp_path / "a", two_runs[1], "-o", tmp_path / "b", "--format", "perfetto")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "b" / "merged.perfetto-trace").exists() and not list((tmp_path / "b").glob("*.json.gz"))
+def test_what_was_merged_is_merged_again_and_discards_its_own_records(two_runs, torchprof, tmp_path):
+    assert torchprof("merge", two_runs[0], "-o", tmp_path / "a", "-f", "none").returncode == 0
+    done = torchprof("merge", tmp_path / "a", two_runs[1], "-o", tmp_path / "b", "--format", "perfetto", "--discard")
+    assert done.returncode == 0 and not (tmp_path / "b" / "spool").exists() and (tmp_path / "a" / "spool").exists(), done.stderr
+    assert (tmp_path / "b" / "trace.perfetto-trace").exists() and not list((tmp_path / "b").glob("*.json.gz"))
 
 
 def test_the_same_run_twice_is_refused_and_leaves_nothing_behind(two_runs, torchprof, tmp_path):
@@ -57,10 +59,10 @@ def test_a_run_is_not_merged_into_itself(two_runs, torchprof):
     assert list((two_runs[1] / "spool").glob("*.spool"))
 
 
-def test_a_run_without_raw_records_says_how_to_keep_them(run_torchprof, torchprof, torch_python, tmp_path):
-    run = run_torchprof([torch_python, "-c", "pass"], options=["-q"])
+def test_a_run_without_raw_records_says_what_removed_them(run_torchprof, torchprof, torch_python, tmp_path):
+    run = run_torchprof([torch_python, "-c", "pass"], options=["-q", "--discard"])
     done = torchprof("merge", run.directory, "-o", tmp_path / "all")
-    assert done.returncode == 125 and "the raw records are gone" in done.stderr and "--keep-spool" in done.stderr
+    assert done.returncode == 125 and "the raw records are gone" in done.stderr and "--discard" in done.stderr
     assert not (tmp_path / "all").exists()
 
 

@@ -30,9 +30,9 @@ def report(torchprof):
 
 
 def test_a_perfetto_trace_has_the_tables_of_the_run(run_torchprof, program, torch_python, report, tmp_path):
-    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "kineto,perfetto", "--memory", "off"])
+    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "kineto,perfetto", "--memory", "off", "--discard"])
     assert run.status == 0, run.stderr
-    (run.directory / "merged.perfetto-trace").rename(tmp_path / "no name says it")
+    (run.directory / "trace.perfetto-trace").rename(tmp_path / "no name says it")
     for table in ("ops", "modules", "python", "steps"):
         of_perfetto, of_json = (report(path, "--tables", table, "--sort", "total", "--top", "40") if table != "steps" else report(path, "--tables", table)
                                 for path in (tmp_path / "no name says it", run.directory))
@@ -41,7 +41,7 @@ def test_a_perfetto_trace_has_the_tables_of_the_run(run_torchprof, program, torc
     # Where a run has left nothing else.
     for path in run.trace_paths:
         path.unlink()
-    (tmp_path / "no name says it").rename(run.directory / "merged.perfetto-trace")
+    (tmp_path / "no name says it").rename(run.directory / "trace.perfetto-trace")
     assert "aten::addmm" in report(run.directory)
 
 
@@ -185,7 +185,7 @@ def files(launcher, tmp_path_factory):
     assert run.status == 0, run.stderr
     written = {kind: (write(directory / ("fast." + kind), 2), write(directory / ("slow." + kind), 20))
                for kind, write in (("nvprof", write_nvprof), ("nsys", write_nsys))}
-    return {**written, "perfetto": (run.directory / "merged.perfetto-trace", None), "kineto": (run.trace_paths[0], None)}
+    return {**written, "perfetto": (run.directory / "trace.perfetto-trace", None), "kineto": (run.trace_paths[0], None)}
 
 
 @pytest.mark.once

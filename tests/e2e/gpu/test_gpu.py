@@ -38,7 +38,7 @@ def test_each_kind_of_activity_is_recorded_with_every_cupti(run_simulated, check
 def test_every_record_of_a_million_kernels_is_there(run_simulated):
     """And of 20,000 copies, 10,000 memsets and 4,004 waits. 8 threads, 64 streams, 4 devices; completion in any order."""
     run, reports = run_simulated("from simulated_gpu import sim; sim.simInit(4); sim.simMixedStorm(8, 125000, 64, 4)",
-                                 options=["--format", "none"])
+                                 options=["-w", "all", "--format", "none"])
     assert run.status == 0 and not gpu_lines(run), run.stderr
     path, = spool.spools(run)
     found = spool.gpu_records(path)

@@ -164,7 +164,7 @@ def test_counters_of_devices_and_of_what_the_driver_gave(run_simulated, check_tr
     for e in sorted((e for e in trace.events if e["ph"] == "C"), key=lambda e: e["ts"]):
         found.setdefault((e["pid"], e["name"]), []).append(*e["args"].values())
     assert found == COUNTERS
-    perfetto = perfetto_trace.Trace(done.directory / "merged.perfetto-trace")
+    perfetto = perfetto_trace.Trace(done.directory / "trace.perfetto-trace")
     for (device, name), values in COUNTERS.items():
         if name != "temperature (C)":  # which both devices have
             assert [value for _, value in perfetto.counters[name]] == values, name

@@ -74,7 +74,7 @@ def hanging(launcher, torch_python, program, tmp_path, torchprof):
 
     def hang(command, lines, until, options=(), and_not=()):
         env = clean_environment({"SIM": SIM, "PYTHONPATH": SUPPORT, "CUPTI_SIM_VERSION": "13.0"})
-        run = subprocess.Popen([launcher, "run", "-o", tmp_path / "run", *options, "--", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        run = subprocess.Popen([launcher, "run", "-o", tmp_path / "run", "--discard", *options, "--", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                cwd=tmp_path, env=env, start_new_session=True)
         started.append(run)
         for _ in range(lines):

@@ -141,7 +141,7 @@ def test_tables_of_the_trace_are_those_of_the_run(run_simulated, prefix):  # noq
 @pytest.mark.slow
 def test_perfetto_has_calls_work_flows_annotations_and_counters_of_the_kineto_trace(run_simulated):  # noqa: F811
     run, _ = run_simulated(MODULES + EVERYTHING, options=["--format", "kineto,perfetto"])
-    kineto, perfetto = run.trace(), perfetto_trace.Trace(run.directory / "merged.perfetto-trace")
+    kineto, perfetto = run.trace(), perfetto_trace.Trace(run.directory / "trace.perfetto-trace")
     events = json.loads(kineto.text, parse_float=lambda text: int(text.replace(".", "")))["traceEvents"]
     base = kineto.doc["baseTimeNanoseconds"]
     for category in ("cuda_runtime", "kernel", "gpu_memcpy", "gpu_memset", "cuda_sync"):
@@ -167,18 +167,18 @@ def test_formats_of_call_paths_have_the_time_on_gpus(run_simulated):  # noqa: F8
     for category in WORK:
         for e in run.trace().spans(category):
             expected[e["name"]] += e["dur"] / 1e3
-    stacks = [line.rsplit(" ", 1) for line in (run.directory / "merged.stacks-cuda.txt").read_text().splitlines()]
+    stacks = [line.rsplit(" ", 1) for line in (run.directory / "trace.stacks-cuda.txt").read_text().splitlines()]
     assert abs(sum(int(us) for _, us in stacks) - sum(expected.values()) * 1e3) < 1
     path, = (path for path, _ in stacks if path.endswith(";double_backward()"))
     assert ";Doubled" in path and "Module:_Net_0;" not in path
     path, = {path for path, _ in stacks if path.endswith(";double_forward()") and "Double_1" in path}
     assert ";training;" in path and "nn.Module:_Net_0;" in path and "nn.Module:_Double_1;" in path
-    scope = json.loads((run.directory / "merged.speedscope.json").read_text())
+    scope = json.loads((run.directory / "trace.speedscope.json").read_text())
     on_gpus = [p for p in scope["profiles"] if p["name"].endswith(", on GPUs")]
     assert abs(sum(p["endValue"] for p in on_gpus) / 1e6 - sum(expected.values())) < 1e-3
-    profile = perfetto_trace.decode(gzip.decompress((run.directory / "merged.pb.gz").read_bytes()), "Profile", SUPPORT / "pprof.proto")
+    profile = perfetto_trace.decode(gzip.decompress((run.directory / "trace.pb.gz").read_bytes()), "Profile", SUPPORT / "pprof.proto")
     assert abs(sum(s["value"][2] for s in profile["sample"]) / 1e6 - sum(expected.values())) < 1e-3
-    legacy = json.loads((run.directory / "merged.chrome-legacy.json").read_text())
+    legacy = json.loads((run.directory / "trace.chrome-legacy.json").read_text())
     kernels = [e for e in legacy if e["pid"] == "CUDA functions" and e["ph"] == "X"]
     assert collections.Counter(e["name"] for e in kernels) == collections.Counter(e["name"] for c in WORK for e in run.trace().spans(c))
     assert collections.Counter(e["ph"] for e in legacy) == {"X": len(legacy) - 2 * len(kernels), "s": len(kernels), "f": len(kernels)}
@@ -196,7 +196,7 @@ def test_a_launch_has_the_native_stack_of_the_operator_that_made_it(run_simulate
     for launch in launches:
         assert launch["args"]["stack"] == stacks[launch["args"]["External id"]]
         assert any(frame.endswith(": <module>") for frame in launch["args"]["stack"]), launch
-    perfetto = [s for s in perfetto_trace.Trace(run.directory / "merged.perfetto-trace").slices if s.name == launches[0]["name"]]
+    perfetto = [s for s in perfetto_trace.Trace(run.directory / "trace.perfetto-trace").slices if s.name == launches[0]["name"]]
     assert len(perfetto) == len(launches) and all(any(name == "<module>" or name.endswith(": <module>") for name, _ in s.frames) for s in perfetto)
     other, _ = run_simulated(MODULES)
     assert not any("stack" in e["args"] for e in other.trace().spans("cuda_runtime"))

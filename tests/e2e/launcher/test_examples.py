@@ -51,7 +51,7 @@ def test_the_cnn_learns_and_its_steps_are_in_the_trace(run_example, check_trace)
 
 
 @pytest.mark.once
-def test_the_cnn_with_workers_leaves_a_trace_of_each_process_and_a_merged_one(run_example, check_trace):
+def test_the_cnn_with_workers_leaves_a_trace_of_all_its_processes(run_example, check_trace):
     run = run_example("cnn.py", "--workers", "2")
     traces = [check_trace(path) for path in run.trace_paths]
     # From 3.14 on workers are children of a fork server, which has a resource tracker.
@@ -117,7 +117,7 @@ def databases(run_torchprof, torch_python, program):
     text = "import torch\nw = torch.nn.Parameter(torch.zeros(2))\no = torch.optim.SGD([w], lr=1)\nfor i in range(%d):\n    o.zero_grad(); w.sum().backward(); o.step()\n"
     runs = [run_torchprof([torch_python, program(text % steps)], options=["--format", "sqlite", "--python", "modules"],
                           env={"RANK": str(rank), "WORLD_SIZE": "12"}) for rank, steps in ((0, 3), (7, 4))]
-    return [str(run.directory / "merged.sqlite") for run in runs]
+    return [str(run.directory / "trace.sqlite") for run in runs]
 
 
 @pytest.mark.once

@@ -174,7 +174,7 @@ def call(launcher, tmp_path):
 def finished(launcher, tmp_path_factory):
     """A run of one process with its spool."""
     place = tmp_path_factory.mktemp("finished")
-    subprocess.run([launcher, "run", "-q", "--keep-spool", "-o", place / "run", "--", PYTHON, "-c", "def f(): pass\nf()"], check=True,
+    subprocess.run([launcher, "run", "-q", "-o", place / "run", "--", PYTHON, "-c", "def f(): pass\nf()"], check=True,
                    env=clean_environment(), cwd=place)
     return place / "run"
 
@@ -243,7 +243,7 @@ def test_an_empty_directory_is_taken_and_keeps_its_mode(call, tmp_path, mode):
     place = tmp_path / "p"
     place.mkdir()
     place.chmod(mode)
-    assert call("run", "-o", place, "--keep-spool", PYTHON, "-c", "pass").returncode == 0
+    assert call("run", "-o", place, PYTHON, "-c", "pass").returncode == 0
     assert stat.S_IMODE(place.stat().st_mode) == mode and stat.S_IMODE((place / "spool").stat().st_mode) == 0o700
 
 
@@ -252,29 +252,29 @@ def test_a_command_that_is_not_there_leaves_an_empty_directory_and_an_earlier_ru
     call("run", "-o", "empty", "/nonexistent")
     assert not list((tmp_path / "empty").iterdir()) and stat.S_IMODE((tmp_path / "empty").stat().st_mode) == 0o750
     call("run", "-o", "run", PYTHON, "-c", "pass")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     done = call("run", "-o", "run", "/nonexistent")
     assert done.returncode == 127 and "replaced" not in done.stderr
-    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     call("run", "-o", "above/run", "/nonexistent")
     assert not (tmp_path / "above").exists()
 
 
 def test_of_an_earlier_run_only_its_own_files_go(call, tmp_path):
-    call("run", "-o", "run", "--keep-spool", PYTHON, "-c", "pass")
+    call("run", "-o", "run", "--format", "kineto-ranks", PYTHON, "-c", "pass")
     run = tmp_path / "run"
-    (first,) = run.glob("*.pt.trace.json.gz")
+    (first,) = run.glob("process*.pt.trace.json.gz")
     (run / "notes.txt").write_text("mine")
     (run / "mine").mkdir(mode=0o750)
     first.unlink()
     first.mkdir()  # a name of ours, not a file of ours
-    done = call("run", "-o", "run", PYTHON, "-c", "pass")
+    done = call("run", "-o", "run", "--discard", "--format", "table", PYTHON, "-c", "pass")
     assert done.returncode == 0 and "the earlier run in it was replaced" in done.stderr, done.stderr
     assert (run / "notes.txt").read_text() == "mine" and (run / "mine").is_dir() and first.is_dir() and not (run / "spool").exists()
-    (run / "merged.pt.trace.json.gz").write_text("somebody's")
+    (run / "trace.json.gz").write_text("somebody's")
     done = call("run", "-o", "run", "true")
     assert (done.returncode, len(done.stderr.splitlines())) == (125, 1) and "is not of the earlier run" in done.stderr
-    assert (run / "merged.pt.trace.json.gz").read_text() == "somebody's"
+    assert (run / "trace.json.gz").read_text() == "somebody's"
 
 
 def test_what_the_command_itself_puts_into_the_directory_stays(call, tmp_path):

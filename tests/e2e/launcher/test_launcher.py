@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 
 PYTHON = sys.executable
 ON_OFF = "is not allowed: off or on"
-FORMATS = "kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \
+FORMATS = "kineto, kineto-ranks, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \
     "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table"
 
 # Arguments after `torchprof`, variables, the line on stderr. The command would leave a file named "started".
@@ -126,7 +126,7 @@ def test_an_option_wins_over_its_variable(run_torchprof):
     assert (run.stdout, run.stderr) == ("on calls 1\n", "")
 
 
-@pytest.mark.parametrize("subcommand", ["run", "report", "export", "merge", "diff", "ctl", "where", "doctor"])
+@pytest.mark.parametrize("subcommand", ["run", "report", "export", "merge", "diff", "ctl", "where", "top", "doctor"])
 def test_help_fits_a_terminal(torchprof, subcommand):
     text = torchprof("help", subcommand).stdout
     assert text.startswith("Usage: torchprof %s " % subcommand) and max(map(len, text.splitlines())) <= 120
@@ -193,7 +193,7 @@ def test_dry_run_prints_an_environment_for_plain_env(torchprof, launcher, librar
                    env=clean_environment(), check=True)
     assert "unmistakable" in torchprof("report", "by_env", "--tables", "python", "--top", "1000").stdout
     completed = torchprof("export", "by_env")
-    assert completed.returncode == 0 and list((tmp_path / "by_env").glob("*.pt.trace.json.gz")), completed.stderr
+    assert completed.returncode == 0 and list((tmp_path / "by_env").glob("trace.json.gz")), completed.stderr
 
 
 def test_disabled_means_that_nothing_is_captured(run_torchprof, program):
@@ -269,7 +269,7 @@ def test_run_json_says_what_was_run_and_what_came_of_it(run_torchprof, program, 
     assert info["host"] == os.uname().nodename and os.uname().release in info["kernel"]
     assert info["start"] < info["end"] and 0 < info["seconds"] < 60
     assert info["exported"] and info["unreadable"] == [] and info["still_running"] == []
-    assert sorted(info["files"]) == sorted(path.name for path in run.directory.iterdir() if path.name != "run.json")
+    assert sorted(info["files"]) == ["summary.txt", "trace.json.gz"]
     (process,) = info["processes"]
     assert process["trace"] == run.trace_paths[0].name and process["clean_exit"] and process["lost"] == {}
     assert process["events"]["python"] > 0 and process["events"]["operators"] == 0
@@ -303,23 +303,30 @@ def test_the_default_directory_is_named_by_time_and_process(torchprof, program, 
 
 def test_placeholders_and_percent_signs_of_the_output(run_torchprof, program, tmp_path):
     run_torchprof([PYTHON, program("pass")], directory=tmp_path / "100%%" / "%h-%q{JOB}", env={"JOB": "7"}, cwd=tmp_path)
-    assert list((tmp_path / "100%" / ("%s-7" % os.uname().nodename)).glob("*.pt.trace.json.gz"))
+    assert list((tmp_path / "100%" / ("%s-7" % os.uname().nodename)).glob("trace.json.gz"))
 
 
 WHAT_IS_WRITTEN = {
-    "everything": ([], {"run.json", "summary.txt", "trace"}),
-    "no table": (["--format", "kineto"], {"run.json", "trace"}),
-    "a table alone": (["--format", "table"], {"run.json", "summary.txt"}),
-    "nothing": (["--format", "none"], {"run.json", "spool"}),
-    "the spool too": (["--keep-spool"], {"run.json", "summary.txt", "trace", "spool"}),
+    "everything": ([], {"summary.txt", "trace.json.gz", "spool"}),
+    "no table": (["--format", "kineto"], {"trace.json.gz", "spool"}),
+    "a table alone": (["--format", "table"], {"summary.txt", "spool"}),
+    "nothing": (["--format", "none"], {"spool"}),
+    "nothing to be discarded": (["--format", "none", "--discard"], {"spool"}),
+    "a file for each process": (["--format", "kineto-ranks"], {"processN.pt.trace.json.gz", "spool"}),
+    "both": (["--format", "kineto,kineto-ranks"], {"trace.json.gz", "processN.pt.trace.json.gz", "spool"}),
+    "without the raw records": (["--discard"], {"summary.txt", "trace.json.gz"}),
+    "with them, said twice": (["--discard", "--keep-spool"], {"summary.txt", "trace.json.gz", "spool"}),
 }
 
 
 @pytest.mark.parametrize("case", WHAT_IS_WRITTEN)
 def test_the_formats_decide_what_is_written(run_torchprof, program, case):
     options, expected = WHAT_IS_WRITTEN[case]
-    run = run_torchprof([PYTHON, program("pass")], options=options)
-    assert {"trace" if path in run.trace_paths else path.name for path in run.directory.iterdir()} == expected
+    run = run_torchprof([PYTHON, program("import os; print(os.getpid())")], options=options)
+    names = {path.name.replace("process" + run.stdout.strip(), "processN") for path in run.directory.iterdir()}
+    assert names == expected | {"run.json"}, run.stderr
+    listed = json.loads((run.directory / "run.json").read_text()).get("files", [])
+    assert {name.replace(run.stdout.strip(), "N") for name in listed} == expected - {"spool"}
 
 
 def test_several_processes_are_merged(run_torchprof, check_trace, program):
@@ -374,7 +381,7 @@ def test_a_disk_without_room_for_the_trace_keeps_the_spool_and_the_status(launch
     done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON, calls], cwd=tmp_path,
                           capture_output=True, text=True, env=clean_environment(), timeout=60)
     assert done.stdout.startswith("over\nstatus 6\n") and ".spool\n" in done.stdout, done.stdout + done.stderr
-    assert "No space left on device" in done.stderr and "torchprof: the spool stays in " in done.stderr
+    assert "No space left on device" in done.stderr and done.stderr.count("; the raw records stay in ") == 1, done.stderr
     assert ".tmp" not in done.stdout
 
 
@@ -413,7 +420,7 @@ def test_a_disk_without_room_for_run_json_later_tells_all_the_same(command, laun
     assert others == ["status 6\nstatus %d\nrun.json\nspool\n" % (125 if options else 0)], done.stdout + done.stderr
     assert "1 process, " in done.stderr and "process %s, started by" % child in done.stderr, done.stderr
     said, = [line for line in done.stderr.splitlines() if "run.json: No space left on device" in line and "kineto" in line]
-    assert said.endswith("disk/run --format kineto -o FILE` writes the trace elsewhere"), said
+    assert "disk/run --format kineto -o FILE` writes the trace elsewhere" in said, said
 
 
 # ---- report and export ----------------------------------------------------------------------------------------------------------
@@ -421,7 +428,7 @@ def test_a_disk_without_room_for_run_json_later_tells_all_the_same(command, laun
 
 @pytest.fixture
 def finished(run_torchprof, program):
-    return run_torchprof([PYTHON, program("def unmistakable(): pass\nfor _ in range(7): unmistakable()")], options=["--keep-spool"])
+    return run_torchprof([PYTHON, program("def unmistakable(): pass\nfor _ in range(7): unmistakable()")])
 
 
 def test_report_reads_a_run_its_spools_its_traces_and_each_of_them(torchprof, finished):

@@ -106,6 +106,6 @@ def test_every_recipe_does_what_it_says(launcher, torch_python, load_trace, tmp_
     assert steps == {"step %d" % n for n in range(10, 15)}
     assert re.search(r"^Limits: \d+ checks", next(done.stdout for command, done in said.items() if " diff " in command), re.M)
     assert "gloo:all_reduce" in next(done.stdout for command, done in said.items() if "-t comms" in command)
-    assert sorted(re.findall(r"^process \d+, rank (\d), ended:", next(done.stdout for command, done in said.items() if " where " in command), re.M)) == ["0", "1"]
-    assert (tmp_path / "ranks" / "merged.pt.trace.json.gz").exists()
+    assert "every process ended in an orderly way" in next(done.stderr for command, done in said.items() if " where " in command)
+    assert (tmp_path / "ranks" / "trace.json.gz").exists()
     assert "<html" in (tmp_path / "run.html").read_text() and (tmp_path / "run.json").stat().st_size > 1000

@@ -39,10 +39,10 @@ def held_up(system_call, seconds, when="1..3"):
 
 def test_the_lists_of_an_earlier_run_are_gone_before_the_next_command_starts(call, tmp_path):
     run = tmp_path / "run"
-    first = call("run", "-o", "run", "--keep-spool", "--max-run-size", "2M", PYTHON, "-c", CALLS % 300_000)
+    first = call("run", "-o", "run", "--max-run-size", "2M", PYTHON, "-c", CALLS % 300_000)
     assert first.returncode == 0 and (run / "spool" / "used").exists() and "--max-run-size" in first.stderr, first.stderr
     # What removes the earlier files is slower than the whole command.
-    second = call("run", "-o", "run", "--keep-spool", "--max-run-size", "2M", "sh", "-c", "/sbin/ldconfig -V; exec %s -c '%s'" % (PYTHON, CALLS % 100),
+    second = call("run", "-o", "run", "--max-run-size", "2M", "sh", "-c", "/sbin/ldconfig -V; exec %s -c '%s'" % (PYTHON, CALLS % 100),
                   around=held_up("unlinkat", 1))
     assert second.returncode == 0 and "the earlier run in it was replaced" in second.stderr, second.stderr
     info = json.loads((run / "run.json").read_text())
@@ -52,7 +52,7 @@ def test_the_lists_of_an_earlier_run_are_gone_before_the_next_command_starts(cal
 
 
 def test_a_command_that_is_not_there_leaves_the_lists_of_the_earlier_run(call, tmp_path):
-    call("run", "-o", "run", "--keep-spool", "--max-run-size", "1G", "sh", "-c", "/sbin/ldconfig -V; %s -c 1" % PYTHON)
+    call("run", "-o", "run", "--max-run-size", "1G", "sh", "-c", "/sbin/ldconfig -V; %s -c 1" % PYTHON)
     spool = tmp_path / "run" / "spool"
     before = {path.name: path.read_bytes() for path in spool.iterdir()}
     assert {"untraced", "used"} < set(before)
@@ -81,7 +81,7 @@ def test_of_two_launchers_one_has_the_directory_and_the_other_leaves_it_alone(st
 @pytest.mark.parametrize("left", ["", "{", '{"torchprof": "0.1.0", "files": [', '{"torchprof": 1e400}', "\0" * 4096], ids=["empty", "cut", "cut later", "no number", "zeros"])
 def test_a_damaged_run_json_does_not_lock_the_records_away(call, tmp_path, left):
     run = tmp_path / "run"
-    call("run", "-q", "-o", "run", "--keep-spool", "--format", "none", PYTHON, "-c", CALLS % 1000)
+    call("run", "-q", "-o", "run", "--format", "none", PYTHON, "-c", CALLS % 1000)
     (run / "run.json").write_text(left)
     report = call("report", "run", "--top", 10_000)
     assert report.returncode == 0 and "<string>(1): work" in report.stdout
@@ -96,7 +96,7 @@ def test_a_damaged_run_json_does_not_lock_the_records_away(call, tmp_path, left)
 @pytest.mark.parametrize("kind", ["somebody else's", "FIFO"])
 def test_a_run_json_that_is_not_ours_names_the_way_out(call, tmp_path, kind):
     run = tmp_path / "run"
-    call("run", "-q", "-o", "run", "--keep-spool", "--format", "none", PYTHON, "-c", CALLS % 1000)
+    call("run", "-q", "-o", "run", "--format", "none", PYTHON, "-c", CALLS % 1000)
     (run / "run.json").unlink()
     if kind == "FIFO":
         os.mkfifo(run / "run.json")

@@ -18,7 +18,7 @@ def assert_golden(name, text):
     assert text == (GOLDEN / name).read_text()
 
 
-@pytest.mark.parametrize("subcommand", ["", "run", "report", "export", "merge", "diff", "ctl", "where", "doctor"])
+@pytest.mark.parametrize("subcommand", ["", "run", "report", "export", "merge", "diff", "ctl", "where", "top", "doctor"])
 def test_help(torchprof, subcommand):
     assert_golden("help-%s.txt" % (subcommand or "of-all"), torchprof("help", *[subcommand] if subcommand else []).stdout)
 
@@ -36,7 +36,7 @@ def test_merge(torchprof, run_torchprof, torch_python, program, tmp_path):
     for name in ("on_one", "on_two"):
         program("def f(): pass\nfor _ in range(10): f()\n", name + ".py")
         run = run_torchprof([torch_python, name + ".py"],  # as short as it is where the temporary directory has a long name: lines are cut
-                            directory=tmp_path / name, options=["--keep-spool", "-q", "--python", "functions", "--ops", "off", "--memory", "off"])
+                            directory=tmp_path / name, options=["-q", "--python", "functions", "--ops", "off", "--memory", "off"])
         assert run.status == 0, run.stderr
     done = torchprof("merge", tmp_path / "on_one", tmp_path / "on_two", "-o", tmp_path / "all", "--format", "kineto")
     assert (done.returncode, done.stdout) == (0, "")

@@ -51,7 +51,7 @@ def hanging_ranks(launcher, tmp_path, program):
     """Four ranks of which one never comes to the collective, under one torchprof run; it and the shell's process group end with the test."""
     program(RANK, "rank.py")
     command = "for r in 0 1 2 3; do %s rank.py $r rendezvous & done; wait" % PYTHON
-    run = subprocess.Popen([launcher, "run", "-o", tmp_path / "run", "--", "bash", "-c", command], stdout=subprocess.PIPE,
+    run = subprocess.Popen([launcher, "run", "-o", tmp_path / "run", "--discard", "--", "bash", "-c", command], stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=clean_environment({"GLOO_SOCKET_IFNAME": "lo"}),
                            start_new_session=True)
     for _ in range(4):

@@ -36,7 +36,7 @@ def tables(torchprof, run):
 @pytest.fixture
 def profiled(run_torchprof, program, torch_python, torchprof):
     def run(text):
-        run = run_torchprof([torch_python, program(text)], options=["--keep-spool"])
+        run = run_torchprof([torch_python, program(text)])
         return tables(torchprof, run), run
     return run
 

@@ -34,7 +34,7 @@ def recorded(launcher, tmp_path_factory):
     directory = tmp_path_factory.mktemp("snapshot")
     (directory / "peak.py").write_text(PROGRAM)
     run = profile(launcher, directory / "run", [sys.executable, "peak.py"], cwd=directory,
-                  options=["--format", "memory-snapshot", "--keep-spool", "-q"])
+                  options=["--format", "memory-snapshot", "-q"])
     assert run.status == 0, run.stderr
     file, = run.directory.glob("*.memory.pickle")
     return run, pickle.loads(file.read_bytes())

@@ -39,5 +39,5 @@ def test_categories_of_a_training(run_torchprof, program, torch_python):
     for _, action, size, category in events:
         sums[category] += {1: size, 2: size, 4: -size}[action]
     assert sums == sizes[-1][1:]
-    page = (run.directory / "merged.memory.html").read_text()
+    page = (run.directory / "trace.memory.html").read_text()
     assert "<title>parameter</title>" in page and "<script" not in page

@@ -130,14 +130,14 @@ def test_without_python_the_environment_gives_the_rank_and_says_so(launcher, tor
 @pytest.mark.parametrize("outside", ["torchprof", "mpirun"])
 def test_the_ranks_of_mpirun_are_named(torchprof, launcher, torch_python, program, run_bare, load_trace, tmp_path, outside):
     script = program("import os, torch\nprint((torch.ones(4) * int(os.environ['OMPI_COMM_WORLD_RANK'])).sum().item())")
-    torchprof_run = [launcher, "run", "-q", "-o", tmp_path / "run", "--format", "kineto"]
+    torchprof_run = [launcher, "run", "-q", "-o", tmp_path / "run", "--format", "kineto-ranks"]
     mpirun = ["mpirun", "--oversubscribe", "-n", "2"]
     if outside == "mpirun":
         torchprof_run[4] = tmp_path / "run-%q{OMPI_COMM_WORLD_RANK}"
     ran = run_bare([*(torchprof_run + mpirun if outside == "torchprof" else mpirun + torchprof_run), torch_python, script],
                    env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
     assert (ran.returncode, sorted(ran.stdout.split())) == (0, [b"0.0", b"4.0"]), ran.stderr
-    traces = [load_trace(path) for path in tmp_path.glob("run*/*.pt.trace.json.gz") if not path.name.startswith("merged")]
+    traces = [load_trace(path) for path in tmp_path.glob("run*/rank[01].pt.trace.json.gz")]
     assert sorted(t.doc["distributedInfo"]["rank"] for t in traces) == [0, 1]
     assert {t.doc["distributedInfo"]["source"] for t in traces} == {"environment variable OMPI_COMM_WORLD_RANK"}
     assert all(t.spans("cpu_op") for t in traces)

@@ -58,27 +58,27 @@ def processes(run):
 
 
 @pytest.mark.parametrize("how", HELPERS)
-def test_dataloader_workers_are_traced_and_named_by_their_number(how, run_torchprof, torch_python, program, check_trace, load_trace):
+def test_dataloader_workers_are_traced_and_named_by_their_number(how, run_torchprof, torch_python, program, check_trace):
     run = run_torchprof([torch_python, program(LOADS), how], options=["--python", "modules"])
     roles = processes(run)
     assert sorted(roles) == ["", "DataLoader worker 0", "DataLoader worker 1"]
     for number in (0, 1):
-        trace = load_trace(run.directory / roles["DataLoader worker %d" % number]["trace"])
+        trace = run.trace_of(roles["DataLoader worker %d" % number]["pid"])
         assert trace.names("cpu_op")["aten::mul"] == 4
     merged = rows(check_trace(run.merged_path, merged=True))
     assert merged[0][1] == "CPU" and all(name.startswith("%s (python3" % label.partition("CPU, ")[2]) for name, label in merged[1:])
     assert [label for _, label in merged if "DataLoader" in label] == ["CPU, DataLoader worker 0", "CPU, DataLoader worker 1"]
-    assert re.search(r"^torchprof: process \d+, DataLoader worker 1: ", run.stderr, re.M), run.stderr
+    assert re.search(r"^torchprof: 2 DataLoader workers: ", run.stderr, re.M), run.stderr
 
 
 @pytest.mark.parametrize("how", HELPERS)
-def test_workers_of_pools_are_traced_and_have_their_names(how, run_torchprof, program, load_trace):
+def test_workers_of_pools_are_traced_and_have_their_names(how, run_torchprof, program):
     run = run_torchprof([sys.executable, program(POOLS), how])
     roles = {re.sub(r"(Process|PoolWorker)-\d+$", r"\1", role): process for role, process in processes(run).items()}
     pool, executor = ("multiprocessing worker %s%s" % (PREFIX[how], kind) for kind in ("PoolWorker", "Process"))
     assert sorted(roles) == sorted(["", pool, executor, *HELPERS[how]])
     for role, function in ((pool, "works_in_a_pool"), (executor, "works_for_an_executor")):
-        names = load_trace(run.directory / roles[role]["trace"]).names("python_function")
+        names = run.trace_of(roles[role]["pid"]).names("python_function")
         assert sum(n for name, n in names.items() if name.endswith("): " + function)) == 3, role
     assert re.search(r"^ +\d+ +%s-\d+ " % pool, (run.directory / "summary.txt").read_text(), re.M)
 
@@ -102,7 +102,7 @@ if __name__ == "__main__":
 """
 
 
-def test_torch_compile_has_its_compiler_and_its_workers(torch_python, run_torchprof, run_bare, program, load_trace, tmp_path):
+def test_torch_compile_has_its_compiler_and_its_workers(torch_python, run_torchprof, run_bare, program, tmp_path):
     if subprocess.run([torch_python, "-c", "import torch; torch.compile"], capture_output=True).returncode != 0:
         pytest.skip("there is no torch.compile before torch 2")
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": 2, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": 0}
@@ -116,9 +116,9 @@ def test_torch_compile_has_its_compiler_and_its_workers(torch_python, run_torchp
     kinds = {re.sub(r"-\d+$", "", role) for role in roles}
     assert {"", "compile worker ForkProcess"} <= kinds <= {"", "compile worker ForkProcess", "compile worker"}
     info = json.loads((run.directory / "run.json").read_text())
-    # On a busy machine torch's compiler outlives the program by more than we wait for it, and its spool stays.
+    # On a busy machine torch's compiler outlives the program by more than we wait for it.
     assert info["untraced"] == [] and {left["role"] for left in info["still_running"]} <= {"compile worker"}, info
-    stays = (run.directory / "spool").exists()
+    said = "the raw records stay in" in run.stderr
     # Not the other way round: it may end between the look at what runs and the look at the spools.
-    assert stays == ("the spool stays in" in run.stderr) and (info["still_running"] or not stays), run.stderr
-    assert load_trace(run.directory / roles[""]["trace"]).names("cpu_op")["aten::gelu"] > 0
+    assert info["still_running"] or not said, run.stderr
+    assert run.trace_of(roles[""]["pid"]).names("cpu_op")["aten::gelu"] > 0

@@ -65,7 +65,7 @@ def test_kill_9_of_the_program_keeps_every_step_but_the_torn_moment(start_traini
     os.kill(pid_of_child(process), signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    traces = list((tmp_path / "run").glob("*.pt.trace.json.gz"))
+    traces = list((tmp_path / "run").glob("trace.json.gz"))
     assert len(traces) == 1, stderr
     assert_every_step_is_there(check_trace(traces[0]), log)
     report = torchprof("report", tmp_path / "run")
@@ -151,7 +151,7 @@ def test_a_disk_that_fills_up_later_keeps_what_was_recorded_until_then(python, r
     """Needs no rights: from the third time on that the spool grows, the system call fails for lack of space."""
     library = tmp_path / "no_space.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SUPPORT / "no_space.c"], check=True)
-    run = run_torchprof([python.path, program(textwrap.dedent(MANY_CALLS % 300000))], env={"LD_PRELOAD": library})
+    run = run_torchprof([python.path, program(textwrap.dedent(MANY_CALLS % 300000))], options=["-w", "all"], env={"LD_PRELOAD": library})
     assert (run.status, run.stdout) == (0, "300000\n"), run.stderr
     assert told_of_the_disk(run.stderr), run.stderr
     assert 1000 < counted(check_trace(run.trace())) < 300000

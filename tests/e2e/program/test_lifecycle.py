@@ -1,6 +1,7 @@
 """The command under `torchprof run` lives and ends as it would alone: status, signals, terminal, descriptors, children."""
 import contextlib
 import ctypes
+import gzip
 import json
 import os
 import pathlib
@@ -287,7 +288,7 @@ def test_ctrl_c_at_a_program_that_does_not_expect_it_ends_both_and_the_trace_is_
     screen.type("\x03")
     screen.read_until("KeyboardInterrupt")
     assert screen.wait() == -signal.SIGINT
-    assert list((tmp_path / "run").glob("*.pt.trace.json.gz"))
+    assert list((tmp_path / "run").glob("trace.json.gz"))
 
 
 STOPS = """
@@ -432,7 +433,7 @@ def test_an_orphan_is_waited_for_and_traced(run_torchprof, program, tmp_path):
     assert run.status == 0
     trace = run.trace_of((tmp_path / "orphan").read_text())
     assert any(name.endswith("): orphan_works") for name in trace.names("python_function"))
-    assert not (run.directory / "spool").exists()
+    assert json.loads(text_of(run.directory / "run.json"))["exported"]
 
 
 def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchprof, check_trace, program, tmp_path):
@@ -491,14 +492,14 @@ def test_a_torchprof_run_inside_another_may_have_a_directory_of_its_own(run_torc
     inner = program("def inner(): pass\ninner()", "inner.py")
     run = run_torchprof([launcher, "run", "-o", tmp_path / "own", PYTHON, inner])
     assert run.status == 0 and run.trace_paths == []
-    assert len(list((tmp_path / "own").glob("*.pt.trace.json.gz"))) == 1
+    assert len(list((tmp_path / "own").glob("trace.json.gz"))) == 1
 
 
 LONG = "def f(): pass\nfor _ in range(3000000): f()\nprint('over', flush=True)"
 
 
 def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, program, tmp_path):
-    process = start([PYTHON, program(LONG)])
+    process = start([PYTHON, program(LONG)], "-w", "all", "--quiet")
     run = tmp_path / "run"
     wait_for(lambda: '"end"' in text_of(run / "run.json"), "the end of the command", timeout=120)
     process.send_signal(signal.SIGINT)
@@ -506,22 +507,49 @@ def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, prog
     process.send_signal(signal.SIGINT)
     stderr = process.communicate(timeout=10)[1]
     assert process.returncode == 0
-    assert stderr.splitlines()[0] == "torchprof: interrupted: the trace was not written"
+    assert stderr == ("torchprof: interrupted: the trace was not written; the raw records stay in %s; `torchprof export %s` writes the trace again\n" %
+                      (run / "spool", run)), stderr
     assert [path.name for path in run.iterdir() if path.suffix != ".json"] == ["spool"]
     assert "f" in torchprof("report", run, "--tables", "python").stdout
     completed = torchprof("export", run)
-    assert completed.returncode == 0 and len(list(run.glob("*.pt.trace.json.gz"))) == 1, completed.stderr
+    assert completed.returncode == 0 and len(list(run.glob("trace.json.gz"))) == 1, completed.stderr
+
+
+def test_a_launcher_that_is_killed_while_it_writes_leaves_the_records_and_no_half_trace(start, torchprof, program, tmp_path):
+    process = start([PYTHON, program(LONG)], "-w", "all")
+    run = tmp_path / "run"
+    wait_for(lambda: any(path.stat().st_size > 0 for path in run.glob("trace.json.gz.torchprof-*.tmp")), "half a trace", timeout=120)
+    process.kill()
+    process.communicate(timeout=20)
+    assert not (run / "trace.json.gz").exists() and not json.loads(text_of(run / "run.json"))["exported"]
+    assert list((run / "spool").glob("*.spool")) and "): f" in torchprof("report", run, "--tables", "python").stdout
+    completed = torchprof("export", run, "--format", "table")
+    assert completed.returncode == 0 and (run / "summary.txt").exists(), completed.stderr
+
+
+def test_a_trace_that_no_viewer_opens_is_announced_before_it_is_written(start, program, tmp_path):
+    process = start([PYTHON, program(LONG)], "-w", "all")
+    said = process.stderr.readline()
+    assert not (tmp_path / "run" / "trace.json.gz").exists()
+    size = re.fullmatch(r"torchprof: the trace will be about ([\d.]+) MiB unpacked; chrome://tracing opens at most 512 MiB\. For a part: "
+                        r"`torchprof export %s --steps A\.\.B -f kineto -o part\.json\.gz` \(or --time 1s\.\.2s\); for all, a fifth of the size: -f perfetto -o all\.perfetto-trace\n"
+                        % re.escape(str(tmp_path / "run")), said)
+    assert size, said
+    assert process.communicate(timeout=120) and process.returncode == 0
+    with gzip.open(tmp_path / "run" / "trace.json.gz") as trace:
+        unpacked = sum(map(len, iter(lambda: trace.read(1 << 20), b"")))
+    assert abs(float(size[1]) * 2 ** 20 / unpacked - 1) < 0.25
 
 
 def test_long_work_after_the_end_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
-    screen = terminal(launcher, "run", "-o", tmp_path / "run", PYTHON, program(LONG))
+    screen = terminal(launcher, "run", "-w", "all", "-o", tmp_path / "run", PYTHON, program(LONG))
     screen.read_until("over", timeout=120)
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
     assert screen.wait() == 0
 
 
 def test_an_export_that_takes_long_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
-    profile(launcher, tmp_path / "run", [PYTHON, program(LONG)], ["--format", "none", "-q"])
+    profile(launcher, tmp_path / "run", [PYTHON, program(LONG)], ["-w", "all", "--format", "none", "-q"])
     screen = terminal(launcher, "export", tmp_path / "run", "-f", "kineto", "-o", tmp_path / "trace.json.gz")
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
     assert screen.read_until("torchprof: .*: written\n").count("\r\033[K") >= 1  # the line is gone before

@@ -80,7 +80,7 @@ def test_ten_thousand_short_threads_lose_nothing_and_take_little_room(run_torchp
             _thread.start_new_thread(short, ())
         while len(done) < 10000: time.sleep(0.001)
         """
-    run = run_torchprof([PYTHON, program(textwrap.dedent(text))], options=["--keep-spool"])
+    run = run_torchprof([PYTHON, program(textwrap.dedent(text))])
     assert run.status == 0 and "lost" not in run.stderr, run.stderr
     assert counted(run.trace(), "short") == 10000
     spool, = (run.directory / "spool").glob("*.spool")
@@ -205,7 +205,7 @@ def permissions(path):
 @pytest.mark.parametrize("way", ["torchprof run", "the library alone"])
 def test_the_run_is_for_its_user_alone(launcher, program, tmp_path, way):
     run, command = tmp_path / "above" / "run", [PYTHON, program("pass")]
-    options = ["run", "-o", run, "--keep-spool"]
+    options = ["run", "-o", run]
     if way == "the library alone":
         lines = subprocess.run([launcher, *options, "--dry-run", "true"], capture_output=True, text=True, env=clean_environment()).stdout
         start = ["env", *lines.splitlines()]
@@ -389,7 +389,7 @@ os.execv(sys.executable, [sys.executable, "-c", "def after(): pass\\nafter()"])
 
 
 def test_a_limit_for_the_whole_run_counts_dead_processes_too(run_torchprof, check_trace, program):
-    run = run_torchprof([sys.executable, program(RUN_LIMIT)], options=["--max-run-size", "2M", "--keep-spool"])
+    run = run_torchprof([sys.executable, program(RUN_LIMIT)], options=["--max-run-size", "2M"])
     assert (run.status, run.stdout) == (0, "10\n")
     spools = list(run.directory.rglob("*.spool"))
     assert 1 << 20 < sum(path.stat().st_size for path in spools) <= (2 << 20) + 4096 * len(spools)
@@ -421,7 +421,7 @@ def test_killed_for_memory_by_the_kernel_it_loses_nothing(launcher, memory_limit
     assert done.returncode == bare.returncode == -9, done.stderr
     printed = done.stdout.split()
     assert printed == [str(n) for n in range(len(printed))] and len(printed) > 10
-    trace, = directory.glob("*.pt.trace.json.gz")
+    trace, = directory.glob("trace.json.gz")
     assert check_trace(trace).names("cpu_op")["aten::ones"] - len(printed) in (0, 1)
     assert json.loads((directory / "run.json").read_text())["oom_kills"] > 0
     assert re.search("torchprof: while the command ran, the kernel killed .* because memory ran out", done.stderr)

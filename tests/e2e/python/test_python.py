@@ -484,7 +484,7 @@ def test_the_users_sitecustomize_and_usercustomize_run_once(python, run_torchpro
     program("print('the user is customized')\n", "mine/usercustomize.py")
     path = program("import sys\nprint(sys.modules['sitecustomize'].__file__)\n")
     env = {"PYTHONPATH": tmp_path / "mine"}
-    run, without = run_torchprof([python.path, path], env=env), run_bare([python.path, path], env=env)
+    run, without = run_torchprof([python.path, path], env=env, options=["--imports", "full"]), run_bare([python.path, path], env=env)
     assert run.stdout_bytes == without.stdout, run.stderr
     assert run.stdout.count("the site is customized") == 1
     assert [n for n in run.trace().names("python_function") if n.endswith("): in_sitecustomize")]

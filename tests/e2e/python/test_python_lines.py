@@ -20,7 +20,7 @@ outer(torch.ones(200, 200))
 def lines_of(launcher, torchprof, directory, option):
     """{line of the program: row of the table}, and {(operator, line): row}"""
     (directory / "lines.py").write_text(PROGRAM)
-    run = profile(launcher, directory / "run", [sys.executable, "lines.py"], options=[*option, "--keep-spool", "-q"], cwd=directory)
+    run = profile(launcher, directory / "run", [sys.executable, "lines.py"], options=[*option, "-q"], cwd=directory)
     assert run.status == 0, run.stderr
     done = torchprof("report", run.directory, "--json", "-t", "python,ops", "--group-by", "line")
     assert done.returncode == 0, done.stderr

@@ -82,7 +82,7 @@ def are(expected, found):
 @pytest.fixture
 def record(launcher, served, tmp_path):
     def run(url=None, program=served.program):
-        done = profile(launcher, tmp_path / "run", [program], ["--native", "on", "--keep-spool"], env=environment(tmp_path, url))
+        done = profile(launcher, tmp_path / "run", [program], ["--native", "on"], env=environment(tmp_path, url))
         assert done.status == 0, done.stderr
         return done
     return run

@@ -24,7 +24,7 @@ large = torch.empty(1 << 20)
 def recorded(launcher, torch_python, tmp_path_factory):
     directory = tmp_path_factory.mktemp("native_formats")
     (directory / "program.py").write_text(PROGRAM)
-    run = profile(launcher, directory / "run", [torch_python, directory / "program.py"], ["--native", "on", "--keep-spool"])
+    run = profile(launcher, directory / "run", [torch_python, directory / "program.py"], ["--native", "on"])
     assert run.status == 0, run.stderr
     return run
 

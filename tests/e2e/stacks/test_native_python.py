@@ -103,7 +103,7 @@ def recorded(launcher, torch_python, tmp_path_factory):
     directory = tmp_path_factory.mktemp("native_python")
     (directory / "frames.py").write_text(PROGRAM)
     run = profile(launcher, directory / "run", [torch_python, directory / "frames.py", directory / "notes"],
-                  options=["--native", "on", "--keep-spool"])
+                  options=["--native", "on"])
     assert run.status == 0, run.stderr
     return run, noted(directory / "notes")
 

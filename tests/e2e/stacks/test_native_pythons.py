@@ -61,7 +61,7 @@ def recorded(program, launcher, tmp_path):
     """The run under a Python, and what the program noted."""
     def run(python):
         done = profile(launcher, tmp_path / "run", [python, program, program.with_name("operators.so"), tmp_path / "notes"],
-                       options=["--native", "on", "--keep-spool"])
+                       options=["--native", "on"])
         assert done.status == 0, done.stderr
         return done, {name: [tuple(frame) for frame in frames] for name, frames in map(json.loads, (tmp_path / "notes").read_text().splitlines())}
     return run

@@ -76,7 +76,7 @@ def program(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recorded(launcher, torch_python, program):
-    run = profile(launcher, program.with_name("run"), [torch_python, program], options=["--native", "on", "--keep-spool"])
+    run = profile(launcher, program.with_name("run"), [torch_python, program], options=["--native", "on"])
     assert run.status == 0 and "TorchScript" not in run.stderr, run.stderr
     return run
 

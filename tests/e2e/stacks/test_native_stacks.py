@@ -44,7 +44,7 @@ def in_order(wanted, stack):
 @pytest.fixture(scope="module")
 def python_run(launcher, torch_python, tmp_path_factory):
     run = profile(launcher, tmp_path_factory.mktemp("native") / "run", [torch_python, "-c", PYTHON_PROGRAM],
-                  options=["--native", "on", "--keep-spool", "--python", "off"])
+                  options=["--native", "on", "--python", "off"])
     assert run.status == 0, run.stderr
     return run
 

@@ -20,7 +20,7 @@ def run_simulated(torch_python, program, run_torchprof, tmp_path):
         assert SIM.exists(), "%s is not built" % SIM
         env = {"SIM": SIM, "PYTHONPATH": SUPPORT, "CUPTI_SIM": sim, "CUPTI_SIM_VERSION": version,
                "CUPTI_SIM_REPORT": tmp_path / "report", **(env or {})}
-        run = run_torchprof(command or [torch_python, program(text)], options=["--keep-spool", "--gpu", gpu, *options], env=env)
+        run = run_torchprof(command or [torch_python, program(text)], options=["--gpu", gpu, *options], env=env)
         reports = {int(p.suffix[1:]): json.loads(p.read_text()) for p in tmp_path.glob("report.*")}
         return run, reports
     return run

@@ -32,7 +32,7 @@ def record(launcher, torch_python, tmp_path_factory):
         command = [ROOT / "examples" / script, *arguments]
         directory = tmp_path_factory.mktemp("both")
         out = directory / "theirs.json"
-        run = profile(launcher, directory / "run", [torch_python, UNDER_TORCH_PROFILER, "off", out, *command], options=["--python", "calls"])
+        run = profile(launcher, directory / "run", [torch_python, UNDER_TORCH_PROFILER, "off", out, *command], options=["-w", "all", "--python", "calls", "--imports", "full"])
         assert run.status == 0, run.stderr
         theirs = [subprocess.run([torch_python, UNDER_TORCH_PROFILER, "stacks", out, *command], env=clean_environment(), capture_output=True)]
         if theirs[0].returncode < 0:  # torch.profiler 2.6 with stacks dies of Python 3.13

@@ -34,7 +34,7 @@ def both(record):
 def run_under_both(launcher, torch_python, tmp_path_factory):
     directory = tmp_path_factory.mktemp("averages")
     run = profile(launcher, directory / "run", [torch_python, SCRIPT, directory / "theirs.json"],
-                  options=["-w", "range=measured", "--keep-spool", "--python", "off"])
+                  options=["-w", "range=measured", "--python", "off"])
     assert run.status == 0, run.stderr
     report = subprocess.run([launcher, "report", run.directory, "--json", "--tables", "ops", "--group-by", "shape"], capture_output=True,
                             check=True)

@@ -299,7 +299,7 @@ def test_the_table_has_a_backward_column_from_the_run_and_from_its_trace(run_tor
     assert [line.split()[-2:] for line in table.splitlines()[2:]] == [["nn.Module:", "Sequential_0"], ["Linear_0", "0"]]
     outer, inner = (line.split() for line in table.splitlines()[2:])
     assert outer[4:6] == ["0.000", "us"] and outer[6:8] == inner[6:8] != ["0.000", "us"]  # self, total
-    assert table in torchprof("report", run.directory, "--tables", "modules").stdout
+    assert table in torchprof("report", run.trace_paths[0], "--tables", "modules").stdout
 
 
 def module_rows(torchprof, run):
@@ -327,7 +327,7 @@ def test_parameters_and_the_optimizer_s_time_of_each_module(run_torchprof, torch
             net(torch.arange(50)).sum().backward()
             optimizer.step()
         json.dump({name: sum(p.numel() for p in m.parameters()) for name, m in net.named_modules()}, open(sys.argv[1], "w"))
-        """)), str(told)], options=["--keep-spool"])
+        """)), str(told)])
     rows = module_rows(torchprof, run)
     assert {path: row["parameters"] for path, row in rows.items()} == json.loads(told.read_text())
     assert rows["body"]["optimizer_ns"] == rows[""]["optimizer_ns"] > 0 == rows["head"]["optimizer_ns"]

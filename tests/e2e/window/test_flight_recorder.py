@@ -31,7 +31,7 @@ main()
 
 @pytest.mark.parametrize("end", ["exit", "kill", "abort"])
 def test_the_last_part_of_every_thread_is_kept(run_torchprof, program, check_trace, end):
-    run = run_torchprof([PYTHON, program(TEXT), end], options=["--keep", "last", "--max-size", "2M", "--keep-spool"])
+    run = run_torchprof([PYTHON, program(TEXT), end], options=["--keep", "last", "--max-size", "2M"])
     assert run.status == {"exit": 0, "kill": -9, "abort": -6}[end], run.stderr
     trace = check_trace(run.trace())
     spools = list((run.directory / "spool").glob("*.spool"))

@@ -148,7 +148,7 @@ def test_a_window_that_never_opens_is_said_and_leaves_a_trace_without_events(tra
 
 @pytest.mark.once
 def test_disk_that_three_steps_of_a_long_run_need_is_that_of_three_steps(train):
-    run, _ = train("steps=3..5", iterations=400, options=["--keep-spool"])
+    run, _ = train("steps=3..5", iterations=400)
     spool, = (run.directory / "spool").glob("*.spool")
     assert spool.stat().st_blocks * 512 < 2_000_000
 
@@ -302,7 +302,7 @@ def test_ctl_says_why_it_cannot(work, torchprof):
     running = work(find_pythons()[0], "signal=USR1")
     refused = torchprof("ctl", running.pid, "start")
     assert (refused.returncode, refused.stderr) == (
-        1, "torchprof: process %d: its window is signal=USR1; only `manual` is opened by hand\n" % running.pid)
+        1, "torchprof: process %d: its window is signal=USR1; only `manual` and `auto` are opened by hand\n" % running.pid)
     assert torchprof("ctl", running.pid, "status").stdout == "process %d: closed, 0 windows so far\n" % running.pid
     stranger = torchprof("ctl", os.getpid(), "status")
     assert stranger.returncode == 1 and "process %d: it does not listen" % os.getpid() in stranger.stderr

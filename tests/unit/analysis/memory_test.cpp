@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include "formats/analysis/statistics.h"
 #include "tests/unit/support/spool_builder.h"
 
@@ -202,4 +204,38 @@ TEST_CASE("operators have what they allocated less what they freed themselves") 
   CHECK(statistics.operators.at("outer").cpu_bytes == 100);
   CHECK(statistics.operators.at("inner").cpu_bytes == -50);
   CHECK(statistics.operators.at("inner").device_bytes == 7);
+}
+
+TEST_CASE("what a forked process has from its parent is not its own, and freeing that takes nothing from its own") {
+  const auto devices = [](const char* forked_from) {
+    SpoolBuilder b;
+    std::strcpy(b.header().forked_from, forked_from);
+    b.on(b.thread(100)).at(10);
+    memory(b, 0x1000, 100, 1100);
+    memory(b.at(20), 0x2000, 50, 1150);
+    memory(b.at(30), 0x9000, -400, 750);  // a block of its parent's
+    memory(b.at(40), 0x3000, 30, 780);
+    memory(b.at(50), 0x1000, -100, 680);
+    return devices_of(b);
+  };
+  const DeviceMemory child = devices("parent.spool").at(0), other = devices("").at(0);
+  CHECK(child.peak_bytes == 180);
+  CHECK(child.end_bytes == 80);
+  CHECK(child.unknown_bytes == 0);
+  CHECK(other.peak_bytes == 1150);
+  CHECK(other.end_bytes == 680);
+  CHECK(other.unknown_bytes == 1000);
+}
+
+TEST_CASE("the end of a mapping from before the capture takes nothing from what was mapped since") {
+  MemoryCollector collector;
+  const auto map = [&collector](uint64_t address, int64_t bytes) {
+    MemoryChange e = change(address, bytes, 0);
+    e.is_mapped = true;
+    collector.add(e);
+    return collector.finish(numbered).at(0).end_bytes;
+  };
+  CHECK(map(1, 100) == 100);
+  CHECK(map(2, -60) == 100);
+  CHECK(map(1, -100) == 0);
 }

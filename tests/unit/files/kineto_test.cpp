@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -77,6 +78,23 @@ TEST_CASE("threads have Python's name, C calls their caller's place, garbage col
   CHECK((collections[0].at("generation") == 1 && collections[0].at("collected") == 7));
   CHECK(collections[0].at("uncollectable") == 2);
   CHECK_FALSE(collections[1].contains("collected"));  // it never ended
+}
+
+TEST_CASE("an import is a span of Python with the file that was known when it had ended") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId outer = b.import("torch.nn"), inner = b.import("torch.nn.functional");
+  b.at(10).begin(outer).at(20).begin(inner).at(50).end(inner).at(60).end(outer);
+  b.file_of_import(outer, "torch.nn", "/usr/lib/python3/torch/nn/__init__.py", 17);
+  const test::LoadedTrace trace(b);
+  std::map<std::string, json> found;
+  const json parsed = json::parse(kineto(*trace, trace->processes));
+  for (const json& e : parsed.at("traceEvents"))
+    if (e.value("cat", "") == "python_function") found[e.at("name")] = e.at("args");
+  REQUIRE(found.size() == 2);
+  CHECK(found["import torch.nn"].at("File") == "torch/nn/__init__.py");
+  CHECK_FALSE(found["import torch.nn.functional"].contains("File"));
+  CHECK(found["import torch.nn.functional"].at("Python parent id") == found["import torch.nn"].at("Python id"));
 }
 
 TEST_CASE("the merged trace of two processes that share a pid") {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 
+#include "formats/trace/endings.h"
 #include "tests/unit/support/spool_builder.h"
 
 using namespace torchprof;
@@ -24,21 +25,37 @@ class Tree {
   }
   // "PID: ROLE", in the order of their places.
   std::vector<std::string> roles() const {
+    return each([](const Process& p) { return p.role; });
+  }
+  // "PID: GROUP NAME"
+  std::vector<std::string> groups() const {
+    return each(
+        [](const Process& p) { return p.group == 0 ? p.group_name : std::to_string(p.group) + " " + p.group_name; });
+  }
+  // "PID: how it ended"
+  std::vector<std::string> ends() const { return each(ending_text); }
+
+ private:
+  template <class Text>
+  std::vector<std::string> each(Text text) const {
     std::vector<const SpoolBuilder*> all;
     for (const SpoolBuilder& spool : spools_) all.push_back(&spool);
     const test::LoadedTrace trace{std::span<const SpoolBuilder* const>(all)};
     std::vector<std::string> out(trace->processes.size());
-    for (const Process& p : trace->processes) out.at(p.place - 1) = std::to_string(p.pid) + ": " + p.role;
+    for (const Process& p : trace->processes) out.at(p.place - 1) = std::to_string(p.pid) + ": " + text(p);
     return out;
   }
 
- private:
   std::deque<SpoolBuilder> spools_;
 };
 
-void worker(SpoolBuilder& spool, uint32_t pid, int number) {
+void worker(SpoolBuilder& spool, uint32_t pid, int number, int of = 2) {
   spool.meta("multiprocessing.process", std::to_string(pid) + "\tForkProcess-9");
-  spool.meta("dataloader.worker", std::to_string(pid) + "\t" + std::to_string(number) + "\t2");
+  spool.meta("dataloader.worker", std::to_string(pid) + "\t" + std::to_string(number) + "\t" + std::to_string(of));
+}
+
+void name(SpoolBuilder& spool, uint32_t pid, const std::string& name) {
+  spool.meta("multiprocessing.process", std::to_string(pid) + "\t" + name);
 }
 
 const std::vector<std::string> kSpawned{"python3", "-B", "-c",
@@ -101,4 +118,82 @@ TEST_CASE("hostile facts and a process that is its own parent give no role") {
   tree.add(11, 11, {"python3"}).meta("multiprocessing.process", "11\tna\nme");
   tree.add(12, 11, {}).meta("dataloader.worker", "12\tx");
   CHECK(tree.roles() == std::vector<std::string>{"10: ", "11: multiprocessing worker na?me", "12: "});
+}
+
+TEST_CASE("workers of DataLoaders are grouped by parent and by the workers that their DataLoader has") {
+  Tree tree;
+  tree.add(10, 1).meta("environment.RANK", "0");
+  tree.add(50, 1).meta("environment.RANK", "1");
+  worker(tree.add(11, 10), 11, 0);
+  worker(tree.add(12, 10), 12, 1);
+  worker(tree.add(13, 10), 13, 0, 1);  // of the DataLoader for validation, alone
+  worker(tree.add(51, 50), 51, 0);
+  worker(tree.add(14, 10), 14, 0);
+  worker(tree.add(15, 10), 15, 1);
+  worker(tree.add(52, 50), 52, 1);
+  CHECK(tree.roles() ==
+        std::vector<std::string>{"10: rank 0", "13: rank 0, DataLoader worker 0",
+                                 "11: rank 0, DataLoader worker 0, epoch 1", "12: rank 0, DataLoader worker 1, epoch 1",
+                                 "14: rank 0, DataLoader worker 0, epoch 2", "15: rank 0, DataLoader worker 1, epoch 2",
+                                 "50: rank 1", "51: rank 1, DataLoader worker 0", "52: rank 1, DataLoader worker 1"});
+  const std::string of_0 = "1 DataLoader workers of rank 0, 2 epochs", of_1 = "2 DataLoader workers of rank 1";
+  CHECK(tree.groups() == std::vector<std::string>{"10: ", "13: ", "11: " + of_0, "12: " + of_0, "14: " + of_0,
+                                                  "15: " + of_0, "50: ", "51: " + of_1, "52: " + of_1});
+}
+
+TEST_CASE("workers of pools are grouped, processes with functions of their own are not") {
+  Tree tree;
+  tree.add(10, 1, {"python3", "/usr/bin/accelerate", "launch", "train.py"});
+  name(tree.add(11, 10), 11, "ForkPoolWorker-1");
+  name(tree.add(12, 10), 12, "SpawnPoolWorker-2");
+  name(tree.add(13, 10), 13, "Process-1");
+  name(tree.add(14, 10), 14, "Process-2");
+  for (const uint32_t pid : {15u, 19u}) {
+    SpoolBuilder& executor = tree.add(pid, 10);
+    name(executor, pid, "ForkProcess-3");
+    executor.function("/usr/lib/python3.11/concurrent/futures/process.py", 200, "_process_worker");
+  }
+  SpoolBuilder& rank = tree.add(16, 10);
+  name(rank, 16, "SpawnPoolWorker-4");
+  rank.meta("distributed.rank", "0");
+  tree.add(17, 10, {"python3", "eval.py"});
+  tree.add(18, 10, {"python3", "eval.py"});
+  CHECK(tree.roles().front() == "10: launcher of ranks");
+  const std::string pool = "1 pool workers";
+  const std::string all = "2 executor workers";
+  CHECK(tree.groups() == std::vector<std::string>{"10: ", "17: ", "18: ", "16: ", "13: ", "14: ", "11: " + pool,
+                                                  "12: " + pool, "15: " + all, "19: " + all});
+}
+
+TEST_CASE("a compiler and what it forks are one group") {
+  Tree tree;
+  const std::vector<std::string> compiler{"python3", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2"};
+  tree.add(10, 1);
+  tree.add(11, 10, compiler);
+  tree.add(12, 11, compiler);
+  tree.add(13, 11, compiler);
+  const std::string group = "1 compile workers";
+  CHECK(tree.groups() == std::vector<std::string>{"10: ", "11: " + group, "12: " + group, "13: " + group});
+}
+
+TEST_CASE("how a process ended is what its parent saw, and the usual end of a worker is none by force") {
+  Tree tree;
+  SpoolBuilder& parent = tree.add(10, 1);
+  parent.clean_exit(90'000'000);
+  for (const auto& [pid, end] : std::vector<std::pair<int, std::string>>{{11, "0"},
+                                                                         {12, "-15\tsignalled"},
+                                                                         {13, "-15"},
+                                                                         {14, "-9\tsignalled"},
+                                                                         {15, "3"},
+                                                                         {16, "0"},
+                                                                         {17, "-15\tsignalled"},
+                                                                         {18, "-99999999999"},
+                                                                         {10, "1"}})
+    parent.meta("child." + std::to_string(pid), end);
+  for (const uint32_t pid : {11u, 12u, 13u, 14u, 15u})
+    name(tree.add(pid, 10), pid, "PoolWorker-" + std::to_string(pid));
+  for (const uint32_t pid : {16u, 17u, 18u}) tree.add(pid, 10);
+  CHECK(tree.ends() == std::vector<std::string>{"10: clean", "16: ended", "17: SIGTERM by parent",
+                                                "18: killed or replaced", "11: ended", "12: ended",
+                                                "13: killed by SIGTERM", "14: SIGKILL by parent", "15: exit 3"});
 }

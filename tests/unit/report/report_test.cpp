@@ -45,23 +45,43 @@ TEST_CASE("of many processes the names are kept in the sum, not by process") {
   CHECK(report.parts[0].statistics.python.empty());
 }
 
-TEST_CASE("torch.compile's workers are one row of a summary, and a row each where they are asked for") {
-  std::vector<ReportPart> parts(18);
-  parts[0].role = "rank 0";
-  parts[0].statistics.operator_ns = 1;
-  for (size_t i = 1; i < parts.size(); ++i) {
-    parts[i].role = "rank 0, compile worker " + std::to_string(i);
-    parts[i].events = 10;
-    parts[i].ended = i == 3 ? "killed or replaced" : "clean";
+TEST_CASE("workers of a group are one row, but for one that has failed, and a row each where they are asked for") {
+  Report report;
+  for (uint32_t i = 0; i < 40; ++i) {
+    ReportPart part{};
+    part.pid = std::to_string(100 + i);
+    if (i != 0) part.role = "DataLoader worker " + std::to_string(i);
+    part.events = 10;
+    part.ended = i == 3 ? "killed by SIGKILL" : i == 4 ? "clean" : "ended";
+    part.group = i == 0 || i == 3 ? 0 : 1;
+    part.group_name = i == 0 ? "" : "DataLoader workers, 13 epochs";
+    part.statistics.operator_ns = 5;
+    part.statistics.operators["mm"].add_call(5, 5);
+    part.statistics.threads.emplace_back();
+    part.statistics.threads.back().name = std::to_string(i) + " (python3)";
+    part.statistics.threads.back().open_ns = 7;
+    report.add(std::move(part));
   }
-  parts[17].statistics.operator_ns = 1;  // it tries kernels out
-  CHECK(processes_table(parts).rows.size() == 18);
-  const ReportTable folded = processes_table(parts, true);
+  const auto text = [](const ReportTable& table, size_t row, std::string_view column) {
+    return std::get<std::string>(table.rows.at(row).at(table.column(column)));
+  };
+  const std::vector<PartGroup> groups = groups_of(report.parts, true);
+  const ReportTable folded = processes_table(groups);
   REQUIRE(folded.rows.size() == 3);
-  CHECK(std::get<std::string>(folded.rows[1][0]) == "16 of them");
-  CHECK(std::get<int64_t>(folded.rows[1][2]) == 160);
-  CHECK(std::get<std::string>(folded.rows[1][5]) == "15 clean, 1 killed or replaced");
-  CHECK(std::get<std::string>(folded.rows[2][1]) == "rank 0, compile worker 17");
+  CHECK(text(folded, 1, "pid") == "38 of them");
+  CHECK(text(folded, 1, "role") == "38 DataLoader workers, 13 epochs");
+  CHECK(text(folded, 1, "ended") == "1 clean, 37 ended");
+  CHECK(std::get<int64_t>(folded.rows[1][folded.column("events")]) == 380);
+  CHECK(text(folded, 2, "pid") == "103");
+  CHECK(text(folded, 2, "ended") == "killed by SIGKILL");
+  CHECK(report.group_operators.at(1).at("mm").calls == 38);
+  const ReportTable threads = threads_table(groups);
+  REQUIRE(threads.rows.size() == 3);
+  CHECK(text(threads, 1, "name") == "38 (python3)");
+  CHECK(std::get<int64_t>(threads.rows[1][threads.column("open_ns")]) == 266);
+  const ReportTable all = processes_table(groups_of(report.parts, false));
+  CHECK(all.rows.size() == 40);
+  CHECK(text(all, 3, "group") == "DataLoader workers, 13 epochs");
 }
 
 TEST_CASE("of many names no more rows are made than are shown, and the first of all are the first") {

@@ -51,13 +51,13 @@ SpoolBuilder::Chunk& SpoolBuilder::chunk_for(bool definition, size_t bytes) {
   };
   if (bytes > room(false)) throw std::length_error("a record must fit into a chunk");
   const auto open = open_chunk_.find(track.value);
-  if (open == open_chunk_.end() ||
+  if (open == open_chunk_.end() || (!definition && chunks_[open->second].window != window_) ||
       chunks_[open->second].records.size() + bytes > room(chunks_[open->second].is_piece)) {
     const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
     open_chunk_[track.value] = chunks_.size();
     const auto kind = definition ? ChunkKind::kDefinitions : ChunkKind::kEvents;
     const bool is_piece = has_pieces_ && !definition && sequence == 0 && bytes <= room(true);
-    chunks_.push_back({kind, track, sequence, now_, {}, is_piece});
+    chunks_.push_back({kind, track, sequence, now_, {}, is_piece, definition ? uint16_t{0} : window_});
   }
   return chunks_[open_chunk_[track.value]];
 }
@@ -67,6 +67,21 @@ void SpoolBuilder::append(bool definition, Kind kind, std::vector<std::byte> rec
   Chunk& chunk = chunk_for(definition, record.size());
   const uint64_t time = definition ? 0 : (now_ - chunk.base_ns) * ticks_per_ns_;
   const auto header = RecordHeader::make(kind, record.size() / 8, time);
+  std::memcpy(record.data(), &header, sizeof(header));
+  chunk.records.insert(chunk.records.end(), record.begin(), record.end());
+}
+
+void SpoolBuilder::append_step(Kind kind, std::vector<std::byte> record) {
+  constexpr uint32_t kKey = UINT32_MAX;  // no track
+  const auto open = open_chunk_.find(kKey);
+  if (open == open_chunk_.end() ||
+      chunks_[open->second].records.size() + record.size() > header_.chunk_size - sizeof(ChunkHeader)) {
+    const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
+    open_chunk_[kKey] = chunks_.size();
+    chunks_.push_back({ChunkKind::kSteps, TrackId{}, sequence, now_, {}});
+  }
+  Chunk& chunk = chunks_[open_chunk_[kKey]];
+  const auto header = RecordHeader::make(kind, record.size() / 8, (now_ - chunk.base_ns) * ticks_per_ns_);
   std::memcpy(record.data(), &header, sizeof(header));
   chunk.records.insert(chunk.records.end(), record.begin(), record.end());
 }
@@ -170,6 +185,18 @@ FunctionId SpoolBuilder::function(std::string_view file, uint32_t line, std::str
   return def.id;
 }
 
+FunctionId SpoolBuilder::import(std::string_view module) { return function("", 0, module, 0, FunctionKind::kImport); }
+
+void SpoolBuilder::file_of_import(FunctionId import, std::string_view module, std::string_view file, uint16_t trim) {
+  FunctionDef def{};
+  def.id = import;
+  def.name = string(module);
+  def.file = string(file);
+  def.trim = trim;
+  def.kind = FunctionKind::kImport;
+  define(def);
+}
+
 FunctionId SpoolBuilder::function(std::string_view name) { return function("test.py", 1, name); }
 
 ObjectId SpoolBuilder::object(std::string_view class_name, ObjectKind kind) {
@@ -232,9 +259,40 @@ void SpoolBuilder::source(std::string_view name, SourceState state, std::string_
   define(SourceDef{.header = {}, .source = string(name), .detail = string(detail), .state = state, .pad = {}});
 }
 
-void SpoolBuilder::window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end) {
-  define(WindowDef{
-      .header = {}, .number = number, .pad = 0, .step = step, .begin = ticks(begin), .end = end == 0 ? 0 : ticks(end)});
+void SpoolBuilder::window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end, WindowReason reason) {
+  WindowDef def{};
+  def.number = number;
+  def.reason = reason;
+  def.step = step;
+  def.begin = ticks(begin);
+  def.end = end == 0 ? 0 : ticks(end);
+  define(def);
+}
+
+void SpoolBuilder::window_given_up(uint32_t number) {
+  WindowDef def{};
+  def.number = number;
+  def.is_given_up = 1;
+  define(def);
+}
+
+SpoolBuilder& SpoolBuilder::in_window(uint16_t number) {
+  window_ = number;
+  return *this;
+}
+
+SpoolBuilder& SpoolBuilder::step_end(uint64_t step, uint32_t window, uint32_t was_open) {
+  const StepEnd record{{}, step, window, was_open};
+  const auto* bytes = reinterpret_cast<const std::byte*>(&record);
+  append_step(Kind::StepEnd, {bytes, bytes + sizeof(record)});
+  return *this;
+}
+
+SpoolBuilder& SpoolBuilder::resident(uint64_t bytes_of_memory) {
+  const Resident record{{}, bytes_of_memory};
+  const auto* bytes = reinterpret_cast<const std::byte*>(&record);
+  append_step(Kind::Resident, {bytes, bytes + sizeof(record)});
+  return *this;
 }
 
 SpoolBuilder& SpoolBuilder::on(TrackId track) {
@@ -319,6 +377,7 @@ std::vector<std::byte> SpoolBuilder::bytes() const {
     ChunkHeader header{};
     header.magic = kChunkMagic;
     header.kind = chunk.kind;
+    header.window = chunk.window;
     header.track = chunk.track;
     header.sequence = chunk.sequence;
     header.committed = static_cast<uint32_t>(chunk.records.size());

@@ -40,6 +40,8 @@ class SpoolBuilder {
   FunctionId function(std::string_view file, uint32_t line, std::string_view name, uint16_t trim = 0,
                       FunctionKind kind = FunctionKind::kFunction);
   FunctionId function(std::string_view name);  // in "test.py", line 1
+  FunctionId import(std::string_view module);
+  void file_of_import(FunctionId import, std::string_view module, std::string_view file, uint16_t trim);
   ObjectId object(std::string_view class_name, ObjectKind kind = ObjectKind::kModule);
   CallSiteId call_site(std::string_view name, FunctionId function, uint32_t line);
   void python_name(TrackId track, uint32_t tid, std::string_view name);
@@ -53,7 +55,14 @@ class SpoolBuilder {
   void source(std::string_view name, SourceState state, std::string_view detail);
 
   // Window `number` again when it closes; times in ns, 0: it is open.
-  void window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end = 0);
+  void window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end = 0,
+              WindowReason reason = WindowReason::kNone);
+  void window_given_up(uint32_t number);
+  // The events that come now lie in chunks of this window.
+  SpoolBuilder& in_window(uint16_t number);
+  // At the time that at() named last: `step` steps have ended; was_open as in StepEnd.
+  SpoolBuilder& step_end(uint64_t step, uint32_t window, uint32_t was_open);
+  SpoolBuilder& resident(uint64_t bytes);
 
   // Events of the thread that on() named last, at the time that at() named last.
   SpoolBuilder& on(TrackId track);
@@ -110,8 +119,10 @@ class SpoolBuilder {
     uint64_t base_ns;
     std::vector<std::byte> records;
     bool is_piece = false;
+    uint16_t window = 0;
   };
   uint64_t ticks(uint64_t ns) const { return header_.start.ticks.value + ns * ticks_per_ns_; }
+  void append_step(Kind kind, std::vector<std::byte> record);
   void append(bool definition, Kind kind, std::vector<std::byte> record);
   Chunk& chunk_for(bool definition, size_t bytes);
   template <class R>
@@ -126,6 +137,7 @@ class SpoolBuilder {
   std::map<std::string, StringId, std::less<>> strings_;
   uint32_t threads_ = 0, functions_ = 0, objects_ = 0, call_sites_ = 0;
   TrackId track_;
+  uint16_t window_ = 0;
   uint64_t now_ = 0;
   uint64_t ticks_per_ns_ = 1;
 };

@@ -77,12 +77,28 @@ std::string expanded(const std::string& pattern, size_t size = PATH_MAX) {
 }  // namespace
 
 TEST_CASE("every setting takes another value than its default and gives it back") {
-  const std::map<std::string, std::string> other = {
-      {"--output", "elsewhere"},   {"--window", "all"},       {"--python", "calls"},     {"--ops", "off"},
-      {"--shapes", "off"},         {"--memory", "off"},       {"--gpu", "off"},          {"--nvtx", "emit"},
-      {"--native", "on"},          {"--flops", "off"},        {"--max-size", "1048576"}, {"--max-run-size", "1048576"},
-      {"--keep", "first"},         {"--format", "none"},      {"--quiet", "1"},          {"--keep-spool", "1"},
-      {"--native-threshold", "5"}, {"--native-frames", "all"}};
+  const std::map<std::string, std::string> other = {{"--output", "elsewhere"},
+                                                    {"--window", "all"},
+                                                    {"--python", "calls"},
+                                                    {"--imports", "full"},
+                                                    {"--ops", "off"},
+                                                    {"--shapes", "off"},
+                                                    {"--memory", "off"},
+                                                    {"--gpu", "off"},
+                                                    {"--nvtx", "emit"},
+                                                    {"--native", "on"},
+                                                    {"--flops", "off"},
+                                                    {"--max-size", "1048576"},
+                                                    {"--max-run-size", "1048576"},
+                                                    {"--keep", "first"},
+                                                    {"--format", "none"},
+                                                    {"--quiet", "1"},
+                                                    {"--keep-spool", "1"},
+                                                    {"--discard", "1"},
+                                                    {"--native-threshold", "5"},
+                                                    {"--native-frames", "all"},
+                                                    {"--budget-events", "5000"},
+                                                    {"--budget-overhead", "7"}};
   REQUIRE(other.size() == settings().size());
   for (const Setting& s : settings()) {
     CAPTURE(s.option);
@@ -127,7 +143,7 @@ TEST_CASE("sizes") {
   CHECK(refusal(config, "--max-run-size", "none") == "");
   CHECK(config.max_run_size == 0);
   CHECK(refusal(config, "--max-run-size", "1K") ==
-        "--max-run-size: '1K' is not a size: a whole number with K, M, G or T, from 1M, or none");
+        "--max-run-size: '1K' is not a size: a whole number with K, M, G or T, from 1M, none or auto");
   const uint64_t before = config.max_size;
   for (const char* bad : {"", "M", "-1M", " 1M", "1.5G", "1023K", "0", "1025T", "99999999999999999999999", "1MM", "1i",
                           "1B", "0x100000"}) {
@@ -140,7 +156,8 @@ TEST_CASE("sizes") {
 
 TEST_CASE("a bad value leaves the configuration as it was and says what is allowed") {
   const std::string no_format =
-      " is not a format of this version: kineto, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, "
+      " is not a format of this version: kineto, kineto-ranks, perfetto, chrome-legacy, json-stream, stacks, "
+      "stacks-cuda, "
       "speedscope, pprof, "
       "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table or none";
   const std::map<std::pair<std::string, std::string>, std::string> cases = {

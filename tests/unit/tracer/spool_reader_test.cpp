@@ -311,7 +311,7 @@ TEST_CASE("files that are no spool are refused with their reason") {
         expected = "its header was never written: the process died while it began";
   }
   SUBCASE("") { header.magic = 7, expected = "it is not a spool of torchprof"; }
-  SUBCASE("") { header.version = 9, expected = "it is of version 9, this torchprof reads versions up to 2"; }
+  SUBCASE("") { header.version = 9, expected = "it is of version 9, this torchprof reads versions up to 3"; }
   SUBCASE("") { header.chunk_size = 12, expected = "its header is damaged: a chunk size of 12 bytes"; }
   CHECK_FALSE(SpoolReader::from_bytes(bytes, error));
   CHECK(error == expected);

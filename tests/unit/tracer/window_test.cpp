@@ -153,7 +153,7 @@ TEST_CASE("borders come out in the order in which they went in, as many as there
   WindowBorders::Border border{};
   for (uint64_t round = 0; round < 3; ++round) {
     uint64_t put = 0;
-    while (borders.put({WindowBorders::Kind::kRangeBegin, put})) ++put;
+    while (borders.put({WindowBorders::Kind::kRangeBegin, put, {}})) ++put;
     CHECK(put == WindowBorders::kMost);
     CHECK(borders.has_any());
     for (uint64_t i = 0; i < put; ++i) {

@@ -1,0 +1,336 @@
+#include "formats/analysis/run_steps.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "formats/io/sum.h"
+#include "formats/replay/replay.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kLineParts = 60;
+constexpr size_t kMostUnusual = 6;
+constexpr size_t kMostRanges = 6;
+constexpr double kAlike = 1.3;  // single slow steps of one kind differ by less than this
+
+int64_t middle(std::vector<int64_t> values) {
+  if (values.empty()) return 0;
+  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, at);
+  return *at;
+}
+
+int64_t at_place(const std::vector<int64_t>& sorted, double place) {
+  return sorted.empty() ? 0 : sorted[static_cast<size_t>(std::lround(place * static_cast<double>(sorted.size() - 1)))];
+}
+
+// Durations without what windows add.
+struct Durations {
+  explicit Durations(const std::vector<StepTime>& steps) {
+    std::vector<int64_t> open, closed;
+    for (const StepTime& s : steps) (s.window != 0 ? open : closed).push_back(s.ns);
+    const int64_t without = middle(closed);
+    slowdown = without > 0 && !open.empty()
+                   ? std::max(1.0, static_cast<double>(middle(open)) / static_cast<double>(without))
+                   : 1.0;
+    for (const StepTime& s : steps)
+      ns.push_back(s.window != 0 ? static_cast<int64_t>(static_cast<double>(s.ns) / slowdown) : s.ns);
+    median = middle(ns);
+    std::vector<int64_t> deviations;
+    for (const int64_t each : ns) deviations.push_back(std::abs(each - median));
+    const auto usual = static_cast<int64_t>(6 * 1.4826 * static_cast<double>(middle(deviations)));
+    slow = median + std::max<int64_t>({median / 2, usual, 200'000});
+  }
+  bool is_slow(size_t i) const { return ns[i] > slow; }
+
+  std::vector<int64_t> ns;
+  double slowdown = 1;
+  int64_t median = 0;
+  int64_t slow = 0;
+};
+
+// Indices of slow steps that belong together.
+struct Group {
+  std::vector<size_t> steps;
+  bool is_row = false;
+};
+
+std::vector<Group> groups_of(const Durations& durations) {
+  constexpr size_t kRow = 3;  // so many in a row are a phase
+  std::vector<Group> groups;
+  std::vector<size_t> singles;
+  for (size_t i = 0; i < durations.ns.size(); ++i) {
+    if (!durations.is_slow(i)) continue;
+    size_t end = i + 1, slow = 1;
+    for (size_t gap = 0; end < durations.ns.size() && gap <= 1; ++end) {
+      gap = durations.is_slow(end) ? 0 : gap + 1;
+      slow += durations.is_slow(end);
+    }
+    while (!durations.is_slow(end - 1)) --end;
+    if (slow >= kRow) {
+      Group& row = groups.emplace_back();
+      row.is_row = true;
+      for (size_t k = i; k < end; ++k) row.steps.push_back(k);
+    } else {
+      for (size_t k = i; k < end; ++k)
+        if (durations.is_slow(k)) singles.push_back(k);
+    }
+    i = end - 1;
+  }
+  std::ranges::sort(singles, {}, [&](size_t i) { return durations.ns[i]; });
+  for (size_t i = 0; i < singles.size(); ++i) {
+    const bool is_alike = i > 0 && static_cast<double>(durations.ns[singles[i]]) <
+                                       kAlike * static_cast<double>(durations.ns[singles[i - 1]]);
+    if (!is_alike) groups.emplace_back();
+    groups.back().steps.push_back(singles[i]);
+  }
+  for (Group& group : groups) std::ranges::sort(group.steps);
+  return groups;
+}
+
+// The distance at which most of them came; 0: none.
+uint64_t distance_of(const std::vector<StepTime>& steps, const std::vector<size_t>& indices) {
+  if (indices.size() < 3) return 0;
+  std::map<uint64_t, size_t> times;
+  for (size_t i = 1; i < indices.size(); ++i) ++times[steps[indices[i]].step - steps[indices[i - 1]].step];
+  const auto most = std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
+  return most->second * 10 >= (indices.size() - 1) * 6 ? most->first : 0;
+}
+
+// ---- what was different -------------------------------------------------------------------------------------------
+
+struct Interval {
+  int64_t begin, end;  // ns
+  size_t group;        // 0: typical steps, otherwise one more than the index of a group
+};
+
+struct FunctionTime {
+  std::vector<double> group_ns;  // in the captured part of each group
+  uint32_t depth = 0;
+};
+
+class Attribution : public Sink {
+ public:
+  Attribution(std::vector<Interval> intervals, size_t groups) : intervals_(std::move(intervals)), groups_(groups) {
+    std::ranges::sort(intervals_, {}, &Interval::begin);
+  }
+  void slice(const Slice& s) override {
+    if (s.kind != SliceKind::kPython || !s.outermost) return;
+    auto at = std::ranges::upper_bound(intervals_, s.begin.value, {}, &Interval::end);
+    for (; at != intervals_.end() && at->begin < s.end.value; ++at) {
+      FunctionTime& time = functions_[s.name.value];
+      if (time.group_ns.empty()) time.group_ns.resize(groups_ + 1);
+      time.depth = std::max(time.depth, s.depth);
+      time.group_ns[at->group] +=
+          static_cast<double>(std::min(s.end.value, at->end) - std::max(s.begin.value, at->begin));
+    }
+  }
+  const std::unordered_map<uint32_t, FunctionTime>& functions() const { return functions_; }
+  double length(size_t group) const {
+    double ns = 0;
+    for (const Interval& i : intervals_)
+      if (i.group == group) ns += static_cast<double>(i.end - i.begin);
+    return ns;
+  }
+
+ private:
+  std::vector<Interval> intervals_;
+  size_t groups_;
+  std::unordered_map<uint32_t, FunctionTime> functions_;
+};
+
+bool is_captured(const Process& process, const StepTime& step, Interval& part) {
+  for (const Window& w : process.windows) {
+    part.begin = std::max(step.end.value - step.ns, w.begin.value);
+    part.end = std::min(step.end.value, w.end.value);
+    if (part.begin < part.end) return true;
+  }
+  return false;
+}
+
+void find_what(const Process& process, const std::vector<StepTime>& steps, const Durations& durations,
+               const std::vector<Group>& groups, std::vector<UnusualSteps>& unusual) {
+  std::vector<Interval> intervals;
+  std::vector<bool> is_unusual(steps.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const size_t i : groups[g].steps) {
+      is_unusual[i] = true;
+      Interval part{0, 0, g + 1};
+      if (!is_captured(process, steps[i], part)) continue;
+      ++unusual[g].captured;
+      intervals.push_back(part);
+    }
+  }
+  if (intervals.empty()) return;
+  constexpr size_t kMostTypical = 400;
+  size_t typical = 0;
+  for (size_t i = steps.size(); i-- > 0 && typical < kMostTypical;) {
+    Interval part{0, 0, 0};
+    if (is_unusual[i] || !steps[i].in_full || !is_captured(process, steps[i], part)) continue;
+    intervals.push_back(part);
+    ++typical;
+  }
+  if (typical == 0) return;
+  Replay replay(process);
+  Attribution attribution(std::move(intervals), groups.size());
+  replay.run(attribution);
+  const double typical_ns = attribution.length(0) / static_cast<double>(typical);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (unusual[g].captured == 0) continue;
+    // The captured part of a step is compared with as much of a typical step, a whole one at most for each.
+    const double captured = attribution.length(g + 1);
+    const double whole = std::min(captured / std::max(1.0, typical_ns), static_cast<double>(unusual[g].captured));
+    struct Candidate {
+      uint32_t name;
+      double more, share;
+      uint32_t depth;
+    };
+    std::vector<Candidate> candidates;
+    double most = 0;
+    for (const auto& [name, time] : attribution.functions()) {
+      const double here = time.group_ns[g + 1];
+      const double more = here - whole * time.group_ns[0] / static_cast<double>(typical);
+      if (more <= 0) continue;
+      candidates.push_back({name, more, more / here, time.depth});
+      most = std::max(most, more);
+    }
+    if (most < 0.2 * (captured - whole * typical_ns) || most <= 0) continue;
+    std::erase_if(candidates, [most](const Candidate& c) { return c.more < 0.7 * most; });
+    const auto best = std::ranges::max_element(candidates, {}, [](const Candidate& c) {
+      return std::tuple(std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
+    });
+    unusual[g].what = replay.names().text({best->name});
+    unusual[g].what_ns =
+        static_cast<int64_t>(best->more / static_cast<double>(unusual[g].captured) / durations.slowdown);
+  }
+}
+
+// ---- memory -------------------------------------------------------------------------------------------------------
+
+// A line through the samples after the first quarter of the run, by step.
+MemoryTrend trend_of(const Process& process, const std::vector<StepTime>& steps) {
+  MemoryTrend trend;
+  if (process.resident.size() < 2 || steps.empty()) return trend;
+  trend.first_bytes = process.resident.front().bytes;
+  trend.last_bytes = process.resident.back().bytes;
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+  size_t at = 0;
+  for (const ResidentSize& sample : process.resident) {
+    while (at + 1 < steps.size() && steps[at].end < sample.at) ++at;
+    if (at < steps.size() / 4) continue;
+    const auto step = static_cast<double>(at), bytes = static_cast<double>(sample.bytes);
+    n += 1;
+    x += step;
+    y += bytes;
+    xx += step * step;
+    xy += step * bytes;
+    yy += bytes * bytes;
+  }
+  const double vx = n * xx - x * x, vy = n * yy - y * y, vxy = n * xy - x * y;
+  constexpr double kFewest = 8, kFit = 0.8;
+  if (n < kFewest || vx <= 0 || vy <= 0) return trend;
+  trend.step_bytes = vxy / vx;
+  const double grown = trend.step_bytes * static_cast<double>(steps.size()) * 3 / 4;
+  trend.is_steady = trend.step_bytes > 0 && vxy * vxy / (vx * vy) > kFit && grown > double{1 << 24} &&
+                    grown > 0.02 * static_cast<double>(trend.last_bytes);
+  return trend;
+}
+
+// "COST of TIME", both in ns.
+std::optional<double> cost_of(const Process& process) {
+  const std::string_view text = process.meta("window.cost");
+  int64_t cost = 0, time = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cost);
+  const std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (error != std::errc{} || !rest.starts_with(" of ")) return {};
+  std::from_chars(rest.data() + 4, rest.data() + rest.size(), time);
+  if (time <= 0) return {};
+  return static_cast<double>(cost) / static_cast<double>(time);
+}
+
+}  // namespace
+
+std::string step_ranges(const std::vector<uint64_t>& numbers, size_t most) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    std::string& part = parts.emplace_back(std::to_string(numbers[i]));
+    if (end > i + 1) part.append("-").append(std::to_string(numbers[end - 1]));
+    i = end;
+  }
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts.size() > most && i == most - 2) {
+      text += ", ...";
+      i = parts.size() - 2;
+    }
+    text.append(text.empty() ? "" : ", ").append(parts[i]);
+  }
+  return text;
+}
+
+std::optional<RunSteps> run_steps_of(const Process& process) {
+  if (process.windows.empty() || process.steps.empty()) return {};
+  std::vector<StepTime> steps = process.steps;
+  std::erase_if(steps, [](const StepTime& s) { return s.ns <= 0; });
+  if (steps.empty()) return {};
+  RunSteps run;
+  run.count = process.steps.size();
+  std::vector<uint64_t> captured;
+  for (const StepTime& s : process.steps)
+    if (s.in_full) captured.push_back(s.step);
+  std::ranges::sort(captured);
+  captured.erase(std::unique(captured.begin(), captured.end()), captured.end());
+  run.captured = captured.size();
+  run.captured_text = step_ranges(captured, kMostRanges);
+  run.cost = cost_of(process);
+  std::vector<int64_t> sorted;
+  for (const StepTime& s : steps) sorted.push_back(s.ns);
+  std::ranges::sort(sorted);
+  run.median_ns = at_place(sorted, 0.5);
+  run.p90_ns = at_place(sorted, 0.9);
+  run.p99_ns = at_place(sorted, 0.99);
+  run.most_ns = sorted.back();
+  run.slowest = std::ranges::max_element(steps, {}, &StepTime::ns)->step;
+  const size_t parts = std::min(kLineParts, steps.size());
+  run.line.resize(parts);
+  run.line_captured.resize(parts);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const size_t part = i * parts / steps.size();
+    run.line[part] = std::max(run.line[part], steps[i].ns);
+    if (steps[i].in_full) run.line_captured[part] = true;
+  }
+  const Durations durations(steps);
+  std::vector<Group> groups = groups_of(durations);
+  const auto more = [&](const Group& group) {
+    int64_t ns = 0;
+    for (const size_t i : group.steps) add_to(ns, durations.ns[i] - durations.median);
+    return ns;
+  };
+  std::ranges::stable_sort(groups, std::greater<>{}, more);
+  if (groups.size() > kMostUnusual) groups.resize(kMostUnusual);
+  for (const Group& group : groups) {
+    UnusualSteps& unusual = run.unusual.emplace_back();
+    unusual.first = steps[group.steps.front()].step;
+    unusual.last = steps[group.steps.back()].step;
+    unusual.count = group.steps.size();
+    unusual.is_row = group.is_row;
+    unusual.every = group.is_row ? 0 : distance_of(steps, group.steps);
+    unusual.more_ns = more(group);
+    std::vector<int64_t> own;
+    for (const size_t i : group.steps) own.push_back(durations.ns[i]);
+    unusual.times = static_cast<double>(middle(own)) / static_cast<double>(std::max<int64_t>(1, durations.median));
+  }
+  find_what(process, steps, durations, groups, run.unusual);
+  run.memory = trend_of(process, steps);
+  return run;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,158 @@
+// What a process that is recorded does now, look after look: its steps, operators and Python functions by self time,
+// GPUs and allocators. Over the last window if the capture has windows, otherwise over the last seconds.
+//
+// Self time runs from record to record: the time between two records of a thread is that of its innermost operator and
+// of its innermost Python call, and up to now that of what is open. So it needs no begin, and what hangs is seen. A
+// call that had begun before the first look is known once the spool states it again, or not at all.
+//
+// A step is the time between the ends of two steps, by the rule of tracer/spool/step_counter.h; where the program makes
+// marks ProfilerStep#N, it is that mark. Between two windows there is no step.
+//
+// Bounded memory: kMostNames names, kMostOpen open spans a thread, kMostSteps steps. One thread. Nothing is thrown but
+// for memory.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "formats/live/live_names.h"
+#include "formats/live/spool_tail.h"
+#include "tracer/spool/step_counter.h"
+
+namespace torchprof::formats {
+
+struct LiveRow {
+  std::string name;
+  int64_t self_ns = 0;
+  uint64_t calls = 0;  // that began
+};
+
+struct LiveMemory {
+  int8_t device_type;  // as in Memory
+  int8_t device_index;
+  uint64_t bytes;
+};
+
+struct LiveView {
+  std::optional<int64_t> rank;
+  std::string worker;                      // "DataLoader worker 3"; empty: none
+  std::vector<int64_t> step_ns;            // of the latest steps, the latest last
+  uint64_t steps = 0;                      // number of the last one that ended, counted from where the recording began
+  std::optional<int64_t> since_step_ns;    // since a step ended
+  std::optional<double> steps_per_second;  // over the last seconds, or between two windows
+  std::vector<LiveRow> operators, functions;  // by self time, as many as were asked for
+  int64_t operator_ns = 0, function_ns = 0;   // the self time of all
+  int64_t covered_ns = 0;                     // over so much time
+  std::optional<double> gpu_busy;             // 0..1, of one GPU or the sum of several; none: no GPU was used
+  std::optional<int64_t> collective_ns;       // time in collectives; none: there were none
+  std::vector<LiveMemory> memory;             // of torch's allocators
+  std::string window;                         // what was asked for; empty: the whole run
+  uint32_t window_number = 0;                 // of the latest one; 0: none so far
+  bool is_window_open = false;
+  bool has_stopped = false;  // capture ended because there was no more room
+  double read_share = 1;     // of the records since the look before
+};
+
+class LiveProcess {
+ public:
+  static constexpr size_t kMostNames = 1 << 16, kMostOpen = 512, kMostSteps = 256;
+
+  LiveProcess(std::unique_ptr<SpoolTail> tail, int64_t last_ns)
+      : tail_(std::move(tail)), names_(*tail_), last_ns_(last_ns) {}
+  // Reads what is new. `is_live`: the process still runs, so what is open lasts up to now.
+  void look(bool is_live, uint64_t event_bytes);
+  LiveView view(size_t rows) const;
+  const FileHeader& header() const { return tail_->header(); }
+
+ private:
+  // Totals by name: those of this look, and those of the looks before that still count.
+  struct Total {
+    uint64_t ticks = 0, calls = 0;
+  };
+  struct Table {
+    std::unordered_map<uint64_t, uint32_t> slots;
+    std::vector<uint64_t> keys;  // by slot
+    std::vector<Total> now, kept;
+    uint32_t slot(uint64_t key);
+  };
+  struct Frame {
+    uint32_t slot;
+    FunctionId function;  // none: a C call
+    ObjectId object;
+  };
+  struct Op {
+    uint32_t slot;
+    StringId name;
+    uint64_t key;
+    uint64_t begin;  // ticks
+  };
+  struct Thread {
+    std::vector<Frame> python;
+    std::vector<Op> ops;
+    uint64_t deeper = 0;  // open calls beyond kMostOpen
+    uint64_t last = 0;    // ticks; 0: not known
+  };
+  struct Busy {
+    uint32_t device;
+    uint64_t begin, end;  // ns of CUPTI's clock
+  };
+  struct Bucket {    // what one look has added
+    uint64_t ticks;  // when it ended
+    std::vector<std::pair<uint32_t, Total>> operators, functions;
+    int64_t busy_ns = 0, collective_ns = 0;
+  };
+  enum class StepSource : uint8_t { kNone, kAnnotations, kOptimizers, kProfilerCalls, kMarks };  // later ones hold
+
+  LastOp take(const Portion& portion);
+  void take_record(Thread& thread, TrackId track, const RecordView& record, uint64_t t);
+  void take_gpu(const RecordView& record);
+  void advance(Thread& thread, uint64_t t);
+  void begin_call(Thread& thread, Frame frame, bool counts);
+  void end_python(Thread& thread, FunctionId function, TrackId track, uint64_t t);
+  void begin_op(Thread& thread, const OpBegin& op, uint64_t t, bool counts);
+  void end_op(Thread& thread, size_t i, TrackId track, uint64_t t);
+  void ended(const Op& op, TrackId track, uint64_t t);
+  void take_memory(const Memory& memory, uint64_t t);
+  void choose_step_source();
+  void step_ended(TrackId track, uint64_t requester, uint64_t t);
+  void add_step(uint64_t ticks, uint64_t t);
+  void follow_windows();
+  void set_clock(bool is_live);
+  void close_look();
+  int64_t to_ns(uint64_t ticks) const { return static_cast<int64_t>(static_cast<double>(ticks) * ns_per_tick_); }
+  uint64_t to_ticks(int64_t ns) const { return static_cast<uint64_t>(static_cast<double>(ns) / ns_per_tick_); }
+  std::vector<LiveRow> rows(const Table& table, size_t most, int64_t& all) const;
+
+  std::unique_ptr<SpoolTail> tail_;
+  LiveNames names_;
+  int64_t last_ns_;  // how long a look counts where there are no windows
+  double ns_per_tick_ = 1;
+  uint64_t now_ = 0;  // ticks: of this look, or of the last record of a process that has ended
+  uint64_t first_record_ = 0, last_record_ = 0;  // ticks, of what was read
+  uint64_t from_ = 0;                            // ticks: what came before does not count
+  uint64_t until_ = 0;                           // ticks: likewise what came after; 0: no end
+  uint32_t window_ = 0;                          // the number of the window that counts
+  std::unordered_map<uint32_t, Thread> threads_;
+  Table operators_, functions_;
+  std::deque<Bucket> buckets_;
+  std::vector<Busy> busy_;  // of this look
+  int64_t collective_ns_ = 0;
+  bool has_collectives_ = false, has_gpu_ = false;
+  std::unordered_map<uint64_t, Op> async_;
+  std::map<std::pair<int8_t, int8_t>, std::pair<int64_t, uint64_t>> memory_;  // bytes, and the time of the total
+  StepSource source_ = StepSource::kNone;
+  StepCounter counter_;
+  uint32_t step_thread_ = 0;
+  uint64_t step_end_ = 0, step_end_before_ = 0;      // ticks; 0: not known
+  std::deque<std::pair<uint64_t, uint64_t>> steps_;  // end and length, ticks
+  uint64_t step_count_ = 0;
+};
+
+}  // namespace torchprof::formats

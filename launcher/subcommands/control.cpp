@@ -1,0 +1,84 @@
+#include "launcher/subcommands/control.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <utility>
+
+namespace torchprof::launcher {
+
+using namespace std::chrono;
+
+ControlRequest::ControlRequest(uint32_t pid, std::string_view command)
+    : pid_(pid), fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  if (!connect_to()) {
+    text_ =
+        "error: it does not listen: `ctl` is for windows of time, `signal`, `manual` and, once a long run has windows, "
+        "`auto`; until then everything is recorded";
+    is_over_ = true;
+    return;
+  }
+  std::string line(command);
+  line += '\n';
+  if (send(fd_, line.data(), line.size(), MSG_NOSIGNAL) >= 0) return;
+  text_ = "error: it has gone";
+  is_over_ = true;
+}
+
+ControlRequest::~ControlRequest() {
+  if (fd_ >= 0) close(fd_);
+}
+
+ControlRequest::ControlRequest(ControlRequest&& other) noexcept
+    : pid_(other.pid_),
+      fd_(std::exchange(other.fd_, -1)),
+      is_over_(other.is_over_),
+      text_(std::move(other.text_)),
+      deadline_(other.deadline_) {}
+
+bool ControlRequest::connect_to() const {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%u", pid_);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
+  if (connect(fd_, reinterpret_cast<sockaddr*>(&address), size) != 0) return false;
+  // Anybody may use this socket name, so the peer's pid is checked.
+  ucred peer{};
+  socklen_t peer_size = sizeof(peer);
+  return getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0 && peer.pid == static_cast<pid_t>(pid_);
+}
+
+bool ControlRequest::take() {
+  while (!is_over_) {
+    char text[512];
+    const ssize_t n = read(fd_, text, sizeof(text));
+    if (n > 0)
+      text_.append(text, static_cast<size_t>(n));
+    else if (n < 0 && errno == EAGAIN && steady_clock::now() < deadline_)
+      return false;
+    else
+      is_over_ = true;
+  }
+  return true;
+}
+
+std::string ControlRequest::answer() const {
+  if (text_.empty()) return "error: no answer within 5 s; it is another user's, or Python's lock is held for long";
+  return text_.substr(0, text_.find('\n'));
+}
+
+std::string ControlRequest::wait() {
+  while (!take()) {
+    const auto left = ceil<milliseconds>(deadline_ - steady_clock::now()).count();
+    pollfd ready{fd_, POLLIN, 0};
+    poll(&ready, 1, static_cast<int>(left > 0 ? left : 0));
+  }
+  return answer();
+}
+
+}  // namespace torchprof::launcher

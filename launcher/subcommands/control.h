@@ -1,0 +1,38 @@
+// A request to the window thread of a process (tracer/window_thread.h): `start`, `stop` or `status`, and its answer.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace torchprof::launcher {
+
+class ControlRequest {
+ public:
+  ControlRequest(uint32_t pid, std::string_view command);
+  ~ControlRequest();
+  ControlRequest(ControlRequest&& other) noexcept;
+  ControlRequest& operator=(ControlRequest&&) = delete;
+
+  uint32_t pid() const { return pid_; }
+  int fd() const { return fd_; }  // becomes readable when there is more of the answer
+  // Reads what is there, without waiting. True: answer() is whole, or no more of it will come.
+  bool take();
+  bool is_over() const { return is_over_; }
+  // "ok: ..." or "error: ..."
+  std::string answer() const;
+  std::string wait();
+
+ private:
+  bool connect_to() const;
+
+  uint32_t pid_;
+  int fd_;
+  bool is_over_ = false;
+  std::string text_;
+  // A busy process may have to wait for Python's lock.
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+};
+
+}  // namespace torchprof::launcher

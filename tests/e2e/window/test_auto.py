@@ -1,0 +1,154 @@
+"""-w auto: a long run keeps its beginning, typical steps and what was unusual, and the time of every step; a short one is whole."""
+import json
+import re
+
+import pytest
+
+JOB = """
+import os, signal, sys, time, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+STEPS = %(steps)d
+model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(8)])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+kept = []
+
+def slow_load_batch():
+    time.sleep(0.03)
+
+def evaluate_the_model():
+    model.eval()
+    with torch.no_grad():
+        for _ in range(600):
+            model(torch.ones(2, 16))
+    model.train()
+
+def train_step(i):
+    if STEPS // 2 <= i < STEPS // 2 + 20:
+        slow_load_batch()
+    optimizer.zero_grad()
+    model(torch.ones(2, 16)).sum().backward()
+    optimizer.step()
+    kept.append(torch.ones(30_000))
+
+for i in range(STEPS):
+    train_step(i)
+    if i %% (STEPS // 4) == STEPS // 8:
+        evaluate_the_model()
+%(end)s
+print("done")
+"""
+BUDGET = ("-w", "auto", "--budget-events", "100K", "--budget-overhead", "10")
+
+
+@pytest.fixture
+def long_run(torch_python, program, run_torchprof):
+    def run(steps=2000, end="", options=BUDGET, status=0):
+        run = run_torchprof([torch_python, program(JOB % {"steps": steps, "end": end})], options=[*options, "--keep-spool"])
+        assert run.status == status, run.stderr
+        return run
+    return run
+
+
+def process_of(run):
+    return json.loads((run.directory / "run.json").read_text())["processes"][0]
+
+
+def test_a_short_program_is_whole(long_run, check_trace):
+    run = long_run(steps=40, options=("-w", "auto"))
+    assert "windows" not in process_of(run)
+    assert check_trace(run.trace()).names("python_function")["nn.Module: Linear_0"] >= 40
+
+
+def test_a_long_program_has_windows_and_the_time_of_every_step(long_run, check_trace):
+    run = long_run()
+    process = process_of(run)
+    reasons = [w["reason"] for w in process["windows"]]
+    assert reasons[0] == "the beginning" and reasons.count("typical") >= 3, reasons
+    steps = [w["step"] for w in process["windows"] if w["reason"] == "typical"]
+    # At even distances, but where a window for something unusual was open.
+    distance = min(b - a for a, b in zip(steps, steps[1:]))
+    assert distance >= 10 and all(step % distance == 0 for step in steps), steps
+    trace = check_trace(run.trace())
+    calls = trace.names("python_function")["nn.Module: Linear_0"]
+    assert 60 < calls < 1500
+    # What lies within windows lies there whole.
+    assert trace.names("cpu_op")["aten::addmm"] == pytest.approx(8 * calls, abs=64)
+
+
+def test_what_was_unusual_is_named(long_run):
+    run = long_run()
+    assert re.search(r"2,000 +\d+ ", run.stderr), run.stderr
+    assert re.search(r"in full: 0-\d+, .*; the time of every step", run.stderr), run.stderr
+    # The slow phase is in a row unless the machine made other steps slow, too.
+    assert re.search(r"times the median.* in .*: slow_load_batch", run.stderr), run.stderr
+    assert re.search(r"the process's memory grows by 1\d\d\.\d+ KiB a step", run.stderr), run.stderr
+
+
+@pytest.mark.parametrize("end, status", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("raise SystemExit(3)", 3), ("os._exit(0)", 0)])
+def test_all_step_times_and_windows_are_there_however_it_ends(long_run, end, status):
+    run = long_run(steps=800, end=end, status=status)
+    assert re.search(r" 800 +\d+ ", run.stderr), run.stderr
+    assert process_of(run)["windows"][0]["reason"] == "the beginning"
+
+
+def test_the_spool_stays_small_because_given_up_windows_are_written_anew(long_run):
+    short, long = (long_run(steps=steps) for steps in (800, 3200))
+    size = lambda run: sum(f.stat().st_blocks * 512 for f in (run.directory / "spool").iterdir())
+    # Four times the steps are 2,400 step times of 24 bytes more, and a few chunks.
+    assert size(long) < 1.7 * size(short), (size(long), size(short))
+
+
+FORKS = """
+import os, torch
+exec(open(%r).read().replace('print("done")', ''))
+pid = os.fork()
+for i in range(30):
+    torch.ones(3).child_was_here = model(torch.ones(2, 16))
+if pid == 0:
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+print("done")
+"""
+
+
+def test_a_fork_in_the_midst_of_it_is_survived(torch_python, program, run_torchprof):
+    job = program(JOB % {"steps": 600, "end": ""}, "job.py")
+    run = run_torchprof([torch_python, program(FORKS % str(job))], options=[*BUDGET, "--keep-spool"])
+    assert run.status == 0 and run.stdout.endswith("done\n"), run.stderr
+    assert re.search(r" 600 +\d+ ", run.stderr), run.stderr
+
+
+RANKS = """
+import os, subprocess, sys
+environment = dict(os.environ, MASTER_PORT="29%03d" % (os.getpid() % 1000), MASTER_ADDR="127.0.0.1", WORLD_SIZE="2")
+ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env=dict(environment, RANK=str(rank))) for rank in range(2)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+RANK = """
+import os, time, torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method="env://")
+model = torch.nn.Linear(16, 16)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(1500):
+    if os.environ["RANK"] == "1" and 700 <= i < 720:
+        time.sleep(0.03)
+    optimizer.zero_grad()
+    model(torch.ones(2, 16)).sum().backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    optimizer.step()
+"""
+
+
+def test_ranks_have_the_same_windows(torch_python, program, run_torchprof):
+    run = run_torchprof([torch_python, program(RANKS), program(RANK, "rank.py")],
+                        options=["-w", "auto", "--budget-events", "20K", "--budget-overhead", "10", "--keep-spool"])
+    assert run.status == 0, run.stderr
+    processes = json.loads((run.directory / "run.json").read_text())["processes"]
+    ranks = [p["windows"] for p in processes if "windows" in p]
+    assert len(ranks) == 2, run.stderr
+    starts = [next(w for w in windows if w["reason"] == "typical") for windows in ranks]
+    typical = [{w["step"] for w in windows if w["reason"] == "typical"} for windows in ranks]
+    assert starts and typical[0] == typical[1] and len(typical[0]) >= 2, typical

@@ -1,0 +1,109 @@
+// All steps of a long run: which are captured, which are unusual, and what was different in them.
+#include "formats/analysis/run_steps.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/unit/support/spool_builder.h"
+
+using namespace torchprof;
+using formats::RunSteps;
+using test::SpoolBuilder;
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+// 1,000 steps of 10 ms; each 200th takes 30 ms, 20 from step 500 on take 40 ms, in load().
+struct LongRun {
+  LongRun() {
+    const TrackId thread = spool.thread(100);
+    const FunctionId train = spool.function("train.py", 3, "train"), load = spool.function("train.py", 9, "load");
+    // Windows of steps 0-9, 503-506, 710-712.
+    spool.window(1, 0, 0, 100 * kMs, WindowReason::kStart);
+    uint64_t now = 0;
+    uint32_t window = 1;
+    for (uint64_t step = 0; step < 1000; ++step) {
+      const bool is_slow = step >= 500 && step < 520;
+      const uint64_t took = is_slow ? 40 * kMs : step % 200 == 100 ? 30 * kMs : 10 * kMs;
+      const bool opens = step == 503 || step == 710;
+      if (opens) spool.window(++window, step, now + 1, now + (step == 503 ? 160 : 30) * kMs, WindowReason::kSlow);
+      const bool is_open = step < 10 || (step >= 503 && step < 507) || (step >= 710 && step < 713);
+      if (is_open) {
+        spool.in_window(static_cast<uint16_t>(window)).on(thread).at(now + 2).begin(train);
+        if (is_slow) spool.at(now + 3).begin(load).at(now + 31 * kMs).end(load);
+        spool.at(now + took - 1).end(train);
+      }
+      now += took;
+      spool.at(now).step_end(step + 1, is_open ? window : 0, is_open ? 2 : 0);
+      if (step % 10 == 9) spool.resident((uint64_t{300} << 20) + step * 100'000);
+    }
+    spool.meta("window", "auto");
+    spool.meta("window.cost", "15000000 of 1000000000");
+    spool.clean_exit(now);
+  }
+  SpoolBuilder spool;
+};
+
+}  // namespace
+
+TEST_CASE("a run's steps are counted, timed and named") {
+  const LongRun made;
+  const test::LoadedTrace trace(made.spool);
+  const auto run = formats::run_steps_of(trace->processes[0]);
+  REQUIRE(run);
+  CHECK(run->count == 1000);
+  CHECK(run->captured == 17);
+  CHECK(run->captured_text == "0-9, 503-506, 710-712");
+  CHECK(*run->cost == doctest::Approx(0.015));
+  CHECK(run->median_ns == doctest::Approx(10 * kMs));
+  CHECK(run->most_ns == doctest::Approx(40 * kMs));
+  CHECK(run->line.size() == 60);
+  REQUIRE(run->unusual.size() == 2);
+  const formats::UnusualSteps& phase = run->unusual[0];
+  CHECK(phase.is_row);
+  CHECK(phase.first == 500);
+  CHECK(phase.last == 519);
+  CHECK(phase.times == doctest::Approx(4));
+  CHECK(phase.captured == 4);
+  CHECK(phase.what == "train.py(9): load");
+  CHECK(phase.what_ns == doctest::Approx(31 * kMs).epsilon(0.02));
+  const formats::UnusualSteps& single = run->unusual[1];
+  CHECK_FALSE(single.is_row);
+  CHECK(single.count == 4);
+  CHECK(single.every == 200);
+  CHECK(single.captured == 0);
+  CHECK(single.what.empty());
+  CHECK(run->memory.is_steady);
+  CHECK(run->memory.step_bytes == doctest::Approx(100'000).epsilon(0.01));
+}
+
+TEST_CASE("what lies in a window that was given up is not there, nor does its step count as captured") {
+  LongRun made;
+  made.spool.window_given_up(2);
+  const test::LoadedTrace trace(made.spool);
+  const formats::Process& process = trace->processes[0];
+  CHECK(process.windows.size() == 2);
+  CHECK(process.windows_given_up == 1);
+  CHECK(process.counts.python == 13);
+  const auto run = formats::run_steps_of(process);
+  REQUIRE(run);
+  CHECK(run->captured_text == "0-9, 710-712");
+  CHECK(run->unusual[0].what.empty());
+}
+
+TEST_CASE("a run that was captured whole, or without times of steps, has none") {
+  SpoolBuilder whole;
+  whole.thread(100);
+  whole.at(kMs).step_end(1, 1, 2).at(2 * kMs).step_end(2, 1, 2);
+  CHECK_FALSE(formats::run_steps_of(test::LoadedTrace(whole)->processes[0]));
+  SpoolBuilder other;
+  other.window(1, 3, kMs, 2 * kMs);
+  CHECK_FALSE(formats::run_steps_of(test::LoadedTrace(other)->processes[0]));
+}
+
+TEST_CASE("ranges of steps are short") {
+  CHECK(formats::step_ranges({}, 6).empty());
+  CHECK(formats::step_ranges({3}, 6) == "3");
+  CHECK(formats::step_ranges({0, 1, 2, 7, 9, 10}, 6) == "0-2, 7, 9-10");
+  CHECK(formats::step_ranges({1, 3, 5, 7, 9, 11}, 4) == "1, 3, ..., 9, 11");
+}

@@ -1,0 +1,199 @@
+#include "formats/live/live_process.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "tests/unit/support/spool_builder.h"
+
+using namespace torchprof;
+using namespace torchprof::formats;
+using test::SpoolBuilder;
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kPlenty = uint64_t{1} << 30;
+
+// A spool that is written again as it grows, at one place.
+class Growing {
+ public:
+  void write(const SpoolBuilder& b) const {
+    const std::vector<std::byte> bytes = b.bytes();
+    std::fstream out(file(), std::ios::binary | std::ios::in | std::ios::out);
+    if (!out) out.open(file(), std::ios::binary | std::ios::out);
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+  LiveProcess process(int64_t last_ns = 3'600'000'000'000) const {
+    std::string error;
+    auto tail = SpoolTail::open(file(), error);
+    REQUIRE_MESSAGE(tail, error);
+    return {std::move(tail), last_ns};
+  }
+  std::filesystem::path file() const { return directory_ / "a.spool"; }
+
+ private:
+  test::TemporaryDirectory directory_;
+};
+
+// "name self-in-us calls" in one line each
+std::string text(const std::vector<LiveRow>& rows) {
+  std::string out = "\n";
+  for (const LiveRow& row : rows)
+    out.append(row.name).append(" ").append(std::to_string(row.self_ns / 1000)).append(" ") +=
+        std::to_string(row.calls) + "\n";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("what is new is added, also inside of a chunk and of a call") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(b.thread(1)).at(1000).begin(f).at(5000).begin(g).at(7000).op(1, "aten::add").at(8000).op_end(1);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): f 4 1\ntest.py(1): g 3 1\n");
+  b.at(9000).end(g).at(20'000).op(2, "aten::mm").at(30'000).op_end(2).end(f);
+  spool.write(b);
+  p.look(false, kPlenty);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): f 25 1\ntest.py(1): g 4 1\n");
+  CHECK(text(p.view(9).operators) == "\naten::mm 10 1\naten::add 1 1\n");
+}
+
+TEST_CASE("however often one looks, short records add up to the same") {
+  for (const uint64_t looks : {1, 9, 900}) {
+    SpoolBuilder b;
+    b.use_chunks_of(kChunkSize);
+    Growing spool;
+    const FunctionId f = b.function("f");
+    const StringId add = b.string("aten::add");
+    b.on(b.thread(1)).at(0).begin(f);
+    spool.write(b);
+    LiveProcess p = spool.process();
+    for (uint64_t i = 1; i <= 900; ++i) {
+      b.at(i * 1000).short_record(kShortOp, add.value, {(100 + i) << 8});
+      b.short_record(kShortNextOp, add.value).at(i * 1000 + 100).short_record(kShortKindOf<OpEndHere>, 101 + i);
+      b.at(i * 1000 + 300).short_record(kShortKindOf<OpEndHere>, 100 + i);
+      if (i % (900 / looks) != 0) continue;
+      spool.write(b);
+      p.look(false, kPlenty);
+    }
+    const LiveView view = p.view(9);
+    CHECK(text(view.operators) == "\naten::add 270 1800\n");
+    CHECK(view.read_share == 1);
+  }
+}
+
+TEST_CASE("of more than a look may read the newest is read, and no time is invented for the rest") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(b.thread(1)).at(0).begin(f);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  for (uint64_t i = 1; i <= 5000; ++i) b.at(i * 1000).begin(g).at(i * 1000 + 500).end(g);
+  spool.write(b);
+  p.look(false, 8000);
+  const LiveView view = p.view(9);
+  CHECK(view.read_share < 0.1);
+  REQUIRE(view.functions.size() == 1);
+  CHECK(view.functions[0].calls <= 500);
+  CHECK(view.functions[0].self_ns == static_cast<int64_t>(view.functions[0].calls) * 500);
+}
+
+TEST_CASE("a step is the time between two ends of the optimizer's step") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId step = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep);
+  const ObjectId sgd = b.object("SGD", ObjectKind::kOptimizer), adam = b.object("Adam", ObjectKind::kOptimizer);
+  b.on(b.thread(1));
+  for (const uint64_t at : {10, 20, 40}) {
+    b.at(at * kMs).begin(step, sgd).at((at + 1) * kMs).end(step);
+    b.at((at + 2) * kMs).begin(step, adam).at((at + 3) * kMs).end(step);
+  }
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  const LiveView view = p.view(9);
+  CHECK(view.steps == 3);
+  CHECK(view.step_ns == std::vector<int64_t>{10'000'000, 20'000'000});
+  REQUIRE(view.steps_per_second);
+  CHECK(*view.steps_per_second == doctest::Approx(2 / 0.03));
+}
+
+TEST_CASE("with windows the last one counts alone") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.meta("window", "manual");
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(p.view(9).window == "manual");
+  CHECK(p.view(9).window_number == 0);
+  b.window(1, 0, 1000);
+  b.on(b.thread(1)).at(1000).begin(f).at(3000).end(f);
+  b.window(1, 0, 1000, 3000);
+  b.window(2, 7, 9000);
+  b.at(9000).begin(g).at(9500).end(g);
+  spool.write(b);
+  p.look(false, kPlenty);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): g 0 1\n");
+  CHECK(p.view(9).window_number == 2);
+  CHECK(p.view(9).is_window_open);
+}
+
+TEST_CASE("a chunk that begins before the one that it follows comes after it") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(b.thread(1)).at(2000).frame(f);
+  b.at(1500).next_chunk(0, {}).end(f).begin(g).at(9500).end(g);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): g 7 1\n");
+}
+
+TEST_CASE("GPUs are busy while any of their work runs") {
+  SpoolBuilder b;
+  Growing spool;
+  b.on(b.thread(1)).at(0).begin(b.function("f"));
+  const auto kernel = [&b](uint64_t from, uint64_t to) {
+    GpuKernel k{};
+    k.start = SpoolBuilder::cupti(from), k.end = SpoolBuilder::cupti(to);
+    b.gpu(k);
+  };
+  b.at(1000 * kMs);
+  kernel(100 * kMs, 300 * kMs), kernel(200 * kMs, 400 * kMs), kernel(600 * kMs, 700 * kMs);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  REQUIRE(p.view(1).gpu_busy);
+  CHECK(*p.view(1).gpu_busy == doctest::Approx(0.4).epsilon(0.01));
+}
+
+TEST_CASE("whatever is damaged, it is read to its end") {
+  SpoolBuilder b;
+  const FunctionId f = b.function("f");
+  b.on(b.thread(1));
+  for (uint64_t i = 0; i < 400; ++i) b.at(i * 100).begin(f).op(i, "aten::add").op_end(i).end(f);
+  const std::vector<std::byte> good = b.bytes();
+  for (size_t at = kFileHeaderSize; at < good.size(); at += 37) {
+    std::vector<std::byte> bad = good;
+    for (size_t i = at; i < std::min(at + 9, bad.size()); ++i) bad[i] = std::byte{0xff};
+    const test::TemporaryDirectory directory;
+    std::ofstream(directory / "a.spool", std::ios::binary)
+        .write(reinterpret_cast<const char*>(bad.data()), static_cast<std::streamsize>(bad.size() - at % 500));
+    std::string error;
+    auto tail = SpoolTail::open(directory / "a.spool", error);
+    REQUIRE_MESSAGE(tail, error);
+    LiveProcess p(std::move(tail), 1'000'000'000);
+    p.look(false, kPlenty);
+    p.view(20);
+  }
+}

@@ -1,0 +1,202 @@
+// What -w auto finds worth a window: made-up steps, with a made-up clock.
+#include "tracer/window_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tracer/spool/completed.h"
+#include "tracer/spool/layout.h"
+
+using namespace torchprof;
+
+namespace {
+
+constexpr int64_t kStep = 10'000'000;  // ns
+
+// A program whose steps take what `ns` says, and half as long again with a window.
+struct Program {
+  explicit Program(WindowPlan::Budget budget = {}) : own(std::make_unique<SharedPlan>()), shared(own.get()) {
+    plan.begin(budget, *shared);
+  }
+  Program(SharedPlan& with, WindowPlan::Budget budget = {}) : shared(&with) { plan.begin(budget, with); }
+
+  void run(
+      uint64_t steps, const std::function<int64_t(uint64_t)>& ns = [](uint64_t) { return kStep; }) {
+    for (uint64_t end = step + steps; step < end;) {
+      const bool was_open = open != 0;
+      const int64_t took = was_open ? ns(step) + kStep / 2 : ns(step);
+      now += took;
+      if (was_open && !in_start) captured.insert(step);
+      ++step;
+      plan.step_ended(step, took, was_open, false, now);
+      if (in_start && step >= 40) {
+        in_start = false;
+        plan.start_is_over(now, 0);
+        open = 0;
+      } else if (open != 0 && !in_start && step >= close_at) {
+        plan.closed(step - opened_step, now - opened_at, reason != WindowReason::kTypical, now);
+        open = 0;
+      }
+      plan.measure([this](uint32_t) { return events; });
+      while (const uint32_t number = plan.take_unwanted(open).number) given_up.insert(number);
+      if (open != 0) continue;
+      const auto due = plan.due(step);
+      if (due.reason == WindowReason::kNone) continue;
+      open = ++windows;
+      reason = due.reason;
+      opened_step = step;
+      opened_at = now;
+      close_at = step + due.length;
+      plan.opened({open, due.reason, due.first, false, 0});
+    }
+  }
+  std::set<uint64_t> kept(WindowReason which) const {
+    std::set<uint64_t> first;
+    for (const WindowPlan::Kept& k : plan.kept())
+      if (k.reason == which) first.insert(k.first);
+    return first;
+  }
+
+  std::unique_ptr<SharedPlan> own;
+  SharedPlan* shared;
+  WindowPlan plan;
+  uint64_t step = 0, opened_step = 0, close_at = 0;
+  uint32_t open = 1, windows = 1, events = 1000;
+  bool in_start = true;
+  int64_t now = 0, opened_at = 0;
+  WindowReason reason = WindowReason::kStart;
+  std::set<uint64_t> captured;
+  std::set<uint32_t> given_up;
+};
+
+}  // namespace
+
+TEST_CASE("typical windows cover a run of any length evenly, within the overhead's budget") {
+  for (const uint64_t steps : {3'000, 30'000, 300'000}) {
+    Program program;
+    program.run(steps);
+    const auto typical = program.kept(WindowReason::kTypical);
+    REQUIRE(typical.size() > 12);
+    CHECK(typical.size() <= 49);
+    uint64_t before = 0;
+    const uint64_t distance = program.shared->distance;
+    for (const uint64_t first : typical) {
+      CHECK(first % distance == 0);
+      CHECK(first - before == distance);
+      before = first;
+    }
+    CHECK(steps - before <= distance);
+    CHECK(program.plan.overhead(program.now) < 0.02);
+  }
+}
+
+TEST_CASE("windows that are too big are fewer") {
+  Program small, big;
+  big.events = 50'000;
+  small.run(10'000);
+  big.run(10'000);
+  CHECK(big.kept(WindowReason::kTypical).size() <= 10);
+  CHECK(big.kept(WindowReason::kTypical).size() < small.kept(WindowReason::kTypical).size());
+  CHECK_FALSE(big.given_up.empty());
+}
+
+TEST_CASE("a phase of slow steps gets a window, and keeps it") {
+  Program program;
+  program.run(30'000, [](uint64_t step) { return step >= 5'005 && step < 5'025 ? 4 * kStep : kStep; });
+  size_t slow = 0;
+  for (uint64_t step = 5'005; step < 5'025; ++step) slow += program.captured.contains(step);
+  CHECK(slow >= 4);
+  const auto kept = program.kept(WindowReason::kSlow);
+  REQUIRE_FALSE(kept.empty());
+  CHECK(*kept.begin() >= 5'006);
+  CHECK(*kept.rbegin() <= 5'025);
+}
+
+TEST_CASE("steps that are slow at a regular distance are caught whole") {
+  Program program;
+  program.run(10'000, [](uint64_t step) { return step % 700 == 650 ? 3 * kStep : kStep; });
+  size_t caught = 0;
+  for (uint64_t step = 650; step < 10'000; step += 700) caught += program.captured.contains(step);
+  CHECK(caught >= 3);
+  CHECK_FALSE(program.kept(WindowReason::kExpected).empty());
+}
+
+TEST_CASE("steps that differ by chance get no windows") {
+  Program program;
+  uint64_t random = 1;
+  program.run(20'000, [&](uint64_t) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return kStep + static_cast<int64_t>(random >> 33) % (kStep / 4);
+  });
+  CHECK(program.kept(WindowReason::kSlow).empty());
+  CHECK(program.kept(WindowReason::kExpected).empty());
+}
+
+TEST_CASE("unusual windows stay within their share of the overhead") {
+  Program program;
+  program.run(20'000, [](uint64_t step) { return step / 50 % 2 == 0 && step > 200 ? 3 * kStep : kStep; });
+  CHECK(program.plan.overhead(program.now) < 0.021);
+}
+
+TEST_CASE("a jump in memory gets a window after it") {
+  Program program;
+  program.run(2'000);
+  program.plan.resident(program.step, uint64_t{1} << 30, program.now);
+  program.plan.resident(program.step, (uint64_t{1} << 30) + (uint64_t{50} << 20), program.now);
+  CHECK(program.kept(WindowReason::kMemory).empty());
+  program.plan.resident(program.step, uint64_t{3} << 29, program.now);
+  const uint64_t at = program.step;
+  program.run(10);
+  CHECK(program.kept(WindowReason::kMemory) == std::set<uint64_t>{at + 1});
+}
+
+TEST_CASE("ranks that share a plan have the same windows, though only one of them is slow") {
+  SharedPlan shared{};
+  Program a(shared), b(shared);
+  for (int i = 0; i < 5'000; ++i) {
+    a.run(1, [](uint64_t step) { return step >= 3'000 && step < 3'020 ? 4 * kStep : kStep; });
+    b.run(1);
+  }
+  CHECK_FALSE(a.kept(WindowReason::kSlow).empty());
+  for (const WindowReason reason : {WindowReason::kTypical, WindowReason::kSlow})
+    CHECK(a.kept(reason) == b.kept(reason));
+}
+
+TEST_CASE("without steps there are windows by time, at growing distances") {
+  WindowPlan plan;
+  SharedPlan shared{};
+  plan.begin({}, shared);
+  plan.start_is_over(0, 0);
+  uint32_t number = 1;
+  for (int64_t elapsed = 0; elapsed < 24 * 3600 * int64_t{1'000'000'000}; elapsed += 500'000'000) {
+    const auto due = plan.due_at(elapsed);
+    if (due.reason == WindowReason::kNone) continue;
+    plan.opened({++number, due.reason, due.first, true, 0});
+    plan.measure([](uint32_t) { return 1000u; });
+    while (plan.take_unwanted(0).number != 0) {
+    }
+  }
+  CHECK(plan.kept().size() > 12);
+  CHECK(plan.kept().size() <= 50);
+}
+
+TEST_CASE("chunks of a window are free once it is given up, also those that are completed later") {
+  WindowChunks chunks;
+  REQUIRE(chunks.prepare(100));
+  uint64_t offset = 0;
+  chunks.push(4096, 1);
+  chunks.push(4096 + kChunkSize, 2);
+  chunks.push(4096 + uint64_t{2} * kChunkSize, 2);
+  CHECK(chunks.pop(offset, 4) == 0);
+  chunks.give_up(2);
+  CHECK(chunks.pop(offset, 4) == 2);
+  CHECK(offset == 4096 + kChunkSize);
+  chunks.push(4096 + uint64_t{5} * kChunkSize, 2);
+  CHECK(chunks.pop(offset, 4) == 1);
+  CHECK(offset == 4096 + uint64_t{5} * kChunkSize);
+  CHECK(chunks.pop(offset, 4) == 0);
+}

@@ -1,0 +1,271 @@
+#include "tracer/auto_window.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "tracer/process/descriptors.h"
+#include "tracer/process/seal.h"
+#include "tracer/run_windows.h"
+#include "tracer/session.h"
+#include "tracer/window_plan.h"
+
+namespace torchprof::window::auto_window {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSecond = 1000 * kMs;
+// Of the process's memory there is a sample each 50 ms; later, a thousandth of the time since the beginning apart.
+constexpr int64_t kLeastBetweenSamples = 50 * kMs;
+constexpr int64_t kWithoutSteps = 10 * kSecond;
+constexpr int64_t kLongestAsked = 10 * kSecond;
+constexpr int kShortestSleep = 20, kLongestSleep = 1000;  // ms
+constexpr uint64_t kForever = UINT64_MAX;
+
+struct State {
+  WindowPlan plan;
+  Shutter shutter{};
+  const char* directory = "";
+  uint64_t budget = 0;
+  std::atomic<bool> is_whole{true};
+  std::atomic<bool> is_half_used{false};
+  bool has_joined = false;
+  int64_t process_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
+  int64_t phase_began = 0;
+  int64_t last_border = 0;  // 0: no step has ended
+  int64_t last_sample = 0;
+  int64_t half_used_at = 0;
+  uint64_t step = 0;
+  bool was_open = true;  // for some of the current step
+  bool is_cut = false;   // a window opened or closed in the midst of the current step
+  // The window that is open, or was last.
+  WindowReason reason = WindowReason::kStart;
+  int64_t opened_at = 0;
+  uint64_t opened_step = 0;
+  uint64_t close_at = kForever;  // step
+  int64_t close_by = 0;          // time; 0: none
+};
+State g_state;
+
+int64_t now_ns() noexcept { return clock::read_ns(CLOCK_MONOTONIC); }
+
+uint64_t read_resident() noexcept {
+  char text[128] = "";
+  const seal::Calls calls;
+  if (!calls) return 0;
+  descriptors::with_file("/proc/self/statm", O_RDONLY, [&](int fd) { return read(fd, text, sizeof(text) - 1) > 0; });
+  const char* second = strchr(text, ' ');
+  return second ? strtoull(second, nullptr, 10) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+void sample_memory(int64_t now) noexcept {
+  State& s = g_state;
+  if (now - s.last_sample < std::max(kLeastBetweenSamples, (now - s.process_began) / 1000)) return;
+  s.last_sample = now;
+  const uint64_t bytes = read_resident();
+  if (bytes == 0) return;
+  session::record_resident(bytes, session::now());
+  if (!s.is_whole.load(std::memory_order_relaxed)) s.plan.resident(s.step, bytes, now);
+}
+
+// For reports: what the windows have cost so far, in ns, and since when.
+void write_facts(int64_t now) noexcept {
+  const State& s = g_state;
+  char text[96];
+  snprintf(text, sizeof(text), "%lld of %lld",
+           static_cast<long long>(s.plan.overhead(now) * static_cast<double>(now - s.phase_began)),
+           static_cast<long long>(now - s.phase_began));
+  session::note_fact("window.cost", text);
+}
+
+void give_up_unwanted() noexcept {
+  State& s = g_state;
+  const uint32_t open = s.shutter.is_open() ? s.shutter.number() : 0;
+  s.plan.measure([](uint32_t number) { return session::recorded_in(number); });
+  for (WindowPlan::Kept kept = s.plan.take_unwanted(open); kept.number != 0; kept = s.plan.take_unwanted(open)) {
+    session::WindowEdges edges{};
+    edges.number = kept.number;
+    edges.reason = kept.reason;
+    edges.is_given_up = true;
+    if (session::define_window(edges)) session::give_up_window(kept.number);
+  }
+}
+
+void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by,
+          int64_t now) noexcept {
+  State& s = g_state;
+  if (!s.shutter.open(s.step, reason)) return;
+  s.reason = reason;
+  s.opened_at = now;
+  s.opened_step = s.step;
+  s.close_at = close_at;
+  s.close_by = close_by;
+  s.was_open = true;
+  s.plan.opened({s.shutter.number(), reason, first, is_by_time, 0});
+}
+
+void close(int64_t now) noexcept {
+  State& s = g_state;
+  s.shutter.close();
+  const bool is_typical = s.reason == WindowReason::kTypical;
+  // What the user asked for is not weighed against the budget.
+  if (s.reason != WindowReason::kAsked)
+    s.plan.closed(s.is_cut ? 0 : s.step - s.opened_step, now - s.opened_at, !is_typical, now);
+  give_up_unwanted();
+  write_facts(now);
+}
+
+// The beginning is over.
+void close_start(int64_t now) noexcept {
+  State& s = g_state;
+  session::note_fact("window", "auto");
+  s.shutter.close();
+  s.is_whole.store(false, std::memory_order_relaxed);
+  s.phase_began = now;
+  s.plan.opened({s.shutter.number(), WindowReason::kStart, 0, false, 0});
+  s.plan.start_is_over(now, session::recorded());
+  write_facts(now);
+}
+
+// On the thread that records.
+void half_is_used() noexcept {
+  g_state.is_half_used.store(true, std::memory_order_relaxed);
+  g_state.shutter.needs_thread();
+}
+
+void watch_events() noexcept { session::when_recorded(g_state.budget / 2, half_is_used); }
+
+// Whether this step is the one at which the beginning is over, in all ranks.
+bool start_ends(uint64_t step) noexcept {
+  State& s = g_state;
+  std::atomic<uint64_t>& start = shared_plan().start;
+  uint64_t none = 0;
+  if (s.is_half_used.load(std::memory_order_relaxed))
+    start.compare_exchange_strong(none, step + 1, std::memory_order_relaxed);
+  const uint64_t ends = start.load(std::memory_order_relaxed);
+  return ends != 0 && step + 1 >= ends;
+}
+
+}  // namespace
+
+void start(const Config& config, const Shutter& shutter, const char* directory) noexcept {
+  State& s = g_state;
+  s.shutter = shutter;
+  s.directory = directory;
+  s.budget = config.budget_events;
+  s.plan.begin({config.budget_events, config.budget_overhead / 100}, shared_plan());
+  s.process_began = s.phase_began = now_ns();
+  watch_events();
+}
+
+void after_fork_in_child() noexcept {
+  State& s = g_state;
+  s.plan = WindowPlan{};
+  s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
+  s.has_joined = false;
+  s.is_half_used.store(false, std::memory_order_relaxed);
+  s.process_began = s.phase_began = now_ns();
+  s.last_border = s.last_sample = 0;
+  s.step = 0;
+  if (!s.is_whole.load(std::memory_order_relaxed)) {
+    s.plan.start_is_over(s.phase_began, 0);
+    s.was_open = false;
+  }
+  watch_events();
+}
+
+void at_step(uint64_t step, Ticks at) noexcept {
+  State& s = g_state;
+  const int64_t now = now_ns();
+  if (!s.has_joined) {
+    s.has_joined = true;
+    s.plan.join(join_shared_plan(s.directory));
+  }
+  const bool is_whole = s.is_whole.load(std::memory_order_relaxed);
+  const int64_t duration = s.last_border != 0 && step == s.step + 1 ? now - s.last_border : 0;
+  s.last_border = now;
+  s.step = step;
+  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, s.was_open ? s.is_cut ? 1 : 2 : 0, at);
+  sample_memory(now);
+  s.plan.step_ended(step, duration, s.was_open, s.is_cut, now);
+  if (is_whole) {
+    if (start_ends(step)) close_start(now);
+  } else if (s.shutter.is_open()) {
+    if (step >= s.close_at) close(now);
+  } else {
+    give_up_unwanted();
+  }
+  if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
+    if (const auto due = s.plan.due(step); due.reason != WindowReason::kNone)
+      open(due.reason, due.first, false, step + due.length, 0, now);
+  s.is_cut = false;
+  s.was_open = s.shutter.is_open();
+}
+
+int tick() noexcept {
+  State& s = g_state;
+  const int64_t now = now_ns();
+  const auto in = [now](int64_t time) {
+    return static_cast<int>(std::clamp<int64_t>((time - now) / kMs + 1, kShortestSleep, kLongestSleep));
+  };
+  if (s.is_whole.load(std::memory_order_relaxed)) {
+    if (!s.is_half_used.load(std::memory_order_relaxed)) return kLongestSleep;
+    // Without steps, or in the midst of a long one.
+    if (s.half_used_at == 0) s.half_used_at = now;
+    if (now - s.half_used_at < kSecond && session::recorded() < s.budget / 4 * 3) return kShortestSleep;
+    s.is_cut = true;
+    close_start(now);
+    return kLongestSleep;
+  }
+  if (s.shutter.is_open()) {
+    const bool is_too_big =
+        session::recorded_in(s.shutter.number()) > s.budget / (s.reason == WindowReason::kAsked ? 4 : 16);
+    const bool is_too_long = s.close_by != 0 && now >= s.close_by;
+    if (!is_too_big && !is_too_long) return s.close_by != 0 ? in(s.close_by) : kShortestSleep * 5;
+    s.is_cut = true;
+    close(now);
+    return kShortestSleep;
+  }
+  // Python is not ready in a child that has just been forked.
+  if (now - s.phase_began < kSecond) return in(s.phase_began + kSecond);
+  const int64_t patience = s.last_border != 0 ? s.plan.patience() : 0;
+  if (patience != 0) {
+    const int64_t lasted = now - s.last_border;
+    if (lasted < patience) return in(s.last_border + patience);
+    // Once a step: what is left of it has been seen then.
+    if (s.opened_step == s.step && s.reason == WindowReason::kOverdue) return kLongestSleep;
+    if (!s.plan.wish_overdue(s.step, lasted, now)) return kLongestSleep;
+    s.is_cut = true;
+    open(WindowReason::kOverdue, s.step, false, s.step + 2, now + s.plan.allowance(now), now);
+    return kShortestSleep;
+  }
+  if (now - std::max(s.last_border, s.phase_began) < kWithoutSteps && s.last_border != 0) return kLongestSleep;
+  sample_memory(now);
+  const auto due = s.plan.due_at(now - s.phase_began);
+  if (due.reason == WindowReason::kNone) return kLongestSleep;
+  s.is_cut = true;
+  open(due.reason, due.first, true, kForever, now + WindowPlan::kTimeLength, now);
+  return kShortestSleep;
+}
+
+bool ask(bool opens) noexcept {
+  State& s = g_state;
+  const int64_t now = now_ns();
+  if (s.is_whole.load(std::memory_order_relaxed)) return opens;  // it is open
+  if (opens == s.shutter.is_open()) return true;
+  s.is_cut = true;
+  if (opens)
+    open(WindowReason::kAsked, s.step, false, kForever, now + kLongestAsked, now);
+  else
+    close(now);
+  return s.shutter.is_open() == opens;
+}
+
+bool is_whole() noexcept { return g_state.is_whole.load(std::memory_order_relaxed); }
+
+}  // namespace torchprof::window::auto_window

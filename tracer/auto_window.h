@@ -1,0 +1,46 @@
+// -w auto, in the process: takes the time of every step, and opens, closes and gives up windows as the plan says
+// (window_plan.h). What it is told comes from window.cpp, with the lock of its changes held, if it does not say
+// otherwise.
+//
+// Until half of the budget of events is used, everything is recorded, and nothing is different from `-w all` but that
+// the times of steps are kept; no thread is started. A process that ends before that has no windows at all.
+//
+// A child after fork goes on with its own budget if its parent still recorded everything; otherwise it begins without a
+// window, and has some by time until it has steps of its own.
+#pragma once
+
+#include <cstdint>
+
+#include "tracer/config/config.h"
+#include "tracer/spool/clock.h"
+#include "tracer/spool/record.h"
+
+namespace torchprof::window {
+
+// How the window is opened and closed.
+struct Shutter {
+  bool (*open)(uint64_t step, WindowReason reason) noexcept;  // false: it cannot be opened now
+  void (*close)() noexcept;
+  bool (*is_open)() noexcept;
+  uint32_t (*number)() noexcept;
+  // Half of the budget is used: a thread has to call tick() from now on. On the thread that records, in the midst of an
+  // event, without the lock.
+  void (*needs_thread)() noexcept;
+};
+
+namespace auto_window {
+
+// Once, before anything is recorded.
+void start(const Config& config, const Shutter& shutter, const char* directory) noexcept;
+void after_fork_in_child() noexcept;
+// A step has ended at this time: `step` steps have ended by now.
+void at_step(uint64_t step, Ticks at) noexcept;
+// What the time demands. Returns milliseconds until it wants to be called again.
+int tick() noexcept;
+// By hand. False: it cannot be opened now.
+bool ask(bool opens) noexcept;
+// Any thread, without the lock: everything is recorded so far.
+bool is_whole() noexcept;
+
+}  // namespace auto_window
+}  // namespace torchprof::window

@@ -1,0 +1,52 @@
+#include "tracer/run_windows.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+
+#include "tracer/config/config.h"
+#include "tracer/process/descriptors.h"
+#include "tracer/process/seal.h"
+
+namespace torchprof::window {
+namespace {
+
+constinit SharedPlan g_own{};
+constinit SharedPlan* g_plan = &g_own;
+
+}  // namespace
+
+SharedPlan& shared_plan() noexcept { return *g_plan; }
+
+SharedPlan& join_shared_plan(const char* directory) noexcept {
+  const char* const port = rank_variable("MASTER_PORT");
+  const seal::Calls calls;
+  if (!port || !calls || g_plan != &g_own) return *g_plan;
+  char path[PATH_MAX];
+  if (snprintf(path, sizeof(path), "%s/windows.%s.%d", directory, port, static_cast<int>(getppid())) >=
+      static_cast<int>(sizeof(path)))
+    return *g_plan;
+  descriptors::with_file(path, O_RDWR | O_CREAT, [](int fd) {
+    // Reserved, so that no write to the mapping can fail on a full disk.
+    if (posix_fallocate(fd, 0, sizeof(SharedPlan)) != 0) return false;
+    void* memory = mmap(nullptr, sizeof(SharedPlan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) return false;
+    g_plan = static_cast<SharedPlan*>(memory);
+    return true;
+  });
+  return *g_plan;
+}
+
+SharedPlan& forget_shared_plan() noexcept {
+  // The parent's mapping stays: unmapping is a system call that a sealed process may not make, and it is one page.
+  for (std::atomic<uint64_t>& place : g_own.places) place.store(0, std::memory_order_relaxed);
+  g_own.distance.store(0, std::memory_order_relaxed);
+  g_own.start.store(0, std::memory_order_relaxed);
+  g_plan = &g_own;
+  return *g_plan;
+}
+
+}  // namespace torchprof::window

@@ -1,0 +1,129 @@
+// -w auto: which steps are worth a window once the beginning of the run has used its half of the budget.
+//
+//   typical    three steps after each multiple of a distance. The distance begins where the overhead's budget allows it
+//              and doubles when the windows are too many or too big; those that are no multiple of the new distance are
+//              given up. So the run is covered evenly, however long it gets.
+//   unusual    the steps after a slow one; those where a slow one is due, because slow ones came at a regular distance;
+//              what is left of a step that lasts far too long; the steps after a jump in memory. There are a few places
+//              for each of these; the most unusual ones keep them.
+//
+// What the ranks of a job must agree on lies in SharedPlan, which they have in common (run_windows.h): the distance and
+// the places. A window is kept as long as the shared plan has it, so all ranks open and give up the same ones by
+// themselves, but for one that a rank has passed when another asks for it.
+//
+// The cost of a window is what its steps took beyond the median of steps without one. Steps count from 0: `step` is the
+// number of steps that have ended, and thus the one that begins. Times in ns.
+//
+// Pure but for the shared plan's atomics, each of which stands for itself (relaxed). One thread at a time, but for
+// SharedPlan. No allocation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tracer/spool/record.h"
+#include "tracer/step_times.h"
+
+namespace torchprof {
+
+struct SharedPlan {
+  static constexpr size_t kPlaces = 28;
+  std::atomic<uint64_t> start;            // the step at which the beginning is over; 0: not known yet
+  std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet
+  std::atomic<uint64_t> places[kPlaces];  // of unusual windows: 40 bits first step | 8 bits reason | 16 bits score
+};
+
+class WindowPlan {
+ public:
+  struct Budget {
+    uint64_t events = 1'000'000;  // of the process, the beginning included
+    double overhead = 0.02;       // of the time since the beginning
+  };
+  struct Kept {
+    uint32_t number = 0;  // of the window
+    WindowReason reason{};
+    uint64_t first = 0;  // step; of a window by time: its place in the grid of time
+    bool is_by_time = false;
+    uint32_t events = 0;
+  };
+  struct Opening {
+    WindowReason reason = WindowReason::kNone;  // kNone: no window is due
+    uint64_t first = 0;
+    uint64_t length = 0;  // steps
+  };
+  static constexpr size_t kMostKept = 160;
+  static constexpr uint64_t kLength = 3;                // steps of a typical window
+  static constexpr int64_t kTimeUnit = 20'000'000'000;  // of the grid of windows by time
+  static constexpr int64_t kTimeLength = 200'000'000;   // of such a window
+
+  void begin(Budget budget, SharedPlan& shared) noexcept;
+  // The whole beginning is recorded; from here on the plan decides. `events`: what the beginning took.
+  void start_is_over(int64_t now, uint64_t events) noexcept;
+  // From here on with others.
+  void join(SharedPlan& shared) noexcept { shared_ = &shared; }
+
+  // A step has ended after `duration`. `was_open`: a window was open for some of it, `is_cut`: it was opened or closed
+  // in its midst.
+  void step_ended(uint64_t step, int64_t duration, bool was_open, bool is_cut, int64_t now) noexcept;
+  // The window that begins with this step, if any.
+  Opening due(uint64_t step) const noexcept;
+  // The same for a moment without steps. `elapsed`: ns since the beginning was over.
+  Opening due_at(int64_t elapsed) const noexcept;
+  // How long the current step may last until a window opens in its midst; 0: that is not known.
+  int64_t patience() const noexcept;
+  // Wishes for one: false if others are more unusual, or the budget does not allow it.
+  bool wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept;
+  void resident(uint64_t step, uint64_t bytes, int64_t now) noexcept;
+  // For how long a window that opens now may stay open; at least kTimeLength.
+  int64_t allowance(int64_t now) const noexcept;
+
+  // A window has opened, or has closed after so many steps and so long a time.
+  void opened(const Kept& window) noexcept;
+  void closed(uint64_t steps, int64_t lasted, bool is_unusual, int64_t now) noexcept;
+  // What windows take by now; after that some may be too much.
+  template <class EventsOf>
+  void measure(EventsOf events_of) noexcept {
+    for (Kept& kept : kept_of()) kept.events = events_of(kept.number);
+    fit();
+  }
+  // A window that is not to be kept any more, and is forgotten here; number 0: none. Never `open`.
+  Kept take_unwanted(uint32_t open) noexcept;
+
+  std::span<const Kept> kept() const noexcept { return {kept_, count_}; }
+  int64_t median() const noexcept { return closed_.median(); }
+  double overhead(int64_t now) const noexcept;  // of the time since the beginning, so far
+
+ private:
+  struct SlowStep {
+    uint64_t step = 0;
+    double times = 0;  // the median
+  };
+  std::span<Kept> kept_of() noexcept { return {kept_, count_}; }
+  void fit() noexcept;
+  void choose_distance() noexcept;
+  void raise_distance(uint64_t to) noexcept;
+  bool wish(WindowReason reason, uint64_t first, double score, int64_t now) noexcept;
+  void expect(SlowStep slow, int64_t now) noexcept;
+  bool is_wanted(const Kept& kept) const noexcept;
+  bool has(WindowReason reason, uint64_t first) const noexcept;
+  double slowdown() const noexcept;  // added by a window, as a part of a step
+  double room_for_unusual(int64_t now) const noexcept;
+
+  Budget budget_;
+  SharedPlan* shared_ = nullptr;
+  StepTimes closed_, open_;
+  int64_t begun_ = 0;
+  uint64_t start_events_ = 0;
+  double spent_typical_ = 0, spent_unusual_ = 0;  // ns
+  SlowStep slow_steps_[16];                       // the latest ones that followed one that was not slow
+  size_t slow_count_ = 0;
+  bool was_slow_ = false;
+  uint64_t resident_ = 0, least_resident_ = 0;
+  uint64_t time_distance_ = 1;  // in kTimeUnit
+  Kept kept_[kMostKept];
+  size_t count_ = 0;
+};
+
+}  // namespace torchprof
