@@ -197,7 +197,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
     if (start_ends(step)) close_start(now);
   } else if (s.shutter.is_open()) {
     if (step >= s.close_at) close(now);
-  } else {
+  } else if (s.plan.has_news()) {
     give_up_unwanted();
   }
   if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))

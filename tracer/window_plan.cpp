@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace torchprof {
 namespace {
@@ -126,6 +127,13 @@ void WindowPlan::raise_distance(uint64_t to) noexcept {
   uint64_t now = shared_->distance.load(std::memory_order_relaxed);
   while (now < to && !shared_->distance.compare_exchange_weak(now, to, std::memory_order_relaxed)) {
   }
+  shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
+}
+
+bool WindowPlan::has_news() noexcept {
+  // Pairs with the releases above and below: the change itself is there.
+  const uint64_t changes = shared_->changes.load(std::memory_order_acquire);
+  return std::exchange(seen_changes_, changes) != changes;
 }
 
 WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
@@ -204,8 +212,11 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
     uint64_t place = shared_->places[weakest].load(std::memory_order_relaxed);
     // Of those that are about as unusual, the first ones stay: otherwise each would push out the one before it.
     if (place != 0 && points <= score_of(place) * 6 / 5) return false;
-    if (shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points), std::memory_order_relaxed))
-      return true;
+    if (!shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points),
+                                                          std::memory_order_relaxed))
+      continue;
+    shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
+    return true;
   }
   return false;
 }
@@ -256,7 +267,9 @@ void WindowPlan::fit() noexcept {
     least = score_of(place);
     weakest = i;
   }
-  if (weakest < SharedPlan::kPlaces) shared_->places[weakest].store(0, std::memory_order_relaxed);
+  if (weakest == SharedPlan::kPlaces) return;
+  shared_->places[weakest].store(0, std::memory_order_relaxed);
+  shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
 }
 
 bool WindowPlan::is_wanted(const Kept& kept) const noexcept {

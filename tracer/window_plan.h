@@ -30,6 +30,7 @@ namespace torchprof {
 
 struct SharedPlan {
   static constexpr size_t kPlaces = 28;
+  std::atomic<uint64_t> changes;          // of the distance and the places, so far
   std::atomic<uint64_t> start;            // the step at which the beginning is over; 0: not known yet
   std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet
   std::atomic<uint64_t> places[kPlaces];  // of unusual windows: 40 bits first step | 8 bits reason | 16 bits score
@@ -88,6 +89,8 @@ class WindowPlan {
     for (Kept& kept : kept_of()) kept.events = events_of(kept.number);
     fit();
   }
+  // Whether the shared plan may have changed since this was asked last: then there may be windows to be given up.
+  bool has_news() noexcept;
   // A window that is not to be kept any more, and is forgotten here; number 0: none. Never `open`.
   Kept take_unwanted(uint32_t open) noexcept;
 
@@ -122,6 +125,7 @@ class WindowPlan {
   bool was_slow_ = false;
   uint64_t resident_ = 0, least_resident_ = 0;
   uint64_t time_distance_ = 1;  // in kTimeUnit
+  uint64_t seen_changes_ = 0;
   Kept kept_[kMostKept];
   size_t count_ = 0;
 };

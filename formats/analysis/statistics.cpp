@@ -253,6 +253,30 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
   return result;
 }
 
+bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
+  return std::ranges::any_of(process.windows, [&](const Window& w) {
+    const bool is_usual =
+        w.reason == WindowReason::kNone || w.reason == WindowReason::kStart || w.reason == WindowReason::kTypical;
+    return !is_usual && w.begin.value < span.end && span.begin < w.end.value;
+  });
+}
+
+// Only the steps without a window: what windows add is not the program's.
+void add_every_step(const Process& process, size_t warmup, StepSamples& samples) {
+  if (process.windows.empty()) return;
+  std::vector<int64_t> ns;
+  for (size_t i = warmup; i < process.steps.size(); ++i)
+    if (const StepTime& step = process.steps[i]; step.ns > 0 && step.is_free) ns.push_back(step.ns);
+  const size_t group = std::max<size_t>(1, (ns.size() + kMostSamples - 1) / kMostSamples);
+  for (size_t i = 0; i < ns.size(); i += group) {
+    const size_t end = std::min(i + group, ns.size());
+    double sum = 0;
+    for (size_t k = i; k < end; ++k) sum += static_cast<double>(ns[k]);
+    samples.every_ns.push_back(sum / static_cast<double>(end - i));
+  }
+  samples.every_steps = ns.size();
+}
+
 }  // namespace
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
@@ -266,7 +290,11 @@ Statistics statistics_of(const Process& process, const StatisticsRequest& reques
 }
 
 Statistics sampled_statistics_of(const Process& process, size_t warmup) {
-  return collect(process, {}, StepSampler(collect(process, {}, {}).steps.spans, warmup));
+  std::vector<StepSpan> spans = collect(process, {}, {}).steps.spans;
+  std::erase_if(spans, [&](const StepSpan& span) { return lies_in_unusual_window(process, span); });
+  Statistics result = collect(process, {}, StepSampler(std::move(spans), warmup));
+  add_every_step(process, warmup, result.samples);
+  return result;
 }
 
 }  // namespace torchprof::formats

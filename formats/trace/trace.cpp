@@ -105,6 +105,7 @@ void place_steps(Process& p, const SpoolRest& rest) {
     step.end = p.clock.to_unix(s.end);
     if (before != nullptr && before->step + 1 == s.step) step.ns = step.end - p.clock.to_unix(before->end);
     if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
+    step.is_free = s.was_open == 0;
     step.in_full = s.was_open == 2 && kept(s.window);
     before = &s;
   }
