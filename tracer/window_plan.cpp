@@ -176,11 +176,6 @@ void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
   resident_ = bytes;
 }
 
-int64_t WindowPlan::allowance(int64_t now) const noexcept {
-  const double part = slowdown() / (1 + slowdown());
-  return std::max(kTimeLength, static_cast<int64_t>(std::max(0.0, room_for_unusual(now)) / part));
-}
-
 // ---- unusual windows ------------------------------------------------------------------------------------------------
 
 bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
@@ -224,22 +219,24 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
 // ---- what is kept ---------------------------------------------------------------------------------------------------
 
 void WindowPlan::opened(const Kept& window) noexcept {
+  distance_at_opening_ = shared_->distance.load(std::memory_order_relaxed);
   if (count_ < kMostKept) kept_[count_++] = window;
 }
 
-void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_unusual, int64_t now) noexcept {
+void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept {
   // Of a window in the midst of a step only the time is known. A slow step is not slow because of us: what windows add
   // to the usual ones is taken twice for it.
   const double usual = static_cast<double>(steps) * static_cast<double>(closed_.median());
   const double share = static_cast<double>(lasted) * slowdown() / (1 + slowdown());
   const double beyond = std::max(0.0, static_cast<double>(lasted) - usual);
   const double cost = steps == 0 ? share : std::min(beyond, usual * slowdown() * 2);
-  (is_unusual ? spent_unusual_ : spent_typical_) += cost;
-  if (is_unusual || steps == 0) return;
+  (is_typical ? spent_typical_ : spent_unusual_) += cost;
+  if (!is_typical || steps == 0) return;
   // Two windows are granted in advance: the first one may come soon after the beginning.
   const double allowed = kTypicalShare * budget_.overhead * static_cast<double>(now - begun_) + 2 * cost;
-  const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
-  if (spent_typical_ > allowed && distance != 0 && distance < kMostStep / 2) raise_distance(distance * 2);
+  // Twice what it was when the window opened: other ranks may have seen the same, and doubled it already.
+  if (spent_typical_ > allowed && distance_at_opening_ != 0 && distance_at_opening_ < kMostStep / 2)
+    raise_distance(distance_at_opening_ * 2);
 }
 
 // Too many or too big: the distance doubles, or the least unusual window loses its place.
@@ -249,7 +246,8 @@ void WindowPlan::fit() noexcept {
   uint64_t typical = 0, unusual = 0, by_time = 0;
   size_t count = 0, timed = 0;
   for (const Kept& kept : kept_of()) {
-    if (kept.reason == WindowReason::kStart) continue;
+    // What another rank has given up is about to be given up here, too.
+    if (kept.reason == WindowReason::kStart || !is_wanted(kept)) continue;
     (is_unusual(kept.reason) ? unusual : kept.is_by_time ? by_time : typical) += kept.events;
     count += kept.reason == WindowReason::kTypical && !kept.is_by_time;
     timed += kept.is_by_time;

@@ -254,11 +254,11 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
 }
 
 bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
-  return std::ranges::any_of(process.windows, [&](const Window& w) {
-    const bool is_usual =
-        w.reason == WindowReason::kNone || w.reason == WindowReason::kStart || w.reason == WindowReason::kTypical;
-    return !is_usual && w.begin.value < span.end && span.begin < w.end.value;
-  });
+  const auto window =
+      std::ranges::upper_bound(process.windows, span.begin, {}, [](const Window& w) { return w.end.value; });
+  if (window == process.windows.end() || window->begin.value >= span.end) return false;
+  return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
+         window->reason != WindowReason::kTypical;
 }
 
 // Only the steps without a window: what windows add is not the program's.
@@ -279,8 +279,30 @@ void add_every_step(const Process& process, size_t warmup, StepSamples& samples)
 
 }  // namespace
 
+namespace {
+
+// The steps that stand for all of a run of which -w auto kept a part: those of typical windows, or where they are too
+// few also those of the beginning.
+std::optional<StepSampler> typical_steps(const Process& process) {
+  if (process.windows.empty() || process.steps.empty()) return {};
+  constexpr size_t kFewest = 6;
+  std::vector<StepSpan> typical, early;
+  for (const StepTime& step : process.steps) {
+    if (!step.in_full || step.ns <= 0) continue;
+    const auto window = std::ranges::lower_bound(process.windows, step.window, {}, &Window::number);
+    if (window == process.windows.end() || window->number != step.window) continue;
+    const StepSpan span{step.end.value - step.ns, step.end.value, step.step};
+    if (window->reason == WindowReason::kTypical) typical.push_back(span);
+    if (window->reason == WindowReason::kStart) early.push_back(span);
+  }
+  if (typical.size() < kFewest) typical.insert(typical.end(), early.begin(), early.end());
+  return StepSampler(std::move(typical), 0);
+}
+
+}  // namespace
+
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
-  Statistics result = collect(process, request, {});
+  Statistics result = collect(process, request, typical_steps(process));
   if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
   if (request.has_memory_categories && !result.memory.empty())
     result.memory_categories = categories_at_peaks(process, result.memory);

@@ -428,7 +428,8 @@ LiveView LiveProcess::view(size_t most) const {
   view.rank = names_.rank();
   if (const std::string worker = names_.fact("dataloader.worker"); !worker.empty())
     if (const std::string own = std::to_string(header().pid) + '\t'; worker.starts_with(own))
-      view.worker = "DataLoader worker " + worker.substr(own.size());
+      view.worker = "DataLoader worker " +
+                    worker.substr(own.size(), worker.find_first_not_of("0123456789", own.size()) - own.size());
   for (const auto& [end, ticks] : steps_) view.step_ns.push_back(to_ns(ticks));
   view.steps = step_count_;
   if (!steps_.empty() || step_end_ != 0) {
