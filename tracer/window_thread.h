@@ -33,8 +33,8 @@ inline constexpr int kRetryMs = 5;
 // an event; otherwise start_thread() does it.
 void follow_forks() noexcept;
 
-// Once, for a window of time, signal, manual or auto; `spec` and `door` must stay where they are. False: no thread could
-// be started.
+// Once, for a window of time, signal, manual or auto; `spec` and `door` must stay where they are. False: no thread
+// could be started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
 }  // namespace torchprof::window
