@@ -120,7 +120,7 @@ def test_a_fork_in_the_midst_of_it_is_survived(torch_python, program, run_torchp
 
 RANKS = """
 import os, subprocess, sys
-environment = dict(os.environ, MASTER_PORT="29%03d" % (os.getpid() % 1000), MASTER_ADDR="127.0.0.1", WORLD_SIZE="2")
+environment = dict(os.environ, MASTER_PORT="29%03d" % (os.getpid() % 1000), MASTER_ADDR="127.0.0.1", WORLD_SIZE="2", USE_LIBUV="0")
 ranks = [subprocess.Popen([sys.executable, sys.argv[1]], env=dict(environment, RANK=str(rank))) for rank in range(2)]
 sys.exit(max(rank.wait() for rank in ranks))
 """
