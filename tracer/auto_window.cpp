@@ -86,7 +86,7 @@ void write_facts(int64_t now) noexcept {
 void give_up_unwanted() noexcept {
   State& s = g_state;
   const uint32_t open = s.shutter.is_open() ? s.shutter.number() : 0;
-  s.plan.measure([](uint32_t number) { return session::recorded_in(number); });
+  s.plan.measure(s.shutter.number(), [](uint32_t number) { return session::recorded_in(number); });
   for (WindowPlan::Kept kept = s.plan.take_unwanted(open); kept.number != 0; kept = s.plan.take_unwanted(open)) {
     session::WindowEdges edges{};
     edges.number = kept.number;
@@ -115,30 +115,34 @@ void close(int64_t now) noexcept {
   const bool is_typical = s.reason == WindowReason::kTypical;
   // What the user asked for is not weighed against the budget.
   if (s.reason != WindowReason::kAsked)
-    s.plan.closed(s.is_cut ? 0 : s.step - s.opened_step, now - s.opened_at, !is_typical, now);
+    s.plan.closed(s.is_cut ? 0 : s.step - s.opened_step, now - s.opened_at, is_typical, now);
   give_up_unwanted();
   write_facts(now);
+}
+
+// Once a process: there are two who may ask.
+void need_thread() noexcept {
+  // Held to the end: a sealed process may make no system calls, and may be about to be sealed on another thread.
+  const seal::Calls calls;
+  if (calls && !g_state.is_half_used.exchange(true, std::memory_order_relaxed)) g_state.shutter.needs_thread();
 }
 
 // The beginning is over.
 void close_start(int64_t now) noexcept {
   State& s = g_state;
   session::note_fact("window", "auto");
-  s.shutter.close();
+  // First: closing may wait for the GIL, and a child that is forked meanwhile has to know that it has no window.
   s.is_whole.store(false, std::memory_order_relaxed);
+  s.shutter.close();
+  need_thread();  // another rank may have ended the beginning
   s.phase_began = now;
   s.plan.opened({s.shutter.number(), WindowReason::kStart, 0, false, 0});
   s.plan.start_is_over(now, session::recorded());
   write_facts(now);
 }
 
-// On the thread that records.
-void half_is_used() noexcept {
-  g_state.is_half_used.store(true, std::memory_order_relaxed);
-  g_state.shutter.needs_thread();
-}
-
-void watch_events() noexcept { session::when_recorded(g_state.budget / 2, half_is_used); }
+// need_thread() is called on the thread that records.
+void watch_events() noexcept { session::when_recorded(g_state.budget / 2, need_thread); }
 
 // Whether this step is the one at which the beginning is over, in all ranks.
 bool start_ends(uint64_t step) noexcept {
@@ -168,6 +172,8 @@ void after_fork_in_child() noexcept {
   s.plan = WindowPlan{};
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
   s.has_joined = false;
+  s.is_cut = false;
+  s.half_used_at = 0;
   s.is_half_used.store(false, std::memory_order_relaxed);
   s.process_began = s.phase_began = now_ns();
   s.last_border = s.last_sample = 0;
@@ -181,6 +187,7 @@ void after_fork_in_child() noexcept {
 
 void at_step(uint64_t step, Ticks at) noexcept {
   State& s = g_state;
+  if (session::clock_source() == clock::kNoClock) return;
   const int64_t now = now_ns();
   if (!s.has_joined) {
     s.has_joined = true;
@@ -196,8 +203,10 @@ void at_step(uint64_t step, Ticks at) noexcept {
   if (is_whole) {
     if (start_ends(step)) close_start(now);
   } else if (s.shutter.is_open()) {
-    if (step >= s.close_at) close(now);
-  } else {
+    // A program may begin to count anew.
+    if (step < s.opened_step) s.is_cut = true;
+    if (step >= s.close_at || step < s.opened_step) close(now);
+  } else if (s.plan.has_news()) {
     give_up_unwanted();
   }
   if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
@@ -237,13 +246,16 @@ int tick() noexcept {
   if (patience != 0) {
     const int64_t lasted = now - s.last_border;
     if (lasted < patience) return in(s.last_border + patience);
-    // Once a step: what is left of it has been seen then.
-    if (s.opened_step == s.step && s.reason == WindowReason::kOverdue) return kLongestSleep;
-    if (!s.plan.wish_overdue(s.step, lasted, now)) return kLongestSleep;
-    s.is_cut = true;
-    open(WindowReason::kOverdue, s.step, false, s.step + 2, now + s.plan.allowance(now), now);
-    return kShortestSleep;
+    const bool is_seen = s.opened_step == s.step && s.reason == WindowReason::kOverdue;
+    // One that lasts very long may be a hang. That costs nothing to look at: nothing happens in it. The window is
+    // closed where it gets too big, or with the step.
+    if (!is_seen && (s.plan.wish_overdue(s.step, lasted, now) || lasted >= kWithoutSteps)) {
+      s.is_cut = true;
+      open(WindowReason::kOverdue, s.step, false, s.step + 2, 0, now);
+      return kShortestSleep;
+    }
   }
+  // Without steps, or where they have ended.
   if (now - std::max(s.last_border, s.phase_began) < kWithoutSteps && s.last_border != 0) return kLongestSleep;
   sample_memory(now);
   const auto due = s.plan.due_at(now - s.phase_began);

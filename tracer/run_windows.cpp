@@ -10,6 +10,7 @@
 #include "tracer/config/config.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/seal.h"
+#include "tracer/spool/fault.h"
 
 namespace torchprof::window {
 namespace {
@@ -25,12 +26,16 @@ SharedPlan& join_shared_plan(const char* directory) noexcept {
   const char* const port = rank_variable("MASTER_PORT");
   const seal::Calls calls;
   if (!port || !calls || g_plan != &g_own) return *g_plan;
+  char host[64] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0) return *g_plan;
   char path[PATH_MAX];
-  if (snprintf(path, sizeof(path), "%s/windows.%s.%d", directory, port, static_cast<int>(getppid())) >=
+  if (snprintf(path, sizeof(path), "%s/windows.%s.%s.%d", directory, host, port, static_cast<int>(getppid())) >=
       static_cast<int>(sizeof(path)))
     return *g_plan;
   descriptors::with_file(path, O_RDWR | O_CREAT, [](int fd) {
-    // Reserved, so that no write to the mapping can fail on a full disk.
+    // Reserved, so that no write to the mapping can fail on a full disk. Where one can all the same, each rank plans
+    // for itself.
+    if (spool_fault::is_possible(fd)) return false;
     if (posix_fallocate(fd, 0, sizeof(SharedPlan)) != 0) return false;
     void* memory = mmap(nullptr, sizeof(SharedPlan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED) return false;

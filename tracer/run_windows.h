@@ -1,6 +1,6 @@
 // What the ranks of a job agree on (window_plan.h, SharedPlan), in a file that they share:
-// RUN/spool/windows.PORT.PARENT. PORT is MASTER_PORT, PARENT the process that started them. Ranks of other machines or
-// run directories have their own.
+// RUN/spool/windows.HOST.PORT.PARENT. PORT is MASTER_PORT, PARENT the process that started them. Ranks of other
+// machines or run directories have their own.
 //
 // Errors: without the file, or without MASTER_PORT, a process plans for itself.
 // Threads: one at a time. Fork: the child calls forget_shared_plan(); the ranks that a process forks find each other by

@@ -114,6 +114,7 @@ void on_thread_end(void* value) noexcept {
   if (detail::g_live.load(std::memory_order_relaxed) && buffer->append<ThreadEnd>(now())) buffer->commit();
   t_buffer = nullptr;  // an event in a later destructor begins a new track
   SpoolWriter& spool = recorder().spool;
+  if (buffer->chunk && recorder().counts_events) count_events(*buffer);
   if (buffer->chunk) spool.release(buffer->chunk);
   spool.release(buffer->run);
   if (buffer->open) seal::unmap(buffer->open, sizeof(OpenSpans));
@@ -244,7 +245,8 @@ ThreadBuffer* attach() noexcept {
     buffer->track = {r.next_track.fetch_add(1, std::memory_order_relaxed) + 1};
     define_thread_locked(*buffer);
   }
-  buffer->window = g_live.load(std::memory_order_relaxed);
+  const uint16_t window = g_live.load(std::memory_order_relaxed);
+  buffer->window = window ? window : kBetweenWindows;
   pthread_setspecific(r.thread_end, buffer);
   t_buffer = buffer;
   return buffer;
@@ -254,7 +256,9 @@ ThreadBuffer* attach() noexcept {
 ThreadBuffer* first_in_window() noexcept {
   ThreadBuffer* const buffer = t_buffer;
   if (!buffer) return attach();
-  buffer->begin_window(g_live.load(std::memory_order_relaxed));
+  const uint16_t window = g_live.load(std::memory_order_relaxed);
+  if (!window) return nullptr;
+  buffer->begin_window(window);
   return buffer;
 }
 
@@ -394,8 +398,8 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   } else if (r.config.keep == Keep::kLast && chunk) {
     session::fold_chunk(*this);
   }
-  ChunkHeader* fresh =
-      r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run, r.counts_events ? window : uint16_t{0});
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run,
+                                     r.counts_events && window != kBetweenWindows ? window : uint16_t{0});
   if (!fresh) {
     session::stop(session::State::kStopped);
     return false;

@@ -23,6 +23,9 @@
 
 namespace torchprof {
 
+// Of a buffer that was made between windows: no window has this number.
+inline constexpr uint16_t kBetweenWindows = UINT16_MAX;
+
 struct ThreadBuffer {
   std::byte* next = nullptr;  // where the next record goes; equal to `end` when there is no chunk
   std::byte* end = nullptr;
@@ -30,8 +33,8 @@ struct ThreadBuffer {
   ChunkHeader* chunk = nullptr;
   uint32_t pending = 0;  // bytes of the record that append() began
   // What short records of this chunk build on (spool/record.h); nothing at its beginning.
-  bool has_total = false;  // it has a Memory record with totals
-  uint16_t window = 0;     // the chunk's window (session::resume); 0: between windows
+  bool has_total = false;             // it has a Memory record with totals
+  uint16_t window = kBetweenWindows;  // the chunk's window (session::resume)
   LastOp last_op;
   SourceMemory sources;
   TrackId track;

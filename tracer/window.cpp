@@ -48,6 +48,7 @@ struct State {
   StepCounter steps;
   bool has_open_border = false;        // the current step has ended for some optimizers, but not for all
   bool has_profiler_steps = false;     // the program itself says the number of a step
+  uint32_t since_profiler_step = 0;    // steps of optimizers since it did so last
   std::atomic<uint64_t> entered{0};    // how often the range was entered
   std::atomic<uint64_t> range_key{0};  // of the range that is to keep the window open; 0: none
   uint64_t holder = 0;                 // key of the range for which the window was opened
@@ -124,7 +125,9 @@ void after_fork_in_child() noexcept {
     s.has_open_border = s.has_profiler_steps = false;
     auto_window::after_fork_in_child();
   }
-  if (!is_open() || !leaves_at_fork()) return;
+  if (!leaves_at_fork()) return;
+  if (!is_open() && s.spec.kind != Kind::kAuto) return;
+  // With -w auto also where the parent was closing its window when it forked: its sources may still be on.
   // The child does not have the parent's window. The sources are switched off later, by our thread: Python, with its
   // GIL, is not ready in the child yet.
   detail::g_is_open.store(false, std::memory_order_relaxed);
@@ -142,6 +145,8 @@ void leave() noexcept {
 bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   State& s = g_state;
   if (is_open() || seal::is_sealed()) return false;
+  if (s.must_leave) leave();
+  s.must_leave = false;
   const uint32_t number = window::number();
   if (number >= kMostWindows && s.spec.kind == Kind::kAuto) return false;
   if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at, s.reason});
@@ -163,7 +168,7 @@ void close() noexcept {
   if (!is_open()) return;
   detail::g_is_open.store(false, std::memory_order_relaxed);
   const Ticks end = session::now();
-  s.closed_at = clock::read_ns(CLOCK_MONOTONIC);
+  if (session::clock_source() != clock::kNoClock) s.closed_at = clock::read_ns(CLOCK_MONOTONIC);
   session::pause();
   close_sources();
   session::define_window({number(), s.step, s.begin, end, s.reason});
@@ -179,12 +184,25 @@ void at_step(uint64_t step, Ticks at) noexcept {
     close();
 }
 
+// With -w auto: the program's torch.profiler has ended, and its steps go on. With the lock.
+bool takes_over_from_profiler() noexcept {
+  constexpr uint32_t kMostBetween = 64;  // an iteration may have several optimizers' steps, or accumulate gradients
+  State& s = g_state;
+  if (s.spec.kind != Kind::kAuto || ++s.since_profiler_step < kMostBetween) return false;
+  const uint64_t current = s.steps.current();
+  s.steps = {};
+  s.steps.set(current);
+  s.has_profiler_steps = false;
+  return true;
+}
+
 // With the lock.
 void pass(const WindowBorders::Border& border) noexcept {
   State& s = g_state;
   switch (border.kind) {
     case WindowBorders::Kind::kProfilerStep:
       s.has_profiler_steps = true;
+      s.since_profiler_step = 0;
       s.steps.set(border.value);
       return at_step(border.value, border.at);
     case WindowBorders::Kind::kRangeBegin:
@@ -199,7 +217,7 @@ void pass(const WindowBorders::Border& border) noexcept {
     case WindowBorders::Kind::kOptimizerStep:
       break;
   }
-  if (s.has_profiler_steps) return;
+  if (s.has_profiler_steps && !takes_over_from_profiler()) return;
   // The border comes after the last optimizer of the iteration, or where the next iteration begins without one of them.
   const uint64_t count = s.steps.ended(border.value);
   if (count > s.steps.current()) {
@@ -299,6 +317,7 @@ void start(const Config& config) noexcept {
     detail::g_sees_annotations = true;
     detail::g_number.store(1, std::memory_order_relaxed);
     session::count_events();
+    follow_forks();
     return auto_window::start(config, kShutter, session::spool_directory());
   }
   session::note_fact("window", config.window);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace torchprof {
 namespace {
@@ -126,6 +127,13 @@ void WindowPlan::raise_distance(uint64_t to) noexcept {
   uint64_t now = shared_->distance.load(std::memory_order_relaxed);
   while (now < to && !shared_->distance.compare_exchange_weak(now, to, std::memory_order_relaxed)) {
   }
+  shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
+}
+
+bool WindowPlan::has_news() noexcept {
+  // Pairs with the releases above and below: the change itself is there.
+  const uint64_t changes = shared_->changes.load(std::memory_order_acquire);
+  return std::exchange(seen_changes_, changes) != changes;
 }
 
 WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
@@ -168,11 +176,6 @@ void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
   resident_ = bytes;
 }
 
-int64_t WindowPlan::allowance(int64_t now) const noexcept {
-  const double part = slowdown() / (1 + slowdown());
-  return std::max(kTimeLength, static_cast<int64_t>(std::max(0.0, room_for_unusual(now)) / part));
-}
-
 // ---- unusual windows ------------------------------------------------------------------------------------------------
 
 bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
@@ -204,8 +207,11 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
     uint64_t place = shared_->places[weakest].load(std::memory_order_relaxed);
     // Of those that are about as unusual, the first ones stay: otherwise each would push out the one before it.
     if (place != 0 && points <= score_of(place) * 6 / 5) return false;
-    if (shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points), std::memory_order_relaxed))
-      return true;
+    if (!shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points),
+                                                          std::memory_order_relaxed))
+      continue;
+    shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
+    return true;
   }
   return false;
 }
@@ -213,22 +219,24 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
 // ---- what is kept ---------------------------------------------------------------------------------------------------
 
 void WindowPlan::opened(const Kept& window) noexcept {
+  distance_at_opening_ = shared_->distance.load(std::memory_order_relaxed);
   if (count_ < kMostKept) kept_[count_++] = window;
 }
 
-void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_unusual, int64_t now) noexcept {
+void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept {
   // Of a window in the midst of a step only the time is known. A slow step is not slow because of us: what windows add
   // to the usual ones is taken twice for it.
   const double usual = static_cast<double>(steps) * static_cast<double>(closed_.median());
   const double share = static_cast<double>(lasted) * slowdown() / (1 + slowdown());
   const double beyond = std::max(0.0, static_cast<double>(lasted) - usual);
   const double cost = steps == 0 ? share : std::min(beyond, usual * slowdown() * 2);
-  (is_unusual ? spent_unusual_ : spent_typical_) += cost;
-  if (is_unusual || steps == 0) return;
+  (is_typical ? spent_typical_ : spent_unusual_) += cost;
+  if (!is_typical || steps == 0) return;
   // Two windows are granted in advance: the first one may come soon after the beginning.
   const double allowed = kTypicalShare * budget_.overhead * static_cast<double>(now - begun_) + 2 * cost;
-  const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
-  if (spent_typical_ > allowed && distance != 0 && distance < kMostStep / 2) raise_distance(distance * 2);
+  // Twice what it was when the window opened: other ranks may have seen the same, and doubled it already.
+  if (spent_typical_ > allowed && distance_at_opening_ != 0 && distance_at_opening_ < kMostStep / 2)
+    raise_distance(distance_at_opening_ * 2);
 }
 
 // Too many or too big: the distance doubles, or the least unusual window loses its place.
@@ -238,7 +246,8 @@ void WindowPlan::fit() noexcept {
   uint64_t typical = 0, unusual = 0, by_time = 0;
   size_t count = 0, timed = 0;
   for (const Kept& kept : kept_of()) {
-    if (kept.reason == WindowReason::kStart) continue;
+    // What another rank has given up is about to be given up here, too.
+    if (kept.reason == WindowReason::kStart || !is_wanted(kept)) continue;
     (is_unusual(kept.reason) ? unusual : kept.is_by_time ? by_time : typical) += kept.events;
     count += kept.reason == WindowReason::kTypical && !kept.is_by_time;
     timed += kept.is_by_time;
@@ -256,7 +265,9 @@ void WindowPlan::fit() noexcept {
     least = score_of(place);
     weakest = i;
   }
-  if (weakest < SharedPlan::kPlaces) shared_->places[weakest].store(0, std::memory_order_relaxed);
+  if (weakest == SharedPlan::kPlaces) return;
+  shared_->places[weakest].store(0, std::memory_order_relaxed);
+  shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
 }
 
 bool WindowPlan::is_wanted(const Kept& kept) const noexcept {

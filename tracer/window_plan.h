@@ -30,6 +30,7 @@ namespace torchprof {
 
 struct SharedPlan {
   static constexpr size_t kPlaces = 28;
+  std::atomic<uint64_t> changes;          // of the distance and the places, so far
   std::atomic<uint64_t> start;            // the step at which the beginning is over; 0: not known yet
   std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet
   std::atomic<uint64_t> places[kPlaces];  // of unusual windows: 40 bits first step | 8 bits reason | 16 bits score
@@ -76,18 +77,21 @@ class WindowPlan {
   // Wishes for one: false if others are more unusual, or the budget does not allow it.
   bool wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept;
   void resident(uint64_t step, uint64_t bytes, int64_t now) noexcept;
-  // For how long a window that opens now may stay open; at least kTimeLength.
-  int64_t allowance(int64_t now) const noexcept;
 
   // A window has opened, or has closed after so many steps and so long a time.
   void opened(const Kept& window) noexcept;
-  void closed(uint64_t steps, int64_t lasted, bool is_unusual, int64_t now) noexcept;
-  // What windows take by now; after that some may be too much.
+  void closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept;
+  // What windows take by now; after that some may be too much. `latest`: the number of the last one that was opened.
+  // Those of long ago do not change any more.
   template <class EventsOf>
-  void measure(EventsOf events_of) noexcept {
-    for (Kept& kept : kept_of()) kept.events = events_of(kept.number);
+  void measure(uint32_t latest, EventsOf events_of) noexcept {
+    constexpr uint32_t kLately = 500;
+    for (Kept& kept : kept_of())
+      if (kept.number + kLately > latest) kept.events = events_of(kept.number);
     fit();
   }
+  // Whether the shared plan may have changed since this was asked last: then there may be windows to be given up.
+  bool has_news() noexcept;
   // A window that is not to be kept any more, and is forgotten here; number 0: none. Never `open`.
   Kept take_unwanted(uint32_t open) noexcept;
 
@@ -121,7 +125,9 @@ class WindowPlan {
   size_t slow_count_ = 0;
   bool was_slow_ = false;
   uint64_t resident_ = 0, least_resident_ = 0;
-  uint64_t time_distance_ = 1;  // in kTimeUnit
+  uint64_t distance_at_opening_ = 0;  // of the window that was opened last
+  uint64_t time_distance_ = 1;        // in kTimeUnit
+  uint64_t seen_changes_ = 0;
   Kept kept_[kMostKept];
   size_t count_ = 0;
 };

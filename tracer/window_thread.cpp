@@ -134,6 +134,9 @@ void run() noexcept {
     const int timeout = kind == Kind::kTime ? keep_time() : kind == Kind::kAuto ? g_shared.door->tick() : -1;
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
     if (poll(ready, 2, timeout) <= 0) continue;
+    // The program has closed what it does not know; poll() would come back at once for ever.
+    if (ready[0].revents & POLLNVAL) g_shared.wake = -1;
+    if (ready[1].revents & POLLNVAL) g_shared.socket = -1;
     uint64_t times = 0;
     if ((ready[0].revents & POLLIN) && read(g_shared.wake, &times, sizeof(times)) > 0 && times % 2 == 1)
       while (!g_shared.door->set(!g_shared.door->is_open()) && !g_thread.must_end()) poll(nullptr, 0, kRetryMs);
@@ -156,7 +159,7 @@ bool start() noexcept {
 // The inherited descriptors are the parent's.
 void after_fork_in_child() noexcept {
   const KeepErrno keep;
-  if (seal::is_sealed()) return;
+  if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
   start();
@@ -164,11 +167,17 @@ void after_fork_in_child() noexcept {
 
 }  // namespace
 
+void follow_forks() noexcept {
+  static bool is_following = false;
+  if (!is_following) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  is_following = true;
+}
+
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept {
   if (g_shared.door) return true;
   g_shared = {&spec, name, &door};
   if (!start()) return false;
-  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  follow_forks();
   if (spec.kind == Kind::kSignal) {
     struct sigaction action {};
     action.sa_handler = on_signal;

@@ -29,8 +29,12 @@ struct Door {
 // Milliseconds to wait while somebody else opens or closes the window.
 inline constexpr int kRetryMs = 5;
 
-// Once, for a window of time, signal, manual or auto; `spec` and `door` must stay where they are. False: no thread could be
-// started.
+// So that a child has the thread if its parent has it. Once, before start_thread() where that is called in the midst of
+// an event; otherwise start_thread() does it.
+void follow_forks() noexcept;
+
+// Once, for a window of time, signal, manual or auto; `spec` and `door` must stay where they are. False: no thread
+// could be started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
 }  // namespace torchprof::window

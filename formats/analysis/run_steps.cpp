@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kLineParts = 60;
 constexpr size_t kMostUnusual = 6;
 constexpr size_t kMostRanges = 6;
+constexpr int64_t kYear = int64_t{31'536'000} * 1'000'000'000;
 constexpr double kAlike = 1.3;  // single slow steps of one kind differ by less than this
 
 int64_t middle(std::vector<int64_t> values) {
@@ -34,18 +35,19 @@ int64_t at_place(const std::vector<int64_t>& sorted, double place) {
 struct Durations {
   explicit Durations(const std::vector<StepTime>& steps) {
     std::vector<int64_t> open, closed;
-    for (const StepTime& s : steps) (s.window != 0 ? open : closed).push_back(s.ns);
+    for (const StepTime& s : steps) (s.is_free ? closed : open).push_back(s.ns);
     const int64_t without = middle(closed);
     slowdown = without > 0 && !open.empty()
                    ? std::max(1.0, static_cast<double>(middle(open)) / static_cast<double>(without))
                    : 1.0;
     for (const StepTime& s : steps)
-      ns.push_back(s.window != 0 ? static_cast<int64_t>(static_cast<double>(s.ns) / slowdown) : s.ns);
+      ns.push_back(s.is_free ? s.ns : static_cast<int64_t>(static_cast<double>(s.ns) / slowdown));
     median = middle(ns);
     std::vector<int64_t> deviations;
     for (const int64_t each : ns) deviations.push_back(std::abs(each - median));
-    const auto usual = static_cast<int64_t>(6 * 1.4826 * static_cast<double>(middle(deviations)));
-    slow = median + std::max<int64_t>({median / 2, usual, 200'000});
+    // No step takes a year; a damaged file may say so.
+    const auto usual = static_cast<int64_t>(6 * 1.4826 * static_cast<double>(std::min(middle(deviations), kYear)));
+    slow = std::min(median, kYear) + std::max<int64_t>({median / 2, usual, 200'000});
   }
   bool is_slow(size_t i) const { return ns[i] > slow; }
 
@@ -145,34 +147,33 @@ class Attribution : public Sink {
   std::unordered_map<uint32_t, FunctionTime> functions_;
 };
 
+// Windows lie in the order of time. The one that a step had may have been given up.
 bool is_captured(const Process& process, const StepTime& step, Interval& part) {
-  for (const Window& w : process.windows) {
-    part.begin = std::max(step.end.value - step.ns, w.begin.value);
-    part.end = std::min(step.end.value, w.end.value);
-    if (part.begin < part.end) return true;
-  }
-  return false;
+  if (step.is_free) return false;  // the window before it closed a little after its begin
+  const int64_t begin = step.end.value - step.ns;
+  const auto window = std::ranges::upper_bound(process.windows, begin, {}, [](const Window& w) { return w.end.value; });
+  if (window == process.windows.end()) return false;
+  part.begin = std::max(begin, window->begin.value);
+  part.end = std::min(step.end.value, window->end.value);
+  return part.begin < part.end;
 }
 
 void find_what(const Process& process, const std::vector<StepTime>& steps, const Durations& durations,
                const std::vector<Group>& groups, std::vector<UnusualSteps>& unusual) {
+  constexpr size_t kMost = 400;  // steps of a group that are looked at, and typical ones
   std::vector<Interval> intervals;
-  std::vector<bool> is_unusual(steps.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const size_t i : groups[g].steps) {
-      is_unusual[i] = true;
       Interval part{0, 0, g + 1};
       if (!is_captured(process, steps[i], part)) continue;
-      ++unusual[g].captured;
-      intervals.push_back(part);
+      if (++unusual[g].captured <= kMost) intervals.push_back(part);
     }
   }
   if (intervals.empty()) return;
-  constexpr size_t kMostTypical = 400;
   size_t typical = 0;
-  for (size_t i = steps.size(); i-- > 0 && typical < kMostTypical;) {
+  for (size_t i = steps.size(); i-- > 0 && typical < kMost;) {
     Interval part{0, 0, 0};
-    if (is_unusual[i] || !steps[i].in_full || !is_captured(process, steps[i], part)) continue;
+    if (durations.is_slow(i) || !steps[i].in_full || !is_captured(process, steps[i], part)) continue;
     intervals.push_back(part);
     ++typical;
   }
@@ -185,7 +186,8 @@ void find_what(const Process& process, const std::vector<StepTime>& steps, const
     if (unusual[g].captured == 0) continue;
     // The captured part of a step is compared with as much of a typical step, a whole one at most for each.
     const double captured = attribution.length(g + 1);
-    const double whole = std::min(captured / std::max(1.0, typical_ns), static_cast<double>(unusual[g].captured));
+    const auto looked_at = static_cast<double>(std::min<uint64_t>(unusual[g].captured, kMost));
+    const double whole = std::min(captured / std::max(1.0, typical_ns), looked_at);
     struct Candidate {
       uint32_t name;
       double more, share;
@@ -206,8 +208,7 @@ void find_what(const Process& process, const std::vector<StepTime>& steps, const
       return std::tuple(std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
     });
     unusual[g].what = replay.names().text({best->name});
-    unusual[g].what_ns =
-        static_cast<int64_t>(best->more / static_cast<double>(unusual[g].captured) / durations.slowdown);
+    unusual[g].what_ns = static_cast<int64_t>(best->more / looked_at / durations.slowdown);
   }
 }
 
@@ -314,7 +315,12 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
     for (const size_t i : group.steps) add_to(ns, durations.ns[i] - durations.median);
     return ns;
   };
-  std::ranges::stable_sort(groups, std::greater<>{}, more);
+  std::vector<std::pair<int64_t, size_t>> order;
+  for (size_t g = 0; g < groups.size(); ++g) order.emplace_back(-more(groups[g]), g);
+  std::ranges::sort(order);
+  std::vector<Group> sorted_groups;
+  for (const auto& [less, g] : order) sorted_groups.push_back(std::move(groups[g]));
+  groups = std::move(sorted_groups);
   if (groups.size() > kMostUnusual) groups.resize(kMostUnusual);
   for (const Group& group : groups) {
     UnusualSteps& unusual = run.unusual.emplace_back();

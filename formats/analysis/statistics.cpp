@@ -253,10 +253,56 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
   return result;
 }
 
+bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
+  const auto window =
+      std::ranges::upper_bound(process.windows, span.begin, {}, [](const Window& w) { return w.end.value; });
+  if (window == process.windows.end() || window->begin.value >= span.end) return false;
+  return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
+         window->reason != WindowReason::kTypical;
+}
+
+// Only the steps without a window: what windows add is not the program's.
+void add_every_step(const Process& process, size_t warmup, StepSamples& samples) {
+  if (process.windows.empty()) return;
+  std::vector<int64_t> ns;
+  for (size_t i = warmup; i < process.steps.size(); ++i)
+    if (const StepTime& step = process.steps[i]; step.ns > 0 && step.is_free) ns.push_back(step.ns);
+  const size_t group = std::max<size_t>(1, (ns.size() + kMostSamples - 1) / kMostSamples);
+  for (size_t i = 0; i < ns.size(); i += group) {
+    const size_t end = std::min(i + group, ns.size());
+    double sum = 0;
+    for (size_t k = i; k < end; ++k) sum += static_cast<double>(ns[k]);
+    samples.every_ns.push_back(sum / static_cast<double>(end - i));
+  }
+  samples.every_steps = ns.size();
+}
+
+}  // namespace
+
+namespace {
+
+// The steps that stand for all of a run of which -w auto kept a part: those of typical windows, or where they are too
+// few also those of the beginning.
+std::optional<StepSampler> typical_steps(const Process& process) {
+  if (process.windows.empty() || process.steps.empty()) return {};
+  constexpr size_t kFewest = 6;
+  std::vector<StepSpan> typical, early;
+  for (const StepTime& step : process.steps) {
+    if (!step.in_full || step.ns <= 0) continue;
+    const auto window = std::ranges::lower_bound(process.windows, step.window, {}, &Window::number);
+    if (window == process.windows.end() || window->number != step.window) continue;
+    const StepSpan span{step.end.value - step.ns, step.end.value, step.step};
+    if (window->reason == WindowReason::kTypical) typical.push_back(span);
+    if (window->reason == WindowReason::kStart) early.push_back(span);
+  }
+  if (typical.size() < kFewest) typical.insert(typical.end(), early.begin(), early.end());
+  return StepSampler(std::move(typical), 0);
+}
+
 }  // namespace
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
-  Statistics result = collect(process, request, {});
+  Statistics result = collect(process, request, typical_steps(process));
   if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
   if (request.has_memory_categories && !result.memory.empty())
     result.memory_categories = categories_at_peaks(process, result.memory);
@@ -266,7 +312,11 @@ Statistics statistics_of(const Process& process, const StatisticsRequest& reques
 }
 
 Statistics sampled_statistics_of(const Process& process, size_t warmup) {
-  return collect(process, {}, StepSampler(collect(process, {}, {}).steps.spans, warmup));
+  std::vector<StepSpan> spans = collect(process, {}, {}).steps.spans;
+  std::erase_if(spans, [&](const StepSpan& span) { return lies_in_unusual_window(process, span); });
+  Statistics result = collect(process, {}, StepSampler(std::move(spans), warmup));
+  add_every_step(process, warmup, result.samples);
+  return result;
 }
 
 }  // namespace torchprof::formats

@@ -47,7 +47,7 @@ struct Statistics {
   CommsCalls comms;
   std::vector<ThreadTally> threads;
   StepWaste waste;
-  StepSamples samples;  // if asked for
+  StepSamples samples;  // if asked for; of a run in windows of -w auto always, of its typical steps
   // Makes a sum over processes. Steps: times and jumps of all; the count is that of the process with the most steps.
   Statistics& operator+=(const Statistics& other);
 };

@@ -17,6 +17,8 @@
 namespace torchprof::formats {
 namespace {
 
+bool has_every_step(const Measured& run) { return run.sum.samples.every_ns.size() >= kMinSteps; }
+
 constexpr const char* kOwnStep = "ProfilerStep*";
 
 // The values of one name in one run: one for each step, or one for the whole run.
@@ -194,12 +196,17 @@ class Comparison {
     add("operators", Sampled::kOperator);
     add("GPU work", Sampled::kKernel);
     if (by_step_) {
-      base["step"].ns = base_.sum.samples.step_ns;
-      now["step"].ns = now_.sum.samples.step_ns;
+      base["step"].ns = step_times(base_);
+      now["step"].ns = step_times(now_);
     }
     std::vector<DiffRow> sums = rows(base, now, true);
     std::ranges::sort(sums, std::greater<>{}, &DiffRow::name);  // step, operators, GPU work
     return sums;
+  }
+
+  // Of every step, if both runs have that. Steps without a window and steps with one are not compared.
+  const std::vector<double>& step_times(const Measured& run) const {
+    return has_every_step(base_) && has_every_step(now_) ? run.sum.samples.every_ns : run.sum.samples.step_ns;
   }
 
   std::vector<DiffRow> peaks() const {
@@ -225,10 +232,16 @@ class Comparison {
   bool is_tested_;
 };
 
+std::string steps_text(const StepSamples& samples) {
+  std::string text = samples.steps == 0 ? "no steps" : plural(samples.steps, "step");
+  if (samples.every_steps != 0) text += " captured and the times of " + count_text(samples.every_steps) + " others";
+  return text;
+}
+
 std::string head_line(const char* which, const Measured& run, size_t warmup) {
   std::string line = std::string(which) + "  " + run.name + ": " + plural(run.processes, "process");
   const uint64_t steps = run.sum.samples.steps;
-  line.append(", ").append(steps == 0 ? "no steps" : plural(steps, "step"));
+  line.append(", ").append(steps_text(run.sum.samples));
   if (warmup != 0 && steps != 0) line += " without the first";
   if (warmup > 1 && steps != 0) line.append(" ").append(count_text(warmup));
   return line;
@@ -243,6 +256,9 @@ std::vector<std::string> notes_of(const Measured& base, const Measured& now, con
     notes.emplace_back("without steps in both runs the totals are compared, and nothing can be tested: noise counts");
     return notes;
   }
+  if (has_every_step(base) != has_every_step(now))
+    notes.push_back(std::string(has_every_step(base) ? "NEW" : "BASE") +
+                    " was captured whole and the other in part: the steps that were captured are compared");
   if (!comparison.is_tested())
     notes.push_back("with fewer than " + std::to_string(kMinSteps) +
                     " steps in each run nothing can be tested: noise counts");

@@ -85,6 +85,7 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
                      choose_step_source();
                      follow_windows();
                    },
+               .steps = [this](const Portion& portion) { take_steps(portion); },
                .events = [this](const Portion& portion) { return take(portion); }});
   follow_windows();
   if (from_ == 0) from_ = first_record_;
@@ -304,7 +305,7 @@ void LiveProcess::ended(const Op& op, TrackId track, uint64_t t) {
       if (source_ == StepSource::kAnnotations) step_ended(track, op.name.value, t);
       return;
     case NameRole::kProfilerStep:
-      if (source_ == StepSource::kMarks && t > op.begin) add_step(t - op.begin, t);
+      if (source_ == StepSource::kMarks && t > op.begin && !has_step_records_) add_step(t - op.begin, t);
       return;
     case NameRole::kPlain:
       return;
@@ -352,7 +353,21 @@ void LiveProcess::choose_step_source() {
   step_end_ = step_thread_ = 0;
 }
 
+// The times of all steps, whether a window is open or not (-w auto): no event needs to tell them.
+void LiveProcess::take_steps(const Portion& portion) {
+  RecordCursor cursor(portion.records);
+  for (RecordView record; cursor.next(record);) {
+    if (record.kind() != Kind::StepEnd) continue;
+    const uint64_t t = record.time(portion.base).value, step = record.as<StepEnd>().step;
+    has_step_records_ = true;
+    if (recorded_end_ != 0 && t > recorded_end_ && step == step_count_ + 1) add_step(t - recorded_end_, t);
+    step_count_ = step;
+    recorded_end_ = step_end_ = t;
+  }
+}
+
 void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t) {
+  if (has_step_records_) return;
   if (step_thread_ == 0) step_thread_ = track.value;
   if (step_thread_ != track.value) return;
   const uint64_t count = counter_.ended(requester);
@@ -413,7 +428,8 @@ LiveView LiveProcess::view(size_t most) const {
   view.rank = names_.rank();
   if (const std::string worker = names_.fact("dataloader.worker"); !worker.empty())
     if (const std::string own = std::to_string(header().pid) + '\t'; worker.starts_with(own))
-      view.worker = "DataLoader worker " + worker.substr(own.size());
+      view.worker = "DataLoader worker " +
+                    worker.substr(own.size(), worker.find_first_not_of("0123456789", own.size()) - own.size());
   for (const auto& [end, ticks] : steps_) view.step_ns.push_back(to_ns(ticks));
   view.steps = step_count_;
   if (!steps_.empty() || step_end_ != 0) {
@@ -428,7 +444,7 @@ LiveView LiveProcess::view(size_t most) const {
     ticks += it->second;
   const WindowDef &window = names_.window(), &before = names_.window_before();
   if (ticks != 0) view.steps_per_second = static_cast<double>(steps) * 1e9 / static_cast<double>(to_ns(ticks));
-  if (before.number != 0 && window.step > before.step && window.begin > before.begin) {
+  if (!has_step_records_ && before.number != 0 && window.step > before.step && window.begin > before.begin) {
     const auto ns = static_cast<double>(to_ns(window.begin - before.begin));
     view.steps_per_second = static_cast<double>(window.step - before.step) * 1e9 / ns;
   }

@@ -6,7 +6,8 @@
 // call that had begun before the first look is known once the spool states it again, or not at all.
 //
 // A step is the time between the ends of two steps, by the rule of tracer/spool/step_counter.h; where the program makes
-// marks ProfilerStep#N, it is that mark. Between two windows there is no step.
+// marks ProfilerStep#N, it is that mark. Between two windows there is no step, but with
+// -w auto, which takes the time of all steps.
 //
 // Bounded memory: kMostNames names, kMostOpen open spans a thread, kMostSteps steps. One thread. Nothing is thrown but
 // for memory.
@@ -120,6 +121,7 @@ class LiveProcess {
   void end_op(Thread& thread, size_t i, TrackId track, uint64_t t);
   void ended(const Op& op, TrackId track, uint64_t t);
   void take_memory(const Memory& memory, uint64_t t);
+  void take_steps(const Portion& portion);
   void choose_step_source();
   void step_ended(TrackId track, uint64_t requester, uint64_t t);
   void add_step(uint64_t ticks, uint64_t t);
@@ -152,6 +154,8 @@ class LiveProcess {
   uint32_t step_thread_ = 0;
   uint64_t step_end_ = 0, step_end_before_ = 0;      // ticks; 0: not known
   std::deque<std::pair<uint64_t, uint64_t>> steps_;  // end and length, ticks
+  bool has_step_records_ = false;
+  uint64_t recorded_end_ = 0;  // of the last StepEnd, ticks
   uint64_t step_count_ = 0;
 };
 

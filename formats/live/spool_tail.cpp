@@ -109,7 +109,7 @@ void SpoolTail::find_in_slot(uint32_t slot, uint64_t at) {
 
 void SpoolTail::take(Found found) {
   const bool is_event = found.kind == ChunkKind::kEvents && found.track != 0;
-  if (is_event || found.kind == ChunkKind::kDefinitions) found_.push_back(found);
+  if (is_event || found.kind == ChunkKind::kDefinitions || found.kind == ChunkKind::kSteps) found_.push_back(found);
 }
 
 std::span<const std::byte> SpoolTail::records(const Chunk& chunk, uint32_t from, uint32_t to) {
@@ -133,6 +133,7 @@ void SpoolTail::look(const Look& look) {
   // What an event names was committed before it: so what events there are is found out before definitions are read.
   std::vector<Wanted> all = wanted();
   read_definitions(look);
+  read_steps(look);
   read_events(look, std::move(all));
   is_first_ = false;
 }
@@ -173,26 +174,36 @@ std::vector<SpoolTail::Wanted> SpoolTail::wanted() {
   return all;
 }
 
-void SpoolTail::read_definitions(const Look& look) {
+// Chunks that lie in one order for the whole process. What was written to `latest` since the last look, and the chunks
+// that came after it.
+void SpoolTail::read_stream(ChunkKind kind, Chunk& latest, const std::function<void(const Portion&)>& take,
+                            int64_t since) {
   const auto read_rest = [&](uint32_t to) {
-    Chunk& chunk = definitions_;
-    if (chunk.at == 0 || to <= chunk.read) return;
-    const std::span<const std::byte> bytes = records(chunk, chunk.read, to);
-    definition_bytes_ += bytes.size();
-    look.definitions({{}, chunk.base, bytes, chunk.at + sizeof(ChunkHeader) + chunk.read, {}, true});
-    chunk.read = to;
+    if (latest.at == 0 || to <= latest.read) return;
+    const std::span<const std::byte> bytes = records(latest, latest.read, to);
+    if (kind == ChunkKind::kDefinitions) definition_bytes_ += bytes.size();
+    take({{}, latest.base, bytes, latest.at + sizeof(ChunkHeader) + latest.read, {}, true});
+    latest.read = to;
   };
   const auto read_all = [&] {
     Found now{};
-    if (definitions_.at != 0 && head_at(definitions_.at, definitions_.capacity + sizeof(ChunkHeader), now))
-      read_rest(now.committed);
+    if (latest.at != 0 && head_at(latest.at, latest.capacity + sizeof(ChunkHeader), now)) read_rest(now.committed);
   };
   for (const Found& found : found_) {
-    if (found.kind != ChunkKind::kDefinitions) continue;
-    read_all();
-    definitions_ = found.chunk;
+    if (found.kind != kind) continue;
+    if (latest.at == 0 || found.chunk.base.monotonic > since) read_all();
+    latest = found.chunk;
   }
   read_all();
+}
+
+void SpoolTail::read_definitions(const Look& look) {
+  read_stream(ChunkKind::kDefinitions, definitions_, look.definitions, INT64_MIN);
+}
+
+// Of the first look a chunk is passed over if the one after it began before the time that is asked for.
+void SpoolTail::read_steps(const Look& look) {
+  read_stream(ChunkKind::kSteps, steps_, look.steps, is_first_ ? look.since : INT64_MIN);
 }
 
 void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {

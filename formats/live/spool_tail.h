@@ -48,6 +48,8 @@ class SpoolTail {
     int64_t since;         // CLOCK_MONOTONIC, ns: of the first look, what ended before it is passed over
     uint64_t event_bytes;  // at most so many are read
     std::function<void(const Portion&)> definitions;
+    std::function<void(const Portion&)>
+        steps;  // chunks of kSteps; the first look passes over what ended before `since`
     // In order of time by chunk. Returns the operator before the end of the portion.
     std::function<LastOp(const Portion&)> events;
   };
@@ -94,6 +96,8 @@ class SpoolTail {
   std::span<const std::byte> records(const Chunk& chunk, uint32_t from, uint32_t to);
   std::vector<Wanted> wanted();
   void read_definitions(const Look& look);
+  void read_steps(const Look& look);
+  void read_stream(ChunkKind kind, Chunk& latest, const std::function<void(const Portion&)>& take, int64_t since);
   void read_events(const Look& look, std::vector<Wanted> all);
 
   int fd_;
@@ -106,7 +110,7 @@ class SpoolTail {
   std::vector<Found> found_;                     // by this look
   std::unordered_map<uint32_t, Chunk> threads_;  // the chunk that each wrote last, by track
   std::vector<uint32_t> forgotten_;              // by this look
-  Chunk definitions_;
+  Chunk definitions_, steps_;
   std::vector<std::byte> buffer_;
   ClockSample latest_{};
   uint64_t definition_bytes_ = 0, read_bytes_ = 0, skipped_bytes_ = 0;

@@ -17,6 +17,8 @@ StepSamples& StepSamples::operator+=(const StepSamples& other) {
     for (auto& [name, sum] : by_name[kind]) sum.ns.resize(after);
   }
   step_ns.insert(step_ns.end(), other.step_ns.begin(), other.step_ns.end());
+  every_ns.insert(every_ns.end(), other.every_ns.begin(), other.every_ns.end());
+  every_steps += other.every_steps;
   steps += other.steps;
   return *this;
 }

@@ -5,6 +5,9 @@
 //   sample  self time of what began in the step, in ns; on GPUs the duration of the work that began in it. What was
 //           going on already when the step began belongs to no sample, nor does anything between steps
 //
+// Of a run with windows of -w auto only the steps of its beginning and of typical windows are samples. Its other steps
+// have a duration alone (`every_ns`).
+//
 // Memory: names times samples. If there are more than kMostSamples steps, a sample is the average of a group of
 // neighbouring steps; all groups but the last have the same size.
 #pragma once
@@ -37,6 +40,10 @@ struct Samples {
 struct StepSamples {
   std::vector<double> step_ns;  // duration of the steps, one value a sample, as many as in Samples::ns
   uint64_t steps = 0;           // number of steps in all samples
+  // Durations of the steps of the whole run that no window touched; empty: the times of steps were not taken, or the
+  // whole run was captured. If there are more than kMostSamples, each is the average of neighbouring ones.
+  std::vector<double> every_ns{};
+  uint64_t every_steps = 0;  // number of steps in them
   std::unordered_map<std::string, Samples> by_name[kSampledKinds];
   // Adds those of another process; its steps are further samples.
   StepSamples& operator+=(const StepSamples& other);

@@ -31,6 +31,24 @@ void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock:
                    .read_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()};
 }
 
+void add_estimates(Report& report, const ReportPart& part) {
+  const StepSamples& samples = part.statistics.samples;
+  constexpr size_t kFewest = 3;
+  if (!part.run || samples.step_ns.size() < kFewest) return;
+  const auto steps = static_cast<double>(part.run->count), n = static_cast<double>(samples.step_ns.size());
+  report.typical_steps += samples.steps;
+  for (size_t kind = 0; kind < kSampledKinds; ++kind) {
+    for (const auto& [name, s] : samples.by_name[kind]) {
+      double sum = 0, squares = 0;
+      for (const double ns : s.ns) sum += ns;
+      for (const double ns : s.ns) squares += (ns - sum / n) * (ns - sum / n);
+      RunEstimate& estimate = report.in_run[kind][name];
+      estimate.ns += sum / n * steps;
+      estimate.variance += squares / (n - 1) / n * steps * steps;
+    }
+  }
+}
+
 }  // namespace
 
 // Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
@@ -68,6 +86,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     part.group = shown_group(p);
     part.group_name = p.group_name;
     add_recorder(part, p, begun);
+    add_estimates(report, part);
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }

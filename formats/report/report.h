@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "formats/analysis/run_steps.h"
@@ -41,11 +42,20 @@ struct ReportPart {  // one process
   std::string group_name{};  // Process::group_name
 };
 
+// What all steps of the run would have spent in a name, itself, if they were like the typical ones that were captured.
+struct RunEstimate {
+  double ns = 0;
+  double variance = 0;  // of `ns`, from what the captured steps differ by
+};
+
 struct Report {
   std::string headline;
-  UnixNs start{};                                 // times in tables count from here
-  std::vector<ReportPart> parts;                  // in the order in which processes are shown
-  Statistics all{};                               // their sum
+  UnixNs start{};                 // times in tables count from here
+  std::vector<ReportPart> parts;  // in the order in which processes are shown
+  Statistics all{};               // their sum
+  // By name, over all processes whose steps were captured in part; empty: there are none.
+  std::unordered_map<std::string, RunEstimate> in_run[kSampledKinds]{};
+  uint64_t typical_steps = 0;                     // so many captured steps stand behind these
   std::map<uint32_t, Tallies> group_operators{};  // sums by ReportPart::group, of the first kShownProcesses rows
   void add(ReportPart part);
   std::vector<std::string> notes{};

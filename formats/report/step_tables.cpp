@@ -1,7 +1,7 @@
 // Tables of steps: how long they took, and of those that were captured what they took it for.
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <set>
 
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
@@ -11,6 +11,9 @@
 
 namespace torchprof::formats {
 namespace {
+
+constexpr size_t kMostStepRows = 50'000;  // of a process
+constexpr size_t kDescribed = 4;          // processes whose unusual steps are named
 
 // Interpolates between the two nearest values; `sorted` must not be empty.
 double quantile(const std::vector<int64_t>& sorted, double part) {
@@ -57,7 +60,8 @@ std::string unusual_text(const UnusualSteps& u) {
   return text;
 }
 
-std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who) {
+// `is_text`: for letters of one width, where a mark can stand below the part that it is about.
+std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who, bool is_text) {
   std::vector<std::string> remarks;
   remarks.push_back(who + "in full: " + run.captured_text + "; the time of every step");
   if (run.cost)
@@ -65,7 +69,7 @@ std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who)
   if (!run.line.empty()) {
     remarks.push_back(line_text(run.line) + "  at most " + ns_text(run.most_ns) + ", step " +
                       std::to_string(run.slowest));
-    remarks.push_back(marks_text(run.line_captured));
+    if (is_text) remarks.push_back(marks_text(run.line_captured));
   }
   for (const UnusualSteps& unusual : run.unusual) remarks.push_back(who + unusual_text(unusual));
   if (run.memory.is_steady)
@@ -78,9 +82,9 @@ std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who)
 
 }  // namespace
 
-ReportTable steps_table(const std::vector<ReportPart>& parts) {
+ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
   ReportTable table = make_table("steps", "Steps");
-  size_t runs = 0;
+  size_t runs = 0, described = 0;
   for (const ReportPart& part : parts) runs += part.run.has_value();
   for (const ReportPart& part : parts) {
     const Steps& steps = part.statistics.steps;
@@ -98,8 +102,11 @@ ReportTable steps_table(const std::vector<ReportPart>& parts) {
                           part.run ? Cell{} : count(steps.jumps), text_or_missing(steps.ended_by)});
     if (!part.run) continue;
     const std::string who = runs < 2 ? "" : (part.role.empty() ? "pid " + part.pid : part.role) + ": ";
-    std::ranges::move(remarks_of(*part.run, who), std::back_inserter(table.remarks));
+    if (++described > kDescribed) continue;
+    std::ranges::move(remarks_of(*part.run, who, is_text), std::back_inserter(table.remarks));
   }
+  if (described > kDescribed)
+    table.remarks.push_back(plural(described - kDescribed, "more process") + " with steps of this kind: report --json");
   show_if_any(table, "jumps", {"jumps"});
   show_if_any(table, "captured", {"captured", "p99_ns"});
   return table;
@@ -111,12 +118,15 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts) {
   int64_t all = 0;
   bool has_runs = false;
   for (const ReportPart& part : parts) {
-    std::map<uint64_t, const StepTime*> left;  // without detail
-    for (const StepTime& step : part.all_steps)
-      if (step.ns > 0) left[step.step] = &step;
-    has_runs |= !left.empty();
+    const std::vector<StepTime>& steps = part.all_steps;
+    has_runs |= !steps.empty();
+    std::set<uint64_t> in_full;
+    for (const StepTime& step : steps)
+      if (step.in_full) in_full.insert(step.step);
+    const size_t first_row = table.rows.size();
     for (const StepParts& s : part.statistics.step_parts) {
-      if (!part.all_steps.empty() && left.erase(s.step.number) == 0) continue;
+      // Of a step that was captured in part the spool has the whole time.
+      if (!steps.empty() && !in_full.contains(s.step.number)) continue;
       const int64_t ns = s.step.end - s.step.begin;
       table.rows.push_back({part.pid, count(s.step.number), ns, s.compute_ns, s.communication_ns, s.loading_ns,
                             s.host_ns, s.idle_ns, part.run ? Cell(std::string("yes")) : Cell{},
@@ -128,13 +138,20 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts) {
       add_to(sum.host_ns, s.host_ns);
       add_to(sum.idle_ns, s.idle_ns);
     }
-    for (const auto& [number, step] : left)
-      table.rows.push_back(
-          {part.pid, count(number), step->ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{}, std::string("no"), Cell{}});
-    if (!left.empty())
-      std::ranges::stable_sort(table.rows, {}, [](const std::vector<Cell>& row) {
-        return std::tuple(std::get<std::string>(row[0]), std::get<int64_t>(row[1]));
-      });
+    const size_t together = (steps.size() + kMostStepRows - 1) / kMostStepRows;
+    if (together > 1)
+      table.remarks.push_back("a row without detail stands for the longest of " + count_text(together) + " steps");
+    for (size_t i = 0; i < steps.size(); i += std::max<size_t>(1, together)) {
+      const StepTime* longest = nullptr;
+      for (size_t k = i; k < std::min(i + together, steps.size()); ++k)
+        if (!steps[k].in_full && steps[k].ns > 0 && (longest == nullptr || steps[k].ns > longest->ns))
+          longest = &steps[k];
+      if (longest == nullptr) continue;
+      table.rows.push_back({part.pid, count(longest->step), longest->ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{},
+                            std::string("no"), Cell{}});
+    }
+    std::stable_sort(table.rows.begin() + static_cast<ptrdiff_t>(first_row), table.rows.end(),
+                     [](const auto& a, const auto& b) { return std::get<int64_t>(a[1]) < std::get<int64_t>(b[1]); });
   }
   if (has_runs) table.show("in_full", true);
   if (table.rows.empty()) return table;

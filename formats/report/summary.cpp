@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -41,7 +42,7 @@ class Assembly {
       for (ReportTable& table : memory_tables(report_.parts, groups_, report_.start, options_.rows, is_detailed()))
         add(std::move(table));
     if (is_wanted("steps")) {
-      add_in_order(steps_table(report_.parts), "more process");
+      add_in_order(steps_table(report_.parts, is_text()), "more process");
       if (is_detailed()) add_in_order(step_times_table(report_.parts), "more step");
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
@@ -69,7 +70,33 @@ class Assembly {
   bool is_detailed() const { return options_.has_totals || !is_text(); }
   bool is_text() const { return options_.style == ReportStyle::kText; }
 
+  // For a run that was captured in part: what the whole of it spent in each name.
+  void add_estimates(ReportTable& table) const {
+    static constexpr std::pair<std::string_view, Sampled> kTables[] = {
+        {"ops", Sampled::kOperator}, {"python", Sampled::kPython}, {"kernels", Sampled::kKernel}};
+    const auto which = std::ranges::find(kTables, table.name, [](const auto& entry) { return entry.first; });
+    if (which == std::end(kTables) || table.rows.empty()) return;
+    const auto& estimates = report_.in_run[static_cast<size_t>(which->second)];
+    if (estimates.empty() || !options_.grouping.is_plain()) return;
+    const auto at = static_cast<ptrdiff_t>(table.column("name"));
+    table.columns.insert(table.columns.begin() + at,
+                         {{"run_ns", "self in run", Unit::kTime}, {"run_error_percent", "+/-", Unit::kPercent}});
+    for (std::vector<Cell>& row : table.rows) {
+      const auto* name = std::get_if<std::string>(&row[static_cast<size_t>(at)]);
+      const auto found = name == nullptr ? estimates.end() : estimates.find(*name);
+      Cell ns, error;
+      if (found != estimates.end() && found->second.ns > 0) {
+        ns = found->second.ns;
+        error = 196 * std::sqrt(found->second.variance) / found->second.ns;  // 95 of 100 times it is within this
+      }
+      row.insert(row.begin() + at, {std::move(ns), std::move(error)});
+    }
+    table.remarks.push_back("self in run: what all steps take, by " + count_text(report_.typical_steps) +
+                            " typical ones; the other columns are of what was captured");
+  }
+
   void add(ReportTable table) {
+    add_estimates(table);
     if (!options_.columns.empty()) keep_columns(table, options_.columns);
     if (table.columns.empty()) return;
     document_.tables.push_back(std::move(table));

@@ -21,7 +21,8 @@ ReportTable modules_table(const ModuleTallies& modules);
 void arrange_as_tree(ReportTable& modules);
 ReportTable gpus_table(const std::vector<ReportPart>& parts);
 ReportTable kernels_table(const GpuTallies& work);
-ReportTable steps_table(const std::vector<ReportPart>& parts);
+// `is_text`: for a terminal.
+ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text);
 ReportTable step_times_table(const std::vector<ReportPart>& parts);
 ReportTable comms_table(const std::vector<ReportPart>& parts);
 ReportTable threads_table(const std::vector<PartGroup>& groups);

@@ -95,16 +95,20 @@ void place_windows(Process& p, const std::vector<WindowDef>& windows) {
 // After the windows.
 void place_steps(Process& p, const SpoolRest& rest) {
   const auto kept = [&p](uint32_t number) {
-    return p.windows.empty() || std::ranges::any_of(p.windows, [=](const Window& w) { return w.number == number; });
+    return p.windows.empty() || std::ranges::binary_search(p.windows, number, {}, &Window::number);
   };
   const SpoolRest::Step* before = nullptr;
   for (const SpoolRest::Step& s : rest.steps) {
-    if (s.step == 0) continue;
+    if (s.step == 0) {
+      before = &s;
+      continue;
+    }
     StepTime& step = p.steps.emplace_back();
     step.step = s.step - 1;
     step.end = p.clock.to_unix(s.end);
     if (before != nullptr && before->step + 1 == s.step) step.ns = step.end - p.clock.to_unix(before->end);
     if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
+    step.is_free = s.was_open == 0;
     step.in_full = s.was_open == 2 && kept(s.window);
     before = &s;
   }

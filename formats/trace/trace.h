@@ -89,6 +89,7 @@ struct StepTime {     // StepEnd: a step of the run, whether a window was open o
   UnixNs end;
   int64_t ns = 0;        // since the step before it ended; 0: not known (the first one, or a step is missing)
   bool in_full = false;  // a window was open at its end and for all of it, and has been kept
+  bool is_free = false;  // no window was open for any of it
   uint32_t window = 0;   // number of the window that was open for some of it and has been kept; 0: none
 };
 

@@ -260,8 +260,9 @@ TopOptions parse_top(const Arguments& arguments) {
 CtlOptions parse_ctl(const Arguments& arguments) {
   CtlOptions options;
   Parser parser("ctl", "PID|RUN start|stop|status",
-                "Opens and closes the window of a program that runs under `torchprof run -w manual`, or says whether\n"
-                "it is open. With a run directory it does so for all its processes.");
+                "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
+                "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
+                "processes.");
   parser.app()
       .add_option("PID|RUN", options.target, "a process that is being profiled, or a run directory")
       ->required()

@@ -58,7 +58,7 @@ class Job {
     }
     if (run_ && has_ended_run() && run_->spools().empty())
       throw Error(options.target +
-                  ": the run has ended and its raw records are gone (they stay with --keep-spool): see "
+                  ": the run has ended and its raw records are gone (run --discard removes them): see "
                   "`torchprof report`");
   }
 

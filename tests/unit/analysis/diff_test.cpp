@@ -209,3 +209,57 @@ TEST_CASE("hostile names stay in their cells") {
   for (const std::string& text : {xml, markdown, diff_text(diff, 5)})
     CHECK(text.find_first_of("\x01\x1b") == text.npos);
 }
+
+namespace {
+
+// 200 steps that took `ns` each, of which windows have 20 typical and 4 slow ones.
+Measured windowed(const std::string& name, uint64_t ns, uint64_t mm_ns) {
+  SpoolBuilder b;
+  const TrackId thread = b.thread(100, "python3", 1);
+  const FunctionId step = b.function("torch/optim/sgd.py", 121, "step", 0, FunctionKind::kOptimizerStep);
+  const FunctionId main = b.function("/home/me/train.py", 10, "main", 9);
+  const ObjectId sgd = b.object("SGD", ObjectKind::kOptimizer);
+  b.meta("window", "auto");
+  b.window(1, 0, 0, 20 * 1'000'000, WindowReason::kStart);
+  b.on(thread).in_window(1).at(0).begin(main);
+  uint64_t t = 0, key = 0;
+  for (uint64_t i = 0; i < 200; ++i) {
+    const bool is_slow = i >= 100 && i < 104;
+    if (i == 100) {
+      b.window(2, 100, t, t + 4 * 50'000'000, WindowReason::kSlow);
+      b.on(thread).in_window(2).at(t + 1).frame(main);
+    }
+    const uint64_t took = is_slow ? 50'000'000 : i < 20 ? 1'000'000 : ns;
+    if (i < 20 || is_slow) {
+      ++key;
+      b.at(t + 10'000).op(key, "aten::mm").at(t + 10'000 + (is_slow ? 40'000'000 : mm_ns)).op_end(key);
+      b.at(t + took - 5'000).begin(step, sgd).at(t + took - 1'000).end(step);
+    }
+    t += took;
+    b.at(t).step_end(i + 1, i < 20 ? 1 : is_slow ? 2 : 0, i < 20 || is_slow ? 2 : 0);
+  }
+  b.clean_exit(t + 1'000);
+  const test::LoadedTrace trace(b);
+  return measure(*trace, name, 1);
+}
+
+}  // namespace
+
+TEST_CASE("of runs in windows every step without one is compared, and typical ones with typical ones") {
+  const Measured base = windowed("base", 700'000, 100'000), now = windowed("new", 900'000, 100'000);
+  const Diff diff = compare(base, now, {.fail_over = 20, .metrics = {Metric::kStep}});
+  REQUIRE(diff.by_step);
+  CHECK(diff.failed() == 1);
+  CHECK(row(diff, Metric::kStep, "step").time.base == 700'000);
+  CHECK(row(diff, Metric::kStep, "step").time.now == 900'000);
+  // 40 ms in slow steps are no part of it.
+  CHECK(row(diff, Metric::kOps, "aten::mm").time.base == 100'000);
+  CHECK(diff.head[0].find("and the times of 176 others") != std::string::npos);
+}
+
+TEST_CASE("a run in windows and a whole one are compared by the steps that were captured") {
+  const Diff diff = compare(windowed("base", 700'000, 100'000), measured("new", {}), {});
+  REQUIRE(diff.by_step);
+  CHECK(row(diff, Metric::kStep, "step").time.base == doctest::Approx(1'000'000).epsilon(0.02));
+  CHECK(diff.notes[0].find("NEW was captured whole") != std::string::npos);
+}

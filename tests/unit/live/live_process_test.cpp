@@ -147,6 +147,32 @@ TEST_CASE("with windows the last one counts alone") {
   CHECK(p.view(9).is_window_open);
 }
 
+TEST_CASE("with -w auto every step is known, between windows and after one that was given up") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f");
+  const TrackId thread = b.thread(1);
+  b.window(1, 0, 0, 5 * kMs, WindowReason::kStart);
+  b.on(thread).in_window(1).at(0).begin(f).at(4 * kMs).end(f);
+  for (uint64_t step = 1; step <= 10; ++step) b.at(step * kMs).step_end(step, step <= 5 ? 1 : 0, step <= 5 ? 2 : 0);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(p.view(9).steps == 10);
+  CHECK(p.view(9).step_ns == std::vector<int64_t>(9, kMs));
+  b.window(2, 10, 10 * kMs, 12 * kMs, WindowReason::kTypical);
+  b.window(3, 12, 12 * kMs, 13 * kMs, WindowReason::kSlow);
+  b.window_given_up(2);
+  b.on(thread).in_window(3).at(12 * kMs).begin(f).at(13 * kMs).end(f);
+  for (uint64_t step = 11; step <= 14; ++step) b.at((2 * step - 10) * kMs).step_end(step, 0, 0);
+  spool.write(b);
+  p.look(false, kPlenty);
+  CHECK(p.view(9).window_number == 3);
+  CHECK(p.view(9).steps == 14);
+  CHECK(p.view(9).step_ns.back() == 2 * kMs);
+  CHECK(p.view(9).step_ns.size() == 13);
+}
+
 TEST_CASE("a chunk that begins before the one that it follows comes after it") {
   SpoolBuilder b;
   Growing spool;

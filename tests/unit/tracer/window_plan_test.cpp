@@ -38,10 +38,10 @@ struct Program {
         plan.start_is_over(now, 0);
         open = 0;
       } else if (open != 0 && !in_start && step >= close_at) {
-        plan.closed(step - opened_step, now - opened_at, reason != WindowReason::kTypical, now);
+        plan.closed(step - opened_step, now - opened_at, reason == WindowReason::kTypical, now);
         open = 0;
       }
-      plan.measure([this](uint32_t) { return events; });
+      plan.measure(windows, [this](uint32_t) { return events; });
       while (const uint32_t number = plan.take_unwanted(open).number) given_up.insert(number);
       if (open != 0) continue;
       const auto due = plan.due(step);
@@ -164,6 +164,10 @@ TEST_CASE("ranks that share a plan have the same windows, though only one of the
   CHECK_FALSE(a.kept(WindowReason::kSlow).empty());
   for (const WindowReason reason : {WindowReason::kTypical, WindowReason::kSlow})
     CHECK(a.kept(reason) == b.kept(reason));
+  // They do not double what another one has doubled.
+  Program alone;
+  alone.run(5'000);
+  CHECK(shared.distance <= 2 * alone.shared->distance);
 }
 
 TEST_CASE("without steps there are windows by time, at growing distances") {
@@ -176,7 +180,7 @@ TEST_CASE("without steps there are windows by time, at growing distances") {
     const auto due = plan.due_at(elapsed);
     if (due.reason == WindowReason::kNone) continue;
     plan.opened({++number, due.reason, due.first, true, 0});
-    plan.measure([](uint32_t) { return 1000u; });
+    plan.measure(number, [](uint32_t) { return 1000u; });
     while (plan.take_unwanted(0).number != 0) {
     }
   }
