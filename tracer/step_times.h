@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tracer/spool/slow_step.h"
+
 namespace torchprof {
 
 class StepTimes {
@@ -23,15 +25,10 @@ class StepTimes {
   }
   bool is_known() const noexcept { return count_ >= kFewest; }
   int64_t median() const noexcept { return median_; }
-  // Above it a step is far slower than the others: half as long again as the median, beyond what the steps differ by
-  // anyway (six deviations, as those of a normal distribution), and by more than a clock's or a scheduler's whim.
-  int64_t slow() const noexcept {
-    return median_ + std::max({median_ / 2, static_cast<int64_t>(6 * 1.4826 * static_cast<double>(deviation_)), kWhim});
-  }
+  // Above it a step is far slower than the others.
+  int64_t slow() const noexcept { return slow_step(median_, deviation_); }
 
  private:
-  static constexpr int64_t kWhim = 200'000;
-
   void summarize() noexcept {
     int64_t sorted[kKept] = {};
     const size_t n = std::min(count_, kKept);

@@ -96,7 +96,6 @@ class WindowPlan {
   Kept take_unwanted(uint32_t open) noexcept;
 
   std::span<const Kept> kept() const noexcept { return {kept_, count_}; }
-  int64_t median() const noexcept { return closed_.median(); }
   double overhead(int64_t now) const noexcept;  // of the time since the beginning, so far
 
  private:
@@ -124,7 +123,7 @@ class WindowPlan {
   SlowStep slow_steps_[16];                       // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
-  uint64_t resident_ = 0, least_resident_ = 0;
+  uint64_t resident_ = 0;
   uint64_t distance_at_opening_ = 0;  // of the window that was opened last
   uint64_t time_distance_ = 1;        // in kTimeUnit
   uint64_t seen_changes_ = 0;

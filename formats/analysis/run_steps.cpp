@@ -10,6 +10,7 @@
 
 #include "formats/io/sum.h"
 #include "formats/replay/replay.h"
+#include "tracer/spool/slow_step.h"
 
 namespace torchprof::formats {
 namespace {
@@ -27,10 +28,6 @@ int64_t middle(std::vector<int64_t> values) {
   return *at;
 }
 
-int64_t at_place(const std::vector<int64_t>& sorted, double place) {
-  return sorted.empty() ? 0 : sorted[static_cast<size_t>(std::lround(place * static_cast<double>(sorted.size() - 1)))];
-}
-
 // Durations without what windows add.
 struct Durations {
   explicit Durations(const std::vector<StepTime>& steps) {
@@ -46,8 +43,7 @@ struct Durations {
     std::vector<int64_t> deviations;
     for (const int64_t each : ns) deviations.push_back(std::abs(each - median));
     // No step takes a year; a damaged file may say so.
-    const auto usual = static_cast<int64_t>(6 * 1.4826 * static_cast<double>(std::min(middle(deviations), kYear)));
-    slow = std::min(median, kYear) + std::max<int64_t>({median / 2, usual, 200'000});
+    slow = slow_step(std::min(median, kYear), std::min(middle(deviations), kYear));
   }
   bool is_slow(size_t i) const { return ns[i] > slow; }
 
@@ -292,13 +288,10 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
   run.captured = captured.size();
   run.captured_text = step_ranges(captured, kMostRanges);
   run.cost = cost_of(process);
-  std::vector<int64_t> sorted;
-  for (const StepTime& s : steps) sorted.push_back(s.ns);
-  std::ranges::sort(sorted);
-  run.median_ns = at_place(sorted, 0.5);
-  run.p90_ns = at_place(sorted, 0.9);
-  run.p99_ns = at_place(sorted, 0.99);
-  run.most_ns = sorted.back();
+  std::vector<int64_t> ns;
+  for (const StepTime& s : steps) ns.push_back(s.ns);
+  run.median_ns = middle(ns);
+  run.most_ns = std::ranges::max(ns);
   run.slowest = std::ranges::max_element(steps, {}, &StepTime::ns)->step;
   const size_t parts = std::min(kLineParts, steps.size());
   run.line.resize(parts);

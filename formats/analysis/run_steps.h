@@ -46,7 +46,7 @@ struct RunSteps {
   uint64_t captured = 0;
   std::string captured_text{};   // "0-41, 80-82, 160-162, ..."
   std::optional<double> cost{};  // what windows added to the run after its beginning, as a part of it
-  int64_t median_ns = 0, p90_ns = 0, p99_ns = 0, most_ns = 0;
+  int64_t median_ns = 0, most_ns = 0;
   uint64_t slowest = 0;               // number of the step that took most_ns
   std::vector<int64_t> line{};        // the longest step of each of up to 60 equal parts of the run
   std::vector<bool> line_captured{};  // whether the part has a captured step
