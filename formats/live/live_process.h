@@ -152,7 +152,7 @@ class LiveProcess {
   StepSource source_ = StepSource::kNone;
   StepCounter counter_;
   uint32_t step_thread_ = 0;
-  uint64_t step_end_ = 0, step_end_before_ = 0;      // ticks; 0: not known
+  uint64_t step_end_ = 0;                            // ticks; 0: not known
   std::deque<std::pair<uint64_t, uint64_t>> steps_;  // end and length, ticks
   bool has_step_records_ = false;
   uint64_t recorded_end_ = 0;  // of the last StepEnd, ticks

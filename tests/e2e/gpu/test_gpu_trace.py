@@ -64,7 +64,7 @@ def test_launches_and_work_pair_one_to_one_whatever_the_order(run_simulated, che
 @pytest.mark.slow
 def test_a_million_kernels_of_a_trace_pair_with_their_launches(run_simulated):  # noqa: F811
     """The file is read line by line: as a whole it is larger than many a machine's memory."""
-    run, _ = run_simulated(mixed_storm(125000), options=["--python", "off"])
+    run, _ = run_simulated(mixed_storm(125000), options=["-w", "all", "--python", "off"])
     path, = run.trace_paths
     seen, names = collections.defaultdict(bytearray), collections.Counter()  # of each correlation: calls, pieces of work, flows that start, that end
     place = {"cuda_runtime": 0, **{category: 1 for category in (*WORK, "cuda_sync", "cuda_event")}}
