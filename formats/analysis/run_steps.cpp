@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
 #include <map>
-#include <tuple>
-#include <unordered_map>
 
+#include "formats/analysis/step_differences.h"
 #include "formats/io/sum.h"
-#include "formats/replay/replay.h"
 #include "tracer/spool/slow_step.h"
 
 namespace torchprof::formats {
@@ -92,6 +89,28 @@ std::vector<Group> groups_of(const Durations& durations) {
   return groups;
 }
 
+// What the captured ones did that typical steps do not.
+void name_differences(const Process& process, const std::vector<StepTime>& steps, const Durations& durations,
+                      const std::vector<Group>& groups, std::vector<UnusualSteps>& unusual) {
+  std::vector<std::vector<size_t>> indices;
+  for (const Group& group : groups) indices.push_back(group.steps);
+  std::vector<bool> is_slow(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) is_slow[i] = durations.is_slow(i);
+  const std::vector<StepDifference> differences = step_differences(process, steps, is_slow, indices);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    UnusualSteps& u = unusual[g];
+    const StepDifference& found = differences[g];
+    u.captured = found.captured;
+    u.shapes = found.shapes;
+    // Something that explains next to nothing of it is not named.
+    const auto ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / durations.slowdown);
+    constexpr int64_t kLeastShare = 10;
+    if (found.function.empty() || ns < u.more_ns / static_cast<int64_t>(u.count) / kLeastShare) continue;
+    u.what = found.function;
+    u.what_ns = ns;
+  }
+}
+
 // The distance at which most of them came; 0: none.
 uint64_t distance_of(const std::vector<StepTime>& steps, const std::vector<size_t>& indices) {
   if (indices.size() < 3) return 0;
@@ -99,113 +118,6 @@ uint64_t distance_of(const std::vector<StepTime>& steps, const std::vector<size_
   for (size_t i = 1; i < indices.size(); ++i) ++times[steps[indices[i]].step - steps[indices[i - 1]].step];
   const auto most = std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
   return most->second * 10 >= (indices.size() - 1) * 6 ? most->first : 0;
-}
-
-// ---- what was different -------------------------------------------------------------------------------------------
-
-struct Interval {
-  int64_t begin, end;  // ns
-  size_t group;        // 0: typical steps, otherwise one more than the index of a group
-};
-
-struct FunctionTime {
-  std::vector<double> group_ns;  // in the captured part of each group
-  uint32_t depth = 0;
-};
-
-class Attribution : public Sink {
- public:
-  Attribution(std::vector<Interval> intervals, size_t groups) : intervals_(std::move(intervals)), groups_(groups) {
-    std::ranges::sort(intervals_, {}, &Interval::begin);
-  }
-  void slice(const Slice& s) override {
-    if (s.kind != SliceKind::kPython || !s.outermost) return;
-    auto at = std::ranges::upper_bound(intervals_, s.begin.value, {}, &Interval::end);
-    for (; at != intervals_.end() && at->begin < s.end.value; ++at) {
-      FunctionTime& time = functions_[s.name.value];
-      if (time.group_ns.empty()) time.group_ns.resize(groups_ + 1);
-      time.depth = std::max(time.depth, s.depth);
-      time.group_ns[at->group] +=
-          static_cast<double>(std::min(s.end.value, at->end) - std::max(s.begin.value, at->begin));
-    }
-  }
-  const std::unordered_map<uint32_t, FunctionTime>& functions() const { return functions_; }
-  double length(size_t group) const {
-    double ns = 0;
-    for (const Interval& i : intervals_)
-      if (i.group == group) ns += static_cast<double>(i.end - i.begin);
-    return ns;
-  }
-
- private:
-  std::vector<Interval> intervals_;
-  size_t groups_;
-  std::unordered_map<uint32_t, FunctionTime> functions_;
-};
-
-// Windows lie in the order of time. The one that a step had may have been given up.
-bool is_captured(const Process& process, const StepTime& step, Interval& part) {
-  if (step.is_free) return false;  // the window before it closed a little after its begin
-  const int64_t begin = step.end.value - step.ns;
-  const auto window = std::ranges::upper_bound(process.windows, begin, {}, [](const Window& w) { return w.end.value; });
-  if (window == process.windows.end()) return false;
-  part.begin = std::max(begin, window->begin.value);
-  part.end = std::min(step.end.value, window->end.value);
-  return part.begin < part.end;
-}
-
-void find_what(const Process& process, const std::vector<StepTime>& steps, const Durations& durations,
-               const std::vector<Group>& groups, std::vector<UnusualSteps>& unusual) {
-  constexpr size_t kMost = 400;  // steps of a group that are looked at, and typical ones
-  std::vector<Interval> intervals;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (const size_t i : groups[g].steps) {
-      Interval part{0, 0, g + 1};
-      if (!is_captured(process, steps[i], part)) continue;
-      if (++unusual[g].captured <= kMost) intervals.push_back(part);
-    }
-  }
-  if (intervals.empty()) return;
-  size_t typical = 0;
-  for (size_t i = steps.size(); i-- > 0 && typical < kMost;) {
-    Interval part{0, 0, 0};
-    if (durations.is_slow(i) || !steps[i].in_full || !is_captured(process, steps[i], part)) continue;
-    intervals.push_back(part);
-    ++typical;
-  }
-  if (typical == 0) return;
-  Replay replay(process);
-  Attribution attribution(std::move(intervals), groups.size());
-  replay.run(attribution);
-  const double typical_ns = attribution.length(0) / static_cast<double>(typical);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (unusual[g].captured == 0) continue;
-    // The captured part of a step is compared with as much of a typical step, a whole one at most for each.
-    const double captured = attribution.length(g + 1);
-    const auto looked_at = static_cast<double>(std::min<uint64_t>(unusual[g].captured, kMost));
-    const double whole = std::min(captured / std::max(1.0, typical_ns), looked_at);
-    struct Candidate {
-      uint32_t name;
-      double more, share;
-      uint32_t depth;
-    };
-    std::vector<Candidate> candidates;
-    double most = 0;
-    for (const auto& [name, time] : attribution.functions()) {
-      const double here = time.group_ns[g + 1];
-      const double more = here - whole * time.group_ns[0] / static_cast<double>(typical);
-      if (more <= 0) continue;
-      candidates.push_back({name, more, more / here, time.depth});
-      most = std::max(most, more);
-    }
-    if (most < 0.2 * (captured - whole * typical_ns) || most <= 0) continue;
-    std::erase_if(candidates, [most](const Candidate& c) { return c.more < 0.7 * most; });
-    const auto best = std::ranges::max_element(candidates, {}, [](const Candidate& c) {
-      return std::tuple(std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
-    });
-    unusual[g].what = replay.names().text({best->name});
-    unusual[g].what_ns = static_cast<int64_t>(best->more / looked_at / durations.slowdown);
-  }
 }
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -327,7 +239,7 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
     for (const size_t i : group.steps) own.push_back(durations.ns[i]);
     unusual.times = static_cast<double>(middle(own)) / static_cast<double>(std::max<int64_t>(1, durations.median));
   }
-  find_what(process, steps, durations, groups, run.unusual);
+  name_differences(process, steps, durations, groups, run.unusual);
   run.memory = trend_of(process, steps);
   return run;
 }

@@ -6,8 +6,7 @@
 //   slow      half as long again as the median, and beyond what the steps differ by anyway (six median deviations). A
 //             step with a window is taken as shorter by what windows add: the ratio of the medians with and without
 //   unusual   slow steps in a row; or single ones of about the same length, which may come at a regular distance
-//   what      the Python function in which the unusual steps spent what they took longer than the captured typical
-//             ones: of those with seven tenths of the most, the one that typical steps have least of
+//   what      the Python function in which they spent what they took longer (step_differences.h)
 //
 // Times in ns. Replays the process once, if there are unusual steps that were captured.
 #pragma once
@@ -32,6 +31,7 @@ struct UnusualSteps {
   uint64_t captured = 0;  // so many of them were captured, wholly or in part
   std::string what{};     // empty: not known
   int64_t what_ns = 0;    // of what they took longer, on average, in that function
+  std::string shapes{};   // operators with other shapes than in typical steps; empty: not so
 };
 
 struct MemoryTrend {  // of what the process has in memory

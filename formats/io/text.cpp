@@ -58,6 +58,24 @@ std::string shorten(std::string_view utf8, size_t width) {
       .append(utf8.substr(offset_of(utf8, all - (kept - head))));
 }
 
+std::vector<std::string> wrap(std::string_view utf8, size_t width) {
+  constexpr std::string_view kIndent = "  ";
+  std::vector<std::string> lines{std::string()};
+  if (columns(utf8) <= width) return {std::string(utf8)};
+  while (!utf8.empty()) {
+    const size_t end = std::min(utf8.find(' '), utf8.size());
+    const std::string word = shorten(utf8.substr(0, end), width - kIndent.size());
+    utf8.remove_prefix(std::min(end + 1, utf8.size()));
+    std::string& line = lines.back();
+    if (line.empty() || columns(line) + 1 + columns(word) <= width) {
+      line.append(line.empty() ? "" : " ").append(word);
+    } else {
+      lines.push_back(std::string(kIndent) + word);
+    }
+  }
+  return lines;
+}
+
 std::string bytes_text(uint64_t bytes) {
   constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace torchprof::formats {
 
@@ -21,6 +22,10 @@ size_t columns(std::string_view utf8);
 
 // At most `width` columns; a text that is longer loses its middle: "torch/nn/mod...py(12): forward".
 std::string shorten(std::string_view utf8, size_t width);
+
+// Lines of at most `width` columns (at least 16), broken at spaces; every one after the first begins with two spaces. A
+// word that is too long for a line loses its middle. A text that fits is one line, as it is.
+std::vector<std::string> wrap(std::string_view utf8, size_t width);
 
 // "3.2 GiB"
 std::string bytes_text(uint64_t bytes);

@@ -89,7 +89,8 @@ std::string text_of(const ReportDocument& report) {
   for (const ReportTable& table : report.tables) {
     const Shown s = shown(table, true);
     std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.last_column);
-    for (const std::string& remark : table.remarks) body.append("  ").append(shorten(remark, kWidth - 2)).append("\n");
+    for (const std::string& remark : table.remarks)
+      for (const std::string& line : wrap(remark, kWidth - 2)) body.append("  ").append(line).append("\n");
     section(out, shorten(table.title, kWidth), body);
   }
   std::string notes;

@@ -54,7 +54,10 @@ std::string unusual_text(const UnusualSteps& u) {
   if (u.count > 1) text += ", " + ns_text(u.more_ns) + " in all";
   if (!u.what.empty()) {
     text += "; +" + ns_text(u.what_ns) + " a step in " + printable(u.what);
-  } else if (u.captured == 0) {
+  }
+  if (!u.shapes.empty()) {
+    text += "; other shapes: " + u.shapes;
+  } else if (u.what.empty() && u.captured == 0) {
     text += "; not captured";
   }
   return text;

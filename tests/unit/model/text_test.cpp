@@ -28,3 +28,11 @@ TEST_CASE("a long text loses its middle, by characters") {
   CHECK(shorten("ßßßßßßßßßß", 6) == "ß...ßß");
   CHECK(shorten("abcdef", 2) == "..");
 }
+
+TEST_CASE("a long text is broken at spaces, a long word shortened") {
+  using Lines = std::vector<std::string>;
+  CHECK(wrap("a line that fits, as  it is", 30) == Lines{"a line that fits, as  it is"});
+  CHECK(wrap("steps 3-9: twice the median; in load()", 20) == Lines{"steps 3-9: twice the", "  median; in load()"});
+  CHECK(wrap("in abcdefghijklmnopqrstuvwxyz.py now", 16) == Lines{"in", "  abc...vwxyz.py", "  now"});
+  for (const std::string& line : wrap("ä öü ßßßßßßßßßßßßßßßßßßßßßßßßßß ö", 16)) CHECK(columns(line) <= 16);
+}

@@ -1,0 +1,35 @@
+// What captured steps of a long run did that its typical steps do not.
+//
+//   typical   captured in full, and not slow: the last 400 of them
+//   function  the Python function in which a group of steps spent what they took longer than typical ones: of those
+//             with seven tenths of the most, the one that typical steps have least of. None if it has less than a
+//             fifth of it
+//   shapes    "aten::addmm [[192],[1536,64],[64,192]], typical [[192],[512,64],[64,192]]": the operator with the most
+//             time of its own in shapes that no typical step has, and the most similar ones of typical steps. None if
+//             such shapes have less than half of the operators' time
+//
+// A step may have been captured in part; its part is compared with as much of a typical step. Times in ns. Replays the
+// process once, if a step of a group was captured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/trace/trace.h"
+
+namespace torchprof::formats {
+
+struct StepDifference {
+  uint64_t captured = 0;   // so many of them were captured, wholly or in part
+  std::string function{};  // empty: not known
+  int64_t more_ns = 0;     // what they spent longer in it, on average
+  std::string shapes{};    // empty: as in typical steps, or not known
+};
+
+// One for each group, which is indices into `steps`.
+std::vector<StepDifference> step_differences(const Process& process, const std::vector<StepTime>& steps,
+                                             const std::vector<bool>& is_slow,
+                                             const std::vector<std::vector<size_t>>& groups);
+
+}  // namespace torchprof::formats
