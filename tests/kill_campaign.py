@@ -9,6 +9,7 @@ usage: kill_campaign.py --launcher BIN/torchprof [--rounds N] [--seed N] [--kind
 """
 import argparse
 import collections
+import json
 import mmap
 import os
 import pathlib
@@ -50,6 +51,19 @@ def work_torch(slot):
         n += 1
         words[2 * slot + 1] = n
         time.sleep(0.0003)
+def work_long(slot):
+    import torch
+    torch.set_num_threads(1)
+    weight, n = torch.ones(4, requires_grad=True), 0
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    words[2 * slot] = os.getpid()
+    while not words[-1]:
+        if n % 50 == 20: time.sleep(0.02)
+        optimizer.zero_grad()
+        (weight * 2).sum().backward()
+        optimizer.step()
+        n += 1
+        words[2 * slot + 1] = n
 def worker(slot, parent):
     threading.Thread(target=work, args=(slot,), daemon=True).start()
     while not words[-1] and os.getppid() == parent: time.sleep(0.01)
@@ -62,13 +76,17 @@ def tree():
     threading.Thread(target=work, args=(0,)).start()
     os.wait()
     words[-1] = 1
-{"python": lambda: work(0), "torch": lambda: work_torch(0), "tree": tree}[kind]()
+{"python": lambda: work(0), "torch": lambda: work_torch(0), "long": lambda: work_long(0), "tree": tree}[kind]()
 """
+OPTIONS = {"torch": ["--python", "off"],  # importing torch is a million calls that nobody asks for here
+           "long": ["-w", "auto", "--budget-events", "4K", "--budget-overhead", "10"]}
 # Kind: the program, what is killed ("command", "one", "all": the command and its children, "launcher", "everything"), and the longest
 # time until then.
 KINDS = {
     "python": ("python", "command", 0.6),
     "torch": ("torch", "command", 3.0),
+    "a long run": ("long", "command", 6.0),  # of which only windows are kept: the program's calls are steps, whose times are
+    "all of a long run": ("long", "everything", 6.0),
     "one of a tree": ("tree", "one", 0.8),
     "a whole tree": ("tree", "all", 0.8),
     "the launcher": ("tree", "launcher", 0.8),
@@ -136,14 +154,23 @@ def faults_of(trace, done):
     return out
 
 
+def faults_of_steps(launcher, run, env, done):
+    """What is wrong with a run of a single process that had published `done` steps."""
+    asked = subprocess.run([launcher, "report", run, "-t", "steps", "--json"], env=env, capture_output=True, text=True, timeout=60)
+    if asked.returncode != 0:
+        return ["no steps of %d: %s" % (done, asked.stderr)] * bool(done)
+    rows = [row for table in json.loads(asked.stdout)["tables"] if table["name"] == "steps" for row in table["rows"]]
+    steps = sum(row["steps"] for row in rows)
+    return ["%d steps were published, the table has %d" % (done, steps)] * (steps < done)
+
+
 def play(kind, launcher, directory, chance):
     """One round in an empty directory: what went wrong, as lines; how many calls were published; how many traces there are."""
     program, target, longest = KINDS[kind]
     progress, run, faults = Progress(directory / "progress"), directory / "run", []
     (directory / "program.py").write_text(PROGRAM)
     env = {name: value for name, value in os.environ.items() if not name.startswith("TORCHPROF_")}
-    # Importing torch is a million calls that nobody asks for here.
-    options = ["--python", "off"] if program == "torch" else []
+    options = OPTIONS.get(program, [])
     command = [sys.executable, directory / "program.py", directory / "progress", program]
     process = subprocess.Popen([launcher, "run", "-q", "-o", run, *FORMATS, *options, "--", *command], env=env, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True)
@@ -170,7 +197,9 @@ def play(kind, launcher, directory, chance):
                 faults.append("%s: %s" % (command[0], done.stderr))
     traces = {t.pid: t for t in map(trace_rules.Trace, run.glob("process*.pt.trace.json.gz"))}
     for pid, done in progress.calls().items():
-        if pid in traces:
+        if program == "long":
+            faults += faults_of_steps(launcher, run, env, done)
+        elif pid in traces:
             faults += ["process %d: %s" % (pid, line) for line in faults_of(traces[pid], done)]
         elif done:
             faults.append("process %d published %d calls and has no trace: %s" % (pid, done, stderr))
