@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kLineParts = 60;
 constexpr size_t kMostUnusual = 6;
+constexpr size_t kMostUnnamed = 3;  // of these
 constexpr size_t kMostRanges = 6;
 constexpr int64_t kYear = int64_t{31'536'000} * 1'000'000'000;
 constexpr double kAlike = 1.3;  // single slow steps of one kind differ by less than this
@@ -54,12 +55,18 @@ struct Durations {
 struct Group {
   std::vector<size_t> steps;
   bool is_row = false;
+  StepDifference difference{};
+  bool is_named() const { return !difference.function.empty() || !difference.shapes.empty(); }
 };
 
-std::vector<Group> groups_of(const Durations& durations) {
+struct SlowSteps {
+  std::vector<Group> rows;
+  std::vector<size_t> singles;  // in rising order
+};
+
+SlowSteps slow_steps_of(const Durations& durations) {
   constexpr size_t kRow = 3;  // so many in a row are a phase
-  std::vector<Group> groups;
-  std::vector<size_t> singles;
+  SlowSteps found;
   for (size_t i = 0; i < durations.ns.size(); ++i) {
     if (!durations.is_slow(i)) continue;
     size_t end = i + 1, slow = 1;
@@ -69,46 +76,107 @@ std::vector<Group> groups_of(const Durations& durations) {
     }
     while (!durations.is_slow(end - 1)) --end;
     if (slow >= kRow) {
-      Group& row = groups.emplace_back();
+      Group& row = found.rows.emplace_back();
       row.is_row = true;
       for (size_t k = i; k < end; ++k) row.steps.push_back(k);
     } else {
       for (size_t k = i; k < end; ++k)
-        if (durations.is_slow(k)) singles.push_back(k);
+        if (durations.is_slow(k)) found.singles.push_back(k);
     }
     i = end - 1;
   }
-  std::ranges::sort(singles, {}, [&](size_t i) { return durations.ns[i]; });
-  for (size_t i = 0; i < singles.size(); ++i) {
-    const bool is_alike = i > 0 && static_cast<double>(durations.ns[singles[i]]) <
-                                       kAlike * static_cast<double>(durations.ns[singles[i - 1]]);
-    if (!is_alike) groups.emplace_back();
-    groups.back().steps.push_back(singles[i]);
-  }
-  for (Group& group : groups) std::ranges::sort(group.steps);
-  return groups;
+  return found;
 }
 
-// What the captured ones did that typical steps do not.
-void name_differences(const Process& process, const std::vector<StepTime>& steps, const Durations& durations,
-                      const std::vector<Group>& groups, std::vector<UnusualSteps>& unusual) {
-  std::vector<std::vector<size_t>> indices;
-  for (const Group& group : groups) indices.push_back(group.steps);
+int64_t middle_of(const Group& group, const Durations& durations) {
+  std::vector<int64_t> ns;
+  for (const size_t i : group.steps) ns.push_back(durations.ns[i]);
+  return middle(std::move(ns));
+}
+
+// Whether it took about as long, and came at a multiple of the distance of those that are known.
+bool is_one_of(const Group& group, size_t single, const Durations& durations) {
+  const auto ratio = static_cast<double>(durations.ns[single]) /
+                     static_cast<double>(std::max<int64_t>(1, middle_of(group, durations)));
+  if (group.steps.size() < 2 || ratio > kAlike || ratio * kAlike < 1) return false;
+  size_t distance = durations.ns.size();
+  for (size_t i = 1; i < group.steps.size(); ++i) distance = std::min(distance, group.steps[i] - group.steps[i - 1]);
+  const size_t away = single > group.steps[0] ? single - group.steps[0] : group.steps[0] - single;
+  return away % distance <= 1 || away % distance == distance - 1;
+}
+
+// The captured ones by what they did, and those that came with them; then the others by how long they took.
+void group_singles(const std::vector<size_t>& singles, const std::vector<StepDifference>& differences,
+                   const Durations& durations, std::vector<Group>& groups) {
+  std::map<std::pair<std::string, std::string>, Group> named;
+  std::vector<size_t> others;
+  for (size_t k = 0; k < singles.size(); ++k) {
+    Group one{{singles[k]}, false, differences[k]};
+    if (!one.is_named()) {
+      others.push_back(singles[k]);
+      continue;
+    }
+    Group& group = named[{one.difference.function, one.difference.shapes}];
+    group.steps.push_back(singles[k]);
+    one.difference.more_ns += group.difference.more_ns;  // the sum, for now
+    one.difference.captured = group.steps.size();
+    group.difference = std::move(one.difference);
+  }
+  for (auto& [what, group] : named) {
+    group.difference.more_ns /= static_cast<int64_t>(group.difference.captured);
+    const Group known = group;
+    std::erase_if(others, [&](size_t i) {
+      const bool is_one = is_one_of(known, i, durations);
+      if (is_one) group.steps.push_back(i);
+      return is_one;
+    });
+    groups.push_back(std::move(group));
+  }
+  std::ranges::sort(others, {}, [&](size_t i) { return durations.ns[i]; });
+  for (size_t i = 0; i < others.size(); ++i) {
+    const bool is_alike = i > 0 && static_cast<double>(durations.ns[others[i]]) <
+                                       kAlike * static_cast<double>(durations.ns[others[i - 1]]);
+    if (!is_alike) groups.emplace_back();
+    Group& group = groups.back();
+    group.steps.push_back(others[i]);
+    const auto at = std::ranges::find(singles, others[i]) - singles.begin();
+    group.difference.captured += differences[static_cast<size_t>(at)].captured;
+  }
+  for (Group& group : groups) std::ranges::sort(group.steps);
+}
+
+std::vector<Group> groups_of(const Process& process, const std::vector<StepTime>& steps, const Durations& durations) {
+  constexpr size_t kMostSingles = 200;  // the longest of them are looked at one by one
+  SlowSteps slow = slow_steps_of(durations);
+  if (slow.singles.size() > kMostSingles) {
+    const auto last = slow.singles.begin() + kMostSingles;
+    std::ranges::nth_element(slow.singles, last, std::greater<>(), [&](size_t i) { return durations.ns[i]; });
+    slow.singles.resize(kMostSingles);
+    std::ranges::sort(slow.singles);
+  }
+  std::vector<std::vector<size_t>> looked_at;
+  for (const Group& row : slow.rows) looked_at.push_back(row.steps);
+  for (const size_t i : slow.singles) looked_at.push_back({i});
   std::vector<bool> is_slow(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) is_slow[i] = durations.is_slow(i);
-  const std::vector<StepDifference> differences = step_differences(process, steps, is_slow, indices);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    UnusualSteps& u = unusual[g];
-    const StepDifference& found = differences[g];
-    u.captured = found.captured;
-    u.shapes = found.shapes;
+  std::vector<StepDifference> differences = step_differences(process, steps, is_slow, looked_at);
+  for (size_t g = 0; g < looked_at.size(); ++g) {
     // Something that explains next to nothing of it is not named.
-    const auto ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / durations.slowdown);
     constexpr int64_t kLeastShare = 10;
-    if (found.function.empty() || ns < u.more_ns / static_cast<int64_t>(u.count) / kLeastShare) continue;
-    u.what = found.function;
-    u.what_ns = ns;
+    int64_t more = 0;
+    for (const size_t i : looked_at[g]) add_to(more, durations.ns[i] - durations.median);
+    StepDifference& found = differences[g];
+    found.more_ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / durations.slowdown);
+    if (found.more_ns < more / static_cast<int64_t>(looked_at[g].size()) / kLeastShare) found.function.clear();
   }
+  std::vector<Group> groups;
+  const auto singles = differences.begin() + static_cast<ptrdiff_t>(slow.rows.size());
+  group_singles(slow.singles, {singles, differences.end()}, durations, groups);
+  for (size_t g = 0; g < slow.rows.size(); ++g) {
+    slow.rows[g].difference = std::move(differences[g]);
+    groups.push_back(std::move(slow.rows[g]));
+  }
+  return groups;
 }
 
 // The distance at which most of them came; 0: none.
@@ -214,7 +282,7 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
     if (steps[i].in_full) run.line_captured[part] = true;
   }
   const Durations durations(steps);
-  std::vector<Group> groups = groups_of(durations);
+  std::vector<Group> groups = groups_of(process, steps, durations);
   const auto more = [&](const Group& group) {
     int64_t ns = 0;
     for (const size_t i : group.steps) add_to(ns, durations.ns[i] - durations.median);
@@ -226,6 +294,8 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
   std::vector<Group> sorted_groups;
   for (const auto& [less, g] : order) sorted_groups.push_back(std::move(groups[g]));
   groups = std::move(sorted_groups);
+  size_t unnamed = 0;
+  std::erase_if(groups, [&](const Group& group) { return !group.is_named() && ++unnamed > kMostUnnamed; });
   if (groups.size() > kMostUnusual) groups.resize(kMostUnusual);
   for (const Group& group : groups) {
     UnusualSteps& unusual = run.unusual.emplace_back();
@@ -235,11 +305,14 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
     unusual.is_row = group.is_row;
     unusual.every = group.is_row ? 0 : distance_of(steps, group.steps);
     unusual.more_ns = more(group);
-    std::vector<int64_t> own;
-    for (const size_t i : group.steps) own.push_back(durations.ns[i]);
-    unusual.times = static_cast<double>(middle(own)) / static_cast<double>(std::max<int64_t>(1, durations.median));
+    unusual.captured = group.difference.captured;
+    unusual.what = group.difference.function;
+    unusual.what_ns = group.difference.more_ns;
+    unusual.is_even = group.difference.is_even;
+    unusual.shapes = group.difference.shapes;
+    unusual.times =
+        static_cast<double>(middle_of(group, durations)) / static_cast<double>(std::max<int64_t>(1, durations.median));
   }
-  name_differences(process, steps, durations, groups, run.unusual);
   run.memory = trend_of(process, steps);
   return run;
 }

@@ -5,7 +5,8 @@
 //   captured  a window that was kept was open for all of it
 //   slow      half as long again as the median, and beyond what the steps differ by anyway (six median deviations). A
 //             step with a window is taken as shorter by what windows add: the ratio of the medians with and without
-//   unusual   slow steps in a row; or single ones of about the same length, which may come at a regular distance
+//   unusual   slow steps in a row; or single ones that did the same, or of which nothing is known and that took about as
+//             long; these may come at a regular distance. At most six, those that cost most; three that say nothing
 //   what      the Python function in which they spent what they took longer (step_differences.h)
 //
 // Times in ns. Replays the process once, if there are unusual steps that were captured.
@@ -31,6 +32,7 @@ struct UnusualSteps {
   uint64_t captured = 0;  // so many of them were captured, wholly or in part
   std::string what{};     // empty: not known
   int64_t what_ns = 0;    // of what they took longer, on average, in that function
+  bool is_even = false;   // all of it took longer, nothing stands out
   std::string shapes{};   // operators with other shapes than in typical steps; empty: not so
 };
 

@@ -93,23 +93,33 @@ struct Candidate {
   uint32_t depth;
 };
 
-void name_function(const Attribution& attribution, const Names& names, size_t group, size_t typical,
+// `step_ns`: how long the steps of the group took on average, wholly.
+void name_function(const Attribution& attribution, const Names& names, size_t group, size_t typical, double step_ns,
                    StepDifference& difference) {
   const double typical_ns = attribution.length(0) / static_cast<double>(typical);
   const double captured = attribution.length(group);
   const auto looked_at = static_cast<double>(std::min<uint64_t>(difference.captured, kMost));
   // In typical steps: as much as was captured, a whole one at most for each.
   const double whole = std::min(captured / std::max(1.0, typical_ns), looked_at);
+  // As much longer as the step is what all of it would be on a busy machine.
+  constexpr double kEven = 1.25;
+  const double even = kEven * looked_at * step_ns / std::max(1.0, typical_ns);
   std::vector<Candidate> candidates;
   double most = 0;
+  bool has_even = false;
   for (const auto& [name, time] : attribution.functions()) {
-    const double here = time.ns[group];
-    const double more = here - whole * time.ns[0] / static_cast<double>(typical);
-    if (more <= 0) continue;
+    const double here = time.ns[group], usual = time.ns[0] / static_cast<double>(typical);
+    const double more = here - whole * usual;
+    if (more <= 0.2 * (captured - whole * typical_ns)) continue;
+    if (here <= even * usual) {
+      has_even = true;
+      continue;
+    }
     candidates.push_back({name, more, more / here, time.depth});
     most = std::max(most, more);
   }
-  if (most < 0.2 * (captured - whole * typical_ns) || most <= 0) return;
+  difference.is_even = has_even && candidates.empty();
+  if (candidates.empty()) return;
   std::erase_if(candidates, [most](const Candidate& c) { return c.more < 0.7 * most; });
   const auto best = std::ranges::max_element(candidates, {}, [](const Candidate& c) {
     return std::tuple(std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
@@ -192,7 +202,10 @@ std::vector<StepDifference> step_differences(const Process& process, const std::
   replay.run(attribution);
   for (size_t g = 0; g < groups.size(); ++g) {
     if (differences[g].captured == 0) continue;
-    name_function(attribution, replay.names(), g + 1, typical, differences[g]);
+    double ns = 0;
+    for (const size_t i : groups[g]) ns += static_cast<double>(steps[i].ns);
+    name_function(attribution, replay.names(), g + 1, typical, ns / static_cast<double>(groups[g].size()),
+                  differences[g]);
     name_shapes(attribution, replay.names(), g + 1, differences[g]);
   }
   return differences;

@@ -57,8 +57,10 @@ std::string unusual_text(const UnusualSteps& u) {
   }
   if (!u.shapes.empty()) {
     text += "; other shapes: " + u.shapes;
-  } else if (u.what.empty() && u.captured == 0) {
-    text += "; not captured";
+  } else if (u.what.empty() && u.is_even) {
+    text += "; all of it took longer";
+  } else if (u.what.empty()) {
+    text += u.captured == 0 ? "; not captured" : "; nothing stands out in the " + count_text(u.captured) + " captured";
   }
   return text;
 }

@@ -91,6 +91,46 @@ TEST_CASE("what lies in a window that was given up is not there, nor does its st
   CHECK(run->unusual[0].what.empty());
 }
 
+TEST_CASE("what a step did is told by the window that had most of it, and nothing by steps of which all takes longer") {
+  SpoolBuilder spool;
+  const TrackId thread = spool.thread(100);
+  const FunctionId train = spool.function("train.py", 3, "train"), load = spool.function("train.py", 9, "load"),
+                   evaluate = spool.function("train.py", 20, "evaluate");
+  uint64_t now = 0;
+  const auto step = [&](uint64_t took, uint16_t window, bool is_whole, bool is_evaluation = false) {
+    if (window != 0) {
+      const uint64_t from = is_whole ? now + 2 : now + took / 2;
+      spool.in_window(window).on(thread).at(from).begin(is_evaluation ? evaluate : train);
+      if (!is_evaluation) spool.at(from + 1).begin(load).at(from + took / 5).end(load);
+      spool.at(now + took - 1).end(is_evaluation ? evaluate : train);
+    }
+    now += took;
+    static uint64_t number = 0;
+    spool.at(now).step_end(++number, window, window == 0 ? 0 : is_whole ? 2 : 1);
+  };
+  const uint64_t ms = kMs;
+  spool.window(1, 0, 0, 100 * ms + 5000, WindowReason::kStart);  // a little longer than its ten steps
+  spool.window(2, 10, 130 * ms, 160 * ms, WindowReason::kOverdue);
+  spool.window(3, 51, 560 * ms, 660 * ms, WindowReason::kSlow);
+  for (int i = 0; i < 10; ++i) step(10 * ms, 1, true);
+  step(60 * ms, 2, false, true);
+  for (int i = 0; i < 40; ++i) step(10 * ms, 0, false);
+  for (int i = 0; i < 5; ++i) step(20 * ms, 3, true);
+  for (int i = 0; i < 100; ++i) step(10 * ms, 0, false);
+  spool.clean_exit(now);
+  const auto run = formats::run_steps_of(test::LoadedTrace(spool)->processes[0]);
+  REQUIRE(run);
+  REQUIRE(run->unusual.size() == 2);
+  const auto& single = run->unusual[run->unusual[0].is_row ? 1 : 0];
+  const auto& row = run->unusual[run->unusual[0].is_row ? 0 : 1];
+  CHECK(single.first == 10);
+  CHECK(single.what == "train.py(20): evaluate");
+  CHECK(single.what_ns == doctest::Approx(30 * ms).epsilon(0.1));
+  CHECK(row.count == 5);
+  CHECK(row.what == "");
+  CHECK(row.is_even);
+}
+
 TEST_CASE("a run that was captured whole, or without times of steps, has none") {
   SpoolBuilder whole;
   whole.thread(100);
