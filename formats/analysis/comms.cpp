@@ -68,41 +68,83 @@ void CommsCollector::gpu(const GpuActivity& a) {
   it->second.second = std::max(it->second.second, a.end.value);
 }
 
+int64_t CommsCollector::step_of(int64_t begin) const {
+  if (process_.windows.empty() || process_.steps.empty()) return 0;
+  const auto step = std::ranges::upper_bound(process_.steps, begin, {}, [](const StepTime& s) { return s.end.value; });
+  return step != process_.steps.end() && step->in_full ? static_cast<int64_t>(step->step) + 1 : -1;
+}
+
 CommsCalls CommsCollector::finish() {
-  for (auto& [kind, calls] : calls_) std::ranges::stable_sort(calls, {}, &CommsCall::begin);
+  for (auto& [kind, calls] : calls_) {
+    std::ranges::stable_sort(calls, {}, &CommsCall::begin);
+    for (CommsCall& call : calls) call.step = step_of(call.begin);
+  }
   return std::move(calls_);
 }
 
+namespace {
+
+struct ProcessCalls {
+  size_t process;
+  const std::vector<CommsCall>* calls;
+  std::map<int64_t, std::vector<const CommsCall*>> steps{};  // without -1
+};
+
+struct Compared {
+  uint64_t was_last = 0;
+  int64_t waited_ns = 0;  // by the others, for it
+};
+
+// The nth calls of a step in all processes: `shared` of them.
+void compare_step(const std::vector<ProcessCalls>& lists, int64_t step, size_t shared, const CommsCounts& counts,
+                  CommsTally& tally, std::vector<Compared>& compared) {
+  std::vector<const CommsCall*> calls(lists.size());
+  for (size_t n = 0; n < shared; ++n) {
+    for (size_t i = 0; i < lists.size(); ++i) calls[i] = lists[i].steps.at(step)[n];
+    const auto last = std::ranges::max_element(calls, {}, [](const CommsCall* c) { return c->begin; });
+    const auto at = static_cast<size_t>(last - calls.begin());
+    if (counts && !counts(lists[at].process, (*last)->begin)) continue;
+    ++tally.compared;
+    ++compared[at].was_last;
+    for (const CommsCall* call : calls) {
+      const int64_t waited = std::min((*last)->begin, call->end) - call->begin;
+      add_to(tally.waiting_ns, waited);
+      add_to(compared[at].waited_ns, waited);
+    }
+  }
+}
+
+}  // namespace
+
 std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& processes, const CommsCounts& counts) {
   std::map<CommsKind, CommsTally> tallies;
-  std::map<CommsKind, std::vector<std::pair<size_t, const std::vector<CommsCall>*>>> kinds;
+  std::map<CommsKind, std::vector<ProcessCalls>> kinds;
   for (size_t i = 0; i < processes.size(); ++i)
-    for (const auto& [kind, calls] : *processes[i]) kinds[kind].emplace_back(i, &calls);
-  for (const auto& [kind, lists] : kinds) {
+    for (const auto& [kind, calls] : *processes[i]) kinds[kind].push_back({i, &calls});
+  for (auto& [kind, lists] : kinds) {
     CommsTally& tally = tallies[kind];
-    size_t shared = lists.front().second->size();
-    for (const auto& [process, calls] : lists) {
-      shared = std::min(shared, calls->size());
-      tally.calls += calls->size();
-      for (const CommsCall& call : *calls) {
+    for (ProcessCalls& list : lists) {
+      tally.calls += list.calls->size();
+      for (const CommsCall& call : *list.calls) {
         tally.bytes += call.bytes;
         add_to(tally.total_ns, call.end - call.begin);
+        if (call.step >= 0) list.steps[call.step].push_back(&call);
       }
     }
     if (lists.size() < 2) continue;
-    std::vector<uint64_t> was_last(lists.size());
-    for (size_t n = 0; n < shared; ++n) {
-      const auto begin = [n](const auto& list) { return (*list.second)[n].begin; };
-      const auto last = std::ranges::max_element(lists, {}, begin);
-      if (counts && !counts(last->first, begin(*last))) continue;
-      ++tally.compared;
-      ++was_last[static_cast<size_t>(last - lists.begin())];
-      for (const auto& list : lists)
-        add_to(tally.waiting_ns, std::min(begin(*last), (*list.second)[n].end) - begin(list));
+    std::vector<Compared> compared(lists.size());
+    for (const auto& [step, first] : lists.front().steps) {
+      size_t shared = first.size();
+      for (const ProcessCalls& list : lists) {
+        const auto calls = list.steps.find(step);
+        shared = calls == list.steps.end() ? 0 : std::min(shared, calls->second.size());
+      }
+      compare_step(lists, step, shared, counts, tally, compared);
     }
-    const auto slowest = std::ranges::max_element(was_last) - was_last.begin();
-    tally.slowest = lists[static_cast<size_t>(slowest)].first;
-    tally.slowest_calls = was_last[static_cast<size_t>(slowest)];
+    const auto slowest = std::ranges::max_element(compared, {}, &Compared::was_last);
+    tally.slowest = lists[static_cast<size_t>(slowest - compared.begin())].process;
+    tally.slowest_calls = slowest->was_last;
+    tally.slowest_ns = slowest->waited_ns;
   }
   return tallies;
 }

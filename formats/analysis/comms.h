@@ -3,7 +3,8 @@
 //   from      for gloo, MPI and UCC the ranges ("gloo:all_reduce"), which last until the collective is done; for NCCL
 //             record_param_comms with the kernels that it launched, from the first to the last
 //   bytes     of the input or the output, whichever is larger; 0 if not recorded
-//   waiting   the nth collective of a kind is taken for the same one in all processes that have the kind. A process
+//   waiting   the nth collective of a kind is taken for the same one in all processes that have the kind; where only
+//             windows of a run were captured, the nth of a step that all of them captured in full. A process
 //             waits from its begin to the begin of the process that began last (the slowest), at most to its own end.
 //             Needs processes on one clock (one host). A kind is a name and a group; groups differ by name and ranks,
 //             not by description
@@ -30,6 +31,7 @@ struct CommsCall {
   int64_t begin;  // ns
   int64_t end;
   uint64_t bytes;
+  int64_t step = 0;  // that it began in; 0: the whole run was captured; -1: none that was captured in full
 };
 struct CommsKind {
   std::string name;
@@ -49,6 +51,7 @@ struct CommsTally {
   uint64_t compared = 0;       // calls that were found in several processes
   size_t slowest = 0;          // index of the process that was most often the last to begin
   uint64_t slowest_calls = 0;  // how often
+  int64_t slowest_ns = 0;      // what the others waited for it
 };
 // Over several processes; the slowest is an index into them. `counts`, if it is set, chooses the calls that are
 // compared, by the process that was last and the time at which it began.
@@ -64,6 +67,8 @@ class CommsCollector {
   CommsCalls finish();
 
  private:
+  int64_t step_of(int64_t begin) const;
+
   const Process& process_;
   std::vector<int8_t> is_range_;                                       // by name: 1 yes, -1 no, 0 not looked up yet
   std::unordered_map<uint64_t, std::pair<int64_t, int64_t>> kernels_;  // begin and end, by external_id

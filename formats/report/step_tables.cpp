@@ -85,6 +85,21 @@ std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who,
   return remarks;
 }
 
+// A rank for which the others wait: the last to begin in most of the collectives of a kind.
+void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::string>& remarks) {
+  constexpr uint64_t kFewest = 10;
+  std::vector<const CommsCalls*> processes;
+  for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
+  for (const auto& [kind, t] : compare(processes)) {
+    if (t.compared < kFewest || t.slowest_calls * 10 < t.compared * 6) continue;
+    const ReportPart& part = parts[t.slowest];
+    remarks.push_back((part.role.empty() ? "pid " + part.pid : part.role) + " came last to " +
+                      percent_text(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared)) + " of " +
+                      count_text(t.compared) + " " + printable(kind.name) + "; the others waited " +
+                      ns_text(t.slowest_ns) + " for it");
+  }
+}
+
 }  // namespace
 
 ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
@@ -110,6 +125,7 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
     if (++described > kDescribed) continue;
     std::ranges::move(remarks_of(*part.run, who, is_text), std::back_inserter(table.remarks));
   }
+  name_slow_rank(parts, table.remarks);
   if (described > kDescribed)
     table.remarks.push_back(plural(described - kDescribed, "more process") + " with steps of this kind: report --json");
   show_if_any(table, "jumps", {"jumps"});

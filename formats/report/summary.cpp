@@ -281,6 +281,11 @@ void check(const TableOptions& options) {
       throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
 }
 
+// The steps' table names the rank for which the others wait.
+bool has_ranks(const Trace& trace) {
+  return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
+}
+
 std::string summary_text(const Trace& trace, const TableOptions& options) {
   const auto names = [&options](const char* table) {
     return std::ranges::find(options.tables, table) != options.tables.end();
@@ -289,7 +294,7 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
   return render(report_of(trace, {.grouping = options.grouping,
                                   .has_step_parts =
                                       (is_detailed && (options.tables.empty() || names("steps"))) || names("advice"),
-                                  .has_comms = names("comms") || names("advice"),
+                                  .has_comms = names("comms") || names("advice") || has_ranks(trace),
                                   .has_threads = names("threads"),
                                   .has_waste = names("advice"),
                                   .has_module_costs = is_detailed && (options.tables.empty() || names("modules")),

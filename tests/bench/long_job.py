@@ -72,7 +72,7 @@ def main():
         if STEPS // 2 <= step < STEPS // 2 + 20:
             slow_batch(3 * statistics.median(times[-50:]))
         lines = BATCH * 3 if step % 1000 == 999 else BATCH
-        train_step(model, optimizer, text, lines + BATCH // 3 if IS_SLOW_RANK else lines)
+        train_step(model, optimizer, text, lines + max(1, BATCH // 3) if IS_SLOW_RANK else lines)
         kept.append(bytes(10_000))
         times.append(time.perf_counter() - step_began)
         if step % 2000 == 1000:
