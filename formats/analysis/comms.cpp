@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <tuple>
 
 #include "formats/io/sum.h"
@@ -92,7 +93,7 @@ struct ProcessCalls {
 
 struct Compared {
   uint64_t was_last = 0;
-  int64_t waited_ns = 0;  // by the others, for it
+  int64_t waited_ns = 0;
 };
 
 // The nth calls of a step in all processes: `shared` of them.
@@ -106,10 +107,10 @@ void compare_step(const std::vector<ProcessCalls>& lists, int64_t step, size_t s
     if (counts && !counts(lists[at].process, (*last)->begin)) continue;
     ++tally.compared;
     ++compared[at].was_last;
-    for (const CommsCall* call : calls) {
-      const int64_t waited = std::min((*last)->begin, call->end) - call->begin;
+    for (size_t i = 0; i < lists.size(); ++i) {
+      const int64_t waited = std::min((*last)->begin, calls[i]->end) - calls[i]->begin;
       add_to(tally.waiting_ns, waited);
-      add_to(compared[at].waited_ns, waited);
+      add_to(compared[i].waited_ns, waited);
     }
   }
 }
@@ -144,7 +145,12 @@ std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& pr
     const auto slowest = std::ranges::max_element(compared, {}, &Compared::was_last);
     tally.slowest = lists[static_cast<size_t>(slowest - compared.begin())].process;
     tally.slowest_calls = slowest->was_last;
-    tally.slowest_ns = slowest->waited_ns;
+    const auto least = std::ranges::min_element(compared, {}, &Compared::waited_ns);
+    tally.least_waiting = lists[static_cast<size_t>(least - compared.begin())].process;
+    tally.least_waiting_ns = least->waited_ns;
+    tally.others_waiting_ns = std::numeric_limits<int64_t>::max();
+    for (auto other = compared.begin(); other != compared.end(); ++other)
+      if (other != least) tally.others_waiting_ns = std::min(tally.others_waiting_ns, other->waited_ns);
   }
   return tallies;
 }

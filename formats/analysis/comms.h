@@ -51,7 +51,10 @@ struct CommsTally {
   uint64_t compared = 0;       // calls that were found in several processes
   size_t slowest = 0;          // index of the process that was most often the last to begin
   uint64_t slowest_calls = 0;  // how often
-  int64_t slowest_ns = 0;      // what the others waited for it
+  // Where each step has many collectives, all but the first may begin in any order. So: who waited least in all.
+  size_t least_waiting = 0;
+  int64_t least_waiting_ns = 0;
+  int64_t others_waiting_ns = 0;  // the least of the others
 };
 // Over several processes; the slowest is an index into them. `counts`, if it is set, chooses the calls that are
 // compared, by the process that was last and the time at which it began.

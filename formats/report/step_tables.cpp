@@ -85,18 +85,22 @@ std::vector<std::string> remarks_of(const RunSteps& run, const std::string& who,
   return remarks;
 }
 
-// A rank for which the others wait: the last to begin in most of the collectives of a kind.
+// A rank for which all others wait: at least a twentieth of the captured steps' time, and twice what it waits itself.
 void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::string>& remarks) {
   constexpr uint64_t kFewest = 10;
+  constexpr int64_t kLeastPart = 20, kTimes = 2;
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
   for (const auto& [kind, t] : compare(processes)) {
-    if (t.compared < kFewest || t.slowest_calls * 10 < t.compared * 6) continue;
-    const ReportPart& part = parts[t.slowest];
-    remarks.push_back((part.role.empty() ? "pid " + part.pid : part.role) + " came last to " +
-                      percent_text(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared)) + " of " +
-                      count_text(t.compared) + " " + printable(kind.name) + "; the others waited " +
-                      ns_text(t.slowest_ns) + " for it");
+    if (t.compared < kFewest) continue;
+    const ReportPart& part = parts[t.least_waiting];
+    int64_t ns = 0;
+    for (const int64_t step : part.statistics.steps.ns) add_to(ns, step);
+    if (t.others_waiting_ns < ns / kLeastPart || t.others_waiting_ns / kTimes < t.least_waiting_ns) continue;
+    const std::string who = part.role.empty() ? "pid " + part.pid : part.role;
+    remarks.push_back(printable(kind.name) + ": the others wait for " + who + ", " +
+                      percent_text(t.others_waiting_ns, ns) + " of their steps' time or more; " + who +
+                      " itself waits " + percent_text(t.least_waiting_ns, ns));
   }
 }
 

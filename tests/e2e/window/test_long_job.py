@@ -1,0 +1,42 @@
+"""A long job in which things are planted (tests/bench/long_job.py), with the default options: what it costs on the disk, and what the summary names."""
+import gzip
+import json
+import re
+
+import pytest
+from conftest import ROOT
+
+LONG_JOB = ROOT / "tests" / "bench" / "long_job.py"
+
+
+@pytest.mark.slow
+def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_torchprof):
+    run = run_torchprof([torch_python, LONG_JOB, 3000, 4])
+    assert run.status == 0, run.stderr
+    # Lines are broken at spaces.
+    summary = " ".join(line.removeprefix("torchprof: ").strip() for line in run.stderr.splitlines())
+    assert re.search(r" 3,000 +\d+ ", summary), summary
+    assert re.search(r"in long_job.py\(\d+\): slow_batch", summary), summary
+    assert re.search(r"step 1001: [^;]*; \+\S+ ms a step in long_job.py\(\d+\): evaluate", summary), summary
+    assert re.search(r"the process's memory grows by \d\d\.\d+ KiB a step", summary), summary
+    windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
+    assert sum(w["reason"] == "typical" for w in windows) >= 5, windows
+    files = [path for path in run.directory.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_blocks * 512 for path in files) < 100e6, [(path.name, path.stat().st_size) for path in files]
+    with gzip.open(run.directory / "trace.json.gz", "rt") as lines:
+        slices = sum(line.startswith('{"ph":"X"') for line in lines)
+    assert 100_000 < slices < 1_000_000
+
+
+RANKS = """
+import os, subprocess, sys
+environment = dict(os.environ, MASTER_PORT="29%03d" % (os.getpid() % 1000), MASTER_ADDR="127.0.0.1", WORLD_SIZE="2", USE_LIBUV="0")
+ranks = [subprocess.Popen([sys.executable, *sys.argv[1:]], env=dict(environment, RANK=str(rank))) for rank in range(2)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+def test_the_rank_that_others_wait_for_is_named(torch_python, program, run_torchprof):
+    run = run_torchprof([torch_python, program(RANKS), LONG_JOB, 150, 1], options=["--budget-events", "100K"])
+    assert run.status == 0, run.stderr
+    assert re.search(r"gloo:all_reduce: the others wait for rank 1, \d+\.\d % of their steps' time", run.stderr), run.stderr
