@@ -6,6 +6,7 @@
 #include "formats/analysis/statistics.h"
 #include "formats/io/error.h"
 #include "formats/io/intervals.h"
+#include "formats/report/step_remarks.h"
 #include "formats/report/summary.h"
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/gpu_program.h"
@@ -128,6 +129,44 @@ TEST_CASE("who waits for the slowest, and how long") {
   CHECK((t.calls == 4 && t.bytes == 160 && t.total_ns == 250));
   CHECK((t.waiting_ns == 150 && t.slowest == 1 && t.slowest_calls == 2 && t.compared == 2));
   CHECK(tallies[{"broadcast"}].compared == 0);
+}
+
+TEST_CASE("in windows, collectives are compared by step: one rank may have recorded more of another step") {
+  CommsCalls first, second;
+  first[{"all_reduce"}] = {{.begin = 0, .end = 100, .bytes = 4, .step = -1},
+                           {.begin = 200, .end = 300, .bytes = 4, .step = 3},
+                           {.begin = 1000, .end = 1100, .bytes = 4, .step = 9}};
+  second[{"all_reduce"}] = {{.begin = 290, .end = 300, .bytes = 4, .step = 3},
+                            {.begin = 700, .end = 710, .bytes = 4, .step = 7},
+                            {.begin = 1060, .end = 1100, .bytes = 4, .step = 9}};
+  auto tallies = compare({&first, &second});
+  const CommsTally& t = tallies[{"all_reduce"}];
+  CHECK((t.calls == 6 && t.compared == 2 && t.waiting_ns == 150));
+  CHECK((t.least_waiting == 1 && t.least_waiting_ns == 0 && t.others_waiting_ns == 150));
+}
+
+TEST_CASE("ranks that do the same steps are described once, and for each what it did in them") {
+  std::vector<ReportPart> parts(3);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].role = "rank " + std::to_string(i);
+    RunSteps& run = parts[i].run.emplace();
+    run.captured_text = "0-9, 100-102";
+    run.cost = 0.01 + 0.001 * static_cast<double>(i);
+    run.unusual.push_back({.first = 90, .last = 99, .count = 10, .is_row = true, .times = 3, .captured = 4});
+    run.unusual.back().what = i == 1 ? "job.py(3): load" : "job.py(9): average";
+    run.unusual.back().what_ns = 5'000'000;
+  }
+  parts[2].run->unusual.push_back({.first = 120, .last = 120, .count = 1, .times = 2});
+  const std::vector<std::string> expected{
+      "all 3 ranks: in full: 0-9, 100-102; the time of every step",
+      "all 3 ranks: windows added 1.0 to 1.2 % to the run after its beginning",
+      "all 3 ranks: steps 90-99: 3.0 times the median, 0.000 us in all; rank 1: +5.000 ms a step in job.py(3): load; "
+      "ranks 0, 2: +5.000 ms a step in job.py(9): average",
+      "rank 2: step 120: 2.0 times the median; not captured"};
+  CHECK(step_remarks(parts, true) == expected);
+  parts[2].run->captured_text = "0-9";
+  CHECK(step_remarks(parts, true)[0] == "ranks 0-1: in full: 0-9, 100-102; the time of every step");
+  CHECK(step_remarks({parts[0]}, true)[0] == "in full: 0-9, 100-102; the time of every step");
 }
 
 // As a DeviceMesh of two by two makes them: each dimension has a description, and two groups of it.

@@ -1,0 +1,225 @@
+#include "formats/report/step_remarks.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "formats/analysis/comms.h"
+#include "formats/io/cells.h"
+#include "formats/io/sum.h"
+#include "formats/io/text.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kDescribed = 4;    // groups of processes that are described
+constexpr size_t kMostUnusual = 8;  // lines about unusual steps
+
+using Parts = std::vector<const ReportPart*>;
+
+std::string ns_text(int64_t ns) { return duration_text(static_cast<double>(ns)); }
+
+std::string name_of(const ReportPart& part) { return part.role.empty() ? "pid " + part.pid : part.role; }
+
+// "all 8 ranks: ", "ranks 0-2, 5: ", "pid 17, DataLoader worker 3: "; empty if there is one process in all.
+std::string who(const Parts& some, size_t all) {
+  constexpr std::string_view kRank = "rank ";
+  if (all == 1) return {};
+  std::vector<uint64_t> ranks;
+  std::string names;
+  for (const ReportPart* part : some) {
+    uint64_t rank = 0;
+    const std::string& role = part->role;
+    if (role.starts_with(kRank)) {
+      const auto [end, error] = std::from_chars(role.data() + kRank.size(), role.data() + role.size(), rank);
+      if (error == std::errc{} && end == role.data() + role.size()) ranks.push_back(rank);
+    }
+    names.append(names.empty() ? "" : ", ").append(name_of(*part));
+  }
+  const bool are_ranks = ranks.size() == some.size();
+  if (some.size() == all)
+    return std::string("all ").append(count_text(all)).append(are_ranks ? " ranks: " : " processes: ");
+  if (some.size() == 1 || !are_ranks) return names.append(": ");
+  std::ranges::sort(ranks);
+  return std::string("ranks ").append(step_ranges(ranks, 6)).append(": ");
+}
+
+// One character for each part of the run: as high as its longest step, from 0.
+std::string line_text(const std::vector<int64_t>& line) {
+  static constexpr const char* kHeights[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const int64_t most = std::max<int64_t>(1, *std::ranges::max_element(line));
+  std::string text;
+  for (const int64_t ns : line)
+    text +=
+        kHeights[std::min<int64_t>(7, static_cast<int64_t>(8.0 * static_cast<double>(ns) / static_cast<double>(most)))];
+  return text;
+}
+
+std::string marks_text(const std::vector<bool>& captured) {
+  std::string text;
+  for (const bool each : captured) text += each ? '^' : ' ';
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+std::string which_text(const UnusualSteps& u) {
+  std::string text =
+      u.count == 1 ? "step " + std::to_string(u.first)
+      : u.is_row   ? "steps " + std::to_string(u.first) + "-" + std::to_string(u.last)
+                   : count_text(u.count) + " steps from " + std::to_string(u.first) + " to " + std::to_string(u.last);
+  if (u.every != 0) text += ", mostly each " + count_text(u.every);
+  text += ": " + print("%.1f", u.times) + " times the median";
+  if (u.count > 1) text += ", " + ns_text(u.more_ns) + " in all";
+  return text;
+}
+
+std::string why_text(const UnusualSteps& u) {
+  std::string text;
+  if (!u.what.empty()) text.append("+").append(ns_text(u.what_ns)).append(" a step in ").append(printable(u.what));
+  if (!u.shapes.empty()) text.append(text.empty() ? "" : "; ").append("other shapes: ").append(printable(u.shapes));
+  if (!text.empty()) return text;
+  if (u.is_even) return "all of it took longer";
+  return u.captured == 0 ? "not captured" : "nothing stands out in the " + count_text(u.captured) + " captured";
+}
+
+// The same steps in several processes.
+struct Unusual {
+  std::vector<std::pair<const ReportPart*, const UnusualSteps*>> of;
+  int64_t more_ns() const {
+    int64_t most = 0;
+    for (const auto& [part, steps] : of) most = std::max(most, steps->more_ns);
+    return most;
+  }
+  bool has(const ReportPart* part) const {
+    return std::ranges::any_of(of, [part](const auto& each) { return each.first == part; });
+  }
+};
+
+bool are_same(const UnusualSteps& a, const UnusualSteps& b) {
+  constexpr double kAlike = 1.3;
+  return a.is_row == b.is_row && a.first <= b.last && b.first <= a.last && a.times < b.times * kAlike &&
+         b.times < a.times * kAlike;
+}
+
+std::vector<Unusual> unusual_of(const Parts& parts) {
+  std::vector<Unusual> all;
+  for (const ReportPart* part : parts) {
+    for (const UnusualSteps& steps : part->run->unusual) {
+      const auto same = std::ranges::find_if(
+          all, [&](const Unusual& u) { return !u.has(part) && are_same(*u.of.front().second, steps); });
+      (same == all.end() ? all.emplace_back() : *same).of.emplace_back(part, &steps);
+    }
+  }
+  std::ranges::stable_sort(all, std::greater<>(), &Unusual::more_ns);
+  return all;
+}
+
+// One line: which steps, and for those that did different things each of these.
+std::string text_of(const Unusual& unusual, size_t all) {
+  const auto& longest =
+      *std::ranges::max_element(unusual.of, {}, [](const auto& each) { return each.second->more_ns; });
+  std::map<std::pair<std::string, std::string>, Unusual> whys;  // by function and shapes
+  Parts parts;
+  for (const auto& each : unusual.of) {
+    parts.push_back(each.first);
+    const UnusualSteps& u = *each.second;
+    if (!u.what.empty() || !u.shapes.empty()) whys[{u.what, u.shapes}].of.push_back(each);
+  }
+  std::string text = who(parts, all) + which_text(*longest.second);
+  if (whys.empty()) return text + "; " + why_text(*longest.second);
+  for (const auto& [key, why] : whys) {
+    Parts those;
+    for (const auto& [part, steps] : why.of) those.push_back(part);
+    const auto most = std::ranges::max_element(why.of, {}, [](const auto& each) { return each.second->what_ns; });
+    text.append("; ").append(whys.size() == 1 ? "" : who(those, all)).append(why_text(*most->second));
+  }
+  return text;
+}
+
+std::string cost_text(const Parts& parts) {
+  double least = 0, most = 0;
+  bool is_any = false;
+  for (const ReportPart* part : parts) {
+    if (!part->run->cost) continue;
+    const double cost = *part->run->cost * 100;
+    least = is_any ? std::min(least, cost) : cost;
+    most = is_any ? std::max(most, cost) : cost;
+    is_any = true;
+  }
+  if (!is_any) return {};
+  const std::string low = print("%.1f", least), high = print("%.1f", most);
+  return "windows added " + (low == high ? low : low + " to " + high) + " % to the run after its beginning";
+}
+
+std::string memory_growth_text(const RunSteps& run) {
+  const auto text = [](double bytes) { return memory_text(std::llround(bytes)); };
+  return "the process's memory grows by " + text(run.memory.step_bytes) + " a step, from " +
+         text(static_cast<double>(run.memory.first_bytes)) + " to " + text(static_cast<double>(run.memory.last_bytes));
+}
+
+// Processes in whose windows the same steps lie, as in the ranks of a job.
+void describe(const Parts& parts, size_t all, bool is_text, std::vector<std::string>& remarks) {
+  remarks.push_back(who(parts, all) + "in full: " + parts.front()->run->captured_text + "; the time of every step");
+  if (const std::string cost = cost_text(parts); !cost.empty()) remarks.push_back(who(parts, all) + cost);
+  const RunSteps& slowest =
+      *(*std::ranges::max_element(parts, {}, [](const ReportPart* part) { return part->run->most_ns; }))->run;
+  if (slowest.line.empty()) return;
+  remarks.push_back(line_text(slowest.line) + "  at most " + ns_text(slowest.most_ns) + ", step " +
+                    std::to_string(slowest.slowest));
+  if (is_text) remarks.push_back(marks_text(slowest.line_captured));
+}
+
+// A rank for which all others wait: at least a twentieth of the captured steps' time, and twice what it waits itself.
+void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::string>& remarks) {
+  constexpr uint64_t kFewest = 10;
+  constexpr int64_t kLeastPart = 20, kTimes = 2;
+  std::vector<const CommsCalls*> processes;
+  for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
+  for (const auto& [kind, t] : compare(processes)) {
+    if (t.compared < kFewest) continue;
+    const ReportPart& part = parts[t.least_waiting];
+    int64_t ns = 0;
+    for (const int64_t step : part.statistics.steps.ns) add_to(ns, step);
+    if (t.others_waiting_ns < ns / kLeastPart || t.others_waiting_ns / kTimes < t.least_waiting_ns) continue;
+    const std::string name = name_of(part);
+    remarks.push_back(printable(kind.name) + ": the others wait for " + name + ", " +
+                      percent_text(t.others_waiting_ns, ns) + " of their steps' time or more; " + name +
+                      " itself waits " + percent_text(t.least_waiting_ns, ns));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool is_text) {
+  std::vector<std::string> remarks;
+  std::map<std::string, Parts> alike;
+  Parts runs;
+  for (const ReportPart& part : parts) {
+    if (!part.run) continue;
+    runs.push_back(&part);
+    alike[part.run->captured_text].push_back(&part);
+  }
+  std::vector<Parts> groups;
+  for (auto& [text, group] : alike) groups.push_back(std::move(group));
+  std::ranges::stable_sort(groups, std::greater<>(), [](const Parts& group) { return group.size(); });
+  size_t described = 0;
+  for (size_t i = 0; i < std::min(groups.size(), kDescribed); ++i) {
+    describe(groups[i], runs.size(), is_text, remarks);
+    described += groups[i].size();
+  }
+  if (described < runs.size())
+    remarks.push_back(plural(runs.size() - described, "more process") + " with steps of this kind: report --json");
+  const std::vector<Unusual> unusual = unusual_of(runs);
+  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i)
+    remarks.push_back(text_of(unusual[i], runs.size()));
+  name_slow_rank(parts, remarks);
+  size_t growing = 0;
+  for (const ReportPart* part : runs) {
+    if (!part->run->memory.is_steady || ++growing > kDescribed) continue;
+    remarks.push_back((runs.size() == 1 ? "" : name_of(*part) + ": ") + memory_growth_text(*part->run));
+  }
+  return remarks;
+}
+
+}  // namespace torchprof::formats
