@@ -125,6 +125,30 @@ TEST_CASE("steps that are slow at a regular distance are caught whole") {
   CHECK_FALSE(program.kept(WindowReason::kExpected).empty());
 }
 
+TEST_CASE("long batches and evaluations are caught themselves, though a busy machine makes other steps slow, too") {
+  Program program;
+  uint64_t random = 1;
+  program.run(30'000, [&](uint64_t step) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    if (step % 1'000 == 650) return 2 * kStep;
+    if (step % 2'000 == 1'300) return 12 * kStep;
+    return random >> 33 & 127 ? kStep : kStep * static_cast<int64_t>(2 + (random >> 41) % 12);
+  });
+  size_t batches = 0, evaluations = 0;
+  for (uint64_t step = 650; step < 30'000; step += 1'000) batches += program.captured.contains(step);
+  for (uint64_t step = 1'300; step < 30'000; step += 2'000) evaluations += program.captured.contains(step);
+  CHECK(batches >= 3);
+  CHECK(evaluations >= 2);
+  CHECK(program.plan.overhead(program.now) < 0.021);
+}
+
+TEST_CASE("a window for a slow step that does not come is given up") {
+  Program program;
+  program.run(3'000, [](uint64_t step) { return step == 1'000 || step == 1'500 ? 3 * kStep : kStep; });
+  CHECK(program.captured.contains(2'000));
+  CHECK(program.kept(WindowReason::kExpected).empty());
+}
+
 TEST_CASE("steps that differ by chance get no windows") {
   Program program;
   uint64_t random = 1;
