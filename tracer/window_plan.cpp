@@ -12,6 +12,7 @@ constexpr double kDueShare = 0.4;      // of that for unusual ones: where a slow
 constexpr size_t kMostTypical = 48;
 constexpr uint64_t kFirstDistance = 10;
 constexpr double kUnknownSlowdown = 1.0;
+constexpr uint64_t kMostLate = 16;  // steps
 constexpr std::ptrdiff_t kMostOfRow = 3;
 constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
 
@@ -191,7 +192,9 @@ WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
     const uint64_t place = slot.load(std::memory_order_relaxed);
     if (place == 0 || reason_of(place) == WindowReason::kOverdue) continue;
     const Share* share = share_of(reason_of(place));
-    if (!share || step < first_of(place) || step > first_of(place) + 1) continue;
+    // One that this rank has passed when another asked for it opens at its next step.
+    const uint64_t late = reason_of(place) == WindowReason::kExpected ? 1 : kMostLate;
+    if (!share || step < first_of(place) || step > first_of(place) + late || count_ == kMostKept) continue;
     const bool is_taken = std::any_of(kept_, kept_ + count_, [&](const Kept& k) {
       return k.reason == reason_of(place) && k.first == first_of(place);
     });

@@ -10,7 +10,8 @@
 //
 // What the ranks of a job must agree on lies in SharedPlan, which they have in common (run_windows.h): the distance and
 // the places. A window is kept as long as the shared plan has it, so all ranks open and give up the same ones by
-// themselves, but for one that a rank has passed when another asks for it.
+// themselves. One that a rank has passed when another asks for it opens at the rank's next step, if it is near. Ranks
+// that wait for a slow one all see a slow step; they ask for the same place.
 //
 // The cost of a window is what its steps took beyond the median of steps without one. Steps count from 0: `step` is the
 // number of steps that have ended, and thus the one that begins. Times in ns.
@@ -31,6 +32,7 @@ namespace torchprof {
 
 struct SharedPlan {
   static constexpr size_t kPlaces = 28;
+  std::atomic<int64_t> joined;            // when the first process joined, ns of CLOCK_MONOTONIC; 0: none has
   std::atomic<uint64_t> changes;          // of the distance and the places, so far
   std::atomic<uint64_t> start;            // the step at which the beginning is over; 0: not known yet
   std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet

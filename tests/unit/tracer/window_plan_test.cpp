@@ -194,6 +194,20 @@ TEST_CASE("ranks that share a plan have the same windows, though only one of the
   CHECK(shared.distance <= 2 * alone.shared->distance);
 }
 
+TEST_CASE("a rank that is some steps ahead opens what another one asks for at its next step") {
+  SharedPlan shared{};
+  Program ahead(shared), behind(shared);
+  ahead.run(1'009);
+  for (int i = 0; i < 2'000; ++i) {
+    behind.run(1, [](uint64_t step) { return step == 1'502 ? 4 * kStep : kStep; });
+    if (behind.step > 1'000) ahead.run(1);
+  }
+  CHECK(behind.kept(WindowReason::kSlow) == std::set<uint64_t>{1'504});
+  CHECK(ahead.kept(WindowReason::kSlow) == behind.kept(WindowReason::kSlow));
+  CHECK(ahead.captured.contains(ahead.step - behind.step + 1'504));
+  CHECK_FALSE(ahead.captured.contains(1'504));
+}
+
 TEST_CASE("without steps there are windows by time, at growing distances") {
   WindowPlan plan;
   SharedPlan shared{};
