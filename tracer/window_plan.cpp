@@ -100,8 +100,8 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
 // windows of a row of them are enough. True: there is such a row.
 bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
   constexpr size_t kMost = sizeof(slow_steps_) / sizeof(slow_steps_[0]);
-  constexpr double kAlike = 1.5, kNoAccident = 2, kConfirmed = 8;
-  constexpr uint64_t kNearest = 8;
+  constexpr double kAlike = 1.5, kNoAccident = 2;
+  constexpr uint64_t kNearest = 50;  // rows of nearer ones are in the beginning and in typical windows
   const size_t known = std::min(slow_count_, kMost);
   const auto before = [&](size_t i) -> const SlowStep& { return slow_steps_[(slow_count_ - i) % kMost]; };
   const auto is_alike = [&](const SlowStep& other) {
@@ -126,23 +126,33 @@ bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
     for (double by_chance = others * at_a_place; by_chance > kLikely; by_chance *= at_a_place) ++count;
     return count;
   };
-  const auto is_row = [&](uint64_t apart) {
-    for (uint64_t n = needed(apart); n >= 2; --n)
-      if (slow.step < n * apart || !has_alike_at(slow.step - n * apart)) return false;
-    return true;
+  const auto row_of = [&](uint64_t apart) {
+    uint64_t count = 1;
+    while (slow.step > (count + 1) * apart && has_alike_at(slow.step - (count + 1) * apart)) ++count;
+    return count;
   };
-  uint64_t distance = 0;
+  uint64_t distance = 0, row = 1;
   bool is_confirmed = false;
   for (size_t i = 1; i <= known && !is_confirmed; ++i) {
     if (!is_alike(before(i)) || slow.step - before(i).step < kNearest) continue;
     const uint64_t apart = slow.step - before(i).step;
     if (distance == 0 && slow.least >= kNoAccident && needed(apart) == 2) distance = apart;
-    is_confirmed = is_row(apart);
-    if (is_confirmed) distance = apart;
+    const uint64_t count = row_of(apart);
+    is_confirmed = count >= needed(apart);
+    if (!is_confirmed) continue;
+    distance = apart;
+    row = count;
   }
   slow_steps_[slow_count_++ % kMost] = slow;
   if (distance == 0) return false;
   const uint64_t first = slow.step + distance - 1;
+  // One that was due while another window was open.
+  for (const uint64_t due : expected_)
+    if (due + 1 < slow.step && std::ranges::none_of(kept(), [&](const Kept& k) {
+          return k.reason == WindowReason::kExpected && k.first == due;
+        }))
+      give_up_in_vain(due);
+  // The longer the row, the less it is an accident: how slow the step is does not tell.
   const auto is_in_row = [&](const std::atomic<uint64_t>& slot) {
     const uint64_t place = slot.load(std::memory_order_relaxed);
     if (place == 0 || reason_of(place) != WindowReason::kExpected) return false;
@@ -150,7 +160,7 @@ bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
     return (apart + 1) % distance <= 2;
   };
   if (std::ranges::count_if(shared_->places, is_in_row) < kMostOfRow &&
-      wish(WindowReason::kExpected, first, is_confirmed ? slow.most * kConfirmed : slow.most, now, is_confirmed))
+      wish(WindowReason::kExpected, first, static_cast<double>(row), now, is_confirmed))
     expected_[expected_count_++ % kExpected] = first;
   return is_confirmed;
 }

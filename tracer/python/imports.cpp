@@ -46,8 +46,7 @@ struct Compiled {
 };
 OpenTable<Compiled> g_compiled;
 
-// What stands for the compilation that `frame`, of `function`, does: dynamo's has the code that it compiles as its first
-// argument.
+// The compilation that `frame`, of `function`, does. Dynamo's has the code that it compiles as its first argument.
 FunctionId compilation_in(Frame* frame, Function function) noexcept {
   Object* code = first_local(frame, "code");
   if (!code && api().minor == 10) {  // it is in a cell, which lies elsewhere there
@@ -96,8 +95,8 @@ bool calls_the_loader(Object* inner) noexcept {
   return text && strcmp(text, "_find_and_load_unlocked") == 0;
 }
 
-// What stands for the import or the compilation that `frame`, of `function`, does; none: it imports nothing, or it cannot
-// be told. `inner`: the code that the frame has called; nullptr: it has just begun, or it is the innermost.
+// What stands for the import or the compilation that `frame`, of `function`, does; none: it imports nothing, or it
+// cannot be told. `inner`: the code that the frame has called; nullptr: it has just begun, or it is the innermost.
 FunctionId span_in(Frame* frame, Function function, Object* inner) noexcept {
   if (function.kind() == FunctionKind::kCompile) return compilation_in(frame, function);
   const char* name = name_in(frame);

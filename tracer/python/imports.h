@@ -1,6 +1,6 @@
-// Imports and the compiler in brief (--imports brief): while a thread imports a module, the functions that run on it are
-// not recorded. One span stands for them: `import torch.nn`, a function of FunctionKind::kImport, with the module's file.
-// Imports within it are spans of their own, nested as the imports are.
+// Imports and the compiler in brief (--imports brief): while a thread imports a module, the functions that run on it
+// are not recorded. One span stands for them: `import torch.nn`, a function of FunctionKind::kImport, with the module's
+// file. Imports within it are spans of their own, nested as the imports are.
 //
 // An import is a call of importlib's `_find_and_load` for a module that sys.modules does not have: what `import`,
 // `from ... import`, importlib.import_module() and __import__() come to. Where the module is there already nothing is
@@ -17,10 +17,11 @@
 // (torch.utils.hipify). From then on its functions are recorded: those that are open begin there. Only that import
 // changes: the one around it and the next one within it are in brief.
 //
-// What torch.compile's compiler calls is in brief as well: a million calls for a function of five lines. One span stands
-// for each frame that dynamo compiles, `train.py(12): compile f`, with the file and line of f, and one for each graph
-// that inductor compiles, which is compile_fx_inner's own: within that of the frame, or in the first backward. None of
-// these ever counts in full, nor does an import within one. What runs the compiled code is recorded as any function.
+// What torch.compile's compiler calls is in brief as well: a million calls for a function of five lines. One span
+// stands for each frame that dynamo compiles, `train.py(12): compile f`, with the file and line of f, and one for each
+// graph that inductor compiles, which is compile_fx_inner's own: within that of the frame, or in the first backward.
+// None of these ever counts in full, nor does an import within one. What runs the compiled code is recorded as any
+// function.
 //
 // Operators, allocations, collections of garbage and what functions tell of threads, workers and process groups are
 // recorded as always. A call in brief costs the interpreter's hook and some loads of ours.
