@@ -191,7 +191,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
   const int64_t now = now_ns();
   if (!s.has_joined) {
     s.has_joined = true;
-    s.plan.join(join_shared_plan(s.directory));
+    s.plan.join(join_shared_plan(s.directory, s.process_began, now));
   }
   const bool is_whole = s.is_whole.load(std::memory_order_relaxed);
   const int64_t duration = s.last_border != 0 && step == s.step + 1 ? now - s.last_border : 0;

@@ -33,6 +33,19 @@ uint32_t events_in(const std::byte* at, const std::byte* end) noexcept {
   return events;
 }
 
+std::atomic<uint64_t>& place_of(uint32_t window) noexcept {
+  return recorder().recorded.windows[window % RecordedCounts::kWindows];
+}
+
+void add_to_window(uint32_t window, uint32_t events) noexcept {
+  uint64_t old = place_of(window).load(std::memory_order_relaxed), fresh = 0;
+  do {
+    const auto counted = static_cast<uint32_t>(old >> 32);
+    if (counted > window) return;
+    fresh = counted == window ? old + events : uint64_t{window} << 32 | events;
+  } while (!place_of(window).compare_exchange_weak(old, fresh, std::memory_order_relaxed));
+}
+
 // Room for one record of steps at this time, with its header. nullptr: nothing can be recorded any more.
 template <class R>
 R* begin_step_record(Ticks now) noexcept {
@@ -64,7 +77,7 @@ void count_events(const ThreadBuffer& buffer) noexcept {
   RecordedCounts& counts = recorder().recorded;
   const std::byte* begin = reinterpret_cast<const std::byte*>(buffer.chunk) + sizeof(ChunkHeader);
   const uint32_t events = events_in(begin, buffer.next);
-  counts.windows[buffer.chunk->window % RecordedCounts::kWindows].fetch_add(events, std::memory_order_relaxed);
+  add_to_window(buffer.chunk->window, events);
   const uint64_t all = counts.all.fetch_add(events, std::memory_order_relaxed) + events;
   if (all < counts.limit.load(std::memory_order_relaxed)) return;
   counts.limit.store(UINT64_MAX, std::memory_order_relaxed);
@@ -76,7 +89,8 @@ const char* spool_directory() noexcept { return recorder().directory; }
 
 uint64_t recorded() noexcept { return recorder().recorded.all.load(std::memory_order_relaxed); }
 uint32_t recorded_in(uint32_t window) noexcept {
-  return recorder().recorded.windows[window % RecordedCounts::kWindows].load(std::memory_order_relaxed);
+  const uint64_t place = place_of(window).load(std::memory_order_relaxed);
+  return place >> 32 == window ? static_cast<uint32_t>(place) : 0;
 }
 
 void when_recorded(uint64_t limit, void (*reached)() noexcept) noexcept {
@@ -88,7 +102,9 @@ void when_recorded(uint64_t limit, void (*reached)() noexcept) noexcept {
 void give_up_window(uint32_t number) noexcept {
   Recorder& r = recorder();
   if (r.spool.is_open()) r.spool.give_up(static_cast<uint16_t>(number));
-  r.recorded.windows[number % RecordedCounts::kWindows].store(0, std::memory_order_relaxed);
+  uint64_t place = place_of(number).load(std::memory_order_relaxed);
+  if (place >> 32 == number)
+    place_of(number).compare_exchange_strong(place, uint64_t{number} << 32, std::memory_order_relaxed);
 }
 
 bool record_step(uint64_t step, uint32_t window, uint32_t was_open, Ticks now) noexcept {

@@ -44,9 +44,10 @@ struct StepChunks {
 
 // Events that were recorded; only with -w auto. Atomic, since threads count without the lock; each stands for itself.
 struct RecordedCounts {
-  static constexpr size_t kWindows = 1024;  // later ones take the places of the first
+  // Later ones take the places of the first, of which nobody asks any more.
+  static constexpr size_t kWindows = 1024;
   std::atomic<uint64_t> all{0};
-  std::atomic<uint32_t> windows[kWindows] = {};
+  std::atomic<uint64_t> windows[kWindows] = {};  // 32 bits number of the window | 32 bits events
   std::atomic<uint64_t> limit{UINT64_MAX};
   std::atomic<void (*)() noexcept> reached{nullptr};
 };

@@ -18,30 +18,45 @@ namespace {
 constinit SharedPlan g_own{};
 constinit SharedPlan* g_plan = &g_own;
 
+// nullptr: there is none to be had.
+SharedPlan* map_plan(const char* path) noexcept {
+  void* memory = MAP_FAILED;
+  descriptors::with_file(path, O_RDWR | O_CREAT, [&](int fd) {
+    // Reserved, so that no write to the mapping can fail on a full disk. Where one can all the same, each rank plans
+    // for itself.
+    if (spool_fault::is_possible(fd)) return false;
+    if (posix_fallocate(fd, 0, sizeof(SharedPlan)) != 0) return false;
+    memory = mmap(nullptr, sizeof(SharedPlan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return memory != MAP_FAILED;
+  });
+  return memory == MAP_FAILED ? nullptr : static_cast<SharedPlan*>(memory);
+}
+
 }  // namespace
 
 SharedPlan& shared_plan() noexcept { return *g_plan; }
 
-SharedPlan& join_shared_plan(const char* directory) noexcept {
+SharedPlan& join_shared_plan(const char* directory, int64_t began, int64_t now) noexcept {
   const char* const port = rank_variable("MASTER_PORT");
   const seal::Calls calls;
   if (!port || !calls || g_plan != &g_own) return *g_plan;
   char host[64] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) return *g_plan;
-  char path[PATH_MAX];
-  if (snprintf(path, sizeof(path), "%s/windows.%s.%s.%d", directory, host, port, static_cast<int>(getppid())) >=
-      static_cast<int>(sizeof(path)))
-    return *g_plan;
-  descriptors::with_file(path, O_RDWR | O_CREAT, [](int fd) {
-    // Reserved, so that no write to the mapping can fail on a full disk. Where one can all the same, each rank plans
-    // for itself.
-    if (spool_fault::is_possible(fd)) return false;
-    if (posix_fallocate(fd, 0, sizeof(SharedPlan)) != 0) return false;
-    void* memory = mmap(nullptr, sizeof(SharedPlan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) return false;
-    g_plan = static_cast<SharedPlan*>(memory);
-    return true;
-  });
+  constexpr int kMostJobs = 100;
+  for (int job = 0; job < kMostJobs; ++job) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof(path), "%s/windows.%s.%s.%d.%d", directory, host, port, static_cast<int>(getppid()),
+                 job) >= static_cast<int>(sizeof(path)))
+      break;
+    SharedPlan* const plan = map_plan(path);
+    if (!plan) break;
+    int64_t joined = 0;
+    if (plan->joined.compare_exchange_strong(joined, now, std::memory_order_relaxed) || joined >= began) {
+      g_plan = plan;
+      break;
+    }
+    munmap(plan, sizeof(SharedPlan));
+  }
   return *g_plan;
 }
 

@@ -8,9 +8,12 @@ namespace torchprof {
 namespace {
 
 constexpr double kTypicalShare = 0.6;  // of the overhead's budget; the rest is for unusual windows
+constexpr double kDueShare = 0.4;      // of that for unusual ones: where a slow step is due
 constexpr size_t kMostTypical = 48;
 constexpr uint64_t kFirstDistance = 10;
 constexpr double kUnknownSlowdown = 1.0;
+constexpr uint64_t kMostLate = 16;  // steps
+constexpr std::ptrdiff_t kMostOfRow = 3;
 constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
 
 // The places of a reason in SharedPlan, and how many steps its windows have.
@@ -63,8 +66,9 @@ double WindowPlan::overhead(int64_t now) const noexcept {
   return now > begun_ ? (spent_typical_ + spent_unusual_) / static_cast<double>(now - begun_) : 0;
 }
 
-double WindowPlan::room_for_unusual(int64_t now) const noexcept {
-  return (1 - kTypicalShare) * budget_.overhead * static_cast<double>(now - begun_) - spent_unusual_;
+double WindowPlan::room_for_unusual(int64_t now, bool is_due) const noexcept {
+  const double all = (1 - kTypicalShare) * budget_.overhead * static_cast<double>(now - begun_);
+  return all - spent_unusual_ - (is_due ? 0 : std::max(0.0, kDueShare * all - spent_due_));
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
@@ -72,47 +76,104 @@ double WindowPlan::room_for_unusual(int64_t now) const noexcept {
 void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool is_cut, int64_t now) noexcept {
   if (duration <= 0 || step == 0) return;
   const bool is_known = closed_.is_known();
-  // A step with a window is compared with what windows cost.
-  const double alike = was_open ? static_cast<double>(duration) / (1 + slowdown()) : static_cast<double>(duration);
-  const bool is_slow = is_known && alike > static_cast<double>(closed_.slow());
+  const auto took = static_cast<double>(duration);
+  const auto usual = static_cast<double>(std::max<int64_t>(1, closed_.median()));
+  // Without its window a step would have taken: at least this, if it is slow because it does more, at most that, if the
+  // same takes longer. The first step of a window also pays for the opening.
+  const double least = was_open ? took / (1 + slowdown()) : took;
+  const double most = was_open && steps_in_window_++ > 0 ? std::max(least, took - usual * slowdown()) : least;
+  const bool is_slow = is_known && most > static_cast<double>(closed_.slow());
   if (!is_cut) (was_open ? open_ : closed_).add(duration);
   if (shared_->distance.load(std::memory_order_relaxed) == 0) choose_distance();
   if (is_slow) {
-    const double times = alike / static_cast<double>(std::max<int64_t>(1, closed_.median()));
-    // One border later, so that the other ranks, which are at this one or just before it, can follow.
-    if (!was_open) wish(WindowReason::kSlow, step + 1, times, now);
-    if (!was_slow_) expect({step - 1, times}, now);
+    const bool is_regular = !was_slow_ && expect({step - 1, least / usual, most / usual}, now);
+    // One border later, so that the other ranks, which are at this one or just before it, can follow. After one of many
+    // that come at a regular distance nothing is unusual: what that would cost is left to the next of them.
+    if (!was_open && !is_regular) wish(WindowReason::kSlow, step + 1, most / usual, now);
+    has_slow_ = true;
   }
   was_slow_ = is_slow;
 }
 
 // `slow` is the first of some slow ones. Where two like it lie as far apart as it is from the last one of them, the
-// next one is expected at the same distance; so it is after one alone, if both are slow enough to be no accident.
-void WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
+// next one is expected at the same distance; so it is after one alone, if both are slow enough to be no accident. Three
+// windows of a row of them are enough. True: there is such a row.
+bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
   constexpr size_t kMost = sizeof(slow_steps_) / sizeof(slow_steps_[0]);
   constexpr double kAlike = 1.5, kNoAccident = 2;
-  constexpr uint64_t kNearest = 8;
+  constexpr uint64_t kNearest = 50;  // rows of nearer ones are in the beginning and in typical windows
   const size_t known = std::min(slow_count_, kMost);
   const auto before = [&](size_t i) -> const SlowStep& { return slow_steps_[(slow_count_ - i) % kMost]; };
   const auto is_alike = [&](const SlowStep& other) {
-    return other.times < slow.times * kAlike && slow.times < other.times * kAlike;
+    return other.least < slow.most * kAlike && slow.least < other.most * kAlike;
   };
-  uint64_t distance = 0;
-  for (size_t i = 1; i <= known; ++i) {
-    if (!is_alike(before(i)) || slow.step - before(i).step < kNearest) continue;
-    const uint64_t to_last = slow.step - before(i).step;
-    if (distance == 0 && slow.times >= kNoAccident) distance = to_last;
-    bool is_confirmed = false;
-    for (size_t j = i + 1; j <= known && !is_confirmed; ++j) {
-      const uint64_t gap = before(i).step - before(j).step;
-      is_confirmed = is_alike(before(j)) && gap + 1 >= to_last && gap <= to_last + 1;
+  const auto has_alike_at = [&](uint64_t step) {
+    for (size_t i = 1; i <= known; ++i)
+      if (is_alike(before(i)) && before(i).step + 1 >= step && before(i).step <= step + 1) return true;
+    return false;
+  };
+  // How many like it have to lie at equal distances before it, so that it is no chance: the more slow ones there are
+  // besides (a busy machine makes bursts of them), the longer the row has to be.
+  const auto needed = [&](uint64_t apart) {
+    constexpr double kLikely = 0.05;
+    double others = 0;
+    for (size_t i = 1; i <= known; ++i) {
+      const uint64_t back = slow.step - before(i).step;
+      others += is_alike(before(i)) && back <= 2 * apart && (back + 1) % apart > 2;
     }
+    const double at_a_place = std::min(0.9, 3 * others / static_cast<double>(2 * apart));
+    uint64_t count = 2;
+    for (double by_chance = others * at_a_place; by_chance > kLikely; by_chance *= at_a_place) ++count;
+    return count;
+  };
+  const auto row_of = [&](uint64_t apart) {
+    uint64_t count = 1;
+    while (slow.step > (count + 1) * apart && has_alike_at(slow.step - (count + 1) * apart)) ++count;
+    return count;
+  };
+  uint64_t distance = 0, row = 1;
+  bool is_confirmed = false;
+  for (size_t i = 1; i <= known && !is_confirmed; ++i) {
+    if (!is_alike(before(i)) || slow.step - before(i).step < kNearest) continue;
+    const uint64_t apart = slow.step - before(i).step;
+    if (distance == 0 && slow.least >= kNoAccident && needed(apart) == 2) distance = apart;
+    const uint64_t count = row_of(apart);
+    is_confirmed = count >= needed(apart);
     if (!is_confirmed) continue;
-    distance = to_last;
-    break;
+    distance = apart;
+    row = count;
   }
   slow_steps_[slow_count_++ % kMost] = slow;
-  if (distance != 0) wish(WindowReason::kExpected, slow.step + distance - 1, slow.times, now);
+  if (distance == 0) return false;
+  const uint64_t first = slow.step + distance - 1;
+  // One that was due while another window was open.
+  for (const uint64_t due : expected_)
+    if (due + 1 < slow.step && std::ranges::none_of(kept(), [&](const Kept& k) {
+          return k.reason == WindowReason::kExpected && k.first == due;
+        }))
+      give_up_in_vain(due);
+  // The longer the row, the less it is an accident: how slow the step is does not tell.
+  const auto is_in_row = [&](const std::atomic<uint64_t>& slot) {
+    const uint64_t place = slot.load(std::memory_order_relaxed);
+    if (place == 0 || reason_of(place) != WindowReason::kExpected) return false;
+    const uint64_t apart = first > first_of(place) ? first - first_of(place) : first_of(place) - first;
+    return (apart + 1) % distance <= 2;
+  };
+  if (std::ranges::count_if(shared_->places, is_in_row) < kMostOfRow &&
+      wish(WindowReason::kExpected, first, static_cast<double>(row), now, is_confirmed))
+    expected_[expected_count_++ % kExpected] = first;
+  return is_confirmed;
+}
+
+// A window in which a slow step was due, and none came. It was ours if we asked for it: another rank may have seen it.
+void WindowPlan::give_up_in_vain(uint64_t first) noexcept {
+  if (std::find(expected_, expected_ + kExpected, first) == expected_ + kExpected) return;
+  for (std::atomic<uint64_t>& slot : shared_->places) {
+    uint64_t place = slot.load(std::memory_order_relaxed);
+    if (place == 0 || reason_of(place) != WindowReason::kExpected || first_of(place) != first) continue;
+    if (slot.compare_exchange_strong(place, 0, std::memory_order_relaxed))
+      shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
+  }
 }
 
 void WindowPlan::choose_distance() noexcept {
@@ -141,7 +202,9 @@ WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
     const uint64_t place = slot.load(std::memory_order_relaxed);
     if (place == 0 || reason_of(place) == WindowReason::kOverdue) continue;
     const Share* share = share_of(reason_of(place));
-    if (!share || step < first_of(place) || step > first_of(place) + 1) continue;
+    // One that this rank has passed when another asked for it opens at its next step.
+    const uint64_t late = reason_of(place) == WindowReason::kExpected ? 1 : kMostLate;
+    if (!share || step < first_of(place) || step > first_of(place) + late || count_ == kMostKept) continue;
     const bool is_taken = std::any_of(kept_, kept_ + count_, [&](const Kept& k) {
       return k.reason == reason_of(place) && k.first == first_of(place);
     });
@@ -187,10 +250,10 @@ bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
 
 // Takes a free place of its reason, or that of the least unusual one. One that another rank has asked for at about the
 // same step is the same.
-bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t now) noexcept {
+bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due) noexcept {
   const Share& share = *share_of(reason);
   const double one = slowdown() * static_cast<double>(share.length) * static_cast<double>(closed_.median());
-  if (first > kMostStep || room_for_unusual(now) < one) return false;
+  if (first > kMostStep || room_for_unusual(now, is_due) < one) return false;
   const auto points = static_cast<uint64_t>(std::clamp(score * 100, 1.0, 65535.0));
   for (int tries = 0; tries < 8; ++tries) {
     size_t weakest = share.begin;
@@ -221,9 +284,13 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
 void WindowPlan::opened(const Kept& window) noexcept {
   distance_at_opening_ = shared_->distance.load(std::memory_order_relaxed);
   if (count_ < kMostKept) kept_[count_++] = window;
+  latest_ = window;
+  has_slow_ = false;
+  steps_in_window_ = 0;
 }
 
 void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept {
+  if (latest_.reason == WindowReason::kExpected && !has_slow_) give_up_in_vain(latest_.first);
   // Of a window in the midst of a step only the time is known. A slow step is not slow because of us: what windows add
   // to the usual ones is taken twice for it.
   const double usual = static_cast<double>(steps) * static_cast<double>(closed_.median());
@@ -231,6 +298,7 @@ void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t
   const double beyond = std::max(0.0, static_cast<double>(lasted) - usual);
   const double cost = steps == 0 ? share : std::min(beyond, usual * slowdown() * 2);
   (is_typical ? spent_typical_ : spent_unusual_) += cost;
+  if (latest_.reason == WindowReason::kExpected) spent_due_ += cost;
   if (!is_typical || steps == 0) return;
   // Two windows are granted in advance: the first one may come soon after the beginning.
   const double allowed = kTypicalShare * budget_.overhead * static_cast<double>(now - begun_) + 2 * cost;

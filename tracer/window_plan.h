@@ -3,13 +3,15 @@
 //   typical    three steps after each multiple of a distance. The distance begins where the overhead's budget allows it
 //              and doubles when the windows are too many or too big; those that are no multiple of the new distance are
 //              given up. So the run is covered evenly, however long it gets.
-//   unusual    the steps after a slow one; those where a slow one is due, because slow ones came at a regular distance;
-//              what is left of a step that lasts far too long; the steps after a jump in memory. There are a few places
-//              for each of these; the most unusual ones keep them.
+//   unusual    the steps after a slow one; those where a slow one is due, because slow ones came at a regular distance
+//              (if none comes the window is given up, and three of a row are enough); what is left of a step that
+//              lasts far too long; the steps after a jump in memory. There are a few places for each of these; the
+//              most unusual ones keep them.
 //
 // What the ranks of a job must agree on lies in SharedPlan, which they have in common (run_windows.h): the distance and
 // the places. A window is kept as long as the shared plan has it, so all ranks open and give up the same ones by
-// themselves, but for one that a rank has passed when another asks for it.
+// themselves. One that a rank has passed when another asks for it opens at the rank's next step, if it is near. Ranks
+// that wait for a slow one all see a slow step; they ask for the same place.
 //
 // The cost of a window is what its steps took beyond the median of steps without one. Steps count from 0: `step` is the
 // number of steps that have ended, and thus the one that begins. Times in ns.
@@ -30,6 +32,7 @@ namespace torchprof {
 
 struct SharedPlan {
   static constexpr size_t kPlaces = 28;
+  std::atomic<int64_t> joined;            // when the first process joined, ns of CLOCK_MONOTONIC; 0: none has
   std::atomic<uint64_t> changes;          // of the distance and the places, so far
   std::atomic<uint64_t> start;            // the step at which the beginning is over; 0: not known yet
   std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet
@@ -101,28 +104,36 @@ class WindowPlan {
  private:
   struct SlowStep {
     uint64_t step = 0;
-    double times = 0;  // the median
+    double least = 0, most = 0;  // times the median; they differ where it is not known what a window added
   };
   std::span<Kept> kept_of() noexcept { return {kept_, count_}; }
   void fit() noexcept;
   void choose_distance() noexcept;
   void raise_distance(uint64_t to) noexcept;
-  bool wish(WindowReason reason, uint64_t first, double score, int64_t now) noexcept;
-  void expect(SlowStep slow, int64_t now) noexcept;
+  // `is_due`: one for a slow step that is due, to which a part of the budget belongs.
+  bool wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due = false) noexcept;
+  bool expect(SlowStep slow, int64_t now) noexcept;
+  void give_up_in_vain(uint64_t first) noexcept;
   bool is_wanted(const Kept& kept) const noexcept;
   bool has(WindowReason reason, uint64_t first) const noexcept;
   double slowdown() const noexcept;  // added by a window, as a part of a step
-  double room_for_unusual(int64_t now) const noexcept;
+  double room_for_unusual(int64_t now, bool is_due) const noexcept;
 
   Budget budget_;
   SharedPlan* shared_ = nullptr;
   StepTimes closed_, open_;
   int64_t begun_ = 0;
   uint64_t start_events_ = 0;
-  double spent_typical_ = 0, spent_unusual_ = 0;  // ns
-  SlowStep slow_steps_[16];                       // the latest ones that followed one that was not slow
+  double spent_typical_ = 0, spent_unusual_ = 0, spent_due_ = 0;  // ns; the last is a part of the second
+  SlowStep slow_steps_[64];                                       // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
+  static constexpr size_t kExpected = 8;
+  uint64_t expected_[kExpected] = {};  // where this process asked for a window because a slow step was due
+  size_t expected_count_ = 0;
+  Kept latest_;            // the window that was opened last
+  bool has_slow_ = false;  // a step in it was slow
+  uint32_t steps_in_window_ = 0;
   uint64_t resident_ = 0;
   uint64_t distance_at_opening_ = 0;  // of the window that was opened last
   uint64_t time_distance_ = 1;        // in kTimeUnit

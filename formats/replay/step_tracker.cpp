@@ -46,6 +46,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
       case FunctionKind::kWorker:
       case FunctionKind::kScript:
       case FunctionKind::kImport:
+      case FunctionKind::kCompile:
         break;
     }
     return Role::kPlain;

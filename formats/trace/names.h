@@ -2,6 +2,7 @@
 //
 //   Python function    path(line): name       as torch.profiler writes it; an import prefix is cut from the path
 //   import             import torch.nn        what ran while the module was imported (--imports brief)
+//   compilation        path(line): compile f  what torch.compile did to compile f (likewise)
 //   module call        nn.Module: Linear_0    numbered within a class, in the order of the objects' first calls
 //   optimizer step     Optimizer: AdamW_0     likewise
 //   C call, operator   the name that was recorded

@@ -25,7 +25,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",
      "nothing; nn.Module and optimizer calls; + Python functions; + C calls [functions]"},
     {"TORCHPROF_IMPORTS", "--imports", 0, false, "brief|full",
-     "what runs while a module is imported: one span a module, or every function [brief]"},
+     "what imports and torch.compile run: one span each, or every function [brief]"},
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},

@@ -104,6 +104,12 @@ bool is_about_children(std::string_view file, std::string_view name) noexcept {
   return ends_with(file, "/subprocess.py") && (name == "_handle_exitstatus" || name == "send_signal");
 }
 
+// Whether it compiles a frame (dynamo) or a graph (inductor); 2.0 to 2.14.
+bool is_compiler(std::string_view file, std::string_view name) noexcept {
+  return (name == "_compile" && ends_with(file, "torch/_dynamo/convert_frame.py")) ||
+         (name == "compile_fx_inner" && ends_with(file, "torch/_inductor/compile_fx.py"));
+}
+
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
       is_module_call(code))
@@ -114,6 +120,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
     return FunctionKind::kOptimizerStep;
   if (name == "_find_and_load" && file == "<frozen importlib._bootstrap>")
     return g_imports_in_brief ? FunctionKind::kImport : FunctionKind::kFunction;
+  if (is_compiler(file, name)) return g_imports_in_brief ? FunctionKind::kCompile : FunctionKind::kFunction;
   if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
   if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
     return FunctionKind::kThread;
@@ -128,6 +135,25 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
     return FunctionKind::kWorker;
   return FunctionKind::kFunction;
 }
+
+// What a code object says of itself.
+struct CodeTexts {
+  explicit CodeTexts(Object* code) noexcept
+      : file_object(api().get_attr(code, "co_filename")),
+        name_object(api().get_attr(code, "co_name")),
+        qualname_object(api().minor >= 11 ? api().get_attr(code, "co_qualname") : static_cast<Object*>(nullptr)),
+        line_object(api().get_attr(code, "co_firstlineno")),
+        file(file_object.get()),
+        name(name_object.get()),
+        qualname(qualname_object.get()) {
+    line = line_object ? api().as_long(line_object.get()) : 0;
+    api().error_clear();
+  }
+
+  const Ref file_object, name_object, qualname_object, line_object;
+  const Text file, name, qualname;
+  long line = 0;
+};
 
 // 3.12: code objects of modules that are frozen into the interpreter are immortal and shared by all interpreters
 // (Include/object.h, Tools/build/deepfreeze.py; 3.13 has none). What they carry belongs to the first interpreter;
@@ -214,29 +240,21 @@ Function detail::function_slow(Object* code) noexcept {
   SharedCode* const shared = is_first || !is_shared(code) ? nullptr : shared_place(code);
   if (shared)
     if (const uintptr_t bits = shared->bits.load(std::memory_order_relaxed)) return {bits};
-  const Ref file_object(api().get_attr(code, "co_filename"));
-  const Ref name_object(api().get_attr(code, "co_name"));
-  const Ref qualname_object(api().minor >= 11 ? api().get_attr(code, "co_qualname") : static_cast<Object*>(nullptr));
-  const Ref line_object(api().get_attr(code, "co_firstlineno"));
-  const Text file(file_object.get());
-  const Text name(name_object.get());
-  const Text qualname(qualname_object.get());
-  const long line = line_object ? api().as_long(line_object.get()) : 0;
-  api().error_clear();
-  FunctionKind kind = kind_of(code, file.view(), name.view());
+  const CodeTexts texts(code);
+  FunctionKind kind = kind_of(code, texts.file.view(), texts.name.view());
   // What we know about modules, groups and workers is guarded by the first interpreter's GIL.
   if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
   // At the level `modules` this may be the very first event. Without the spool the function could not be defined, and
   // would count as a plain one. How children end is worth no spool of its own.
   if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread &&
-      !is_about_children(file.view(), name.view()) && !session::open_spool())
+      !is_about_children(texts.file.view(), texts.name.view()) && !session::open_spool())
     return {};
   FunctionDef definition{};
-  definition.name = intern(name.view());
-  definition.qualname = qualname_object ? intern(qualname.view()) : StringId{};
-  definition.file = intern(file.view());
-  definition.line = static_cast<uint32_t>(line);
-  definition.trim = import_prefix(file.view());
+  definition.name = intern(texts.name.view());
+  definition.qualname = texts.qualname_object ? intern(texts.qualname.view()) : StringId{};
+  definition.file = intern(texts.file.view());
+  definition.line = static_cast<uint32_t>(texts.line);
+  definition.trim = import_prefix(texts.file.view());
   // Of importlib's function itself: what stands for an import is defined by define_import().
   definition.kind = kind == FunctionKind::kImport ? FunctionKind::kFunction : kind;
   const FunctionId id = session::define_function(definition);
@@ -260,6 +278,21 @@ Function detail::seen_function_slow(Object* code) noexcept {
   if (!is_plain) return function_slow(code);
   if (is_first_interpreter() || !is_shared(code)) set_extra(code, {Function::kNoId});
   return {Function::kNoId};
+}
+
+FunctionId define_compilation(Object* code) noexcept {
+  const CodeTexts texts(code);
+  char name[512];
+  const std::string_view function = texts.name.view().substr(0, sizeof(name) - sizeof("compile "));
+  memcpy(name, "compile ", strlen("compile "));
+  memcpy(name + strlen("compile "), function.data(), function.size());
+  FunctionDef definition{};
+  definition.name = intern({name, strlen("compile ") + function.size()});
+  definition.file = intern(texts.file.view());
+  definition.line = static_cast<uint32_t>(texts.line);
+  definition.trim = import_prefix(texts.file.view());
+  definition.kind = FunctionKind::kCompile;
+  return session::define_function(definition);
 }
 
 FunctionId define_import(FunctionId id, StringId name, Object* file) noexcept {

@@ -73,6 +73,9 @@ inline Function seen_function(Object* code) noexcept {
   return mark ? Function{mark} : detail::seen_function_slow(code);
 }
 
+// Defines what stands for the compilation of `code`: "compile f", at its file and line.
+FunctionId define_compilation(Object* code) noexcept;
+
 // Defines what stands for the import of the module `name`; with an `id`, states it again with the module's file (a str;
 // nullptr: it has none). None: nothing can be recorded any more.
 FunctionId define_import(FunctionId id, StringId name, Object* file) noexcept;

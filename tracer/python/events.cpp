@@ -115,13 +115,13 @@ void follow(Function function, Frame* frame, bool ends) noexcept {
 }
 
 void begin_object_call(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
-  if (function.kind() == FunctionKind::kImport && begin_import(buffer, frame)) return;
+  if (is_brief_kind(function.kind()) && begin_import(buffer, function, frame)) return;
   const ObjectId object = subject_of(frame ? frame : api().current_frame(), function);
   if (is_recorded(function)) begin_call_long(buffer, function, object, now());
 }
 
 void end_followed_call(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
-  if (function.kind() == FunctionKind::kImport && end_import(buffer, frame, time)) return;
+  if (is_brief_kind(function.kind()) && end_import(buffer, function, frame, time)) return;
   follow(function, frame, true);
   if (is_recorded(function)) end_call_long(buffer, function, time);
 }

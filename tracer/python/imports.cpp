@@ -34,6 +34,37 @@ Module* module_of(StringId name) noexcept {
   return function ? g_modules.add({name, function, false}) : nullptr;
 }
 
+// A function that was compiled, by its own id.
+struct Compiled {
+  FunctionId function;
+  FunctionId compilation;
+
+  uint64_t hash() const noexcept { return hash_of(function); }
+  bool is_free() const noexcept { return !function; }
+  bool is_dead() const noexcept { return false; }
+  static uint64_t hash_of(FunctionId function) noexcept { return function.value * 0x9e3779b97f4a7c15u >> 32; }
+};
+OpenTable<Compiled> g_compiled;
+
+// The compilation that `frame`, of `function`, does. Dynamo's has the code that it compiles as its first argument.
+FunctionId compilation_in(Frame* frame, Function function) noexcept {
+  Object* code = first_local(frame, "code");
+  if (!code && api().minor == 10) {  // it is in a cell, which lies elsewhere there
+    const Ref locals(api().get_attr(reinterpret_cast<Object*>(frame), "f_locals"));
+    code = is_a(locals.get(), api().dict_type) ? api().dict_get(locals.get(), "code") : nullptr;
+  }
+  api().error_clear();
+  if (!code || type_of(code) != api().code_type) return function.id();
+  const FunctionId compiled = function_of(code).id();
+  const uint64_t hash = Compiled::hash_of(compiled);
+  if (const Compiled* known = g_compiled.find(hash, [&](const Compiled& c) { return c.function == compiled; }))
+    return known->compilation;
+  const FunctionId compilation = compiled && g_compiled.reserve() ? define_compilation(code) : FunctionId{};
+  if (!compilation) return function.id();
+  g_compiled.add({compiled, compilation});
+  return compilation;
+}
+
 // The name that `frame`, of _find_and_load, was given. nullptr: it is no str, or not one of UTF-8.
 const char* name_in(Frame* frame) noexcept {
   Object* name = first_local(frame, "name");
@@ -64,6 +95,16 @@ bool calls_the_loader(Object* inner) noexcept {
   return text && strcmp(text, "_find_and_load_unlocked") == 0;
 }
 
+// What stands for the import or the compilation that `frame`, of `function`, does; none: it imports nothing, or it
+// cannot be told. `inner`: the code that the frame has called; nullptr: it has just begun, or it is the innermost.
+FunctionId span_in(Frame* frame, Function function, Object* inner) noexcept {
+  if (function.kind() == FunctionKind::kCompile) return compilation_in(frame, function);
+  const char* name = name_in(frame);
+  if (!name || (imported(name) && !calls_the_loader(inner))) return {};
+  const Module* module = module_of(session::intern(name));
+  return module ? module->function : FunctionId{};
+}
+
 void set_brief(ThreadBuffer& buffer, const Imports& imports) noexcept {
   const bool is_brief = imports.count > 0 && !imports.open[imports.count - 1].is_full;
   on_thread(buffer).epoch = is_brief ? g_epoch | kBrief : g_epoch;
@@ -79,22 +120,23 @@ void start_imports() noexcept {
   if (g_imports_in_brief) SourceMemory::map_before_seal<Imports>();
 }
 
-bool begin_import(ThreadBuffer& buffer, Frame* frame) noexcept {
+bool begin_import(ThreadBuffer& buffer, Function function, Frame* frame) noexcept {
   if (!is_first_interpreter()) return false;
   const KeepError keep;
   if (!frame) frame = api().current_frame();
   auto* imports = buffer.sources.map<Imports>();
-  const char* name = frame && imports && imports->count < kMostImports ? name_in(frame) : nullptr;
-  const Module* module = name && !imported(name) ? module_of(session::intern(name)) : nullptr;
-  if (!module) return false;
-  Import& import = imports->open[imports->count++];
-  import = {frame, module->function, 0, 0, buffer.last_op.handle, false};
+  if (!frame || !imports || imports->count == kMostImports) return false;
+  const FunctionId span = span_in(frame, function, nullptr);
+  if (!span) return false;
+  const bool is_in_compiler = imports->count > 0 && imports->open[imports->count - 1].is_compilers;
+  imports->open[imports->count++] = {
+      frame, span, 0, 0, buffer.last_op.handle, false, is_in_compiler || function.kind() == FunctionKind::kCompile};
   set_brief(buffer, *imports);
-  begin_call(buffer, span_of(import), frame);
+  begin_call(buffer, span_of(imports->open[imports->count - 1]), frame);
   return true;
 }
 
-bool end_import(ThreadBuffer& buffer, Frame* frame, Ticks time) noexcept {
+bool end_import(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
   auto* imports = buffer.sources.mapped<Imports>();
   if (!imports || !is_first_interpreter()) return false;
   const KeepError keep;
@@ -105,7 +147,7 @@ bool end_import(ThreadBuffer& buffer, Frame* frame, Ticks time) noexcept {
   imports->count = i - 1;
   set_brief(buffer, *imports);
   end_call(buffer, span_of(imports->open[i - 1]), frame, time);
-  define_file(frame);
+  if (function.kind() == FunctionKind::kImport) define_file(frame);
   return true;
 }
 
@@ -115,12 +157,18 @@ bool detail::begin_in_brief_slow(ThreadBuffer& buffer, Function function, Frame*
   if (function.is_plain()) {
     if (buffer.last_op.handle != import.last_op) ++import.ops;
     import.last_op = buffer.last_op.handle;
+    if (import.is_compilers) {
+      import.calls = 0;  // it shall not come here at each call from now on
+      return false;
+    }
     if (import.ops < kMostOps && import.calls < kMostCalls) return false;
   } else if (function.is_followed()) {
-    if (function.kind() == FunctionKind::kImport)
-      begin_import(buffer, frame);
+    if (is_brief_kind(function.kind()))
+      begin_import(buffer, function, frame);
     else
       follow(function, frame, false);
+    return false;
+  } else if (import.is_compilers) {
     return false;
   }
   const KeepError keep;
@@ -130,8 +178,8 @@ bool detail::begin_in_brief_slow(ThreadBuffer& buffer, Function function, Frame*
 }
 
 void detail::end_in_brief_slow(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept {
-  if (function.kind() == FunctionKind::kImport)
-    end_import(buffer, frame, time);
+  if (is_brief_kind(function.kind()))
+    end_import(buffer, function, frame, time);
   else
     follow(function, frame, true);
 }
@@ -142,15 +190,12 @@ FoundImports::FoundImports(ThreadBuffer& buffer) noexcept
     : buffer_(buffer), known_(g_imports_in_brief ? buffer.sources.map<Imports>() : nullptr) {}
 
 const Import* FoundImports::add(Frame* frame, Function function, Object* inner) noexcept {
-  if (function.kind() != FunctionKind::kImport || !known_ || count_ == kMostImports || !is_first_interpreter())
-    return nullptr;
+  if (!is_brief_kind(function.kind()) || !known_ || count_ == kMostImports || !is_first_interpreter()) return nullptr;
   const KeepError keep;
-  const char* name = name_in(frame);
-  if (!name || (imported(name) && !calls_the_loader(inner))) return nullptr;
-  const Module* module = module_of(session::intern(name));
-  if (!module) return nullptr;
+  const FunctionId span = span_in(frame, function, inner);
+  if (!span) return nullptr;
   Import& found = found_[count_++];
-  found = {frame, module->function, 0, 0, buffer_.last_op.handle, false};
+  found = {frame, span, 0, 0, buffer_.last_op.handle, false, function.kind() == FunctionKind::kCompile};
   for (size_t i = 0; i < known_->count; ++i)
     if (known_->open[i].frame == frame && known_->open[i].function == found.function) found = known_->open[i];
   return &found;
@@ -159,7 +204,10 @@ const Import* FoundImports::add(Frame* frame, Function function, Object* inner) 
 void FoundImports::set() noexcept {
   if (!known_) return;
   known_->count = count_;
-  for (size_t i = 0; i < count_; ++i) known_->open[i] = found_[count_ - 1 - i];
+  for (size_t i = 0; i < count_; ++i) {
+    known_->open[i] = found_[count_ - 1 - i];
+    if (i > 0 && known_->open[i - 1].is_compilers) known_->open[i].is_compilers = true;
+  }
   set_brief(buffer_, *known_);
 }
 

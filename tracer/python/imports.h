@@ -1,6 +1,6 @@
-// Imports in brief (--imports brief): while a thread imports a module, the functions that run on it are not recorded.
-// One span stands for them: `import torch.nn`, a function of FunctionKind::kImport, with the module's file. Imports
-// within it are spans of their own, nested as the imports are.
+// Imports and the compiler in brief (--imports brief): while a thread imports a module, the functions that run on it
+// are not recorded. One span stands for them: `import torch.nn`, a function of FunctionKind::kImport, with the module's
+// file. Imports within it are spans of their own, nested as the imports are.
 //
 // An import is a call of importlib's `_find_and_load` for a module that sys.modules does not have: what `import`,
 // `from ... import`, importlib.import_module() and __import__() come to. Where the module is there already nothing is
@@ -11,10 +11,17 @@
 // first of
 //   * a call of an nn.Module, of an optimizer's step or of torch.profiler's,
 //   * the 100th call of a function that comes after a new operator (kMostOps),
-//   * the 250,000th call of a function (kMostCalls)
+//   * the millionth call of a function (kMostCalls)
 // on. These are counted without those of imports within it. Of the modules of torch 1.13, sympy, pandas, pytest and
-// some 1,800 others the one that makes the most calls makes 97,000. From then on its functions are recorded: those that
-// are open begin there. Only that import changes: the one around it and the next one within it are in brief.
+// some 1,800 others the one that makes the most calls makes 97,000; torch 2.6 has one that makes 640,000
+// (torch.utils.hipify). From then on its functions are recorded: those that are open begin there. Only that import
+// changes: the one around it and the next one within it are in brief.
+//
+// What torch.compile's compiler calls is in brief as well: a million calls for a function of five lines. One span
+// stands for each frame that dynamo compiles, `train.py(12): compile f`, with the file and line of f, and one for each
+// graph that inductor compiles, which is compile_fx_inner's own: within that of the frame, or in the first backward.
+// None of these ever counts in full, nor does an import within one. What runs the compiled code is recorded as any
+// function.
 //
 // Operators, allocations, collections of garbage and what functions tell of threads, workers and process groups are
 // recorded as always. A call in brief costs the interpreter's hook and some loads of ours.
@@ -28,19 +35,24 @@
 namespace torchprof::python {
 
 inline constexpr uint32_t kMostOps = 100;
-inline constexpr uint32_t kMostCalls = 250'000;
+inline constexpr uint32_t kMostCalls = 1'000'000;
 inline constexpr size_t kMostImports = 64;      // open on a thread; what lies further in belongs to the 64th
 inline constexpr int kMaxFramesBeyond = 1'000;  // an import is looked for so far behind the frames that are stated
 
 extern bool g_imports_in_brief;  // the option; false at the levels `off` and `modules`, which record no functions
 
-struct Import {
-  const Frame* frame;   // of _find_and_load: tells which call ends
+inline bool is_brief_kind(FunctionKind kind) noexcept {
+  return kind == FunctionKind::kImport || kind == FunctionKind::kCompile;
+}
+
+struct Import {         // or a compilation
+  const Frame* frame;   // of _find_and_load, or of the compiler's function: tells which call ends
   FunctionId function;  // stands for it
   uint32_t calls;
   uint32_t ops;
   uint64_t last_op;  // the handle of the operator that was the last one then
   bool is_full;
+  bool is_compilers;  // a compilation, or within one: never in full
 };
 
 struct Imports {  // those that are open on the thread
@@ -76,9 +88,10 @@ inline void end_in_brief(ThreadBuffer& buffer, Object* code, Frame* frame, Ticks
     detail::end_in_brief_slow(buffer, function, frame, time);
 }
 
-// A call of _find_and_load begins, or ends. False: it imports nothing, or is not told apart: it is a call as any other.
-bool begin_import(ThreadBuffer& buffer, Frame* frame) noexcept;
-bool end_import(ThreadBuffer& buffer, Frame* frame, Ticks time) noexcept;
+// A call of _find_and_load or of the compiler begins, or ends. False: it imports nothing, or is not told apart: it is a
+// call as any other.
+bool begin_import(ThreadBuffer& buffer, Function function, Frame* frame) noexcept;
+bool end_import(ThreadBuffer& buffer, Function function, Frame* frame, Ticks time) noexcept;
 
 // The imports among the frames of a thread, which are given from the innermost outwards.
 class FoundImports {

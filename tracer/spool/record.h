@@ -215,6 +215,7 @@ enum class FunctionKind : uint8_t {
   kWorker = 6,        // tells a process its role in multiprocessing or DataLoader, or how a child ended; likewise
   kScript = 7,        // of TorchScript; in native stacks alone
   kImport = 8,        // no function: the import of the module `name`, whose file is `file` (python/imports.h)
+  kCompile = 9,       // of torch's compiler, compiles a frame or a graph; the reader treats it as any function
 };
 
 struct FunctionDef {  // a Python code object; may come again for the same id: the later one holds

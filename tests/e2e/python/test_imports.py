@@ -1,4 +1,4 @@
-"""Imports in brief, on every Python that is here: one span a module while it is imported, and everything that the program does in full.
+"""Imports and the compiler in brief, on every Python that is here: one span a module while it is imported, and everything that the program does in full.
 
 The functions of the programs have names that come nowhere else, so that a call that is missing is missing and one that is there
 was made.
@@ -195,7 +195,7 @@ def test_other_threads_count_in_full_while_one_imports(python, profiled):
 def test_a_program_that_is_imported_counts_in_full_after_many_calls(python, profiled):
     trace = profiled(python, "import odd_program", odd_program="""
         def odd_program_main():
-            for _ in range(300_000):
+            for _ in range(1_050_000):
                 odd_leaf()
             odd_last()
         def odd_leaf(): pass
@@ -254,6 +254,75 @@ def test_operators_in_an_import_are_recorded_and_many_of_them_make_it_count_in_f
     products = trace.named("aten::matmul")
     assert len(products) == 150 and all(imported["ts"] <= e["ts"] < imported["ts"] + imported["dur"] for e in products)
     assert begun(trace, "odd_product") == 51
+
+
+# ---- torch.compile ---------------------------------------------------------------------------------------------------------
+
+# Functions that are what the compiler's are to the recorder: by their files and their names.
+COMPILER = """
+DYNAMO = '''
+def _compile(code, globals):
+    def uses_code(): return code
+    odd_traces(uses_code)
+    compile_fx_inner(1_100_000)
+    import odd_lazy
+    odd_traces(uses_code)
+def odd_traces(f): return f()
+'''
+INDUCTOR = '''
+def compile_fx_inner(gm):
+    for _ in range(gm): odd_lowers()
+def odd_lowers(): pass
+'''
+for file, text in (("torch/_inductor/compile_fx.py", INDUCTOR), ("torch/_dynamo/convert_frame.py", DYNAMO)):
+    exec(compile(text, "/odd/" + file, "exec"))
+
+def odd_function(): pass
+def odd_backward(): compile_fx_inner(3)
+def odd_step():
+    _compile(odd_function.__code__, globals())
+    odd_function()
+for _ in range(2): odd_step()
+odd_backward()
+"""
+
+
+def test_the_compiler_is_in_brief_however_much_it_calls(python, profiled):
+    trace = profiled(python, COMPILER, odd_lazy="def odd_unseen(): pass\nfor _ in range(1_100_000): odd_unseen()\n")
+    spans = collections.Counter((bare(name), bare(parent)) for name, parent in trace.parents())
+    assert {key: n for key, n in spans.items() if "odd" in key[0] or "odd" in str(key[1])} == {
+        ("odd_step", "<module>"): 2, ("odd_function", "odd_step"): 2, ("compile odd_function", "odd_step"): 2,
+        ("compile_fx_inner", "compile odd_function"): 2, ("compile_fx_inner", "odd_backward"): 1, ("odd_backward", "<module>"): 1,
+        ("import odd_lazy", "compile odd_function"): 1}
+    assert trace.names("python_function")["program.py(%d): compile odd_function" % (COMPILER[:COMPILER.index("def odd_function")].count("\n") + 1)] == 2
+
+
+def test_the_compiler_in_full_has_every_function(python, profiled):
+    trace = profiled(python, COMPILER.replace("1_100_000", "3"), options=["--imports", "full"], odd_lazy="")
+    assert (begun(trace, "odd_traces"), begun(trace, "odd_lowers"), begun(trace, "_compile")) == (4, 9, 2)
+    assert not [name for name in trace.names("python_function") if "compile odd" in name]
+
+
+COMPILES = """
+import torch
+@torch.compile
+def odd_loss(w, x): return (x @ w).relu().sum()
+w, x = torch.ones(8, 8, requires_grad=True), torch.ones(4, 8)
+for _ in range(3): odd_loss(w, x).backward()
+"""
+
+
+def test_a_program_that_compiles_stays_below_its_budget(torch_python, run_torchprof, run_bare, check_trace, program):
+    if run_bare([torch_python, "-c", "import torch; torch.compile"]).returncode != 0:
+        pytest.skip("there is no torch.compile before torch 2")
+    run = run_torchprof([torch_python, program(COMPILES)],
+                        env={"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, timeout=300)
+    assert run.status == 0, run.stderr
+    trace = check_trace(run.trace(), imports=True)
+    (compiled,) = [e for e in trace.spans("python_function") if bare(e["name"]) == "compile odd_loss"]
+    graphs = [e for e in trace.spans("python_function") if bare(e["name"]) == "compile_fx_inner"]
+    assert len(graphs) == 2 and len([e for e in trace.inside(compiled, "python_function") if e in graphs]) == 1
+    assert sum(trace.names("python_function").values()) < 100_000
 
 
 # ---- windows and processes -------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def recorded(launcher, torch_python, tmp_path_factory):
     command = [torch_python, directory / "program.py"]
     bare = subprocess.run(command, capture_output=True, env=clean_environment(environment), timeout=300)
     assert bare.returncode == 0 and bare.stdout.count(b"\n") == 3, bare.stderr.decode()
-    run = profile(launcher, directory / "run", command, ["-w", "all", "--native", "on", "--quiet"], env=environment, timeout=300)
+    run = profile(launcher, directory / "run", command, ["--native", "on", "--quiet"], env=environment, timeout=300)
     assert (run.status, run.stdout_bytes) == (0, bare.stdout), run.stderr
     return run
 

@@ -326,6 +326,23 @@ TEST_CASE("no fork is left with a descriptor of the file that another thread gro
   CHECK(status == 0);
 }
 
+TEST_CASE("events of a window are not counted for the one a thousand windows later") {
+  const Directory directory;
+  const int status = in_session(directory.path(), [] {
+    session::count_events();
+    const auto record_in = [](uint16_t window, int ops) {
+      session::resume(window);
+      for (int i = 0; i < ops; ++i) record_op("op", 1);
+    };
+    record_in(1, 5000);
+    record_in(1025, 100);
+    record_in(1026, 1);
+    if (session::recorded_in(1) != 0 || session::recorded_in(1025) != 100) _exit(1);
+    if (session::recorded() != 5100) _exit(2);
+  });
+  CHECK(status == 0);
+}
+
 TEST_CASE("a thousand short threads are a thousand tracks") {
   const Directory directory;
   const int status = in_session(directory.path(), [] {

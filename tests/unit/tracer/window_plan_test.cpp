@@ -125,6 +125,30 @@ TEST_CASE("steps that are slow at a regular distance are caught whole") {
   CHECK_FALSE(program.kept(WindowReason::kExpected).empty());
 }
 
+TEST_CASE("long batches and evaluations are caught themselves, though a busy machine makes other steps slow, too") {
+  Program program;
+  uint64_t random = 1;
+  program.run(30'000, [&](uint64_t step) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    if (step % 1'000 == 650) return 2 * kStep;
+    if (step % 2'000 == 1'300) return 12 * kStep;
+    return random >> 33 & 127 ? kStep : kStep * static_cast<int64_t>(2 + (random >> 41) % 12);
+  });
+  size_t batches = 0, evaluations = 0;
+  for (uint64_t step = 650; step < 30'000; step += 1'000) batches += program.captured.contains(step);
+  for (uint64_t step = 1'300; step < 30'000; step += 2'000) evaluations += program.captured.contains(step);
+  CHECK(batches >= 3);
+  CHECK(evaluations >= 2);
+  CHECK(program.plan.overhead(program.now) < 0.021);
+}
+
+TEST_CASE("a window for a slow step that does not come is given up") {
+  Program program;
+  program.run(3'000, [](uint64_t step) { return step == 1'000 || step == 1'500 ? 3 * kStep : kStep; });
+  CHECK(program.captured.contains(2'000));
+  CHECK(program.kept(WindowReason::kExpected).empty());
+}
+
 TEST_CASE("steps that differ by chance get no windows") {
   Program program;
   uint64_t random = 1;
@@ -168,6 +192,20 @@ TEST_CASE("ranks that share a plan have the same windows, though only one of the
   Program alone;
   alone.run(5'000);
   CHECK(shared.distance <= 2 * alone.shared->distance);
+}
+
+TEST_CASE("a rank that is some steps ahead opens what another one asks for at its next step") {
+  SharedPlan shared{};
+  Program ahead(shared), behind(shared);
+  ahead.run(1'009);
+  for (int i = 0; i < 2'000; ++i) {
+    behind.run(1, [](uint64_t step) { return step == 1'502 ? 4 * kStep : kStep; });
+    if (behind.step > 1'000) ahead.run(1);
+  }
+  CHECK(behind.kept(WindowReason::kSlow) == std::set<uint64_t>{1'504});
+  CHECK(ahead.kept(WindowReason::kSlow) == behind.kept(WindowReason::kSlow));
+  CHECK(ahead.captured.contains(ahead.step - behind.step + 1'504));
+  CHECK_FALSE(ahead.captured.contains(1'504));
 }
 
 TEST_CASE("without steps there are windows by time, at growing distances") {
