@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/analysis/module_name.h"
 #include "formats/io/sum.h"
-#include "formats/trace/names.h"
 
 namespace torchprof::formats {
 
@@ -58,9 +58,7 @@ void ModuleCollector::backward(uint32_t module, int64_t self_ns) { add_to(at(mod
 
 std::string ModuleCollector::stable_name(uint32_t module) const {
   const Module& m = modules_[module];
-  std::string name = m.name.substr(m.name.starts_with(kModulePrefix) ? kModulePrefix.size() : 0);
-  if (m.tally.path.empty()) return name;
-  return name.substr(0, name.rfind('_')) + " " + m.tally.path;
+  return stable_module_name(m.name, m.tally.path);
 }
 
 std::string ModuleCollector::place(std::string_view root, std::string_view path) {

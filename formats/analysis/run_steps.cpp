@@ -7,6 +7,7 @@
 
 #include "formats/analysis/step_differences.h"
 #include "formats/io/sum.h"
+#include "formats/trace/windows.h"
 #include "tracer/spool/slow_step.h"
 
 namespace torchprof::formats {
@@ -232,26 +233,6 @@ std::optional<double> cost_of(const Process& process) {
 }
 
 }  // namespace
-
-std::string step_ranges(const std::vector<uint64_t>& numbers, size_t most) {
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    std::string& part = parts.emplace_back(std::to_string(numbers[i]));
-    if (end > i + 1) part.append("-").append(std::to_string(numbers[end - 1]));
-    i = end;
-  }
-  std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts.size() > most && i == most - 2) {
-      text += ", ...";
-      i = parts.size() - 2;
-    }
-    text.append(text.empty() ? "" : ", ").append(parts[i]);
-  }
-  return text;
-}
 
 std::optional<RunSteps> run_steps_of(const Process& process) {
   if (process.windows.empty() || process.steps.empty()) return {};

@@ -59,7 +59,4 @@ struct RunSteps {
 // None: the times of steps were not taken (another -w), or the whole run was captured.
 std::optional<RunSteps> run_steps_of(const Process& process);
 
-// "0-4, 10-12, 100"; more than `most` parts: those in the middle are "...". Numbers in rising order.
-std::string step_ranges(const std::vector<uint64_t>& numbers, size_t most);
-
 }  // namespace torchprof::formats

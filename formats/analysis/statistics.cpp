@@ -12,6 +12,7 @@
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
+#include "formats/trace/windows.h"
 #include "formats/values/flops.h"
 
 namespace torchprof::formats {
@@ -254,9 +255,8 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
 }
 
 bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
-  const auto window =
-      std::ranges::upper_bound(process.windows, span.begin, {}, [](const Window& w) { return w.end.value; });
-  if (window == process.windows.end() || window->begin.value >= span.end) return false;
+  const Window* const window = window_after(process, span.begin);
+  if (window == nullptr || window->begin.value >= span.end) return false;
   return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
          window->reason != WindowReason::kTypical;
 }

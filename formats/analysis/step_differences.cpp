@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "formats/replay/replay.h"
+#include "formats/trace/windows.h"
 #include "formats/values/inputs.h"
 
 namespace torchprof::formats {
@@ -78,9 +79,10 @@ class Attribution : public Sink {
 bool is_captured(const Process& process, const StepTime& step, Interval& part) {
   if (step.is_free) return false;
   const int64_t begin = step.end.value - step.ns;
-  auto window = std::ranges::upper_bound(process.windows, begin, {}, [](const Window& w) { return w.end.value; });
   part.begin = part.end = begin;
-  for (; window != process.windows.end() && window->begin < step.end; ++window) {
+  const Window* const end = process.windows.data() + process.windows.size();
+  for (const Window* window = window_after(process, begin); window && window != end && window->begin < step.end;
+       ++window) {
     const int64_t from = std::max(begin, window->begin.value), to = std::min(step.end.value, window->end.value);
     if (to - from > part.end - part.begin) part.begin = from, part.end = to;
   }

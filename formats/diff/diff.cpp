@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "formats/analysis/module_name.h"
 #include "formats/diff/checks.h"
 #include "formats/diff/rank_test.h"
 #include "formats/io/cells.h"
@@ -44,12 +45,6 @@ std::string without_line(const std::string& name) {
   return is_place ? name.substr(0, begin) + name.substr(end + 1) : name;
 }
 
-// "Linear decoder.out" of "nn.Module: Linear_0" and its path, as ModuleCollector::stable_name().
-std::string module_key(const std::string& name, const std::string& path) {
-  const std::string plain = name.substr(name.starts_with(kModulePrefix) ? kModulePrefix.size() : 0);
-  return path.empty() ? plain : plain.substr(0, plain.rfind('_')) + " " + path;
-}
-
 std::string key_of(Sampled kind, const std::string& name) {
   return kind == Sampled::kPython ? without_line(name) : name;
 }
@@ -83,7 +78,7 @@ Items items_of_all(const Statistics& sum, Sampled kind) {
       for (const auto& [name, t] : sum.python) add(name, t.self_ns, t.calls);
       break;
     case Sampled::kModule:
-      for (const auto& [name, t] : sum.modules) add(module_key(name, t.path), t.self_ns(), t.calls);
+      for (const auto& [name, t] : sum.modules) add(stable_module_name(name, t.path), t.self_ns(), t.calls);
       break;
     case Sampled::kKernel:
       for (const auto& [name, t] : sum.gpu.work) add(name, t.total_ns, t.calls);

@@ -97,8 +97,9 @@ void SpoolTail::find_in_slot(uint32_t slot, uint64_t at) {
   Found found{};
   const uint64_t chunk_size = header().chunk_size;
   if (!head_at(at, chunk_size, found) || slots_[slot] == found.chunk.generation + 1) return;
-  slots_[slot] = found.chunk.generation + 1;
-  std::erase_if(pieces_, [slot](const Piece& piece) { return piece.slot == slot; });
+  const bool was_used = std::exchange(slots_[slot], found.chunk.generation + 1) != 0;
+  if (was_used)  // only then it may have pieces: looking for them each time takes long in a file of many chunks
+    std::erase_if(pieces_, [slot](const Piece& piece) { return piece.slot == slot; });
   if (found.kind != ChunkKind::kPieces) return take(found);
   constexpr uint32_t kSmallest = 8, kLargest = 31;  // powers of two
   const uint32_t log2 = found.chunk.capacity;

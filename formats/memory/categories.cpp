@@ -19,7 +19,8 @@ struct Moment {
   bool is_taken = false;
   int64_t most = std::numeric_limits<int64_t>::min();  // largest of the states at the peak's own time
   std::vector<std::pair<size_t, int64_t>> live{};      // ordinal of the allocation, and bytes
-  int64_t freed_unknown = 0;                           // bytes freed until then whose allocation was not recorded
+  uint32_t window = 0;
+  int64_t freed_unknown = 0;  // bytes freed in the window until then whose allocation was not recorded
 };
 
 class CategorySink final : public Sink {
@@ -35,8 +36,7 @@ class CategorySink final : public Sink {
     replay_.run(*this);
     for (auto& [device, moment] : moments_)
       if (!moment.is_taken) take(device, moment);
-    for (const auto& [device, blocks] : live_)
-      for (const auto& [address, block] : blocks) decide(block, Phase::kEnd);
+    end_lives();
     for (const auto& [address, known] : known_)
       if (known.last != kNone) result_.of_allocation[known.last] = known.category;
     return std::move(result_);
@@ -46,6 +46,11 @@ class CategorySink final : public Sink {
   void slice(const Slice&) override {}
   void memory(const MemoryEvent& m) override {
     if (!is_counted(m)) return;
+    if (const uint32_t window = window_of(m); window != window_) {
+      end_lives();
+      sizes_.clear();
+      window_ = window;
+    }
     const Phase phase = phase_of(m);
     enter(m.row, phase);
     const MemoryDevice device{m.device_type, m.device_index};
@@ -65,7 +70,7 @@ class CategorySink final : public Sink {
       if (const auto block = blocks.extract(m.address))
         decide(block.mapped(), phase);
       else
-        add_memory(result_.preexisting[device], -m.bytes);
+        add_memory(result_.preexisting[{window_, device}], -m.bytes);
       add_memory(sizes_[device], m.bytes);
     }
     int64_t& peak = result_.peak[device];
@@ -92,11 +97,18 @@ class CategorySink final : public Sink {
     uint32_t backwards, optimizers, modules;  // how often each had begun when it was allocated
   };
 
+  void end_lives() {
+    for (const auto& [device, blocks] : live_)
+      for (const auto& [address, block] : blocks) decide(block, Phase::kEnd);
+    live_.clear();
+  }
+
   void take(MemoryDevice device, Moment& moment) {
     moment.is_taken = true;
     moment.live.clear();
     for (const auto& [address, block] : live_[device]) moment.live.emplace_back(block.ordinal, block.bytes);
-    moment.freed_unknown = result_.preexisting[device];
+    moment.window = window_;
+    moment.freed_unknown = result_.preexisting[{window_, device}];
   }
 
   // ---- what objects hold -----------------------------------------------------------------------------------
@@ -188,7 +200,8 @@ class CategorySink final : public Sink {
   MemoryCategories result_;
   std::unordered_map<uint64_t, Known> known_;  // by address
   std::map<MemoryDevice, std::unordered_map<uint64_t, Block>> live_;
-  std::map<MemoryDevice, int64_t> sizes_;
+  std::map<MemoryDevice, int64_t> sizes_;  // in this window
+  uint32_t window_ = 0;
   std::map<MemoryDevice, Moment> moments_;
   std::vector<Role> roles_;  // by name
   // A thread of autograd's own runs nothing but backwards. So a new backward begins when another thread was in another
@@ -215,7 +228,7 @@ PeakCategories categories_at_peaks(const Process& process, std::span<const Devic
     for (const auto& [allocation, bytes] : moment.live)
       add_memory(sizes[static_cast<size_t>(categories.of_allocation[allocation])], bytes);
     int64_t& unknown = sizes[static_cast<size_t>(MemoryCategory::kUnknown)];
-    if (const auto before = categories.preexisting.find(key); before != categories.preexisting.end())
+    if (const auto before = categories.preexisting.find({moment.window, key}); before != categories.preexisting.end())
       add_memory(unknown, before->second - moment.freed_unknown);
     int64_t known = 0;
     for (const int64_t size : sizes) add_memory(known, size);

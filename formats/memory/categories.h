@@ -15,6 +15,8 @@
 // Forward, backward and optimizer step are recognised by what is open on the thread: an operator of the backward, a
 // call or annotation of an optimizer's step. `autograd detail` is never used.
 //
+// At the end of a window the life of its blocks ends, because frees between windows are not recorded.
+//
 // Memory: a byte for each allocation, a number for each backward, the live blocks, and those of the peaks.
 #pragma once
 
@@ -51,14 +53,16 @@ using MemoryDevice = std::pair<int8_t, int8_t>;  // type and index
 using CategorySizes = std::array<int64_t, kMemoryCategories>;
 
 struct MemoryCategories {
-  std::vector<MemoryCategory> of_allocation;    // in the order of time
-  std::map<MemoryDevice, int64_t> preexisting;  // bytes that were freed without a recorded allocation
-  std::map<MemoryDevice, int64_t> peak;         // the largest sum of the recorded events
+  std::vector<MemoryCategory> of_allocation;  // in the order of time
+  // Bytes that were freed without a recorded allocation, by window (0: the whole run is recorded).
+  std::map<std::pair<uint32_t, MemoryDevice>, int64_t> preexisting;
+  std::map<MemoryDevice, int64_t> peak;  // the largest sum of the recorded events
 };
 
 // A damaged record may have any number: sums are clamped so that their sum over categories does not overflow.
 inline constexpr int64_t kMostMemory = int64_t{1} << 59;
 inline void add_memory(int64_t& sum, int64_t bytes) { sum = std::clamp(sum + bytes, -kMostMemory, kMostMemory); }
+inline uint32_t window_of(const MemoryEvent& m) { return m.window == nullptr ? 0 : m.window->number; }
 inline bool is_counted(const MemoryEvent& m) {
   return !m.is_out_of_memory && !m.is_mapped && m.bytes != 0 && m.bytes >= -kMostMemory && m.bytes <= kMostMemory;
 }
@@ -76,7 +80,7 @@ struct CategorizedEvent {
   Action action;
   MemoryCategory category;
   MemoryDevice device;
-  UnixNs time;  // kPreexisting: the begin of the recording
+  UnixNs time;  // kPreexisting: the begin of the recording, or of the window
   int64_t bytes;
   int64_t change() const { return action == Action::kDestroy ? -bytes : bytes; }
 };
@@ -88,30 +92,51 @@ class CategorizedReplay final : public Sink {
       : process_(process), categories_(categories), take_(take) {}
 
   void run() {
-    for (const auto& [device, bytes] : categories_.preexisting)
-      take_({CategorizedEvent::Action::kPreexisting, MemoryCategory::kUnknown, device, process_.start, bytes});
+    if (process_.windows.empty()) begin(0, process_.start);
     Replay(process_).run(*this);
   }
   void slice(const Slice&) override {}
   void memory(const MemoryEvent& m) override {
     if (!is_counted(m)) return;
     const MemoryDevice device{m.device_type, m.device_index};
+    if (m.window != window_) {
+      if (window_ != nullptr) end(window_->end);
+      window_ = m.window;
+      begin(window_->number, window_->begin);
+    }
     if (m.bytes > 0) {
       const MemoryCategory category = categories_.of_allocation[next_++];
-      live_[device].insert_or_assign(m.address, category);
+      live_[device].insert_or_assign(m.address, Live{category, m.bytes});
       return take_({CategorizedEvent::Action::kCreate, category, device, m.time, m.bytes});
     }
     MemoryCategory category = MemoryCategory::kUnknown;
-    if (auto& blocks = live_[device]; auto node = blocks.extract(m.address)) category = node.mapped();
+    if (auto& blocks = live_[device]; auto node = blocks.extract(m.address)) category = node.mapped().category;
     take_({CategorizedEvent::Action::kDestroy, category, device, m.time, -m.bytes});
   }
 
  private:
+  struct Live {
+    MemoryCategory category;
+    int64_t bytes;
+  };
+  void begin(uint32_t window, UnixNs time) {
+    for (const auto& [key, bytes] : categories_.preexisting)
+      if (key.first == window)
+        take_({CategorizedEvent::Action::kPreexisting, MemoryCategory::kUnknown, key.second, time, bytes});
+  }
+  void end(UnixNs time) {
+    for (const auto& [device, blocks] : live_)
+      for (const auto& [address, live] : blocks)
+        take_({CategorizedEvent::Action::kDestroy, live.category, device, time, live.bytes});
+    live_.clear();
+  }
+
   const Process& process_;
   const MemoryCategories& categories_;
   Take take_;
   size_t next_ = 0;
-  std::map<MemoryDevice, std::unordered_map<uint64_t, MemoryCategory>> live_;
+  std::map<MemoryDevice, std::unordered_map<uint64_t, Live>> live_;
+  const Window* window_ = nullptr;
 };
 
 }  // namespace torchprof::formats

@@ -74,10 +74,19 @@ void MemoryCollector::hold(Device& device, uint32_t owner, int64_t bytes, int si
   if (on_change && owners_[owner].module != 0) on_change(owners_[owner].module, device.result.type == 0, sign * bytes);
 }
 
+void MemoryCollector::enter_window(Device& device, uint32_t window) {
+  device.result.has_windows = device.result.has_windows || device.window != 0;
+  device.window = window;
+  for (const auto& [address, block] : device.live) hold(device, block.owner, block.bytes, -1);
+  device.live.clear();
+  device.mapped = 0;
+}
+
 bool MemoryCollector::add(const MemoryChange& change) {
   MemoryChange e = change;
   e.bytes = std::clamp(e.bytes, -kMostBytes, kMostBytes);
   Device& d = device(e.device_type, e.device_index);
+  if (e.window != d.window) enter_window(d, e.window);
   if (e.is_out_of_memory) {
     ++d.result.failures;
     if (e.bytes <= d.result.largest_failure) return false;

@@ -4,6 +4,9 @@
 //   owner   of a block: what ran on the thread when it was allocated: module (in the backward that of the forward),
 //           operators, Python function and line
 //
+// Frees between windows are not recorded, so which blocks of earlier windows are still alive is not known: the owners
+// at a peak are those of its own window, and the rest of the device's total belongs to nobody.
+//
 // One pass. Each owner keeps its bytes now and those at the peak. Owners that changed since the peak are in a list, so
 // that a new peak updates only those. So an event has constant cost, and memory is bounded by live blocks and owners.
 #pragma once
@@ -29,6 +32,7 @@ struct MemoryOwner {      // ids of texts, which the caller gives; 0: none, or n
 };
 
 struct MemoryChange {
+  uint32_t window = 0;  // its number; 0: the whole run is recorded
   bool is_out_of_memory = false;
   bool is_mapped = false;
   int8_t device_type = 0;  // c10::DeviceType
@@ -76,6 +80,7 @@ struct DeviceMemory {
   std::vector<MemorySum> modules;
   int64_t unknown_bytes = 0;  // part of the peak without an owner: allocated before the capture, or not recorded
   int64_t end_bytes = 0;      // total after the last event
+  bool has_windows = false;   // it has events of several windows
   uint64_t allocations = 0;
   uint64_t frees = 0;
   uint64_t failures = 0;        // allocations that failed
@@ -119,6 +124,7 @@ class MemoryCollector {
     DeviceMemory result;
     int64_t counted = 0;  // what the allocator counts
     int64_t mapped = 0;
+    uint32_t window = 0;  // of the latest event
     std::unordered_map<uint64_t, Block> live;
     std::vector<Account> accounts;  // by owner
     std::vector<uint32_t> changed;
@@ -131,6 +137,7 @@ class MemoryCollector {
   std::vector<MemorySum> sums(const Device& device, Part part, const std::function<std::string(uint32_t)>& text) const;
   Device& device(int8_t type, int8_t index);
   void hold(Device& device, uint32_t owner, int64_t bytes, int sign);
+  void enter_window(Device& device, uint32_t window);
 
   std::vector<MemoryOwner> owners_;
   std::unordered_map<MemoryOwner, uint32_t, OwnerHash> by_owner_;

@@ -12,7 +12,8 @@
 namespace torchprof::formats {
 
 inline MemoryChange change_of(const MemoryEvent& e, const MemoryOwner& owner) {
-  return {.is_out_of_memory = e.is_out_of_memory,
+  return {.window = e.window == nullptr ? 0 : e.window->number,
+          .is_out_of_memory = e.is_out_of_memory,
           .is_mapped = e.is_mapped,
           .device_type = e.device_type,
           .device_index = e.device_index,

@@ -14,6 +14,16 @@ int64_t add(int64_t total, int64_t bytes) {
 
 }  // namespace
 
+void CpuMemory::begin_window(uint32_t number) {
+  if (number <= 1) return;
+  allocated_ = 0;
+  before_.reset();
+  mappings_.clear();
+  own_.clear();
+  inherited_ = 0;
+  has_begun_ = true;
+}
+
 bool CpuMemory::is_mapping(const Memory& memory) {
   if (memory.reserved != 0 && memory.bytes > 0) {
     mappings_.insert(memory.address);
@@ -37,9 +47,11 @@ void CpuMemory::inherit(const Memory& memory, bool is_told) {
 uint64_t CpuMemory::total(const Memory& memory, bool after_gap) {
   const bool is_told = memory.allocated != kNoTotal;
   if (is_forked_) inherit(memory, is_told);
-  allocated_ = is_told && (after_gap || !allocated_)
-                   ? static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX))
-                   : add(allocated_.value_or(0), memory.bytes);
+  const auto told = static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX));
+  const bool is_known = before_.has_value();
+  const int64_t summed = add(allocated_.value_or(0), memory.bytes);
+  if (is_told && !is_known) before_ = told - summed;
+  allocated_ = is_told && is_known && (after_gap || !allocated_) ? std::max<int64_t>(0, told - *before_) : summed;
   return static_cast<uint64_t>(*allocated_);
 }
 

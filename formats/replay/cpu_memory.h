@@ -4,6 +4,9 @@
 // total has of them is known apart, until the process frees them. With a window, blocks from before it count as
 // inherited, too.
 //
+// torch's CPU allocator counts only while a window is open: what it counted and what is freed between windows stays in
+// its total for ever. So from the second window on the total is what the window itself has allocated.
+//
 // Events come in the order of time. Memory: the addresses of live mappings, and of a forked process those of
 // all its live blocks.
 #pragma once
@@ -19,8 +22,8 @@ namespace torchprof::formats {
 class CpuMemory {
  public:
   explicit CpuMemory(bool is_forked) : is_forked_(is_forked) {}
-  // Call it where events are missing.
-  void restart() { allocated_.reset(); }
+  // The window with this number (from 1) begins.
+  void begin_window(uint32_t number);
   // at::MapAllocator reports the size of the mapping as `reserved`, and no total at all when it unmaps (1.13 to 2.14).
   bool is_mapping(const Memory& memory);
   // The total after this event, which must not be a mapping's. It is our own sum in the order of time, because the
@@ -35,6 +38,7 @@ class CpuMemory {
   void inherit(const Memory& memory, bool is_told);
 
   std::optional<int64_t> allocated_;       // none until an event gives it
+  std::optional<int64_t> before_ = 0;      // what torch counts and this does not; none until an event tells
   std::unordered_set<uint64_t> mappings_;  // addresses of live mappings
   bool is_forked_;
   bool has_begun_ = false;

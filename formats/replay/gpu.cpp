@@ -6,6 +6,7 @@
 #include "formats/gpu/cuda_api.h"
 #include "formats/gpu/names.h"
 #include "formats/replay/replay.h"
+#include "formats/trace/windows.h"
 
 namespace torchprof::formats {
 
@@ -201,8 +202,9 @@ void GpuReplay::finish(Sink& sink) {
 }
 
 bool GpuReplay::is_in_window(int64_t t) const {
-  return process_.windows.empty() ||
-         std::ranges::any_of(process_.windows, [t](const Window& w) { return t >= w.begin.value && t <= w.end.value; });
+  if (process_.windows.empty()) return true;
+  const Window* const window = window_after(process_, t - 1);  // its end belongs to it
+  return window != nullptr && window->begin.value <= t;
 }
 
 template <class Make>

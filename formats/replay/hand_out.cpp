@@ -112,6 +112,7 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
                     .reserved = memory.reserved,
                     .device_type = memory.device_type,
                     .device_index = memory.device_index};
+  if (window_ < process_.windows.size()) event.window = &process_.windows[window_];
   if (memory.device_type == 0 && !is_out_of_memory) {
     event.is_mapped = cpu_memory_.is_mapping(memory);
     event.allocated = event.is_mapped ? 0 : cpu_memory_.total(memory, !thread.cursor.is_next());

@@ -91,7 +91,7 @@ bool Replay::Impl::is_in_window(int64_t t) {
   if (window_ == windows.size() || t < windows[window_].begin.value) return false;
   if (!is_begun_) {
     steps_.restart(windows[window_].step);
-    cpu_memory_.restart();
+    cpu_memory_.begin_window(windows[window_].number);
     is_begun_ = true;
     is_marked_ = process_.has_windows_of_steps();
     if (gpu_) gpu_->window_begins(windows[window_].begin.value);

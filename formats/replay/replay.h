@@ -106,7 +106,7 @@ struct MemoryEvent {  // an allocation, a free, or an allocation that failed
   UnixNs time;
   uint64_t address;
   int64_t bytes;       // negative for a free
-  uint64_t allocated;  // total of the device after it, as torch counts it
+  uint64_t allocated;  // total of the device after it, as torch counts it (the CPU's: cpu_memory.h)
   uint64_t reserved;
   int8_t device_type;  // c10::DeviceType
   int8_t device_index;
@@ -120,6 +120,7 @@ struct MemoryEvent {  // an allocation, a free, or an allocation that failed
   NativeFrameId native{};              // innermost frame of its stack; none: no stack was taken
   uint32_t line = 0;                   // line that the function was at; 0: not recorded
   const ThreadStack* stack = nullptr;  // what was open; valid during the call
+  const Window* window = nullptr;      // in which it lies; null: the whole run is recorded
 };
 
 struct Mark {  // a mark of NVTX, or the begin of a window that is not one of steps

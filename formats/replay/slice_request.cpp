@@ -4,11 +4,13 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "formats/io/error.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/steps.h"
 #include "formats/trace/distributed.h"
+#include "formats/trace/windows.h"
 
 namespace torchprof::formats {
 namespace {
@@ -36,9 +38,11 @@ class StepFinder final : public Sink {
   uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0;  // of all steps; first > last: there are none
   int64_t begin = std::numeric_limits<int64_t>::max();              // of those that are asked for; end < begin: none
   int64_t end = std::numeric_limits<int64_t>::min();
+  std::set<uint64_t> numbers;  // of all steps
 
  private:
   void add(uint64_t number, int64_t from, int64_t to) {
+    numbers.insert(number);
     first = std::min(first, number);
     last = std::max(last, number);
     if (number < wanted_.first || number > wanted_.second) return;
@@ -87,12 +91,29 @@ void cut(Selection& selection, int64_t begin, int64_t end) {
   selection.end = std::min(selection.end, end);
 }
 
+// `captured` is not empty and has none of `wanted`.
+std::string not_captured(std::pair<uint64_t, uint64_t> wanted, const std::set<uint64_t>& captured, bool has_times) {
+  constexpr size_t kMostRanges = 8;
+  const auto after = captured.lower_bound(wanted.second);
+  const bool is_before = after == captured.end() ||
+                         (after != captured.begin() && wanted.first - *std::prev(after) <= *after - wanted.second);
+  const uint64_t nearest = is_before ? *std::prev(after) : *after;
+  return "--steps: none of these was captured, but steps " +
+         step_ranges({captured.begin(), captured.end()}, kMostRanges) + "; the nearest is " + std::to_string(nearest) +
+         (has_times ? " (the time of every step: report -t steps)" : "");
+}
+
 void select_steps(std::pair<uint64_t, uint64_t> wanted, std::vector<Process>& processes) {
   uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0;
   int64_t begin = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min();
   std::vector<size_t> without;
+  std::set<uint64_t> captured;
+  bool has_windows = false, has_times = false;
   for (size_t i = 0; i < processes.size(); ++i) {
     const StepFinder found(processes[i], wanted);
+    captured.insert(found.numbers.begin(), found.numbers.end());
+    has_windows = has_windows || !processes[i].windows.empty();
+    has_times = has_times || !processes[i].steps.empty();
     first = std::min(first, found.first);
     last = std::max(last, found.last);
     begin = std::min(begin, found.begin);
@@ -103,6 +124,7 @@ void select_steps(std::pair<uint64_t, uint64_t> wanted, std::vector<Process>& pr
       cut(processes[i].selection, found.begin, found.end);
   }
   if (first > last) throw Error("--steps: the run has no steps");
+  if (begin > end && has_windows) throw Error(not_captured(wanted, captured, has_times));
   if (begin > end)
     throw Error("--steps: none of these; the run has steps " + std::to_string(first) + ".." + std::to_string(last));
   for (const size_t i : without) cut(processes[i].selection, begin, end);

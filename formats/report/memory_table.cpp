@@ -100,7 +100,14 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
     }
   }
   if (rest.blocks != 0) add(rest.bytes, count(rest.blocks), "(others)", {});
-  if (device.unknown_bytes != 0) add(device.unknown_bytes, {}, "(allocated before the capture)", {});
+  if (device.unknown_bytes != 0)
+    add(device.unknown_bytes, {},
+        device.has_windows ? "(allocated before the window)" : "(allocated before the capture)", {});
+  if (device.has_windows)
+    table.remarks.push_back(device.type == 0
+                                ? "in windows: counted is what was allocated in the same window; of what is older it "
+                                  "is not known whether it lives"
+                                : "in windows: owners are known of what was allocated in the window of the peak");
   table.totals = {{"peak_bytes", device.peak_bytes},
                   {"peak_ns", std::max<int64_t>(0, device.peak - start)},
                   {"peak_step", device.step ? count(*device.step) : Cell{}},

@@ -183,15 +183,25 @@ class MemoryLine final : public Sink {
     const int64_t all = std::max<int64_t>(1, process_.capture_end - process_.start);
     const double part = static_cast<double>(e.time - process_.start) / static_cast<double>(all);
     const auto at = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * (kMoments - 1));
+    if (e.window != window_) {
+      if (window_ != nullptr)
+        for (size_t i = last_ + 1; i < at; ++i)
+          for (auto& [device, values] : lines_) values[i] = kNotKnown;
+      window_ = e.window;
+    }
+    last_ = std::max(last_, at);
     const auto bytes =
         static_cast<int64_t>(std::min<uint64_t>(e.allocated - e.inherited, std::numeric_limits<int64_t>::max()));
     line[at] = std::max(line[at], bytes);
   }
-  // A value of -1: nothing changed in this part.
+  // A value of -1: nothing changed in this part; kNotKnown: it lies between windows.
   const std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>>& lines() const { return lines_; }
 
  private:
+  static constexpr int64_t kNotKnown = -2;
   const Process& process_;
+  const Window* window_ = nullptr;
+  size_t last_ = 0;  // part of the latest event
   std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>> lines_;
 };
 

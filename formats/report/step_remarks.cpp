@@ -9,6 +9,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
+#include "formats/trace/windows.h"
 
 namespace torchprof::formats {
 namespace {

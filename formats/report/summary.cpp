@@ -5,8 +5,10 @@
 #include <cmath>
 #include <iterator>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
+#include "formats/analysis/module_name.h"
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
 #include "formats/io/text.h"
@@ -72,18 +74,23 @@ class Assembly {
 
   // For a run that was captured in part: what the whole of it spent in each name.
   void add_estimates(ReportTable& table) const {
-    static constexpr std::pair<std::string_view, Sampled> kTables[] = {
-        {"ops", Sampled::kOperator}, {"python", Sampled::kPython}, {"kernels", Sampled::kKernel}};
+    static constexpr std::pair<std::string_view, Sampled> kTables[] = {{"ops", Sampled::kOperator},
+                                                                       {"python", Sampled::kPython},
+                                                                       {"kernels", Sampled::kKernel},
+                                                                       {"modules", Sampled::kModule}};
     const auto which = std::ranges::find(kTables, table.name, [](const auto& entry) { return entry.first; });
     if (which == std::end(kTables) || table.rows.empty()) return;
     const auto& estimates = report_.in_run[static_cast<size_t>(which->second)];
     if (estimates.empty() || !options_.grouping.is_plain()) return;
+    const std::vector<std::string> names = sampled_names(table);
     const auto at = static_cast<ptrdiff_t>(table.column("name"));
     table.columns.insert(table.columns.begin() + at,
                          {{"run_ns", "self in run", Unit::kTime}, {"run_error_percent", "+/-", Unit::kPercent}});
-    for (std::vector<Cell>& row : table.rows) {
-      const auto* name = std::get_if<std::string>(&row[static_cast<size_t>(at)]);
-      const auto found = name == nullptr ? estimates.end() : estimates.find(*name);
+    std::unordered_map<std::string_view, int> uses;  // modules of two models may share a name
+    for (const std::string& name : names) ++uses[name];
+    for (size_t i = 0; i < table.rows.size(); ++i) {
+      std::vector<Cell>& row = table.rows[i];
+      const auto found = uses[names[i]] > 1 ? estimates.end() : estimates.find(names[i]);
       Cell ns, error;
       if (found != estimates.end() && found->second.ns > 0) {
         ns = found->second.ns;
@@ -95,8 +102,25 @@ class Assembly {
                             " typical ones; the other columns are of what was captured");
   }
 
+  // Of each row: what StepSamples::by_name calls it.
+  static std::vector<std::string> sampled_names(const ReportTable& table) {
+    const auto text = [](const std::vector<Cell>& row, size_t column) {
+      const auto* text = std::get_if<std::string>(&row[column]);
+      return text == nullptr ? std::string() : *text;
+    };
+    const size_t name = table.column("name");
+    std::vector<std::string> names;
+    for (const std::vector<Cell>& row : table.rows)
+      names.push_back(table.name != "modules" ? text(row, name)
+                                              : stable_module_name(text(row, name), text(row, table.column("path"))));
+    return names;
+  }
+
   void add(ReportTable table) {
     add_estimates(table);
+    put(std::move(table));
+  }
+  void put(ReportTable table) {
     if (!options_.columns.empty()) keep_columns(table, options_.columns);
     if (table.columns.empty()) return;
     document_.tables.push_back(std::move(table));
@@ -158,9 +182,11 @@ class Assembly {
   }
 
   void add_modules() {
-    ReportTable table = first_rows(modules_table(all_.modules), "total");
+    ReportTable table = modules_table(all_.modules);
+    add_estimates(table);  // of all rows, and before the tree shortens paths
+    table = first_rows(std::move(table), "total");
     if (options_.sort.empty() && is_text()) arrange_as_tree(table);
-    add(std::move(table));
+    put(std::move(table));
   }
 
   void add_python() {

@@ -142,13 +142,13 @@ class Loader {
         if (const auto end = child_end_of(p_.string(def.key), p_.string(def.value)))
           p_.children.push_back(*end);
         else
-          set(p_.metadata, &Meta::key, {p_.string(def.key), p_.string(def.value)});
+          set(p_.metadata, places_of_metadata_, {p_.string(def.key), p_.string(def.value)}, &Meta::key);
         return;
       }
       case Kind::SourceDef: {
         const auto& def = record.as<SourceDef>();
         const SourceState state = std::min(def.state, SourceState::kFailed);
-        set(p_.sources, &Source::name, {p_.string(def.source), state, p_.string(def.detail)});
+        set(p_.sources, places_of_sources_, {p_.string(def.source), state, p_.string(def.detail)}, &Source::name);
         return;
       }
       default:
@@ -220,14 +220,14 @@ class Loader {
     return true;
   }
 
+  using Places = std::unordered_map<std::string_view, size_t>;  // by key: in the list
   template <class T>
-  void set(std::vector<T>& list, std::string_view T::*key, T value) {
-    const auto it = std::ranges::find(list, value.*key, key);
-    if (it != list.end()) {
-      *it = value;
-    } else {
+  static void set(std::vector<T>& list, Places& places, T value, std::string_view T::*key) {
+    const auto [it, is_new] = places.try_emplace(value.*key, list.size());
+    if (is_new)
       list.push_back(value);
-    }
+    else
+      list[it->second] = value;
   }
 
   Track& track(TrackId id) {
@@ -257,6 +257,7 @@ class Loader {
   const Contents contents_;
   std::unordered_map<TrackId, size_t> tracks_;
   std::unordered_map<uint32_t, TrackId> of_tid_;  // the latest thread with this number
+  Places places_of_metadata_, places_of_sources_;
   SpoolRest rest_{};
 };
 

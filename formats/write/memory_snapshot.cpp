@@ -72,6 +72,8 @@ class DeviceTrace final : public Sink {
   void memory(const MemoryEvent& e) override {
     if (MemoryDevice{e.device_type, e.device_index} != MemoryDevice{shown_.memory.type, shown_.memory.index}) return;
     if (++seen_ > shown_.until || e.is_out_of_memory) return;
+    if (e.window != window_) end_window();
+    window_ = e.window;
     SnapshotFrames::Stack stack = SnapshotFrames::stack_of(e);
     if (const auto node = shown_.blocks.extract(e.address)) {
       free(e, node.mapped().bytes, stack);
@@ -125,6 +127,16 @@ class DeviceTrace final : public Sink {
     pickle_.end_dict();
   }
 
+  // What becomes of its blocks after it is not recorded.
+  void end_window() {
+    for (const auto& [address, block] : shown_.blocks) {
+      MemoryEvent e{};
+      e.time = window_->end;
+      e.address = address;
+      free(e, block.bytes, block.stack);
+    }
+    shown_.blocks.clear();
+  }
   void free(const MemoryEvent& e, int64_t bytes, const SnapshotFrames::Stack& stack) {
     for (const char* const action : {"free_requested", "free_completed", "segment_free"})
       event(action, e, bytes, stack);
@@ -149,6 +161,7 @@ class DeviceTrace final : public Sink {
   Replay replay_;
   SnapshotFrames frames_;
   uint64_t seen_ = 0;
+  const Window* window_ = nullptr;
 };
 
 void write_devices(Pickle& pickle, const std::vector<Shown>& devices) {

@@ -17,8 +17,9 @@
 //     processes         [pid, parent_pid, host, command, role and group (formats/trace/roles.h), start, end,
 //                       clean_exit, ended (formats/trace/endings.h, if it is known), metadata, sources (state, detail),
 //                       events, lost, cut_short (captured_seconds, of_seconds, reason), windows (number, begin, end,
-//                       step, closed), blind (by, times, seconds), recycled_bytes, doubtful_chunks, dropped_bytes,
-//                       trace; open, and stuck_gpu (hang_info.h): only of one that did not end in an orderly way]
+//                       step, closed; reason: why -w auto opened it), blind (by, times, seconds), recycled_bytes,
+//                       doubtful_chunks, dropped_bytes, trace; open, and stuck_gpu (hang_info.h): only of one that did
+//                       not end in an orderly way]
 //     collectives       see hang_info.h; only if a process did not end in an orderly way
 //     uncaptured        [pid, parent_pid, time, command, reason]: processes for which there was no room
 //     uncaptured_more   the number of others

@@ -1,9 +1,11 @@
 // torchprof where: what every thread is doing. It reads only the spools; the program is not stopped and not touched.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "formats/gpu/kernel_names.h"
+#include "formats/io/cells.h"
 #include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "launcher/run_dir/hang_info.h"
@@ -66,6 +68,28 @@ std::string stuck_text(const Info& work, bool is_running) {
   return out;
 }
 
+// What is known outside of windows with -w auto.
+std::string steps_text(const formats::Process& process, bool is_running) {
+  if (process.meta("window") != "auto") return "";
+  std::string text = "  operators and Python calls are recorded in windows only\n";
+  std::vector<int64_t> ns;
+  for (const formats::StepTime& step : process.steps)
+    if (step.ns > 0) ns.push_back(step.ns);
+  if (ns.empty()) return text;
+  const int64_t last = ns.back();
+  const auto middle = ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2);
+  std::ranges::nth_element(ns, middle);
+  const formats::StepTime& step = process.steps.back();
+  text.append("  step ").append(std::to_string(step.step)).append(" was the last to end");
+  if (is_running) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const int64_t ago = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - step.end.value;
+    text.append(", ").append(seconds_text(static_cast<double>(std::max<int64_t>(0, ago)) / 1e9)).append(" ago");
+  }
+  text.append("; it took ").append(formats::duration_text(static_cast<double>(last)));
+  return text.append(", the median is ").append(formats::duration_text(static_cast<double>(*middle))).append("\n");
+}
+
 void print_arrivals(const Info& info) {
   for (const Info& line : info.value("collectives", Info::array()))
     print("collective " + line.get<std::string>() + "\n");
@@ -78,7 +102,8 @@ void print_process(const Info& process) {
   if (windows.is_array() && (windows.empty() || windows.back().value("closed", false)))
     out.append("  outside of its window (")
         .append(process.value("metadata", Info::object()).value("window", ""))
-        .append(")\n");
+        .append(")\n")
+        .append(process.value("steps", ""));
   const auto add = [&out](std::string_view left, size_t depth, std::string_view text) {
     out.append("  ").append(left.size() < 10 ? 10 - left.size() : 0, ' ').append(left);
     out.append(2 + std::min(depth, kDeepest), ' ').append(text).append("\n");
@@ -142,6 +167,7 @@ int where(const Arguments& arguments) {
     if (is_over && process.clean_exit && !runs) continue;
     ++shown;
     info["running"] = runs;
+    info["steps"] = steps_text(process, runs);
     add_open(info, process, runs);
     add_stuck_gpu(info, process, runs);
     is_running = is_running || runs;

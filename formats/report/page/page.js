@@ -93,10 +93,12 @@ function stepChart() {
 }
 function memoryChart(line) {
   const most = greatest(line.bytes) || 1;
-  let path = "", last = 0;
-  line.bytes.forEach((value, i) => {
+  let path = "", last = 0, draws = false;
+  line.bytes.forEach((value, i) => {  // -1: as before; -2: not known
     if (value >= 0) last = value;
-    path += (i ? "L" : "M") + (i * 1000 / (line.bytes.length - 1)).toFixed(1) + " " + (170 - 150 * last / most).toFixed(1);
+    if (value === -2) return draws = false;
+    path += (draws ? "L" : "M") + (i * 1000 / (line.bytes.length - 1)).toFixed(1) + " " + (170 - 150 * last / most).toFixed(1);
+    draws = true;
   });
   return make("section", {}, make("h2", {}, "Allocated: " + line.label),
     make("svg", { viewBox: "0 0 1000 180", role: "img", "aria-label": "at most " + bytes(most) + " in " + time(line.ns), class: "memory" },

@@ -255,7 +255,7 @@ def test_steps_are_the_same_part_in_every_format(export, recorded, load_trace, c
 
 
 WRONG_PARTS = {
-    "no such step": (["--steps", "90..99"], "--steps: none of these; the run has steps 1..5"),
+    "no such step": (["--steps", "90..99"], "--steps: none of these was captured, but steps 1-5; the nearest is 5"),
     "no such thread": (["--thread", "nobody"], "--thread nobody: the run has no thread with this id or name"),
     "no such process": (["--process", "1"], "--process 1: the run has no process with this id or rank"),
     "no steps": (["--steps", "5..2"], "export: --steps: '5..2' is not FIRST..LAST, steps count from 0"),

@@ -53,6 +53,13 @@ def process_of(run):
     return json.loads((run.directory / "run.json").read_text())["processes"][0]
 
 
+def test_where_outside_of_windows_says_what_is_recorded_there(long_run, torchprof):
+    run = long_run(steps=400, end="os.kill(os.getpid(), signal.SIGKILL)", options=("-w", "auto", "--budget-events", "3K"), status=-9)
+    said = torchprof("where", run.directory).stdout
+    assert "  outside of its window (auto)\n  operators and Python calls are recorded in windows only\n" in said
+    assert re.search(r"  step 399 was the last to end; it took [0-9.]+ [mu]?s, the median is [0-9.]+ [mu]?s\n", said)
+
+
 def test_a_short_program_is_whole(long_run, check_trace):
     run = long_run(steps=40, options=("-w", "auto"))
     assert "windows" not in process_of(run)

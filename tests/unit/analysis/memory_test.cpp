@@ -239,3 +239,26 @@ TEST_CASE("the end of a mapping from before the capture takes nothing from what 
   CHECK(map(2, -60) == 100);
   CHECK(map(1, -100) == 0);
 }
+
+TEST_CASE("what lived when a window closed is nobody's in the next one: its end may not have been recorded") {
+  SpoolBuilder b;
+  b.window(1, 0, 0, 100);
+  b.window(2, 9, 200, 300);
+  const TrackId thread = b.thread(101);
+  b.in_window(1).on(thread).at(10).op(1, "first");
+  memory(b, 0x1000, 500, 500);          // freed between the windows
+  memory(b, 0x9000, 700, 700, 700, 1);  // CUDA 0: its allocator counts always
+  b.at(20).op_end(1);
+  b.in_window(2).on(thread).at(210).op(2, "second");
+  memory(b, 0x2000, 60, 560);  // torch still counts the block of the first window
+  short_memory(b, 0x3000, 7);
+  memory(b, 0xa000, 200, 800, 900, 1);  // 100 of the first window, or of after it, are still there
+  b.at(220).op_end(2);
+  const auto devices = devices_of(b);
+  CHECK(devices[0].peak_bytes == 500);
+  CHECK(devices[0].end_bytes == 67);
+  CHECK(devices[0].has_windows);
+  CHECK(devices[1].peak_bytes == 800);
+  CHECK(shares(devices[1]) == "\n|second|second| 200 in 1\n");
+  CHECK(devices[1].unknown_bytes == 600);
+}

@@ -1,5 +1,6 @@
 // All steps of a long run: which are captured, which are unusual, and what was different in them.
 #include "formats/analysis/run_steps.h"
+#include "formats/trace/windows.h"
 
 #include <doctest/doctest.h>
 

@@ -61,7 +61,7 @@ TEST_CASE("what each block was for") {
   using enum MemoryCategory;
   CHECK((categories.of_allocation ==
          std::vector{kInput, kActivation, kTemporary, kGradient, kTemporary, kOptimizerState, kUnknown}));
-  CHECK(categories.preexisting.at({1, 0}) == 90);
+  CHECK(categories.preexisting.at({0, {1, 0}}) == 90);
 }
 
 TEST_CASE("each backward of a thread of its own is one") {
@@ -160,4 +160,26 @@ TEST_CASE("the picture has a band for each category that there was") {
   allocate(hostile.on({1}).at(10), 0x1, int64_t{1} << 62);
   allocate(hostile.at(20), 0x2, int64_t{1} << 62);
   CHECK(written(*test::LoadedTrace(hostile), write_memory_timeline_html).find("<script>") == std::string::npos);
+}
+
+TEST_CASE("the life of a block ends with its window, and what a window frees of before has lived since its begin") {
+  SpoolBuilder b;
+  b.window(1, 0, 0, 5'000);
+  b.window(2, 9, 10'000, 15'000);
+  const TrackId thread = b.thread(100);
+  b.in_window(1).on(thread).at(1'000).op(1, "aten::empty");
+  allocate(b, 0x100, 10);
+  b.at(2'000).op_end(1).in_window(2).on(thread).at(11'000).op(2, "aten::empty");
+  allocate(b, 0x100, -10);
+  allocate(b, 0x200, 20);
+  b.at(12'000).op_end(2).clean_exit(20'000);
+  const test::LoadedTrace trace(b);
+  const json raw = json::parse(written(*trace, write_memory_timeline_raw));
+  const auto unknown = static_cast<int>(MemoryCategory::kUnknown);
+  REQUIRE(raw.size() == 5);
+  CHECK(raw[1][0] == kStartUs + 5);
+  CHECK(raw[1][1] == 4);  // destroyed
+  CHECK(raw[2] == json({kStartUs + 10, 1, 10, unknown}));
+  CHECK(raw[3] == json({kStartUs + 11, 4, 10, unknown}));
+  CHECK(raw[4][2] == 20);
 }

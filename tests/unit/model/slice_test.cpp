@@ -143,3 +143,33 @@ TEST_CASE("values") {
     CHECK_FALSE(parse_time(bad));
   for (const char* bad : {"", "us", "1", "-1us", "1 us", "infs", "nanus"}) CHECK_FALSE(parse_duration(bad));
 }
+
+TEST_CASE("of steps that no window has the message says which ones there are, and the nearest") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100);
+  uint32_t number = 0;
+  for (const uint64_t first : {0, 50, 90}) {
+    const uint64_t begin = first * 1'000'000 + 1;
+    b.window(++number, first, begin, begin + 3'000'000);
+    b.in_window(static_cast<uint16_t>(number)).on(main);
+    for (uint64_t step = first; step < first + 3; ++step) {
+      b.at(begin + (step - first) * 1'000'000).annotation(1, "ProfilerStep#" + std::to_string(step));
+      b.at(begin + (step - first) * 1'000'000 + 900'000).op_end(1);
+    }
+  }
+  const auto message = [&b](uint64_t from, uint64_t to) -> std::string {
+    Trace trace = *test::LoadedTrace(b);
+    try {
+      select({.steps = std::pair(from, to)}, trace);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message(60, 70) == "--steps: none of these was captured, but steps 0-2, 50-52, 90-92; the nearest is 52");
+  CHECK(message(80, 89).ends_with("the nearest is 90"));
+  CHECK(message(200, 300).ends_with("the nearest is 92"));
+  CHECK(message(51, 60).empty());
+  b.at(95'000'000).step_end(95, 0, 0);
+  CHECK(message(60, 70).ends_with("52 (the time of every step: report -t steps)"));
+}

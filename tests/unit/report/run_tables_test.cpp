@@ -1,6 +1,7 @@
 // Where the time of steps went, collectives, threads.
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "formats/analysis/statistics.h"
@@ -193,4 +194,32 @@ TEST_CASE("what recording took is told of spools") {
   b.on(b.thread(100)).at(0).op(1, "aten::add").op_end(1).clean_exit(1000);
   const SpoolBuilder* one[] = {&b};
   CHECK(report(one, "profiler").find("What recording took\n  pid  records  operators") != std::string::npos);
+}
+
+TEST_CASE("modules of a run in windows have what all of its steps spent in them") {
+  constexpr uint64_t kMs = 1'000'000;
+  SpoolBuilder b;
+  const TrackId main = b.thread(100);
+  const FunctionId call = b.function("module.py", 1, "_call_impl", 0, FunctionKind::kModuleCall);
+  const ObjectId linear = b.object("Linear");
+  uint32_t window = 0;
+  for (uint64_t step = 0; step < 60; ++step) {
+    const uint64_t begin = step * 10 * kMs, in_window = step % 20;
+    if (in_window == 0) b.window(++window, step, begin + 1, begin + 30 * kMs, WindowReason::kTypical);
+    if (in_window < 3) {
+      const uint64_t ms = 4 + in_window % 2;  // 4, 5, 4
+      b.in_window(static_cast<uint16_t>(window)).on(main).at(begin + kMs).begin(call, linear);
+      b.at(begin + kMs + ms * kMs).end(call);
+    }
+    b.at(begin + 10 * kMs).step_end(step + 1, in_window < 3 ? window : 0, in_window < 3 ? 2 : 0);
+  }
+  b.meta("window", "auto");
+  b.clean_exit(600 * kMs);
+  const LoadedTrace trace(b);
+  const auto report = nlohmann::json::parse(summary_text(*trace, {.tables = {"modules"}, .style = ReportStyle::kJson}));
+  const auto& row = report["tables"][0]["rows"][0];
+  CHECK(row["name"] == "nn.Module: Linear_0");
+  CHECK(row["run_ns"].get<double>() == doctest::Approx(60 * 4.33 * kMs).epsilon(0.05));
+  CHECK(row["run_error_percent"].get<double>() > 1);
+  CHECK(row["run_error_percent"].get<double>() < 30);
 }
