@@ -2,11 +2,11 @@
 //
 //   c10::reportMemoryUsageToProfiler         torch's allocators report every block, on every thread. The totals were
 //   c10::reportOutOfMemoryToProfiler         int64 up to 1.13 and are size_t since: two manglings each
-//   c10::ProfiledCPUMemoryReporter::New      the CPU allocator has allocated a block, frees one, or cannot allocate one.
-//   ... ::Delete, ... ::OutOfMemory          We record it here and let torch do what it does without us, so the
+//   c10::ProfiledCPUMemoryReporter::New,     the CPU allocator has a new block, frees one, or has no room
+//   ::Delete, ::OutOfMemory                  Recorded here; torch then does what it does without us, so that the
 //                                            program's own profile_memory reads the same numbers as without us
-//   c10::memoryProfilingEnabled              the CPU allocator asks it before it reports anything. Only of a libc10
-//                                            that does not call New through its PLT: then its reports are all we have
+//   c10::memoryProfilingEnabled              the CPU allocator asks it before it reports anything. Answered only for a
+//                                            libc10 that does not call New through its PLT: its reports are all we have
 //
 // Source: c10/core/Allocator.{h,cpp} and c10/core/CPUAllocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls
 // them through its own PLT was measured on all three. The real functions are looked up in libc10 itself: it is loaded
@@ -19,8 +19,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "inject/cpu_blocks.h"
-#include "inject/program_memory.h"
+#include "inject/blocks/cpu_blocks.h"
+#include "inject/blocks/program_memory.h"
 #include "tracer/process/diag.h"
 #include "tracer/torch/memory.h"
 #include "tracer/window.h"

@@ -1,4 +1,4 @@
-#include "inject/cpu_blocks.h"
+#include "inject/blocks/cpu_blocks.h"
 
 #include <doctest/doctest.h>
 

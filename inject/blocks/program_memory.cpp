@@ -1,8 +1,8 @@
-#include "inject/program_memory.h"
+#include "inject/blocks/program_memory.h"
 
 #include <pthread.h>
 
-#include "inject/block_table.h"
+#include "inject/blocks/block_table.h"
 #include "tracer/process/lock.h"
 #include "tracer/window.h"
 

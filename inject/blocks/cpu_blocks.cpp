@@ -1,11 +1,11 @@
-#include "inject/cpu_blocks.h"
+#include "inject/blocks/cpu_blocks.h"
 
 #include <pthread.h>
 
 #include <atomic>
 #include <cstddef>
 
-#include "inject/block_table.h"
+#include "inject/blocks/block_table.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
 
