@@ -2,13 +2,15 @@
 //
 //   c10::reportMemoryUsageToProfiler         torch's allocators report every block, on every thread. The totals were
 //   c10::reportOutOfMemoryToProfiler         int64 up to 1.13 and are size_t since: two manglings each
-//   c10::ProfiledCPUMemoryReporter::Delete   the CPU allocator frees a block. For one from before the window, torch
-//                                            would print a warning that it does not know the block
-//   c10::memoryProfilingEnabled              the CPU allocator asks it before it reports anything
+//   c10::ProfiledCPUMemoryReporter::New,     the CPU allocator has a new block, frees one, or has no room
+//   ::Delete, ::OutOfMemory                  Recorded here; torch then does what it does without us, so that the
+//                                            program's own profile_memory reads the same numbers as without us
+//   c10::memoryProfilingEnabled              the CPU allocator asks it before it reports anything. Answered only for a
+//                                            libc10 that does not call New through its PLT: its reports are all we have
 //
-// Source: c10/core/Allocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls them through its own PLT was
-// measured on all three. The real functions are looked up in libc10 itself: it is loaded with RTLD_LOCAL, so RTLD_NEXT
-// does not find them.
+// Source: c10/core/Allocator.{h,cpp} and c10/core/CPUAllocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls
+// them through its own PLT was measured on all three. The real functions are looked up in libc10 itself: it is loaded
+// with RTLD_LOCAL, so RTLD_NEXT does not find them.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -17,7 +19,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "inject/program_memory.h"
+#include "inject/blocks/cpu_blocks.h"
+#include "inject/blocks/program_memory.h"
 #include "tracer/process/diag.h"
 #include "tracer/torch/memory.h"
 #include "tracer/window.h"
@@ -29,14 +32,18 @@ using torch::Device;
 
 using Enabled = bool (*)();
 using Table = void* (*)();
+using New = void (*)(void* self, void* address, size_t bytes);
 using Delete = void (*)(void* self, void* address);
+using OutOfMemory = void (*)(void* self, size_t bytes);
 using Report = void (*)(void*, int64_t, uint64_t, uint64_t, Device);
 using ReportOutOfMemory = void (*)(int64_t, uint64_t, uint64_t, Device);
 
 struct Real {
   Enabled enabled = nullptr;
   Table table = nullptr;
+  New add = nullptr;
   Delete remove = nullptr;
+  OutOfMemory fail = nullptr;
   Report report = nullptr;
   ReportOutOfMemory out_of_memory = nullptr;
 };
@@ -67,6 +74,8 @@ const Real& real() noexcept {
   Real r;
   r.enabled = reinterpret_cast<Enabled>(dlsym(library, "_ZN3c1022memoryProfilingEnabledEv"));
   r.table = reinterpret_cast<Table>(dlsym(library, "_ZN3c1025profiledCPUMemoryReporterEv"));
+  r.add = reinterpret_cast<New>(dlsym(library, "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"));
+  r.fail = reinterpret_cast<OutOfMemory>(dlsym(library, "_ZN3c1025ProfiledCPUMemoryReporter11OutOfMemoryEm"));
   r.remove = reinterpret_cast<Delete>(dlsym(library, "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"));
   r.report = reinterpret_cast<Report>(either("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
                                              "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE"));
@@ -92,9 +101,21 @@ constinit std::atomic<bool> g_ends_with_the_table{false};
 // This thread is freeing a block that torch has not reported to us, and must not look for in its table.
 constinit thread_local bool t_hides_block __attribute__((tls_model("initial-exec"))) = false;
 
+// The CPU allocator calls New through its PLT. It does before it calls anything else of these. Relaxed: it is set on
+// each thread that could need it.
+constinit std::atomic<bool> g_sees_allocator{false};
+// This thread is in torch's own New, Delete or OutOfMemory, for the program's profiler alone: it is recorded already.
+constinit thread_local bool t_is_recorded __attribute__((tls_model("initial-exec"))) = false;
+
+constexpr Device kCpu{0, -1};
+
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
-  torch::record_memory(address, bytes, allocated, reserved, device);
   const Real& r = real();
+  if (!t_is_recorded) torch::record_memory(address, bytes, allocated, reserved, device);
+  if (g_sees_allocator.load(std::memory_order_relaxed)) {
+    if (r.report) r.report(address, bytes, allocated, reserved, device);
+    return;
+  }
   if (!window::is_whole_run() && device.type == 0 && torch::wants_memory()) note_reported(address, bytes);
   if (!r.report) return;
   // Where the CPU allocator does not report because of us, its reports are what they are without us.
@@ -105,10 +126,10 @@ void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
 }
 
 void report_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
-  torch::record_out_of_memory(bytes, allocated, reserved, device);
+  if (!t_is_recorded) torch::record_out_of_memory(bytes, allocated, reserved, device);
   const Real& r = real();
   if (!r.out_of_memory) return;
-  if (device.type == 0 && torch::wants_memory()) {
+  if (!g_sees_allocator.load(std::memory_order_relaxed) && device.type == 0 && torch::wants_memory()) {
     if (!r.enabled || !r.enabled()) return;
     allocated = program_total();
   }
@@ -123,7 +144,8 @@ using torchprof::inject::Device;
 #define TORCHPROF_EXPORT extern "C" __attribute__((visibility("default")))
 
 TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
-  if (torchprof::torch::wants_memory() && !torchprof::inject::t_hides_block) {
+  if (torchprof::torch::wants_memory() && !torchprof::inject::t_hides_block &&
+      !torchprof::inject::g_sees_allocator.load(std::memory_order_relaxed)) {
     if (!torchprof::inject::g_ends_with_the_table.load(std::memory_order_relaxed)) [[unlikely]]
       torchprof::inject::end_with_the_table();
     return true;
@@ -131,9 +153,44 @@ TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
   const auto theirs = torchprof::inject::real().enabled;
   return theirs && theirs();
 }
+TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(void* self, void* address, size_t bytes) {
+  using namespace torchprof;
+  inject::g_sees_allocator.store(true, std::memory_order_relaxed);
+  const bool wants = torch::wants_memory();
+  const auto size = static_cast<int64_t>(bytes);
+  if (wants && size > 0)
+    torch::record_memory(address, size, inject::add_block(address, size, window::number()), 0, inject::kCpu);
+  const auto theirs = inject::real().add;
+  if (!theirs) return;
+  inject::t_is_recorded = wants;
+  theirs(self, address, bytes);
+  inject::t_is_recorded = false;
+}
+TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter11OutOfMemoryEm(void* self, size_t bytes) {
+  using namespace torchprof;
+  const bool wants = torch::wants_memory();
+  const auto size = static_cast<int64_t>(bytes);
+  if (wants && size > 0) torch::record_out_of_memory(size, inject::total_of_blocks(), 0, inject::kCpu);
+  const auto theirs = inject::real().fail;
+  if (!theirs) return;
+  inject::t_is_recorded = wants;
+  theirs(self, bytes);
+  inject::t_is_recorded = false;
+}
 TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void* self, void* address) {
   using namespace torchprof;
   const auto theirs = inject::real().remove;
+  if (inject::g_sees_allocator.load(std::memory_order_relaxed)) {
+    const bool wants = torch::wants_memory();
+    if (const inject::FreedBlock freed = wants ? inject::free_block(address, window::number()) : inject::FreedBlock{};
+        freed.bytes != 0)
+      torch::record_memory(address, -freed.bytes, freed.total, 0, inject::kCpu);
+    if (!theirs) return;
+    inject::t_is_recorded = wants;
+    theirs(self, address);
+    inject::t_is_recorded = false;
+    return;
+  }
   if (!theirs) return;
   if (!torch::wants_memory() || window::is_whole_run()) return theirs(self, address);
   inject::t_hides_block = !inject::was_reported(address);

@@ -78,15 +78,20 @@ bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, const Row
   return done;
 }
 
+struct OperatorName {
+  const char* place;
+  StringId id;
+};
 // By content: a name may belong to the operator's schema or to a string that dies with this call.
-StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, const Row* row) noexcept {
+OperatorName name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, const Row* row) noexcept {
   if (row && g_reading.function.load(std::memory_order_relaxed)) [[likely]] {
     const FunctionName read = read_name(function, *row);
-    return read.overload ? session::intern_overload(buffer, read.name, read.overload)
-                         : session::intern_from(buffer, read.name);
+    return {read.name, read.overload ? session::intern_overload(buffer, read.name, read.overload)
+                                     : session::intern_from(buffer, read.name)};
   }
   const char* name = g_api.name(&function);
-  return session::intern_from(buffer, name ? name : "");
+  if (!name) name = "";
+  return {name, session::intern_from(buffer, name)};
 }
 
 // The inputs of an autograd Function written in Python: 0 where they are what any operator's are.
@@ -100,8 +105,8 @@ StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, 
 }
 
 // None: there are none, or they cannot be read.
-StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const Row& row,
-                   const ValueRow& values) noexcept {
+StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const Row& row, const ValueRow& values,
+                   const char* place) noexcept {
   const Inputs inputs = inputs_in(function, row);
   unsigned char encoded[kMaxInputs];
   if (python::applied_on(buffer).arguments) [[unlikely]]
@@ -113,7 +118,7 @@ StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const R
     stop_inputs("a tensor looks otherwise");
     return {};
   }
-  return session::intern({reinterpret_cast<const char*>(encoded), size});
+  return session::intern_again(buffer.names.inputs_at(place), {reinterpret_cast<const char*>(encoded), size});
 }
 
 [[gnu::noinline]] void put_inputs_long(ThreadBuffer& buffer, StringId inputs, Ticks time) noexcept {
@@ -144,16 +149,16 @@ Context on_start(const RecordFunction& function) {
     check_reading(function);
   python::cover_this_thread();
   const Row* row = g_reading.row.load(std::memory_order_relaxed);
-  const StringId name = name_of_operator(*buffer, function, row);
+  const OperatorName name = name_of_operator(*buffer, function, row);
   const uint64_t key = key_of(function, row);
   const ValueRow* values = values_of(function, row, true);
-  const StringId inputs = values ? inputs_of(*buffer, function, *row, *values) : StringId{};
+  const StringId inputs = values ? inputs_of(*buffer, function, *row, *values, name.place) : StringId{};
   const bool wants_stack = native::wanted();
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   // The clock is read last, so that our own work is not part of the operator.
   const Ticks time = now();
-  if (!begin_short(*buffer, function, row, name, key, time)) [[unlikely]]
-    begin_long(*buffer, function, row, name, key, time);
+  if (!begin_short(*buffer, function, row, name.id, key, time)) [[unlikely]]
+    begin_long(*buffer, function, row, name.id, key, time);
   if (inputs && !buffer->put_short(kShortKindOf<OpInputs>, inputs.value, time)) [[unlikely]]
     put_inputs_long(*buffer, inputs, time);
   if (wants_stack) [[unlikely]]

@@ -1,9 +1,9 @@
-#include "inject/program_memory.h"
+#include "inject/blocks/program_memory.h"
 
 #include <pthread.h>
 
+#include "inject/blocks/block_table.h"
 #include "tracer/process/lock.h"
-#include "tracer/process/open_table.h"
 #include "tracer/window.h"
 
 namespace torchprof::inject {
@@ -20,43 +20,10 @@ void survive_fork() noexcept {
   });
 }
 
-// address -> bytes, under the lock.
-class Blocks {
- public:
-  int64_t* find(const void* address) noexcept {
-    Block* block = place_of(address);
-    return block && block->bytes != 0 ? &block->bytes : nullptr;
-  }
-  // False: there is no memory for it.
-  bool put(const void* address, int64_t bytes) noexcept {
-    if (Block* known = place_of(address)) {
-      known->bytes = bytes;
-      return true;
-    }
-    return table_.add({address, bytes}) != nullptr;
-  }
-  void clear() noexcept { table_.clear(); }
-
- private:
-  struct Block {
-    const void* address;
-    int64_t bytes;  // 0: gone
-
-    uint64_t hash() const noexcept { return hash_of_address(address); }
-    bool is_free() const noexcept { return !address; }
-    bool is_dead() const noexcept { return bytes == 0; }
-  };
-  Block* place_of(const void* address) noexcept {
-    return table_.find(hash_of_address(address), [&](const Block& block) { return block.address == address; });
-  }
-
-  OpenTable<Block> table_;
-};
-
-Blocks g_reported;  // what torch has reported in the window g_reported_in
+BlockTable g_reported;  // what torch has reported in the window g_reported_in
 uint32_t g_reported_in = 0;
-Blocks g_noted;   // torch's size_table_, as it would be without us
-Blocks g_mapped;  // blocks of at::MapAllocator, which reports whether a profiler is on or not
+BlockTable g_noted;   // torch's size_table_, as it would be without us
+BlockTable g_mapped;  // blocks of at::MapAllocator, which reports whether a profiler is on or not
 uint64_t g_total = 0;
 
 }  // namespace

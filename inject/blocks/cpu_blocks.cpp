@@ -1,0 +1,124 @@
+#include "inject/blocks/cpu_blocks.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "inject/blocks/block_table.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+
+namespace torchprof::inject {
+namespace {
+
+constexpr size_t kWays = 4;
+constexpr int kGroupBits = 14;
+
+// Free: its key is 0 or of another window. The key is the address, which has 48 bits, above 16 bits of the window's
+// number.
+struct Place {
+  std::atomic<uint64_t> key;
+  std::atomic<int64_t> bytes;
+};
+struct alignas(64) Group {
+  Place places[kWays];
+};
+static_assert(sizeof(Group) == 64, "a block is looked for in one cache line");
+
+constinit Group g_groups[size_t{1} << kGroupBits];  // no memory until they are used
+constinit std::atomic<uint64_t> g_total{0};
+
+// What found no place.
+pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+BlockTable g_others;
+uint32_t g_others_of = 0;                        // the window that they are from
+constinit std::atomic<size_t> g_have_others{0};  // how many there are
+
+uint64_t key_of(const void* address, uint32_t window) noexcept {
+  return reinterpret_cast<uintptr_t>(address) << 16 | (window & 0xffff);
+}
+Group& group_of(const void* address) noexcept {
+  return g_groups[reinterpret_cast<uintptr_t>(address) * 0x9e3779b97f4a7c15u >> (64 - kGroupBits)];
+}
+
+void survive_fork() noexcept {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, [] {
+    pthread_atfork([] { pthread_mutex_lock(&g_lock); }, [] { pthread_mutex_unlock(&g_lock); },
+                   [] { g_lock = PTHREAD_MUTEX_INITIALIZER; });
+  });
+}
+
+[[gnu::noinline, gnu::cold]] void add_to_others(const void* address, int64_t bytes, uint32_t window) noexcept {
+  const KeepErrno keep;
+  survive_fork();
+  const Lock lock(g_lock);
+  if (g_others_of != window) {
+    g_others.clear();
+    g_have_others.store(0, std::memory_order_relaxed);
+  }
+  g_others_of = window;
+  const int64_t* known = g_others.find(address);
+  if (g_others.put(address, bytes) && !known) g_have_others.fetch_add(1, std::memory_order_relaxed);
+}
+
+[[gnu::noinline, gnu::cold]] int64_t take_from_others(const void* address, uint32_t window) noexcept {
+  const Lock lock(g_lock);
+  int64_t* known = g_others_of == window ? g_others.find(address) : nullptr;
+  if (!known) return 0;
+  const int64_t bytes = *known;
+  *known = 0;
+  g_have_others.fetch_sub(1, std::memory_order_relaxed);
+  return bytes;
+}
+
+void put(const void* address, int64_t bytes, uint32_t window) noexcept {
+  const uint64_t key = key_of(address, window);
+  Group& group = group_of(address);
+  for (;;) {
+    Place* free = nullptr;
+    uint64_t was = 0;
+    for (Place& place : group.places) {
+      const uint64_t there = place.key.load(std::memory_order_relaxed);
+      // Its end was not told to us, and the address has come again.
+      if (there == key) return place.bytes.store(bytes, std::memory_order_relaxed);
+      if (!free && (there == 0 || ((there ^ key) & 0xffff) != 0)) free = &place, was = there;
+    }
+    if (!free) return add_to_others(address, bytes, window);
+    // Pairs with the release in take(): the size that was here has been read. Nobody looks for this block before the
+    // program has it, so its size may come after its key.
+    if (free->key.compare_exchange_strong(was, key, std::memory_order_acquire, std::memory_order_relaxed))
+      return free->bytes.store(bytes, std::memory_order_relaxed);
+  }
+}
+
+int64_t take(const void* address, uint32_t window) noexcept {
+  const uint64_t key = key_of(address, window);
+  for (Place& place : group_of(address).places) {
+    if (place.key.load(std::memory_order_relaxed) != key) continue;
+    const int64_t bytes = place.bytes.load(std::memory_order_relaxed);
+    place.key.store(0, std::memory_order_release);  // pairs with the acquire in put()
+    return bytes;
+  }
+  return g_have_others.load(std::memory_order_relaxed) == 0 ? 0 : take_from_others(address, window);
+}
+
+}  // namespace
+
+uint64_t add_block(const void* address, int64_t bytes, uint32_t window) noexcept {
+  put(address, bytes, window);
+  const auto size = static_cast<uint64_t>(bytes);
+  return g_total.fetch_add(size, std::memory_order_relaxed) + size;
+}
+
+FreedBlock free_block(const void* address, uint32_t window) noexcept {
+  const int64_t bytes = take(address, window);
+  if (bytes == 0) return {0, 0};
+  const auto size = static_cast<uint64_t>(bytes);
+  return {bytes, g_total.fetch_sub(size, std::memory_order_relaxed) - size};
+}
+
+uint64_t total_of_blocks() noexcept { return g_total.load(std::memory_order_relaxed); }
+
+}  // namespace torchprof::inject
