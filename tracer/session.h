@@ -93,18 +93,7 @@ inline StringId intern(std::string_view text) noexcept {
   return entry ? entry->id : StringId{};
 }
 
-// The same as intern(), cheaper where it is the text that was interned with this slot before.
-inline StringId intern_again(const StringTable::Entry*& last, std::string_view text) noexcept {
-  const StringTable::Entry* known = last;
-  if (!known || known->length != text.size() || memcmp(known->text, text.data(), text.size()) != 0) {
-    known = detail::intern_entry(text);
-    if (!known) return {};
-    last = known;
-  }
-  return known->id;
-}
-
-// The same as intern() with the text, which lives as long as the process.
+// The same with the text, which lives as long as the process.
 inline const StringTable::Entry* intern_text(std::string_view text) noexcept { return detail::intern_entry(text); }
 
 // An operator's name and overload, remembered by the name's place. The id's text is both, with a NUL between them; the

@@ -9,8 +9,8 @@ namespace torchprof {
 namespace {
 
 // Of each mapping, the same for every thread. Each stands for itself: relaxed.
-constinit std::atomic<size_t> g_bytes[4];  // once one was made
-constinit std::atomic<size_t> g_ahead[4];  // those that are made before the seal
+constinit std::atomic<size_t> g_bytes[5];  // once one was made
+constinit std::atomic<size_t> g_ahead[5];  // those that are made before the seal
 
 }  // namespace
 

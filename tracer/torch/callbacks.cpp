@@ -8,6 +8,7 @@
 #include "tracer/python/calls.h"
 #include "tracer/session.h"
 #include "tracer/torch/comms.h"
+#include "tracer/torch/known_inputs.h"
 #include "tracer/torch/reading.h"
 #include "tracer/window.h"
 
@@ -78,20 +79,15 @@ bool begin_short(ThreadBuffer& buffer, const RecordFunction& function, const Row
   return done;
 }
 
-struct OperatorName {
-  const char* place;
-  StringId id;
-};
 // By content: a name may belong to the operator's schema or to a string that dies with this call.
-OperatorName name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, const Row* row) noexcept {
+StringId name_of_operator(ThreadBuffer& buffer, const RecordFunction& function, const Row* row) noexcept {
   if (row && g_reading.function.load(std::memory_order_relaxed)) [[likely]] {
     const FunctionName read = read_name(function, *row);
-    return {read.name, read.overload ? session::intern_overload(buffer, read.name, read.overload)
-                                     : session::intern_from(buffer, read.name)};
+    return read.overload ? session::intern_overload(buffer, read.name, read.overload)
+                         : session::intern_from(buffer, read.name);
   }
   const char* name = g_api.name(&function);
-  if (!name) name = "";
-  return {name, session::intern_from(buffer, name)};
+  return session::intern_from(buffer, name ? name : "");
 }
 
 // The inputs of an autograd Function written in Python: 0 where they are what any operator's are.
@@ -105,9 +101,8 @@ OperatorName name_of_operator(ThreadBuffer& buffer, const RecordFunction& functi
 }
 
 // None: there are none, or they cannot be read.
-StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const Row& row, const ValueRow& values,
-                   const char* place) noexcept {
-  const Inputs inputs = inputs_in(function, row);
+[[gnu::noinline]] StringId encode_anew(ThreadBuffer& buffer, const RecordFunction& function, const Row& row,
+                                       const ValueRow& values, const Inputs& inputs) noexcept {
   unsigned char encoded[kMaxInputs];
   if (python::applied_on(buffer).arguments) [[unlikely]]
     if (const size_t size = encode_applied(buffer, function, values, inputs.values, inputs.count, encoded))
@@ -118,7 +113,22 @@ StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, const R
     stop_inputs("a tensor looks otherwise");
     return {};
   }
-  return session::intern_again(buffer.names.inputs_at(place), {reinterpret_cast<const char*>(encoded), size});
+  return session::intern({reinterpret_cast<const char*>(encoded), size});
+}
+
+StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, StringId name, const Row& row,
+                   const ValueRow& values) noexcept {
+  const Inputs inputs = inputs_in(function, row);
+  KnownInputs* const known = buffer.sources.map<KnownInputs>();
+  uint64_t key[kMostKeyWords];
+  const bool is_plain = known && !inputs.keywords && !python::applied_on(buffer).arguments;
+  const size_t words = is_plain ? key_of_inputs(values, inputs.values, inputs.count, key) : 0;
+  if (words == 0) return encode_anew(buffer, function, row, values, inputs);
+  if (const StringId id = known->find(name, key, words)) [[likely]]
+    return id;
+  const StringId id = encode_anew(buffer, function, row, values, inputs);
+  if (id) known->keep(name, key, words, id);
+  return id;
 }
 
 [[gnu::noinline]] void put_inputs_long(ThreadBuffer& buffer, StringId inputs, Ticks time) noexcept {
@@ -149,16 +159,16 @@ Context on_start(const RecordFunction& function) {
     check_reading(function);
   python::cover_this_thread();
   const Row* row = g_reading.row.load(std::memory_order_relaxed);
-  const OperatorName name = name_of_operator(*buffer, function, row);
+  const StringId name = name_of_operator(*buffer, function, row);
   const uint64_t key = key_of(function, row);
   const ValueRow* values = values_of(function, row, true);
-  const StringId inputs = values ? inputs_of(*buffer, function, *row, *values, name.place) : StringId{};
+  const StringId inputs = values ? inputs_of(*buffer, function, name, *row, *values) : StringId{};
   const bool wants_stack = native::wanted();
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
   // The clock is read last, so that our own work is not part of the operator.
   const Ticks time = now();
-  if (!begin_short(*buffer, function, row, name.id, key, time)) [[unlikely]]
-    begin_long(*buffer, function, row, name.id, key, time);
+  if (!begin_short(*buffer, function, row, name, key, time)) [[unlikely]]
+    begin_long(*buffer, function, row, name, key, time);
   if (inputs && !buffer->put_short(kShortKindOf<OpInputs>, inputs.value, time)) [[unlikely]]
     put_inputs_long(*buffer, inputs, time);
   if (wants_stack) [[unlikely]]

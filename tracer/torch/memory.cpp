@@ -35,6 +35,14 @@ constexpr int64_t kSiteBytes = int64_t{64} << 10;
   buffer.commit();
 }
 
+// A block of the CPU, whose totals the reader adds up.
+bool put_short(ThreadBuffer& buffer, uint64_t place, int64_t bytes, Ticks now) noexcept {
+  const uint64_t size = bytes < 0 ? -static_cast<uint64_t>(bytes) : static_cast<uint64_t>(bytes);
+  if (size % kShortMemoryUnit == 0 && size / kShortMemoryUnit <= ShortRecord::kMaxValue) [[likely]]
+    return buffer.put_short(bytes < 0 ? kShortFree : kShortAllocation, size / kShortMemoryUnit, now, place);
+  return buffer.put_short(kShortMemory, 0, now, place, static_cast<uint64_t>(bytes));
+}
+
 void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
   ThreadBuffer* buffer = session::current_buffer();
   if (!buffer) return;
@@ -52,7 +60,7 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
   // The reader adds up the CPU's totals itself, beginning with the first total that it finds. A block of
   // at::MapAllocator is recognised by its total of 0 when it is freed, so it is recorded in the long form.
   if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&
-      buffer->put_short(kShortMemory, 0, now, place, static_cast<uint64_t>(bytes)))
+      put_short(*buffer, place, bytes, now)) [[likely]]
     return;
   auto* record = buffer->append<Memory>(now);
   if (!record) return;

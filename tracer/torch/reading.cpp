@@ -7,6 +7,7 @@
 #include "tracer/objects/search.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
+#include "tracer/torch/known_inputs.h"
 
 namespace torchprof::torch {
 
@@ -52,7 +53,10 @@ void stop_fields(const char* found) noexcept {
 
 }  // namespace
 
-void start_inputs() noexcept { g_reading.searches.store(true, std::memory_order_relaxed); }
+void start_inputs() noexcept {
+  SourceMemory::map_before_seal<KnownInputs>();
+  g_reading.searches.store(true, std::memory_order_relaxed);
+}
 
 void start_reading() noexcept {
   g_reading.row.store(g_api.row, std::memory_order_relaxed);

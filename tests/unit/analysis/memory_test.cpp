@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "formats/analysis/statistics.h"
@@ -35,7 +36,13 @@ void memory(SpoolBuilder& b, uint64_t address, int64_t bytes, uint64_t allocated
 }
 
 void short_memory(SpoolBuilder& b, uint64_t address, int64_t bytes) {
-  b.short_record(kShortMemory, 0, {address, static_cast<uint64_t>(bytes)});
+  // As the recorder does: in two words where the size allows it.
+  if (bytes % kShortMemoryUnit != 0) {
+    b.short_record(kShortMemory, 0, {address, static_cast<uint64_t>(bytes)});
+  } else {
+    b.short_record(bytes < 0 ? kShortFree : kShortAllocation, static_cast<uint64_t>(std::abs(bytes) / kShortMemoryUnit),
+                   {address});
+  }
 }
 
 std::vector<DeviceMemory> devices_of(const SpoolBuilder& b) {

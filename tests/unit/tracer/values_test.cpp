@@ -4,12 +4,17 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "formats/values/inputs.h"
 #include "tracer/objects/values.h"
+#include "tracer/torch/known_inputs.h"
 
 using namespace torchprof;
 
@@ -235,6 +240,72 @@ TEST_CASE("arguments of Python stand where they were between the tensors") {
         R"(,"Concrete Inputs":["","","-7","","1.5-2.j","[4, True]",""])");
   const std::vector<torch::PlainValue> many(5000, plain(Kind::kInteger, int64_t{1} << 60));
   CHECK(torch::encode_arguments(row_of(k2_14), many.data(), many.size(), nullptr, out) <= torch::kMaxInputs);
+}
+
+TEST_CASE("inputs of equal keys have equal encodings, and what has no key is what a key cannot tell") {
+  std::mt19937 random(7);
+  const auto any = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  for (const Layout& layout : {k1_13, k2_1_a, k2_1_b, k2_6, k2_14}) {
+    CAPTURE(layout.version);
+    Maker make(layout);
+    const std::vector<Value> kinds{make.tensor({2, 3}, {3, 1}),
+                                   make.tensor({2, 3}, {1, 2}),
+                                   make.tensor({3, 2}, {2, 1}),
+                                   make.tensor({}, {}),
+                                   make.tensor({6}, {1}),
+                                   make.tensor({1, 2, 1, 3, 1}, {6, 3, 3, 1, 1}),
+                                   make.none(),
+                                   make.integer(2),
+                                   make.integer(3),
+                                   make.real(2),
+                                   make.boolean(true),
+                                   make.boolean(false)};
+    const std::vector<Value> keyless{make.undefined(),
+                                     make.string("a"),
+                                     make.other(),
+                                     make.complex(1, 2),
+                                     make.symbolic(),
+                                     make.list({make.integer(1)}),
+                                     make.tensor({2}, {1}, 0x04),
+                                     make.tensor({2}, {1}, 0x08),
+                                     make.tensor({1, 2, 3, 4, 5, 6}, {720, 360, 120, 30, 6, 1})};
+    std::map<std::vector<uint64_t>, std::string> encodings;
+    std::set<std::string> seen;
+    for (int i = 0; i < 2000; ++i) {
+      std::vector<Value> values(1 + any(3));
+      for (Value& value : values) value = kinds[any(kinds.size())];
+      uint64_t key[torch::kMostKeyWords];
+      const size_t words = torch::key_of_inputs(row_of(layout), values.data(), values.size(), key);
+      const std::string encoded = encode(layout, values);
+      if (words == 0) continue;  // too long
+      seen.insert(encoded);
+      const auto [known, is_new] = encodings.try_emplace({key, key + words}, encoded);
+      REQUIRE(known->second == encoded);
+      values.push_back(keyless[any(keyless.size())]);
+      CHECK(torch::key_of_inputs(row_of(layout), values.data(), values.size(), key) == 0);
+    }
+    CHECK(encodings.size() == seen.size());
+    CHECK(seen.size() > 500);
+  }
+}
+
+TEST_CASE("the inputs of more operators than there is room for are found or not known, never those of another") {
+  const auto known = std::make_unique<torch::KnownInputs>();
+  std::memset(static_cast<void*>(known.get()), 0, sizeof(*known));  // as it is mapped
+  std::mt19937 random(7);
+  size_t found = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto name = static_cast<uint32_t>(1 + random() % 200);
+    const uint64_t key[] = {random() % 5, 1};
+    const size_t words = 1 + random() % 2;
+    const StringId id{name * 100 + static_cast<uint32_t>(key[0] * 2 + words)};
+    const StringId there = known->find({name}, key, words);
+    if (there) REQUIRE(there == id);
+    found += static_cast<bool>(there);
+    if (!there) known->keep({name}, key, words, id);
+  }
+  CHECK(found > 1000);
+  CHECK(found < 19000);
 }
 
 TEST_CASE("numbers are written as c10::IValue does") {
