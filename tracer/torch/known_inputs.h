@@ -7,8 +7,8 @@
 // than five dimensions and those whose sizes lie elsewhere have no key.
 //
 // An operator's set is that of its name, and has eight ways. A way remembers which one came after it: the layers of a
-// model follow each other in the same order in each step. Belongs to one thread. 96 KiB, of which a program touches what
-// it uses.
+// model follow each other in the same order in each step. Belongs to one thread. 100 KiB, of which a program touches
+// what it uses.
 #pragma once
 
 #include <cstddef>
