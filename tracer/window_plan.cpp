@@ -123,7 +123,11 @@ bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
     }
     const double at_a_place = std::min(0.9, 3 * others / static_cast<double>(2 * apart));
     uint64_t count = 2;
-    for (double by_chance = others * at_a_place; by_chance > kLikely; by_chance *= at_a_place) ++count;
+    double by_chance = others * at_a_place;
+    while (by_chance > kLikely) {
+      by_chance *= at_a_place;
+      ++count;
+    }
     return count;
   };
   const auto row_of = [&](uint64_t apart) {

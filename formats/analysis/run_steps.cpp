@@ -123,7 +123,8 @@ void group_singles(const std::vector<size_t>& singles, const std::vector<StepDif
     one.difference.captured = group.steps.size();
     group.difference = std::move(one.difference);
   }
-  for (auto& [what, group] : named) {
+  for (auto& entry : named) {
+    Group& group = entry.second;
     group.difference.more_ns /= static_cast<int64_t>(group.difference.captured);
     const Group known = group;
     std::erase_if(others, [&](size_t i) {

@@ -282,12 +282,13 @@ Function detail::seen_function_slow(Object* code) noexcept {
 
 FunctionId define_compilation(Object* code) noexcept {
   const CodeTexts texts(code);
+  constexpr std::string_view kWhat = "compile ";
   char name[512];
-  const std::string_view function = texts.name.view().substr(0, sizeof(name) - sizeof("compile "));
-  memcpy(name, "compile ", strlen("compile "));
-  memcpy(name + strlen("compile "), function.data(), function.size());
+  const std::string_view function = texts.name.view().substr(0, sizeof(name) - kWhat.size());
+  memcpy(name, kWhat.data(), kWhat.size());
+  memcpy(name + kWhat.size(), function.data(), function.size());
   FunctionDef definition{};
-  definition.name = intern({name, strlen("compile ") + function.size()});
+  definition.name = intern({name, kWhat.size() + function.size()});
   definition.file = intern(texts.file.view());
   definition.line = static_cast<uint32_t>(texts.line);
   definition.trim = import_prefix(texts.file.view());

@@ -7,7 +7,6 @@
 #include "tests/unit/support/spool_builder.h"
 
 using namespace torchprof;
-using formats::RunSteps;
 using test::SpoolBuilder;
 
 namespace {

@@ -214,7 +214,7 @@ TEST_CASE("without steps there are windows by time, at growing distances") {
   plan.begin({}, shared);
   plan.start_is_over(0, 0);
   uint32_t number = 1;
-  for (int64_t elapsed = 0; elapsed < 24 * 3600 * int64_t{1'000'000'000}; elapsed += 500'000'000) {
+  for (int64_t elapsed = 0; elapsed < int64_t{24} * 3600 * int64_t{1'000'000'000}; elapsed += 500'000'000) {
     const auto due = plan.due_at(elapsed);
     if (due.reason == WindowReason::kNone) continue;
     plan.opened({++number, due.reason, due.first, true, 0});
