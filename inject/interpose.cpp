@@ -104,14 +104,17 @@ constinit thread_local bool t_hides_block __attribute__((tls_model("initial-exec
 // The CPU allocator calls New through its PLT. It does before it calls anything else of these. Relaxed: it is set on
 // each thread that could need it.
 constinit std::atomic<bool> g_sees_allocator{false};
-// This thread is in torch's own New, Delete or OutOfMemory, for the program's profiler alone: it is recorded already.
-constinit thread_local bool t_is_recorded __attribute__((tls_model("initial-exec"))) = false;
+// The block of which torch's own New or Delete tells the program's profiler on this thread: it is recorded already. By
+// its address, since torch's function may leave by an exception.
+constinit thread_local const void* t_recorded __attribute__((tls_model("initial-exec"))) = nullptr;
+constinit thread_local bool t_is_recorded_failure __attribute__((tls_model("initial-exec"))) = false;
 
 constexpr Device kCpu{0, -1};
 
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
   const Real& r = real();
-  if (!t_is_recorded) torch::record_memory(address, bytes, allocated, reserved, device);
+  const bool is_recorded = device.type == 0 && address && address == t_recorded;
+  if (!is_recorded) torch::record_memory(address, bytes, allocated, reserved, device);
   if (g_sees_allocator.load(std::memory_order_relaxed)) {
     if (r.report) r.report(address, bytes, allocated, reserved, device);
     return;
@@ -126,7 +129,8 @@ void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
 }
 
 void report_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
-  if (!t_is_recorded) torch::record_out_of_memory(bytes, allocated, reserved, device);
+  const bool is_recorded = device.type == 0 && t_is_recorded_failure;
+  if (!is_recorded) torch::record_out_of_memory(bytes, allocated, reserved, device);
   const Real& r = real();
   if (!r.out_of_memory) return;
   if (!g_sees_allocator.load(std::memory_order_relaxed) && device.type == 0 && torch::wants_memory()) {
@@ -162,9 +166,9 @@ TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(void* self, voi
     torch::record_memory(address, size, inject::add_block(address, size, window::number()), 0, inject::kCpu);
   const auto theirs = inject::real().add;
   if (!theirs) return;
-  inject::t_is_recorded = wants;
+  inject::t_recorded = wants ? address : nullptr;
   theirs(self, address, bytes);
-  inject::t_is_recorded = false;
+  inject::t_recorded = nullptr;
 }
 TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter11OutOfMemoryEm(void* self, size_t bytes) {
   using namespace torchprof;
@@ -173,9 +177,9 @@ TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter11OutOfMemoryEm(void* se
   if (wants && size > 0) torch::record_out_of_memory(size, inject::total_of_blocks(), 0, inject::kCpu);
   const auto theirs = inject::real().fail;
   if (!theirs) return;
-  inject::t_is_recorded = wants;
+  inject::t_is_recorded_failure = wants;
   theirs(self, bytes);
-  inject::t_is_recorded = false;
+  inject::t_is_recorded_failure = false;
 }
 TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void* self, void* address) {
   using namespace torchprof;
@@ -186,9 +190,9 @@ TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void* self, v
         freed.bytes != 0)
       torch::record_memory(address, -freed.bytes, freed.total, 0, inject::kCpu);
     if (!theirs) return;
-    inject::t_is_recorded = wants;
+    inject::t_recorded = wants ? address : nullptr;
     theirs(self, address);
-    inject::t_is_recorded = false;
+    inject::t_recorded = nullptr;
     return;
   }
   if (!theirs) return;

@@ -102,6 +102,8 @@ bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
   constexpr size_t kMost = sizeof(slow_steps_) / sizeof(slow_steps_[0]);
   constexpr double kAlike = 1.5, kNoAccident = 2;
   constexpr uint64_t kNearest = 50;  // rows of nearer ones are in the beginning and in typical windows
+  // Steps count anew, as in a second training of the program.
+  if (slow_count_ > 0 && slow_steps_[(slow_count_ - 1) % kMost].step >= slow.step) slow_count_ = 0;
   const size_t known = std::min(slow_count_, kMost);
   const auto before = [&](size_t i) -> const SlowStep& { return slow_steps_[(slow_count_ - i) % kMost]; };
   const auto is_alike = [&](const SlowStep& other) {
@@ -287,14 +289,16 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
 
 void WindowPlan::opened(const Kept& window) noexcept {
   distance_at_opening_ = shared_->distance.load(std::memory_order_relaxed);
-  if (count_ < kMostKept) kept_[count_++] = window;
+  // What the user asked for stays, and takes nothing from the others.
+  if (window.reason != WindowReason::kAsked && count_ < kMostKept) kept_[count_++] = window;
   latest_ = window;
   has_slow_ = false;
   steps_in_window_ = 0;
 }
 
 void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept {
-  if (latest_.reason == WindowReason::kExpected && !has_slow_) give_up_in_vain(latest_.first);
+  // One that was closed in the midst of a step may hold the slow one, which has not ended yet.
+  if (steps != 0 && latest_.reason == WindowReason::kExpected && !has_slow_) give_up_in_vain(latest_.first);
   // Of a window in the midst of a step only the time is known. A slow step is not slow because of us: what windows add
   // to the usual ones is taken twice for it.
   const double usual = static_cast<double>(steps) * static_cast<double>(closed_.median());

@@ -42,7 +42,9 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
   if (s.collective) {
     Collective c;
     if (!decode_collective(process_.string(s.collective), c)) return;
-    CommsCall call{s.begin.value, s.end.value, bytes_of(std::max(c.in_elements, c.out_elements), c.type)};
+    // The step of the call, not of its kernels: these run behind it, not equally far in all processes.
+    CommsCall call{s.begin.value, s.end.value, bytes_of(std::max(c.in_elements, c.out_elements), c.type),
+                   step_of(s.begin.value)};
     if (const auto kernels = kernels_.find(s.external_id); kernels != kernels_.end()) {
       std::tie(call.begin, call.end) = kernels->second;
       kernels_.erase(kernels);
@@ -58,7 +60,8 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
     is_range = std::ranges::any_of(kBackends, [name](std::string_view b) { return name.starts_with(b); }) ? 1 : -1;
   }
   if (is_range < 0) return;
-  calls_[{std::string(name)}].push_back({s.begin.value, s.end.value, bytes_of(process_.string(s.inputs))});
+  calls_[{std::string(name)}].push_back(
+      {s.begin.value, s.end.value, bytes_of(process_.string(s.inputs)), step_of(s.begin.value)});
 }
 
 void CommsCollector::gpu(const GpuActivity& a) {
@@ -72,14 +75,13 @@ void CommsCollector::gpu(const GpuActivity& a) {
 int64_t CommsCollector::step_of(int64_t begin) const {
   if (process_.windows.empty() || process_.steps.empty()) return 0;
   const auto step = std::ranges::upper_bound(process_.steps, begin, {}, [](const StepTime& s) { return s.end.value; });
-  return step != process_.steps.end() && step->in_full ? static_cast<int64_t>(step->step) + 1 : -1;
+  constexpr uint64_t kMostSteps = uint64_t{1} << 48;  // more than that comes from a damaged record
+  return step != process_.steps.end() && step->in_full && step->step < kMostSteps ? static_cast<int64_t>(step->step) + 1
+                                                                                  : -1;
 }
 
 CommsCalls CommsCollector::finish() {
-  for (auto& [kind, calls] : calls_) {
-    std::ranges::stable_sort(calls, {}, &CommsCall::begin);
-    for (CommsCall& call : calls) call.step = step_of(call.begin);
-  }
+  for (auto& [kind, calls] : calls_) std::ranges::stable_sort(calls, {}, &CommsCall::begin);
   return std::move(calls_);
 }
 

@@ -183,12 +183,14 @@ std::vector<StepDifference> step_differences(const Process& process, const std::
                                              const std::vector<std::vector<size_t>>& groups) {
   std::vector<StepDifference> differences(groups.size());
   std::vector<Interval> intervals;
+  std::vector<size_t> looked_at;  // groups of which something was captured
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const size_t i : groups[g]) {
-      Interval part{0, 0, g + 1};
+      Interval part{0, 0, looked_at.size() + 1};
       if (!is_captured(process, steps[i], part)) continue;
       if (++differences[g].captured <= kMost) intervals.push_back(part);
     }
+    if (differences[g].captured != 0) looked_at.push_back(g);
   }
   if (intervals.empty()) return differences;
   size_t typical = 0;
@@ -200,15 +202,15 @@ std::vector<StepDifference> step_differences(const Process& process, const std::
   }
   if (typical == 0) return differences;
   Replay replay(process);
-  Attribution attribution(process, std::move(intervals), groups.size());
+  Attribution attribution(process, std::move(intervals), looked_at.size());
   replay.run(attribution);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    if (differences[g].captured == 0) continue;
+  for (size_t k = 0; k < looked_at.size(); ++k) {
+    const size_t g = looked_at[k];
     double ns = 0;
     for (const size_t i : groups[g]) ns += static_cast<double>(steps[i].ns);
-    name_function(attribution, replay.names(), g + 1, typical, ns / static_cast<double>(groups[g].size()),
+    name_function(attribution, replay.names(), k + 1, typical, ns / static_cast<double>(groups[g].size()),
                   differences[g]);
-    name_shapes(attribution, replay.names(), g + 1, differences[g]);
+    name_shapes(attribution, replay.names(), k + 1, differences[g]);
   }
   return differences;
 }

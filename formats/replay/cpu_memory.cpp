@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/io/sum.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -50,8 +52,9 @@ uint64_t CpuMemory::total(const Memory& memory, bool after_gap) {
   const auto told = static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX));
   const bool is_known = before_.has_value();
   const int64_t summed = add(allocated_.value_or(0), memory.bytes);
-  if (is_told && !is_known) before_ = told - summed;
-  allocated_ = is_told && is_known && (after_gap || !allocated_) ? std::max<int64_t>(0, told - *before_) : summed;
+  if (is_told && !is_known) before_ = difference(told, summed);
+  allocated_ =
+      is_told && is_known && (after_gap || !allocated_) ? std::max<int64_t>(0, difference(told, *before_)) : summed;
   return static_cast<uint64_t>(*allocated_);
 }
 

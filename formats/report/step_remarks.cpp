@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kDescribed = 4;    // groups of processes that are described
 constexpr size_t kMostUnusual = 8;  // lines about unusual steps
+constexpr size_t kMostRemarks = 32;
 
 using Parts = std::vector<const ReportPart*>;
 
@@ -172,21 +173,27 @@ void describe(const Parts& parts, size_t all, bool is_text, std::vector<std::str
 }
 
 // A rank for which all others wait: at least a twentieth of the captured steps' time, and twice what it waits itself.
+// Where there are many groups of ranks, those in which the others wait longest.
 void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::string>& remarks) {
   constexpr uint64_t kFewest = 10;
   constexpr int64_t kLeastPart = 20, kTimes = 2;
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
+  std::multimap<int64_t, std::string, std::greater<>> found;  // by what the others wait
   for (const auto& [kind, t] : compare(processes)) {
     if (t.compared < kFewest) continue;
     const ReportPart& part = parts[t.least_waiting];
     int64_t ns = 0;
     for (const int64_t step : part.statistics.steps.ns) add_to(ns, step);
-    if (t.others_waiting_ns < ns / kLeastPart || t.others_waiting_ns / kTimes < t.least_waiting_ns) continue;
+    if (ns <= 0 || t.others_waiting_ns < ns / kLeastPart || t.others_waiting_ns / kTimes < t.least_waiting_ns) continue;
     const std::string name = name_of(part);
-    remarks.push_back(printable(kind.name) + ": the others wait for " + name + ", " +
-                      percent_text(t.others_waiting_ns, ns) + " of their steps' time or more; " + name +
-                      " itself waits " + percent_text(t.least_waiting_ns, ns));
+    found.emplace(t.others_waiting_ns, printable(kind.name) + ": the others wait for " + name + ", " +
+                                           percent_text(t.others_waiting_ns, ns) + " of their steps' time or more; " +
+                                           name + " itself waits " + percent_text(t.least_waiting_ns, ns));
+  }
+  for (auto& [ns, text] : found) {
+    if (remarks.size() >= kMostRemarks) return;
+    remarks.push_back(std::move(text));
   }
 }
 

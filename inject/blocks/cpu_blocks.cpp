@@ -8,6 +8,7 @@
 #include "inject/blocks/block_table.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
+#include "tracer/process/seal.h"
 
 namespace torchprof::inject {
 namespace {
@@ -15,8 +16,9 @@ namespace {
 constexpr size_t kWays = 4;
 constexpr int kGroupBits = 14;
 
-// Free: its key is 0 or of another window. The key is the address, which has 48 bits, above 16 bits of the window's
-// number.
+// Free: its key is 0 or of an earlier window. The key is the address, which has 48 bits, above 16 bits of the window's
+// number. kTaken while its size is written.
+constexpr uint64_t kTaken = UINT64_MAX;
 struct Place {
   std::atomic<uint64_t> key;
   std::atomic<int64_t> bytes;
@@ -38,6 +40,12 @@ constinit std::atomic<size_t> g_have_others{0};  // how many there are
 uint64_t key_of(const void* address, uint32_t window) noexcept {
   return reinterpret_cast<uintptr_t>(address) << 16 | (window & 0xffff);
 }
+// Whether the window of a key, or of g_others, is one of the next few after `window`: this thread comes late.
+bool is_later(uint64_t key, uint32_t window) noexcept {
+  constexpr uint16_t kFew = 16;
+  const auto ahead = static_cast<uint16_t>(key - window);
+  return ahead != 0 && ahead <= kFew;
+}
 Group& group_of(const void* address) noexcept {
   return g_groups[reinterpret_cast<uintptr_t>(address) * 0x9e3779b97f4a7c15u >> (64 - kGroupBits)];
 }
@@ -52,8 +60,9 @@ void survive_fork() noexcept {
 
 [[gnu::noinline, gnu::cold]] void add_to_others(const void* address, int64_t bytes, uint32_t window) noexcept {
   const KeepErrno keep;
-  survive_fork();
+  if (const seal::Calls calls; calls) survive_fork();
   const Lock lock(g_lock);
+  if (is_later(g_others_of, window)) return;
   if (g_others_of != window) {
     g_others.clear();
     g_have_others.store(0, std::memory_order_relaxed);
@@ -83,23 +92,26 @@ void put(const void* address, int64_t bytes, uint32_t window) noexcept {
       const uint64_t there = place.key.load(std::memory_order_relaxed);
       // Its end was not told to us, and the address has come again.
       if (there == key) return place.bytes.store(bytes, std::memory_order_relaxed);
-      if (!free && (there == 0 || ((there ^ key) & 0xffff) != 0)) free = &place, was = there;
+      const bool is_of_earlier = there != kTaken && ((there ^ key) & 0xffff) != 0 && !is_later(there, window);
+      if (!free && (there == 0 || is_of_earlier)) free = &place, was = there;
     }
     if (!free) return add_to_others(address, bytes, window);
-    // Pairs with the release in take(): the size that was here has been read. Nobody looks for this block before the
-    // program has it, so its size may come after its key.
-    if (free->key.compare_exchange_strong(was, key, std::memory_order_acquire, std::memory_order_relaxed))
-      return free->bytes.store(bytes, std::memory_order_relaxed);
+    // Pairs with the release in take(): the size that was here has been read.
+    if (!free->key.compare_exchange_strong(was, kTaken, std::memory_order_acquire, std::memory_order_relaxed)) continue;
+    free->bytes.store(bytes, std::memory_order_relaxed);
+    return free->key.store(key, std::memory_order_release);  // pairs with take()
   }
 }
 
 int64_t take(const void* address, uint32_t window) noexcept {
   const uint64_t key = key_of(address, window);
   for (Place& place : group_of(address).places) {
-    if (place.key.load(std::memory_order_relaxed) != key) continue;
+    uint64_t there = place.key.load(std::memory_order_acquire);  // pairs with the release in put()
+    if (there != key) continue;
     const int64_t bytes = place.bytes.load(std::memory_order_relaxed);
-    place.key.store(0, std::memory_order_release);  // pairs with the acquire in put()
-    return bytes;
+    // Pairs with the acquire in put(). False: a later window has taken the place.
+    return place.key.compare_exchange_strong(there, 0, std::memory_order_release, std::memory_order_relaxed) ? bytes
+                                                                                                             : 0;
   }
   return g_have_others.load(std::memory_order_relaxed) == 0 ? 0 : take_from_others(address, window);
 }

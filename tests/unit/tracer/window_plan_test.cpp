@@ -104,6 +104,21 @@ TEST_CASE("windows that are too big are fewer") {
   CHECK_FALSE(big.given_up.empty());
 }
 
+TEST_CASE("a window that the user asked for stays, however big it is, and takes nothing from the others") {
+  Program program;
+  program.run(5'000);
+  const uint64_t distance = program.shared->distance;
+  const auto typical = program.kept(WindowReason::kTypical);
+  const uint32_t asked = ++program.windows;
+  program.plan.opened({asked, WindowReason::kAsked, program.step, false, 0});
+  program.plan.closed(30, 30 * kStep, false, program.now);
+  const auto events_of = [&](uint32_t number) { return number == asked ? 900'000U : 1'000U; };
+  for (int i = 0; i < 10; ++i) program.plan.measure(program.windows, events_of);
+  CHECK(program.shared->distance == distance);
+  while (const uint32_t number = program.plan.take_unwanted(0).number) CHECK(number != asked);
+  CHECK(program.kept(WindowReason::kTypical) == typical);
+}
+
 TEST_CASE("a phase of slow steps gets a window, and keeps it") {
   Program program;
   program.run(30'000, [](uint64_t step) { return step >= 5'005 && step < 5'025 ? 4 * kStep : kStep; });
