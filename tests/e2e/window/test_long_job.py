@@ -11,7 +11,7 @@ LONG_JOB = ROOT / "tests" / "bench" / "long_job.py"
 
 @pytest.mark.slow
 def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_torchprof):
-    run = run_torchprof([torch_python, LONG_JOB, 3000, 4])
+    run = run_torchprof([torch_python, LONG_JOB, 3000, 2], timeout=900)
     assert run.status == 0, run.stderr
     # Lines are broken at spaces.
     summary = " ".join(line.removeprefix("torchprof: ").strip() for line in run.stderr.splitlines())
@@ -37,6 +37,6 @@ sys.exit(max(rank.wait() for rank in ranks))
 
 
 def test_the_rank_that_others_wait_for_is_named(torch_python, program, run_torchprof):
-    run = run_torchprof([torch_python, program(RANKS), LONG_JOB, 150, 1], options=["--budget-events", "100K"])
+    run = run_torchprof([torch_python, program(RANKS), LONG_JOB, 150, 1], options=["--budget-events", "100K"], timeout=600)
     assert run.status == 0, run.stderr
     assert re.search(r"gloo:all_reduce: the others wait for rank 1, \d+\.\d % of their steps' time", run.stderr), run.stderr
