@@ -87,28 +87,32 @@ CommsCalls CommsCollector::finish() {
 
 namespace {
 
+using StepCalls = std::vector<const CommsCall*>;
+
 struct ProcessCalls {
   size_t process;
   const std::vector<CommsCall>* calls;
-  std::map<int64_t, std::vector<const CommsCall*>> steps{};  // without -1
+  std::map<int64_t, StepCalls> steps{};  // without -1
 };
 
 struct Compared {
+  size_t process;
   uint64_t was_last = 0;
   int64_t waited_ns = 0;
 };
 
-// The nth calls of a step in all processes: `shared` of them.
-void compare_step(const std::vector<ProcessCalls>& lists, int64_t step, size_t shared, const CommsCounts& counts,
-                  CommsTally& tally, std::vector<Compared>& compared) {
-  std::vector<const CommsCall*> calls(lists.size());
+// The nth calls of one step, as far as all processes have them. `compared`: one for each process.
+void compare_step(const std::vector<const StepCalls*>& lists, const CommsCounts& counts, CommsTally& tally,
+                  std::vector<Compared>& compared) {
+  const size_t shared = (*std::ranges::min_element(lists, {}, [](const StepCalls* l) { return l->size(); }))->size();
+  StepCalls calls(lists.size());
   for (size_t n = 0; n < shared; ++n) {
-    for (size_t i = 0; i < lists.size(); ++i) calls[i] = lists[i].steps.at(step)[n];
+    for (size_t i = 0; i < lists.size(); ++i) calls[i] = (*lists[i])[n];
     const auto last = std::ranges::max_element(calls, {}, [](const CommsCall* c) { return c->begin; });
-    const auto at = static_cast<size_t>(last - calls.begin());
-    if (counts && !counts(lists[at].process, (*last)->begin)) continue;
+    Compared& slowest = compared[static_cast<size_t>(last - calls.begin())];
+    if (counts && !counts(slowest.process, (*last)->begin)) continue;
     ++tally.compared;
-    ++compared[at].was_last;
+    ++slowest.was_last;
     for (size_t i = 0; i < lists.size(); ++i) {
       const int64_t waited = std::min((*last)->begin, calls[i]->end) - calls[i]->begin;
       add_to(tally.waiting_ns, waited);
@@ -126,29 +130,31 @@ std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& pr
     for (const auto& [kind, calls] : *processes[i]) kinds[kind].push_back({i, &calls});
   for (auto& [kind, lists] : kinds) {
     CommsTally& tally = tallies[kind];
-    for (ProcessCalls& list : lists) {
+    for (const ProcessCalls& list : lists) {
       tally.calls += list.calls->size();
       for (const CommsCall& call : *list.calls) {
         tally.bytes += call.bytes;
         add_to(tally.total_ns, call.end - call.begin);
-        if (call.step >= 0) list.steps[call.step].push_back(&call);
       }
     }
     if (lists.size() < 2) continue;
-    std::vector<Compared> compared(lists.size());
+    std::vector<Compared> compared;
+    for (ProcessCalls& list : lists) {
+      compared.push_back({list.process});
+      for (const CommsCall& call : *list.calls)
+        if (call.step >= 0) list.steps[call.step].push_back(&call);
+    }
     for (const auto& [step, first] : lists.front().steps) {
-      size_t shared = first.size();
-      for (const ProcessCalls& list : lists) {
-        const auto calls = list.steps.find(step);
-        shared = calls == list.steps.end() ? 0 : std::min(shared, calls->second.size());
-      }
-      compare_step(lists, step, shared, counts, tally, compared);
+      std::vector<const StepCalls*> those;
+      for (const ProcessCalls& list : lists)
+        if (const auto calls = list.steps.find(step); calls != list.steps.end()) those.push_back(&calls->second);
+      if (those.size() == lists.size()) compare_step(those, counts, tally, compared);
     }
     const auto slowest = std::ranges::max_element(compared, {}, &Compared::was_last);
-    tally.slowest = lists[static_cast<size_t>(slowest - compared.begin())].process;
+    tally.slowest = slowest->process;
     tally.slowest_calls = slowest->was_last;
     const auto least = std::ranges::min_element(compared, {}, &Compared::waited_ns);
-    tally.least_waiting = lists[static_cast<size_t>(least - compared.begin())].process;
+    tally.least_waiting = least->process;
     tally.least_waiting_ns = least->waited_ns;
     tally.others_waiting_ns = std::numeric_limits<int64_t>::max();
     for (auto other = compared.begin(); other != compared.end(); ++other)

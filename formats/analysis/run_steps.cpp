@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "formats/analysis/step_differences.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/trace/windows.h"
 #include "tracer/spool/slow_step.h"
@@ -20,29 +22,22 @@ constexpr size_t kMostRanges = 6;
 constexpr int64_t kYear = int64_t{31'536'000} * 1'000'000'000;
 constexpr double kAlike = 1.3;  // single slow steps of one kind differ by less than this
 
-int64_t middle(std::vector<int64_t> values) {
-  if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, at);
-  return *at;
-}
-
 // Durations without what windows add.
 struct Durations {
   explicit Durations(const std::vector<StepTime>& steps) {
     std::vector<int64_t> open, closed;
     for (const StepTime& s : steps) (s.is_free ? closed : open).push_back(s.ns);
-    const int64_t without = middle(closed);
+    const int64_t without = median_of(closed);
     slowdown = without > 0 && !open.empty()
-                   ? std::max(1.0, static_cast<double>(middle(open)) / static_cast<double>(without))
+                   ? std::max(1.0, static_cast<double>(median_of(open)) / static_cast<double>(without))
                    : 1.0;
     for (const StepTime& s : steps)
       ns.push_back(s.is_free ? s.ns : static_cast<int64_t>(static_cast<double>(s.ns) / slowdown));
-    median = middle(ns);
+    median = median_of(ns);
     std::vector<int64_t> deviations;
     for (const int64_t each : ns) deviations.push_back(std::abs(each - median));
     // No step takes a year; a damaged file may say so.
-    slow = slow_step(std::min(median, kYear), std::min(middle(deviations), kYear));
+    slow = slow_step(std::min(median, kYear), std::min(median_of(deviations), kYear));
   }
   bool is_slow(size_t i) const { return ns[i] > slow; }
 
@@ -92,7 +87,14 @@ SlowSteps slow_steps_of(const Durations& durations) {
 int64_t middle_of(const Group& group, const Durations& durations) {
   std::vector<int64_t> ns;
   for (const size_t i : group.steps) ns.push_back(durations.ns[i]);
-  return middle(std::move(ns));
+  return median_of(std::move(ns));
+}
+
+// What they took longer than the median, all together.
+int64_t more_of(const std::vector<size_t>& indices, const Durations& durations) {
+  int64_t ns = 0;
+  for (const size_t i : indices) add_to(ns, durations.ns[i] - durations.median);
+  return ns;
 }
 
 // Whether it took about as long, and came at a multiple of the distance of those that are known.
@@ -110,11 +112,11 @@ bool is_one_of(const Group& group, size_t single, const Durations& durations) {
 void group_singles(const std::vector<size_t>& singles, const std::vector<StepDifference>& differences,
                    const Durations& durations, std::vector<Group>& groups) {
   std::map<std::pair<std::string, std::string>, Group> named;
-  std::vector<size_t> others;
+  std::vector<size_t> others;  // places in `singles`
   for (size_t k = 0; k < singles.size(); ++k) {
     Group one{{singles[k]}, false, differences[k]};
     if (!one.is_named()) {
-      others.push_back(singles[k]);
+      others.push_back(k);
       continue;
     }
     Group& group = named[{one.difference.function, one.difference.shapes}];
@@ -127,22 +129,22 @@ void group_singles(const std::vector<size_t>& singles, const std::vector<StepDif
     Group& group = entry.second;
     group.difference.more_ns /= static_cast<int64_t>(group.difference.captured);
     const Group known = group;
-    std::erase_if(others, [&](size_t i) {
-      const bool is_one = is_one_of(known, i, durations);
-      if (is_one) group.steps.push_back(i);
+    std::erase_if(others, [&](size_t k) {
+      const bool is_one = is_one_of(known, singles[k], durations);
+      if (is_one) group.steps.push_back(singles[k]);
       return is_one;
     });
     groups.push_back(std::move(group));
   }
-  std::ranges::sort(others, {}, [&](size_t i) { return durations.ns[i]; });
+  const auto ns_of = [&](size_t k) { return durations.ns[singles[k]]; };
+  std::ranges::sort(others, {}, ns_of);
   for (size_t i = 0; i < others.size(); ++i) {
-    const bool is_alike = i > 0 && static_cast<double>(durations.ns[others[i]]) <
-                                       kAlike * static_cast<double>(durations.ns[others[i - 1]]);
+    const bool is_alike =
+        i > 0 && static_cast<double>(ns_of(others[i])) < kAlike * static_cast<double>(ns_of(others[i - 1]));
     if (!is_alike) groups.emplace_back();
     Group& group = groups.back();
-    group.steps.push_back(others[i]);
-    const auto at = std::ranges::find(singles, others[i]) - singles.begin();
-    group.difference.captured += differences[static_cast<size_t>(at)].captured;
+    group.steps.push_back(singles[others[i]]);
+    group.difference.captured += differences[others[i]].captured;
   }
   for (Group& group : groups) std::ranges::sort(group.steps);
 }
@@ -165,8 +167,7 @@ std::vector<Group> groups_of(const Process& process, const std::vector<StepTime>
   for (size_t g = 0; g < looked_at.size(); ++g) {
     // Something that explains next to nothing of it is not named.
     constexpr int64_t kLeastShare = 10;
-    int64_t more = 0;
-    for (const size_t i : looked_at[g]) add_to(more, durations.ns[i] - durations.median);
+    const int64_t more = more_of(looked_at[g], durations);
     StepDifference& found = differences[g];
     found.more_ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / durations.slowdown);
     if (found.more_ns < more / static_cast<int64_t>(looked_at[g].size()) / kLeastShare) found.function.clear();
@@ -252,7 +253,7 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
   run.cost = cost_of(process);
   std::vector<int64_t> ns;
   for (const StepTime& s : steps) ns.push_back(s.ns);
-  run.median_ns = middle(ns);
+  run.median_ns = median_of(ns);
   run.most_ns = std::ranges::max(ns);
   run.slowest = std::ranges::max_element(steps, {}, &StepTime::ns)->step;
   const size_t parts = std::min(kLineParts, steps.size());
@@ -265,13 +266,8 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
   }
   const Durations durations(steps);
   std::vector<Group> groups = groups_of(process, steps, durations);
-  const auto more = [&](const Group& group) {
-    int64_t ns = 0;
-    for (const size_t i : group.steps) add_to(ns, durations.ns[i] - durations.median);
-    return ns;
-  };
   std::vector<std::pair<int64_t, size_t>> order;
-  for (size_t g = 0; g < groups.size(); ++g) order.emplace_back(-more(groups[g]), g);
+  for (size_t g = 0; g < groups.size(); ++g) order.emplace_back(-more_of(groups[g].steps, durations), g);
   std::ranges::sort(order);
   std::vector<Group> sorted_groups;
   for (const auto& [less, g] : order) sorted_groups.push_back(std::move(groups[g]));
@@ -286,7 +282,7 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
     unusual.count = group.steps.size();
     unusual.is_row = group.is_row;
     unusual.every = group.is_row ? 0 : distance_of(steps, group.steps);
-    unusual.more_ns = more(group);
+    unusual.more_ns = more_of(group.steps, durations);
     unusual.captured = group.difference.captured;
     unusual.what = group.difference.function;
     unusual.what_ns = group.difference.more_ns;

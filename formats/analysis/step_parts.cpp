@@ -5,18 +5,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/replay/thread_stack.h"
 
 namespace torchprof::formats {
 namespace {
-
-int64_t median(std::vector<int64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 void find_outliers(std::vector<StepParts>& steps) {
   constexpr size_t kFewest = 5;  // fewer steps have no outliers
@@ -24,9 +18,9 @@ void find_outliers(std::vector<StepParts>& steps) {
   std::vector<int64_t> ns;
   ns.reserve(steps.size());
   for (const StepParts& s : steps) ns.push_back(s.step.end - s.step.begin);
-  const int64_t middle = median(ns);
+  const int64_t middle = median_of(ns);
   for (int64_t& each : ns) each = std::abs(each - middle);
-  const double deviation = 1.48 * static_cast<double>(median(ns));
+  const double deviation = 1.48 * static_cast<double>(median_of(ns));
   for (StepParts& s : steps) {
     const auto more = static_cast<double>(difference(s.step.end - s.step.begin, middle));
     s.is_outlier = more > 4 * deviation && more > 0.2 * static_cast<double>(middle);

@@ -62,7 +62,6 @@ struct MemoryCategories {
 // A damaged record may have any number: sums are clamped so that their sum over categories does not overflow.
 inline constexpr int64_t kMostMemory = int64_t{1} << 59;
 inline void add_memory(int64_t& sum, int64_t bytes) { sum = std::clamp(sum + bytes, -kMostMemory, kMostMemory); }
-inline uint32_t window_of(const MemoryEvent& m) { return m.window == nullptr ? 0 : m.window->number; }
 inline bool is_counted(const MemoryEvent& m) {
   return !m.is_out_of_memory && !m.is_mapped && m.bytes != 0 && m.bytes >= -kMostMemory && m.bytes <= kMostMemory;
 }

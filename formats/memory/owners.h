@@ -12,7 +12,7 @@
 namespace torchprof::formats {
 
 inline MemoryChange change_of(const MemoryEvent& e, const MemoryOwner& owner) {
-  return {.window = e.window == nullptr ? 0 : e.window->number,
+  return {.window = window_of(e),
           .is_out_of_memory = e.is_out_of_memory,
           .is_mapped = e.is_mapped,
           .device_type = e.device_type,

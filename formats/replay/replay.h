@@ -122,6 +122,7 @@ struct MemoryEvent {  // an allocation, a free, or an allocation that failed
   const ThreadStack* stack = nullptr;  // what was open; valid during the call
   const Window* window = nullptr;      // in which it lies; null: the whole run is recorded
 };
+inline uint32_t window_of(const MemoryEvent& m) { return m.window == nullptr ? 0 : m.window->number; }
 
 struct Mark {  // a mark of NVTX, or the begin of a window that is not one of steps
   uint32_t row;

@@ -267,6 +267,11 @@ std::string render(const Report& report, const TableOptions& options) {
   return render(Assembly(report, options).run(), options.style);
 }
 
+// The steps' table names the rank for which the others wait.
+bool has_ranks(const Trace& trace) {
+  return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
+}
+
 }  // namespace
 
 const std::vector<std::string>& table_names() {
@@ -307,27 +312,23 @@ void check(const TableOptions& options) {
       throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
 }
 
-// The steps' table names the rank for which the others wait.
-bool has_ranks(const Trace& trace) {
-  return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
-}
-
 std::string summary_text(const Trace& trace, const TableOptions& options) {
   const auto names = [&options](const char* table) {
     return std::ranges::find(options.tables, table) != options.tables.end();
   };
+  const auto is_shown = [&](const char* table) { return options.tables.empty() || names(table); };
   const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
-  return render(report_of(trace, {.grouping = options.grouping,
-                                  .has_step_parts =
-                                      (is_detailed && (options.tables.empty() || names("steps"))) || names("advice"),
-                                  .has_comms = names("comms") || names("advice") || has_ranks(trace),
-                                  .has_threads = names("threads"),
-                                  .has_waste = names("advice"),
-                                  .has_module_costs = is_detailed && (options.tables.empty() || names("modules")),
-                                  .has_lines = is_detailed && (options.tables.empty() || names("python")),
-                                  .has_memory_growth = is_detailed && (options.tables.empty() || names("memory")),
-                                  .has_memory_categories = is_detailed && (options.tables.empty() || names("memory"))}),
-                options);
+  return render(
+      report_of(trace, {.grouping = options.grouping,
+                        .has_step_parts = (is_detailed && is_shown("steps")) || names("advice"),
+                        .has_comms = names("comms") || names("advice") || (is_shown("steps") && has_ranks(trace)),
+                        .has_threads = names("threads"),
+                        .has_waste = names("advice"),
+                        .has_module_costs = is_detailed && is_shown("modules"),
+                        .has_lines = is_detailed && is_shown("python"),
+                        .has_memory_growth = is_detailed && is_shown("memory"),
+                        .has_memory_categories = is_detailed && is_shown("memory")}),
+      options);
 }
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "inject/blocks/block_table.h"
+#include "inject/blocks/fork_safe.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
 #include "tracer/process/seal.h"
@@ -50,17 +51,9 @@ Group& group_of(const void* address) noexcept {
   return g_groups[reinterpret_cast<uintptr_t>(address) * 0x9e3779b97f4a7c15u >> (64 - kGroupBits)];
 }
 
-void survive_fork() noexcept {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, [] {
-    pthread_atfork([] { pthread_mutex_lock(&g_lock); }, [] { pthread_mutex_unlock(&g_lock); },
-                   [] { g_lock = PTHREAD_MUTEX_INITIALIZER; });
-  });
-}
-
 [[gnu::noinline, gnu::cold]] void add_to_others(const void* address, int64_t bytes, uint32_t window) noexcept {
   const KeepErrno keep;
-  if (const seal::Calls calls; calls) survive_fork();
+  if (const seal::Calls calls; calls) survive_fork<g_lock>();
   const Lock lock(g_lock);
   if (is_later(g_others_of, window)) return;
   if (g_others_of != window) {

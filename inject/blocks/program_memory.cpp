@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "inject/blocks/block_table.h"
+#include "inject/blocks/fork_safe.h"
 #include "tracer/process/lock.h"
 #include "tracer/window.h"
 
@@ -10,15 +11,6 @@ namespace torchprof::inject {
 namespace {
 
 pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-
-// The lock must not stay locked in a forked child, which does not have the thread that holds it.
-void survive_fork() noexcept {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, [] {
-    pthread_atfork([] { pthread_mutex_lock(&g_lock); }, [] { pthread_mutex_unlock(&g_lock); },
-                   [] { g_lock = PTHREAD_MUTEX_INITIALIZER; });
-  });
-}
 
 BlockTable g_reported;  // what torch has reported in the window g_reported_in
 uint32_t g_reported_in = 0;
@@ -33,7 +25,7 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
   // at::MapAllocator reports the bytes that it maps as reserved, and totals of 0 when it frees.
   const bool may_be_mapped = reserved != 0 || (bytes < 0 && allocated == 0);
   if (!wanted && !may_be_mapped) return false;
-  survive_fork();
+  survive_fork<g_lock>();
   const Lock lock(g_lock);
   if (reserved != 0) {
     g_mapped.put(address, bytes);
@@ -59,7 +51,7 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
 }
 
 void note_reported(const void* address, int64_t bytes) noexcept {
-  survive_fork();
+  survive_fork<g_lock>();
   const Lock lock(g_lock);
   if (g_reported_in != window::number()) g_reported.clear();
   g_reported_in = window::number();
@@ -76,7 +68,7 @@ bool was_reported(const void* address) noexcept {
 }
 
 uint64_t program_total() noexcept {
-  survive_fork();
+  survive_fork<g_lock>();
   const Lock lock(g_lock);
   return g_total;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <string_view>
 
+#include "formats/io/median.h"
 #include "formats/io/text.h"
 
 namespace torchprof::launcher {
@@ -37,12 +38,6 @@ std::string cut(std::string_view text, size_t columns) {
   for (size_t seen = 0; at < text.size(); ++at)
     if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80 && seen++ == columns) break;
   return std::string(text.substr(0, at));
-}
-
-std::string median(std::vector<int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return time_text(*middle);
 }
 
 int64_t mean_step(const LiveView& view) {
@@ -102,7 +97,8 @@ class Picture {
     const LiveView& view = it->view;
     std::string line = "steps";
     if (view.steps_per_second) line += format("  %.4g/s", *view.steps_per_second);
-    if (!view.step_ns.empty()) line += "  last " + time_text(view.step_ns.back()) + "  median " + median(view.step_ns);
+    if (!view.step_ns.empty())
+      line += "  last " + time_text(view.step_ns.back()) + "  median " + time_text(formats::median_of(view.step_ns));
     if (view.since_step_ns && !view.step_ns.empty() && it->is_live && view.window.empty() &&
         *view.since_step_ns > 5 * mean_step(view) + 1'000'000'000)
       line += "  none for " + time_text(*view.since_step_ns);

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "formats/gpu/kernel_names.h"
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
+#include "formats/io/median.h"
 #include "formats/io/text.h"
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/input.h"
@@ -76,9 +78,6 @@ std::string steps_text(const formats::Process& process, bool is_running) {
   for (const formats::StepTime& step : process.steps)
     if (step.ns > 0) ns.push_back(step.ns);
   if (ns.empty()) return text;
-  const int64_t last = ns.back();
-  const auto middle = ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2);
-  std::ranges::nth_element(ns, middle);
   const formats::StepTime& step = process.steps.back();
   text.append("  step ").append(std::to_string(step.step)).append(" was the last to end");
   if (is_running) {
@@ -86,8 +85,9 @@ std::string steps_text(const formats::Process& process, bool is_running) {
     const int64_t ago = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - step.end.value;
     text.append(", ").append(seconds_text(static_cast<double>(std::max<int64_t>(0, ago)) / 1e9)).append(" ago");
   }
-  text.append("; it took ").append(formats::duration_text(static_cast<double>(last)));
-  return text.append(", the median is ").append(formats::duration_text(static_cast<double>(*middle))).append("\n");
+  text.append("; it took ").append(formats::duration_text(static_cast<double>(ns.back())));
+  const auto median = static_cast<double>(formats::median_of(std::move(ns)));
+  return text.append(", the median is ").append(formats::duration_text(median)).append("\n");
 }
 
 void print_arrivals(const Info& info) {

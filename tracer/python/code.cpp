@@ -149,6 +149,14 @@ struct CodeTexts {
     line = line_object ? api().as_long(line_object.get()) : 0;
     api().error_clear();
   }
+  // With its place alone.
+  FunctionDef definition() const noexcept {
+    FunctionDef definition{};
+    definition.file = intern(file.view());
+    definition.line = static_cast<uint32_t>(line);
+    definition.trim = import_prefix(file.view());
+    return definition;
+  }
 
   const Ref file_object, name_object, qualname_object, line_object;
   const Text file, name, qualname;
@@ -249,12 +257,9 @@ Function detail::function_slow(Object* code) noexcept {
   if (kind != FunctionKind::kFunction && kind != FunctionKind::kThread &&
       !is_about_children(texts.file.view(), texts.name.view()) && !session::open_spool())
     return {};
-  FunctionDef definition{};
+  FunctionDef definition = texts.definition();
   definition.name = intern(texts.name.view());
   definition.qualname = texts.qualname_object ? intern(texts.qualname.view()) : StringId{};
-  definition.file = intern(texts.file.view());
-  definition.line = static_cast<uint32_t>(texts.line);
-  definition.trim = import_prefix(texts.file.view());
   // Of importlib's function itself: what stands for an import is defined by define_import().
   definition.kind = kind == FunctionKind::kImport ? FunctionKind::kFunction : kind;
   const FunctionId id = session::define_function(definition);
@@ -287,11 +292,8 @@ FunctionId define_compilation(Object* code) noexcept {
   const std::string_view function = texts.name.view().substr(0, sizeof(name) - kWhat.size());
   memcpy(name, kWhat.data(), kWhat.size());
   memcpy(name + kWhat.size(), function.data(), function.size());
-  FunctionDef definition{};
+  FunctionDef definition = texts.definition();
   definition.name = intern({name, kWhat.size() + function.size()});
-  definition.file = intern(texts.file.view());
-  definition.line = static_cast<uint32_t>(texts.line);
-  definition.trim = import_prefix(texts.file.view());
   definition.kind = FunctionKind::kCompile;
   return session::define_function(definition);
 }

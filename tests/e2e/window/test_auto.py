@@ -3,6 +3,7 @@ import json
 import re
 
 import pytest
+from conftest import SUPPORT
 
 JOB = """
 import os, signal, sys, time, torch
@@ -125,14 +126,6 @@ def test_a_fork_in_the_midst_of_it_is_survived(torch_python, program, run_torchp
     assert re.search(r" 600 +\d+ ", run.stderr), run.stderr
 
 
-RANKS = """
-import os, subprocess, sys
-environment = dict(os.environ, MASTER_PORT="29%03d" % (os.getpid() % 1000), MASTER_ADDR="127.0.0.1", WORLD_SIZE="2", USE_LIBUV="0")
-for job in sys.argv[2:]:
-    ranks = [subprocess.Popen([sys.executable, sys.argv[1], job], env=dict(environment, RANK=str(rank))) for rank in range(2)]
-    if any([rank.wait() for rank in ranks]):
-        sys.exit(1)
-"""
 RANK = """
 import os, sys, time, torch
 import torch.distributed as dist
@@ -155,7 +148,7 @@ for i in range(int(sys.argv[1])):
 def windows_of_ranks(torch_python, program, run_torchprof):
     """windows_of_ranks(STEPS...) runs jobs of two ranks one after another, of so many steps each: the windows of each rank, and the run."""
     def run(*steps):
-        run = run_torchprof([torch_python, program(RANKS), program(RANK, "rank.py"), *map(str, steps)],
+        run = run_torchprof([torch_python, SUPPORT / "two_ranks.py", *("%s %d" % (program(RANK), n) for n in steps)],
                             options=["-w", "auto", "--budget-events", "20K", "--budget-overhead", "10", "--keep-spool"])
         assert run.status == 0, run.stderr
         processes = json.loads((run.directory / "run.json").read_text())["processes"]

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, SUPPORT
 
 LONG_JOB = ROOT / "tests" / "bench" / "long_job.py"
 
@@ -28,15 +28,7 @@ def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_t
     assert 100_000 < slices < 1_000_000
 
 
-RANKS = """
-import os, subprocess, sys
-environment = dict(os.environ, MASTER_PORT="29%03d" % (os.getpid() % 1000), MASTER_ADDR="127.0.0.1", WORLD_SIZE="2", USE_LIBUV="0")
-ranks = [subprocess.Popen([sys.executable, *sys.argv[1:]], env=dict(environment, RANK=str(rank))) for rank in range(2)]
-sys.exit(max(rank.wait() for rank in ranks))
-"""
-
-
-def test_the_rank_that_others_wait_for_is_named(torch_python, program, run_torchprof):
-    run = run_torchprof([torch_python, program(RANKS), LONG_JOB, 150, 1], options=["--budget-events", "100K"], timeout=600)
+def test_the_rank_that_others_wait_for_is_named(torch_python, run_torchprof):
+    run = run_torchprof([torch_python, SUPPORT / "two_ranks.py", "%s 150 1" % LONG_JOB], options=["--budget-events", "100K"], timeout=600)
     assert run.status == 0, run.stderr
     assert re.search(r"gloo:all_reduce: the others wait for rank 1, \d+\.\d % of their steps' time", run.stderr), run.stderr
