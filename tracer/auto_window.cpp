@@ -94,6 +94,13 @@ void give_up_unwanted() noexcept {
     edges.is_given_up = true;
     if (session::define_window(edges)) session::give_up_window(kept.number);
   }
+  // It stands for slow steps from here on, not for all steps.
+  for (WindowPlan::Kept kept = s.plan.take_left_behind(); kept.number != 0; kept = s.plan.take_left_behind()) {
+    session::WindowEdges edges{};
+    edges.number = kept.number;
+    edges.reason = WindowReason::kSlow;
+    session::define_window(edges);
+  }
 }
 
 void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by,

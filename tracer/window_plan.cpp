@@ -41,6 +41,9 @@ constexpr uint64_t pack(uint64_t first, WindowReason reason, uint64_t score) noe
 constexpr uint64_t first_of(uint64_t place) noexcept { return (place >> 24) - 1; }
 constexpr WindowReason reason_of(uint64_t place) noexcept { return static_cast<WindowReason>(place >> 16 & 0xff); }
 constexpr uint64_t score_of(uint64_t place) noexcept { return place & 0xffff; }
+constexpr uint64_t score_from(double times) noexcept {
+  return static_cast<uint64_t>(std::clamp(times * 100, 1.0, 65535.0));
+}
 
 bool is_unusual(WindowReason reason) noexcept { return share_of(reason) != nullptr; }
 
@@ -85,11 +88,16 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   const bool is_slow = is_known && most > static_cast<double>(closed_.slow());
   if (!is_cut) (was_open ? open_ : closed_).add(duration);
   if (shared_->distance.load(std::memory_order_relaxed) == 0) choose_distance();
+  // When its window opened, the step had lasted as long as any that gets one. Only now is it known how unusual it was.
+  if (latest_.reason == WindowReason::kOverdue && latest_.first + 1 == step)
+    raise_score(WindowReason::kOverdue, latest_.first, took / usual);
   if (is_slow) {
     const bool is_regular = !was_slow_ && expect({step - 1, least / usual, most / usual}, now);
     // One border later, so that the other ranks, which are at this one or just before it, can follow. After one of many
     // that come at a regular distance nothing is unusual: what that would cost is left to the next of them.
     if (!was_open && !is_regular) wish(WindowReason::kSlow, step + 1, most / usual, now);
+    if (was_open && !is_regular && latest_.reason == WindowReason::kTypical && !latest_.is_by_time)
+      keep_typical(most / usual);
     has_slow_ = true;
   }
   was_slow_ = is_slow;
@@ -207,14 +215,15 @@ WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
   for (const std::atomic<uint64_t>& slot : shared_->places) {
     const uint64_t place = slot.load(std::memory_order_relaxed);
     if (place == 0 || reason_of(place) == WindowReason::kOverdue) continue;
-    const Share* share = share_of(reason_of(place));
+    const Share* share = share_of(reason_of(place));  // none: a typical one, in which another rank saw a slow step
+    const uint64_t length = share ? share->length : kLength;
     // One that this rank has passed when another asked for it opens at its next step.
     const uint64_t late = reason_of(place) == WindowReason::kExpected ? 1 : kMostLate;
-    if (!share || step < first_of(place) || step > first_of(place) + late || count_ == kMostKept) continue;
+    if (step < first_of(place) || step > first_of(place) + late || count_ == kMostKept) continue;
     const bool is_taken = std::any_of(kept_, kept_ + count_, [&](const Kept& k) {
-      return k.reason == reason_of(place) && k.first == first_of(place);
+      return k.reason == reason_of(place) && k.first == first_of(place) && !k.is_by_time;
     });
-    if (!is_taken) return {reason_of(place), first_of(place), share->length};
+    if (!is_taken) return {reason_of(place), first_of(place), length};
   }
   const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
   if (distance != 0 && step % distance == 0) return {WindowReason::kTypical, step, kLength};
@@ -238,6 +247,16 @@ bool WindowPlan::wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexce
   return has(WindowReason::kOverdue, step) || wish(WindowReason::kOverdue, step, times, now);
 }
 
+void WindowPlan::raise_score(WindowReason reason, uint64_t first, double times) noexcept {
+  const uint64_t score = score_from(times);
+  for (std::atomic<uint64_t>& slot : shared_->places) {
+    uint64_t place = slot.load(std::memory_order_relaxed);
+    if (place == 0 || reason_of(place) != reason || first_of(place) != first) continue;
+    if (score > score_of(place))
+      slot.compare_exchange_strong(place, pack(first, reason, score), std::memory_order_relaxed);
+  }
+}
+
 void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
   const uint64_t jump = std::max(kJump, resident_ / 10);
   if (resident_ != 0 && bytes > resident_ + jump)
@@ -254,13 +273,25 @@ bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
   });
 }
 
-// Takes a free place of its reason, or that of the least unusual one. One that another rank has asked for at about the
-// same step is the same.
+// A step of the typical window that is open was slow: the window takes a place of those for slow steps, and stays where
+// the distance has left it behind. What it costs has been spent.
+void WindowPlan::keep_typical(double times) noexcept {
+  if (!has(WindowReason::kTypical, latest_.first))
+    claim(WindowReason::kSlow, WindowReason::kTypical, latest_.first, score_from(times));
+  raise_score(WindowReason::kTypical, latest_.first, times);
+}
+
 bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due) noexcept {
   const Share& share = *share_of(reason);
   const double one = slowdown() * static_cast<double>(share.length) * static_cast<double>(closed_.median());
-  if (first > kMostStep || room_for_unusual(now, is_due) < one) return false;
-  const auto points = static_cast<uint64_t>(std::clamp(score * 100, 1.0, 65535.0));
+  return room_for_unusual(now, is_due) >= one && claim(reason, reason, first, score_from(score));
+}
+
+// Takes a free place of the share, or that of the least unusual one. One that another rank has asked for at about the
+// same step is the same.
+bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept {
+  const Share& share = *share_of(share_with);
+  if (first > kMostStep) return false;
   for (int tries = 0; tries < 8; ++tries) {
     size_t weakest = share.begin;
     uint64_t least = UINT64_MAX;
@@ -324,8 +355,10 @@ void WindowPlan::fit() noexcept {
   for (const Kept& kept : kept_of()) {
     // What another rank has given up is about to be given up here, too.
     if (kept.reason == WindowReason::kStart || !is_wanted(kept)) continue;
-    (is_unusual(kept.reason) ? unusual : kept.is_by_time ? by_time : typical) += kept.events;
-    count += kept.reason == WindowReason::kTypical && !kept.is_by_time;
+    const bool is_typical = kept.reason == WindowReason::kTypical && !kept.is_by_time && is_in_grid(kept.first);
+    const bool is_kept_slow = kept.reason == WindowReason::kTypical && !kept.is_by_time && !is_typical;
+    (is_unusual(kept.reason) || is_kept_slow ? unusual : kept.is_by_time ? by_time : typical) += kept.events;
+    count += is_typical;
     timed += kept.is_by_time;
   }
   const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
@@ -350,8 +383,22 @@ bool WindowPlan::is_wanted(const Kept& kept) const noexcept {
   if (kept.is_by_time) return kept.first % time_distance_ == 0;
   if (is_unusual(kept.reason)) return has(kept.reason, kept.first);
   if (kept.reason != WindowReason::kTypical) return true;
+  return is_in_grid(kept.first) || has(WindowReason::kTypical, kept.first);
+}
+
+bool WindowPlan::is_in_grid(uint64_t step) const noexcept {
   const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
-  return distance == 0 || kept.first % distance == 0;
+  return distance == 0 || step % distance == 0;
+}
+
+WindowPlan::Kept WindowPlan::take_left_behind() noexcept {
+  for (Kept& kept : kept_of()) {
+    if (kept.reason != WindowReason::kTypical || kept.is_by_time || kept.is_left_behind) continue;
+    if (is_in_grid(kept.first) || !has(WindowReason::kTypical, kept.first)) continue;
+    kept.is_left_behind = true;
+    return kept;
+  }
+  return {};
 }
 
 WindowPlan::Kept WindowPlan::take_unwanted(uint32_t open) noexcept {

@@ -2,11 +2,12 @@
 //
 //   typical    three steps after each multiple of a distance. The distance begins where the overhead's budget allows it
 //              and doubles when the windows are too many or too big; those that are no multiple of the new distance are
-//              given up. So the run is covered evenly, however long it gets.
+//              given up, but for those in which a step was slow (below). So the run is covered evenly, however long it
+//              gets.
 //   unusual    the steps after a slow one; those where a slow one is due, because slow ones came at a regular distance
 //              (if none comes the window is given up, and three of a row are enough); what is left of a step that
-//              lasts far too long; the steps after a jump in memory. There are a few places for each of these; the
-//              most unusual ones keep them.
+//              lasts far too long; the steps after a jump in memory; a typical window in which a step was slow. There
+//              are a few places for each of these; the most unusual ones keep them.
 //
 // What the ranks of a job must agree on lies in SharedPlan, which they have in common (run_windows.h): the distance and
 // the places. A window is kept as long as the shared plan has it, so all ranks open and give up the same ones by
@@ -51,6 +52,7 @@ class WindowPlan {
     uint64_t first = 0;  // step; of a window by time: its place in the grid of time
     bool is_by_time = false;
     uint32_t events = 0;
+    bool is_left_behind = false;  // typical, and no multiple of the distance any more: kept because it was slow
   };
   struct Opening {
     WindowReason reason = WindowReason::kNone;  // kNone: no window is due
@@ -97,6 +99,9 @@ class WindowPlan {
   bool has_news() noexcept;
   // A window that is not to be kept any more, and is forgotten here; number 0: none. Never `open`.
   Kept take_unwanted(uint32_t open) noexcept;
+  // A typical window that the distance has left behind, and that stays since a step in it was slow: each is handed out
+  // once, after the unwanted ones. Number 0: none.
+  Kept take_left_behind() noexcept;
 
   std::span<const Kept> kept() const noexcept { return {kept_, count_}; }
   double overhead(int64_t now) const noexcept;  // of the time since the beginning, so far
@@ -114,6 +119,10 @@ class WindowPlan {
   bool wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due = false) noexcept;
   bool expect(SlowStep slow, int64_t now) noexcept;
   void give_up_in_vain(uint64_t first) noexcept;
+  bool claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept;
+  void keep_typical(double times) noexcept;
+  void raise_score(WindowReason reason, uint64_t first, double times) noexcept;
+  bool is_in_grid(uint64_t step) const noexcept;
   bool is_wanted(const Kept& kept) const noexcept;
   bool has(WindowReason reason, uint64_t first) const noexcept;
   double slowdown() const noexcept;  // added by a window, as a part of a step

@@ -75,7 +75,8 @@ class Attribution : public Sink {
 };
 
 // The longest part of the step with a window. Windows lie in the order of time; one that closed with the step before
-// reaches some microseconds into this one, and the one that the step had may have been given up.
+// reaches some microseconds into this one, and the one that the step had may have been given up: so a part counts from
+// a twentieth of the step or 10 ms on.
 bool is_captured(const Process& process, const StepTime& step, Interval& part) {
   if (step.is_free) return false;
   const int64_t begin = step.end.value - step.ns;
@@ -86,13 +87,15 @@ bool is_captured(const Process& process, const StepTime& step, Interval& part) {
     const int64_t from = std::max(begin, window->begin.value), to = std::min(step.end.value, window->end.value);
     if (to - from > part.end - part.begin) part.begin = from, part.end = to;
   }
-  return part.begin < part.end;
+  constexpr int64_t kEnough = 10'000'000;
+  return part.begin < part.end && part.end - part.begin >= std::min(step.ns / 20, kEnough);
 }
 
 struct Candidate {
   uint32_t name;
   double more, share;
   uint32_t depth;
+  bool is_new;  // typical steps do not have it at all
 };
 
 // `step_ns`: how long the steps of the group took on average, wholly.
@@ -117,14 +120,14 @@ void name_function(const Attribution& attribution, const Names& names, size_t gr
       has_even = true;
       continue;
     }
-    candidates.push_back({name, more, more / here, time.depth});
+    candidates.push_back({name, more, more / here, time.depth, usual == 0});
     most = std::max(most, more);
   }
   difference.is_even = has_even && candidates.empty();
   if (candidates.empty()) return;
   std::erase_if(candidates, [most](const Candidate& c) { return c.more < 0.7 * most; });
   const auto best = std::ranges::max_element(candidates, {}, [](const Candidate& c) {
-    return std::tuple(std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
+    return std::tuple(c.is_new, std::round(c.share * 20), c.depth, -static_cast<int64_t>(c.name));
   });
   difference.function = names.text({best->name});
   difference.more_ns = static_cast<int64_t>(best->more / looked_at);

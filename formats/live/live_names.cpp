@@ -71,7 +71,7 @@ void LiveNames::define(const RecordView& record, uint64_t at) {
     }
     case Kind::WindowDef: {
       const auto& def = record.as<WindowDef>();
-      if (def.is_given_up) return;  // an earlier one
+      if (def.is_given_up || def.begin == 0) return;  // an earlier one
       if (def.number != window_.number) window_before_ = window_;
       window_ = def;
       return;

@@ -172,10 +172,13 @@ class Loader {
     track(it->second).python_name = p_.string(def.python_name);
   }
 
-  // The first one of a number opens a window; the same number again brings its end, or says that it is given up.
+  // The first one of a number opens a window; the same number again brings its end, or says that it is given up, or
+  // without a begin has another reason.
   void define_window(const WindowDef& def) {
     if (def.is_given_up && def.number != 0 && def.number <= rest_.windows.size())
       rest_.windows[def.number - 1].is_given_up = 1;
+    else if (def.begin == 0 && def.number != 0 && def.number <= rest_.windows.size())
+      rest_.windows[def.number - 1].reason = def.reason;
     else if (def.number != 0 && def.number == rest_.windows.size())
       rest_.windows.back().end = def.end;
     else if (def.number == rest_.windows.size() + 1)

@@ -280,7 +280,7 @@ enum class WindowReason : uint8_t {
   kNone,      // the user said when (any other -w)
   kStart,     // the beginning of the run
   kTypical,   // at regular distances
-  kSlow,      // a step before it was far slower than the others
+  kSlow,      // a step before it, or in it, was far slower than the others
   kExpected,  // slow steps came at a regular distance, and the next one was due
   kOverdue,   // the step lasted far longer than the others: opened in its midst
   kMemory,    // the process's memory had jumped
@@ -295,7 +295,7 @@ struct WindowDef {  // events lie in windows only, if there is one (window.h); t
   uint8_t is_given_up;  // 1: its chunks were given to later windows, or will be
   uint8_t pad[2];
   uint64_t step;   // number of steps that had ended before it
-  uint64_t begin;  // ticks, not counted from a chunk's base
+  uint64_t begin;  // ticks, not counted from a chunk's base; 0: the reason alone is a new one
   uint64_t end;    // 0: not closed yet
 };
 

@@ -91,21 +91,37 @@ TEST_CASE("what lies in a window that was given up is not there, nor does its st
   CHECK(run->unusual[0].what.empty());
 }
 
+TEST_CASE("a window whose reason is another one by now is the same window") {
+  LongRun made;
+  made.spool.window_stands_for(1, WindowReason::kSlow);
+  const test::LoadedTrace trace(made.spool);
+  const formats::Process& process = trace->processes[0];
+  REQUIRE(process.windows.size() == 3);
+  CHECK(process.windows[0].reason == WindowReason::kSlow);
+  CHECK(process.windows[0].end - process.windows[0].begin == static_cast<int64_t>(100 * kMs));
+  CHECK(process.windows_given_up == 0);
+  CHECK(process.damage.records == 0);
+  CHECK(formats::run_steps_of(process)->captured_text == "0-9, 503-506, 710-712");
+}
+
 TEST_CASE("what a step did is told by the window that had most of it, and nothing by steps of which all takes longer") {
   SpoolBuilder spool;
   const TrackId thread = spool.thread(100);
   const FunctionId train = spool.function("train.py", 3, "train"), load = spool.function("train.py", 9, "load"),
-                   evaluate = spool.function("train.py", 20, "evaluate");
-  uint64_t now = 0;
+                   evaluate = spool.function("train.py", 20, "evaluate"),
+                   forward = spool.function("linear.py", 1, "forward");
+  uint64_t now = 0, number = 0;
   const auto step = [&](uint64_t took, uint16_t window, bool is_whole, bool is_evaluation = false) {
     if (window != 0) {
       const uint64_t from = is_whole ? now + 2 : now + took / 2;
       spool.in_window(window).on(thread).at(from).begin(is_evaluation ? evaluate : train);
       if (!is_evaluation) spool.at(from + 1).begin(load).at(from + took / 5).end(load);
+      // Nearly all of an evaluation is spent in what every step does, too.
+      const uint64_t called = is_evaluation ? from + 1 : from + took / 5 + 1;
+      spool.at(called).begin(forward).at(is_evaluation ? now + took - 2 : called + 900).end(forward);
       spool.at(now + took - 1).end(is_evaluation ? evaluate : train);
     }
     now += took;
-    static uint64_t number = 0;
     spool.at(now).step_end(++number, window, window == 0 ? 0 : is_whole ? 2 : 1);
   };
   const uint64_t ms = kMs;
@@ -129,6 +145,11 @@ TEST_CASE("what a step did is told by the window that had most of it, and nothin
   CHECK(row.count == 5);
   CHECK(row.what == "");
   CHECK(row.is_even);
+  // The window before it reaches some microseconds into the step: they say nothing of it.
+  spool.window_given_up(2);
+  const auto without = formats::run_steps_of(test::LoadedTrace(spool)->processes[0]);
+  REQUIRE(without);
+  CHECK(without->unusual[without->unusual[0].is_row ? 1 : 0].captured == 0);
 }
 
 TEST_CASE("a run that was captured whole, or without times of steps, has none") {

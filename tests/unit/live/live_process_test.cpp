@@ -163,6 +163,7 @@ TEST_CASE("with -w auto every step is known, between windows and after one that 
   b.window(2, 10, 10 * kMs, 12 * kMs, WindowReason::kTypical);
   b.window(3, 12, 12 * kMs, 13 * kMs, WindowReason::kSlow);
   b.window_given_up(2);
+  b.window_stands_for(1, WindowReason::kSlow);
   b.on(thread).in_window(3).at(12 * kMs).begin(f).at(13 * kMs).end(f);
   for (uint64_t step = 11; step <= 14; ++step) b.at((2 * step - 10) * kMs).step_end(step, 0, 0);
   spool.write(b);

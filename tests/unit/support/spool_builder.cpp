@@ -276,6 +276,13 @@ void SpoolBuilder::window_given_up(uint32_t number) {
   define(def);
 }
 
+void SpoolBuilder::window_stands_for(uint32_t number, WindowReason reason) {
+  WindowDef def{};
+  def.number = number;
+  def.reason = reason;
+  define(def);
+}
+
 SpoolBuilder& SpoolBuilder::in_window(uint16_t number) {
   window_ = number;
   return *this;

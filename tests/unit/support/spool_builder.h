@@ -58,6 +58,7 @@ class SpoolBuilder {
   void window(uint32_t number, uint64_t step, uint64_t begin, uint64_t end = 0,
               WindowReason reason = WindowReason::kNone);
   void window_given_up(uint32_t number);
+  void window_stands_for(uint32_t number, WindowReason reason);
   // The events that come now lie in chunks of this window.
   SpoolBuilder& in_window(uint16_t number);
   // At the time that at() named last: `step` steps have ended; was_open as in StepEnd.

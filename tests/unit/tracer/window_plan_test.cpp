@@ -43,6 +43,8 @@ struct Program {
       }
       plan.measure(windows, [this](uint32_t) { return events; });
       while (const uint32_t number = plan.take_unwanted(open).number) given_up.insert(number);
+      for (auto kept = plan.take_left_behind(); kept.number != 0; kept = plan.take_left_behind())
+        left_behind.insert(kept.first);
       if (open != 0) continue;
       const auto due = plan.due(step);
       if (due.reason == WindowReason::kNone) continue;
@@ -71,6 +73,7 @@ struct Program {
   WindowReason reason = WindowReason::kStart;
   std::set<uint64_t> captured;
   std::set<uint32_t> given_up;
+  std::set<uint64_t> left_behind;  // first steps
 };
 
 }  // namespace
@@ -117,6 +120,52 @@ TEST_CASE("a window that the user asked for stays, however big it is, and takes 
   CHECK(program.shared->distance == distance);
   while (const uint32_t number = program.plan.take_unwanted(0).number) CHECK(number != asked);
   CHECK(program.kept(WindowReason::kTypical) == typical);
+}
+
+TEST_CASE("of windows in the midst of steps those stay whose steps turned out to last longest") {
+  Program program;
+  program.run(20'000);
+  uint32_t longest = 0;
+  for (int i = 0; i < 12; ++i) {
+    // Each is seen a little later than the one before: that says nothing of how long it will last.
+    const int64_t seen = kStep * (20 + 5 * i) / 10, lasts = kStep * (i == 0 ? 30 : 20);
+    const bool is_granted = program.plan.wish_overdue(program.step, seen, program.now);
+    REQUIRE((is_granted || i >= 6));  // there are six places
+    if (!is_granted) continue;
+    const uint32_t number = ++program.windows;
+    if (i == 0) longest = number;
+    program.plan.opened({number, WindowReason::kOverdue, program.step, false, 0});
+    program.now += lasts;
+    program.plan.step_ended(++program.step, lasts, true, true, program.now);
+    program.plan.closed(0, lasts - seen, false, program.now);
+    program.step += 50;
+  }
+  while (const uint32_t number = program.plan.take_unwanted(0).number) CHECK(number != longest);
+}
+
+TEST_CASE("a typical window in which a step was slow stays when the distance leaves it behind") {
+  Program program;
+  const auto ns = [](uint64_t step) { return step == 481 ? 8 * kStep : kStep; };
+  program.run(500, ns);
+  REQUIRE(program.captured.contains(481));
+  REQUIRE(program.kept(WindowReason::kTypical).contains(480));
+  program.run(29'500, ns);
+  REQUIRE(480 % program.shared->distance != 0);
+  CHECK(program.kept(WindowReason::kTypical).contains(480));
+  CHECK(program.left_behind == std::set<uint64_t>{480});
+}
+
+TEST_CASE("a typical window in which one rank was slow stays in all") {
+  SharedPlan shared{};
+  Program slow(shared), other(shared);
+  const auto ns = [](uint64_t step) { return step == 481 ? 8 * kStep : kStep; };
+  for (int i = 0; i < 20'000; ++i) {
+    slow.run(1, ns);
+    other.run(1);
+  }
+  REQUIRE(480 % shared.distance != 0);
+  CHECK(slow.kept(WindowReason::kTypical) == other.kept(WindowReason::kTypical));
+  CHECK(other.left_behind == std::set<uint64_t>{480});
 }
 
 TEST_CASE("a phase of slow steps gets a window, and keeps it") {
