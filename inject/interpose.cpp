@@ -109,8 +109,6 @@ constinit std::atomic<bool> g_sees_allocator{false};
 constinit thread_local const void* t_recorded __attribute__((tls_model("initial-exec"))) = nullptr;
 constinit thread_local bool t_is_recorded_failure __attribute__((tls_model("initial-exec"))) = false;
 
-constexpr Device kCpu{0, -1};
-
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
   const Real& r = real();
   const bool is_recorded = device.type == 0 && address && address == t_recorded;
@@ -159,11 +157,14 @@ TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
 }
 TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(void* self, void* address, size_t bytes) {
   using namespace torchprof;
-  inject::g_sees_allocator.store(true, std::memory_order_relaxed);
+  if (!inject::g_sees_allocator.load(std::memory_order_relaxed)) [[unlikely]]
+    inject::g_sees_allocator.store(true, std::memory_order_relaxed);
   const bool wants = torch::wants_memory();
   const auto size = static_cast<int64_t>(bytes);
-  if (wants && size > 0)
-    torch::record_memory(address, size, inject::add_block(address, size, window::number()), 0, inject::kCpu);
+  if (wants && size > 0) {
+    inject::add_block(address, size, window::number());
+    torch::record_block(address, size, inject::total_of_blocks);
+  }
   const auto theirs = inject::real().add;
   if (!theirs) return;
   inject::t_recorded = wants ? address : nullptr;
@@ -174,7 +175,7 @@ TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter11OutOfMemoryEm(void* se
   using namespace torchprof;
   const bool wants = torch::wants_memory();
   const auto size = static_cast<int64_t>(bytes);
-  if (wants && size > 0) torch::record_out_of_memory(size, inject::total_of_blocks(), 0, inject::kCpu);
+  if (wants && size > 0) torch::record_out_of_memory(size, inject::total_of_blocks(), 0, torch::kCpu);
   const auto theirs = inject::real().fail;
   if (!theirs) return;
   inject::t_is_recorded_failure = wants;
@@ -186,9 +187,8 @@ TORCHPROF_EXPORT void _ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv(void* self, v
   const auto theirs = inject::real().remove;
   if (inject::g_sees_allocator.load(std::memory_order_relaxed)) {
     const bool wants = torch::wants_memory();
-    if (const inject::FreedBlock freed = wants ? inject::free_block(address, window::number()) : inject::FreedBlock{};
-        freed.bytes != 0)
-      torch::record_memory(address, -freed.bytes, freed.total, 0, inject::kCpu);
+    if (const int64_t freed = wants ? inject::free_block(address, window::number()) : 0; freed != 0)
+      torch::record_block(address, -freed, inject::total_of_blocks);
     if (!theirs) return;
     inject::t_recorded = wants ? address : nullptr;
     theirs(self, address);

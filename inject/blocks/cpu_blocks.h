@@ -12,15 +12,12 @@
 
 namespace torchprof::inject {
 
-// A block is allocated in the window of this number. Returns the total after it, in bytes.
-uint64_t add_block(const void* address, int64_t bytes, uint32_t window) noexcept;
+// A block is allocated in the window of this number, or is freed in it: its bytes; 0: it is not from this window.
+void add_block(const void* address, int64_t bytes, uint32_t window) noexcept;
+int64_t free_block(const void* address, uint32_t window) noexcept;
 
-struct FreedBlock {
-  int64_t bytes;   // 0: it is not from this window
-  uint64_t total;  // after it; blocks of earlier windows count on, as in torch's own total
-};
-FreedBlock free_block(const void* address, uint32_t window) noexcept;
-
+// Bytes of all blocks; those of earlier windows count on, as in torch's own total. Not for each block: it adds up what
+// the threads have.
 uint64_t total_of_blocks() noexcept;
 
 }  // namespace torchprof::inject

@@ -99,6 +99,14 @@ void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t re
   if (wants_memory()) put(Kind::Memory, address, bytes, allocated, reserved, device);
 }
 
+void record_block(void* address, int64_t bytes, uint64_t (*total)() noexcept) noexcept {
+  ThreadBuffer* const buffer = session::current_buffer();
+  const bool is_plain = buffer && buffer->has_total && bytes < kSiteBytes && !native::wanted();
+  if (is_plain && put_short(*buffer, reinterpret_cast<uint64_t>(address), bytes, session::now())) [[likely]]
+    return;
+  put(Kind::Memory, address, bytes, total(), 0, kCpu);
+}
+
 void record_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept {
   if (wants_memory()) put(Kind::OutOfMemory, nullptr, bytes, allocated, reserved, device);
 }

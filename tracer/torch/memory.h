@@ -17,6 +17,7 @@ struct Device {  // c10::Device
   int8_t type;
   int8_t index;
 };
+inline constexpr Device kCpu{0, -1};
 
 // Once, when the session is armed.
 void start_memory() noexcept;
@@ -32,6 +33,8 @@ void end_memory() noexcept;
 
 // `bytes` > 0: allocated, < 0: freed. `allocated`, `reserved`: the device's totals as its allocator says.
 void record_memory(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;
+// A block of the CPU's own allocator, while memory is wanted. Its total is asked for only where it is recorded.
+void record_block(void* address, int64_t bytes, uint64_t (*total)() noexcept) noexcept;
 void record_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) noexcept;
 
 }  // namespace torchprof::torch
