@@ -460,6 +460,7 @@ LiveView LiveProcess::view(size_t most) const {
   for (const auto& [device, total] : memory_)
     if (total.second != 0) view.memory.push_back({device.first, device.second, static_cast<uint64_t>(total.first)});
   view.window = names_.fact("window");
+  view.has_all_steps = view.window.empty() || has_step_records_;
   view.window_number = window.number;
   view.is_window_open = window.number != 0 && window.end == 0;
   view.has_stopped = header().stop_ticks.load(std::memory_order_relaxed) != 0;

@@ -55,6 +55,7 @@ struct LiveView {
   std::optional<int64_t> collective_ns;       // time in collectives; none: there were none
   std::vector<LiveMemory> memory;             // of torch's allocators
   std::string window;                         // what was asked for; empty: the whole run
+  bool has_all_steps = false;                 // also those between windows
   uint32_t window_number = 0;                 // of the latest one; 0: none so far
   bool is_window_open = false;
   bool has_stopped = false;  // capture ended because there was no more room

@@ -94,7 +94,7 @@ class Job {
     state.target = options_.target;
     const size_t live = live_pids().size();
     for (const Watched& one : watched_)
-      if (one.shown.is_live || live == 0) state.processes.push_back(one.shown);
+      if (one.shown.is_live || live == 0 || is_missing(one.shown)) state.processes.push_back(one.shown);
     state.state = std::to_string(live) + (live == 1 ? " process" : " processes");
     if (has_ended()) state.state = "the job has ended, this is its last picture";
     if (watched_.empty() && !has_ended()) state.state = "nothing is recorded so far";
@@ -113,6 +113,13 @@ class Job {
     if (!file_.empty()) return {file_};
     if (run_) return run_->spools();
     return formats::find_spools(options_.target);
+  }
+
+  // A rank that has ended, and that no other process goes on with.
+  bool is_missing(const TopProcess& process) const {
+    return process.view.rank && process.view.worker.empty() && std::ranges::none_of(watched_, [&](const Watched& one) {
+             return one.shown.is_live && one.shown.view.rank == process.view.rank && one.shown.view.worker.empty();
+           });
   }
 
   // The launcher is gone, or has seen the end of the command.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string_view>
+#include <tuple>
 
 #include "formats/io/median.h"
 #include "formats/io/text.h"
@@ -62,7 +63,8 @@ std::string name_of(const TopProcess& process) {
 
 class Picture {
  public:
-  Picture(const TopState& state, const TopStyle& style) : state_(state), style_(style) {}
+  Picture(const TopState& state, const TopStyle& style)
+      : state_(state), style_(style), has_live_(std::ranges::any_of(state.processes, &TopProcess::is_live)) {}
 
   std::vector<std::string> draw() {
     add(title(), "\033[1m");
@@ -90,16 +92,20 @@ class Picture {
     return text;
   }
 
+  // What a rank that has ended did last is not what the job does now.
+  bool counts(const TopProcess& process) const { return process.is_live || !has_live_; }
+
   // Those of the process with the lowest rank that has steps.
   void add_steps() {
-    const auto it = std::ranges::find_if(state_.processes, [](const TopProcess& p) { return p.view.steps != 0; });
+    const auto it =
+        std::ranges::find_if(state_.processes, [this](const TopProcess& p) { return counts(p) && p.view.steps != 0; });
     if (it == state_.processes.end()) return add("steps  none so far");
     const LiveView& view = it->view;
     std::string line = "steps";
     if (view.steps_per_second) line += format("  %.4g/s", *view.steps_per_second);
     if (!view.step_ns.empty())
       line += "  last " + time_text(view.step_ns.back()) + "  median " + time_text(formats::median_of(view.step_ns));
-    if (view.since_step_ns && !view.step_ns.empty() && it->is_live && view.window.empty() &&
+    if (view.since_step_ns && !view.step_ns.empty() && it->is_live && view.has_all_steps &&
         *view.since_step_ns > 5 * mean_step(view) + 1'000'000'000)
       line += "  none for " + time_text(*view.since_step_ns);
     add(line);
@@ -141,8 +147,9 @@ class Picture {
 
   // When it was, for the titles of tables.
   std::string span_text() const {
-    const auto it = std::ranges::max_element(
-        state_.processes, {}, [](const TopProcess& p) { return std::pair(p.view.window_number, p.view.covered_ns); });
+    const auto it = std::ranges::max_element(state_.processes, {}, [this](const TopProcess& p) {
+      return std::tuple(counts(p), p.view.window_number, p.view.covered_ns);
+    });
     const LiveView& view = it->view;
     if (view.window_number != 0)
       return format("window %u, %s, %s", view.window_number, view.is_window_open ? "open" : "closed",
@@ -155,6 +162,7 @@ class Picture {
     std::map<std::string, LiveRow> by_name;
     int64_t total = 0;
     for (const TopProcess& process : state_.processes) {
+      if (!counts(process)) continue;
       total += process.view.*all;
       for (const LiveRow& row : process.view.*rows) {
         LiveRow& sum = by_name[row.name];
@@ -180,6 +188,7 @@ class Picture {
 
   const TopState& state_;
   const TopStyle& style_;
+  const bool has_live_;
   std::vector<std::string> lines_;
 };
 
@@ -191,10 +200,11 @@ size_t slowest_of(const std::vector<TopProcess>& processes) {
   const size_t none = processes.size();
   size_t least = none, most = none, longest = none, ranks = 0;
   int64_t shortest = INT64_MAX;
+  const bool has_live = std::ranges::any_of(processes, &TopProcess::is_live);
   const auto waits = [&](size_t i) { return processes[i].view.collective_ns.value_or(-1); };
   for (size_t i = 0; i < processes.size(); ++i) {
     const TopProcess& process = processes[i];
-    if (!process.view.worker.empty() || process.view.step_ns.empty()) continue;
+    if (!process.view.worker.empty() || process.view.step_ns.empty() || (has_live && !process.is_live)) continue;
     ++ranks;
     if (waits(i) >= 0 && (least == none || waits(i) < waits(least))) least = i;
     if (waits(i) >= 0 && (most == none || waits(i) > waits(most))) most = i;

@@ -175,6 +175,27 @@ def test_four_processes_stand_side_by_side(launcher, torchprof, program, tmp_pat
         assert [line.split()[1] for line in shown.splitlines() if "slowest" in line] == ["2"], shown
 
 
+def test_a_rank_that_has_ended_stays_in_its_row_and_in_nothing_else(launcher, torchprof, program, tmp_path):
+    program(TRAIN.replace("unmistakable_step", "step_of_rank_1"), "first.py")
+    program(TRAIN, "train.py")
+    command = ["bash", "-c", "export WORLD_SIZE=2; RANK=1 %s first.py 100 > /dev/null; RANK=0 exec %s train.py" % (PYTHON, PYTHON)]
+    with training(launcher, program, tmp_path, command=command):
+        shown = torchprof("top", tmp_path / "run").stdout
+        rows = {line.split()[1]: line for line in shown.splitlines() if line.startswith("rank ")}
+        assert rows.keys() == {"0", "1"} and "ended" in rows["1"] and "ended" not in rows["0"], shown
+        assert "unmistakable_step" in shown and "step_of_rank_1" not in shown and "slowest" not in shown, shown
+
+
+def test_a_job_that_hangs_between_windows_says_since_when(launcher, program, tmp_path):
+    hangs = TRAIN.replace('if step == 100: print("ready\\n", end="", flush=True)', 'if step == 400: print("ready\\n", end="", flush=True); time.sleep(1000)')
+    assert hangs != TRAIN
+    with training(launcher, program, tmp_path, "--budget-events", "4K", command=[PYTHON, program(hangs, "train.py")]):
+        top = Terminal([launcher, "top", tmp_path / "run"])
+        top.until(lambda screen: re.search(r"  none for \d+\.\d+ s", screen))
+        top.press(b"q")
+        assert top.leave() == 0
+
+
 def test_recycled_chunks_are_no_harm(launcher, program, tmp_path):
     busy = TRAIN.replace("time.sleep(0.005)", "[len(str(i)) for i in map(lambda i: i, range(20000))]")
     with training(launcher, program, tmp_path, "--keep", "last", "--max-size", "1M", command=[PYTHON, program(busy, "train.py")]):
