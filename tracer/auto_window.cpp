@@ -43,6 +43,8 @@ struct State {
   uint64_t step = 0;
   bool was_open = true;  // for some of the current step
   bool is_cut = false;   // a window opened or closed in the midst of the current step
+  bool was_last = false;  // the current step began in a window of the last steps
+  bool is_asked_for = false;  // a window that could not be opened at once
   // The window that is open, or was last.
   WindowReason reason = WindowReason::kStart;
   int64_t opened_at = 0;
@@ -106,7 +108,9 @@ void give_up_unwanted() noexcept {
 void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by,
           int64_t now) noexcept {
   State& s = g_state;
+  const int64_t before = now_ns();
   if (!s.shutter.open(s.step, reason)) return;
+  s.plan.switched(now_ns() - before);
   s.reason = reason;
   s.opened_at = now;
   s.opened_step = s.step;
@@ -118,7 +122,9 @@ void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_a
 
 void close(int64_t now) noexcept {
   State& s = g_state;
+  const int64_t before = now_ns();
   s.shutter.close();
+  s.plan.switched(now_ns() - before);
   const bool is_typical = s.reason == WindowReason::kTypical;
   // What the user asked for is not weighed against the budget.
   if (s.reason != WindowReason::kAsked)
@@ -126,6 +132,9 @@ void close(int64_t now) noexcept {
   give_up_unwanted();
   write_facts(now);
 }
+
+// A window of the last steps is open, which makes way for any other.
+bool is_last() noexcept { return g_state.shutter.is_open() && g_state.reason == WindowReason::kLast; }
 
 // Once a process: there are two who may ask.
 void need_thread() noexcept {
@@ -179,7 +188,7 @@ void after_fork_in_child() noexcept {
   s.plan = WindowPlan{};
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
   s.has_joined = false;
-  s.is_cut = false;
+  s.is_cut = s.was_last = s.is_asked_for = false;
   s.half_used_at = 0;
   s.is_half_used.store(false, std::memory_order_relaxed);
   s.process_began = s.phase_began = now_ns();
@@ -206,21 +215,24 @@ void at_step(uint64_t step, Ticks at) noexcept {
   s.step = step;
   session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, s.was_open ? s.is_cut ? 1 : 2 : 0, at);
   sample_memory(now);
-  s.plan.step_ended(step, duration, s.was_open, s.is_cut, now);
+  s.plan.step_ended(step, duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
   if (is_whole) {
     if (start_ends(step)) close_start(now);
   } else if (s.shutter.is_open()) {
     // A program may begin to count anew.
     if (step < s.opened_step) s.is_cut = true;
-    if (step >= s.close_at || step < s.opened_step) close(now);
+    const bool makes_way = is_last() && s.plan.due(step).reason != WindowReason::kLast;
+    if (step >= s.close_at || step < s.opened_step || makes_way) close(now);
   } else if (s.plan.has_news()) {
     give_up_unwanted();
   }
   if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
-    if (const auto due = s.plan.due(step); due.reason != WindowReason::kNone)
+    if (const auto due = s.plan.due(step);
+        due.reason != WindowReason::kNone && !(due.reason == WindowReason::kLast && s.is_asked_for))
       open(due.reason, due.first, false, step + due.length, 0, now);
   s.is_cut = false;
   s.was_open = s.shutter.is_open();
+  s.was_last = is_last();
 }
 
 int tick() noexcept {
@@ -239,13 +251,15 @@ int tick() noexcept {
     return kLongestSleep;
   }
   if (s.shutter.is_open()) {
-    const bool is_too_big =
-        session::recorded_in(s.shutter.number()) > s.budget / (s.reason == WindowReason::kAsked ? 4 : 16);
+    const bool is_large = s.reason == WindowReason::kAsked || is_last();
+    const bool is_too_big = session::recorded_in(s.shutter.number()) > s.budget / (is_large ? 4 : 16);
     const bool is_too_long = s.close_by != 0 && now >= s.close_by;
-    if (!is_too_big && !is_too_long) return s.close_by != 0 ? in(s.close_by) : kShortestSleep * 5;
-    s.is_cut = true;
-    close(now);
-    return kShortestSleep;
+    if (is_too_big || is_too_long) {
+      s.is_cut = true;
+      close(now);
+      return kShortestSleep;
+    }
+    if (!is_last()) return s.close_by != 0 ? in(s.close_by) : kShortestSleep * 5;
   }
   // Python is not ready in a child that has just been forked.
   if (now - s.phase_began < kSecond) return in(s.phase_began + kSecond);
@@ -256,12 +270,14 @@ int tick() noexcept {
     const bool is_seen = s.opened_step == s.step && s.reason == WindowReason::kOverdue;
     // One that lasts very long may be a hang. That costs nothing to look at: nothing happens in it. The window is
     // closed where it gets too big, or with the step.
-    if (!is_seen && (s.plan.wish_overdue(s.step, lasted, now) || lasted >= kWithoutSteps)) {
+    if (!is_seen && (s.plan.wish_overdue(s.step, lasted, now) || (lasted >= kWithoutSteps && !is_last()))) {
       s.is_cut = true;
+      if (is_last()) close(now);
       open(WindowReason::kOverdue, s.step, false, s.step + 2, 0, now);
       return kShortestSleep;
     }
   }
+  if (is_last()) return kShortestSleep * 5;
   // Without steps, or where they have ended.
   if (now - std::max(s.last_border, s.phase_began) < kWithoutSteps && s.last_border != 0) return kLongestSleep;
   sample_memory(now);
@@ -276,12 +292,11 @@ bool ask(bool opens) noexcept {
   State& s = g_state;
   const int64_t now = now_ns();
   if (s.is_whole.load(std::memory_order_relaxed)) return opens;  // it is open
-  if (opens == s.shutter.is_open()) return true;
+  if (opens == (s.shutter.is_open() && !is_last())) return true;
   s.is_cut = true;
-  if (opens)
-    open(WindowReason::kAsked, s.step, false, kForever, now + kLongestAsked, now);
-  else
-    close(now);
+  if (s.shutter.is_open()) close(now);
+  if (opens) open(WindowReason::kAsked, s.step, false, kForever, now + kLongestAsked, now);
+  s.is_asked_for = opens && !s.shutter.is_open();
   return s.shutter.is_open() == opens;
 }
 

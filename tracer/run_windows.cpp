@@ -65,6 +65,7 @@ SharedPlan& forget_shared_plan() noexcept {
   for (std::atomic<uint64_t>& place : g_own.places) place.store(0, std::memory_order_relaxed);
   g_own.distance.store(0, std::memory_order_relaxed);
   g_own.start.store(0, std::memory_order_relaxed);
+  g_own.last_steps.store(0, std::memory_order_relaxed);
   g_plan = &g_own;
   return *g_plan;
 }

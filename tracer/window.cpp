@@ -233,20 +233,21 @@ void pass(const WindowBorders::Border& border) noexcept {
 
 bool set(bool opens) noexcept {
   if (g_interpreter.is_starting()) return false;
+  bool is_done = true;
   {
     const Change change;
     if (!change) return false;
     if (g_state.must_leave) leave();
     g_state.must_leave = false;
     if (g_state.spec.kind == Kind::kAuto)
-      auto_window::ask(opens);
+      is_done = auto_window::ask(opens) || !opens;
     else if (opens)
       open(g_state.steps.current());
     else
       close();
   }
   if (g_state.borders.has_any()) pass_borders();
-  return true;
+  return is_done;
 }
 
 uint64_t elapsed() noexcept { return static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) - g_state.process_start); }

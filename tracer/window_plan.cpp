@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "tracer/last_steps.h"
+
 namespace torchprof {
 namespace {
 
@@ -66,11 +68,11 @@ double WindowPlan::slowdown() const noexcept {
 }
 
 double WindowPlan::overhead(int64_t now) const noexcept {
-  return now > begun_ ? (spent_typical_ + spent_unusual_) / static_cast<double>(now - begun_) : 0;
+  return now > begun_ ? (spent_typical_ + spent_unusual_ + spent_last_) / static_cast<double>(now - begun_) : 0;
 }
 
 double WindowPlan::room_for_unusual(int64_t now, bool is_due) const noexcept {
-  const double all = (1 - kTypicalShare) * budget_.overhead * static_cast<double>(now - begun_);
+  const double all = (1 - kTypicalShare) * overhead_of_windows() * static_cast<double>(now - begun_);
   return all - spent_unusual_ - (is_due ? 0 : std::max(0.0, kDueShare * all - spent_due_));
 }
 
@@ -192,7 +194,7 @@ void WindowPlan::give_up_in_vain(uint64_t first) noexcept {
 
 void WindowPlan::choose_distance() noexcept {
   if (!closed_.is_known()) return;
-  const double least = static_cast<double>(kLength) * slowdown() / (kTypicalShare * budget_.overhead);
+  const double least = static_cast<double>(kLength) * slowdown() / (kTypicalShare * overhead_of_windows());
   uint64_t distance = kFirstDistance;
   while (static_cast<double>(distance) < least && distance < kMostStep / 2) distance *= 2;
   raise_distance(distance);
@@ -212,6 +214,15 @@ bool WindowPlan::has_news() noexcept {
 }
 
 WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
+  const Opening due = due_but_last(step);
+  const uint64_t length = last_steps();
+  // They make way a step before the next window: what closes one may take a while to come in (window.h).
+  if (due.reason != WindowReason::kNone || length == 0 || due_but_last(step + 1).reason != WindowReason::kNone)
+    return due;
+  return {WindowReason::kLast, step, length - step % length};
+}
+
+WindowPlan::Opening WindowPlan::due_but_last(uint64_t step) const noexcept {
   for (const std::atomic<uint64_t>& slot : shared_->places) {
     const uint64_t place = slot.load(std::memory_order_relaxed);
     if (place == 0 || reason_of(place) == WindowReason::kOverdue) continue;
@@ -316,6 +327,45 @@ bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t fi
   return false;
 }
 
+// ---- the last steps -------------------------------------------------------------------------------------------------
+
+uint64_t WindowPlan::last_steps() const noexcept {
+  const uint64_t length = shared_->last_steps.load(std::memory_order_relaxed);
+  return length == SharedPlan::kNoLastSteps ? 0 : length;
+}
+
+// How many events a step has is known from the typical windows. The largest one tells: the last ones are not counted to
+// their end yet.
+void WindowPlan::choose_last_steps(int64_t now) noexcept {
+  constexpr uint64_t kFewestWindows = 3;
+  std::atomic<uint64_t>& shared = shared_->last_steps;
+  uint64_t before = shared.load(std::memory_order_relaxed);
+  uint64_t events = 0, windows = 0;
+  for (const Kept& kept : kept_of()) {
+    if (kept.reason != WindowReason::kTypical || kept.is_by_time || kept.events == 0) continue;
+    events = std::max<uint64_t>(events, kept.events);
+    ++windows;
+  }
+  if (before == SharedPlan::kNoLastSteps || windows < kFewestWindows || !closed_.is_known() || !open_.is_known())
+    return;
+  last_steps::Known known;
+  known.overhead = budget_.overhead;
+  known.events = budget_.events;
+  known.step = closed_.median();
+  known.events_a_step = static_cast<double>(events) / static_cast<double>(kLength);
+  known.slowdown = static_cast<double>(open_.median()) / static_cast<double>(std::max<int64_t>(1, known.step)) - 1;
+  known.opening = switch_ns_;
+  known.elapsed = now - begun_;
+  const uint64_t length = last_steps::length(known);
+  cost_of_last_ = length != 0 ? last_steps::cost(known) : 0;
+  if (before == 0 ? length == 0 : length != 0 && length <= before) return;
+  // What is too much for one rank is left by all.
+  if (!shared.compare_exchange_strong(before, length != 0 ? length : SharedPlan::kNoLastSteps,
+                                      std::memory_order_relaxed))
+    return;
+  shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
+}
+
 // ---- what is kept ---------------------------------------------------------------------------------------------------
 
 void WindowPlan::opened(const Kept& window) noexcept {
@@ -323,6 +373,7 @@ void WindowPlan::opened(const Kept& window) noexcept {
   // What the user asked for stays, and takes nothing from the others.
   if (window.reason != WindowReason::kAsked && count_ < kMostKept) kept_[count_++] = window;
   latest_ = window;
+  if (window.reason == WindowReason::kLast) newest_last_ = window.first;
   has_slow_ = false;
   steps_in_window_ = 0;
 }
@@ -336,11 +387,16 @@ void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t
   const double share = static_cast<double>(lasted) * slowdown() / (1 + slowdown());
   const double beyond = std::max(0.0, static_cast<double>(lasted) - usual);
   const double cost = steps == 0 ? share : std::min(beyond, usual * slowdown() * 2);
+  if (latest_.reason == WindowReason::kLast) {
+    spent_last_ += static_cast<double>(lasted) * cost_of_last_ + 2 * static_cast<double>(switch_ns_);
+    return choose_last_steps(now);
+  }
   (is_typical ? spent_typical_ : spent_unusual_) += cost;
   if (latest_.reason == WindowReason::kExpected) spent_due_ += cost;
   if (!is_typical || steps == 0) return;
+  choose_last_steps(now);
   // Two windows are granted in advance: the first one may come soon after the beginning.
-  const double allowed = kTypicalShare * budget_.overhead * static_cast<double>(now - begun_) + 2 * cost;
+  const double allowed = kTypicalShare * overhead_of_windows() * static_cast<double>(now - begun_) + 2 * cost;
   // Twice what it was when the window opened: other ranks may have seen the same, and doubled it already.
   if (spent_typical_ > allowed && distance_at_opening_ != 0 && distance_at_opening_ < kMostStep / 2)
     raise_distance(distance_at_opening_ * 2);
@@ -349,12 +405,14 @@ void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t
 // Too many or too big: the distance doubles, or the least unusual window loses its place.
 void WindowPlan::fit() noexcept {
   // A beginning that was closed late, since no step had ended, does not leave the rest without anything.
-  const uint64_t room = std::max(budget_.events / 2, budget_.events - std::min(budget_.events, start_events_));
+  uint64_t room = std::max(budget_.events / 2, budget_.events - std::min(budget_.events, start_events_));
+  for (const Kept& kept : kept_of())
+    if (kept.reason == WindowReason::kLast) room -= std::min<uint64_t>(room / 2, kept.events);
   uint64_t typical = 0, unusual = 0, by_time = 0;
   size_t count = 0, timed = 0;
   for (const Kept& kept : kept_of()) {
     // What another rank has given up is about to be given up here, too.
-    if (kept.reason == WindowReason::kStart || !is_wanted(kept)) continue;
+    if (kept.reason == WindowReason::kStart || kept.reason == WindowReason::kLast || !is_wanted(kept)) continue;
     const bool is_typical = kept.reason == WindowReason::kTypical && !kept.is_by_time && is_in_grid(kept.first);
     const bool is_kept_slow = kept.reason == WindowReason::kTypical && !kept.is_by_time && !is_typical;
     (is_unusual(kept.reason) || is_kept_slow ? unusual : kept.is_by_time ? by_time : typical) += kept.events;
@@ -382,6 +440,8 @@ void WindowPlan::fit() noexcept {
 bool WindowPlan::is_wanted(const Kept& kept) const noexcept {
   if (kept.is_by_time) return kept.first % time_distance_ == 0;
   if (is_unusual(kept.reason)) return has(kept.reason, kept.first);
+  if (kept.reason == WindowReason::kLast)
+    return kept.first <= newest_last_ && kept.first + 2 * last_steps() > newest_last_;
   if (kept.reason != WindowReason::kTypical) return true;
   return is_in_grid(kept.first) || has(WindowReason::kTypical, kept.first);
 }

@@ -8,6 +8,8 @@
 //              (if none comes the window is given up, and three of a row are enough); what is left of a step that
 //              lasts far too long; the steps after a jump in memory; a typical window in which a step was slow. There
 //              are a few places for each of these; the most unusual ones keep them.
+//   last       all other steps, where that costs next to nothing (last_steps.h): windows one after another, of which
+//              the last two are kept. They count as steps without a window, and make way for any other one.
 //
 // What the ranks of a job must agree on lies in SharedPlan, which they have in common (run_windows.h): the distance and
 // the places. A window is kept as long as the shared plan has it, so all ranks open and give up the same ones by
@@ -33,10 +35,12 @@ namespace torchprof {
 
 struct SharedPlan {
   static constexpr size_t kPlaces = 28;
+  static constexpr uint64_t kNoLastSteps = UINT64_MAX;  // they turned out to be too expensive for a rank
   std::atomic<int64_t> joined;            // when the first process joined, ns of CLOCK_MONOTONIC; 0: none has
   std::atomic<uint64_t> changes;          // of the distance and the places, so far
   std::atomic<uint64_t> start;            // the step at which the beginning is over; 0: not known yet
   std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet
+  std::atomic<uint64_t> last_steps;       // a window of the last steps, in steps; 0: there are none; kNoLastSteps
   std::atomic<uint64_t> places[kPlaces];  // of unusual windows: 40 bits first step | 8 bits reason | 16 bits score
 };
 
@@ -86,6 +90,8 @@ class WindowPlan {
   // A window has opened, or has closed after so many steps and so long a time.
   void opened(const Kept& window) noexcept;
   void closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept;
+  // To open a window, or to close one, has taken so long.
+  void switched(int64_t took) noexcept { switch_ns_ = switch_ns_ == 0 ? took : (3 * switch_ns_ + took) / 4; }
   // What windows take by now; after that some may be too much. `latest`: the number of the last one that was opened.
   // Those of long ago do not change any more.
   template <class EventsOf>
@@ -125,6 +131,10 @@ class WindowPlan {
   bool is_in_grid(uint64_t step) const noexcept;
   bool is_wanted(const Kept& kept) const noexcept;
   bool has(WindowReason reason, uint64_t first) const noexcept;
+  Opening due_but_last(uint64_t step) const noexcept;
+  uint64_t last_steps() const noexcept;  // steps of a window; 0: there are none
+  void choose_last_steps(int64_t now) noexcept;
+  double overhead_of_windows() const noexcept { return budget_.overhead - cost_of_last_; }
   double slowdown() const noexcept;  // added by a window, as a part of a step
   double room_for_unusual(int64_t now, bool is_due) const noexcept;
 
@@ -134,6 +144,10 @@ class WindowPlan {
   int64_t begun_ = 0;
   uint64_t start_events_ = 0;
   double spent_typical_ = 0, spent_unusual_ = 0, spent_due_ = 0;  // ns; the last is a part of the second
+  double spent_last_ = 0;
+  double cost_of_last_ = 0;  // of the last steps, as a part of the time
+  uint64_t newest_last_ = 0;  // where the newest window of them begins
+  int64_t switch_ns_ = 0;
   SlowStep slow_steps_[64];                                       // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;

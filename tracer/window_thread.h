@@ -19,7 +19,7 @@ inline constexpr uint64_t kSettled = 1'000'000'000;
 
 // The functions that the thread uses; nobody else calls them.
 struct Door {
-  bool (*set)(bool open) noexcept;  // false: somebody else was changing the window, try again
+  bool (*set)(bool open) noexcept;  // false: not now, try again
   bool (*is_open)() noexcept;
   void (*describe)(char* text, unsigned long size) noexcept;
   uint64_t (*elapsed)() noexcept;  // nanoseconds since the process started, or was forked

@@ -181,6 +181,8 @@ const char* reason_text(WindowReason reason) {
       return "after a jump in memory";
     case WindowReason::kAsked:
       return "asked for";
+    case WindowReason::kLast:
+      return "the last steps";
     case WindowReason::kNone:
     case WindowReason::kCount:
       break;

@@ -285,6 +285,7 @@ enum class WindowReason : uint8_t {
   kOverdue,   // the step lasted far longer than the others: opened in its midst
   kMemory,    // the process's memory had jumped
   kAsked,     // `torchprof ctl start`, or `w` in `torchprof top`
+  kLast,      // the last steps: one window after another, of which the last ones are kept
   kCount
 };
 

@@ -1,0 +1,78 @@
+// A made-up program with a made-up clock, whose windows a plan decides (tracer/window_plan.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+
+#include "tracer/window_plan.h"
+
+namespace torchprof {
+
+inline constexpr int64_t kStep = 10'000'000;  // ns
+
+// A program whose steps take what `ns` says, and with a window `added` more.
+struct Program {
+  explicit Program(WindowPlan::Budget budget = {}) : own(std::make_unique<SharedPlan>()), shared(own.get()) {
+    plan.begin(budget, *shared);
+  }
+  Program(SharedPlan& with, WindowPlan::Budget budget = {}) : shared(&with) { plan.begin(budget, with); }
+
+  void run(
+      uint64_t steps, const std::function<int64_t(uint64_t)>& ns = [](uint64_t) { return kStep; }) {
+    for (uint64_t end = step + steps; step < end;) {
+      const bool was_open = open != 0;
+      const int64_t took = was_open ? ns(step) + added : ns(step);
+      now += took;
+      if (was_open && !in_start) captured.insert(step);
+      ++step;
+      plan.step_ended(step, took, was_open && reason != WindowReason::kLast, false, now);
+      if (in_start && step >= 40) {
+        in_start = false;
+        plan.start_is_over(now, 0);
+        open = 0;
+      } else if (open != 0 && !in_start && (step >= close_at || makes_way())) {
+        plan.switched(1'000'000);
+        plan.closed(step - opened_step, now - opened_at, reason == WindowReason::kTypical, now);
+        open = 0;
+      }
+      plan.measure(windows, [this](uint32_t) { return events; });
+      while (const uint32_t number = plan.take_unwanted(open).number) given_up.insert(number);
+      for (auto kept = plan.take_left_behind(); kept.number != 0; kept = plan.take_left_behind())
+        left_behind.insert(kept.first);
+      if (open != 0) continue;
+      const auto due = plan.due(step);
+      if (due.reason == WindowReason::kNone) continue;
+      open = ++windows;
+      reason = due.reason;
+      opened_step = step;
+      opened_at = now;
+      close_at = step + due.length;
+      plan.opened({open, due.reason, due.first, false, 0});
+    }
+  }
+  // As tracer/auto_window.cpp has it.
+  bool makes_way() const { return reason == WindowReason::kLast && plan.due(step).reason != WindowReason::kLast; }
+  std::set<uint64_t> kept(WindowReason which) const {
+    std::set<uint64_t> first;
+    for (const WindowPlan::Kept& k : plan.kept())
+      if (k.reason == which) first.insert(k.first);
+    return first;
+  }
+
+  std::unique_ptr<SharedPlan> own;
+  SharedPlan* shared;
+  WindowPlan plan;
+  uint64_t step = 0, opened_step = 0, close_at = 0;
+  uint32_t open = 1, windows = 1, events = 1000;
+  bool in_start = true;
+  int64_t added = kStep / 2;
+  int64_t now = 0, opened_at = 0;
+  WindowReason reason = WindowReason::kStart;
+  std::set<uint64_t> captured;
+  std::set<uint32_t> given_up;
+  std::set<uint64_t> left_behind;  // first steps
+};
+
+}  // namespace torchprof
