@@ -24,7 +24,8 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                gpu_trace nvtx nvtx_emit
     stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
                native_random native_script native_stacks
-    window     which part of the run is captured: auto flight_recorder long_job window
+    window     which part of the run is captured: auto flight_recorder last_steps long_job
+               window
     files      what is written, and what is read: formats, tables, comparison, advice, CI: advice ci diff formats
                gpu_tables hostile_files html merge other_files real_gpu
                run_files

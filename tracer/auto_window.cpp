@@ -37,14 +37,16 @@ struct State {
   bool has_joined = false;
   int64_t process_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
   int64_t phase_began = 0;
-  int64_t last_border = 0;  // 0: no step has ended
+  int64_t last_border = 0;    // 0: no step has ended
+  int64_t last_duration = 0;  // of the last step
   int64_t last_sample = 0;
   int64_t half_used_at = 0;
   uint64_t step = 0;
-  bool was_open = true;  // for some of the current step
-  bool is_cut = false;   // a window opened or closed in the midst of the current step
-  bool was_last = false;  // the current step began in a window of the last steps
+  bool was_open = true;       // for some of the current step
+  bool is_cut = false;        // a window opened or closed in the midst of the current step
+  bool was_last = false;      // the current step began in a window of the last steps
   bool is_asked_for = false;  // a window that could not be opened at once
+  int64_t switching = 0;      // what closing and opening windows took at the begin of the current step
   // The window that is open, or was last.
   WindowReason reason = WindowReason::kStart;
   int64_t opened_at = 0;
@@ -105,14 +107,13 @@ void give_up_unwanted() noexcept {
   }
 }
 
-void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by,
-          int64_t now) noexcept {
+void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by) noexcept {
   State& s = g_state;
   const int64_t before = now_ns();
   if (!s.shutter.open(s.step, reason)) return;
-  s.plan.switched(now_ns() - before);
+  s.opened_at = now_ns();
+  s.plan.switched(s.opened_at - before);
   s.reason = reason;
-  s.opened_at = now;
   s.opened_step = s.step;
   s.close_at = close_at;
   s.close_by = close_by;
@@ -160,13 +161,14 @@ void close_start(int64_t now) noexcept {
 // need_thread() is called on the thread that records.
 void watch_events() noexcept { session::when_recorded(g_state.budget / 2, need_thread); }
 
-// Whether this step is the one at which the beginning is over, in all ranks.
+// Whether this step is the one at which the beginning is over. It is so in all ranks: they are at this border or just
+// before it, so that all see at the next one what one of them says here.
 bool start_ends(uint64_t step) noexcept {
   State& s = g_state;
   std::atomic<uint64_t>& start = shared_plan().start;
   uint64_t none = 0;
   if (s.is_half_used.load(std::memory_order_relaxed))
-    start.compare_exchange_strong(none, step + 1, std::memory_order_relaxed);
+    start.compare_exchange_strong(none, step + 2, std::memory_order_relaxed);
   const uint64_t ends = start.load(std::memory_order_relaxed);
   return ends != 0 && step + 1 >= ends;
 }
@@ -189,6 +191,7 @@ void after_fork_in_child() noexcept {
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
   s.has_joined = false;
   s.is_cut = s.was_last = s.is_asked_for = false;
+  s.switching = 0;
   s.half_used_at = 0;
   s.is_half_used.store(false, std::memory_order_relaxed);
   s.process_began = s.phase_began = now_ns();
@@ -212,8 +215,10 @@ void at_step(uint64_t step, Ticks at) noexcept {
   const bool is_whole = s.is_whole.load(std::memory_order_relaxed);
   const int64_t duration = s.last_border != 0 && step == s.step + 1 ? now - s.last_border : 0;
   s.last_border = now;
+  s.last_duration = duration;
   s.step = step;
-  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, s.was_open ? s.is_cut ? 1 : 2 : 0, at);
+  const uint8_t was_open = s.was_open ? s.is_cut ? 1 : 2 : 0;
+  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, was_open, s.switching, at);
   sample_memory(now);
   s.plan.step_ended(step, duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
   if (is_whole) {
@@ -229,7 +234,10 @@ void at_step(uint64_t step, Ticks at) noexcept {
   if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
     if (const auto due = s.plan.due(step);
         due.reason != WindowReason::kNone && !(due.reason == WindowReason::kLast && s.is_asked_for))
-      open(due.reason, due.first, false, step + due.length, 0, now);
+      open(due.reason, due.first, false, step + due.length, 0);
+  // What closing and opening took is none of the next step's time.
+  if (s.was_open || s.shutter.is_open()) s.last_border = now_ns();
+  s.switching = s.last_border - now;
   s.is_cut = false;
   s.was_open = s.shutter.is_open();
   s.was_last = is_last();
@@ -259,7 +267,7 @@ int tick() noexcept {
       close(now);
       return kShortestSleep;
     }
-    if (!is_last()) return s.close_by != 0 ? in(s.close_by) : kShortestSleep * 5;
+    if (!is_last()) return s.close_by != 0 ? std::min(in(s.close_by), kShortestSleep * 5) : kShortestSleep * 5;
   }
   // Python is not ready in a child that has just been forked.
   if (now - s.phase_began < kSecond) return in(s.phase_began + kSecond);
@@ -273,18 +281,19 @@ int tick() noexcept {
     if (!is_seen && (s.plan.wish_overdue(s.step, lasted, now) || (lasted >= kWithoutSteps && !is_last()))) {
       s.is_cut = true;
       if (is_last()) close(now);
-      open(WindowReason::kOverdue, s.step, false, s.step + 2, 0, now);
+      open(WindowReason::kOverdue, s.step, false, s.step + 2, 0);
       return kShortestSleep;
     }
   }
   if (is_last()) return kShortestSleep * 5;
-  // Without steps, or where they have ended.
-  if (now - std::max(s.last_border, s.phase_began) < kWithoutSteps && s.last_border != 0) return kLongestSleep;
+  // Without steps, or where they have ended. What lasts as long as the step before it is a step.
+  const int64_t without_steps = std::max(kWithoutSteps, 2 * s.last_duration);
+  if (now - std::max(s.last_border, s.phase_began) < without_steps && s.last_border != 0) return kLongestSleep;
   sample_memory(now);
   const auto due = s.plan.due_at(now - s.phase_began);
   if (due.reason == WindowReason::kNone) return kLongestSleep;
   s.is_cut = true;
-  open(due.reason, due.first, true, kForever, now + WindowPlan::kTimeLength, now);
+  open(due.reason, due.first, true, kForever, now + WindowPlan::kTimeLength);
   return kShortestSleep;
 }
 
@@ -295,7 +304,7 @@ bool ask(bool opens) noexcept {
   if (opens == (s.shutter.is_open() && !is_last())) return true;
   s.is_cut = true;
   if (s.shutter.is_open()) close(now);
-  if (opens) open(WindowReason::kAsked, s.step, false, kForever, now + kLongestAsked, now);
+  if (opens) open(WindowReason::kAsked, s.step, false, kForever, now + kLongestAsked);
   s.is_asked_for = opens && !s.shutter.is_open();
   return s.shutter.is_open() == opens;
 }

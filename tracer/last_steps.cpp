@@ -24,12 +24,12 @@ uint64_t length(const Known& known) noexcept {
   // does not tell, as the calls of a GPU.
   if (known.step <= 0 || cost(known) > kShare * known.overhead || known.slowdown > 2 * known.overhead) return 0;
   const double switching = 2 * static_cast<double>(known.opening) / (kOpeningShare * known.overhead);
-  const double lasts = std::max({static_cast<double>(kShortest), switching,
-                                 static_cast<double>(known.elapsed / kPartOfRun)});
+  const double lasts =
+      std::max({static_cast<double>(kShortest), switching, static_cast<double>(known.elapsed / kPartOfRun)});
   const double steps = std::max(static_cast<double>(kFewest), lasts / static_cast<double>(known.step));
   const uint64_t length = std::bit_ceil(static_cast<uint64_t>(steps));
   return static_cast<double>(length) * known.events_a_step <= static_cast<double>(known.events / kEventsShare) ? length
-                                                                                                             : 0;
+                                                                                                               : 0;
 }
 
 }  // namespace torchprof::last_steps

@@ -1,4 +1,5 @@
 // What is counted and kept beside the events, for -w auto: how many there are, and the times of steps.
+#include <algorithm>
 #include <array>
 
 #include "tracer/process/diag.h"
@@ -107,7 +108,7 @@ void give_up_window(uint32_t number) noexcept {
     place_of(number).compare_exchange_strong(place, uint64_t{number} << 32, std::memory_order_relaxed);
 }
 
-bool record_step(uint64_t step, uint32_t window, uint32_t was_open, Ticks now) noexcept {
+bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switching_ns, Ticks now) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);
   auto* record = begin_step_record<StepEnd>(now);
@@ -115,6 +116,7 @@ bool record_step(uint64_t step, uint32_t window, uint32_t was_open, Ticks now) n
   record->step = step;
   record->window = window;
   record->was_open = was_open;
+  record->switching_us = static_cast<uint32_t>(std::clamp<int64_t>(switching_ns / 1000, 0, StepEnd::kMostSwitching));
   commit_step_record();
   return true;
 }

@@ -63,6 +63,7 @@ SharedPlan& join_shared_plan(const char* directory, int64_t began, int64_t now) 
 SharedPlan& forget_shared_plan() noexcept {
   // The parent's mapping stays: unmapping is a system call that a sealed process may not make, and it is one page.
   for (std::atomic<uint64_t>& place : g_own.places) place.store(0, std::memory_order_relaxed);
+  for (std::atomic<uint64_t>& floor : g_own.floors) floor.store(0, std::memory_order_relaxed);
   g_own.distance.store(0, std::memory_order_relaxed);
   g_own.start.store(0, std::memory_order_relaxed);
   g_own.last_steps.store(0, std::memory_order_relaxed);

@@ -148,7 +148,7 @@ bool define_window(const WindowEdges& window) noexcept;
 void give_up_window(uint32_t number) noexcept;
 // A step has ended (record.h, StepEnd), or what the process has in memory now. Under the recorder's lock, in chunks of
 // their own; false: the spool is not open, or nothing can be recorded any more.
-bool record_step(uint64_t step, uint32_t window, uint32_t was_open, Ticks now) noexcept;
+bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switching_ns, Ticks now) noexcept;
 bool record_resident(uint64_t bytes, Ticks now) noexcept;
 
 // With -w auto: how many events this process has recorded, in all or in one window. They are counted when a chunk is

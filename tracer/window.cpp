@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "tracer/auto_window.h"
 #include "tracer/config/window_spec.h"
@@ -43,6 +44,7 @@ struct State {
   WindowReason reason{};
   int64_t closed_at = 0;    // ns, CLOCK_MONOTONIC
   Ticks left_at;            // when the child was forked in a window of the parent that it does not have; 0: it was not
+  bool is_used_up = false;  // there are no more numbers of windows
   bool must_leave = false;  // the sources still have to be switched off because of that
   int64_t process_start = 0;  // ns, CLOCK_MONOTONIC
   StepCounter steps;
@@ -145,10 +147,16 @@ void leave() noexcept {
 bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   State& s = g_state;
   if (is_open() || seal::is_sealed()) return false;
+  if (const auto state = session::state(); state != session::State::kArmed && state != session::State::kCapturing)
+    return false;
   if (s.must_leave) leave();
   s.must_leave = false;
   const uint32_t number = window::number();
-  if (number >= kMostWindows && s.spec.kind == Kind::kAuto) return false;
+  if (number >= kMostWindows && s.spec.kind == Kind::kAuto) {
+    if (!std::exchange(s.is_used_up, true))
+      session::note_source("windows", SourceState::kFailed, "all 60,000 of the process are used: no more are opened");
+    return false;
+  }
   if (s.left_at.value != 0) session::define_window({number, s.step, s.begin, s.left_at, s.reason});
   s.left_at = {};
   s.begin = session::now();

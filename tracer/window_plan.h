@@ -34,7 +34,7 @@
 namespace torchprof {
 
 struct SharedPlan {
-  static constexpr size_t kPlaces = 28;
+  static constexpr size_t kPlaces = 28, kShares = 4;
   static constexpr uint64_t kNoLastSteps = UINT64_MAX;  // they turned out to be too expensive for a rank
   std::atomic<int64_t> joined;            // when the first process joined, ns of CLOCK_MONOTONIC; 0: none has
   std::atomic<uint64_t> changes;          // of the distance and the places, so far
@@ -42,6 +42,8 @@ struct SharedPlan {
   std::atomic<uint64_t> distance;         // of typical windows, in steps; 0: not known yet
   std::atomic<uint64_t> last_steps;       // a window of the last steps, in steps; 0: there are none; kNoLastSteps
   std::atomic<uint64_t> places[kPlaces];  // of unusual windows: 40 bits first step | 8 bits reason | 16 bits score
+  // The score that was too little for a place when there were too many events, for each share of the places.
+  std::atomic<uint64_t> floors[kShares];
 };
 
 class WindowPlan {
@@ -91,7 +93,10 @@ class WindowPlan {
   void opened(const Kept& window) noexcept;
   void closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept;
   // To open a window, or to close one, has taken so long.
-  void switched(int64_t took) noexcept { switch_ns_ = switch_ns_ == 0 ? took : (3 * switch_ns_ + took) / 4; }
+  void switched(int64_t took) noexcept {
+    switch_ns_ = switch_ns_ == 0 ? took : (3 * switch_ns_ + took) / 4;
+    spent_switching_ += static_cast<double>(took);
+  }
   // What windows take by now; after that some may be too much. `latest`: the number of the last one that was opened.
   // Those of long ago do not change any more.
   template <class EventsOf>
@@ -125,6 +130,10 @@ class WindowPlan {
   bool wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due = false) noexcept;
   bool expect(SlowStep slow, int64_t now) noexcept;
   void give_up_in_vain(uint64_t first) noexcept;
+  void drop_missed(uint64_t step) noexcept;
+  bool clear_place(WindowReason reason, uint64_t first) noexcept;
+  bool is_open_or_kept(WindowReason reason, uint64_t first) const noexcept;
+  void make_room() noexcept;
   bool claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept;
   void keep_typical(double times) noexcept;
   void raise_score(WindowReason reason, uint64_t first, double times) noexcept;
@@ -135,7 +144,8 @@ class WindowPlan {
   uint64_t last_steps() const noexcept;  // steps of a window; 0: there are none
   void choose_last_steps(int64_t now) noexcept;
   double overhead_of_windows() const noexcept { return budget_.overhead - cost_of_last_; }
-  double slowdown() const noexcept;  // added by a window, as a part of a step
+  double slowdown() const noexcept;          // added by a window, as a part of a step
+  double typical_slowdown() const noexcept;  // the same of typical windows alone, negative if so it was
   double room_for_unusual(int64_t now, bool is_due) const noexcept;
 
   Budget budget_;
@@ -144,16 +154,27 @@ class WindowPlan {
   int64_t begun_ = 0;
   uint64_t start_events_ = 0;
   double spent_typical_ = 0, spent_unusual_ = 0, spent_due_ = 0;  // ns; the last is a part of the second
+  double spent_switching_ = 0;                                    // not in any of them yet
   double spent_last_ = 0;
-  double cost_of_last_ = 0;  // of the last steps, as a part of the time
+  static constexpr size_t kTypicalSteps = 16;
+  int64_t typical_ns_[kTypicalSteps] = {};  // the latest steps of typical windows, but for the first of each window
+  size_t typical_steps_ = 0;
+  double cost_of_last_ = 0;   // of the last steps, as a part of the time
   uint64_t newest_last_ = 0;  // where the newest window of them begins
   int64_t switch_ns_ = 0;
-  SlowStep slow_steps_[64];                                       // the latest ones that followed one that was not slow
+  SlowStep slow_steps_[64];  // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
+  uint64_t slow_in_a_row_ = 0;
   static constexpr size_t kExpected = 8;
   uint64_t expected_[kExpected] = {};  // where this process asked for a window because a slow step was due
   size_t expected_count_ = 0;
+  uint64_t in_vain_ = 0;  // windows in which a slow step was due, and none came; halved by one in which it did
+  struct Asked {
+    WindowReason reason = WindowReason::kNone;  // kNone: it was opened, or has been given up
+    uint64_t first = 0;
+  };
+  Asked asked_[16];        // windows that this process has asked for
   Kept latest_;            // the window that was opened last
   bool has_slow_ = false;  // a step in it was slow
   uint32_t steps_in_window_ = 0;

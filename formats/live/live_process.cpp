@@ -358,10 +358,11 @@ void LiveProcess::take_steps(const Portion& portion) {
   RecordCursor cursor(portion.records);
   for (RecordView record; cursor.next(record);) {
     if (record.kind() != Kind::StepEnd) continue;
-    const uint64_t t = record.time(portion.base).value, step = record.as<StepEnd>().step;
+    const auto& end = record.as<StepEnd>();
+    const uint64_t t = record.time(portion.base).value, begin = recorded_end_ + to_ticks(end.switching_us * 1000);
     has_step_records_ = true;
-    if (recorded_end_ != 0 && t > recorded_end_ && step == step_count_ + 1) add_step(t - recorded_end_, t);
-    step_count_ = step;
+    if (recorded_end_ != 0 && t > begin && end.step == step_count_ + 1) add_step(t - begin, t);
+    step_count_ = end.step;
     recorded_end_ = step_end_ = t;
   }
 }

@@ -77,7 +77,7 @@ class Loader {
       const Ticks time{chunk.base.ticks.value + record.header().time()};
       if (record.kind() == Kind::StepEnd) {
         const auto& r = record.as<StepEnd>();
-        rest_.steps.push_back({time, r.step, r.window, r.was_open});
+        rest_.steps.push_back({time, r.step, r.window, r.was_open, r.switching_us});
       } else if (record.kind() == Kind::Resident) {
         rest_.resident.push_back({time, record.as<Resident>().bytes});
       }

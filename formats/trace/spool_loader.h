@@ -23,6 +23,7 @@ struct SpoolRest {
     uint64_t step;
     uint32_t window;
     uint32_t was_open;
+    uint32_t switching_us;
   };
   std::vector<Step> steps;
   struct Sample {

@@ -106,7 +106,8 @@ void place_steps(Process& p, const SpoolRest& rest) {
     StepTime& step = p.steps.emplace_back();
     step.step = s.step - 1;
     step.end = p.clock.to_unix(s.end);
-    if (before != nullptr && before->step + 1 == s.step) step.ns = step.end - p.clock.to_unix(before->end);
+    if (before != nullptr && before->step + 1 == s.step)
+      step.ns = std::max<int64_t>(0, step.end - p.clock.to_unix(before->end) - int64_t{s.switching_us} * 1000);
     if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
     step.is_free = s.was_open == 0;
     step.in_full = s.was_open == 2 && kept(s.window);

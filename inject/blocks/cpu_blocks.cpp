@@ -155,7 +155,8 @@ uint64_t total_of_blocks() noexcept {
   uint64_t total = g_balances[kOwn].bytes.load(std::memory_order_relaxed);
   const uint32_t threads = std::min(g_threads.load(std::memory_order_relaxed), kOwn);
   for (uint32_t i = 0; i < threads; ++i) total += g_balances[i].bytes.load(std::memory_order_relaxed);
-  return total;
+  // Below 0 where a block came after its thread was looked at, and went before that of another one was.
+  return total <= uint64_t{INT64_MAX} ? total : 0;
 }
 
 }  // namespace torchprof::inject

@@ -560,9 +560,11 @@ struct Restate {
 // In chunks of kSteps alone, in the order of time.
 struct StepEnd {  // a step has ended now; it began when the one before it ended
   RecordHeader header;
-  uint64_t step;      // steps that have ended, with this one
-  uint32_t window;    // number of the window that was open at its end; 0: none
-  uint32_t was_open;  // a window was open: 0 never, 1 for some of it, 2 for all of it
+  uint64_t step;               // steps that have ended, with this one
+  uint32_t window;             // number of the window that was open at its end; 0: none
+  uint32_t was_open : 8;       // a window was open: 0 never, 1 for some of it, 2 for all of it
+  uint32_t switching_us : 24;  // what closing and opening windows took at its begin: none of its own time
+  static constexpr int64_t kMostSwitching = (1 << 24) - 1;
 };
 
 struct Resident {  // what the process has in memory now, by the kernel's count (VmRSS)

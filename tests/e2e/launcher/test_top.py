@@ -110,8 +110,10 @@ def test_a_pipe_gets_one_picture(launcher, torchprof, program, tmp_path):
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
 def test_keys_leave_and_the_terminal_is_as_before(launcher, program, tmp_path, key):
     with training(launcher, program, tmp_path) as job:
+        fresh, other = os.openpty()
+        before = termios.tcgetattr(fresh)  # what a new terminal is like: `top` may have changed its own by now
+        os.close(fresh), os.close(other)
         top = Terminal([launcher, "top", tmp_path / "run"])
-        before = termios.tcgetattr(top.end)
         top.until(lambda screen: "unmistakable_step" in screen and "q quits" in screen)
         assert termios.tcgetattr(top.end) != before
         top.press(key)

@@ -33,7 +33,8 @@ struct Program {
         plan.start_is_over(now, 0);
         open = 0;
       } else if (open != 0 && !in_start && (step >= close_at || makes_way())) {
-        plan.switched(1'000'000);
+        plan.switched(switching);
+        now += switching;
         plan.closed(step - opened_step, now - opened_at, reason == WindowReason::kTypical, now);
         open = 0;
       }
@@ -43,7 +44,9 @@ struct Program {
         left_behind.insert(kept.first);
       if (open != 0) continue;
       const auto due = plan.due(step);
-      if (due.reason == WindowReason::kNone) continue;
+      if (due.reason == WindowReason::kNone || !can_open) continue;
+      plan.switched(switching);
+      now += switching;
       open = ++windows;
       reason = due.reason;
       opened_step = step;
@@ -67,7 +70,8 @@ struct Program {
   uint64_t step = 0, opened_step = 0, close_at = 0;
   uint32_t open = 1, windows = 1, events = 1000;
   bool in_start = true;
-  int64_t added = kStep / 2;
+  int64_t added = kStep / 2, switching = 1'000;
+  bool can_open = true;
   int64_t now = 0, opened_at = 0;
   WindowReason reason = WindowReason::kStart;
   std::set<uint64_t> captured;

@@ -288,8 +288,8 @@ SpoolBuilder& SpoolBuilder::in_window(uint16_t number) {
   return *this;
 }
 
-SpoolBuilder& SpoolBuilder::step_end(uint64_t step, uint32_t window, uint32_t was_open) {
-  const StepEnd record{{}, step, window, was_open};
+SpoolBuilder& SpoolBuilder::step_end(uint64_t step, uint32_t window, uint8_t was_open, uint16_t switching_us) {
+  const StepEnd record{{}, step, window, was_open, switching_us};
   const auto* bytes = reinterpret_cast<const std::byte*>(&record);
   append_step(Kind::StepEnd, {bytes, bytes + sizeof(record)});
   return *this;

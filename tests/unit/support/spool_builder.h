@@ -61,8 +61,8 @@ class SpoolBuilder {
   void window_stands_for(uint32_t number, WindowReason reason);
   // The events that come now lie in chunks of this window.
   SpoolBuilder& in_window(uint16_t number);
-  // At the time that at() named last: `step` steps have ended; was_open as in StepEnd.
-  SpoolBuilder& step_end(uint64_t step, uint32_t window, uint32_t was_open);
+  // At the time that at() named last: `step` steps have ended; was_open, switching_us as in StepEnd.
+  SpoolBuilder& step_end(uint64_t step, uint32_t window, uint8_t was_open, uint16_t switching_us = 0);
   SpoolBuilder& resident(uint64_t bytes);
 
   // Events of the thread that on() named last, at the time that at() named last.

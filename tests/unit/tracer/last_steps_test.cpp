@@ -68,7 +68,7 @@ TEST_CASE("where steps have many events, or get slower by them, nothing is recor
   Program many, slower;
   make_cheap(many);
   make_cheap(slower);
-  many.events = 3'000;         // 1,000 a step of 10 ms: 3 %
+  many.events = 3'000;        // 1,000 a step of 10 ms: 3 %
   slower.added = kStep / 10;  // though there are few
   for (Program* program : {&many, &slower}) {
     program->run(5'000);

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -206,6 +207,60 @@ TEST_CASE("a rank that is some steps ahead opens what another one asks for at it
   CHECK_FALSE(ahead.captured.contains(1'504));
 }
 
+TEST_CASE("a phase of slow steps is captured though single steps took longer") {
+  Program program;
+  uint64_t random = 1;
+  program.run(20'000, [&](uint64_t step) {
+    if (step >= 15'000 && step < 15'020) return 40 * kStep;
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return (random >> 33) % 200 == 0 ? kStep * static_cast<int64_t>(40 + (random >> 41) % 60) : kStep;
+  });
+  const auto slow = program.kept(WindowReason::kSlow);
+  CHECK(std::ranges::any_of(slow, [](uint64_t first) { return first > 15'000 && first < 15'020; }));
+}
+
+TEST_CASE("a window that could not open in time leaves its place to others") {
+  Program program;
+  program.run(2'000);
+  program.can_open = false;  // as for 0.3 s after a window on a GPU
+  program.run(100, [](uint64_t step) { return step % 40 == 39 ? 6 * kStep : kStep; });
+  program.can_open = true;
+  CHECK(program.kept(WindowReason::kSlow).empty());
+  program.run(3'000, [](uint64_t step) { return step == 3'000 ? 3 * kStep : kStep; });
+  // Less slow than those that had no window.
+  CHECK(program.kept(WindowReason::kSlow) == std::set<uint64_t>{3'002});
+}
+
+TEST_CASE("where unusual windows are too big, those that are no more unusual than one that made way get none") {
+  Program program;
+  program.events = 30'000;  // 17 fill the room for all
+  uint64_t random = 1;
+  const auto some_are_slow = [&](uint64_t) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return (random >> 33) % 100 == 0 ? 2 * kStep : kStep;
+  };
+  program.run(100'000, some_are_slow);
+  const uint32_t windows = program.windows;
+  CHECK(program.kept(WindowReason::kSlow).size() >= 3);
+  program.run(100'000, some_are_slow);
+  CHECK(program.windows - windows < 300);
+  // What is far more unusual still gets one.
+  const uint64_t at = program.step + 50;
+  program.run(100, [&](uint64_t step) { return step == at ? 20 * kStep : kStep; });
+  CHECK(program.kept(WindowReason::kSlow).contains(at + 2));
+}
+
+TEST_CASE("what it takes to open and close windows is part of their cost") {
+  Program program;
+  program.switching = kStep;  // as CUPTI's on a GPU
+  program.added = kStep / 20;
+  program.run(20'000);
+  // Two for each window after the beginning.
+  const double spent = 2.0 * (program.windows - 1) * kStep / static_cast<double>(program.now);
+  CHECK(spent < 0.02);
+  CHECK(program.plan.overhead(program.now) > 0.8 * spent);
+}
+
 TEST_CASE("without steps there are windows by time, at growing distances") {
   WindowPlan plan;
   SharedPlan shared{};
@@ -215,6 +270,7 @@ TEST_CASE("without steps there are windows by time, at growing distances") {
   for (int64_t elapsed = 0; elapsed < int64_t{24} * 3600 * int64_t{1'000'000'000}; elapsed += 500'000'000) {
     const auto due = plan.due_at(elapsed);
     if (due.reason == WindowReason::kNone) continue;
+    CHECK(elapsed >= WindowPlan::kTimeUnit);  // a child that lives for some seconds has none
     plan.opened({++number, due.reason, due.first, true, 0});
     plan.measure(number, [](uint32_t) { return 1000u; });
     while (plan.take_unwanted(0).number != 0) {
