@@ -5,53 +5,17 @@
 #include <utility>
 
 #include "tracer/last_steps.h"
+#include "tracer/window_places.h"
 
 namespace torchprof {
+
+using namespace places;
+
 namespace {
 
-constexpr double kTypicalShare = 0.6;  // of the overhead's budget; the rest is for unusual windows
-constexpr double kDueShare = 0.4;      // of that for unusual ones: where a slow step is due
 constexpr size_t kMostTypical = 48;
 constexpr uint64_t kFirstDistance = 10;
 constexpr double kUnknownSlowdown = 1.0;
-constexpr uint64_t kMostLate = 16;     // steps
-constexpr uint64_t kMostOfPhase = 10;  // steps
-constexpr std::ptrdiff_t kMostOfRow = 3;
-constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
-
-// The places of a reason in SharedPlan, and how many steps its windows have.
-struct Share {
-  WindowReason reason;
-  size_t begin, end;
-  uint64_t length;
-};
-constexpr Share kShares[] = {
-    {WindowReason::kSlow, 0, 12, 4},
-    {WindowReason::kExpected, 12, 18, 3},
-    {WindowReason::kOverdue, 18, 24, 2},
-    {WindowReason::kMemory, 24, SharedPlan::kPlaces, 3},
-};
-static_assert(std::size(kShares) == SharedPlan::kShares);
-const Share* share_of(WindowReason reason) noexcept {
-  for (const Share& share : kShares)
-    if (share.reason == reason) return &share;
-  return nullptr;
-}
-
-constexpr uint64_t kMostStep = (uint64_t{1} << 40) - 2;
-constexpr uint64_t pack(uint64_t first, WindowReason reason, uint64_t score) noexcept {
-  return (first + 1) << 24 | static_cast<uint64_t>(reason) << 16 | score;
-}
-constexpr uint64_t first_of(uint64_t place) noexcept { return (place >> 24) - 1; }
-constexpr WindowReason reason_of(uint64_t place) noexcept { return static_cast<WindowReason>(place >> 16 & 0xff); }
-constexpr uint64_t score_of(uint64_t place) noexcept { return place & 0xffff; }
-// By how many steps a window may open too late.
-constexpr uint64_t most_late(WindowReason reason) noexcept { return reason == WindowReason::kExpected ? 1 : kMostLate; }
-constexpr uint64_t score_from(double times) noexcept {
-  return static_cast<uint64_t>(std::clamp(times * 100, 1.0, 65535.0));
-}
-
-bool is_unusual(WindowReason reason) noexcept { return share_of(reason) != nullptr; }
 
 }  // namespace
 
@@ -82,11 +46,6 @@ double WindowPlan::typical_slowdown() const noexcept {
 
 double WindowPlan::overhead(int64_t now) const noexcept {
   return now > begun_ ? (spent_typical_ + spent_unusual_ + spent_last_) / static_cast<double>(now - begun_) : 0;
-}
-
-double WindowPlan::room_for_unusual(int64_t now, bool is_due) const noexcept {
-  const double all = (1 - kTypicalShare) * overhead_of_windows() * static_cast<double>(now - begun_);
-  return all - spent_unusual_ - (is_due ? 0 : std::max(0.0, kDueShare * all - spent_due_));
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
@@ -122,109 +81,6 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     has_slow_ = true;
   }
   was_slow_ = is_slow;
-}
-
-// `slow` is the first of some slow ones. Where two like it lie as far apart as it is from the last one of them, the
-// next one is expected at the same distance; so it is after one alone, if both are slow enough to be no accident. Three
-// windows of a row of them are enough. True: there is such a row.
-bool WindowPlan::expect(SlowStep slow, int64_t now) noexcept {
-  constexpr size_t kMost = sizeof(slow_steps_) / sizeof(slow_steps_[0]);
-  constexpr double kAlike = 1.5, kNoAccident = 2;
-  constexpr uint64_t kMostDoubt = 3;
-  constexpr uint64_t kNearest = 50;  // rows of nearer ones are in the beginning and in typical windows
-  // Steps count anew, as in a second training of the program.
-  if (slow_count_ > 0 && slow_steps_[(slow_count_ - 1) % kMost].step >= slow.step) slow_count_ = 0;
-  const size_t known = std::min(slow_count_, kMost);
-  const auto before = [&](size_t i) -> const SlowStep& { return slow_steps_[(slow_count_ - i) % kMost]; };
-  const auto is_alike = [&](const SlowStep& other) {
-    return other.least < slow.most * kAlike && slow.least < other.most * kAlike;
-  };
-  const auto has_alike_at = [&](uint64_t step) {
-    for (size_t i = 1; i <= known; ++i)
-      if (is_alike(before(i)) && before(i).step + 1 >= step && before(i).step <= step + 1) return true;
-    return false;
-  };
-  // How many like it have to lie at equal distances before it, so that it is no chance: the more slow ones there are
-  // besides (a busy machine makes bursts of them), and the more windows were opened in vain, the longer the row has to
-  // be.
-  const auto needed = [&](uint64_t apart) {
-    constexpr double kLikely = 0.05;
-    double others = 0;
-    for (size_t i = 1; i <= known; ++i) {
-      const uint64_t back = slow.step - before(i).step;
-      others += is_alike(before(i)) && back <= 2 * apart && (back + 1) % apart > 2;
-    }
-    const double at_a_place = std::min(0.9, 3 * others / static_cast<double>(2 * apart));
-    uint64_t count = 2;
-    double by_chance = others * at_a_place;
-    while (by_chance > kLikely) {
-      by_chance *= at_a_place;
-      ++count;
-    }
-    return count + std::min(in_vain_ / 8, kMostDoubt);
-  };
-  const auto row_of = [&](uint64_t apart) {
-    uint64_t count = 1;
-    while (slow.step > (count + 1) * apart && has_alike_at(slow.step - (count + 1) * apart)) ++count;
-    return count;
-  };
-  uint64_t distance = 0, row = 1;
-  bool is_confirmed = false;
-  for (size_t i = 1; i <= known && !is_confirmed; ++i) {
-    if (!is_alike(before(i)) || slow.step - before(i).step < kNearest) continue;
-    const uint64_t apart = slow.step - before(i).step;
-    if (distance == 0 && slow.least >= kNoAccident && needed(apart) == 2) distance = apart;
-    const uint64_t count = row_of(apart);
-    is_confirmed = count >= needed(apart);
-    if (!is_confirmed) continue;
-    distance = apart;
-    row = count;
-  }
-  slow_steps_[slow_count_++ % kMost] = slow;
-  if (distance == 0) return false;
-  const uint64_t first = slow.step + distance - 1;
-  // One that was due while another window was open.
-  for (const uint64_t due : expected_)
-    if (due + 1 < slow.step && !is_open_or_kept(WindowReason::kExpected, due)) give_up_in_vain(due);
-  // The longer the row, the less it is an accident: how slow the step is does not tell.
-  const auto is_in_row = [&](const std::atomic<uint64_t>& slot) {
-    const uint64_t place = slot.load(std::memory_order_relaxed);
-    if (place == 0 || reason_of(place) != WindowReason::kExpected) return false;
-    const uint64_t apart = first > first_of(place) ? first - first_of(place) : first_of(place) - first;
-    return (apart + 1) % distance <= 2;
-  };
-  if (std::ranges::count_if(shared_->places, is_in_row) < kMostOfRow &&
-      wish(WindowReason::kExpected, first, static_cast<double>(row), now, is_confirmed))
-    expected_[expected_count_++ % kExpected] = first;
-  return is_confirmed;
-}
-
-// A window in which a slow step was due, and none came. It was ours if we asked for it: another rank may have seen it.
-void WindowPlan::give_up_in_vain(uint64_t first) noexcept {
-  if (std::ranges::find(expected_, first) == std::end(expected_)) return;
-  in_vain_ += clear_place(WindowReason::kExpected, first);
-}
-
-// A window that this process has asked for, and that could not open in time, since another one was open or was still
-// being written: its place is free again.
-void WindowPlan::drop_missed(uint64_t step) noexcept {
-  for (Asked& asked : asked_) {
-    if (asked.reason == WindowReason::kNone || step <= asked.first + most_late(asked.reason)) continue;
-    if (!is_open_or_kept(asked.reason, asked.first)) clear_place(asked.reason, asked.first);
-    asked.reason = WindowReason::kNone;
-  }
-}
-
-// False: it has none.
-bool WindowPlan::clear_place(WindowReason reason, uint64_t first) noexcept {
-  for (std::atomic<uint64_t>& slot : shared_->places) {
-    uint64_t place = slot.load(std::memory_order_relaxed);
-    if (place == 0 || reason_of(place) != reason || first_of(place) != first) continue;
-    if (!slot.compare_exchange_strong(place, 0, std::memory_order_relaxed)) continue;
-    shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
-    return true;
-  }
-  return false;
 }
 
 bool WindowPlan::is_open_or_kept(WindowReason reason, uint64_t first) const noexcept {
@@ -293,86 +149,6 @@ WindowPlan::Opening WindowPlan::due_at(int64_t elapsed) const noexcept {
 
 int64_t WindowPlan::patience() const noexcept {
   return closed_.is_known() ? std::max<int64_t>(closed_.median() * 2, closed_.slow()) : 0;
-}
-
-bool WindowPlan::wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept {
-  const double times = static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median()));
-  return has(WindowReason::kOverdue, step) || wish(WindowReason::kOverdue, step, times, now);
-}
-
-void WindowPlan::raise_score(WindowReason reason, uint64_t first, double times) noexcept {
-  const uint64_t score = score_from(times);
-  for (std::atomic<uint64_t>& slot : shared_->places) {
-    uint64_t place = slot.load(std::memory_order_relaxed);
-    if (place == 0 || reason_of(place) != reason || first_of(place) != first) continue;
-    if (score > score_of(place))
-      slot.compare_exchange_strong(place, pack(first, reason, score), std::memory_order_relaxed);
-  }
-}
-
-void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
-  const uint64_t jump = std::max(kJump, resident_ / 10);
-  if (resident_ != 0 && bytes > resident_ + jump)
-    wish(WindowReason::kMemory, step + 1, static_cast<double>(bytes - resident_) / static_cast<double>(kJump), now);
-  resident_ = bytes;
-}
-
-// ---- unusual windows ------------------------------------------------------------------------------------------------
-
-bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
-  return std::ranges::any_of(shared_->places, [&](const std::atomic<uint64_t>& slot) {
-    const uint64_t place = slot.load(std::memory_order_relaxed);
-    return place != 0 && reason_of(place) == reason && first_of(place) == first;
-  });
-}
-
-// A step of the typical window that is open was slow: the window takes a place of those for slow steps, and stays where
-// the distance has left it behind. What it costs has been spent.
-void WindowPlan::keep_typical(double times) noexcept {
-  if (!has(WindowReason::kTypical, latest_.first))
-    claim(WindowReason::kSlow, WindowReason::kTypical, latest_.first, score_from(times));
-  raise_score(WindowReason::kTypical, latest_.first, times);
-}
-
-bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due) noexcept {
-  const Share& share = *share_of(reason);
-  const double one = slowdown() * static_cast<double>(share.length) * static_cast<double>(closed_.median()) +
-                     2 * static_cast<double>(switch_ns_);
-  if (room_for_unusual(now, is_due) < one || !claim(reason, reason, first, score_from(score))) return false;
-  if (reason != WindowReason::kOverdue)  // that one opens at once
-    *std::ranges::min_element(
-        asked_, {}, [](const Asked& a) { return a.reason == WindowReason::kNone ? 0 : a.first; }) = {reason, first};
-  return true;
-}
-
-// Takes a free place of the share, or that of the least unusual one. One that another rank has asked for at about the
-// same step is the same.
-bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept {
-  const Share& share = *share_of(share_with);
-  if (first > kMostStep) return false;
-  const uint64_t floor = shared_->floors[&share - kShares].load(std::memory_order_relaxed);
-  for (int tries = 0; tries < 8; ++tries) {
-    size_t weakest = share.begin;
-    uint64_t least = UINT64_MAX;
-    for (size_t i = share.begin; i < share.end; ++i) {
-      const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-      if (place != 0 && first_of(place) <= first + 1 && first < first_of(place) + share.length) return false;
-      const uint64_t strength = place == 0 ? 0 : score_of(place);
-      if (strength < least) {
-        least = strength;
-        weakest = i;
-      }
-    }
-    uint64_t place = shared_->places[weakest].load(std::memory_order_relaxed);
-    // Of those that are about as unusual, the first ones stay: otherwise each would push out the one before it.
-    if (points <= (place != 0 ? score_of(place) : floor) * 6 / 5) return false;
-    if (!shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points),
-                                                          std::memory_order_relaxed))
-      continue;
-    shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
-    return true;
-  }
-  return false;
 }
 
 // ---- the last steps -------------------------------------------------------------------------------------------------
@@ -473,32 +249,6 @@ void WindowPlan::fit() noexcept {
     raise_distance(distance * 2);
   if (timed > 1 && (by_time > room / 2 || timed > kMostTypical)) time_distance_ *= 2;
   if (unusual > room / 2) make_room();
-}
-
-// The least unusual window of the share that has the most events loses its place. What is as unusual gets none from
-// then on: it would have to be given up again.
-void WindowPlan::make_room() noexcept {
-  uint64_t events[SharedPlan::kShares] = {};
-  for (const Kept& kept : kept_of())
-    for (const Share& share : kShares)
-      for (size_t i = share.begin; i < share.end; ++i)
-        if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-            place != 0 && reason_of(place) == kept.reason && first_of(place) == kept.first && !kept.is_by_time)
-          events[&share - kShares] += kept.events;
-  const auto most = static_cast<size_t>(std::ranges::max_element(events) - events);
-  size_t weakest = SharedPlan::kPlaces;
-  uint64_t least = UINT64_MAX;
-  for (size_t i = kShares[most].begin; i < kShares[most].end; ++i) {
-    const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-    if (place == 0 || score_of(place) >= least) continue;
-    least = score_of(place);
-    weakest = i;
-  }
-  if (weakest == SharedPlan::kPlaces) return;
-  if (least > shared_->floors[most].load(std::memory_order_relaxed))
-    shared_->floors[most].store(least, std::memory_order_relaxed);
-  shared_->places[weakest].store(0, std::memory_order_relaxed);
-  shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
 }
 
 bool WindowPlan::is_wanted(const Kept& kept) const noexcept {

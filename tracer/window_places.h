@@ -1,0 +1,52 @@
+// The places of unusual windows in SharedPlan (window_plan.h), and what a place says. Of window_plan.cpp and
+// unusual_windows.cpp alone. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+#include "tracer/window_plan.h"
+
+namespace torchprof::places {
+
+inline constexpr double kTypicalShare = 0.6;  // of the overhead's budget; the rest is for unusual windows
+inline constexpr uint64_t kMostLate = 16;     // steps
+inline constexpr uint64_t kMostOfPhase = 10;  // steps
+
+// The places of a reason in SharedPlan, and how many steps its windows have.
+struct Share {
+  WindowReason reason;
+  size_t begin, end;
+  uint64_t length;
+};
+inline constexpr Share kShares[] = {
+    {WindowReason::kSlow, 0, 12, 4},
+    {WindowReason::kExpected, 12, 18, 3},
+    {WindowReason::kOverdue, 18, 24, 2},
+    {WindowReason::kMemory, 24, SharedPlan::kPlaces, 3},
+};
+static_assert(std::size(kShares) == SharedPlan::kShares);
+inline const Share* share_of(WindowReason reason) noexcept {
+  for (const Share& share : kShares)
+    if (share.reason == reason) return &share;
+  return nullptr;
+}
+
+inline constexpr uint64_t kMostStep = (uint64_t{1} << 40) - 2;
+constexpr uint64_t pack(uint64_t first, WindowReason reason, uint64_t score) noexcept {
+  return (first + 1) << 24 | static_cast<uint64_t>(reason) << 16 | score;
+}
+constexpr uint64_t first_of(uint64_t place) noexcept { return (place >> 24) - 1; }
+constexpr WindowReason reason_of(uint64_t place) noexcept { return static_cast<WindowReason>(place >> 16 & 0xff); }
+constexpr uint64_t score_of(uint64_t place) noexcept { return place & 0xffff; }
+// By how many steps a window may open too late.
+constexpr uint64_t most_late(WindowReason reason) noexcept { return reason == WindowReason::kExpected ? 1 : kMostLate; }
+constexpr uint64_t score_from(double times) noexcept {
+  return static_cast<uint64_t>(std::clamp(times * 100, 1.0, 65535.0));
+}
+
+inline bool is_unusual(WindowReason reason) noexcept { return share_of(reason) != nullptr; }
+
+}  // namespace torchprof::places
