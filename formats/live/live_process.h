@@ -74,6 +74,9 @@ class LiveProcess {
   const FileHeader& header() const { return tail_->header(); }
 
  private:
+  // A key of a table: what an id is of, above the id.
+  enum class Of : uint8_t { kFunction = 1, kObject, kName, kOthers };
+  static constexpr uint64_t key_of(Of of, uint32_t id) { return static_cast<uint64_t>(of) << 32 | id; }
   // Totals by name: those of this look, and those of the looks before that still count.
   struct Total {
     uint64_t ticks = 0, calls = 0;
