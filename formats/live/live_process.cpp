@@ -68,17 +68,19 @@ void LiveProcess::set_clock(bool is_live) {
 void LiveProcess::look(bool is_live, uint64_t event_bytes) {
   now_ = 0;
   set_clock(is_live);
-  const int64_t now_ns = clock::read_ns(CLOCK_MONOTONIC);
   const bool is_first = buckets_.empty() && from_ == 0;
-  if (is_first && now_ != 0) from_ = std::max(now_ - std::min(now_, to_ticks(last_ns_)), header().start.ticks.value);
-  tail_->look({.since = is_live ? now_ns - last_ns_ : tail_->latest().monotonic - last_ns_,
-               .event_bytes = event_bytes,
+  if (is_first && now_ != 0) from_ = std::max(last_since(), header().start.ticks.value);
+  // Of a process that has ended all is read, as far as the bytes go.
+  const auto since = [this] { return now_ == 0 ? 0 : last_since(); };
+  tail_->look({.event_bytes = event_bytes,
                .definitions =
                    [this](const Portion& portion) {
                      names_.take(portion);
                      choose_step_source();
                      follow_windows();
                    },
+               .steps_since = [&] { return window_ != 0 ? std::min(from_, since()) : since(); },
+               .events_since = [&] { return window_ != 0 ? from_ : since(); },
                .steps = [this](const Portion& portion) { take_steps(portion); },
                .events = [this](const Portion& portion) { return take(portion); }});
   follow_windows();
@@ -92,8 +94,13 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
   close_look();
 }
 
+// The begin of the last seconds, in ticks.
+uint64_t LiveProcess::last_since() const { return now_ - std::min(now_, to_ticks(last_ns_)); }
+
 void LiveProcess::close_look() {
   Bucket bucket{.ticks = now_, .operators = {}, .functions = {}};
+  bucket.read_bytes = tail_->read_bytes();
+  bucket.skipped_bytes = tail_->skipped_bytes();
   const auto collect = [](Table& table, std::vector<std::pair<uint32_t, Total>>& out) {
     for (uint32_t slot = 0; slot < table.now.size(); ++slot) {
       Total& now = table.now[slot];
@@ -110,17 +117,18 @@ void LiveProcess::close_look() {
   bucket.collective_ns = std::exchange(collective_ns_, 0);
   buckets_.push_back(std::move(bucket));
   if (window_ != 0) {  // a window counts as a whole
-    if (buckets_.size() > 1) {
-      Bucket& first = buckets_.front();
-      first.ticks = now_;
-      first.busy_ns += buckets_.back().busy_ns;
-      first.collective_ns += buckets_.back().collective_ns;
-      buckets_.resize(1);
+    Bucket& first = buckets_.front();
+    first.ticks = now_;
+    for (; buckets_.size() > 1; buckets_.pop_back()) {
+      const Bucket& last = buckets_.back();
+      add_to(first.busy_ns, last.busy_ns);
+      add_to(first.collective_ns, last.collective_ns);
+      first.read_bytes += last.read_bytes;
+      first.skipped_bytes += last.skipped_bytes;
     }
     return;
   }
-  const uint64_t oldest = now_ - std::min(now_, to_ticks(last_ns_));
-  while (buckets_.size() > 1 && buckets_.front().ticks <= oldest) {
+  while (buckets_.size() > 1 && buckets_.front().ticks <= last_since()) {
     const auto take_back = [](Table& table, const auto& totals) {
       for (const auto& [slot, total] : totals) {
         table.kept[slot].ticks -= total.ticks;
@@ -135,12 +143,18 @@ void LiveProcess::close_look() {
 }
 
 void LiveProcess::follow_windows() {
-  const WindowDef& window = names_.window();
-  if (window.number == 0) return;
-  until_ = window.end;
-  if (window.number == window_) return;
-  window_ = window.number;
-  from_ = window.begin;
+  if (const WindowDef* const shown = names_.window_of(window_)) until_ = shown->end;
+  const WindowDef* const window = names_.window();
+  // An earlier one: what is shown was given up. It stays until the next, as nobody has read the earlier one.
+  if (window == nullptr || window->number <= window_) return;
+  const bool is_of_what_was_counted = window_ == 0 && window->end != 0 && !buckets_.empty();
+  window_ = window->number;
+  until_ = window->end;
+  if (is_of_what_was_counted) {  // the beginning of -w auto; before any other window nothing was counted
+    from_ = std::max(from_, window->begin);
+    return;
+  }
+  from_ = window->begin;
   for (Table* table : {&operators_, &functions_})
     for (size_t slot = 0; slot < table->keys.size(); ++slot) table->now[slot] = table->kept[slot] = {};
   for (auto& [track, thread] : threads_) thread = {};
@@ -193,23 +207,29 @@ LiveView LiveProcess::view(size_t most) const {
     view.since_step_ns = to_ns(now_ - std::min(now_, end));
   }
   // The mean of the steps that ended in these seconds, or of the last one.
-  const uint64_t since = now_ - std::min(now_, to_ticks(last_ns_));
   uint64_t ticks = 0;
   size_t steps = 0;
-  for (auto it = steps_.rbegin(); it != steps_.rend() && (steps == 0 || it->first >= since); ++it, ++steps)
+  for (auto it = steps_.rbegin(); it != steps_.rend() && (steps == 0 || it->first >= last_since()); ++it, ++steps)
     ticks += it->second;
-  const WindowDef &window = names_.window(), &before = names_.window_before();
+  const WindowDef* const window = names_.window();
+  const WindowDef* const before = window != nullptr ? names_.window_before(window->number) : nullptr;
   if (ticks != 0) view.steps_per_second = static_cast<double>(steps) * 1e9 / static_cast<double>(to_ns(ticks));
-  if (!has_step_records_ && before.number != 0 && window.step > before.step && window.begin > before.begin) {
-    const auto ns = static_cast<double>(to_ns(window.begin - before.begin));
-    view.steps_per_second = static_cast<double>(window.step - before.step) * 1e9 / ns;
+  if (!has_step_records_ && before != nullptr && window->step > before->step && window->begin > before->begin) {
+    const auto ns = static_cast<double>(to_ns(window->begin - before->begin));
+    view.steps_per_second = static_cast<double>(window->step - before->step) * 1e9 / ns;
   }
   view.operators = rows(operators_, most, view.operator_ns);
   view.functions = rows(functions_, most, view.function_ns);
   const uint64_t end = until_ != 0 ? std::min(until_, now_) : now_;
   view.covered_ns = to_ns(end - std::min(end, from_));
   int64_t busy = 0, collective = 0;
-  for (const Bucket& bucket : buckets_) add_to(busy, bucket.busy_ns), add_to(collective, bucket.collective_ns);
+  uint64_t read = 0, skipped = 0;
+  for (const Bucket& bucket : buckets_) {
+    add_to(busy, bucket.busy_ns);
+    add_to(collective, bucket.collective_ns);
+    read += bucket.read_bytes;
+    skipped += bucket.skipped_bytes;
+  }
   if (has_gpu_ && view.covered_ns > 0)
     view.gpu_busy = std::min(1.0, static_cast<double>(busy) / static_cast<double>(view.covered_ns));
   if (has_collectives_) view.collective_ns = collective;
@@ -217,11 +237,10 @@ LiveView LiveProcess::view(size_t most) const {
     if (total.second != 0) view.memory.push_back({device.first, device.second, static_cast<uint64_t>(total.first)});
   view.window = names_.fact("window");
   view.has_all_steps = view.window.empty() || has_step_records_;
-  view.window_number = window.number;
-  view.is_window_open = window.number != 0 && window.end == 0;
+  view.window_number = window_;
+  view.is_window_open = window_ != 0 && until_ == 0;
   view.has_stopped = header().stop_ticks.load(std::memory_order_relaxed) != 0;
-  const uint64_t all = tail_->read_bytes() + tail_->skipped_bytes();
-  if (all != 0) view.read_share = static_cast<double>(tail_->read_bytes()) / static_cast<double>(all);
+  if (skipped != 0) view.read_share = static_cast<double>(read) / static_cast<double>(read + skipped);
   return view;
 }
 
