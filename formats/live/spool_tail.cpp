@@ -27,7 +27,9 @@ struct SpoolTail::Wanted {
 std::unique_ptr<SpoolTail> SpoolTail::open(const std::filesystem::path& file, std::string& error) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) {
-    error = std::strerror(errno);
+    const int code = errno;
+    error = std::strerror(code);
+    errno = code;
     return nullptr;
   }
   std::unique_ptr<SpoolTail> tail(new SpoolTail(fd));

@@ -2,7 +2,8 @@
 //
 // It reads with pread() alone: no page of the spool is mapped, and a file that somebody cuts short is no crash. The
 // first look reads the header of every chunk (64 bytes in 64 KiB), all definitions, and of the events the chunks that
-// reach beyond a time that the definitions may tell (the last window's begin); later looks read the headers of what was not used before, and what was added.
+// reach beyond a time that the definitions may tell (the begin of the last window); later looks read the headers of
+// what was not used before, and what was added.
 //
 // A look reads at most a given number of bytes of events. Of more, the newest are read and the older are passed over,
 // so that it keeps up with any program; `skipped_bytes` says how many. Where bytes of a thread were passed over, or
@@ -38,7 +39,8 @@ struct Portion {
 
 class SpoolTail {
  public:
-  // Null if it cannot be read or is no spool of a version that this build knows; `error` then says why.
+  // Null if it cannot be read or is no spool of a version that this build knows; `error` then says why. errno is EMFILE
+  // or ENFILE only if too many files are open.
   static std::unique_ptr<SpoolTail> open(const std::filesystem::path& file, std::string& error);
   ~SpoolTail();
   SpoolTail(const SpoolTail&) = delete;
