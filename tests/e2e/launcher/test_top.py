@@ -123,7 +123,8 @@ def test_keys_leave_and_the_terminal_is_as_before(launcher, program, tmp_path, k
 def test_w_opens_a_window(launcher, program, tmp_path):
     with training(launcher, program, tmp_path, "-w", "manual"):
         top = Terminal([launcher, "top", tmp_path / "run"], columns=160)
-        top.until(lambda screen: "no window so far (manual)" in screen)
+        screen = top.until(lambda screen: "no window so far (manual)" in screen)
+        assert "steps  none seen so far" in screen, screen  # there were a hundred
         top.press(b"w")
         top.until(lambda screen: ": open, window 1" in screen and "by self time, window 1, open" in screen and "unmistakable_step" in screen)
         top.press(b"q")
