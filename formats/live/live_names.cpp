@@ -11,7 +11,7 @@ namespace torchprof::formats {
 namespace {
 
 constexpr uint64_t kLowest = 7;  // offsets are multiples of eight
-constexpr size_t kMostFacts = 4096;
+constexpr size_t kMostFacts = 4096, kMostWindows = 4096;
 
 NameRole role_of(std::string_view name) {
   if (name.starts_with(kProfilerStep)) return NameRole::kProfilerStep;
@@ -69,13 +69,8 @@ void LiveNames::define(const RecordView& record, uint64_t at) {
       if (facts_.size() < kMostFacts) facts_[recorded(def.key)] = def.value;
       return;
     }
-    case Kind::WindowDef: {
-      const auto& def = record.as<WindowDef>();
-      if (def.is_given_up || def.begin == 0) return;  // an earlier one
-      if (def.number != window_.number) window_before_ = window_;
-      window_ = def;
-      return;
-    }
+    case Kind::WindowDef:
+      return define_window(record.as<WindowDef>());
     default:
       return;
   }
@@ -86,6 +81,31 @@ void LiveNames::define_string(const RecordView& record, uint64_t at) {
   const NameRole role = role_of(record.text(whole));
   if (uint64_t* place = room_for(strings_, record.as<StringDef>().id.value)) *place = at | static_cast<uint64_t>(role);
   roles_ |= 1u << static_cast<unsigned>(role);
+}
+
+void LiveNames::define_window(const WindowDef& def) {
+  const auto known = std::ranges::find(windows_, def.number, &WindowDef::number);
+  if (def.is_given_up != 0) {
+    if (known != windows_.end()) known->is_given_up = 1;
+  } else if (def.begin == 0 || def.number == 0) {
+    return;  // it is known, and its reason is a new one
+  } else if (known != windows_.end()) {
+    *known = def;
+  } else {
+    if (windows_.size() == kMostWindows) windows_.erase(windows_.begin(), windows_.begin() + kMostWindows / 2);
+    windows_.push_back(def);
+  }
+}
+
+const WindowDef* LiveNames::window_before(uint32_t number) const {
+  for (auto it = windows_.rbegin(); it != windows_.rend(); ++it)
+    if (it->number < number && it->is_given_up == 0) return &*it;
+  return nullptr;
+}
+
+const WindowDef* LiveNames::window_of(uint32_t number) const {
+  const auto it = std::ranges::find(windows_, number, &WindowDef::number);
+  return it == windows_.end() ? nullptr : &*it;
 }
 
 template <class R>

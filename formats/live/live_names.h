@@ -36,13 +36,15 @@ class LiveNames {
   std::string fact(const char* key) const;  // of MetaDef; empty: there is none
   std::optional<int64_t> rank() const;      // trace/distributed.h
 
-  // The latest window, and the one before it; `number` 0: there is none.
-  const WindowDef& window() const { return window_; }
-  const WindowDef& window_before() const { return window_before_; }
+  // The latest window that was not given up, and the one before it; null: there is none.
+  const WindowDef* window() const { return window_before(UINT32_MAX); }
+  const WindowDef* window_before(uint32_t number) const;
+  const WindowDef* window_of(uint32_t number) const;  // given up or not
 
  private:
   void define(const RecordView& record, uint64_t at);
   void define_string(const RecordView& record, uint64_t at);
+  void define_window(const WindowDef& def);
   std::string recorded(StringId name) const;
   template <class T>
   T* room_for(std::vector<T>& table, uint32_t id) const;
@@ -56,7 +58,7 @@ class LiveNames {
   std::vector<StringId> sites_;
   std::map<std::string, StringId, std::less<>> facts_;
   unsigned roles_ = 0, kinds_ = 0;  // those that there are, one bit each
-  WindowDef window_{}, window_before_{};
+  std::vector<WindowDef> windows_;  // the latest, in their order
 };
 
 }  // namespace torchprof::formats

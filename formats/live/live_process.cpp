@@ -8,17 +8,11 @@
 #include <utility>
 
 #include "formats/io/sum.h"
-#include "formats/replay/steps.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/reader.h"
 
 namespace torchprof::formats {
 namespace {
-
-// A key of a table: what an id is of, above the id.
-enum class Of : uint8_t { kFunction = 1, kObject, kName, kOthers };
-constexpr uint64_t key_of(Of of, uint32_t id) { return static_cast<uint64_t>(of) << 32 | id; }
-constexpr size_t kMostAsync = 4096, kMostMemories = 256;
 
 // How long any of the intervals lasted, in ns, summed over devices. They are sorted.
 template <class Intervals>
@@ -74,17 +68,19 @@ void LiveProcess::set_clock(bool is_live) {
 void LiveProcess::look(bool is_live, uint64_t event_bytes) {
   now_ = 0;
   set_clock(is_live);
-  const int64_t now_ns = clock::read_ns(CLOCK_MONOTONIC);
   const bool is_first = buckets_.empty() && from_ == 0;
-  if (is_first && now_ != 0) from_ = std::max(now_ - std::min(now_, to_ticks(last_ns_)), header().start.ticks.value);
-  tail_->look({.since = is_live ? now_ns - last_ns_ : tail_->latest().monotonic - last_ns_,
-               .event_bytes = event_bytes,
+  if (is_first && now_ != 0) from_ = std::max(last_since(), header().start.ticks.value);
+  // Of a process that has ended all is read, as far as the bytes go.
+  const auto since = [this] { return now_ == 0 ? 0 : last_since(); };
+  tail_->look({.event_bytes = event_bytes,
                .definitions =
                    [this](const Portion& portion) {
                      names_.take(portion);
                      choose_step_source();
                      follow_windows();
                    },
+               .steps_since = [&] { return window_ != 0 ? std::min(from_, since()) : since(); },
+               .events_since = [&] { return window_ != 0 ? from_ : since(); },
                .steps = [this](const Portion& portion) { take_steps(portion); },
                .events = [this](const Portion& portion) { return take(portion); }});
   follow_windows();
@@ -98,8 +94,13 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
   close_look();
 }
 
+// The begin of the last seconds, in ticks.
+uint64_t LiveProcess::last_since() const { return now_ - std::min(now_, to_ticks(last_ns_)); }
+
 void LiveProcess::close_look() {
   Bucket bucket{.ticks = now_, .operators = {}, .functions = {}};
+  bucket.read_bytes = tail_->read_bytes();
+  bucket.skipped_bytes = tail_->skipped_bytes();
   const auto collect = [](Table& table, std::vector<std::pair<uint32_t, Total>>& out) {
     for (uint32_t slot = 0; slot < table.now.size(); ++slot) {
       Total& now = table.now[slot];
@@ -116,17 +117,18 @@ void LiveProcess::close_look() {
   bucket.collective_ns = std::exchange(collective_ns_, 0);
   buckets_.push_back(std::move(bucket));
   if (window_ != 0) {  // a window counts as a whole
-    if (buckets_.size() > 1) {
-      Bucket& first = buckets_.front();
-      first.ticks = now_;
-      first.busy_ns += buckets_.back().busy_ns;
-      first.collective_ns += buckets_.back().collective_ns;
-      buckets_.resize(1);
+    Bucket& first = buckets_.front();
+    first.ticks = now_;
+    for (; buckets_.size() > 1; buckets_.pop_back()) {
+      const Bucket& last = buckets_.back();
+      add_to(first.busy_ns, last.busy_ns);
+      add_to(first.collective_ns, last.collective_ns);
+      first.read_bytes += last.read_bytes;
+      first.skipped_bytes += last.skipped_bytes;
     }
     return;
   }
-  const uint64_t oldest = now_ - std::min(now_, to_ticks(last_ns_));
-  while (buckets_.size() > 1 && buckets_.front().ticks <= oldest) {
+  while (buckets_.size() > 1 && buckets_.front().ticks <= last_since()) {
     const auto take_back = [](Table& table, const auto& totals) {
       for (const auto& [slot, total] : totals) {
         table.kept[slot].ticks -= total.ticks;
@@ -140,15 +142,19 @@ void LiveProcess::close_look() {
   }
 }
 
-// ---- records -----------------------------------------------------------------------------------------------
-
 void LiveProcess::follow_windows() {
-  const WindowDef& window = names_.window();
-  if (window.number == 0) return;
-  until_ = window.end;
-  if (window.number == window_) return;
-  window_ = window.number;
-  from_ = window.begin;
+  if (const WindowDef* const shown = names_.window_of(window_)) until_ = shown->end;
+  const WindowDef* const window = names_.window();
+  // An earlier one: what is shown was given up. It stays until the next, as nobody has read the earlier one.
+  if (window == nullptr || window->number <= window_) return;
+  const bool is_of_what_was_counted = window_ == 0 && window->end != 0 && !buckets_.empty();
+  window_ = window->number;
+  until_ = window->end;
+  if (is_of_what_was_counted) {  // the beginning of -w auto; before any other window nothing was counted
+    from_ = std::max(from_, window->begin);
+    return;
+  }
+  from_ = window->begin;
   for (Table* table : {&operators_, &functions_})
     for (size_t slot = 0; slot < table->keys.size(); ++slot) table->now[slot] = table->kept[slot] = {};
   for (auto& [track, thread] : threads_) thread = {};
@@ -157,243 +163,6 @@ void LiveProcess::follow_windows() {
   async_.clear();
   collective_ns_ = 0;
   step_end_ = 0;
-}
-
-void LiveProcess::advance(Thread& thread, uint64_t t) {
-  if (until_ != 0) t = std::min(t, until_);
-  const uint64_t begin = std::max(thread.last, from_);
-  if (thread.last != 0 && t > begin) {
-    if (!thread.python.empty()) functions_.now[thread.python.back().slot].ticks += t - begin;
-    if (!thread.ops.empty()) operators_.now[thread.ops.back().slot].ticks += t - begin;
-  }
-  thread.last = std::max(thread.last, t);
-}
-
-LastOp LiveProcess::take(const Portion& portion) {
-  Thread& thread = threads_[portion.track.value];
-  if (!portion.is_next) thread = {};
-  RecordCursor cursor(portion.records, portion.last_op);
-  RecordView record;
-  uint32_t restated = 0;
-  while (cursor.next(record)) {
-    const uint64_t t = record.time(portion.base).value;
-    last_record_ = std::max(last_record_, t);
-    if (first_record_ == 0) first_record_ = t;
-    if (record.kind() == Kind::Restate) {
-      restated = record.as<Restate>().count_of(record.header());
-      continue;
-    }
-    if (restated > 0) {
-      --restated;
-      if (portion.is_next) continue;
-    }
-    if (window_ != 0 && t < from_) continue;  // of an earlier window
-    advance(thread, t);
-    take_record(thread, portion.track, record, t);
-  }
-  return cursor.last_op();
-}
-
-void LiveProcess::take_record(Thread& thread, TrackId track, const RecordView& record, uint64_t t) {
-  switch (record.kind()) {
-    case Kind::PythonBegin:
-    case Kind::PythonFrame: {
-      const auto& begin = record.as<PythonBegin>();
-      const uint64_t key =
-          begin.object ? key_of(Of::kObject, begin.object.value) : key_of(Of::kFunction, begin.function.value);
-      return begin_call(thread, {functions_.slot(key), begin.function, begin.object},
-                        record.kind() == Kind::PythonBegin);
-    }
-    case Kind::PythonEnd:
-      return end_python(thread, record.as<PythonEnd>().function, track, t);
-    case Kind::CCallBegin:
-      return begin_call(thread, {functions_.slot(key_of(Of::kName, record.as<CCallBegin>().name.value)), {}, {}}, true);
-    case Kind::CCallBeginAt: {
-      const StringId name = names_.callee(record.as<CCallBeginAt>().site);
-      return begin_call(thread, {functions_.slot(key_of(Of::kName, name.value)), {}, {}}, true);
-    }
-    case Kind::CCallEnd:
-      if (thread.deeper > 0)
-        --thread.deeper;
-      else if (!thread.python.empty() && !thread.python.back().function)
-        thread.python.pop_back();
-      return;
-    case Kind::PythonSync:
-      thread.python.clear();
-      thread.deeper = 0;
-      return;
-    case Kind::OpBegin:
-      return begin_op(thread, record.as<OpBegin>(), t, true);
-    case Kind::OpEnd: {
-      const uint64_t key = record.as<OpEnd>().key;
-      for (size_t i = thread.ops.size(); i-- > 0;)
-        if (thread.ops[i].key == key) return end_op(thread, i, track, t);
-      if (const auto it = async_.find(key); it != async_.end()) {
-        ended(it->second, track, t);
-        async_.erase(it);
-      }
-      return;
-    }
-    case Kind::OpEndHere: {
-      const uint64_t low = record.as<OpEndHere>().key;
-      for (size_t i = thread.ops.size(); i-- > 0;)
-        if ((thread.ops[i].key & ShortRecord::kMaxValue) == low) return end_op(thread, i, track, t);
-      return;
-    }
-    case Kind::Memory:
-      return take_memory(record.as<Memory>(), t);
-    case Kind::ThreadEnd:
-      thread = {};
-      tail_->forget(track);
-      return;
-    default:
-      return take_gpu(record);
-  }
-}
-
-void LiveProcess::begin_call(Thread& thread, Frame frame, bool counts) {
-  functions_.now[frame.slot].calls += counts;
-  if (thread.python.size() < kMostOpen)
-    thread.python.push_back(frame);
-  else
-    ++thread.deeper;
-}
-
-void LiveProcess::end_python(Thread& thread, FunctionId function, TrackId track, uint64_t t) {
-  if (thread.deeper > 0) {
-    --thread.deeper;
-    return;
-  }
-  size_t i = thread.python.size();
-  while (i > 0 && thread.python[i - 1].function != function) --i;
-  if (i == 0) return;  // it had begun before the first look
-  const Frame frame = thread.python[i - 1];
-  thread.python.resize(i - 1);
-  const FunctionKind kind = names_.kind(function);
-  const bool is_step = (kind == FunctionKind::kOptimizerStep && source_ == StepSource::kOptimizers) ||
-                       (kind == FunctionKind::kProfilerStep && source_ == StepSource::kProfilerCalls);
-  const bool is_outermost = std::ranges::none_of(
-      thread.python, [&](const Frame& f) { return f.function == function && f.object == frame.object; });
-  if (is_step && is_outermost) step_ended(track, frame.object ? frame.object.value : function.value, t);
-}
-
-void LiveProcess::begin_op(Thread& thread, const OpBegin& op, uint64_t t, bool counts) {
-  const Op open{operators_.slot(key_of(Of::kName, op.name.value)), op.name, op.key, t};
-  // One that may end on another thread is around or inside of others only by chance.
-  if (op.is_async != 0) {
-    if (async_.size() < kMostAsync) async_[op.key] = open;
-    return;
-  }
-  if (thread.ops.size() >= kMostOpen) return;
-  operators_.now[open.slot].calls += counts;
-  thread.ops.push_back(open);
-}
-
-void LiveProcess::end_op(Thread& thread, size_t i, TrackId track, uint64_t t) {
-  const Op op = thread.ops[i];
-  thread.ops.erase(thread.ops.begin() + static_cast<std::ptrdiff_t>(i));
-  ended(op, track, t);
-}
-
-void LiveProcess::ended(const Op& op, TrackId track, uint64_t t) {
-  switch (names_.role(op.name)) {
-    case NameRole::kCollective:
-      has_collectives_ = true;
-      if (const uint64_t begin = std::max(op.begin, from_); t > begin) add_to(collective_ns_, to_ns(t - begin));
-      return;
-    case NameRole::kOptimizerStep:
-      if (source_ == StepSource::kAnnotations) step_ended(track, op.name.value, t);
-      return;
-    case NameRole::kProfilerStep:
-      if (source_ == StepSource::kMarks && t > op.begin && !has_step_records_) add_step(t - op.begin, t);
-      return;
-    case NameRole::kPlain:
-      return;
-  }
-}
-
-void LiveProcess::take_memory(const Memory& memory, uint64_t t) {
-  const auto device = std::pair(memory.device_type, memory.device_index);
-  if (memory_.size() >= kMostMemories && !memory_.contains(device)) return;
-  auto& [bytes, told] = memory_.try_emplace(device, 0, 0).first->second;
-  // Threads come one after the other here, so a total may be older than the one that is known.
-  if (memory.allocated != kNoTotal && t >= told) {
-    bytes = static_cast<int64_t>(std::min<uint64_t>(memory.allocated, INT64_MAX));
-    told = t;
-  } else if (told != 0) {
-    bytes = std::max<int64_t>(0, sum(bytes, memory.bytes));
-  }
-}
-
-void LiveProcess::take_gpu(const RecordView& record) {
-  const auto add = [this](const auto& work, StringId name) {
-    if (work.start == 0 || work.end <= work.start) return;
-    has_gpu_ = true;
-    busy_.push_back({work.device, work.start, work.end});
-    if (names_.role(name) != NameRole::kCollective) return;
-    has_collectives_ = true;
-    add_to(collective_ns_, static_cast<int64_t>(work.end - work.start));
-  };
-  if (record.kind() == Kind::GpuKernel) add(record.as<GpuKernel>(), record.as<GpuKernel>().name);
-  if (record.kind() == Kind::GpuCopy) add(record.as<GpuCopy>(), {});
-  if (record.kind() == Kind::GpuSet) add(record.as<GpuSet>(), {});
-}
-
-// ---- steps -------------------------------------------------------------------------------------------------
-
-void LiveProcess::choose_step_source() {
-  StepSource source = StepSource::kNone;
-  if (names_.has_role(NameRole::kOptimizerStep)) source = StepSource::kAnnotations;
-  if (names_.has_kind(FunctionKind::kOptimizerStep)) source = StepSource::kOptimizers;
-  if (names_.has_kind(FunctionKind::kProfilerStep)) source = StepSource::kProfilerCalls;
-  if (names_.has_role(NameRole::kProfilerStep)) source = StepSource::kMarks;
-  if (source == source_) return;
-  source_ = source;
-  counter_ = {};
-  step_end_ = step_thread_ = 0;
-}
-
-// The times of all steps, whether a window is open or not (-w auto): no event needs to tell them.
-void LiveProcess::take_steps(const Portion& portion) {
-  RecordCursor cursor(portion.records);
-  for (RecordView record; cursor.next(record);) {
-    if (record.kind() != Kind::StepEnd) continue;
-    const auto& end = record.as<StepEnd>();
-    const uint64_t t = record.time(portion.base).value, begin = recorded_end_ + to_ticks(end.switching_us * 1000);
-    has_step_records_ = true;
-    if (recorded_end_ != 0 && t > begin && end.step == step_count_ + 1) add_step(t - begin, t);
-    step_count_ = end.step;
-    recorded_end_ = step_end_ = t;
-  }
-}
-
-void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t) {
-  if (has_step_records_) return;
-  if (step_thread_ == 0) step_thread_ = track.value;
-  if (step_thread_ != track.value) return;
-  const uint64_t count = counter_.ended(requester);
-  if (count < counter_.current()) return;
-  if (count == counter_.current()) {  // another optimizer's part of the same step
-    if (!steps_.empty() && steps_.back().first == step_end_ && t > step_end_) {
-      steps_.back().second += t - step_end_;
-      steps_.back().first = t;
-    }
-    step_end_ = t;
-    return;
-  }
-  counter_.set(count);
-  // A step that ended before the window does not say when this one began.
-  if (step_end_ != 0 && step_end_ >= (window_ != 0 ? from_ : 0) && t > step_end_)
-    add_step(t - step_end_, t);
-  else
-    ++step_count_;
-  step_end_ = t;
-}
-
-void LiveProcess::add_step(uint64_t ticks, uint64_t t) {
-  ++step_count_;
-  steps_.emplace_back(t, ticks);
-  if (steps_.size() > kMostSteps) steps_.pop_front();
 }
 
 // ---- what is shown -----------------------------------------------------------------------------------------
@@ -438,23 +207,29 @@ LiveView LiveProcess::view(size_t most) const {
     view.since_step_ns = to_ns(now_ - std::min(now_, end));
   }
   // The mean of the steps that ended in these seconds, or of the last one.
-  const uint64_t since = now_ - std::min(now_, to_ticks(last_ns_));
   uint64_t ticks = 0;
   size_t steps = 0;
-  for (auto it = steps_.rbegin(); it != steps_.rend() && (steps == 0 || it->first >= since); ++it, ++steps)
+  for (auto it = steps_.rbegin(); it != steps_.rend() && (steps == 0 || it->first >= last_since()); ++it, ++steps)
     ticks += it->second;
-  const WindowDef &window = names_.window(), &before = names_.window_before();
+  const WindowDef* const window = names_.window();
+  const WindowDef* const before = window != nullptr ? names_.window_before(window->number) : nullptr;
   if (ticks != 0) view.steps_per_second = static_cast<double>(steps) * 1e9 / static_cast<double>(to_ns(ticks));
-  if (!has_step_records_ && before.number != 0 && window.step > before.step && window.begin > before.begin) {
-    const auto ns = static_cast<double>(to_ns(window.begin - before.begin));
-    view.steps_per_second = static_cast<double>(window.step - before.step) * 1e9 / ns;
+  if (!has_step_records_ && before != nullptr && window->step > before->step && window->begin > before->begin) {
+    const auto ns = static_cast<double>(to_ns(window->begin - before->begin));
+    view.steps_per_second = static_cast<double>(window->step - before->step) * 1e9 / ns;
   }
   view.operators = rows(operators_, most, view.operator_ns);
   view.functions = rows(functions_, most, view.function_ns);
   const uint64_t end = until_ != 0 ? std::min(until_, now_) : now_;
   view.covered_ns = to_ns(end - std::min(end, from_));
   int64_t busy = 0, collective = 0;
-  for (const Bucket& bucket : buckets_) add_to(busy, bucket.busy_ns), add_to(collective, bucket.collective_ns);
+  uint64_t read = 0, skipped = 0;
+  for (const Bucket& bucket : buckets_) {
+    add_to(busy, bucket.busy_ns);
+    add_to(collective, bucket.collective_ns);
+    read += bucket.read_bytes;
+    skipped += bucket.skipped_bytes;
+  }
   if (has_gpu_ && view.covered_ns > 0)
     view.gpu_busy = std::min(1.0, static_cast<double>(busy) / static_cast<double>(view.covered_ns));
   if (has_collectives_) view.collective_ns = collective;
@@ -462,11 +237,10 @@ LiveView LiveProcess::view(size_t most) const {
     if (total.second != 0) view.memory.push_back({device.first, device.second, static_cast<uint64_t>(total.first)});
   view.window = names_.fact("window");
   view.has_all_steps = view.window.empty() || has_step_records_;
-  view.window_number = window.number;
-  view.is_window_open = window.number != 0 && window.end == 0;
+  view.window_number = window_;
+  view.is_window_open = window_ != 0 && until_ == 0;
   view.has_stopped = header().stop_ticks.load(std::memory_order_relaxed) != 0;
-  const uint64_t all = tail_->read_bytes() + tail_->skipped_bytes();
-  if (all != 0) view.read_share = static_cast<double>(tail_->read_bytes()) / static_cast<double>(all);
+  if (skipped != 0) view.read_share = static_cast<double>(read) / static_cast<double>(read + skipped);
   return view;
 }
 

@@ -1,5 +1,6 @@
 // What a process that is recorded does now, look after look: its steps, operators and Python functions by self time,
-// GPUs and allocators. Over the last window if the capture has windows, otherwise over the last seconds.
+// GPUs and allocators. Over the last window if the capture has windows, otherwise over the last seconds. The beginning
+// of -w auto is a window only when it ends: then what was counted of it is what there is of that window.
 //
 // Self time runs from record to record: the time between two records of a thread is that of its innermost operator and
 // of its innermost Python call, and up to now that of what is open. So it needs no begin, and what hangs is seen. A
@@ -59,7 +60,7 @@ struct LiveView {
   uint32_t window_number = 0;                 // of the latest one; 0: none so far
   bool is_window_open = false;
   bool has_stopped = false;  // capture ended because there was no more room
-  double read_share = 1;     // of the records since the look before
+  double read_share = 1;     // of the records over which all of this is
 };
 
 class LiveProcess {
@@ -74,6 +75,9 @@ class LiveProcess {
   const FileHeader& header() const { return tail_->header(); }
 
  private:
+  // A key of a table: what an id is of, above the id.
+  enum class Of : uint8_t { kFunction = 1, kObject, kName, kOthers };
+  static constexpr uint64_t key_of(Of of, uint32_t id) { return static_cast<uint64_t>(of) << 32 | id; }
   // Totals by name: those of this look, and those of the looks before that still count.
   struct Total {
     uint64_t ticks = 0, calls = 0;
@@ -109,6 +113,7 @@ class LiveProcess {
     uint64_t ticks;  // when it ended
     std::vector<std::pair<uint32_t, Total>> operators, functions;
     int64_t busy_ns = 0, collective_ns = 0;
+    uint64_t read_bytes = 0, skipped_bytes = 0;  // of events
   };
   enum class StepSource : uint8_t { kNone, kAnnotations, kOptimizers, kProfilerCalls, kMarks };  // later ones hold
 
@@ -128,6 +133,7 @@ class LiveProcess {
   void add_step(uint64_t ticks, uint64_t t);
   void follow_windows();
   void set_clock(bool is_live);
+  uint64_t last_since() const;
   void close_look();
   int64_t to_ns(uint64_t ticks) const { return static_cast<int64_t>(static_cast<double>(ticks) * ns_per_tick_); }
   uint64_t to_ticks(int64_t ns) const { return static_cast<uint64_t>(static_cast<double>(ns) / ns_per_tick_); }

@@ -17,9 +17,9 @@ namespace torchprof::formats {
 struct SpoolTail::Wanted {
   uint32_t track;
   Chunk chunk;
-  uint32_t to;    // bytes of its records that are there
-  int64_t until;  // when the next chunk of the thread began; of the last one the end of time
-  bool is_next;   // in the order of sequences
+  uint32_t to;     // bytes of its records that are there
+  uint64_t until;  // ticks: when the next chunk of the thread began; of the last one the end of time
+  bool is_next;    // in the order of sequences
   bool is_skipped = false;
   uint64_t order = 0;  // ticks: a chunk may begin a little before the one that it follows
 };
@@ -27,7 +27,9 @@ struct SpoolTail::Wanted {
 std::unique_ptr<SpoolTail> SpoolTail::open(const std::filesystem::path& file, std::string& error) {
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) {
-    error = std::strerror(errno);
+    const int code = errno;
+    error = std::strerror(code);
+    errno = code;
     return nullptr;
   }
   std::unique_ptr<SpoolTail> tail(new SpoolTail(fd));
@@ -144,9 +146,9 @@ std::vector<SpoolTail::Wanted> SpoolTail::wanted() {
   std::vector<Wanted> all;
   const auto add = [&all](uint32_t track, const Chunk& chunk, uint32_t to) {
     const bool has_before = !all.empty() && all.back().track == track;
-    if (has_before) all.back().until = chunk.base.monotonic;
+    if (has_before) all.back().until = chunk.base.ticks.value;
     const bool is_next = has_before ? all.back().chunk.sequence + 1 == chunk.sequence : chunk.read > 0;
-    all.push_back({track, chunk, to, INT64_MAX, is_next});
+    all.push_back({track, chunk, to, UINT64_MAX, is_next});
   };
   // Of each thread the chunk that it wrote last, then those that came.
   auto next = found_.begin();
@@ -178,7 +180,7 @@ std::vector<SpoolTail::Wanted> SpoolTail::wanted() {
 // Chunks that lie in one order for the whole process. What was written to `latest` since the last look, and the chunks
 // that came after it.
 void SpoolTail::read_stream(ChunkKind kind, Chunk& latest, const std::function<void(const Portion&)>& take,
-                            int64_t since) {
+                            uint64_t since) {
   const auto read_rest = [&](uint32_t to) {
     if (latest.at == 0 || to <= latest.read) return;
     const std::span<const std::byte> bytes = records(latest, latest.read, to);
@@ -192,19 +194,19 @@ void SpoolTail::read_stream(ChunkKind kind, Chunk& latest, const std::function<v
   };
   for (const Found& found : found_) {
     if (found.kind != kind) continue;
-    if (latest.at == 0 || found.chunk.base.monotonic > since) read_all();
+    if (latest.at == 0 || found.chunk.base.ticks.value >= since) read_all();
     latest = found.chunk;
   }
   read_all();
 }
 
 void SpoolTail::read_definitions(const Look& look) {
-  read_stream(ChunkKind::kDefinitions, definitions_, look.definitions, INT64_MIN);
+  read_stream(ChunkKind::kDefinitions, definitions_, look.definitions, 0);
 }
 
 // Of the first look a chunk is passed over if the one after it began before the time that is asked for.
 void SpoolTail::read_steps(const Look& look) {
-  read_stream(ChunkKind::kSteps, steps_, look.steps, is_first_ ? look.since : INT64_MIN);
+  read_stream(ChunkKind::kSteps, steps_, look.steps, is_first_ ? look.steps_since() : 0);
 }
 
 void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {
@@ -218,9 +220,10 @@ void SpoolTail::read_events(const Look& look, std::vector<Wanted> all) {
   std::ranges::stable_sort(order, [](const Wanted* a, const Wanted* b) {
     return std::tuple(a->until, a->order) > std::tuple(b->until, b->order);
   });
+  const uint64_t since = is_first_ ? look.events_since() : 0;
   for (Wanted* one : order) {
     const uint64_t bytes = one->to - one->chunk.read;
-    const bool is_old = is_first_ && one->until < look.since;
+    const bool is_old = one->until < since;
     one->is_skipped = is_old || one->chunk.is_lost || read_bytes_ + bytes > look.event_bytes;
     if (!one->is_skipped) read_bytes_ += bytes;
     if (one->is_skipped && !is_old) skipped_bytes_ += bytes;

@@ -2,7 +2,8 @@
 //
 // It reads with pread() alone: no page of the spool is mapped, and a file that somebody cuts short is no crash. The
 // first look reads the header of every chunk (64 bytes in 64 KiB), all definitions, and of the events the chunks that
-// reach beyond a given time; later looks read the headers of what was not used before, and what was added.
+// reach beyond a time that the definitions may tell (the begin of the last window); later looks read the headers of
+// what was not used before, and what was added.
 //
 // A look reads at most a given number of bytes of events. Of more, the newest are read and the older are passed over,
 // so that it keeps up with any program; `skipped_bytes` says how many. Where bytes of a thread were passed over, or
@@ -38,18 +39,19 @@ struct Portion {
 
 class SpoolTail {
  public:
-  // Null if it cannot be read or is no spool of a version that this build knows; `error` then says why.
+  // Null if it cannot be read or is no spool of a version that this build knows; `error` then says why. errno is EMFILE
+  // or ENFILE only if too many files are open.
   static std::unique_ptr<SpoolTail> open(const std::filesystem::path& file, std::string& error);
   ~SpoolTail();
   SpoolTail(const SpoolTail&) = delete;
   SpoolTail& operator=(const SpoolTail&) = delete;
 
   struct Look {
-    int64_t since;         // CLOCK_MONOTONIC, ns: of the first look, what ended before it is passed over
     uint64_t event_bytes;  // at most so many are read
     std::function<void(const Portion&)> definitions;
-    std::function<void(const Portion&)>
-        steps;  // chunks of kSteps; the first look passes over what ended before `since`
+    // Ticks; asked by the first look, after the definitions: what ended before them is passed over. 0: nothing is.
+    std::function<uint64_t()> steps_since, events_since;
+    std::function<void(const Portion&)> steps;  // chunks of kSteps
     // In order of time by chunk. Returns the operator before the end of the portion.
     std::function<LastOp(const Portion&)> events;
   };
@@ -61,7 +63,7 @@ class SpoolTail {
   const ClockSample& latest() const { return latest_; }            // the newest sample of its clocks
   uint64_t definition_bytes() const { return definition_bytes_; }  // so far: an upper bound for ids
   uint64_t read_bytes() const { return read_bytes_; }              // of events, by the last look
-  uint64_t skipped_bytes() const { return skipped_bytes_; }        // likewise, without those before Look::since
+  uint64_t skipped_bytes() const { return skipped_bytes_; }        // likewise, without those before events_since()
   // Up to `size` bytes of the file; how many there were.
   size_t read(uint64_t at, void* out, size_t size) const;
 
@@ -97,7 +99,7 @@ class SpoolTail {
   std::vector<Wanted> wanted();
   void read_definitions(const Look& look);
   void read_steps(const Look& look);
-  void read_stream(ChunkKind kind, Chunk& latest, const std::function<void(const Portion&)>& take, int64_t since);
+  void read_stream(ChunkKind kind, Chunk& latest, const std::function<void(const Portion&)>& take, uint64_t since);
   void read_events(const Look& look, std::vector<Wanted> all);
 
   int fd_;

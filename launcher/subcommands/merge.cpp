@@ -3,13 +3,17 @@
 // It merges the spools: every process has a file of its own, named by host, process id and start, and load() puts all
 // files of a directory on one clock. They are hard-linked where the file system can do that, so that nothing is copied.
 // Writers make ids unique, as they do for a run on several hosts.
+//
+// An earlier run in the output is replaced once all spools have been taken, and stays as it is if one cannot be.
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "formats/io/error.h"
 #include "formats/io/open_file.h"
+#include "formats/io/output.h"
 #include "launcher/run/write_run.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/subcommands/subcommands.h"
@@ -28,6 +32,15 @@ struct Source {
   Info info;
 };
 
+// The new run replaces what the output holds, so a source there would be lost. A link counts as what it leads to.
+void demand_outside(const fs::path& file, const fs::path& output) {
+  std::error_code ignored;
+  const fs::path directory = fs::canonical(file, ignored).parent_path();
+  if (fs::equivalent(directory, output, ignored) || fs::equivalent(directory, output / "spool", ignored))
+    throw Error("merge: " + file.string() + " lies in the output " + output.string() +
+                ", which the new run replaces; choose another with -o");
+}
+
 std::vector<Source> sources_of(const MergeOptions& options) {
   std::vector<Source> sources;
   std::error_code error;
@@ -35,6 +48,8 @@ std::vector<Source> sources_of(const MergeOptions& options) {
     if (fs::equivalent(path, options.output, error))
       throw Error("merge: " + path.string() + " is one of the runs and the output; choose another with -o");
     Source source{path, find_input(path), Info::object()};
+    for (const fs::path& spool : source.input.spools) demand_outside(spool, options.output);
+    if (!source.input.trace.empty()) demand_outside(source.input.trace, options.output);
     demand_trace(source.input, path);
     if (source.input.spools.empty())
       throw Error(path.string() +
@@ -48,15 +63,45 @@ std::vector<Source> sources_of(const MergeOptions& options) {
   return sources;
 }
 
-void take(const fs::path& spool, const fs::path& directory) {
-  const fs::path to = directory / spool.filename();
-  std::error_code error;
-  if (fs::exists(to, error))
-    throw Error(spool.string() + ": its process is in another of the runs as well: is one of them given twice?");
-  fs::create_hard_link(spool, to, error);
-  if (error) fs::copy_file(spool, to, error);
-  if (error) throw Error(to.string() + ": cannot copy " + spool.string() + ": " + error.message());
-}
+// The spools in the new run's directory, under temporary names until move_to(). Those that were not moved are removed.
+class Taken {
+ public:
+  explicit Taken(fs::path directory) : directory_(std::move(directory)) {}
+  ~Taken() {
+    std::error_code ignored;
+    for (const auto& [name, at] : files_) fs::remove(at, ignored);
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  void take(const fs::path& spool) {
+    const std::string name = spool.filename();
+    if (files_.contains(name))
+      throw Error(spool.string() + ": its process is in another of the runs as well: is one of them given twice?");
+    std::error_code error;
+    fs::path to = formats::Output::temporary_of(directory_ / name);
+    // One that a killed merge with our process id has left goes with the earlier run, by its name.
+    for (std::string other = name; fs::exists(to, error);)
+      to = formats::Output::temporary_of(directory_ / other.insert(0, "-"));
+    files_[name] = to;
+    fs::create_hard_link(spool, to, error);
+    if (error) fs::copy_file(spool, to, error);
+    if (error) throw Error(directory_.string() + ": cannot copy " + spool.string() + ": " + error.message());
+  }
+
+  void move_to(const fs::path& spools) {
+    std::error_code error;
+    for (const auto& [name, at] : files_) {
+      fs::rename(at, spools / name, error);
+      if (error) throw Error((spools / name).string() + ": " + error.message());
+    }
+    files_.clear();
+  }
+
+ private:
+  const fs::path directory_;
+  std::map<std::string, fs::path> files_;  // by name: where it is
+};
 
 // In messages names the source of a spool, which the user knows, and not its link in the new run.
 std::string with_sources(std::string trouble, const std::vector<Source>& sources, const fs::path& directory) {
@@ -105,19 +150,23 @@ int merge(const Arguments& arguments) {
   const auto formats = formats_named(options.format.c_str());
   const std::vector<Source> sources = sources_of(options);
   const RunDir dir = RunDir::create(fs::absolute(options.output).lexically_normal());
-  dir.remove_earlier();
+  bool has_replaced = false;
   Written written;
   try {
-    for (const Source& source : sources) {
-      for (const fs::path& spool : source.input.spools) take(spool, dir.spool());
-      add_lists(source, dir.spool());
-    }
+    Taken taken(dir.path());
+    for (const Source& source : sources)
+      for (const fs::path& spool : source.input.spools) taken.take(spool);
+    has_replaced = true;
+    dir.set_lists_aside();  // otherwise add_lists() would add to them
+    dir.remove_earlier();
+    taken.move_to(dir.spool());
+    for (const Source& source : sources) add_lists(source, dir.spool());
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
     const Info info = info_of(sources);
     dir.write_info(info);  // here because it must not fail; write_run() would go on
     written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say);
   } catch (const Error&) {
-    dir.remove_spools();
+    if (has_replaced) dir.remove_spools();
     dir.remove_if_unused();
     throw;
   }

@@ -1,8 +1,10 @@
 // torchprof top: what a running job does now. It reads the spools and /proc; of the program itself it asks only what
 // `ctl` asks, and only when w is pressed.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -31,6 +33,26 @@ using std::chrono::steady_clock;
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;  // of events, of all processes, in a look
 constexpr size_t kMostRows = 24;                     // of a table, of each process
 constexpr size_t kMostEnded = 64;                    // processes that have ended and are still shown
+constexpr size_t kSpareFiles = 32;                   // that may be open beside the spools of live processes
+
+// How many spools may stay open. The limit that a shell sets is low for the sake of select(), which is not used here.
+size_t most_open_spools() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  return limit.rlim_cur > kSpareFiles ? limit.rlim_cur - kSpareFiles : 1;
+}
+
+bool are_files_used_up(int error) { return error == EMFILE || error == ENFILE; }
+
+// Nothing: no file could be opened to ask.
+std::optional<bool> is_written(const fs::path& spool) {
+  errno = 0;
+  const bool is_live = Writers().is_written(spool);
+  if (!is_live && are_files_used_up(errno)) return {};
+  return is_live;
+}
 
 uint64_t resident_bytes(uint32_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/statm");
@@ -64,21 +86,37 @@ class Job {
 
   // Reads what is new.
   void look() {
-    for (const fs::path& spool : spools())
-      if (!known_.contains(spool)) open(spool);
     size_t live = 0;
-    for (Watched& one : watched_) live += one.process != nullptr;
-    // The first look has the seconds before it to read.
+    for (const Watched& one : watched_) live += one.process != nullptr;
+    unwatched_ = 0;
+    std::vector<fs::path> ended;
+    for (const fs::path& spool : spools()) {
+      if (known_.contains(spool)) continue;
+      const std::optional<bool> is_live = is_written(spool);
+      if (is_live && !*is_live)
+        ended.push_back(spool);
+      else if (!is_live || live >= most_open_)
+        ++unwatched_;
+      else
+        live += open(spool, true);
+    }
+    // The first look has the seconds before it to read. Those that have ended do not take it from those that live.
     const uint64_t most = std::exchange(has_looked_, true) ? kMostBytes : 4 * kMostBytes;
-    for (Watched& one : watched_) look_at(one, std::max<uint64_t>(most / std::max<size_t>(1, live), 1 << 16));
+    const auto share = [&](size_t count) {
+      const uint64_t all = live != 0 && !ended.empty() ? most / 2 : most;
+      return std::max<uint64_t>(all / std::max<size_t>(1, count), 1 << 16);
+    };
+    for (Watched& one : watched_) look_at(one, share(live));
+    // One by one, so that there may be thousands: each is closed before the next, and forgotten if it is not shown.
+    for (const fs::path& spool : ended) {
+      if (open(spool, false)) look_at(watched_.back(), share(ended.size()));
+      if (watched_.size() > live + 2 * kMostEnded) forget_ended();
+    }
     forget_ended();
-    std::ranges::stable_sort(watched_, {}, [](const Watched& one) {
-      const formats::LiveView& view = one.shown.view;
-      return std::tuple(!view.rank.has_value(), view.rank.value_or(0), !view.worker.empty(), one.shown.pid);
-    });
   }
 
   bool has_ended() const {
+    if (unwatched_ != 0) return false;
     if (std::ranges::any_of(watched_, [](const Watched& one) { return one.shown.is_live; })) return false;
     return !run_ || has_ended_run();
   }
@@ -98,7 +136,12 @@ class Job {
     state.state = std::to_string(live) + (live == 1 ? " process" : " processes");
     if (has_ended()) state.state = "the job has ended, this is its last picture";
     if (watched_.empty() && !has_ended()) state.state = "nothing is recorded so far";
-    if (unreadable_ != 0) state.state += ", " + std::to_string(unreadable_) + " cannot be read";
+    const auto add = [&state](size_t count, const char* what) {
+      if (count != 0) state.state += ", " + std::to_string(count) + what;
+    };
+    add(forgotten_ranks_, " ended ranks not listed");
+    add(unreadable_, " cannot be read");
+    add(unwatched_, " more not read (ulimit -n)");
     return state;
   }
 
@@ -125,28 +168,35 @@ class Job {
   // The launcher is gone, or has seen the end of the command.
   bool has_ended_run() const { return !is_locked(run_->path()) || run_->read_info().contains("end"); }
 
-  void open(const fs::path& spool) {
+  // Whether it is watched now, as the last one.
+  bool open(const fs::path& spool, bool is_live) {
     std::string error;
+    errno = 0;
     std::unique_ptr<formats::SpoolTail> tail = formats::SpoolTail::open(spool, error);
-    Writers writers;
-    const bool is_live = writers.is_written(spool);
-    if (!tail && is_live) return;  // its header may not be written yet
+    if (!tail && are_files_used_up(errno)) {
+      ++unwatched_;
+      return false;
+    }
+    // Its header may not be written yet, nor its lock held a moment ago.
+    if (!tail && (is_live || is_written(spool).value_or(true))) return false;
     known_.insert(spool);
     if (!tail) {
       ++unreadable_;
-      return;
+      return false;
     }
     Watched& one = watched_.emplace_back();
     one.spool = spool;
-    one.shown.pid = is_live ? writers.writer_of(spool) : 0;
+    one.shown.is_live = is_live;
+    one.shown.pid = is_live ? Writers().writer_of(spool) : 0;
     if (one.shown.pid == 0) one.shown.pid = tail->header().pid;
     one.process =
         std::make_unique<formats::LiveProcess>(std::move(tail), static_cast<int64_t>(options_.seconds) * 1'000'000'000);
+    return true;
   }
 
   static void look_at(Watched& one, uint64_t bytes) {
     if (!one.process) return;
-    const bool is_live = Writers().is_written(one.spool);
+    const bool is_live = is_written(one.spool).value_or(one.shown.is_live);
     one.process->look(is_live, bytes);
     one.shown.view = one.process->view(kMostRows);
     one.shown.is_live = is_live;
@@ -154,10 +204,21 @@ class Job {
     if (!is_live) one.process.reset();  // and its file is closed
   }
 
+  // Those go first that are not shown beside live ones: workers, and ranks that live on. Then the highest ranks.
   void forget_ended() {
+    std::ranges::stable_sort(watched_, {}, [](const Watched& one) {
+      const formats::LiveView& view = one.shown.view;
+      return std::tuple(!view.rank.has_value(), view.rank.value_or(0), !view.worker.empty(), one.shown.pid);
+    });
     size_t ended = 0;
     for (const Watched& one : watched_) ended += !one.process;
-    std::erase_if(watched_, [&ended](const Watched& one) { return !one.process && ended-- > kMostEnded; });
+    for (const bool are_missing : {false, true})
+      for (size_t i = watched_.size(); i-- > 0 && ended > kMostEnded;) {
+        if (watched_[i].process || is_missing(watched_[i].shown) != are_missing) continue;
+        watched_.erase(watched_.begin() + static_cast<std::ptrdiff_t>(i));
+        --ended;
+        forgotten_ranks_ += are_missing;
+      }
   }
 
   const TopOptions& options_;
@@ -165,7 +226,8 @@ class Job {
   std::optional<RunDir> run_;
   std::set<fs::path> known_;
   std::vector<Watched> watched_;
-  size_t unreadable_ = 0;
+  const size_t most_open_ = most_open_spools();
+  size_t unreadable_ = 0, unwatched_ = 0, forgotten_ranks_ = 0;
   bool has_looked_ = false;
 };
 

@@ -99,7 +99,7 @@ class Picture {
   void add_steps() {
     const auto it =
         std::ranges::find_if(state_.processes, [this](const TopProcess& p) { return counts(p) && p.view.steps != 0; });
-    if (it == state_.processes.end()) return add("steps  none so far");
+    if (it == state_.processes.end()) return add("steps  none seen so far");
     const LiveView& view = it->view;
     std::string line = "steps";
     if (view.steps_per_second) line += format("  %.4g/s", *view.steps_per_second);

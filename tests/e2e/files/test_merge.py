@@ -59,6 +59,32 @@ def test_a_run_is_not_merged_into_itself(two_runs, torchprof):
     assert list((two_runs[1] / "spool").glob("*.spool"))
 
 
+@pytest.mark.parametrize("source", ["spool", "spool/*.spool", "link"])
+def test_a_part_of_the_output_is_not_merged_into_it(source, two_runs, torchprof, tmp_path):
+    run, other = two_runs
+    (tmp_path / "link").symlink_to(run / "spool")
+    part, *_ = (tmp_path if source == "link" else run).glob(source)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = torchprof("merge", other, part, "-o", run)
+    assert done.returncode == 125 and done.stderr.count("\n") == 1, done.stderr
+    assert ".spool lies in the output %s, which the new run replaces; choose another with -o" % run in done.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_an_earlier_run_stays_until_all_has_been_taken(two_runs, torchprof, tmp_path):
+    all_of = tmp_path / "all"
+    (two_runs[0] / "spool" / "untraced").write_text("7 /bin/unmistakable: it is static\n")
+    assert torchprof("merge", *two_runs, "-o", all_of).returncode == 0
+    before = {path: path.read_bytes() for path in all_of.rglob("*") if path.is_file()}
+    done = torchprof("merge", *two_runs, two_runs[0], "-o", all_of)
+    assert done.returncode == 125 and "is one of them given twice?" in done.stderr
+    assert {path: path.read_bytes() for path in all_of.rglob("*") if path.is_file()} == before
+    # The same again replaces it, lists included.
+    assert torchprof("merge", *two_runs, "-o", all_of).returncode == 0
+    assert {path for path in all_of.rglob("*") if path.is_file()} == set(before)
+    assert (all_of / "spool" / "untraced").read_text().count("unmistakable") == 1
+
+
 def test_a_run_without_raw_records_says_what_removed_them(run_torchprof, torchprof, torch_python, tmp_path):
     run = run_torchprof([torch_python, "-c", "pass"], options=["-q", "--discard"])
     done = torchprof("merge", run.directory, "-o", tmp_path / "all")

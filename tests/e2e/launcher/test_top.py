@@ -125,7 +125,8 @@ def test_keys_leave_and_the_terminal_is_as_before(launcher, program, tmp_path, k
 def test_w_opens_a_window(launcher, program, tmp_path):
     with training(launcher, program, tmp_path, "-w", "manual"):
         top = Terminal([launcher, "top", tmp_path / "run"], columns=160)
-        top.until(lambda screen: "no window so far (manual)" in screen)
+        screen = top.until(lambda screen: "no window so far (manual)" in screen)
+        assert "steps  none seen so far" in screen, screen  # there were a hundred
         top.press(b"w")
         top.until(lambda screen: ": open, window 1" in screen and "by self time, window 1, open" in screen and "unmistakable_step" in screen)
         top.press(b"q")
@@ -186,6 +187,69 @@ def test_a_rank_that_has_ended_stays_in_its_row_and_in_nothing_else(launcher, to
         rows = {line.split()[1]: line for line in shown.splitlines() if line.startswith("rank ")}
         assert rows.keys() == {"0", "1"} and "ended" in rows["1"] and "ended" not in rows["0"], shown
         assert "unmistakable_step" in shown and "step_of_rank_1" not in shown and "slowest" not in shown, shown
+
+
+def started(spool):
+    return int(spool.name.split(".")[-2])
+
+
+def copies_of(spool, count):
+    """As many processes have ended; their names come after all others."""
+    host, _, start, end = spool.name.rsplit(".", 3)
+    for i in range(count):
+        (spool.parent / ("%s.9999%04d.%s.%s" % (host, i, start, end))).write_bytes(spool.read_bytes())
+
+
+def test_workers_that_have_ended_are_forgotten_before_ranks(launcher, torchprof, program, tmp_path):
+    program("def worker(): pass\nworker()", "worker.py")
+    program(TRAIN, "train.py")
+    command = ["bash", "-c", "export WORLD_SIZE=2; %s worker.py; RANK=1 %s train.py 100 > /dev/null; RANK=0 exec %s train.py" % (PYTHON, PYTHON, PYTHON)]
+    with training(launcher, program, tmp_path, command=command):
+        first, second, _ = sorted((tmp_path / "run" / "spool").glob("*.spool"), key=started)
+        copies_of(first, 70)
+        second.rename(second.with_name("a" + second.name))  # so that it comes first
+        shown = torchprof("top", tmp_path / "run").stdout
+        assert [line.split()[1] for line in shown.splitlines() if line.startswith("rank ")] == ["0", "1"], shown
+
+
+def test_of_more_ranks_that_have_ended_than_fit_the_lowest_stay_and_the_rest_is_counted(launcher, torchprof, program, tmp_path):
+    program(TRAIN, "train.py")
+    command = ["bash", "-c", "export WORLD_SIZE=90; for r in 1 2; do RANK=$r %s train.py 100 > /dev/null; done; RANK=0 exec %s train.py" % (PYTHON, PYTHON)]
+    with training(launcher, program, tmp_path, command=command):
+        first, second, _ = sorted((tmp_path / "run" / "spool").glob("*.spool"), key=started)
+        copies_of(second, 70)
+        first.rename(first.with_name("a" + first.name))  # so that it comes first
+        shown = torchprof("top", tmp_path / "run").stdout
+        assert [line.split()[1] for line in shown.splitlines() if line.startswith("rank ")] == ["0", "1", *["2"] * 63], shown
+        assert ": 1 process, 8 ended ranks not listed\n" in shown, shown
+
+
+def with_files(limit, *command):
+    return subprocess.run(["bash", "-c", 'ulimit -n %d; exec "$@"' % limit, "bash", *map(str, command)], capture_output=True, text=True,
+                          env=clean_environment(), timeout=120)
+
+
+def test_processes_that_have_ended_need_no_descriptors(launcher, program, tmp_path):
+    program("def worker(): pass\nworker()", "worker.py")
+    program(TRAIN, "train.py")
+    with training(launcher, program, tmp_path, command=["bash", "-c", "%s worker.py; exec %s train.py" % (PYTHON, PYTHON)]):
+        first, last = sorted((tmp_path / "run" / "spool").glob("*.spool"), key=started)
+        copies_of(first, 150)
+        last.rename(last.with_name("z" + last.name))  # so that it comes last
+        shown = with_files(64, launcher, "top", tmp_path / "run")
+        assert ": 1 process\n" in shown.stdout and "unmistakable_step" in shown.stdout, shown
+
+
+def test_what_no_descriptor_is_left_for_is_said(launcher, torchprof, program, tmp_path):
+    program(TRAIN, "train.py")
+    command = ["bash", "-c", "for r in 0 1 2; do RANK=$r WORLD_SIZE=3 %s train.py & done; wait" % PYTHON]
+    with training(launcher, program, tmp_path, command=command) as job:
+        for _ in range(2):
+            assert job.stdout.readline() == "ready\n"
+        shown = with_files(34, launcher, "top", tmp_path / "run")
+        assert ": 2 processes, 1 more not read (ulimit -n)\n" in shown.stdout, shown
+        assert len([line for line in shown.stdout.splitlines() if line.startswith("rank ")]) == 2
+        assert "3 processes\n" in torchprof("top", tmp_path / "run").stdout
 
 
 def test_a_job_that_hangs_between_windows_says_since_when(launcher, program, tmp_path):

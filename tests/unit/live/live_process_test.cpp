@@ -1,10 +1,12 @@
 #include "formats/live/live_process.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <fstream>
 
 #include "tests/unit/support/spool_builder.h"
+#include "tracer/spool/clock.h"
 
 using namespace torchprof;
 using namespace torchprof::formats;
@@ -35,6 +37,13 @@ class Growing {
  private:
   test::TemporaryDirectory directory_;
 };
+
+// Makes it a process of this machine that has started `ns` ago, and may still run.
+void started_before(SpoolBuilder& b, uint64_t ns) {
+  const int64_t start = clock::read_ns(CLOCK_MONOTONIC) - static_cast<int64_t>(ns);
+  b.header().start = {{static_cast<uint64_t>(start)}, start, {test::kStartNs}};
+  gethostname(b.header().host, sizeof(b.header().host) - 1);
+}
 
 // "name self-in-us calls" in one line each
 std::string text(const std::vector<LiveRow>& rows) {
@@ -145,6 +154,88 @@ TEST_CASE("with windows the last one counts alone") {
   CHECK(text(p.view(9).functions) == "\ntest.py(1): g 0 1\n");
   CHECK(p.view(9).window_number == 2);
   CHECK(p.view(9).is_window_open);
+}
+
+TEST_CASE("the first look goes back to the begin of the last window, however long ago that was") {
+  SpoolBuilder b;
+  started_before(b, 600'000 * kMs);
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.meta("window", "time:0");
+  b.window(1, 0, 0, 1000 * kMs);
+  b.window(2, 0, 100'000 * kMs, 102'000 * kMs);
+  b.on(b.thread(1));
+  for (uint64_t i = 0; i < 1000; ++i) b.at(i * kMs).begin(g).at(i * kMs + 1).end(g);
+  for (uint64_t i = 0; i < 2000; ++i) b.at((100'000 + i) * kMs).begin(f).at((100'001 + i) * kMs).end(f);
+  spool.write(b);
+  LiveProcess p = spool.process(10'000'000'000);
+  p.look(true, kPlenty);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): f 2000000 2000\n");
+  CHECK(p.view(9).covered_ns == 2'000'000'000);
+  CHECK(p.view(9).read_share == 1);
+  LiveProcess hurried = spool.process(10'000'000'000);
+  hurried.look(true, 12 * uint64_t{test::kTestChunkSize});
+  const double share = hurried.view(9).read_share;
+  CHECK(share > 0.6);  // what came before the window is not missed
+  CHECK(share < 0.9);
+  hurried.look(true, kPlenty);
+  CHECK(hurried.view(9).read_share == share);  // it still counts
+}
+
+TEST_CASE("what was counted of the beginning of -w auto stays when it becomes a window") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  b.on(b.thread(1)).in_window(1).at(0);
+  for (uint64_t i = 0; i < 100; ++i) b.at(i * kMs).begin(g).at((i + 1) * kMs).end(g);
+  spool.write(b);
+  LiveProcess p = spool.process(250 * kMs);
+  p.look(false, kPlenty);
+  CHECK(p.view(9).window_number == 0);
+  for (uint64_t i = 1; i < 4; ++i) {
+    GpuKernel kernel{};
+    kernel.start = SpoolBuilder::cupti(i * 100 * kMs), kernel.end = SpoolBuilder::cupti((i * 100 + 50) * kMs);
+    b.at(i * 100 * kMs).begin(f).gpu(kernel).at((i + 1) * 100 * kMs).end(f);
+    spool.write(b);
+    p.look(false, kPlenty);
+  }
+  b.meta("window", "auto");
+  b.window(1, 0, 0, 450 * kMs, WindowReason::kStart);
+  b.at(400 * kMs).begin(g).at(440 * kMs).end(g);
+  spool.write(b);
+  p.look(false, kPlenty);
+  CHECK(p.view(9).window_number == 1);
+  CHECK_FALSE(p.view(9).is_window_open);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): f 300000 3\ntest.py(1): g 40000 1\n");
+  CHECK(p.view(9).covered_ns == 340'000'000);
+  REQUIRE(p.view(9).gpu_busy);
+  CHECK(*p.view(9).gpu_busy == doctest::Approx(150.0 / 340));
+}
+
+TEST_CASE("a window that is given up stays if it is shown, and is passed over by the first look") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), g = b.function("g");
+  const TrackId thread = b.thread(1);
+  b.window(1, 0, 0, 5 * kMs, WindowReason::kStart);
+  b.on(thread).in_window(1).at(0).begin(f).at(4 * kMs).end(f);
+  b.window(2, 10, 10 * kMs, 0, WindowReason::kTypical);
+  b.on(thread).in_window(2).at(10 * kMs).begin(g).at(12 * kMs).end(g);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(p.view(9).is_window_open);
+  b.window(2, 10, 10 * kMs, 12 * kMs, WindowReason::kTypical);
+  b.window_given_up(2);
+  spool.write(b);
+  p.look(false, kPlenty);
+  CHECK(p.view(9).window_number == 2);
+  CHECK_FALSE(p.view(9).is_window_open);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): g 2000 1\n");
+  LiveProcess later = spool.process();
+  later.look(false, kPlenty);
+  CHECK(later.view(9).window_number == 1);
+  CHECK(text(later.view(9).functions) == "\ntest.py(1): f 4000 1\n");
 }
 
 TEST_CASE("with -w auto every step is known, between windows and after one that was given up") {
