@@ -95,6 +95,16 @@ def operators(bench, python):
         "bare": [*loop, "bare", 20],
         "torchprof": bench.profiled([*loop, "bare", 20], "--python", "off", "--format", "none"),
         "torch.profiler": [*loop, "shapes+memory", 20]}, {"torch.profiler": 0.5 if kineto() else None})
+    bench.compare("torch.add, everything", {
+        "bare": [*loop, "bare", 20],
+        "torchprof": bench.profiled([*loop, "bare", 20], "--python", "calls", "--format", "none"),
+        "torch.profiler": [*loop, "full", 20]}, {"torch.profiler": 0.28 if kineto() else 0.45})
+    step = [python, HERE / "train_loop.py"]
+    numbers = bench.interleaved({"bare": [*step, "step", 20], "torchprof": bench.profiled([*step, "step", 20], "--format", "none"),
+                                 "torch.profiler": [*step, "full", 20]})
+    times = {name: median(n / b for n, b in zip(numbers[name], numbers["bare"])) for name in ("torchprof", "torch.profiler")}
+    bench.row("step of a small transformer, everything", "%.0f us" % (median(numbers["bare"]) / 1e3), "%.2f times bare" % times["torchprof"],
+              "%.2f times bare (torch.profiler)" % times["torch.profiler"], "%.2f" % ((times["torchprof"] - 1) / (times["torch.profiler"] - 1)))
     loop = [python, HERE / "call_loop.py", 20]
     if not kineto():
         return

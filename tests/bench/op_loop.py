@@ -1,6 +1,6 @@
-"""usage: op_loop.py bare|deep|empty|operators|shapes+memory BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
+"""usage: op_loop.py bare|deep|empty|operators|shapes+memory|full BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
 
-`deep` calls it inside of calls that go through C and back to Python. `empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators` and `shapes+memory` are torch.profiler's ways.
+`deep` calls it inside of calls that go through C and back to Python. `empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators`, `shapes+memory` and `full`, with everything that it has, are torch.profiler's ways.
 After the number comes the wall-clock time at which the work was done, so that the time for the rest can be computed;
 torch.profiler then writes its trace to FILE before the process ends.
 """
@@ -43,8 +43,9 @@ def main():
     if mode in ("bare", "deep", "empty"):
         print(nested(3 if mode == "deep" else 0, lambda: measure(batches)), time.time())
         return
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=mode == "shapes+memory",
-                                profile_memory=mode == "shapes+memory") as profiler:
+    is_full = mode == "full"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=mode != "operators",
+                                profile_memory=mode != "operators", with_stack=is_full, with_flops=is_full, with_modules=is_full) as profiler:
         cost = measure(batches)
         done = time.time()
     print(cost, done)

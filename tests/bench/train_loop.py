@@ -1,5 +1,6 @@
-"""usage: train_loop.py step|edges BATCHES: prints the median nanoseconds of one step of training of a transformer with small tensors, or of its edges alone:
+"""usage: train_loop.py step|edges|full BATCHES: prints the median nanoseconds of one step of training of a transformer with small tensors, or of its edges alone:
 an annotation, zero_grad() and the step of an optimizer with nothing to do. Then the time on the wall.
+`full` is a step under torch.profiler with everything that it has.
 """
 import statistics
 import sys
@@ -7,7 +8,7 @@ import time
 
 import torch
 
-PER_BATCH = {"step": 10, "edges": 500}
+PER_BATCH = {"step": 10, "full": 10, "edges": 500}
 
 
 def main():
@@ -15,7 +16,7 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
-    optimizer = torch.optim.SGD(model.parameters() if mode == "step" else [torch.zeros(1)], lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters() if mode != "edges" else [torch.zeros(1)], lr=0.1)
     x = torch.randn(2, 8, 16)
 
     def step():
@@ -29,13 +30,20 @@ def main():
             optimizer.step()
 
     def batch():
-        one = step if mode == "step" else edges
+        one = edges if mode == "edges" else step
         begin = time.perf_counter_ns()
         for _ in range(PER_BATCH[mode]):
             one()
         return (time.perf_counter_ns() - begin) / PER_BATCH[mode]
-    batch()
-    print(statistics.median(batch() for _ in range(batches)), time.time())
+
+    def measure():
+        batch()
+        print(statistics.median(batch() for _ in range(batches)), time.time())
+    if mode != "full":
+        return measure()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, profile_memory=True, with_stack=True,
+                                with_flops=True, with_modules=True):
+        measure()
 
 
 main()
