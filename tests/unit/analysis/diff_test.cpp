@@ -261,5 +261,35 @@ TEST_CASE("a run in windows and a whole one are compared by the steps that were 
   const Diff diff = compare(windowed("base", 700'000, 100'000), measured("new", {}), {});
   REQUIRE(diff.by_step);
   CHECK(row(diff, Metric::kStep, "step").time.base == doctest::Approx(1'000'000).epsilon(0.02));
-  CHECK(diff.notes[0].find("NEW was captured whole") != std::string::npos);
+  CHECK(diff.notes[0] == "NEW does not have the times of all its steps: the steps that were captured are compared");
+}
+
+TEST_CASE("peaks of the CPU are compared with peaks that were counted in the same way") {
+  const auto run = [](const std::string& name, bool has_windows, uint64_t device) {
+    SpoolBuilder b;
+    const TrackId thread = b.thread(100);
+    for (const uint16_t window : {1, 2}) {
+      if (has_windows) b.window(window, 0, window * 200, window * 200 + 100);
+      if (has_windows) b.in_window(window);
+      b.on(thread).at(window * 200 + 10).raw(static_cast<uint8_t>(Kind::Memory), {4096, 1000, 9000, 0, device});
+      b.at(window * 200 + 20).op(window, "aten::mm").at(window * 200 + 30).op_end(window);
+    }
+    b.clean_exit(1000);
+    return measure(*test::LoadedTrace(b), name, 1);
+  };
+  constexpr uint64_t kCpu = 0xff00, kCuda = 1;
+  const DiffOptions options{.fail_over = 10, .metrics = {Metric::kMemory}};
+  const auto note = [](const Diff& diff) {
+    return std::ranges::find(diff.notes,
+                             "CPU: NEW has its peak within a window, BASE that of the whole run: they are "
+                             "not judged") != diff.notes.end();
+  };
+  const Diff apart = compare(run("base", false, kCpu), run("new", true, kCpu), options);
+  CHECK(apart.checks.empty());
+  CHECK(note(apart));
+  const Diff alike = compare(run("base", true, kCpu), run("new", true, kCpu), options);
+  CHECK(alike.checks.size() == 1);
+  CHECK_FALSE(note(alike));
+  // A GPU's allocator counts always.
+  CHECK(compare(run("base", false, kCuda), run("new", true, kCuda), options).checks.size() == 1);
 }
