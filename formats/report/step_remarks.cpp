@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "formats/analysis/comms.h"
 #include "formats/io/cells.h"
@@ -25,24 +26,36 @@ std::string ns_text(int64_t ns) { return duration_text(static_cast<double>(ns));
 
 std::string name_of(const ReportPart& part) { return part.role.empty() ? "pid " + part.pid : part.role; }
 
-// "all 8 ranks: ", "ranks 0-2, 5: ", "pid 17, DataLoader worker 3: "; empty if there is one process in all.
-std::string who(const Parts& some, size_t all) {
+// The number of a rank's process.
+std::optional<uint64_t> rank_of(const ReportPart& part) {
   constexpr std::string_view kRank = "rank ";
-  if (all == 1) return {};
+  uint64_t rank = 0;
+  if (!part.role.starts_with(kRank)) return {};
+  const auto [end, error] = std::from_chars(part.role.data() + kRank.size(), part.role.data() + part.role.size(), rank);
+  if (error != std::errc{} || end != part.role.data() + part.role.size()) return {};
+  return rank;
+}
+
+struct Numbers {
+  size_t processes = 0;  // of the whole run
+  size_t ranks = 0;      // of these
+  size_t described = 0;  // those that remarks are about: with windows
+};
+
+// "all 8 ranks: ", "ranks 0-2, 5: ", "pid 17, DataLoader worker 3: "; empty if remarks are about one process alone.
+std::string who(const Parts& some, const Numbers& all) {
+  constexpr size_t kMostNames = 8;
+  if (all.described == 1) return {};
   std::vector<uint64_t> ranks;
   std::string names;
   for (const ReportPart* part : some) {
-    uint64_t rank = 0;
-    const std::string& role = part->role;
-    if (role.starts_with(kRank)) {
-      const auto [end, error] = std::from_chars(role.data() + kRank.size(), role.data() + role.size(), rank);
-      if (error == std::errc{} && end == role.data() + role.size()) ranks.push_back(rank);
-    }
+    if (const auto rank = rank_of(*part)) ranks.push_back(*rank);
     names.append(names.empty() ? "" : ", ").append(name_of(*part));
   }
   const bool are_ranks = ranks.size() == some.size();
-  if (some.size() == all)
-    return std::string("all ").append(count_text(all)).append(are_ranks ? " ranks: " : " processes: ");
+  if (are_ranks && some.size() > 1 && some.size() == all.ranks) return "all " + count_text(all.ranks) + " ranks: ";
+  if (some.size() == all.processes) return "all " + count_text(all.processes) + " processes: ";
+  if (!are_ranks && some.size() > kMostNames) return count_text(some.size()) + " processes: ";
   if (some.size() == 1 || !are_ranks) return names.append(": ");
   std::ranges::sort(ranks);
   return std::string("ranks ").append(step_ranges(ranks, 6)).append(": ");
@@ -119,7 +132,7 @@ std::vector<Unusual> unusual_of(const Parts& parts) {
 }
 
 // One line: which steps, and for those that did different things each of these.
-std::string text_of(const Unusual& unusual, size_t all) {
+std::string text_of(const Unusual& unusual, const Numbers& all) {
   const auto& longest =
       *std::ranges::max_element(unusual.of, {}, [](const auto& each) { return each.second->more_ns; });
   std::map<std::pair<std::string, std::string>, Unusual> whys;  // by function and shapes
@@ -162,7 +175,7 @@ std::string memory_growth_text(const RunSteps& run) {
 }
 
 // Processes in whose windows the same steps lie, as in the ranks of a job.
-void describe(const Parts& parts, size_t all, bool is_text, std::vector<std::string>& remarks) {
+void describe(const Parts& parts, const Numbers& all, bool is_text, std::vector<std::string>& remarks) {
   remarks.push_back(who(parts, all) + "in full: " + parts.front()->run->captured_text + "; the time of every step");
   if (const std::string cost = cost_text(parts); !cost.empty()) remarks.push_back(who(parts, all) + cost);
   const RunSteps& slowest =
@@ -214,14 +227,13 @@ std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool
   std::ranges::stable_sort(groups, std::greater<>(), [](const Parts& group) { return group.size(); });
   size_t described = 0;
   for (size_t i = 0; i < std::min(groups.size(), kDescribed); ++i) {
-    describe(groups[i], runs.size(), is_text, remarks);
+    describe(groups[i], all, is_text, remarks);
     described += groups[i].size();
   }
   if (described < runs.size())
     remarks.push_back(plural(runs.size() - described, "more process") + " with steps of this kind: report --json");
   const std::vector<Unusual> unusual = unusual_of(runs);
-  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i)
-    remarks.push_back(text_of(unusual[i], runs.size()));
+  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i) remarks.push_back(text_of(unusual[i], all));
   name_slow_rank(parts, remarks);
   size_t growing = 0;
   for (const ReportPart* part : runs) {
@@ -232,3 +244,5 @@ std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool
 }
 
 }  // namespace torchprof::formats
+  const auto are_ranks = [](const ReportPart& part) { return rank_of(part).has_value(); };
+  const Numbers all{parts.size(), static_cast<size_t>(std::ranges::count_if(parts, are_ranks)), runs.size()};

@@ -1,6 +1,9 @@
 // Where the time of steps went, collectives, threads.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstdio>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -9,6 +12,7 @@
 #include "formats/io/intervals.h"
 #include "formats/report/step_remarks.h"
 #include "formats/report/summary.h"
+#include "formats/report/tables.h"
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/gpu_program.h"
 
@@ -165,6 +169,18 @@ TEST_CASE("ranks that do the same steps are described once, and for each what it
       "ranks 0, 2: +5.000 ms a step in job.py(9): average",
       "rank 2: step 120: 2.0 times the median; not captured"};
   CHECK(step_remarks(parts, true) == expected);
+  parts.emplace_back().role = "DataLoader worker 0";  // it has no windows
+  CHECK(step_remarks(parts, true) == expected);
+  parts.emplace_back().role = "rank 3";
+  CHECK(step_remarks(parts, true)[0] == "ranks 0-2: in full: 0-9, 100-102; the time of every step");
+  parts.resize(3);
+  for (ReportPart& part : parts) part.role = "evaluation " + part.role;
+  CHECK(step_remarks(parts, true)[0] == "all 3 processes: in full: 0-9, 100-102; the time of every step");
+  parts.emplace_back().pid = "17";
+  CHECK(step_remarks(parts, true)[0] ==
+        "evaluation rank 0, evaluation rank 1, evaluation rank 2: in full: 0-9, 100-102; the time of every step");
+  parts.resize(3);
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].role = "rank " + std::to_string(i);
   parts[2].run->captured_text = "0-9";
   CHECK(step_remarks(parts, true)[0] == "ranks 0-1: in full: 0-9, 100-102; the time of every step");
   CHECK(step_remarks({parts[0]}, true)[0] == "in full: 0-9, 100-102; the time of every step");
