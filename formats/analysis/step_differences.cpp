@@ -181,7 +181,7 @@ void name_shapes(const Attribution& attribution, const Names& names, size_t grou
 
 }  // namespace
 
-std::vector<StepDifference> step_differences(const Process& process, const std::vector<StepTime>& steps,
+std::vector<StepDifference> step_differences(const Process& process, const TimedSteps& steps,
                                              const std::vector<bool>& is_slow,
                                              const std::vector<std::vector<size_t>>& groups) {
   std::vector<StepDifference> differences(groups.size());

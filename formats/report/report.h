@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,9 +35,9 @@ struct ReportPart {  // one process
     uint64_t damaged_bytes = 0;
     int64_t read_ns = 0;  // time that reading took for these tables
   };
-  std::optional<Recorder> recorder{};  // only from spools
-  std::optional<RunSteps> run{};       // only from spools of -w auto that have windows
-  std::vector<StepTime> all_steps{};   // likewise
+  std::optional<Recorder> recorder{};     // only from spools
+  std::optional<RunSteps> run{};          // only from spools of -w auto that have windows
+  std::span<const StepTime> all_steps{};  // likewise; the trace's own
   // Process::group, of whose processes tables make one row (part_groups.h); 0: a row of its own, as for one that failed
   uint32_t group = 0;
   std::string group_name{};  // Process::group_name
@@ -52,6 +53,7 @@ struct Report {
   std::string headline;
   UnixNs start{};                 // times in tables count from here
   std::vector<ReportPart> parts;  // in the order in which processes are shown
+// Refers to the trace that it is of.
   Statistics all{};               // their sum
   // By name, over all processes whose steps were captured in part; empty: there are none.
   std::unordered_map<std::string, RunEstimate> in_run[kSampledKinds]{};

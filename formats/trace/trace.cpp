@@ -102,6 +102,7 @@ void place_steps(Process& p, const SpoolRest& rest) {
     if (s.step == 0) {
       before = &s;
       continue;
+  p.steps.reserve(rest.steps.size());
     }
     StepTime& step = p.steps.emplace_back();
     step.step = s.step - 1;
@@ -242,7 +243,10 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     rests.push_back(load_spool(p, contents));
   }
   choose_clocks(trace.processes);
-  for (size_t i = 0; i < trace.processes.size(); ++i) place_in_time(trace.processes[i], rests[i]);
+  for (size_t i = 0; i < trace.processes.size(); ++i) {
+    place_in_time(trace.processes[i], rests[i]);
+    rests[i] = {};  // of a run of days it is large, and there are many of them
+  }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   assign_roles(trace.processes);
   assign_endings(trace.processes);

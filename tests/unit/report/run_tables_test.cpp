@@ -239,3 +239,37 @@ TEST_CASE("modules of a run in windows have what all of its steps spent in them"
   CHECK(row["run_error_percent"].get<double>() > 1);
   CHECK(row["run_error_percent"].get<double>() < 30);
 }
+
+TEST_CASE("of a run of millions of steps in many processes only the rows that are shown are made") {
+  std::vector<StepTime> steps(1'000'000);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    steps[i].step = i;
+    steps[i].ns = static_cast<int64_t>(1000 + i);
+  }
+  std::vector<ReportPart> parts(64);
+  for (ReportPart& part : parts) {
+    part.run.emplace();
+    part.all_steps = steps;
+  }
+  const ReportTable shown = step_times_table(parts, 15);
+  CHECK(shown.rows.size() == 15);
+  CHECK(std::get<int64_t>(shown.rows[14][1]) == 14 * 160 + 159);  // the longest of each 160
+  CHECK(shown.left_out == 64 * 6250 - 15);
+}
+
+TEST_CASE("the steps of a report are the trace's own, and where they are sorted those that are left out are counted") {
+  SpoolBuilder b;
+  b.thread(100);
+  b.meta("window", "auto");
+  b.window(1, 0, 0, 1000);
+  for (uint64_t step = 0; step < 6000; ++step) b.at(1000 * (step + 1) + step % 7).step_end(step + 1, 0, 0);
+  b.clean_exit(7'000'000);
+  const LoadedTrace trace(b);
+  const Report report = report_of(*trace);
+  CHECK(report.parts.at(0).all_steps.data() == trace->processes[0].steps.data());
+  for (const char* sort : {"", "pid"}) {
+    const std::string text = summary_text(*trace, {.tables = {"steps"}, .sort = sort, .has_totals = true});
+    CAPTURE(text);
+    CHECK(text.find("5,984 more steps") != text.npos);
+  }
+}
