@@ -258,10 +258,10 @@ bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
   const Window* const window = window_after(process, span.begin);
   if (window == nullptr || window->begin.value >= span.end) return false;
   return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
-         window->reason != WindowReason::kTypical;
+         window->reason != WindowReason::kTypical && window->reason != WindowReason::kLast;
 }
 
-// Only the steps without a window: what windows add is not the program's.
+// Only the steps to which windows have added nothing: what they add is not the program's.
 void add_every_step(const Process& process, size_t warmup, StepSamples& samples) {
   if (process.windows.empty()) return;
   std::vector<int64_t> ns;

@@ -78,7 +78,7 @@ class Attribution : public Sink {
 // reaches some microseconds into this one, and the one that the step had may have been given up: so a part counts from
 // a twentieth of the step or 10 ms on.
 bool is_captured(const Process& process, const StepTime& step, Interval& part) {
-  if (step.is_free) return false;
+  if (step.is_free && step.window == 0) return false;
   const int64_t begin = step.end.value - step.ns;
   part.begin = part.end = begin;
   const Window* const end = process.windows.data() + process.windows.size();

@@ -205,7 +205,7 @@ class Comparison {
     return sums;
   }
 
-  // Of every step, if both runs have that. Steps without a window and steps with one are not compared.
+  // Of every step, if both runs have that. Steps to which a window has added something are not compared with others.
   const std::vector<double>& step_times(const Measured& run) const {
     return has_every_step(base_) && has_every_step(now_) ? run.sum.samples.every_ns : run.sum.samples.step_ns;
   }

@@ -3,8 +3,8 @@
 //   compared  if both runs have steps: what each step spent (formats/replay/step_samples.h), over all processes with
 //             steps, without their first steps. Otherwise the totals of all processes, one number each
 //   windows   of a run that -w auto captured in part (formats/replay/step_samples.h): names are compared in the steps
-//             of its beginning and of typical windows. `step` is that of all steps without a window, if both runs have
-//             them, otherwise that of the captured ones
+//             of its beginning, of typical windows and of its last steps. `step` is that of all steps to which no
+//             window has added anything, if both runs have them, otherwise that of the captured ones
 //   time      of a name in a step: the median over steps; if that is 0 in one run (the name does not come in most
 //             steps), the mean. Operators and Python functions: self time; modules: their own time in forward and
 //             backward; kernels: GPU work. Modules are matched by class and path, Python functions by file and name,

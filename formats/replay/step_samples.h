@@ -5,8 +5,8 @@
 //   sample  self time of what began in the step, in ns; on GPUs the duration of the work that began in it. What was
 //           going on already when the step began belongs to no sample, nor does anything between steps
 //
-// Of a run with windows of -w auto only the steps of its beginning and of typical windows are samples. Its other steps
-// have a duration alone (`every_ns`).
+// Of a run with windows of -w auto only the steps of its beginning and of typical windows are samples, and for a
+// comparison its last ones. Its other steps have a duration alone (`every_ns`).
 //
 // Memory: names times samples. If there are more than kMostSamples steps, they are put in groups of neighbours, one
 // sample each. What a name has in it is the average of the group. Durations of steps are those of one step of each

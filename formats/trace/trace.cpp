@@ -77,7 +77,7 @@ void place_windows(Process& p, const std::vector<WindowDef>& windows) {
     // A forked child has its parent's definitions, too.
     if (def.end != 0 && p.clock.to_unix({def.end}) < p.start && !p.forked_from.empty()) continue;
     if (def.is_given_up) {
-      ++p.windows_given_up;
+      p.windows_given_up += def.reason != WindowReason::kLast;
       continue;
     }
     const UnixNs end = std::max(last, std::min(p.end, def.end == 0 ? p.capture_end : p.clock.to_unix({def.end})));
@@ -97,19 +97,23 @@ void place_steps(Process& p, const SpoolRest& rest) {
   const auto kept = [&p](uint32_t number) {
     return p.windows.empty() || std::ranges::binary_search(p.windows, number, {}, &Window::number);
   };
+  const auto adds_nothing = [&rest](const SpoolRest::Step& s) {
+    const bool is_known = s.window != 0 && s.window <= rest.windows.size();
+    return s.was_open == 0 || (s.was_open == 2 && is_known && rest.windows[s.window - 1].reason == WindowReason::kLast);
+  };
   const SpoolRest::Step* before = nullptr;
+  p.steps.reserve(rest.steps.size());
   for (const SpoolRest::Step& s : rest.steps) {
     if (s.step == 0) {
       before = &s;
       continue;
-  p.steps.reserve(rest.steps.size());
     }
     StepTime& step = p.steps.emplace_back();
     step.step = s.step - 1;
     step.end = p.clock.to_unix(s.end);
     if (before != nullptr && before->step + 1 == s.step) step.ns = step.end - p.clock.to_unix(before->end);
     if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
-    step.is_free = s.was_open == 0;
+    step.is_free = adds_nothing(s);
     step.in_full = s.was_open == 2 && kept(s.window);
     before = &s;
   }
