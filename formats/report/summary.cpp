@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iterator>
 #include <set>
 #include <unordered_map>
@@ -94,7 +93,7 @@ class Assembly {
       Cell ns, error;
       if (found != estimates.end() && found->second.ns > 0) {
         ns = found->second.ns;
-        error = 196 * std::sqrt(found->second.variance) / found->second.ns;  // 95 of 100 times it is within this
+        if (found->second.has_error) error = 100 * found->second.error_ns / found->second.ns;
       }
       row.insert(row.begin() + at, {std::move(ns), std::move(error)});
     }
@@ -172,6 +171,7 @@ class Assembly {
       sort_rows(table, *column);
     add_trimmed(std::move(table), more);
   }
+
   // A run of days has millions of steps: without another order only the rows that are shown are made.
   void add_step_times() {
     const auto columns = columns_of("step_times");
@@ -185,7 +185,6 @@ class Assembly {
     add_in_order(step_times_table(report_.parts, column ? SIZE_MAX : options_.rows, column ? trim : TrimRows{}),
                  "more step");
   }
-
 
   void add_kernels() {
     ReportTable table = kernels_table(all_.gpu.work);
