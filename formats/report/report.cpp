@@ -86,6 +86,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     if (part.run) part.all_steps = p.steps;
     part.group = shown_group(p);
     part.group_name = p.group_name;
+    part.host = p.host;
     add_recorder(part, p, begun);
     add_estimates(report, part, p);
     report.add(std::move(part));

@@ -41,6 +41,7 @@ struct ReportPart {  // one process
   // Process::group, of whose processes tables make one row (part_groups.h); 0: a row of its own, as for one that failed
   uint32_t group = 0;
   std::string group_name{};  // Process::group_name
+  std::string host{};        // empty: not known
 };
 
 // What all steps of the run would have spent in a name, itself, if they were like the typical ones that were captured.
@@ -52,11 +53,11 @@ struct RunEstimate {
   bool has_error = true;
 };
 
+// Refers to the trace that it is of.
 struct Report {
   std::string headline;
   UnixNs start{};                 // times in tables count from here
   std::vector<ReportPart> parts;  // in the order in which processes are shown
-// Refers to the trace that it is of.
   Statistics all{};               // their sum
   // By name, over all processes whose steps were captured in part; empty: there are none.
   std::unordered_map<std::string, RunEstimate> in_run[kSampledKinds]{};

@@ -186,24 +186,47 @@ void describe(const Parts& parts, const Numbers& all, bool is_text, std::vector<
   if (is_text) remarks.push_back(marks_text(slowest.line_captured));
 }
 
+// The part of a process's steps in which it waited.
+struct Waiting {
+  const ReportPart* part;
+  int64_t waited_ns = 0, all_ns = 0;
+  double share() const { return static_cast<double>(waited_ns) / static_cast<double>(all_ns); }
+};
+
+// None if a process has no steps, or if they have no common clock.
+std::vector<Waiting> waiting_of(const std::vector<ReportPart>& parts, const CommsTally& tally) {
+  std::vector<Waiting> all;
+  for (const CommsWait& wait : tally.waits) {
+    Waiting& one = all.emplace_back(&parts[wait.process]);
+    for (const StepSpan& step : one.part->statistics.steps.spans) {
+      add_to(one.all_ns, step.end - step.begin);
+      add_to(one.waited_ns, wait.when.length(step.begin, step.end));
+    }
+    if (one.all_ns <= 0 || one.part->host != all.front().part->host) return {};
+  }
+  return all;
+}
+
 // A rank for which all others wait: at least a twentieth of the captured steps' time, and twice what it waits itself.
 // Where there are many groups of ranks, those in which the others wait longest.
 void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::string>& remarks) {
   constexpr uint64_t kFewest = 10;
-  constexpr int64_t kLeastPart = 20, kTimes = 2;
+  constexpr double kLeastPart = 0.05, kTimes = 2;
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
   std::multimap<int64_t, std::string, std::greater<>> found;  // by what the others wait
   for (const auto& [kind, t] : compare(processes)) {
     if (t.compared < kFewest) continue;
-    const ReportPart& part = parts[t.least_waiting];
-    int64_t ns = 0;
-    for (const int64_t step : part.statistics.steps.ns) add_to(ns, step);
-    if (ns <= 0 || t.others_waiting_ns < ns / kLeastPart || t.others_waiting_ns / kTimes < t.least_waiting_ns) continue;
-    const std::string name = name_of(part);
-    found.emplace(t.others_waiting_ns, printable(kind.name) + ": the others wait for " + name + ", " +
-                                           percent_text(t.others_waiting_ns, ns) + " of their steps' time or more; " +
-                                           name + " itself waits " + percent_text(t.least_waiting_ns, ns));
+    std::vector<Waiting> all = waiting_of(parts, t);
+    if (all.size() < 2) continue;
+    std::ranges::stable_sort(all, {}, &Waiting::share);
+    const Waiting &slow = all[0], &others = all[1];
+    if (others.share() < kLeastPart || others.share() < kTimes * slow.share()) continue;
+    const std::string name = name_of(*slow.part);
+    found.emplace(others.waited_ns, printable(kind.name) + ": the others wait for " + name + ", " +
+                                        percent_text(others.waited_ns, others.all_ns) +
+                                        " of their steps' time or more; " + name + " itself waits " +
+                                        percent_text(slow.waited_ns, slow.all_ns));
   }
   for (auto& [ns, text] : found) {
     if (remarks.size() >= kMostRemarks) return;
@@ -222,6 +245,8 @@ std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool
     runs.push_back(&part);
     alike[part.run->captured_text].push_back(&part);
   }
+  const auto are_ranks = [](const ReportPart& part) { return rank_of(part).has_value(); };
+  const Numbers all{parts.size(), static_cast<size_t>(std::ranges::count_if(parts, are_ranks)), runs.size()};
   std::vector<Parts> groups;
   for (auto& [text, group] : alike) groups.push_back(std::move(group));
   std::ranges::stable_sort(groups, std::greater<>(), [](const Parts& group) { return group.size(); });
@@ -244,5 +269,3 @@ std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool
 }
 
 }  // namespace torchprof::formats
-  const auto are_ranks = [](const ReportPart& part) { return rank_of(part).has_value(); };
-  const Numbers all{parts.size(), static_cast<size_t>(std::ranges::count_if(parts, are_ranks)), runs.size()};

@@ -148,7 +148,9 @@ TEST_CASE("in windows, collectives are compared by step: one rank may have recor
   auto tallies = compare({&first, &second});
   const CommsTally& t = tallies[{"all_reduce"}];
   CHECK((t.calls == 6 && t.compared == 2 && t.waiting_ns == 150));
-  CHECK((t.least_waiting == 1 && t.least_waiting_ns == 0 && t.others_waiting_ns == 150));
+  REQUIRE(t.waits.size() == 2);
+  CHECK((t.waits[0].process == 0 && t.waits[0].when.length(0, 2000) == 150));
+  CHECK((t.waits[1].process == 1 && t.waits[1].when.length(0, 2000) == 0));
 }
 
 TEST_CASE("ranks that do the same steps are described once, and for each what it did in them") {
@@ -240,6 +242,50 @@ TEST_CASE("modules of a run in windows have what all of its steps spent in them"
   // Three windows, of which one is 1/3 ms or so above the others: Student's t is 4.30.
   CHECK(row["run_error_percent"].get<double>() > 9);
   CHECK(row["run_error_percent"].get<double>() < 14);
+}
+
+// Ranks of which the last one is late at each of 20 collectives of gloo, three of which are queued at once, in a step
+// of 1 ms each. Before the first step they wait for a second.
+std::string remarks_of_late_rank(const std::vector<std::string>& hosts) {
+  std::deque<SpoolBuilder> ranks;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    SpoolBuilder& b = ranks.emplace_back(static_cast<uint32_t>(100 + rank));
+    std::snprintf(b.header().host, sizeof(b.header().host), "%s", hosts[rank].c_str());
+    b.meta("distributed.rank", std::to_string(rank));
+    const TrackId main = b.thread(100, "main"), other = b.thread(101, "gloo");
+    const bool is_late = rank + 1 == hosts.size();
+    uint64_t key = 1000, now = 1'000'000'000;
+    b.on(other).at(is_late ? now - 10'000 : 1'000).op(1, "gloo:barrier", {.is_async = true}).at(now - 5'000).op_end(1);
+    for (uint64_t step = 0; step < 21; ++step, now += 1'000'000) {
+      b.on(main).at(now).annotation(100 + step, "ProfilerStep#" + std::to_string(step));
+      b.on(other).at(now + (is_late ? 700'000 : 100'000));
+      for (uint64_t k = 0; k < 3; ++k) b.op(key + k, "gloo:all_reduce", {.is_async = true});
+      b.at(now + 800'000);
+      for (uint64_t k = 0; k < 3; ++k) b.op_end(key + k);
+      key += 3;
+      b.on(main).at(now + 1'000'000).op_end(100 + step);
+    }
+    b.clean_exit(now + 1'000'000);
+  }
+  std::vector<const SpoolBuilder*> all;
+  for (const SpoolBuilder& b : ranks) all.push_back(&b);
+  const LoadedTrace trace{std::span<const SpoolBuilder* const>(all)};
+  return summary_text(*trace, {.tables = {"steps"}});
+}
+
+TEST_CASE("waiting for a rank is the time in which a process waited, however many collectives it had begun") {
+  const std::string text = remarks_of_late_rank({"one", "one", "one"});
+  CAPTURE(text);
+  CHECK(
+      text.find("gloo:all_reduce: the others wait for rank 2, 60.0 % of their steps' time or more; rank 2 itself waits "
+                "0.0 %") != text.npos);
+  CHECK(text.find("gloo:barrier: the others wait") == text.npos);
+}
+
+TEST_CASE("who waits for whom is not said across hosts, whose clocks differ") {
+  const std::string text = remarks_of_late_rank({"one", "one", "two"});
+  CAPTURE(text);
+  CHECK(text.find("the others wait") == text.npos);
 }
 
 TEST_CASE("what all ranks spent is as uncertain as each of them is: they wait for each other") {
