@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <tuple>
 
 #include "formats/io/sum.h"
@@ -98,7 +97,7 @@ struct ProcessCalls {
 struct Compared {
   size_t process;
   uint64_t was_last = 0;
-  int64_t waited_ns = 0;
+  Intervals waits{};
 };
 
 // The nth calls of one step, as far as all processes have them. `compared`: one for each process.
@@ -116,7 +115,7 @@ void compare_step(const std::vector<const StepCalls*>& lists, const CommsCounts&
     for (size_t i = 0; i < lists.size(); ++i) {
       const int64_t waited = std::min((*last)->begin, calls[i]->end) - calls[i]->begin;
       add_to(tally.waiting_ns, waited);
-      add_to(compared[i].waited_ns, waited);
+      compared[i].waits.add(calls[i]->begin, calls[i]->begin + waited);
     }
   }
 }
@@ -153,12 +152,10 @@ std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& pr
     const auto slowest = std::ranges::max_element(compared, {}, &Compared::was_last);
     tally.slowest = slowest->process;
     tally.slowest_calls = slowest->was_last;
-    const auto least = std::ranges::min_element(compared, {}, &Compared::waited_ns);
-    tally.least_waiting = least->process;
-    tally.least_waiting_ns = least->waited_ns;
-    tally.others_waiting_ns = std::numeric_limits<int64_t>::max();
-    for (auto other = compared.begin(); other != compared.end(); ++other)
-      if (other != least) tally.others_waiting_ns = std::min(tally.others_waiting_ns, other->waited_ns);
+    for (Compared& each : compared) {
+      each.waits.settle();
+      tally.waits.push_back({each.process, std::move(each.waits)});
+    }
   }
   return tallies;
 }

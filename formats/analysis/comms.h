@@ -6,11 +6,12 @@
 //   waiting   the nth collective of a kind is taken for the same one in all processes that have the kind; where only
 //             windows of a run were captured, the nth of a step that all of them captured in full. A process
 //             waits from its begin to the begin of the process that began last (the slowest), at most to its own end.
-//             Needs processes on one clock (one host). A kind is a name and a group; groups differ by name and ranks,
-//             not by description
+//             Needs processes on one clock (one host). Sums are over calls, of which several may be waited for at
+//             once; a process's waiting time is without such overlaps. A kind is a name and a group; groups differ by
+//             name and ranks, not by description
 //   rate      bytes by time without waiting
 //
-// Memory: 40 bytes for each collective.
+// Memory: 40 bytes for each collective, while they are compared 70.
 #pragma once
 
 #include <compare>
@@ -23,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/io/intervals.h"
 #include "formats/replay/replay.h"
 
 namespace torchprof::formats {
@@ -43,6 +45,11 @@ struct CommsKind {
 // Calls of one process, sorted by begin.
 using CommsCalls = std::map<CommsKind, std::vector<CommsCall>>;
 
+struct CommsWait {  // when a process waited for any call of a kind
+  size_t process;
+  Intervals when{};  // settled
+};
+
 struct CommsTally {
   uint64_t calls = 0;
   uint64_t bytes = 0;
@@ -51,10 +58,9 @@ struct CommsTally {
   uint64_t compared = 0;       // calls that were found in several processes
   size_t slowest = 0;          // index of the process that was most often the last to begin
   uint64_t slowest_calls = 0;  // how often
-  // Where each step has many collectives, all but the first may begin in any order. So: who waited least in all.
-  size_t least_waiting = 0;
-  int64_t least_waiting_ns = 0;
-  int64_t others_waiting_ns = 0;  // the least of the others
+  // Where each step has many collectives, all but the first may begin in any order, so the slowest is not seen by who
+  // is last: it is who waits least. Empty unless several processes have the kind.
+  std::vector<CommsWait> waits{};
 };
 // Over several processes; the slowest is an index into them. `counts`, if it is set, chooses the calls that are
 // compared, by the process that was last and the time at which it began.

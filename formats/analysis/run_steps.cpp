@@ -24,21 +24,24 @@ constexpr double kAlike = 1.3;  // single slow steps of one kind differ by less 
 
 // Durations without what windows add.
 struct Durations {
-  explicit Durations(const std::vector<StepTime>& steps) {
+  explicit Durations(const TimedSteps& steps) {
     std::vector<int64_t> open, closed;
-    for (const StepTime& s : steps) (s.is_free ? closed : open).push_back(s.ns);
-    const int64_t without = median_of(closed);
-    slowdown = without > 0 && !open.empty()
-                   ? std::max(1.0, static_cast<double>(median_of(open)) / static_cast<double>(without))
-                   : 1.0;
-    for (const StepTime& s : steps)
-      ns.push_back(s.is_free ? s.ns : static_cast<int64_t>(static_cast<double>(s.ns) / slowdown));
+    for (size_t i = 0; i < steps.size(); ++i) (steps[i].is_free ? closed : open).push_back(steps[i].ns);
+    const bool has_both = !open.empty() && !closed.empty();
+    const int64_t with = median_of(std::move(open)), without = median_of(std::move(closed));
+    if (has_both && without > 0) slowdown = std::max(1.0, static_cast<double>(with) / static_cast<double>(without));
+    ns.reserve(steps.size());
+    for (size_t i = 0; i < steps.size(); ++i)
+      ns.push_back(static_cast<int64_t>(static_cast<double>(steps[i].ns) / added(steps[i])));
     median = median_of(ns);
     std::vector<int64_t> deviations;
+    deviations.reserve(ns.size());
     for (const int64_t each : ns) deviations.push_back(std::abs(each - median));
     // No step takes a year; a damaged file may say so.
-    slow = slow_step(std::min(median, kYear), std::min(median_of(deviations), kYear));
+    slow = slow_step(std::min(median, kYear), std::min(median_of(std::move(deviations)), kYear));
   }
+  // The factor by which windows make this step longer.
+  double added(const StepTime& step) const { return step.is_free ? 1 : slowdown; }
   bool is_slow(size_t i) const { return ns[i] > slow; }
 
   std::vector<int64_t> ns;
@@ -149,7 +152,7 @@ void group_singles(const std::vector<size_t>& singles, const std::vector<StepDif
   for (Group& group : groups) std::ranges::sort(group.steps);
 }
 
-std::vector<Group> groups_of(const Process& process, const std::vector<StepTime>& steps, const Durations& durations) {
+std::vector<Group> groups_of(const Process& process, const TimedSteps& steps, const Durations& durations) {
   constexpr size_t kMostSingles = 200;  // the longest of them are looked at one by one
   SlowSteps slow = slow_steps_of(durations);
   if (slow.singles.size() > kMostSingles) {
@@ -169,7 +172,9 @@ std::vector<Group> groups_of(const Process& process, const std::vector<StepTime>
     constexpr int64_t kLeastShare = 10;
     const int64_t more = more_of(looked_at[g], durations);
     StepDifference& found = differences[g];
-    found.more_ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / durations.slowdown);
+    double added = 1;
+    for (const size_t i : looked_at[g]) added = std::max(added, durations.added(steps[i]));
+    found.more_ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / added);
     if (found.more_ns < more / static_cast<int64_t>(looked_at[g].size()) / kLeastShare) found.function.clear();
   }
   std::vector<Group> groups;
@@ -183,7 +188,7 @@ std::vector<Group> groups_of(const Process& process, const std::vector<StepTime>
 }
 
 // The distance at which most of them came; 0: none.
-uint64_t distance_of(const std::vector<StepTime>& steps, const std::vector<size_t>& indices) {
+uint64_t distance_of(const TimedSteps& steps, const std::vector<size_t>& indices) {
   if (indices.size() < 3) return 0;
   std::map<uint64_t, size_t> times;
   for (size_t i = 1; i < indices.size(); ++i) ++times[steps[indices[i]].step - steps[indices[i - 1]].step];
@@ -194,9 +199,9 @@ uint64_t distance_of(const std::vector<StepTime>& steps, const std::vector<size_
 // ---- memory -------------------------------------------------------------------------------------------------------
 
 // A line through the samples after the first quarter of the run, by step.
-MemoryTrend trend_of(const Process& process, const std::vector<StepTime>& steps) {
+MemoryTrend trend_of(const Process& process, const TimedSteps& steps) {
   MemoryTrend trend;
-  if (process.resident.size() < 2 || steps.empty()) return trend;
+  if (process.resident.size() < 2 || steps.size() == 0) return trend;
   trend.first_bytes = process.resident.front().bytes;
   trend.last_bytes = process.resident.back().bytes;
   double n = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
@@ -238,9 +243,8 @@ std::optional<double> cost_of(const Process& process) {
 
 std::optional<RunSteps> run_steps_of(const Process& process) {
   if (process.windows.empty() || process.steps.empty()) return {};
-  std::vector<StepTime> steps = process.steps;
-  std::erase_if(steps, [](const StepTime& s) { return s.ns <= 0; });
-  if (steps.empty()) return {};
+  const TimedSteps steps(process.steps);
+  if (steps.size() == 0) return {};
   RunSteps run;
   run.count = process.steps.size();
   std::vector<uint64_t> captured;
@@ -252,10 +256,14 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
   run.captured_text = step_ranges(captured, kMostRanges);
   run.cost = cost_of(process);
   std::vector<int64_t> ns;
-  for (const StepTime& s : steps) ns.push_back(s.ns);
-  run.median_ns = median_of(ns);
-  run.most_ns = std::ranges::max(ns);
-  run.slowest = std::ranges::max_element(steps, {}, &StepTime::ns)->step;
+  ns.reserve(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    ns.push_back(steps[i].ns);
+    if (steps[i].ns <= run.most_ns) continue;
+    run.most_ns = steps[i].ns;
+    run.slowest = steps[i].step;
+  }
+  run.median_ns = median_of(std::move(ns));
   const size_t parts = std::min(kLineParts, steps.size());
   run.line.resize(parts);
   run.line_captured.resize(parts);

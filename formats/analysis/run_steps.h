@@ -4,7 +4,8 @@
 //   step      from the end of the step before to its own end, whether a window was open or not
 //   captured  a window that was kept was open for all of it
 //   slow      half as long again as the median, and beyond what the steps differ by anyway (six median deviations). A
-//             step with a window is taken as shorter by what windows add: the ratio of the medians with and without
+//             step with a window is taken as shorter by what windows add: the ratio of the medians with and without.
+//             Not so the last steps of a run, which count as steps without one (StepTime::is_free)
 //   unusual   slow steps in a row; or single ones that did the same, or of which nothing is known and that took about
 //             as long; these may come at a regular distance. At most six, those that cost most; three that say nothing
 //   what      the Python function in which they spent what they took longer (step_differences.h)

@@ -258,23 +258,19 @@ bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
   const Window* const window = window_after(process, span.begin);
   if (window == nullptr || window->begin.value >= span.end) return false;
   return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
-         window->reason != WindowReason::kTypical;
+         window->reason != WindowReason::kTypical && window->reason != WindowReason::kLast;
 }
 
-// Only the steps without a window: what windows add is not the program's.
+// Only the steps to which windows have added nothing: what they add is not the program's.
 void add_every_step(const Process& process, size_t warmup, StepSamples& samples) {
   if (process.windows.empty()) return;
   std::vector<int64_t> ns;
   for (size_t i = warmup; i < process.steps.size(); ++i)
-    if (const StepTime& step = process.steps[i]; step.ns > 0 && step.is_free) ns.push_back(step.ns);
-  const size_t group = std::max<size_t>(1, (ns.size() + kMostSamples - 1) / kMostSamples);
-  for (size_t i = 0; i < ns.size(); i += group) {
-    const size_t end = std::min(i + group, ns.size());
-    double sum = 0;
-    for (size_t k = i; k < end; ++k) sum += static_cast<double>(ns[k]);
-    samples.every_ns.push_back(sum / static_cast<double>(end - i));
-  }
-  samples.every_steps = ns.size();
+    if (const StepTime& step = process.steps[i]; step.ns > 0 && step.is_free) {
+      ns.push_back(step.ns);
+      samples.every_steps += !step.in_full;
+    }
+  samples.every_ns = durations_of(ns);
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ class Attribution : public Sink {
 // reaches some microseconds into this one, and the one that the step had may have been given up: so a part counts from
 // a twentieth of the step or 10 ms on.
 bool is_captured(const Process& process, const StepTime& step, Interval& part) {
-  if (step.is_free) return false;
+  if (step.is_free && step.window == 0) return false;
   const int64_t begin = step.end.value - step.ns;
   part.begin = part.end = begin;
   const Window* const end = process.windows.data() + process.windows.size();
@@ -181,7 +181,7 @@ void name_shapes(const Attribution& attribution, const Names& names, size_t grou
 
 }  // namespace
 
-std::vector<StepDifference> step_differences(const Process& process, const std::vector<StepTime>& steps,
+std::vector<StepDifference> step_differences(const Process& process, const TimedSteps& steps,
                                              const std::vector<bool>& is_slow,
                                              const std::vector<std::vector<size_t>>& groups) {
   std::vector<StepDifference> differences(groups.size());

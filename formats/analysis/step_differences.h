@@ -14,12 +14,28 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
+
+// The steps of a process whose time is known. Refers to the process's own: a run of weeks has millions.
+class TimedSteps {
+ public:
+  explicit TimedSteps(std::span<const StepTime> all) : all_(all) {
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].ns > 0) places_.push_back(static_cast<uint32_t>(i));
+  }
+  size_t size() const { return places_.size(); }
+  const StepTime& operator[](size_t i) const { return all_[places_[i]]; }
+
+ private:
+  std::span<const StepTime> all_;
+  std::vector<uint32_t> places_;
+};
 
 struct StepDifference {
   uint64_t captured = 0;   // so many of them were captured, wholly or in such a part
@@ -30,7 +46,7 @@ struct StepDifference {
 };
 
 // One for each group, which is indices into `steps`.
-std::vector<StepDifference> step_differences(const Process& process, const std::vector<StepTime>& steps,
+std::vector<StepDifference> step_differences(const Process& process, const TimedSteps& steps,
                                              const std::vector<bool>& is_slow,
                                              const std::vector<std::vector<size_t>>& groups);
 

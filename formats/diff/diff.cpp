@@ -20,6 +20,12 @@ namespace {
 
 bool has_every_step(const Measured& run) { return run.sum.samples.every_ns.size() >= kMinSteps; }
 
+// A peak within a window says less than that of a whole run.
+bool are_counted_apart(const Measured& base, const Measured& now, const std::string& device) {
+  const auto b = base.peaks.find(device), n = now.peaks.find(device);
+  return b != base.peaks.end() && n != now.peaks.end() && b->second.is_of_window != n->second.is_of_window;
+}
+
 constexpr const char* kOwnStep = "ProfilerStep*";
 
 // The values of one name in one run: one for each step, or one for the whole run.
@@ -199,7 +205,7 @@ class Comparison {
     return sums;
   }
 
-  // Of every step, if both runs have that. Steps without a window and steps with one are not compared.
+  // Of every step, if both runs have that. Steps to which a window has added something are not compared with others.
   const std::vector<double>& step_times(const Measured& run) const {
     return has_every_step(base_) && has_every_step(now_) ? run.sum.samples.every_ns : run.sum.samples.step_ns;
   }
@@ -207,13 +213,14 @@ class Comparison {
   std::vector<DiffRow> peaks() const {
     std::map<std::string, DiffRow> rows;
     if (!has_memory_) return {};
-    for (const auto& [device, bytes] : base_.peaks) rows[device].bytes.base = static_cast<double>(bytes);
-    for (const auto& [device, bytes] : now_.peaks) rows[device].bytes.now = static_cast<double>(bytes);
+    for (const auto& [device, peak] : base_.peaks) rows[device].bytes.base = static_cast<double>(peak.bytes);
+    for (const auto& [device, peak] : now_.peaks) rows[device].bytes.now = static_cast<double>(peak.bytes);
     std::vector<DiffRow> result;
     for (auto& [device, row] : rows) {
       row.name = device;
       if (!base_.peaks.contains(device)) row.fate = Fate::kNew;
       if (!now_.peaks.contains(device)) row.fate = Fate::kVanished;
+      row.bytes.is_minor = row.fate == Fate::kBoth && are_counted_apart(base_, now_, device);
       result.push_back(std::move(row));
     }
     return result;
@@ -247,13 +254,18 @@ std::vector<std::string> notes_of(const Measured& base, const Measured& now, con
   if (!comparison.has_memory())
     notes.push_back(std::string(base.peaks.empty() ? "BASE" : "NEW") +
                     " says nothing of memory (recorded without, or a file that has none): it is not compared");
+  if (comparison.has_memory())
+    for (const auto& [device, peak] : now.peaks)
+      if (are_counted_apart(base, now, device))
+        notes.push_back(device + ": " + (peak.is_of_window ? "NEW" : "BASE") + " has its peak within a window, " +
+                        (peak.is_of_window ? "BASE" : "NEW") + " that of the whole run: they are not judged");
   if (!comparison.by_step()) {
     notes.emplace_back("without steps in both runs the totals are compared, and nothing can be tested: noise counts");
     return notes;
   }
   if (has_every_step(base) != has_every_step(now))
     notes.push_back(std::string(has_every_step(base) ? "NEW" : "BASE") +
-                    " was captured whole and the other in part: the steps that were captured are compared");
+                    " does not have the times of all its steps: the steps that were captured are compared");
   if (!comparison.is_tested())
     notes.push_back("with fewer than " + std::to_string(kMinSteps) +
                     " steps in each run nothing can be tested: noise counts");
@@ -266,8 +278,10 @@ std::vector<std::string> notes_of(const Measured& base, const Measured& now, con
 
 void add_peaks(Measured& run, const Statistics& statistics) {
   for (const DeviceMemory& device : statistics.memory) {
-    int64_t& peak = run.peaks[device_text(device.type, device.index)];
-    peak = std::max(peak, device.peak_bytes);
+    DevicePeak& peak = run.peaks[device_text(device.type, device.index)];
+    peak.bytes = std::max(peak.bytes, device.peak_bytes);
+    // A GPU's allocator counts always.
+    peak.is_of_window |= device.type == 0 && device.has_windows;
   }
 }
 

@@ -3,15 +3,17 @@
 //   compared  if both runs have steps: what each step spent (formats/replay/step_samples.h), over all processes with
 //             steps, without their first steps. Otherwise the totals of all processes, one number each
 //   windows   of a run that -w auto captured in part (formats/replay/step_samples.h): names are compared in the steps
-//             of its beginning and of typical windows. `step` is that of all steps without a window, if both runs have
-//             them, otherwise that of the captured ones
+//             of its beginning, of typical windows and of its last steps. `step` is that of all steps to which no
+//             window has added anything, if both runs have them, otherwise that of the captured ones
 //   time      of a name in a step: the median over steps; if that is 0 in one run (the name does not come in most
 //             steps), the mean. Operators and Python functions: self time; modules: their own time in forward and
 //             backward; kernels: GPU work. Modules are matched by class and path, Python functions by file and name,
 //             because numbers of instances and lines change when a program does
 //   counts    calls a step; allocated: bytes that an operator or a module asked for itself in a step; peak: the most
 //             that was allocated on a device. Counts are not tested. If one run says nothing of memory (Perfetto's
-//             files have none by operator, those of nvprof and nsys none at all), allocated and peak are not compared
+//             files have none by operator, those of nvprof and nsys none at all), allocated and peak are not compared.
+//             Nor are peaks of the CPU judged if one run alone has several windows: those are of what one of the
+//             windows itself has allocated
 //   tested    a difference of times is real if rank_test.h finds it with p <= 0.01, corrected by Holm for all names of
 //             the table that have their share. It takes kMinSteps steps in each run. With fewer, or for totals, nothing
 //             is tested, and every difference counts
@@ -38,13 +40,18 @@ namespace torchprof::formats {
 inline constexpr size_t kMinSteps = 8;  // two samples of 8 can differ with p = 0.0002, enough for 60 names at once
 inline constexpr double kSignificance = 0.01;
 
+struct DevicePeak {
+  int64_t bytes = 0;          // of the process with the most
+  bool is_of_window = false;  // the CPU's, of several windows: what one of them itself has allocated
+};
+
 // One of the two runs.
 struct Measured {
   std::string name;  // as the user named it
   size_t processes = 0;
-  size_t without_steps = 0;                // how many of the processes have no steps
-  Statistics sum{};                        // over all processes
-  std::map<std::string, int64_t> peaks{};  // bytes by device ("CPU"), of the process with the most
+  size_t without_steps = 0;                   // how many of the processes have no steps
+  Statistics sum{};                           // over all processes
+  std::map<std::string, DevicePeak> peaks{};  // by device ("CPU")
 };
 // `warmup`: how many first steps of each process do not count. Both throw Error like the readers.
 Measured measure(const Trace& trace, const std::string& name, size_t warmup);

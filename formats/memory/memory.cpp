@@ -80,6 +80,7 @@ void MemoryCollector::enter_window(Device& device, uint32_t window) {
   for (const auto& [address, block] : device.live) hold(device, block.owner, block.bytes, -1);
   device.live.clear();
   device.mapped = 0;
+  if (device.result.type == 0) device.counted = 0;  // its total is the window's own (formats/replay/cpu_memory.h)
 }
 
 bool MemoryCollector::add(const MemoryChange& change) {

@@ -23,6 +23,20 @@ StepSamples& StepSamples::operator+=(const StepSamples& other) {
   return *this;
 }
 
+size_t one_of(size_t group, size_t begin, size_t end) {
+  // Fractions of multiples of the golden ratio are spread evenly over any number of places.
+  const uint64_t fraction = (uint64_t{group} + 1) * 0x9e3779b97f4a7c15u >> 32;
+  return begin + static_cast<size_t>(fraction * (end - begin) >> 32);
+}
+
+std::vector<double> durations_of(const std::vector<int64_t>& ns) {
+  const size_t groups = std::min(ns.size(), kMostSamples);
+  std::vector<double> durations;
+  for (size_t i = 0; i < groups; ++i)
+    durations.push_back(static_cast<double>(ns[one_of(i, i * ns.size() / groups, (i + 1) * ns.size() / groups)]));
+  return durations;
+}
+
 StepSampler::StepSampler(std::vector<StepSpan> steps, size_t warmup) {
   std::ranges::stable_sort(steps, {}, &StepSpan::begin);
   for (const StepSpan& step : steps)
@@ -63,16 +77,17 @@ void StepSampler::allocated(Sampled kind, uint32_t name, int64_t time, uint64_t 
 StepSamples StepSampler::finish(const Text& text) {
   StepSamples result;
   result.steps = steps_.size();
-  std::vector<double> group_sizes((steps_.size() + group_ - 1) / group_);
-  result.step_ns.resize(group_sizes.size());
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    ++group_sizes[i / group_];
-    result.step_ns[i / group_] += static_cast<double>(steps_[i].end - steps_[i].begin);
+  std::vector<double> group_sizes;
+  for (size_t i = 0; i < steps_.size(); i += group_) {
+    const size_t end = std::min(i + group_, steps_.size());
+    const StepSpan& one = steps_[one_of(i / group_, i, end)];
+    group_sizes.push_back(static_cast<double>(end - i));
+    result.ends.push_back(steps_[i].end);
+    result.step_ns.push_back(static_cast<double>(one.end - one.begin));
   }
   const auto average = [&group_sizes](std::vector<double>& sums) {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] /= group_sizes[i];
   };
-  average(result.step_ns);
   for (size_t kind = 0; kind < kSampledKinds; ++kind) {
     for (uint32_t name = 0; name < named_[kind].size(); ++name) {
       Samples& samples = named_[kind][name];

@@ -5,11 +5,13 @@
 //   sample  self time of what began in the step, in ns; on GPUs the duration of the work that began in it. What was
 //           going on already when the step began belongs to no sample, nor does anything between steps
 //
-// Of a run with windows of -w auto only the steps of its beginning and of typical windows are samples. Its other steps
-// have a duration alone (`every_ns`).
+// Of a run with windows of -w auto only the steps of its beginning and of typical windows are samples, and for a
+// comparison its last ones. Its other steps have a duration alone (`every_ns`).
 //
-// Memory: names times samples. If there are more than kMostSamples steps, a sample is the average of a group of
-// neighbouring steps; all groups but the last have the same size.
+// Memory: names times samples. If there are more than kMostSamples steps, they are put in groups of neighbours, one
+// sample each. What a name has in it is the average of the group. Durations of steps are those of one step of each
+// group, so that they are distributed as all steps are, however long the run: averages move with outliers, and they
+// differ the less, as medians of groups do, the larger the groups are.
 #pragma once
 
 #include <cstddef>
@@ -38,18 +40,25 @@ struct Samples {
 };
 
 struct StepSamples {
-  std::vector<double> step_ns;  // duration of the steps, one value a sample, as many as in Samples::ns
+  std::vector<double> step_ns;  // duration of a step of each sample, as many as in Samples::ns
   uint64_t steps = 0;           // number of steps in all samples
-  // Durations of the steps of the whole run that no window touched; empty: the times of steps were not taken, or the
-  // whole run was captured. If there are more than kMostSamples, each is the average of neighbouring ones.
+  std::vector<int64_t> ends{};  // of the samples' first steps; not in a sum over processes
+  // Durations of the steps of the whole run to which no window has added anything (StepTime::is_free); empty: the times
+  // of steps were not taken, or the whole run was captured. If there are more than kMostSamples, one of each group.
   std::vector<double> every_ns{};
-  uint64_t every_steps = 0;  // number of steps in them
+  uint64_t every_steps = 0;  // number of such steps, but for those that were captured
   std::unordered_map<std::string, Samples> by_name[kSampledKinds];
   // Adds those of another process; its steps are further samples.
   StepSamples& operator+=(const StepSamples& other);
   std::unordered_map<std::string, Samples>& of(Sampled kind) { return by_name[static_cast<size_t>(kind)]; }
   const std::unordered_map<std::string, Samples>& of(Sampled kind) const { return by_name[static_cast<size_t>(kind)]; }
 };
+
+// The step of a group, [begin, end), that stands for its duration. Each group has another place for it, as if at
+// random: at even distances it would always be one that does what comes at a multiple of this distance, or never.
+size_t one_of(size_t group, size_t begin, size_t end);
+// Durations that stand for all of these: kMostSamples at the most.
+std::vector<double> durations_of(const std::vector<int64_t>& ns);
 
 class StepSampler {
  public:

@@ -7,6 +7,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/text.h"
 #include "formats/read/read_trace.h"
+#include "formats/report/run_estimate.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
 
@@ -31,20 +32,20 @@ void add_recorder(ReportPart& part, const Process& p, std::chrono::steady_clock:
                    .read_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count()};
 }
 
-void add_estimates(Report& report, const ReportPart& part) {
+void add_estimates(Report& report, const ReportPart& part, const Process& process) {
   const StepSamples& samples = part.statistics.samples;
   constexpr size_t kFewest = 3;
   if (!part.run || samples.step_ns.size() < kFewest) return;
-  const auto steps = static_cast<double>(part.run->count), n = static_cast<double>(samples.step_ns.size());
+  const auto steps = static_cast<double>(part.run->count);
+  const std::vector<uint32_t> clusters = clusters_of(process, samples);
   report.typical_steps += samples.steps;
   for (size_t kind = 0; kind < kSampledKinds; ++kind) {
     for (const auto& [name, s] : samples.by_name[kind]) {
-      double sum = 0, squares = 0;
-      for (const double ns : s.ns) sum += ns;
-      for (const double ns : s.ns) squares += (ns - sum / n) * (ns - sum / n);
+      const Estimate one = estimate_of(s.ns, clusters);
       RunEstimate& estimate = report.in_run[kind][name];
-      estimate.ns += sum / n * steps;
-      estimate.variance += squares / (n - 1) / n * steps * steps;
+      estimate.ns += one.mean * steps;
+      estimate.error_ns += one.error.value_or(0) * steps;
+      estimate.has_error = estimate.has_error && one.error;
     }
   }
 }
@@ -85,8 +86,9 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     if (part.run) part.all_steps = p.steps;
     part.group = shown_group(p);
     part.group_name = p.group_name;
+    part.host = p.host;
     add_recorder(part, p, begun);
-    add_estimates(report, part);
+    add_estimates(report, part, p);
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }

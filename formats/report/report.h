@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,20 +35,25 @@ struct ReportPart {  // one process
     uint64_t damaged_bytes = 0;
     int64_t read_ns = 0;  // time that reading took for these tables
   };
-  std::optional<Recorder> recorder{};  // only from spools
-  std::optional<RunSteps> run{};       // only from spools of -w auto that have windows
-  std::vector<StepTime> all_steps{};   // likewise
+  std::optional<Recorder> recorder{};     // only from spools
+  std::optional<RunSteps> run{};          // only from spools of -w auto that have windows
+  std::span<const StepTime> all_steps{};  // likewise; the trace's own
   // Process::group, of whose processes tables make one row (part_groups.h); 0: a row of its own, as for one that failed
   uint32_t group = 0;
   std::string group_name{};  // Process::group_name
+  std::string host{};        // empty: not known
 };
 
 // What all steps of the run would have spent in a name, itself, if they were like the typical ones that were captured.
 struct RunEstimate {
   double ns = 0;
-  double variance = 0;  // of `ns`, from what the captured steps differ by
+  // Half of the interval in which it lies 95 times of 100, by what captured windows differ by. Errors of several
+  // processes are added as they are: ranks wait for each other, so they are off in the same direction.
+  double error_ns = 0;
+  bool has_error = true;
 };
 
+// Refers to the trace that it is of.
 struct Report {
   std::string headline;
   UnixNs start{};                 // times in tables count from here

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "formats/analysis/comms.h"
 #include "formats/io/cells.h"
@@ -25,24 +26,36 @@ std::string ns_text(int64_t ns) { return duration_text(static_cast<double>(ns));
 
 std::string name_of(const ReportPart& part) { return part.role.empty() ? "pid " + part.pid : part.role; }
 
-// "all 8 ranks: ", "ranks 0-2, 5: ", "pid 17, DataLoader worker 3: "; empty if there is one process in all.
-std::string who(const Parts& some, size_t all) {
+// The number of a rank's process.
+std::optional<uint64_t> rank_of(const ReportPart& part) {
   constexpr std::string_view kRank = "rank ";
-  if (all == 1) return {};
+  uint64_t rank = 0;
+  if (!part.role.starts_with(kRank)) return {};
+  const auto [end, error] = std::from_chars(part.role.data() + kRank.size(), part.role.data() + part.role.size(), rank);
+  if (error != std::errc{} || end != part.role.data() + part.role.size()) return {};
+  return rank;
+}
+
+struct Numbers {
+  size_t processes = 0;  // of the whole run
+  size_t ranks = 0;      // of these
+  size_t described = 0;  // those that remarks are about: with windows
+};
+
+// "all 8 ranks: ", "ranks 0-2, 5: ", "pid 17, DataLoader worker 3: "; empty if remarks are about one process alone.
+std::string who(const Parts& some, const Numbers& all) {
+  constexpr size_t kMostNames = 8;
+  if (all.described == 1) return {};
   std::vector<uint64_t> ranks;
   std::string names;
   for (const ReportPart* part : some) {
-    uint64_t rank = 0;
-    const std::string& role = part->role;
-    if (role.starts_with(kRank)) {
-      const auto [end, error] = std::from_chars(role.data() + kRank.size(), role.data() + role.size(), rank);
-      if (error == std::errc{} && end == role.data() + role.size()) ranks.push_back(rank);
-    }
+    if (const auto rank = rank_of(*part)) ranks.push_back(*rank);
     names.append(names.empty() ? "" : ", ").append(name_of(*part));
   }
   const bool are_ranks = ranks.size() == some.size();
-  if (some.size() == all)
-    return std::string("all ").append(count_text(all)).append(are_ranks ? " ranks: " : " processes: ");
+  if (are_ranks && some.size() > 1 && some.size() == all.ranks) return "all " + count_text(all.ranks) + " ranks: ";
+  if (some.size() == all.processes) return "all " + count_text(all.processes) + " processes: ";
+  if (!are_ranks && some.size() > kMostNames) return count_text(some.size()) + " processes: ";
   if (some.size() == 1 || !are_ranks) return names.append(": ");
   std::ranges::sort(ranks);
   return std::string("ranks ").append(step_ranges(ranks, 6)).append(": ");
@@ -119,7 +132,7 @@ std::vector<Unusual> unusual_of(const Parts& parts) {
 }
 
 // One line: which steps, and for those that did different things each of these.
-std::string text_of(const Unusual& unusual, size_t all) {
+std::string text_of(const Unusual& unusual, const Numbers& all) {
   const auto& longest =
       *std::ranges::max_element(unusual.of, {}, [](const auto& each) { return each.second->more_ns; });
   std::map<std::pair<std::string, std::string>, Unusual> whys;  // by function and shapes
@@ -162,7 +175,7 @@ std::string memory_growth_text(const RunSteps& run) {
 }
 
 // Processes in whose windows the same steps lie, as in the ranks of a job.
-void describe(const Parts& parts, size_t all, bool is_text, std::vector<std::string>& remarks) {
+void describe(const Parts& parts, const Numbers& all, bool is_text, std::vector<std::string>& remarks) {
   remarks.push_back(who(parts, all) + "in full: " + parts.front()->run->captured_text + "; the time of every step");
   if (const std::string cost = cost_text(parts); !cost.empty()) remarks.push_back(who(parts, all) + cost);
   const RunSteps& slowest =
@@ -173,24 +186,47 @@ void describe(const Parts& parts, size_t all, bool is_text, std::vector<std::str
   if (is_text) remarks.push_back(marks_text(slowest.line_captured));
 }
 
+// The part of a process's steps in which it waited.
+struct Waiting {
+  const ReportPart* part;
+  int64_t waited_ns = 0, all_ns = 0;
+  double share() const { return static_cast<double>(waited_ns) / static_cast<double>(all_ns); }
+};
+
+// None if a process has no steps, or if they have no common clock.
+std::vector<Waiting> waiting_of(const std::vector<ReportPart>& parts, const CommsTally& tally) {
+  std::vector<Waiting> all;
+  for (const CommsWait& wait : tally.waits) {
+    Waiting& one = all.emplace_back(&parts[wait.process]);
+    for (const StepSpan& step : one.part->statistics.steps.spans) {
+      add_to(one.all_ns, step.end - step.begin);
+      add_to(one.waited_ns, wait.when.length(step.begin, step.end));
+    }
+    if (one.all_ns <= 0 || one.part->host != all.front().part->host) return {};
+  }
+  return all;
+}
+
 // A rank for which all others wait: at least a twentieth of the captured steps' time, and twice what it waits itself.
 // Where there are many groups of ranks, those in which the others wait longest.
 void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::string>& remarks) {
   constexpr uint64_t kFewest = 10;
-  constexpr int64_t kLeastPart = 20, kTimes = 2;
+  constexpr double kLeastPart = 0.05, kTimes = 2;
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
   std::multimap<int64_t, std::string, std::greater<>> found;  // by what the others wait
   for (const auto& [kind, t] : compare(processes)) {
     if (t.compared < kFewest) continue;
-    const ReportPart& part = parts[t.least_waiting];
-    int64_t ns = 0;
-    for (const int64_t step : part.statistics.steps.ns) add_to(ns, step);
-    if (ns <= 0 || t.others_waiting_ns < ns / kLeastPart || t.others_waiting_ns / kTimes < t.least_waiting_ns) continue;
-    const std::string name = name_of(part);
-    found.emplace(t.others_waiting_ns, printable(kind.name) + ": the others wait for " + name + ", " +
-                                           percent_text(t.others_waiting_ns, ns) + " of their steps' time or more; " +
-                                           name + " itself waits " + percent_text(t.least_waiting_ns, ns));
+    std::vector<Waiting> all = waiting_of(parts, t);
+    if (all.size() < 2) continue;
+    std::ranges::stable_sort(all, {}, &Waiting::share);
+    const Waiting &slow = all[0], &others = all[1];
+    if (others.share() < kLeastPart || others.share() < kTimes * slow.share()) continue;
+    const std::string name = name_of(*slow.part);
+    found.emplace(others.waited_ns, printable(kind.name) + ": the others wait for " + name + ", " +
+                                        percent_text(others.waited_ns, others.all_ns) +
+                                        " of their steps' time or more; " + name + " itself waits " +
+                                        percent_text(slow.waited_ns, slow.all_ns));
   }
   for (auto& [ns, text] : found) {
     if (remarks.size() >= kMostRemarks) return;
@@ -209,19 +245,20 @@ std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool
     runs.push_back(&part);
     alike[part.run->captured_text].push_back(&part);
   }
+  const auto are_ranks = [](const ReportPart& part) { return rank_of(part).has_value(); };
+  const Numbers all{parts.size(), static_cast<size_t>(std::ranges::count_if(parts, are_ranks)), runs.size()};
   std::vector<Parts> groups;
   for (auto& [text, group] : alike) groups.push_back(std::move(group));
   std::ranges::stable_sort(groups, std::greater<>(), [](const Parts& group) { return group.size(); });
   size_t described = 0;
   for (size_t i = 0; i < std::min(groups.size(), kDescribed); ++i) {
-    describe(groups[i], runs.size(), is_text, remarks);
+    describe(groups[i], all, is_text, remarks);
     described += groups[i].size();
   }
   if (described < runs.size())
     remarks.push_back(plural(runs.size() - described, "more process") + " with steps of this kind: report --json");
   const std::vector<Unusual> unusual = unusual_of(runs);
-  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i)
-    remarks.push_back(text_of(unusual[i], runs.size()));
+  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i) remarks.push_back(text_of(unusual[i], all));
   name_slow_rank(parts, remarks);
   size_t growing = 0;
   for (const ReportPart* part : runs) {

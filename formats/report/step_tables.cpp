@@ -12,7 +12,23 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMostStepRows = 50'000;  // of a process
+// Where it has detail, or a process has no more steps, a step has a row; other rows stand for several.
+constexpr size_t kMostStepRows = 50'000;    // of a process
+constexpr size_t kMostRowsOfRun = 400'000;  // of all
+constexpr size_t kFewestStepRows = 1'000;   // of a process, however many there are
+
+// A row to be.
+struct StepLine {
+  uint64_t step;
+  const StepParts* parts;  // null: without detail
+  int64_t ns;
+};
+
+size_t rows_of_process(const std::vector<ReportPart>& parts) {
+  const auto runs =
+      static_cast<size_t>(std::ranges::count_if(parts, [](const ReportPart& part) { return !part.all_steps.empty(); }));
+  return std::clamp(kMostRowsOfRun / std::max<size_t>(1, runs), kFewestStepRows, kMostStepRows);
+}
 
 // Interpolates between the two nearest values; `sorted` must not be empty.
 double quantile(const std::vector<int64_t>& sorted, double part) {
@@ -30,12 +46,10 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
   for (const ReportPart& part : parts) {
     const Steps& steps = part.statistics.steps;
     if (steps.count == 0 && !part.run) continue;
-    std::vector<int64_t> ns = steps.ns;
-    if (part.run) {
-      ns.clear();
-      for (const StepTime& step : part.all_steps)
-        if (step.ns > 0) ns.push_back(step.ns);
-    }
+    std::vector<int64_t> ns;
+    if (!part.run) ns = steps.ns;
+    for (const StepTime& step : part.all_steps)
+      if (step.ns > 0) ns.push_back(step.ns);
     std::ranges::sort(ns);
     const auto of = [&ns](double place) { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); };
     table.rows.push_back({part.pid, count(part.run ? part.run->count : steps.count),
@@ -48,25 +62,24 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
   return table;
 }
 
-ReportTable step_times_table(const std::vector<ReportPart>& parts) {
+ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim) {
   ReportTable table = make_table("step_times", "What steps took");
   StepParts sum{};
   int64_t all = 0;
   bool has_runs = false;
+  const size_t most_of_process = rows_of_process(parts);
   for (const ReportPart& part : parts) {
-    const std::vector<StepTime>& steps = part.all_steps;
+    const std::span<const StepTime> steps = part.all_steps;
     has_runs |= !steps.empty();
     std::set<uint64_t> in_full;
     for (const StepTime& step : steps)
       if (step.in_full) in_full.insert(step.step);
-    const size_t first_row = table.rows.size();
+    std::vector<StepLine> lines;
     for (const StepParts& s : part.statistics.step_parts) {
       // Of a step that was captured in part the spool has the whole time.
       if (!steps.empty() && !in_full.contains(s.step.number)) continue;
       const int64_t ns = s.step.end - s.step.begin;
-      table.rows.push_back({part.pid, count(s.step.number), ns, s.compute_ns, s.communication_ns, s.loading_ns,
-                            s.host_ns, s.idle_ns, part.run ? Cell(std::string("yes")) : Cell{},
-                            s.is_outlier ? Cell(std::string("outlier")) : Cell{}});
+      lines.push_back({s.step.number, &s, ns});
       add_to(all, ns);
       add_to(sum.compute_ns, s.compute_ns);
       add_to(sum.communication_ns, s.communication_ns);
@@ -74,7 +87,7 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts) {
       add_to(sum.host_ns, s.host_ns);
       add_to(sum.idle_ns, s.idle_ns);
     }
-    const size_t together = (steps.size() + kMostStepRows - 1) / kMostStepRows;
+    const size_t together = (steps.size() + most_of_process - 1) / most_of_process;
     if (together > 1)
       table.remarks.push_back("a row without detail stands for the longest of " + count_text(together) + " steps");
     for (size_t i = 0; i < steps.size(); i += std::max<size_t>(1, together)) {
@@ -82,12 +95,23 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts) {
       for (size_t k = i; k < std::min(i + together, steps.size()); ++k)
         if (!steps[k].in_full && steps[k].ns > 0 && (longest == nullptr || steps[k].ns > longest->ns))
           longest = &steps[k];
-      if (longest == nullptr) continue;
-      table.rows.push_back({part.pid, count(longest->step), longest->ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{},
-                            std::string("no"), Cell{}});
+      if (longest != nullptr) lines.push_back({longest->step, nullptr, longest->ns});
     }
-    std::stable_sort(table.rows.begin() + static_cast<ptrdiff_t>(first_row), table.rows.end(),
-                     [](const auto& a, const auto& b) { return std::get<int64_t>(a[1]) < std::get<int64_t>(b[1]); });
+    std::ranges::stable_sort(lines, {}, &StepLine::step);
+    for (const StepLine& line : lines) {
+      if (table.rows.size() >= most) {
+        ++table.left_out;
+        continue;
+      }
+      if (const StepParts* s = line.parts)
+        table.rows.push_back({part.pid, count(line.step), line.ns, s->compute_ns, s->communication_ns, s->loading_ns,
+                              s->host_ns, s->idle_ns, part.run ? Cell(std::string("yes")) : Cell{},
+                              s->is_outlier ? Cell(std::string("outlier")) : Cell{}});
+      else
+        table.rows.push_back(
+            {part.pid, count(line.step), line.ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{}, std::string("no"), Cell{}});
+      if (trim) trim(table);
+    }
   }
   if (has_runs) table.show("in_full", true);
   if (table.rows.empty()) return table;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iterator>
 #include <set>
 #include <unordered_map>
@@ -45,7 +44,7 @@ class Assembly {
         add(std::move(table));
     if (is_wanted("steps")) {
       add_in_order(steps_table(report_.parts, is_text()), "more process");
-      if (is_detailed()) add_in_order(step_times_table(report_.parts), "more step");
+      if (is_detailed()) add_step_times();
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
     if (is_asked_for("threads")) add_sorted(threads_table(groups_), "open_ns");
@@ -94,7 +93,7 @@ class Assembly {
       Cell ns, error;
       if (found != estimates.end() && found->second.ns > 0) {
         ns = found->second.ns;
-        error = 196 * std::sqrt(found->second.variance) / found->second.ns;  // 95 of 100 times it is within this
+        if (found->second.has_error) error = 100 * found->second.error_ns / found->second.ns;
       }
       row.insert(row.begin() + at, {std::move(ns), std::move(error)});
     }
@@ -159,10 +158,10 @@ class Assembly {
 
   // Adds a remark how many rows were left out; `more` says what a row is.
   void add_trimmed(ReportTable table, const std::string& more) {
-    if (table.rows.size() > options_.rows) {
-      table.remarks.push_back(plural(table.rows.size() - options_.rows, more));
-      table.rows.resize(options_.rows);
-    }
+    const size_t rows = std::min(table.rows.size(), options_.rows);
+    table.left_out += table.rows.size() - rows;
+    table.rows.resize(rows);
+    if (table.left_out != 0) table.remarks.push_back(plural(table.left_out, more));
     add(std::move(table));
   }
 
@@ -171,6 +170,20 @@ class Assembly {
     if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
       sort_rows(table, *column);
     add_trimmed(std::move(table), more);
+  }
+
+  // A run of days has millions of steps: without another order only the rows that are shown are made.
+  void add_step_times() {
+    const auto columns = columns_of("step_times");
+    const auto column = options_.sort.empty() ? std::nullopt : find_column(columns, options_.sort);
+    const TrimRows trim = [this, column](ReportTable& table) {
+      const size_t before = table.rows.size();
+      if (before / 2 < std::max<size_t>(options_.rows, 2048)) return;
+      keep_first_rows(table, *column);
+      table.left_out += before - table.rows.size();
+    };
+    add_in_order(step_times_table(report_.parts, column ? SIZE_MAX : options_.rows, column ? trim : TrimRows{}),
+                 "more step");
   }
 
   void add_kernels() {

@@ -44,6 +44,7 @@ struct ReportTable {
   std::vector<std::string> remarks{};                       // lines for people below the table
   LastColumn last_column = LastColumn::kShortened;          // in text
   std::vector<uint32_t> indents{};                          // for a tree: each row's depth; text indents "name"
+  size_t left_out = 0;                                      // rows that it would have, too
 
   size_t column(std::string_view key) const;  // the table must have it
   void show(std::string_view key, bool is_shown) { columns[column(key)].is_shown = is_shown; }

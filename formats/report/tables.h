@@ -23,7 +23,8 @@ ReportTable gpus_table(const std::vector<ReportPart>& parts);
 ReportTable kernels_table(const GpuTallies& work);
 // `is_text`: for a terminal.
 ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text);
-ReportTable step_times_table(const std::vector<ReportPart>& parts);
+// It has the first `most` rows of those that `trim` leaves, and says how many it leaves out.
+ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim = {});
 ReportTable comms_table(const std::vector<ReportPart>& parts);
 ReportTable threads_table(const std::vector<PartGroup>& groups);
 ReportTable profiler_table(const std::vector<PartGroup>& groups);

@@ -1,5 +1,6 @@
 #include "formats/trace/endings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstring>  // sigabbrev_np
@@ -44,15 +45,27 @@ std::optional<ChildEnd> child_end_of(std::string_view key, std::string_view valu
 void assign_endings(std::vector<Process>& processes) {
   std::map<std::pair<std::string_view, uint32_t>, std::vector<size_t>> of_pid;
   for (size_t i = 0; i < processes.size(); ++i) of_pid[{processes[i].host, processes[i].pid}].push_back(i);
+  // A parent learns the ends of its own children, and from its fork server those of the server's, which may itself have
+  // recorded nothing.
+  const auto is_waited_for_by = [&](const Process& parent, const Process& child) {
+    if (child.parent_pid == parent.pid) return true;
+    const auto servers = of_pid.find({child.host, child.parent_pid});
+    if (servers == of_pid.end()) return child.is_helper;
+    return std::ranges::any_of(
+        servers->second, [&](size_t i) { return processes[i].is_helper && processes[i].parent_pid == parent.pid; });
+  };
   for (const Process& parent : processes) {
     for (const ChildEnd& end : parent.children) {
       const auto found = of_pid.find({parent.host, end.pid});
       if (found == of_pid.end()) continue;
-      // The latest: a process that replaced itself by exec has several spools.
-      Process& child = processes[found->second.back()];
-      if (&child == &parent || child.start < parent.start) continue;
-      child.exit_status = end.status;
-      child.was_signalled = end.was_signalled;
+      // The latest: a process that replaced itself by exec has several spools. A number may come again, in a child of
+      // somebody else.
+      Process* child = nullptr;
+      for (const size_t i : found->second)
+        if (processes[i].start >= parent.start && is_waited_for_by(parent, processes[i])) child = &processes[i];
+      if (child == nullptr || child == &parent) continue;
+      child->exit_status = end.status;
+      child->was_signalled = end.was_signalled;
     }
   }
 }

@@ -17,7 +17,7 @@ namespace torchprof::formats {
 // From a fact of the parent; none: it is about something else, or is damaged.
 std::optional<ChildEnd> child_end_of(std::string_view key, std::string_view value);
 
-// Fills in Process::exit_status and Process::was_signalled. `processes` are sorted by start.
+// Fills in Process::exit_status and Process::was_signalled. `processes` are sorted by start and have their roles.
 void assign_endings(std::vector<Process>& processes);
 
 //   clean                exit handlers ran, and the status is 0 or not known

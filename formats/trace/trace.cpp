@@ -77,7 +77,7 @@ void place_windows(Process& p, const std::vector<WindowDef>& windows) {
     // A forked child has its parent's definitions, too.
     if (def.end != 0 && p.clock.to_unix({def.end}) < p.start && !p.forked_from.empty()) continue;
     if (def.is_given_up) {
-      ++p.windows_given_up;
+      p.windows_given_up += def.reason != WindowReason::kLast;
       continue;
     }
     const UnixNs end = std::max(last, std::min(p.end, def.end == 0 ? p.capture_end : p.clock.to_unix({def.end})));
@@ -97,7 +97,12 @@ void place_steps(Process& p, const SpoolRest& rest) {
   const auto kept = [&p](uint32_t number) {
     return p.windows.empty() || std::ranges::binary_search(p.windows, number, {}, &Window::number);
   };
+  const auto adds_nothing = [&rest](const SpoolRest::Step& s) {
+    const bool is_known = s.window != 0 && s.window <= rest.windows.size();
+    return s.was_open == 0 || (s.was_open == 2 && is_known && rest.windows[s.window - 1].reason == WindowReason::kLast);
+  };
   const SpoolRest::Step* before = nullptr;
+  p.steps.reserve(rest.steps.size());
   for (const SpoolRest::Step& s : rest.steps) {
     if (s.step == 0) {
       before = &s;
@@ -109,7 +114,7 @@ void place_steps(Process& p, const SpoolRest& rest) {
     if (before != nullptr && before->step + 1 == s.step)
       step.ns = std::max<int64_t>(0, step.end - p.clock.to_unix(before->end) - int64_t{s.switching_us} * 1000);
     if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
-    step.is_free = s.was_open == 0;
+    step.is_free = adds_nothing(s);
     step.in_full = s.was_open == 2 && kept(s.window);
     before = &s;
   }
@@ -243,7 +248,10 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     rests.push_back(load_spool(p, contents));
   }
   choose_clocks(trace.processes);
-  for (size_t i = 0; i < trace.processes.size(); ++i) place_in_time(trace.processes[i], rests[i]);
+  for (size_t i = 0; i < trace.processes.size(); ++i) {
+    place_in_time(trace.processes[i], rests[i]);
+    rests[i] = {};  // of a run of days it is large, and there are many of them
+  }
   std::ranges::stable_sort(trace.processes, {}, [](const Process& p) { return std::tuple(p.start, p.pid); });
   assign_roles(trace.processes);
   assign_endings(trace.processes);

@@ -89,8 +89,9 @@ struct StepTime {     // StepEnd: a step of the run, whether a window was open o
   UnixNs end;
   int64_t ns = 0;        // since the step before it ended; 0: not known (the first one, or a step is missing)
   bool in_full = false;  // a window was open at its end and for all of it, and has been kept
-  bool is_free = false;  // no window was open for any of it
-  uint32_t window = 0;   // number of the window that was open for some of it and has been kept; 0: none
+  // No window was open for any of it, or only one of the last steps, which adds next to nothing (tracer/last_steps.h).
+  bool is_free = false;
+  uint32_t window = 0;  // number of the window that was open for some of it and has been kept; 0: none
 };
 
 struct ResidentSize {
@@ -139,7 +140,7 @@ struct Process {
   EventCounts counts;
   std::vector<Blind> blind;
   std::vector<Window> windows;         // by time, not overlapping; empty: the whole run
-  uint64_t windows_given_up = 0;       // by -w auto, for others
+  uint64_t windows_given_up = 0;       // by -w auto, for others; without those of the last steps, which all are
   std::vector<StepTime> steps;         // of the whole run, in the order of time; only with -w auto
   std::vector<ResidentSize> resident;  // likewise: samples of what the process had in memory
 

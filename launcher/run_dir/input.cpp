@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // The trace of the run, or else the only one of a rank; Perfetto's if there is no other. Earlier versions began the
-// names of runs' traces with "merged".
-fs::path trace_in(const fs::path& directory) {
+// names of runs' traces with "merged". Of several `several` says so.
+fs::path trace_in(const fs::path& directory, std::string& several) {
   fs::path whole = directory / formats::run_file(*formats::find_format("kineto"));
   if (fs::exists(whole)) return whole;
   std::vector<fs::path> found;
@@ -27,9 +27,11 @@ fs::path trace_in(const fs::path& directory) {
     if (name.starts_with("merged.")) return entry.path();
     found.push_back(entry.path());
   }
-  if (found.size() > 1)
-    throw Error(directory.string() + ": holds " + std::to_string(found.size()) +
-                " traces and none of the whole run: name one of them");
+  if (found.size() > 1) {
+    several = directory.string() + ": holds " + std::to_string(found.size()) +
+              " traces and none of the whole run: name one of them";
+    return {};
+  }
   if (!found.empty()) return found.front();
   const formats::Format& perfetto = *formats::find_format("perfetto");
   for (const std::string& name : {formats::run_file(perfetto), "merged" + std::string(perfetto.extension)})
@@ -69,14 +71,19 @@ Input find_input(const fs::path& path) {
   } else {
     input.spools = formats::find_spools(path);
   }
-  if (input.spools.empty()) input.trace = trace_in(path);
-  if (input.spools.empty() && input.trace.empty())
+  if (input.spools.empty()) input.trace = trace_in(path, input.several);
+  if (input.spools.empty() && input.trace.empty() && input.several.empty())
     throw Error(path.string() + ": holds neither traces nor spools: no process was traced, or nothing was exported");
   return input;
 }
 
+const fs::path& one_trace(const Input& input) {
+  if (!input.several.empty()) throw Error(input.several);
+  return input.trace;
+}
+
 void demand_trace(const Input& input, const fs::path& path) {
-  if (!input.spools.empty() || input.run || formats::may_be_trace(input.trace)) return;
+  if (!input.spools.empty() || input.run || !input.several.empty() || formats::may_be_trace(input.trace)) return;
   throw Error(path.string() + ": is neither a run directory nor a spool nor a trace");
 }
 

@@ -13,7 +13,8 @@ namespace torchprof::launcher {
 
 struct Input {
   std::vector<std::filesystem::path> spools;  // if there are any, they are read
-  std::filesystem::path trace;                // otherwise the trace file, if there is one
+  std::filesystem::path trace;                // otherwise the trace file, if there is one that stands for the input
+  std::string several;                        // otherwise what to say of its traces, of which none stands for all
   std::optional<RunDir> run;                  // set for a run directory
 };
 
@@ -21,8 +22,11 @@ struct Input {
 // there is no such process, or it has no spool that can be seen.
 std::filesystem::path spool_of_process(const std::string& target);
 
-// Throws Error naming the path and what is wrong with it.
+// Throws Error naming the path and what is wrong with it. Several traces are no error here: not everybody needs one.
 Input find_input(const std::filesystem::path& path);
+
+// The trace of an input without spools. Throws Error if it has several.
+const std::filesystem::path& one_trace(const Input& input);
 
 // Throws Error if the input has no spools, is not a run, and its file does not begin like a trace.
 void demand_trace(const Input& input, const std::filesystem::path& path);

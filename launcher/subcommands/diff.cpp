@@ -13,7 +13,7 @@ namespace {
 formats::Measured measure(const std::filesystem::path& path, size_t warmup) {
   const Input input = find_input(path);
   if (input.run && input.run->is_live()) say(path.string() + ": the run still goes on: this is what there is so far");
-  if (input.spools.empty()) return formats::measure(input.trace, path.string(), warmup);
+  if (input.spools.empty()) return formats::measure(one_trace(input), path.string(), warmup);
   return formats::measure(load(input, path), path.string(), warmup);
 }
 

@@ -206,6 +206,7 @@ int export_(const Arguments& arguments) {
     throw Error(options.input.string() + ": " + std::string(kGone) + "a part of it cannot be selected");
   if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
     throw Error(options.input.string() + ": " + std::string(kGone) + "its native frames cannot be selected again");
+  if (input.spools.empty()) one_trace(input);  // before a directory is made
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
   if (status == 0)

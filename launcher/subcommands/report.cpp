@@ -23,7 +23,7 @@ formats::Trace load_named(const Input& input, const ReportOptions& options) {
 int write_page(const ReportOptions& options, const Input& input) {
   formats::Output out(options.html);
   if (input.spools.empty())
-    formats::write_html(input.trace, out);
+    formats::write_html(one_trace(input), out);
   else
     formats::write_html(load_named(input, options), out, options.tables.has_all_processes);
   out.commit();
@@ -52,7 +52,7 @@ int report(const Arguments& arguments) {
   const Input input = find_input(options.input);
   options.tables.writing = phases_of(input);
   if (!options.html.empty()) return write_page(options, input);
-  const std::string text = input.spools.empty() ? formats::summary_text(input.trace, options.tables)
+  const std::string text = input.spools.empty() ? formats::summary_text(one_trace(input), options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);
   if (input.run && input.run->is_live()) say("the run still goes on: this is what there is so far");
   print(text);

@@ -243,3 +243,15 @@ def test_what_it_says_to_the_letter(torchprof, tmp_path):
 def test_an_orderly_end_leaves_nothing_open(run_torchprof, torchprof, program):
     run = run_torchprof([PYTHON, program("pass")])
     assert "nothing was open" in torchprof("where", run.directory).stderr
+
+
+def test_a_discarded_run_with_a_trace_for_each_rank_says_what_was_open(run_torchprof, torchprof, program):
+    children = "import os, signal\ndef unmistakable():\n    os.kill(os.getpid(), signal.SIGKILL)\n" \
+               "for child in range(2):\n    if os.fork() == 0:\n        unmistakable()\n    os.wait()\n"
+    run = run_torchprof([PYTHON, program(children)], options=["-q", "--discard", "--format", "kineto-ranks"])
+    assert len(list(run.directory.glob("*.pt.trace.json.gz"))) > 1
+    done = torchprof("where", run.directory)
+    assert done.returncode == 0 and done.stdout.count("unmistakable") == 2 and done.stderr == "", done.stderr
+    for needs_one in (["report"], ["export", "-f", "kineto", "-o", run.directory / "x.json"], ["diff", run.directory]):
+        asks = torchprof(*needs_one, run.directory)
+        assert asks.returncode == 125 and "none of the whole run: name one of them" in asks.stderr, asks.stderr

@@ -212,8 +212,9 @@ TEST_CASE("hostile names stay in their cells") {
 
 namespace {
 
-// 200 steps that took `ns` each, of which windows have 20 typical and 4 slow ones.
-Measured windowed(const std::string& name, uint64_t ns, uint64_t mm_ns) {
+// Steps that took `ns` each, each tenth a hundred times as long after the first 104 (`outliers`), of which windows have
+// 20 typical and 4 slow ones.
+Measured windowed(const std::string& name, uint64_t ns, uint64_t mm_ns, uint64_t steps = 200, bool outliers = false) {
   SpoolBuilder b;
   const TrackId thread = b.thread(100, "python3", 1);
   const FunctionId step = b.function("torch/optim/sgd.py", 121, "step", 0, FunctionKind::kOptimizerStep);
@@ -223,13 +224,16 @@ Measured windowed(const std::string& name, uint64_t ns, uint64_t mm_ns) {
   b.window(1, 0, 0, 20 * 1'000'000, WindowReason::kStart);
   b.on(thread).in_window(1).at(0).begin(main);
   uint64_t t = 0, key = 0;
-  for (uint64_t i = 0; i < 200; ++i) {
+  for (uint64_t i = 0; i < steps; ++i) {
     const bool is_slow = i >= 100 && i < 104;
     if (i == 100) {
       b.window(2, 100, t, t + 4 * 50'000'000, WindowReason::kSlow);
       b.on(thread).in_window(2).at(t + 1).frame(main);
     }
-    const uint64_t took = is_slow ? 50'000'000 : i < 20 ? 1'000'000 : ns;
+    const uint64_t took = is_slow                              ? 50'000'000
+                          : i < 20                             ? 1'000'000
+                          : outliers && i > 104 && i % 10 == 0 ? 100 * ns
+                                                               : ns + (outliers ? i % 7 : 0);
     if (i < 20 || is_slow) {
       ++key;
       b.at(t + 10'000).op(key, "aten::mm").at(t + 10'000 + (is_slow ? 40'000'000 : mm_ns)).op_end(key);
@@ -261,5 +265,45 @@ TEST_CASE("a run in windows and a whole one are compared by the steps that were 
   const Diff diff = compare(windowed("base", 700'000, 100'000), measured("new", {}), {});
   REQUIRE(diff.by_step);
   CHECK(row(diff, Metric::kStep, "step").time.base == doctest::Approx(1'000'000).epsilon(0.02));
-  CHECK(diff.notes[0].find("NEW was captured whole") != std::string::npos);
+  CHECK(diff.notes[0] == "NEW does not have the times of all its steps: the steps that were captured are compared");
+}
+
+TEST_CASE("steps of a long run and of a short one are compared, not averages of more and of fewer neighbours") {
+  const Diff diff =
+      compare(windowed("base", 700'000, 100'000, 400, true), windowed("new", 700'000, 100'000, 3000, true),
+              {.fail_over = 5, .metrics = {Metric::kStep}});
+  const Quantity& step = row(diff, Metric::kStep, "step").time;
+  CHECK(step.now == doctest::Approx(step.base).epsilon(0.001));
+  CHECK(step.p > kSignificance);
+  CHECK(diff.failed() == 0);
+}
+
+TEST_CASE("peaks of the CPU are compared with peaks that were counted in the same way") {
+  const auto run = [](const std::string& name, bool has_windows, uint64_t device) {
+    SpoolBuilder b;
+    const TrackId thread = b.thread(100);
+    for (const uint16_t window : {1, 2}) {
+      if (has_windows) b.window(window, 0, window * 200, window * 200 + 100);
+      if (has_windows) b.in_window(window);
+      b.on(thread).at(window * 200 + 10).raw(static_cast<uint8_t>(Kind::Memory), {4096, 1000, 9000, 0, device});
+      b.at(window * 200 + 20).op(window, "aten::mm").at(window * 200 + 30).op_end(window);
+    }
+    b.clean_exit(1000);
+    return measure(*test::LoadedTrace(b), name, 1);
+  };
+  constexpr uint64_t kCpu = 0xff00, kCuda = 1;
+  const DiffOptions options{.fail_over = 10, .metrics = {Metric::kMemory}};
+  const auto note = [](const Diff& diff) {
+    return std::ranges::find(diff.notes,
+                             "CPU: NEW has its peak within a window, BASE that of the whole run: they are "
+                             "not judged") != diff.notes.end();
+  };
+  const Diff apart = compare(run("base", false, kCpu), run("new", true, kCpu), options);
+  CHECK(apart.checks.empty());
+  CHECK(note(apart));
+  const Diff alike = compare(run("base", true, kCpu), run("new", true, kCpu), options);
+  CHECK(alike.checks.size() == 1);
+  CHECK_FALSE(note(alike));
+  // A GPU's allocator counts always.
+  CHECK(compare(run("base", false, kCuda), run("new", true, kCuda), options).checks.size() == 1);
 }

@@ -269,3 +269,18 @@ TEST_CASE("what lived when a window closed is nobody's in the next one: its end 
   CHECK(shares(devices[1]) == "\n|second|second| 200 in 1\n");
   CHECK(devices[1].unknown_bytes == 600);
 }
+
+TEST_CASE("a window that begins with a mapping has nothing of the windows before it") {
+  SpoolBuilder b;
+  b.window(1, 0, 0, 100);
+  b.window(2, 9, 200, 300);
+  const TrackId thread = b.thread(101);
+  b.in_window(1).on(thread).at(10);
+  memory(b, 0x1000, 500, 500);
+  b.in_window(2).on(thread).at(210);
+  memory(b, 0x2000, 4096, 0, 4096);  // a mapping
+  const auto devices = devices_of(b);
+  CHECK(devices[0].peak_bytes == 4096);
+  CHECK(devices[0].end_bytes == 4096);
+  CHECK(devices[0].unknown_bytes == 0);
+}

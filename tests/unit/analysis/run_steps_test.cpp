@@ -1,9 +1,12 @@
 // All steps of a long run: which are captured, which are unusual, and what was different in them.
 #include "formats/analysis/run_steps.h"
-#include "formats/trace/windows.h"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include "formats/analysis/statistics.h"
+#include "formats/trace/windows.h"
 #include "tests/unit/support/spool_builder.h"
 
 using namespace torchprof;
@@ -167,4 +170,77 @@ TEST_CASE("ranges of steps are short") {
   CHECK(formats::step_ranges({3}, 6) == "3");
   CHECK(formats::step_ranges({0, 1, 2, 7, 9, 10}, 6) == "0-2, 7, 9-10");
   CHECK(formats::step_ranges({1, 3, 5, 7, 9, 11}, 4) == "1, 3, ..., 9, 11");
+}
+
+namespace {
+
+// 20 steps of the beginning, then 30 windows of the last steps with 20 each, of which the last two are kept; but for
+// three typical steps in the midst, which take a fifth longer. A step takes `ns`, step 610 four times as much.
+test::LoadedTrace with_last_steps(uint64_t ns) {
+  SpoolBuilder spool;
+  const TrackId thread = spool.thread(100);
+  const FunctionId train = spool.function("train.py", 3, "train"), load = spool.function("train.py", 9, "load"),
+                   step_end = spool.function("torch/optim/sgd.py", 121, "step", 0, FunctionKind::kOptimizerStep);
+  const ObjectId sgd = spool.object("SGD", ObjectKind::kOptimizer);
+  spool.meta("window", "auto");
+  spool.window(1, 0, 0, 20 * ns * 6 / 5, WindowReason::kStart);
+  uint64_t now = 0, step = 0;
+  uint32_t window = 1;
+  const auto steps = [&](uint64_t count, bool is_kept, bool is_dearer) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t took = step == 610 ? 4 * ns : is_dearer ? ns * 6 / 5 : ns;
+      if (is_kept) {
+        spool.in_window(static_cast<uint16_t>(window)).on(thread).at(now + 2).begin(train);
+        if (step == 610) spool.at(now + 3).begin(load).at(now + 3 * ns).end(load);
+        spool.at(now + took - 1000)
+            .begin(step_end, sgd)
+            .at(now + took - 500)
+            .end(step_end)
+            .at(now + took - 1)
+            .end(train);
+      }
+      now += took;
+      spool.at(now).step_end(++step, window, 2);
+    }
+  };
+  steps(20, true, true);
+  for (int i = 0; i < 31; ++i) {
+    const bool is_typical = i == 15, is_kept = is_typical || i > 28;
+    const uint64_t count = is_typical ? 3 : 20, slow = i == 30 ? 3 * ns : 0;
+    const uint64_t ends = now + count * (is_typical ? ns * 6 / 5 : ns) + slow;
+    spool.window(++window, step, now + 1, ends, is_typical ? WindowReason::kTypical : WindowReason::kLast);
+    steps(count, is_kept, is_typical);
+    if (!is_kept) spool.window_given_up(window);
+  }
+  spool.clean_exit(now);
+  return test::LoadedTrace(spool);
+}
+
+}  // namespace
+
+TEST_CASE("the last steps are steps like those without a window: what windows add is measured by the others") {
+  const test::LoadedTrace trace = with_last_steps(10 * kMs);
+  const formats::Process& process = trace->processes[0];
+  CHECK(process.windows.size() == 4);
+  CHECK(process.windows_given_up == 0);  // they all were to be
+  const auto run = formats::run_steps_of(process);
+  REQUIRE(run);
+  CHECK(run->count == 623);
+  CHECK(run->captured_text == "0-19, 320-322, 583-622");
+  REQUIRE(run->unusual.size() == 1);
+  CHECK(run->unusual[0].first == 610);
+  CHECK(run->unusual[0].captured == 1);
+  CHECK(run->unusual[0].what == "train.py(9): load");
+  CHECK(run->unusual[0].what_ns == doctest::Approx(30 * kMs).epsilon(0.01));  // not less: nothing was added to it
+}
+
+TEST_CASE("the last steps are no typical ones at even distances, and a comparison leaves them not out") {
+  const test::LoadedTrace trace = with_last_steps(10 * kMs);
+  const formats::StepSamples typical = formats::statistics_of(trace->processes[0]).samples;
+  CHECK(typical.steps == 22);  // three, and the beginning but for its first one
+  const formats::StepSamples compared = formats::sampled_statistics_of(trace->processes[0], 1).samples;
+  CHECK(compared.steps > 40);
+  CHECK(compared.every_ns.size() == 512);  // of 600
+  CHECK(std::ranges::count(compared.every_ns, 10.0 * kMs) >= 511);
+  CHECK(compared.every_steps == 560);  // but for those that were captured
 }

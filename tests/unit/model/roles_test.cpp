@@ -197,3 +197,23 @@ TEST_CASE("how a process ended is what its parent saw, and the usual end of a wo
                                                 "18: killed or replaced", "11: ended", "12: ended",
                                                 "13: killed by SIGTERM", "14: SIGKILL by parent", "15: exit 3"});
 }
+
+TEST_CASE("an ending is that of a child of who saw it, not of another process that had its number later") {
+  Tree tree;
+  tree.add(10, 1).meta("child.11", "3");
+  tree.add(11, 10);
+  tree.add(20, 1);
+  tree.add(11, 20);
+  CHECK(tree.ends() == std::vector<std::string>{"10: killed or replaced", "11: exit 3", "11: killed or replaced",
+                                                "20: killed or replaced"});
+}
+
+TEST_CASE("the end of a worker of a fork server is that which the server told its parent, though it recorded nothing") {
+  Tree tree;
+  SpoolBuilder& parent = tree.add(10, 1);
+  parent.meta("child.12", "4");
+  parent.meta("child.13", "5");
+  name(tree.add(12, 11), 12, "Process-1");  // 11 is the server
+  tree.add(13, 9);                          // of somebody else
+  CHECK(tree.ends() == std::vector<std::string>{"10: killed or replaced", "13: killed or replaced", "12: exit 4"});
+}
