@@ -212,7 +212,8 @@ void LiveProcess::take_steps(const Portion& portion) {
   for (RecordView record; cursor.next(record);) {
     if (record.kind() != Kind::StepEnd) continue;
     const auto& end = record.as<StepEnd>();
-    const uint64_t t = record.time(portion.base).value, begin = recorded_end_ + to_ticks(int64_t{end.switching_us} * 1000);
+    const uint64_t t = record.time(portion.base).value,
+                   begin = recorded_end_ + to_ticks(int64_t{end.switching_us} * 1000);
     has_step_records_ = true;
     if (recorded_end_ != 0 && t > begin && end.step == step_count_ + 1) add_step(t - begin, t);
     step_count_ = end.step;

@@ -95,6 +95,22 @@ def operators(bench, python):
         "bare": [*loop, "bare", 20],
         "torchprof": bench.profiled([*loop, "bare", 20], "--python", "off", "--format", "none"),
         "torch.profiler": [*loop, "shapes+memory", 20]}, {"torch.profiler": 0.5 if kineto() else None})
+    everything(bench, python)
+    loop = [python, HERE / "call_loop.py", 20]
+    if not kineto():
+        return
+    bench.compare("fib, Python calls", {
+        "bare": loop,
+        "torchprof": bench.profiled(loop, "--python", "calls", "--format", "none"),
+        "torch.profiler": [*loop, "torch.profiler"]}, {"torch.profiler": 0.5})
+
+
+def everything(bench, python):
+    """Beside all that torch.profiler has, stacks included."""
+    loop = [python, HERE / "op_loop.py"]
+    if subprocess.run([*loop, "full", "1"], capture_output=True, env=bench.environment, cwd=bench.directory).returncode != 0:
+        bench.row("torch.add, everything", "", "", "torch.profiler with stacks crashes here")  # torch 2.6 with Python 3.13
+        return
     bench.compare("torch.add, everything", {
         "bare": [*loop, "bare", 20],
         "torchprof": bench.profiled([*loop, "bare", 20], "--python", "calls", "--format", "none"),
@@ -105,13 +121,6 @@ def operators(bench, python):
     times = {name: median(n / b for n, b in zip(numbers[name], numbers["bare"])) for name in ("torchprof", "torch.profiler")}
     bench.row("step of a small transformer, everything", "%.0f us" % (median(numbers["bare"]) / 1e3), "%.2f times bare" % times["torchprof"],
               "%.2f times bare (torch.profiler)" % times["torch.profiler"], "%.2f" % ((times["torchprof"] - 1) / (times["torch.profiler"] - 1)))
-    loop = [python, HERE / "call_loop.py", 20]
-    if not kineto():
-        return
-    bench.compare("fib, Python calls", {
-        "bare": loop,
-        "torchprof": bench.profiled(loop, "--python", "calls", "--format", "none"),
-        "torch.profiler": [*loop, "torch.profiler"]}, {"torch.profiler": 0.5})
 
 
 def outside_of_a_window(bench, python, pythons):

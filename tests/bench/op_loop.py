@@ -47,8 +47,7 @@ def main():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=mode != "operators",
                                 profile_memory=mode != "operators", with_stack=is_full, with_flops=is_full, with_modules=is_full) as profiler:
         cost = measure(batches)
-        done = time.time()
-    print(cost, done)
+        print(cost, time.time(), flush=True)
     if len(sys.argv) > 3:
         profiler.export_chrome_trace(sys.argv[3])
 

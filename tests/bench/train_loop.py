@@ -38,7 +38,7 @@ def main():
 
     def measure():
         batch()
-        print(statistics.median(batch() for _ in range(batches)), time.time())
+        print(statistics.median(batch() for _ in range(batches)), time.time(), flush=True)
     if mode != "full":
         return measure()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, profile_memory=True, with_stack=True,
