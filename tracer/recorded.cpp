@@ -57,7 +57,11 @@ R* begin_step_record(Ticks now) noexcept {
   const auto time = [&] { return now.value - s.chunk->base.ticks.value; };
   if (!s.chunk || s.used + sizeof(R) > kChunkCapacity || time() > RecordHeader::kMaxTime) {
     ChunkHeader* fresh = r.spool.claim(ChunkKind::kSteps, TrackId{}, s.sequence, now, s.chunk, s.run);
-    if (!fresh) return nullptr;
+    if (!fresh) {
+      // As where there is no room for an event. Otherwise each step would try again.
+      stop(State::kStopped);
+      return nullptr;
+    }
     s = {fresh, s.sequence + 1, 0, s.run};
   }
   auto* record = reinterpret_cast<R*>(reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used);
