@@ -40,8 +40,9 @@ double WindowPlan::typical_slowdown() const noexcept {
   const size_t n = std::min(typical_steps_, kTypicalSteps);
   if (n == 0 || closed_.median() <= 0) return kUnknownSlowdown;
   std::copy_n(typical_ns_, n, sorted);
-  std::nth_element(sorted, sorted + n / 2, sorted + n);
-  return static_cast<double>(sorted[n / 2]) / static_cast<double>(closed_.median()) - 1;
+  const size_t middle = n / 2;
+  std::nth_element(sorted, sorted + middle, sorted + n);
+  return static_cast<double>(sorted[middle]) / static_cast<double>(closed_.median()) - 1;
 }
 
 double WindowPlan::overhead(int64_t now) const noexcept {

@@ -197,7 +197,7 @@ struct Waiting {
 std::vector<Waiting> waiting_of(const std::vector<ReportPart>& parts, const CommsTally& tally) {
   std::vector<Waiting> all;
   for (const CommsWait& wait : tally.waits) {
-    Waiting& one = all.emplace_back(&parts[wait.process]);
+    Waiting& one = all.emplace_back(Waiting{&parts[wait.process]});
     for (const StepSpan& step : one.part->statistics.steps.spans) {
       add_to(one.all_ns, step.end - step.begin);
       add_to(one.waited_ns, wait.when.length(step.begin, step.end));
