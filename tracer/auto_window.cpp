@@ -284,6 +284,8 @@ int tick() noexcept {
       open(WindowReason::kOverdue, s.step, false, s.step + 2, 0);
       return kShortestSleep;
     }
+    // It may turn out to be more unusual than those that have the places and the budget, and so may the next step.
+    if (!is_seen && lasted < kWithoutSteps) return in(now + lasted);
   }
   if (is_last()) return kShortestSleep * 5;
   // Without steps, or where they have ended. What lasts as long as the step before it is a step.

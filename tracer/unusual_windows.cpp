@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kDueShare = 0.4;  // of the budget of unusual windows: where a slow step is due
 constexpr std::ptrdiff_t kMostOfRow = 3;
+constexpr double kLongStep = 2;                 // times the median
 constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
 
 }  // namespace
@@ -128,11 +129,24 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
   const Share& share = *share_of(reason);
   const double one = slowdown() * static_cast<double>(share.length) * static_cast<double>(closed_.median()) +
                      2 * static_cast<double>(switch_ns_);
-  if (room_for_unusual(now, is_due) < one || !claim(reason, reason, first, score_from(score))) return false;
+  if (room_for_unusual(now, is_due) < one && !is_by_far_the_longest(reason, score)) return false;
+  if (!claim(reason, reason, first, score_from(score))) return false;
   if (reason != WindowReason::kOverdue)  // that one opens at once
     *std::ranges::min_element(
         asked_, {}, [](const Asked& a) { return a.reason == WindowReason::kNone ? 0 : a.first; }) = {reason, first};
   return true;
+}
+
+// A step that lasts at least twice as long as all that got a window in their midst. Its window may come before there is
+// room for it: this happens a few times only, since each has to last twice as long as the one before.
+bool WindowPlan::is_by_far_the_longest(WindowReason reason, double times) const noexcept {
+  if (reason != WindowReason::kOverdue) return false;
+  const Share& share = *share_of(reason);
+  uint64_t most = shared_->floors[&share - kShares].load(std::memory_order_relaxed);
+  for (size_t i = share.begin; i < share.end; ++i)
+    if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed); place != 0)
+      most = std::max(most, score_of(place));
+  return score_from(times) >= 2 * std::max(most, score_from(kLongStep));
 }
 
 // A step of the typical window that is open was slow: the window takes a place of those for slow steps, and stays where

@@ -63,25 +63,34 @@ struct SlowSteps {
   std::vector<size_t> singles;  // in rising order
 };
 
+// The rows of slow steps, with at most one between two of them that is not. A step that took far longer than the others
+// of its row is no part of it, as an evaluation among steps that another program has slowed down.
 SlowSteps slow_steps_of(const Durations& durations) {
   constexpr size_t kRow = 3;  // so many in a row are a phase
+  constexpr double kFarLonger = 2;
+  const std::vector<int64_t>& ns = durations.ns;
   SlowSteps found;
-  for (size_t i = 0; i < durations.ns.size(); ++i) {
+  for (size_t i = 0; i < ns.size(); ++i) {
     if (!durations.is_slow(i)) continue;
-    size_t end = i + 1, slow = 1;
-    for (size_t gap = 0; end < durations.ns.size() && gap <= 1; ++end) {
-      gap = durations.is_slow(end) ? 0 : gap + 1;
-      slow += durations.is_slow(end);
+    size_t end = i + 1;
+    for (size_t k = end; k < ns.size() && k <= end + 1; ++k)
+      if (durations.is_slow(k)) end = k + 1;
+    std::vector<int64_t> slow;
+    for (size_t k = i; k < end; ++k)
+      if (durations.is_slow(k)) slow.push_back(ns[k]);
+    const double far = kFarLonger * static_cast<double>(median_of(std::move(slow)));
+    const auto stands_out = [&](size_t k) { return static_cast<double>(ns[k]) > far; };
+    Group row{{}, true};
+    size_t others = 0;
+    for (size_t k = i; k < end; ++k) {
+      if (!stands_out(k)) row.steps.push_back(k);
+      others += durations.is_slow(k) && !stands_out(k);
     }
-    while (!durations.is_slow(end - 1)) --end;
-    if (slow >= kRow) {
-      Group& row = found.rows.emplace_back();
-      row.is_row = true;
-      for (size_t k = i; k < end; ++k) row.steps.push_back(k);
-    } else {
-      for (size_t k = i; k < end; ++k)
-        if (durations.is_slow(k)) found.singles.push_back(k);
-    }
+    while (!row.steps.empty() && !durations.is_slow(row.steps.back())) row.steps.pop_back();
+    const bool is_row = others >= kRow;
+    for (size_t k = i; k < end; ++k)
+      if (is_row ? stands_out(k) : durations.is_slow(k)) found.singles.push_back(k);
+    if (is_row) found.rows.push_back(std::move(row));
     i = end - 1;
   }
   return found;

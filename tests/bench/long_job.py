@@ -31,7 +31,7 @@ def starts(text, lines):
 def evaluate(model, text):
     model.eval()
     with torch.no_grad():
-        for _ in range(40):
+        for _ in range(100):
             model(torch.stack([text[start:start + transformer.CONTEXT] for start in starts(text, BATCH)]))
     model.train()
 

@@ -18,7 +18,8 @@ def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_t
     assert re.search(r" 3,000 +\d+ ", summary), summary
     assert re.search(r"in long_job.py\(\d+\): slow_batch", summary), summary
     assert re.search(r"step 1008: [^;]*; \+\S+ ms a step in long_job.py\(\d+\): evaluate", summary), summary
-    assert re.search(r"the process's memory grows by \d\d\.\d+ KiB a step", summary), summary
+    grows = re.search(r"the process's memory grows by (\S+) KiB a step", summary)
+    assert grows and 9 < float(grows.group(1)) < 20, summary
     windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
     assert sum(w["reason"] == "typical" for w in windows) >= 5, windows
     files = [path for path in run.directory.rglob("*") if path.is_file()]

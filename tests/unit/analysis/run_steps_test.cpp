@@ -244,3 +244,36 @@ TEST_CASE("the last steps are no typical ones at even distances, and a compariso
   CHECK(std::ranges::count(compared.every_ns, 10.0 * kMs) >= 511);
   CHECK(compared.every_steps == 560);  // but for those that were captured
 }
+
+TEST_CASE("a step that took far longer than the slow ones beside it is no part of their row") {
+  SpoolBuilder spool;
+  spool.window(1, 0, 0, 50 * kMs, WindowReason::kStart);
+  uint64_t now = 0;
+  const auto ms_of = [](uint64_t step) -> uint64_t {
+    if (step == 308 || step == 515) return 150;  // among slow steps, and within a phase of them
+    if (step == 306 || step == 307 || step == 399) return 25;
+    return step >= 500 && step < 520 ? 40 : 10;
+  };
+  for (uint64_t step = 0; step < 1000; ++step) {
+    now += ms_of(step) * kMs;
+    spool.at(now).step_end(step + 1, step < 5 ? 1 : 0, step < 5 ? 2 : 0);
+  }
+  spool.meta("window", "auto");
+  spool.clean_exit(now);
+  const test::LoadedTrace trace(spool);
+  const auto run = formats::run_steps_of(trace->processes[0]);
+  REQUIRE(run);
+  REQUIRE(run->unusual.size() == 3);
+  const formats::UnusualSteps &phase = run->unusual[0], &longest = run->unusual[1], &others = run->unusual[2];
+  CHECK(phase.is_row);
+  CHECK(phase.first == 500);
+  CHECK(phase.last == 519);
+  CHECK(phase.count == 19);
+  CHECK(phase.times == doctest::Approx(4));
+  CHECK(longest.first == 308);
+  CHECK(longest.last == 515);
+  CHECK(longest.count == 2);
+  CHECK(longest.times == doctest::Approx(15));
+  CHECK_FALSE(others.is_row);
+  CHECK(others.count == 3);
+}

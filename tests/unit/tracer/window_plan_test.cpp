@@ -78,6 +78,28 @@ TEST_CASE("of windows in the midst of steps those stay whose steps turned out to
   while (const uint32_t number = program.plan.take_unwanted(0).number) CHECK(number != longest);
 }
 
+TEST_CASE("a step that lasts far longer than all before it gets a window, though the budget is used up") {
+  Program program({1'000'000, 0.0005});  // less than one window in 1,000 steps
+  program.run(1'000);
+  REQUIRE_FALSE(program.plan.wish_overdue(program.step, 3 * kStep, program.now));
+  const auto lasts = [&](int64_t took) {
+    if (!program.plan.wish_overdue(program.step, took, program.now)) return false;
+    program.plan.opened({++program.windows, WindowReason::kOverdue, program.step, false, 0});
+    program.now += took;
+    program.plan.step_ended(++program.step, took, true, true, program.now);
+    program.plan.closed(0, 0, false, program.now);
+    program.step += 10;
+    return true;
+  };
+  CHECK(lasts(15 * kStep));
+  // One like it comes too early again, but for one that lasts twice as long. So these are few.
+  CHECK_FALSE(lasts(20 * kStep));
+  CHECK(lasts(31 * kStep));
+  int granted = 0;
+  for (int64_t times = 1; times < 100'000; times += 7) granted += lasts(times * kStep) && times < 1000;
+  CHECK(granted <= 6);
+}
+
 TEST_CASE("a typical window in which a step was slow stays when the distance leaves it behind") {
   Program program;
   const auto ns = [](uint64_t step) { return step == 481 ? 8 * kStep : kStep; };
