@@ -122,7 +122,7 @@ StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, StringI
   KnownInputs* const known = buffer.sources.map<KnownInputs>();
   uint64_t key[kMostKeyWords];
   const bool is_plain = known && !inputs.keywords && !python::applied_on(buffer).arguments;
-  const size_t words = is_plain ? key_of_inputs(values, inputs.values, inputs.count, key) : 0;
+  const size_t words = is_plain ? InputsKey(values, key).write(inputs.values, inputs.count) : 0;
   if (words == 0) return encode_anew(buffer, function, row, values, inputs);
   if (const StringId id = known->find(name, key, words)) [[likely]]
     return id;

@@ -2,13 +2,13 @@
 // shapes, and to compare what was read of them takes a third of the time of encoding and interning it
 // (objects/values.h).
 //
-// The key of a list of inputs is a few words: of a tensor its type, device, sizes and strides, of a scalar its value.
-// Equal keys have equal encodings; addresses and data are in neither. Lists, strings, complex numbers, tensors of more
-// than five dimensions and those whose sizes lie elsewhere have no key.
+// The key of an operator's inputs is a few words: of a tensor its type, device, sizes and strides, of a number its
+// value, of a list its elements, of what is not looked into its tag alone. Equal keys have equal encodings; addresses
+// and data are in neither. Strings, complex numbers, tensors of more than five dimensions, those whose sizes lie
+// elsewhere and those of sizes or strides beyond 32 bits have no key.
 //
-// An operator's set is that of its name, and has eight ways. A way remembers which one came after it: the layers of a
-// model follow each other in the same order in each step. Belongs to one thread. 100 KiB, of which a program touches
-// what it uses.
+// A table of 512 sets of two, found by the operator's name and the key. The one that came first makes way. Belongs to
+// one thread. 256 KiB, of which a program touches what it uses.
 #pragma once
 
 #include <cstddef>
@@ -21,49 +21,100 @@
 
 namespace torchprof::torch {
 
-inline constexpr size_t kMostKeyWords = 21;
+inline constexpr size_t kMostKeyWords = 30;
 
-// Words written to `key`; 0: the inputs have none.
-inline size_t key_of_inputs(const ValueRow& row, const void* values, size_t count,
-                            uint64_t (&key)[kMostKeyWords]) noexcept {
-  // Of the eight bytes at kType: the type, the device and the policy. The others take the dimensions and the tag.
-  static_assert(kDevice == kType + 2 && kPolicy == kType + 6);
-  constexpr uint64_t kRead = 0x00ff'00ff'ffff'ffff;
-  constexpr int kDeviceAt = 16, kDimsAt = 40, kPolicyAt = 48, kTagAt = 56;
-  constexpr uint64_t kTensorKey = uint64_t{1} << kTagAt, kScalarKey = uint64_t{2} << kTagAt;
-  constexpr uint64_t kSpecial = uint64_t{kPolicyBits | kSymbolic} << kPolicyAt;
-  const uint64_t has_device = uint64_t{0xff} << (kDeviceAt + (row.device == DeviceOrder::kFlagFirst ? 0 : 16));
-  constexpr size_t kMostWords = 1 + 2 * kMaxInlineDims;  // of one input
-  uint64_t* at = key;
-  for (size_t i = 0; i < count; ++i) {
-    if (at > key + kMostKeyWords - kMostWords) return 0;
-    const char* value = static_cast<const char*>(values) + i * kValueSize;
-    const auto tag = field_at<uint32_t>(value, 8);
-    if (tag == kTensorTag) {
-      const char* sizes = field_at<const char*>(value, 0) + row.sizes;
-      const uint64_t kind = field_at<uint64_t>(sizes, kType) & kRead;
-      const auto dims = field_at<uint64_t>(sizes, kDims);
-      if (dims > kMaxInlineDims || (kind & kSpecial) != 0 || (kind & has_device) == 0) return 0;
-      *at++ = kind | dims << kDimsAt | kTensorKey;
-      for (size_t d = 0; d < dims; ++d) {
-        at[d] = field_at<uint64_t>(sizes, kInline + d * 8);
-        at[dims + d] = field_at<uint64_t>(sizes, kInline + (kMaxInlineDims + d) * 8);
-      }
-      at += 2 * dims;
-    } else if (tag == row.integer || tag == row.real) {
-      *at++ = tag | kScalarKey;
-      *at++ = field_at<uint64_t>(value, 0);
-    } else if (tag == row.boolean) {
-      *at++ = tag | kScalarKey;
-      *at++ = field_at<uint8_t>(value, 0);
-    } else if (tag == 0) {  // None
-      *at++ = kScalarKey;
-    } else {
-      return 0;
-    }
+class InputsKey {
+ public:
+  InputsKey(const ValueRow& row, uint64_t (&key)[kMostKeyWords]) noexcept : row_(row), begin_(key), at_(key) {}
+
+  // Words written; 0: the inputs have no key.
+  size_t write(const char* values, size_t count) noexcept {
+    for (size_t i = 0; i < count; ++i)
+      if (!add(values + i * kValueSize, true)) return 0;
+    return static_cast<size_t>(at_ - begin_);
   }
-  return static_cast<size_t>(at - key);
-}
+
+ private:
+  static constexpr int kDeviceAt = 16, kDimsAt = 40, kPolicyAt = 48, kKindAt = 56;
+  static constexpr uint64_t kMostHalf = UINT32_MAX;
+  enum Kind : uint64_t {
+    kTensor = uint64_t{1} << kKindAt,
+    kInteger = uint64_t{2} << kKindAt,
+    kLargeInteger = uint64_t{3} << kKindAt,  // the next word has it
+    kReal = uint64_t{4} << kKindAt,
+    kBoolean = uint64_t{5} << kKindAt,
+    kOther = uint64_t{6} << kKindAt,
+    kIntegers = uint64_t{7} << kKindAt,
+    kList = uint64_t{8} << kKindAt,
+    kListOfTensors = uint64_t{9} << kKindAt,
+  };
+
+  size_t room() const noexcept { return static_cast<size_t>(begin_ + kMostKeyWords - at_); }
+  bool put(uint64_t word) noexcept {
+    *at_++ = word;
+    return true;
+  }
+
+  bool add(const char* value, bool may_nest) noexcept {
+    const auto tag = field_at<uint32_t>(value, 8);
+    if (tag == kTensorTag) return add_tensor(field_at<const char*>(value, 0) + row_.sizes);
+    if (room() < 2) return false;
+    if (tag == row_.integer) {
+      const auto integer = field_at<uint64_t>(value, 0);
+      return integer <= kMostHalf ? put(kInteger | integer) : put(kLargeInteger) && put(integer);
+    }
+    if (tag == row_.real) return put(kReal) && put(field_at<uint64_t>(value, 0));
+    if (tag == row_.boolean) return put(kBoolean | field_at<uint8_t>(value, 0));
+    if (tag == row_.list && may_nest) return add_list(field_at<const char*>(value, 0));
+    if (tag == row_.complex || tag == row_.string) return false;
+    return put(kOther | tag);  // None among them
+  }
+
+  // A word for the type, then one for each dimension: its size and its stride.
+  bool add_tensor(const char* sizes) noexcept {
+    // Of the eight bytes at kType: the type, the device and the policy. The others take the dimensions and the kind.
+    static_assert(kDevice == kType + 2 && kPolicy == kType + 6);
+    constexpr uint64_t kRead = 0x00ff'00ff'ffff'ffff;
+    constexpr uint64_t kSpecial = uint64_t{kPolicyBits | kSymbolic} << kPolicyAt;
+    const uint64_t has_device = uint64_t{0xff} << (kDeviceAt + (row_.device == DeviceOrder::kFlagFirst ? 0 : 16));
+    const uint64_t kind = field_at<uint64_t>(sizes, kType) & kRead;
+    const auto dims = field_at<uint64_t>(sizes, kDims);
+    if (dims > kMaxInlineDims || (kind & kSpecial) != 0 || (kind & has_device) == 0 || room() < 1 + dims) return false;
+    *at_++ = kind | dims << kDimsAt | kTensor;
+    uint64_t all = 0;
+    for (size_t d = 0; d < dims; ++d) {
+      const auto size = field_at<uint64_t>(sizes, kInline + d * 8);
+      const auto stride = field_at<uint64_t>(sizes, kInline + (kMaxInlineDims + d) * 8);
+      *at_++ = size | stride << 32;
+      all |= size | stride;
+    }
+    return all <= kMostHalf;
+  }
+
+  bool add_list(const char* list) noexcept {
+    const auto begin = field_at<const char*>(list, row_.refcounted);
+    const auto end = field_at<const char*>(list, row_.refcounted + 8);
+    const auto count = static_cast<size_t>(end - begin) / kValueSize;
+    const bool is_of_tensors = is_list_of_tensors(row_, list);
+    if (count >= room()) return false;
+    if (count > 0 && !is_of_tensors && field_at<uint32_t>(begin, 8) == row_.integer) {
+      put(kIntegers | count);
+      for (size_t i = 0; i < count; ++i) {
+        if (field_at<uint32_t>(begin, i * kValueSize + 8) != row_.integer) return false;
+        put(field_at<uint64_t>(begin, i * kValueSize));
+      }
+      return true;
+    }
+    put(count | (is_of_tensors ? kListOfTensors : kList));
+    for (size_t i = 0; i < count; ++i)
+      if (!add(begin + i * kValueSize, false)) return false;
+    return true;
+  }
+
+  const ValueRow& row_;
+  uint64_t* const begin_;
+  uint64_t* at_;
+};
 
 class KnownInputs {
  public:
@@ -71,46 +122,47 @@ class KnownInputs {
 
   // None: not known.
   StringId find(StringId name, const uint64_t* key, size_t words) noexcept {
-    Set& set = sets_[name.value % kSets];
-    const uint8_t expected = set.next[set.last];
-    if (is(set.ways[expected], name, key, words)) [[likely]] {
-      set.last = expected;
-      return set.ways[expected].inputs;
-    }
-    for (uint8_t i = 0; i < kWays; ++i) {
-      if (!is(set.ways[i], name, key, words)) continue;
-      set.next[set.last] = i;
-      set.last = i;
-      return set.ways[i].inputs;
-    }
+    const Set& set = set_of(name, key, words);
+    for (const Way& way : set.ways)
+      if (is(way, name, key, words)) return way.inputs;
     return {};
   }
-  // They are not known yet. The oldest ones of the set are forgotten.
+  // They are not known yet.
   void keep(StringId name, const uint64_t* key, size_t words, StringId inputs) noexcept {
-    Set& set = sets_[name.value % kSets];
-    const auto i = static_cast<uint8_t>(set.oldest++ % kWays);
-    Way& way = set.ways[i];
+    Set& set = set_of(name, key, words);
+    uint16_t& next = set.ways[0].next;
+    Way& way = set.ways[next & 1];
+    ++next;
     way.name = name;
     way.inputs = inputs;
-    way.words = words;
+    way.words = static_cast<uint16_t>(words);
     memcpy(way.key, key, words * sizeof(*key));
-    set.next[set.last] = i;
-    set.last = i;
   }
 
  private:
-  static constexpr size_t kSets = 64, kWays = 8;
-  struct Way {
+  static constexpr size_t kSets = 512;
+  struct alignas(64) Way {
     StringId name;  // none: the way is free
     StringId inputs;
-    uint64_t words;
+    uint16_t words;
+    uint16_t next;  // of the first of a set: the lowest bit says which one makes way next
     uint64_t key[kMostKeyWords];
   };
   struct Set {
-    uint8_t last, oldest;
-    uint8_t next[kWays];  // the way that came after this one
-    Way ways[kWays];
+    Way ways[2];
   };
+
+  // Words times odd numbers that have nothing to do with each other: one multiplication does not wait for another.
+  Set& set_of(StringId name, const uint64_t* key, size_t words) noexcept {
+    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;  // 2^64 divided by the golden ratio
+    uint64_t hash = name.value * kFactor, factor = kFactor;
+    for (size_t i = 0; i < words; ++i) {
+      factor += kFactor << 1;
+      hash += key[i] * factor;
+    }
+    hash *= kFactor;
+    return sets_[hash >> 32 & (kSets - 1)];
+  }
   static bool is(const Way& way, StringId name, const uint64_t* key, size_t words) noexcept {
     if (way.name != name || way.words != words) return false;
     uint64_t differ = 0;

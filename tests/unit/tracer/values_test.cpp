@@ -242,6 +242,13 @@ TEST_CASE("arguments of Python stand where they were between the tensors") {
   CHECK(torch::encode_arguments(row_of(k2_14), many.data(), many.size(), nullptr, out) <= torch::kMaxInputs);
 }
 
+namespace {
+size_t write_key(const Layout& layout, const std::vector<Value>& values, uint64_t (&key)[torch::kMostKeyWords]) {
+  const torch::ValueRow row = row_of(layout);
+  return torch::InputsKey(row, key).write(reinterpret_cast<const char*>(values.data()), values.size());
+}
+}  // namespace
+
 TEST_CASE("inputs of equal keys have equal encodings, and what has no key is what a key cannot tell") {
   std::mt19937 random(7);
   const auto any = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
@@ -259,13 +266,25 @@ TEST_CASE("inputs of equal keys have equal encodings, and what has no key is wha
                                    make.integer(3),
                                    make.real(2),
                                    make.boolean(true),
-                                   make.boolean(false)};
+                                   make.boolean(false),
+                                   make.other(),
+                                   make.symbolic(),
+                                   make.integer(-1),
+                                   make.integer(int64_t{1} << 32),
+                                   make.list({}),
+                                   make.list({}, Maker::kOfTensors),
+                                   make.list({make.none(), make.tensor({2}, {1})}),
+                                   make.list({make.real(1)}),
+                                   make.list({make.integer(1)}),
+                                   make.list({make.integer(1), make.integer(2)}),
+                                   make.list({make.tensor({2, 3}, {3, 1}), make.tensor({2}, {1})})};
     const std::vector<Value> keyless{make.undefined(),
                                      make.string("a"),
-                                     make.other(),
                                      make.complex(1, 2),
-                                     make.symbolic(),
-                                     make.list({make.integer(1)}),
+                                     make.list({make.integer(1), make.string("a")}),
+                                     make.list({make.integer(1), make.real(1)}),
+                                     make.tensor({2, 1}, {1, int64_t{1} << 32}),
+                                     make.tensor({2}, {-1}),
                                      make.tensor({2}, {1}, 0x04),
                                      make.tensor({2}, {1}, 0x08),
                                      make.tensor({1, 2, 3, 4, 5, 6}, {720, 360, 120, 30, 6, 1})};
@@ -275,14 +294,14 @@ TEST_CASE("inputs of equal keys have equal encodings, and what has no key is wha
       std::vector<Value> values(1 + any(3));
       for (Value& value : values) value = kinds[any(kinds.size())];
       uint64_t key[torch::kMostKeyWords];
-      const size_t words = torch::key_of_inputs(row_of(layout), values.data(), values.size(), key);
+      const size_t words = write_key(layout, values, key);
       const std::string encoded = encode(layout, values);
       if (words == 0) continue;  // too long
       seen.insert(encoded);
       const auto [known, is_new] = encodings.try_emplace({key, key + words}, encoded);
       REQUIRE(known->second == encoded);
       values.push_back(keyless[any(keyless.size())]);
-      CHECK(torch::key_of_inputs(row_of(layout), values.data(), values.size(), key) == 0);
+      CHECK(write_key(layout, values, key) == 0);
     }
     CHECK(encodings.size() == seen.size());
     CHECK(seen.size() > 500);
