@@ -47,26 +47,35 @@ void add_to_window(uint32_t window, uint32_t events) noexcept {
   } while (!place_of(window).compare_exchange_weak(old, fresh, std::memory_order_relaxed));
 }
 
-// Room for one record of steps at this time, with its header. nullptr: nothing can be recorded any more.
-template <class R>
-R* begin_step_record(Ticks now) noexcept {
+// Room for so many bytes of one record of steps at this time, which is then ticks after the chunk's base. nullptr:
+// nothing can be recorded any more.
+std::byte* room_for_steps(uint64_t bytes, Ticks now, uint64_t& time) noexcept {
   Recorder& r = recorder();
   StepChunks& s = r.steps;
   if (!r.spool.is_open() || r.state.load(std::memory_order_relaxed) != State::kCapturing || !is_our_process())
     return nullptr;
-  const auto time = [&] { return now.value - s.chunk->base.ticks.value; };
-  if (!s.chunk || s.used + sizeof(R) > kChunkCapacity || time() > RecordHeader::kMaxTime) {
+  const auto since_base = [&] { return now.value - s.chunk->base.ticks.value; };
+  if (!s.chunk || s.used + bytes > kChunkCapacity || since_base() > RecordHeader::kMaxTime) {
     ChunkHeader* fresh = r.spool.claim(ChunkKind::kSteps, TrackId{}, s.sequence, now, s.chunk, s.run);
     if (!fresh) {
       // As where there is no room for an event. Otherwise each step would try again.
       stop(State::kStopped);
       return nullptr;
     }
-    s = {fresh, s.sequence + 1, 0, s.run};
+    s = {fresh, s.sequence + 1, 0, s.run, 0};
   }
-  auto* record = reinterpret_cast<R*>(reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used);
-  record->header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, time());
-  s.used += sizeof(R);
+  time = since_base();
+  std::byte* const at = reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used;
+  s.used += static_cast<uint32_t>(bytes);
+  return at;
+}
+
+// A long record, with its header.
+template <class R>
+R* begin_step_record(Ticks now) noexcept {
+  uint64_t time = 0;
+  auto* record = reinterpret_cast<R*>(room_for_steps(sizeof(R), now, time));
+  if (record) record->header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, time);
   return record;
 }
 
@@ -115,8 +124,26 @@ void give_up_window(uint32_t number) noexcept {
 bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switching_ns, Ticks now) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);
+  StepChunks& s = recorder().steps;
+  const uint64_t before = s.last_step;
+  const bool is_next = before != 0 && step > before && step - before <= ShortStep::kMostAhead;
+  if (is_next && window == 0 && was_open == 0 && switching_ns < 1000) {
+    // In a new chunk it has to be a long one.
+    const ChunkHeader* const chunk = s.chunk;
+    uint64_t time = 0;
+    std::byte* const at = room_for_steps(sizeof(ShortStep), now, time);
+    if (!at) return false;
+    if (s.chunk == chunk) {
+      *reinterpret_cast<ShortStep*>(at) = ShortStep::make(step, time);
+      s.last_step = step;
+      commit_step_record();
+      return true;
+    }
+    s.used -= sizeof(ShortStep);
+  }
   auto* record = begin_step_record<StepEnd>(now);
   if (!record) return false;
+  s.last_step = step;
   record->step = step;
   record->window = window;
   record->was_open = was_open;

@@ -40,6 +40,7 @@ struct StepChunks {
   uint32_t sequence = 0;
   uint32_t used = 0;  // bytes of records in `chunk`
   ChunkRun run;
+  uint64_t last_step = 0;  // of the last StepEnd in `chunk`; 0: there is none
 };
 
 // Events that were recorded; only with -w auto. Atomic, since threads count without the lock; each stands for itself.

@@ -208,7 +208,7 @@ void LiveProcess::choose_step_source() {
 
 // The times of all steps, whether a window is open or not (-w auto): no event needs to tell them.
 void LiveProcess::take_steps(const Portion& portion) {
-  RecordCursor cursor(portion.records);
+  RecordCursor cursor(portion.records, {}, step_count_);
   for (RecordView record; cursor.next(record);) {
     if (record.kind() != Kind::StepEnd) continue;
     const auto& end = record.as<StepEnd>();

@@ -48,8 +48,11 @@ bool RecordCursor::next(RecordView& record) {
         continue;
       }
       record.data_ = nullptr;
-      expand(data, last_op_, record.expanded_);
-      if (compact.long_kind() == Kind::OpBegin) remember(record);
+      if (compact.kind() == kShortStep)
+        expand(ShortStep{compact.bits}, last_step_, record.expanded_);
+      else
+        expand(data, last_op_, record.expanded_);
+      remember(record, compact.long_kind());
       return true;
     }
     const uint64_t bytes = header.bytes();
@@ -68,15 +71,19 @@ bool RecordCursor::next(RecordView& record) {
       continue;
     }
     record.data_ = data;
-    if (header.kind() == Kind::OpBegin) remember(record);
+    remember(record, header.kind());
     return true;
   }
   return false;
 }
 
-void RecordCursor::remember(const RecordView& record) {
-  const auto& op = record.as<OpBegin>();
-  last_op_ = {op.handle, op.sequence};
+void RecordCursor::remember(const RecordView& record, Kind kind) {
+  if (kind == Kind::OpBegin) {
+    const auto& op = record.as<OpBegin>();
+    last_op_ = {op.handle, op.sequence};
+  } else if (kind == Kind::StepEnd) {
+    last_step_ = record.as<StepEnd>().step;
+  }
 }
 
 }  // namespace torchprof

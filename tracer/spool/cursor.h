@@ -37,9 +37,9 @@ class RecordView {
 // Walks the whole records of one chunk.
 class RecordCursor {
  public:
-  // `last`: the operator before these records, if they are not the first of their chunk.
-  explicit RecordCursor(std::span<const std::byte> records, const LastOp& last = {})
-      : last_op_(last), at_(records.data()), end_(at_ + records.size()) {}
+  // `last`: the operator before these records, if they are not the first of their chunk; `last_step` likewise.
+  explicit RecordCursor(std::span<const std::byte> records, const LastOp& last = {}, uint64_t last_step = 0)
+      : last_op_(last), last_step_(last_step), at_(records.data()), end_(at_ + records.size()) {}
   // False at the end or at damage. Records of unknown kinds are passed over.
   bool next(RecordView& record);
   // The next record, if it is a short one of one word (TORCHPROF_SHORT_RECORDS); most are, and this is much cheaper
@@ -78,9 +78,10 @@ class RecordCursor {
         return false;
     }
   }
-  void remember(const RecordView& record);
+  void remember(const RecordView& record, Kind kind);
 
   LastOp last_op_;
+  uint64_t last_step_;
   const std::byte* at_;
   const std::byte* end_;
   uint64_t dropped_ = 0;

@@ -147,6 +147,11 @@ inline constexpr uint8_t kShortAllocation = 193;
 inline constexpr uint8_t kShortFree = 194;
 inline constexpr int64_t kShortMemoryUnit = 4;  // bytes
 
+// StepEnd of a step without a window, in one word: 8 bits kind | the lowest 12 bits of the step | 44 bits time, as in a
+// header. The step is the next one with these bits after the StepEnd before it. The first StepEnd of a chunk never has
+// this form.
+inline constexpr uint8_t kShortStep = 162;
+
 struct ShortRecord {
   uint64_t bits;
 
@@ -179,6 +184,8 @@ struct ShortRecord {
       case kShortAllocation:
       case kShortFree:
         return Kind::Memory;
+      case kShortStep:
+        return Kind::StepEnd;
       default:
         return Kind{};
     }
@@ -615,7 +622,26 @@ struct LastOp {
   int64_t sequence = -1;
 };
 
-// Writes the long form of a whole short record of a known kind to `out`, which holds kMaxExpanded bytes.
+struct ShortStep {
+  uint64_t bits;
+
+  static constexpr uint64_t kMostAhead = (1u << 12) - 1;
+  static constexpr ShortStep make(uint64_t step, uint64_t time) {
+    return {kShortStep | (step & kMostAhead) << 8 | time << 20};
+  }
+  constexpr uint64_t time() const { return bits >> 20; }
+  // `before`: the step of the StepEnd before this one.
+  constexpr uint64_t step(uint64_t before) const { return before + (((bits >> 8) - before) & kMostAhead); }
+};
+
+inline void expand(ShortStep record, uint64_t before, std::byte* out) {
+  const StepEnd end{RecordHeader::make(Kind::StepEnd, sizeof(StepEnd) / 8, record.time()), record.step(before), 0, 0,
+                    0};
+  std::memcpy(out, &end, sizeof(end));
+}
+
+// Writes the long form of a whole short record of a known kind other than kShortStep to `out`, which holds kMaxExpanded
+// bytes.
 inline void expand(const std::byte* record, const LastOp& last, std::byte* out) {
   uint64_t words[3] = {};
   std::memcpy(words, record, sizeof(uint64_t));

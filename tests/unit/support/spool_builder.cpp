@@ -72,15 +72,14 @@ void SpoolBuilder::append(bool definition, Kind kind, std::vector<std::byte> rec
 }
 
 void SpoolBuilder::append_step(Kind kind, std::vector<std::byte> record) {
-  constexpr uint32_t kKey = UINT32_MAX;  // no track
-  const auto open = open_chunk_.find(kKey);
-  if (open == open_chunk_.end() ||
-      chunks_[open->second].records.size() + record.size() > header_.chunk_size - sizeof(ChunkHeader)) {
+  const auto open = open_chunk_.find(kOfSteps);
+  if (open == open_chunk_.end() || !has_room(chunks_[open->second], record.size())) {
     const uint32_t sequence = open == open_chunk_.end() ? 0 : chunks_[open->second].sequence + 1;
-    open_chunk_[kKey] = chunks_.size();
+    last_step_ = 0;
+    open_chunk_[kOfSteps] = chunks_.size();
     chunks_.push_back({ChunkKind::kSteps, TrackId{}, sequence, now_, {}});
   }
-  Chunk& chunk = chunks_[open_chunk_[kKey]];
+  Chunk& chunk = chunks_[open_chunk_[kOfSteps]];
   const auto header = RecordHeader::make(kind, record.size() / 8, (now_ - chunk.base_ns) * ticks_per_ns_);
   std::memcpy(record.data(), &header, sizeof(header));
   chunk.records.insert(chunk.records.end(), record.begin(), record.end());
@@ -291,7 +290,17 @@ SpoolBuilder& SpoolBuilder::in_window(uint16_t number) {
 SpoolBuilder& SpoolBuilder::step_end(uint64_t step, uint32_t window, uint8_t was_open, uint16_t switching_us) {
   const StepEnd record{{}, step, window, was_open, switching_us};
   const auto* bytes = reinterpret_cast<const std::byte*>(&record);
-  append_step(Kind::StepEnd, {bytes, bytes + sizeof(record)});
+  const auto open = open_chunk_.find(kOfSteps);
+  if (open != open_chunk_.end() && last_step_ != 0 && step > last_step_ && step - last_step_ <= ShortStep::kMostAhead &&
+      window == 0 && was_open == 0 && switching_us == 0 && has_room(chunks_[open->second], sizeof(ShortStep))) {
+    Chunk& chunk = chunks_[open->second];
+    const ShortStep word = ShortStep::make(step, (now_ - chunk.base_ns) * ticks_per_ns_);
+    const auto* at = reinterpret_cast<const std::byte*>(&word);
+    chunk.records.insert(chunk.records.end(), at, at + sizeof(word));
+  } else {
+    append_step(Kind::StepEnd, {bytes, bytes + sizeof(record)});
+  }
+  last_step_ = step;
   return *this;
 }
 

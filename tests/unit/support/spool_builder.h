@@ -123,6 +123,10 @@ class SpoolBuilder {
     uint16_t window = 0;
   };
   uint64_t ticks(uint64_t ns) const { return header_.start.ticks.value + ns * ticks_per_ns_; }
+  static constexpr uint32_t kOfSteps = UINT32_MAX;  // in open_chunk_: no track
+  bool has_room(const Chunk& chunk, size_t bytes) const {
+    return chunk.records.size() + bytes <= header_.chunk_size - sizeof(ChunkHeader);
+  }
   void append_step(Kind kind, std::vector<std::byte> record);
   void append(bool definition, Kind kind, std::vector<std::byte> record);
   Chunk& chunk_for(bool definition, size_t bytes);
@@ -135,6 +139,7 @@ class SpoolBuilder {
   bool has_pieces_ = false;
   std::vector<Chunk> chunks_;
   std::map<uint32_t, size_t> open_chunk_;  // by track, 0 for definitions
+  uint64_t last_step_ = 0;                 // in the open chunk of steps
   std::map<std::string, StringId, std::less<>> strings_;
   uint32_t threads_ = 0, functions_ = 0, objects_ = 0, call_sites_ = 0;
   TrackId track_;

@@ -60,6 +60,26 @@ TEST_CASE("a short operator expands to its long form, with or without a sequence
   }
 }
 
+TEST_CASE("a step of one word follows the one before it, also some steps later") {
+  for (const uint64_t before : {uint64_t{1}, uint64_t{4095}, uint64_t{4096}, uint64_t{1} << 40})
+    for (const uint64_t ahead : {uint64_t{1}, uint64_t{2}, ShortStep::kMostAhead}) {
+      const auto record = ShortStep::make(before + ahead, RecordHeader::kMaxTime);
+      CHECK(ShortRecord::is_short(record.bits));
+      CHECK(ShortRecord{record.bits}.words() == 1);
+      CHECK(ShortRecord{record.bits}.long_kind() == Kind::StepEnd);
+      alignas(8) std::byte bytes[kMaxExpanded];
+      expand(record, before, bytes);
+      StepEnd end;
+      std::memcpy(&end, bytes, sizeof(end));
+      CHECK(end.header.kind() == Kind::StepEnd);
+      CHECK(end.header.time() == RecordHeader::kMaxTime);
+      CHECK(end.step == before + ahead);
+      CHECK(end.window == 0);
+      CHECK(+end.was_open == 0);
+      CHECK(+end.switching_us == 0);
+    }
+}
+
 TEST_CASE("an operator of one word follows the one before it") {
   for (const uint8_t kind : {kShortNextOp, kShortNextOpNextSequence}) {
     const uint64_t words[3] = {ShortRecord::make(kind, 5, 9).bits};
