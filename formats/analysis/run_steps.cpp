@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <map>
 
 #include "formats/analysis/step_differences.h"
@@ -109,15 +110,51 @@ int64_t more_of(const std::vector<size_t>& indices, const Durations& durations) 
   return ns;
 }
 
-// Whether it took about as long, and came at a multiple of the distance of those that are known.
-bool is_one_of(const Group& group, size_t single, const Durations& durations) {
-  const auto ratio = static_cast<double>(durations.ns[single]) /
-                     static_cast<double>(std::max<int64_t>(1, middle_of(group, durations)));
-  if (group.steps.size() < 2 || ratio > kAlike || ratio * kAlike < 1) return false;
-  size_t distance = durations.ns.size();
+// Those of `singles` (in rising order) that took about as long as the group's.
+std::vector<size_t> alike_of(const Group& group, const std::vector<size_t>& singles, const Durations& durations) {
+  const auto middle = static_cast<double>(std::max<int64_t>(1, middle_of(group, durations)));
+  std::vector<size_t> alike;
+  for (const size_t i : singles) {
+    const double ratio = static_cast<double>(durations.ns[i]) / middle;
+    if (ratio < kAlike && ratio * kAlike > 1) alike.push_back(i);
+  }
+  return alike;
+}
+
+// Those of `alike` that came at multiples of the shortest distance between the group's own, of which two or more are
+// known.
+std::vector<size_t> at_distance_of(const Group& group, const std::vector<size_t>& alike) {
+  if (group.steps.size() < 2) return {};
+  size_t distance = SIZE_MAX;
   for (size_t i = 1; i < group.steps.size(); ++i) distance = std::min(distance, group.steps[i] - group.steps[i - 1]);
-  const size_t away = single > group.steps[0] ? single - group.steps[0] : group.steps[0] - single;
-  return away % distance <= 1 || away % distance == distance - 1;
+  std::vector<size_t> found;
+  for (const size_t i : alike) {
+    const size_t away = i > group.steps[0] ? i - group.steps[0] : group.steps[0] - i;
+    if (away % distance <= 1 || away % distance == distance - 1) found.push_back(i);
+  }
+  return found;
+}
+
+// Those of `alike` (in rising order) that came with `anchor` at the smallest distance at which most places have one, or
+// the step beside it. Empty: there is no such distance.
+std::vector<size_t> row_of(size_t anchor, const std::vector<size_t>& alike) {
+  constexpr size_t kFewest = 4, kShortest = 10;
+  constexpr double kMostOfThem = 0.6;
+  std::vector<size_t> distances;
+  for (const size_t i : alike) distances.push_back(i > anchor ? i - anchor : anchor - i);
+  std::ranges::sort(distances);
+  for (const size_t distance : distances) {
+    if (distance < kShortest) continue;
+    std::vector<size_t> row;
+    for (const size_t i : alike) {
+      const size_t away = i > anchor ? i - anchor : anchor - i;
+      if ((away + 1) % distance <= 2) row.push_back(i);
+    }
+    if (row.size() < kFewest) continue;
+    const size_t places = (row.back() - row.front() + 1) / distance + 1;
+    if (static_cast<double>(row.size()) >= kMostOfThem * static_cast<double>(places)) return row;
+  }
+  return {};
 }
 
 // The captured ones by what they did, and those that came with them; then the others by how long they took.
@@ -140,9 +177,12 @@ void group_singles(const std::vector<size_t>& singles, const std::vector<StepDif
   for (auto& entry : named) {
     Group& group = entry.second;
     group.difference.more_ns /= static_cast<int64_t>(group.difference.captured);
-    const Group known = group;
+    const std::vector<size_t> alike = alike_of(group, singles, durations);
+    std::vector<size_t> row = row_of(group.steps[0], alike);
+    std::ranges::copy(at_distance_of(group, alike), std::back_inserter(row));
+    std::ranges::sort(row);
     std::erase_if(others, [&](size_t k) {
-      const bool is_one = is_one_of(known, singles[k], durations);
+      const bool is_one = std::ranges::binary_search(row, singles[k]);
       if (is_one) group.steps.push_back(singles[k]);
       return is_one;
     });

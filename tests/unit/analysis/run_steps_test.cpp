@@ -277,3 +277,40 @@ TEST_CASE("a step that took far longer than the slow ones beside it is no part o
   CHECK_FALSE(others.is_row);
   CHECK(others.count == 3);
 }
+
+TEST_CASE("of steps that come again at a distance one that is captured names them all, also among others as slow") {
+  SpoolBuilder spool;
+  const TrackId thread = spool.thread(100);
+  const FunctionId train = spool.function("train.py", 3, "train"), load = spool.function("train.py", 9, "load");
+  constexpr uint64_t kCaptured = 6'050;  // others of its kind: each 200th from 50 on
+  spool.window(1, 0, 0, 100 * kMs, WindowReason::kStart);
+  uint64_t now = 0, random = 1;
+  for (uint64_t step = 0; step < 10'000; ++step) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const bool is_one = step % 200 == 50, is_other = random >> 33 & 255 ? false : true;
+    const uint64_t took = (is_one || is_other ? 30 + step % 3 : 10) * kMs;
+    const bool opens = step == kCaptured - 1, is_open = step < 10 || (step >= kCaptured - 1 && step <= kCaptured + 1);
+    if (opens) spool.window(2, step, now + 1, now + 60 * kMs, WindowReason::kExpected);
+    if (is_open) {
+      spool.in_window(step < 10 ? 1 : 2).on(thread).at(now + 2).begin(train);
+      if (step == kCaptured) spool.at(now + 3).begin(load).at(now + 21 * kMs).end(load);
+      spool.at(now + took - 1).end(train);
+    }
+    now += took;
+    spool.at(now).step_end(step + 1, is_open ? (step < 10 ? 1 : 2) : 0, is_open ? 2 : 0);
+  }
+  spool.meta("window", "auto");
+  spool.clean_exit(now);
+  const test::LoadedTrace trace(spool);
+  const auto run = formats::run_steps_of(trace->processes[0]);
+  REQUIRE(run);
+  const auto named = std::ranges::find_if(run->unusual, [](const auto& u) { return !u.what.empty(); });
+  REQUIRE(named != run->unusual.end());
+  CHECK(named->what == "train.py(9): load");
+  CHECK(named->first == 50);
+  CHECK(named->last == 9'850);
+  CHECK(named->count >= 50);
+  CHECK(named->count <= 53);  // an accident beside one of them may look the same
+  CHECK(named->every == 200);
+  CHECK(named->captured == 1);
+}
