@@ -115,7 +115,10 @@ void WindowPlan::drop_missed(uint64_t step) noexcept {
 
 bool WindowPlan::wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept {
   const double times = static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median()));
-  return has(WindowReason::kOverdue, step) || wish(WindowReason::kOverdue, step, times, now);
+  if (has(WindowReason::kOverdue, step)) return true;
+  // In a row of slow steps the windows after a slow one tell more, and the budget is theirs.
+  if (was_slow_ && !is_by_far_the_first(WindowReason::kOverdue, times)) return false;
+  return wish(WindowReason::kOverdue, step, times, now);
 }
 
 void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
@@ -129,7 +132,7 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
   const Share& share = *share_of(reason);
   const double one = slowdown() * static_cast<double>(share.length) * static_cast<double>(closed_.median()) +
                      2 * static_cast<double>(switch_ns_);
-  if (room_for_unusual(now, is_due) < one && !is_by_far_the_longest(reason, score)) return false;
+  if (room_for_unusual(now, is_due) < one && !is_by_far_the_first(reason, score)) return false;
   if (!claim(reason, reason, first, score_from(score))) return false;
   if (reason != WindowReason::kOverdue)  // that one opens at once
     *std::ranges::min_element(
@@ -137,16 +140,17 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
   return true;
 }
 
-// A step that lasts at least twice as long as all that got a window in their midst. Its window may come before there is
-// room for it: this happens a few times only, since each has to last twice as long as the one before.
-bool WindowPlan::is_by_far_the_longest(WindowReason reason, double times) const noexcept {
-  if (reason != WindowReason::kOverdue) return false;
+// A slow step, or a row of them, that is at least twice as unusual as all that have a window for the same reason. It may
+// have one before there is room for it: this happens a few times only, since each has to be twice as unusual as the one
+// before.
+bool WindowPlan::is_by_far_the_first(WindowReason reason, double score) const noexcept {
+  if (reason != WindowReason::kOverdue && reason != WindowReason::kSlow) return false;
   const Share& share = *share_of(reason);
   uint64_t most = shared_->floors[&share - kShares].load(std::memory_order_relaxed);
   for (size_t i = share.begin; i < share.end; ++i)
     if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed); place != 0)
       most = std::max(most, score_of(place));
-  return score_from(times) >= 2 * std::max(most, score_from(kLongStep));
+  return score_from(score) >= 2 * std::max(most, score_from(kLongStep));
 }
 
 // A step of the typical window that is open was slow: the window takes a place of those for slow steps, and stays where

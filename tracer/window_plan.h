@@ -130,7 +130,7 @@ class WindowPlan {
   bool wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due = false) noexcept;
   bool expect(SlowStep slow, int64_t now) noexcept;
   void give_up_in_vain(uint64_t first) noexcept;
-  bool is_by_far_the_longest(WindowReason reason, double times) const noexcept;
+  bool is_by_far_the_first(WindowReason reason, double score) const noexcept;
   void drop_missed(uint64_t step) noexcept;
   bool clear_place(WindowReason reason, uint64_t first) noexcept;
   bool is_open_or_kept(WindowReason reason, uint64_t first) const noexcept;

@@ -73,7 +73,7 @@ TEST_CASE("of windows in the midst of steps those stay whose steps turned out to
     program.now += lasts;
     program.plan.step_ended(++program.step, lasts, true, true, program.now);
     program.plan.closed(0, lasts - seen, false, program.now);
-    program.step += 50;
+    program.run(50);
   }
   while (const uint32_t number = program.plan.take_unwanted(0).number) CHECK(number != longest);
 }
@@ -88,7 +88,7 @@ TEST_CASE("a step that lasts far longer than all before it gets a window, though
     program.now += took;
     program.plan.step_ended(++program.step, took, true, true, program.now);
     program.plan.closed(0, 0, false, program.now);
-    program.step += 10;
+    program.run(10);
     return true;
   };
   CHECK(lasts(15 * kStep));
@@ -98,6 +98,17 @@ TEST_CASE("a step that lasts far longer than all before it gets a window, though
   int granted = 0;
   for (int64_t times = 1; times < 100'000; times += 7) granted += lasts(times * kStep) && times < 1000;
   CHECK(granted <= 6);
+}
+
+TEST_CASE("a phase that is far slower than all before it gets a window, though the budget is used up") {
+  Program program({1'000'000, 0.0005});  // less than one window in 1,000 steps
+  program.run(3'000, [](uint64_t step) {
+    if (step >= 1'500 && step < 1'520) return 4 * kStep;
+    return step % 100 == 99 ? 3 * kStep : kStep;
+  });
+  const auto slow = program.kept(WindowReason::kSlow);
+  CHECK(std::ranges::any_of(slow, [](uint64_t first) { return first > 1'500 && first < 1'520; }));
+  CHECK(slow.size() <= 3);
 }
 
 TEST_CASE("a typical window in which a step was slow stays when the distance leaves it behind") {
