@@ -94,8 +94,9 @@ def operators(bench, python):
     bench.compare("torch.add, shapes and memory", {
         "bare": [*loop, "bare", 20],
         "torchprof": bench.profiled([*loop, "bare", 20], "--python", "off", "--format", "none"),
-        "torch.profiler": [*loop, "shapes+memory", 20]}, {"torch.profiler": 0.5 if kineto() else None})
-    everything(bench, python)
+        "an empty callback with inputs": [*loop, "empty-inputs", 20, empty],
+        "torch.profiler": [*loop, "shapes+memory", 20]}, {"torch.profiler": 0.5 if kineto() else None, "an empty callback with inputs": None})
+    everything(bench, python, empty)
     loop = [python, HERE / "call_loop.py", 20]
     if not kineto():
         return
@@ -105,7 +106,7 @@ def operators(bench, python):
         "torch.profiler": [*loop, "torch.profiler"]}, {"torch.profiler": 0.5})
 
 
-def everything(bench, python):
+def everything(bench, python, empty):
     """Beside all that torch.profiler has, stacks included."""
     loop = [python, HERE / "op_loop.py"]
     if subprocess.run([*loop, "full", "1"], capture_output=True, env=bench.environment, cwd=bench.directory).returncode != 0:
@@ -117,10 +118,11 @@ def everything(bench, python):
         "torch.profiler": [*loop, "full", 20]}, {"torch.profiler": 0.28 if kineto() else 0.45})
     step = [python, HERE / "train_loop.py"]
     numbers = bench.interleaved({"bare": [*step, "step", 20], "torchprof": bench.profiled([*step, "step", 20], "--format", "none"),
-                                 "torch.profiler": [*step, "full", 20]})
-    times = {name: median(n / b for n, b in zip(numbers[name], numbers["bare"])) for name in ("torchprof", "torch.profiler")}
-    bench.row("step of a small transformer, everything", "%.0f us" % (median(numbers["bare"]) / 1e3), "%.2f times bare" % times["torchprof"],
-              "%.2f times bare (torch.profiler)" % times["torch.profiler"], "%.2f" % ((times["torchprof"] - 1) / (times["torch.profiler"] - 1)))
+                                 "an empty callback with inputs": [*step, "empty", 20, empty], "torch.profiler": [*step, "full", 20]})
+    times = {name: median(n / b for n, b in zip(numbers[name], numbers["bare"])) for name in numbers}
+    for other in ("torch.profiler", "an empty callback with inputs"):
+        bench.row("step of a small transformer, everything", "%.0f us" % (median(numbers["bare"]) / 1e3), "%.2f times bare" % times["torchprof"],
+                  "%.2f times bare (%s)" % (times[other], other), "%.2f" % ((times["torchprof"] - 1) / (times[other] - 1)))
 
 
 def outside_of_a_window(bench, python, pythons):

@@ -18,9 +18,9 @@ static void** start(void** context, const void* function) {
 
 static void end(const void* function, void* context) { (void)function, (void)context; }
 
-// `add`: at::addGlobalCallback. Gives its handle.
-uint64_t add_empty_callback(uint64_t (*add)(struct callback)) {
-  struct callback callback = {start, end, 1.0, {0}, false, false, true};
+// `add`: at::addGlobalCallback. `inputs`: torch is to prepare the inputs for it. Gives its handle.
+uint64_t add_empty_callback(uint64_t (*add)(struct callback), bool inputs) {
+  struct callback callback = {start, end, 1.0, {0}, inputs, false, true};
   for (int i = 0; i < 10; ++i) callback.scopes[i] = true;
   return add(callback);
 }

@@ -5,7 +5,8 @@
     longer batches    each 1,000 steps: three times as many lines
     evaluations       each 2,000 steps, from the 1,008th on (evaluate), where no typical window is
 
-With WORLD_SIZE in the environment it is one rank of a job with gloo, whose rank SLOW_RANK (default: the last) loads its batch from a slow disk (slow_disk).
+With WORLD_SIZE in the environment it is one rank of a job with gloo, whose rank SLOW_RANK (default: the last) loads its batch from a slow disk (slow_disk):
+for twice as long as its step takes, however busy the machine is.
 The last line has the seconds of the training, the seconds of its processor, and the median of a step in microseconds.
 """
 import os
@@ -40,14 +41,16 @@ def slow_batch(seconds):
     time.sleep(seconds)
 
 
-def slow_disk():
-    time.sleep(0.02)
+def slow_disk(seconds):
+    time.sleep(seconds)
 
 
 def average_gradients(model):
-    for parameter in model.parameters():
-        torch.distributed.all_reduce(parameter.grad)
-        parameter.grad /= RANKS
+    gradients = [parameter.grad for parameter in model.parameters()]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
+        gradient.copy_(part.view_as(gradient) / RANKS)
 
 
 def train_step(model, optimizer, text, lines):
@@ -70,15 +73,17 @@ def main():
     text = torch.tensor([letters.index(letter) for letter in transformer.make_text()])
     model = transformer.LanguageModel(len(letters))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    kept, times, began, cpu = [], [], time.perf_counter(), time.process_time()
+    kept, times, trained, began, cpu = [], [], [0.01], time.perf_counter(), time.process_time()
     for step in range(STEPS):
         step_began = time.perf_counter()
         if STEPS // 2 <= step < STEPS // 2 + 20:
             slow_batch(3 * statistics.median(times[-50:]))
         lines = BATCH * 3 if step % 1000 == 999 else BATCH
         if IS_SLOW_RANK:
-            slow_disk()
+            slow_disk(2 * statistics.median(trained[-50:]))
+        train_began = time.perf_counter()
         train_step(model, optimizer, text, lines)
+        trained.append(time.perf_counter() - train_began)
         kept.append(bytes(10_000))
         times.append(time.perf_counter() - step_began)
         if step % 2000 == 1007:

@@ -1,16 +1,15 @@
-"""usage: op_loop.py bare|deep|empty|operators|shapes+memory|full BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
+"""usage: op_loop.py bare|deep|empty|empty-inputs|operators|shapes+memory|full BATCHES [FILE]: prints the median nanoseconds of one torch.add of two 4x4 tensors.
 
-`deep` calls it inside of calls that go through C and back to Python. `empty` has a callback of at::RecordFunction that does nothing, from the library FILE. `operators`, `shapes+memory` and `full`, with everything that it has, are torch.profiler's ways.
+`deep` calls it inside of calls that go through C and back to Python. `empty` has a callback of at::RecordFunction that does nothing, from the library FILE; for `empty-inputs` torch prepares the inputs, too. `operators`, `shapes+memory` and `full`, with everything that it has, are torch.profiler's ways.
 After the number comes the wall-clock time at which the work was done, so that the time for the rest can be computed;
 torch.profiler then writes its trace to FILE before the process ends.
 """
-import ctypes
-import pathlib
 import statistics
 import sys
 import time
 
 import torch
+from empty_callback import add_empty_callback
 
 PER_BATCH = 5000
 
@@ -36,11 +35,9 @@ def nested(depth, work):
 def main():
     mode, batches = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(1)
-    if mode == "empty":
-        library, = pathlib.Path(torch.__file__).parent.glob("lib/libtorch_cpu.so*")
-        add = ctypes.CDLL(library)._ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE
-        assert ctypes.CDLL(sys.argv[3]).add_empty_callback(add)
-    if mode in ("bare", "deep", "empty"):
+    if mode.startswith("empty"):
+        add_empty_callback(sys.argv[3], mode == "empty-inputs")
+    if mode in ("bare", "deep", "empty", "empty-inputs"):
         print(nested(3 if mode == "deep" else 0, lambda: measure(batches)), time.time())
         return
     is_full = mode == "full"

@@ -1,14 +1,15 @@
-"""usage: train_loop.py step|edges|full BATCHES: prints the median nanoseconds of one step of training of a transformer with small tensors, or of its edges alone:
+"""usage: train_loop.py step|edges|empty|full BATCHES [FILE]: prints the median nanoseconds of one step of training of a transformer with small tensors, or of its edges alone:
 an annotation, zero_grad() and the step of an optimizer with nothing to do. Then the time on the wall.
-`full` is a step under torch.profiler with everything that it has.
+`empty` is a step with a callback that is given the operators' inputs and does nothing, from the library FILE. `full` is a step under torch.profiler with everything that it has.
 """
 import statistics
 import sys
 import time
 
 import torch
+from empty_callback import add_empty_callback
 
-PER_BATCH = {"step": 10, "full": 10, "edges": 500}
+PER_BATCH = {"step": 10, "empty": 10, "full": 10, "edges": 500}
 
 
 def main():
@@ -39,6 +40,8 @@ def main():
     def measure():
         batch()
         print(statistics.median(batch() for _ in range(batches)), time.time(), flush=True)
+    if mode == "empty":
+        add_empty_callback(sys.argv[3], True)
     if mode != "full":
         return measure()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, profile_memory=True, with_stack=True,
