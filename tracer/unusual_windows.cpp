@@ -140,9 +140,9 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
   return true;
 }
 
-// A slow step, or a row of them, that is at least twice as unusual as all that have a window for the same reason. It may
-// have one before there is room for it: this happens a few times only, since each has to be twice as unusual as the one
-// before.
+// A slow step, or a row of them, that is at least twice as unusual as all that have a window for the same reason. It
+// may have one before there is room for it: this happens a few times only, since each has to be twice as unusual as the
+// one before.
 bool WindowPlan::is_by_far_the_first(WindowReason reason, double score) const noexcept {
   if (reason != WindowReason::kOverdue && reason != WindowReason::kSlow) return false;
   const Share& share = *share_of(reason);
