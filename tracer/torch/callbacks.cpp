@@ -120,14 +120,14 @@ StringId inputs_of(ThreadBuffer& buffer, const RecordFunction& function, StringI
                    const ValueRow& values) noexcept {
   const Inputs inputs = inputs_in(function, row);
   KnownInputs* const known = buffer.sources.map<KnownInputs>();
-  uint64_t key[kMostKeyWords];
+  InputsKey key(values);
   const bool is_plain = known && !inputs.keywords && !python::applied_on(buffer).arguments;
-  const size_t words = is_plain ? InputsKey(values, key).write(inputs.values, inputs.count) : 0;
+  const size_t words = is_plain ? key.write(inputs.values, inputs.count) : 0;
   if (words == 0) return encode_anew(buffer, function, row, values, inputs);
-  if (const StringId id = known->find(name, key, words)) [[likely]]
+  if (const StringId id = known->find(name, key.words(), words)) [[likely]]
     return id;
   const StringId id = encode_anew(buffer, function, row, values, inputs);
-  if (id) known->keep(name, key, words, id);
+  if (id) known->keep(name, key.words(), words, id);
   return id;
 }
 

@@ -25,14 +25,15 @@ inline constexpr size_t kMostKeyWords = 30;
 
 class InputsKey {
  public:
-  InputsKey(const ValueRow& row, uint64_t (&key)[kMostKeyWords]) noexcept : row_(row), begin_(key), at_(key) {}
+  explicit InputsKey(const ValueRow& row) noexcept : row_(row) {}
 
   // Words written; 0: the inputs have no key.
   size_t write(const char* values, size_t count) noexcept {
     for (size_t i = 0; i < count; ++i)
       if (!add(values + i * kValueSize, true)) return 0;
-    return static_cast<size_t>(at_ - begin_);
+    return size_;
   }
+  const uint64_t* words() const noexcept { return words_; }
 
  private:
   static constexpr int kDeviceAt = 16, kDimsAt = 40, kPolicyAt = 48, kKindAt = 56;
@@ -49,9 +50,9 @@ class InputsKey {
     kListOfTensors = uint64_t{9} << kKindAt,
   };
 
-  size_t room() const noexcept { return static_cast<size_t>(begin_ + kMostKeyWords - at_); }
+  size_t room() const noexcept { return kMostKeyWords - size_; }
   bool put(uint64_t word) noexcept {
-    *at_++ = word;
+    words_[size_++] = word;
     return true;
   }
 
@@ -80,12 +81,12 @@ class InputsKey {
     const uint64_t kind = field_at<uint64_t>(sizes, kType) & kRead;
     const auto dims = field_at<uint64_t>(sizes, kDims);
     if (dims > kMaxInlineDims || (kind & kSpecial) != 0 || (kind & has_device) == 0 || room() < 1 + dims) return false;
-    *at_++ = kind | dims << kDimsAt | kTensor;
+    put(kind | dims << kDimsAt | kTensor);
     uint64_t all = 0;
     for (size_t d = 0; d < dims; ++d) {
       const auto size = field_at<uint64_t>(sizes, kInline + d * 8);
       const auto stride = field_at<uint64_t>(sizes, kInline + (kMaxInlineDims + d) * 8);
-      *at_++ = size | stride << 32;
+      put(size | stride << 32);
       all |= size | stride;
     }
     return all <= kMostHalf;
@@ -112,8 +113,8 @@ class InputsKey {
   }
 
   const ValueRow& row_;
-  uint64_t* const begin_;
-  uint64_t* at_;
+  uint64_t words_[kMostKeyWords];
+  size_t size_ = 0;
 };
 
 class KnownInputs {
