@@ -285,7 +285,7 @@ int tick() noexcept {
       return kShortestSleep;
     }
     // It may turn out to be more unusual than those that have the places and the budget, and so may the next step.
-    if (!is_seen && lasted < kWithoutSteps) return is_last() ? kShortestSleep * 5 : in(now + lasted);
+    if (!is_seen && !is_last() && lasted < kWithoutSteps) return in(now + lasted);
   }
   if (is_last()) return kShortestSleep * 5;
   // Without steps, or where they have ended. What lasts as long as the step before it is a step.

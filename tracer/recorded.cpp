@@ -47,40 +47,33 @@ void add_to_window(uint32_t window, uint32_t events) noexcept {
   } while (!place_of(window).compare_exchange_weak(old, fresh, std::memory_order_relaxed));
 }
 
-// Room for so many bytes of one record of steps at this time, which is then ticks after the chunk's base. nullptr:
-// nothing can be recorded any more.
-std::byte* room_for_steps(uint64_t bytes, Ticks now, uint64_t& time) noexcept {
+// Makes room for one more record of steps, of any kind, at this time. False: nothing can be recorded any more.
+bool make_room_for_steps(Ticks now) noexcept {
   Recorder& r = recorder();
   StepChunks& s = r.steps;
   if (!r.spool.is_open() || r.state.load(std::memory_order_relaxed) != State::kCapturing || !is_our_process())
-    return nullptr;
-  const auto since_base = [&] { return now.value - s.chunk->base.ticks.value; };
-  if (!s.chunk || s.used + bytes > kChunkCapacity || since_base() > RecordHeader::kMaxTime) {
-    ChunkHeader* fresh = r.spool.claim(ChunkKind::kSteps, TrackId{}, s.sequence, now, s.chunk, s.run);
-    if (!fresh) {
-      // As where there is no room for an event. Otherwise each step would try again.
-      stop(State::kStopped);
-      return nullptr;
-    }
-    s = {fresh, s.sequence + 1, 0, s.run, 0};
+    return false;
+  const bool has_room = s.chunk && s.used + sizeof(StepEnd) <= kChunkCapacity &&
+                        now.value - s.chunk->base.ticks.value <= RecordHeader::kMaxTime;
+  if (has_room) return true;
+  ChunkHeader* fresh = r.spool.claim(ChunkKind::kSteps, TrackId{}, s.sequence, now, s.chunk, s.run);
+  if (!fresh) {
+    // As where there is no room for an event. Otherwise each step would try again.
+    stop(State::kStopped);
+    return false;
   }
-  time = since_base();
-  std::byte* const at = reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used;
-  s.used += static_cast<uint32_t>(bytes);
-  return at;
+  s = {fresh, s.sequence + 1, 0, s.run, 0};
+  return true;
 }
 
-// A long record, with its header.
+uint64_t time_in_steps(Ticks now) noexcept { return now.value - recorder().steps.chunk->base.ticks.value; }
+
 template <class R>
-R* begin_step_record(Ticks now) noexcept {
-  uint64_t time = 0;
-  auto* record = reinterpret_cast<R*>(room_for_steps(sizeof(R), now, time));
-  if (record) record->header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, time);
-  return record;
-}
-
-void commit_step_record() noexcept {
-  const StepChunks& s = recorder().steps;
+void put_step_record(const R& record) noexcept {
+  static_assert(sizeof(R) <= sizeof(StepEnd));
+  StepChunks& s = recorder().steps;
+  memcpy(reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used, &record, sizeof(R));
+  s.used += sizeof(R);
   // Pairs with the load in SpoolReader::collect_chunk(): the record is written.
   s.chunk->committed.store(s.used, std::memory_order_release);
 }
@@ -124,41 +117,27 @@ void give_up_window(uint32_t number) noexcept {
 bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switching_ns, Ticks now) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);
-  StepChunks& s = recorder().steps;
-  const uint64_t before = s.last_step;
-  const bool is_next = before != 0 && step > before && step - before <= ShortStep::kMostAhead;
-  if (is_next && window == 0 && was_open == 0 && switching_ns < 1000) {
-    // In a new chunk it has to be a long one.
-    const ChunkHeader* const chunk = s.chunk;
-    uint64_t time = 0;
-    std::byte* const at = room_for_steps(sizeof(ShortStep), now, time);
-    if (!at) return false;
-    if (s.chunk == chunk) {
-      *reinterpret_cast<ShortStep*>(at) = ShortStep::make(step, time);
-      s.last_step = step;
-      commit_step_record();
-      return true;
-    }
-    s.used -= sizeof(ShortStep);
-  }
-  auto* record = begin_step_record<StepEnd>(now);
-  if (!record) return false;
-  s.last_step = step;
-  record->step = step;
-  record->window = window;
-  record->was_open = was_open;
-  record->switching_us = static_cast<uint32_t>(std::clamp<int64_t>(switching_ns / 1000, 0, StepEnd::kMostSwitching));
-  commit_step_record();
+  if (!make_room_for_steps(now)) return false;
+  uint64_t& before = recorder().steps.last_step;
+  StepEnd end{};
+  end.header = RecordHeader::make(Kind::StepEnd, sizeof(StepEnd) / 8, time_in_steps(now));
+  end.step = step;
+  end.window = window;
+  end.was_open = was_open;
+  end.switching_us = static_cast<uint32_t>(std::clamp<int64_t>(switching_ns / 1000, 0, StepEnd::kMostSwitching));
+  if (ShortStep::can_say(end, before))
+    put_step_record(ShortStep::make(step, time_in_steps(now)));
+  else
+    put_step_record(end);
+  before = step;
   return true;
 }
 
 bool record_resident(uint64_t bytes, Ticks now) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);
-  auto* record = begin_step_record<Resident>(now);
-  if (!record) return false;
-  record->bytes = bytes;
-  commit_step_record();
+  if (!make_room_for_steps(now)) return false;
+  put_step_record(Resident{RecordHeader::make(Kind::Resident, sizeof(Resident) / 8, time_in_steps(now)), bytes});
   return true;
 }
 

@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kDueShare = 0.4;  // of the budget of unusual windows: where a slow step is due
 constexpr std::ptrdiff_t kMostOfRow = 3;
-constexpr double kLongStep = 2;                 // times the median
 constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
 
 }  // namespace

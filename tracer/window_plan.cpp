@@ -149,7 +149,7 @@ WindowPlan::Opening WindowPlan::due_at(int64_t elapsed) const noexcept {
 }
 
 int64_t WindowPlan::patience() const noexcept {
-  return closed_.is_known() ? std::max<int64_t>(closed_.median() * 2, closed_.slow()) : 0;
+  return closed_.is_known() ? std::max<int64_t>(closed_.median() * kLongStep, closed_.slow()) : 0;
 }
 
 // ---- the last steps -------------------------------------------------------------------------------------------------

@@ -48,10 +48,7 @@ bool RecordCursor::next(RecordView& record) {
         continue;
       }
       record.data_ = nullptr;
-      if (compact.kind() == kShortStep)
-        expand(ShortStep{compact.bits}, last_step_, record.expanded_);
-      else
-        expand(data, last_op_, record.expanded_);
+      expand(data, last_op_, last_step_, record.expanded_);
       remember(record, compact.long_kind());
       return true;
     }

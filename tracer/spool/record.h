@@ -630,24 +630,27 @@ struct ShortStep {
     return {kShortStep | (step & kMostAhead) << 8 | time << 20};
   }
   constexpr uint64_t time() const { return bits >> 20; }
-  // `before`: the step of the StepEnd before this one.
+  // Whether this form says all of `end`. `before`: the step of the StepEnd before it in its chunk; 0: there is none.
+  static constexpr bool can_say(const StepEnd& end, uint64_t before) {
+    return before != 0 && end.step > before && end.step - before <= kMostAhead && end.window == 0 &&
+           end.was_open == 0 && end.switching_us == 0;
+  }
   constexpr uint64_t step(uint64_t before) const { return before + (((bits >> 8) - before) & kMostAhead); }
 };
 
-inline void expand(ShortStep record, uint64_t before, std::byte* out) {
-  const StepEnd end{RecordHeader::make(Kind::StepEnd, sizeof(StepEnd) / 8, record.time()), record.step(before), 0, 0,
-                    0};
-  std::memcpy(out, &end, sizeof(end));
-}
-
-// Writes the long form of a whole short record of a known kind other than kShortStep to `out`, which holds kMaxExpanded
-// bytes.
-inline void expand(const std::byte* record, const LastOp& last, std::byte* out) {
+// Writes the long form of a whole short record of a known kind to `out`, which holds kMaxExpanded bytes.
+// `last_step`: the step of the StepEnd before it.
+inline void expand(const std::byte* record, const LastOp& last, uint64_t last_step, std::byte* out) {
   uint64_t words[3] = {};
   std::memcpy(words, record, sizeof(uint64_t));
   const ShortRecord head{words[0]};
   std::memcpy(words, record, head.words() * sizeof(uint64_t));
   const auto put = [out](const auto& expanded) { std::memcpy(out, &expanded, sizeof(expanded)); };
+  if (head.kind() == kShortStep) {
+    const ShortStep step{words[0]};
+    put(StepEnd{RecordHeader::make(Kind::StepEnd, sizeof(StepEnd) / 8, step.time()), step.step(last_step), 0, 0, 0});
+    return;
+  }
   if (head.long_kind() == Kind::Memory) {
     Memory memory{};
     memory.header = RecordHeader::make(Kind::Memory, sizeof(Memory) / 8, head.time());
