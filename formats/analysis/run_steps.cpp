@@ -121,22 +121,26 @@ std::vector<size_t> alike_of(const Group& group, const std::vector<size_t>& sing
   return alike;
 }
 
-// Those of `alike` that came at multiples of the shortest distance between the group's own, of which two or more are
-// known.
-std::vector<size_t> at_distance_of(const Group& group, const std::vector<size_t>& alike) {
-  if (group.steps.size() < 2) return {};
-  size_t distance = SIZE_MAX;
-  for (size_t i = 1; i < group.steps.size(); ++i) distance = std::min(distance, group.steps[i] - group.steps[i - 1]);
+// Those of `alike` that came at a multiple of the distance from `anchor`, or a step beside it.
+std::vector<size_t> at_distance(size_t distance, size_t anchor, const std::vector<size_t>& alike) {
   std::vector<size_t> found;
   for (const size_t i : alike) {
-    const size_t away = i > group.steps[0] ? i - group.steps[0] : group.steps[0] - i;
-    if (away % distance <= 1 || away % distance == distance - 1) found.push_back(i);
+    const size_t away = i > anchor ? i - anchor : anchor - i;
+    if ((away + 1) % distance <= 2) found.push_back(i);
   }
   return found;
 }
 
-// Those of `alike` (in rising order) that came with `anchor` at the smallest distance at which most places have one, or
-// the step beside it. Empty: there is no such distance.
+// Those at the shortest distance between the group's own, of which two or more are known.
+std::vector<size_t> at_own_distance(const Group& group, const std::vector<size_t>& alike) {
+  if (group.steps.size() < 2) return {};
+  size_t distance = SIZE_MAX;
+  for (size_t i = 1; i < group.steps.size(); ++i) distance = std::min(distance, group.steps[i] - group.steps[i - 1]);
+  return at_distance(distance, group.steps[0], alike);
+}
+
+// Those of `alike` (in rising order) that came with `anchor` at the smallest distance at which most places have one.
+// Empty: there is no such distance.
 std::vector<size_t> row_of(size_t anchor, const std::vector<size_t>& alike) {
   constexpr size_t kFewest = 4, kShortest = 10;
   constexpr double kMostOfThem = 0.6;
@@ -145,11 +149,7 @@ std::vector<size_t> row_of(size_t anchor, const std::vector<size_t>& alike) {
   std::ranges::sort(distances);
   for (const size_t distance : distances) {
     if (distance < kShortest) continue;
-    std::vector<size_t> row;
-    for (const size_t i : alike) {
-      const size_t away = i > anchor ? i - anchor : anchor - i;
-      if ((away + 1) % distance <= 2) row.push_back(i);
-    }
+    std::vector<size_t> row = at_distance(distance, anchor, alike);
     if (row.size() < kFewest) continue;
     const size_t places = (row.back() - row.front() + 1) / distance + 1;
     if (static_cast<double>(row.size()) >= kMostOfThem * static_cast<double>(places)) return row;
@@ -179,7 +179,7 @@ void group_singles(const std::vector<size_t>& singles, const std::vector<StepDif
     group.difference.more_ns /= static_cast<int64_t>(group.difference.captured);
     const std::vector<size_t> alike = alike_of(group, singles, durations);
     std::vector<size_t> row = row_of(group.steps[0], alike);
-    std::ranges::copy(at_distance_of(group, alike), std::back_inserter(row));
+    std::ranges::copy(at_own_distance(group, alike), std::back_inserter(row));
     std::ranges::sort(row);
     std::erase_if(others, [&](size_t k) {
       const bool is_one = std::ranges::binary_search(row, singles[k]);

@@ -287,7 +287,7 @@ TEST_CASE("of steps that come again at a distance one that is captured names the
   uint64_t now = 0, random = 1;
   for (uint64_t step = 0; step < 10'000; ++step) {
     random = random * 6364136223846793005u + 1442695040888963407u;
-    const bool is_one = step % 200 == 50, is_other = random >> 33 & 255 ? false : true;
+    const bool is_one = step % 200 == 50, is_other = (random >> 33 & 255) == 0;
     const uint64_t took = (is_one || is_other ? 30 + step % 3 : 10) * kMs;
     const bool opens = step == kCaptured - 1, is_open = step < 10 || (step >= kCaptured - 1 && step <= kCaptured + 1);
     if (opens) spool.window(2, step, now + 1, now + 60 * kMs, WindowReason::kExpected);
