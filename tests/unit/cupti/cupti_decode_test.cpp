@@ -205,7 +205,7 @@ TEST_CASE("what is unknown or cut off is said, and nothing behind its end is rea
   }
 }
 
-TEST_CASE("millions of records a second of processor time") {
+TEST_CASE("five million records a second of processor time") {
   const std::vector<KernelRecord> kernels(4096);
   Decoded out;
   double rate = 0;
@@ -225,6 +225,6 @@ TEST_CASE("millions of records a second of processor time") {
   }
   MESSAGE("records a second: ", rate);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  CHECK(rate > 2e6);  // with others on the same core it is a half of what it is by itself
+  CHECK(rate > 5e6);
 #endif
 }

@@ -190,6 +190,6 @@ TEST_CASE("millions of records a second, from CUPTI's buffer to the spool") {
   CHECK(found[Kind::GpuApi] + found[Kind::GpuKernel] == result.tally.written);
   MESSAGE("records a second: ", result.best);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  CHECK(result.best > 2e6);  // 5 to 8 million by itself; with others on the same core a half of that
+  CHECK(result.best > 2e6);  // 14 to 18 million by itself, 4.9 beside all other tests
 #endif
 }

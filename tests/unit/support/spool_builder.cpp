@@ -291,8 +291,8 @@ SpoolBuilder& SpoolBuilder::step_end(uint64_t step, uint32_t window, uint8_t was
   const StepEnd record{{}, step, window, was_open, switching_us};
   const auto* bytes = reinterpret_cast<const std::byte*>(&record);
   const auto open = open_chunk_.find(kOfSteps);
-  if (open != open_chunk_.end() && last_step_ != 0 && step > last_step_ && step - last_step_ <= ShortStep::kMostAhead &&
-      window == 0 && was_open == 0 && switching_us == 0 && has_room(chunks_[open->second], sizeof(ShortStep))) {
+  if (open != open_chunk_.end() && ShortStep::can_say(record, last_step_) &&
+      has_room(chunks_[open->second], sizeof(ShortStep))) {
     Chunk& chunk = chunks_[open->second];
     const ShortStep word = ShortStep::make(step, (now_ - chunk.base_ns) * ticks_per_ns_);
     const auto* at = reinterpret_cast<const std::byte*>(&word);

@@ -45,7 +45,7 @@ TEST_CASE("a short operator expands to its long form, with or without a sequence
                               uint64_t{99} << 8 | static_cast<uint8_t>(OpScope::kUserScope),
                               static_cast<uint64_t>(sequence)};
     alignas(8) std::byte bytes[kMaxExpanded];
-    expand(reinterpret_cast<const std::byte*>(words), LastOp{}, bytes);
+    expand(reinterpret_cast<const std::byte*>(words), LastOp{}, 0, bytes);
     OpBegin op;
     std::memcpy(&op, bytes, sizeof(op));
     CHECK(op.header.kind() == Kind::OpBegin);
@@ -68,7 +68,7 @@ TEST_CASE("a step of one word follows the one before it, also some steps later")
       CHECK(ShortRecord{record.bits}.words() == 1);
       CHECK(ShortRecord{record.bits}.long_kind() == Kind::StepEnd);
       alignas(8) std::byte bytes[kMaxExpanded];
-      expand(record, before, bytes);
+      expand(reinterpret_cast<const std::byte*>(&record), LastOp{}, before, bytes);
       StepEnd end;
       std::memcpy(&end, bytes, sizeof(end));
       CHECK(end.header.kind() == Kind::StepEnd);
@@ -84,7 +84,7 @@ TEST_CASE("an operator of one word follows the one before it") {
   for (const uint8_t kind : {kShortNextOp, kShortNextOpNextSequence}) {
     const uint64_t words[3] = {ShortRecord::make(kind, 5, 9).bits};
     alignas(8) std::byte bytes[kMaxExpanded];
-    expand(reinterpret_cast<const std::byte*>(words), LastOp{.handle = 7, .sequence = 3}, bytes);
+    expand(reinterpret_cast<const std::byte*>(words), LastOp{.handle = 7, .sequence = 3}, 0, bytes);
     OpBegin op;
     std::memcpy(&op, bytes, sizeof(op));
     CHECK(op.name == StringId{5});
