@@ -28,7 +28,9 @@ using protozero::pbf_writer;
 struct Ids {  // the last ids given in this file
   uint64_t track = 0;
   uint64_t flow = 0;
-  uint64_t gpu_flow = 0;
+  // Perfetto counts the legacy flows of a trace from 0, with 32 bits, whatever their ids are, and has those of flow_ids
+  // in the same table (flow_tracker.h: v1_id_counter_).
+  uint64_t gpu_flow = uint64_t{1} << 32;
   uint32_t sequence = 0;
 };
 

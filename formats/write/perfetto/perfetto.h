@@ -11,7 +11,8 @@
 //     where times are equal (src/trace_processor/sorter). So where slices around a slice begin at the same time, their
 //     begins are written before its own.
 //   * Flows are the legacy pair of phases 's' and 'f' at the begins of both slices, because the forward operator is
-//     known only at the end of the backward one.
+//     known only at the end of the backward one. Those from a call to its work on a GPU are flow_ids, above 32 bits:
+//     Perfetto has both in one table, where legacy ones count from 0.
 //   * Times are nanoseconds since the run began, on a clock of the sequence that a snapshot ties to CLOCK_REALTIME.
 //     Each process is one sequence.
 //

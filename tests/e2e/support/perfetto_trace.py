@@ -113,13 +113,15 @@ class Trace:
         return (a["int_value"] or a["double_value"] or a["bool_value"])[0]
 
     def _replay(self, events):
-        open_slices, starts, chains = collections.defaultdict(list), {}, {}
+        # As src/trace_processor/importers/common/flow_tracker.cc: one table, in which legacy flows have numbers of their own, from 0.
+        open_slices, chains, legacy_ids = collections.defaultdict(list), {}, {}
         for time, e, name, category, args, frames in events:
             stack = open_slices[e["track_uuid"][0]]
             kind = e["type"][0] if e["type"] else None
             if kind == BEGIN:
                 stack.append(Slice(name, category, e["track_uuid"][0], time, None, args, frames))
                 for flow in e["flow_ids"]:  # each leads on from the one before
+                    assert flow >= 1 << 32, "a legacy flow may have this id"
                     if flow in chains:
                         self.flows.append((chains[flow], name))
                     chains.setdefault(flow, name)
@@ -133,11 +135,13 @@ class Trace:
                 self.counters[self.tracks[e["track_uuid"][0]]["name"][0]].append((time, e["counter_value"][0]))
             elif kind is None:
                 legacy = e["legacy_event"][0]
+                flow = legacy_ids.setdefault((legacy["unscoped_id"][0], category, name), len(legacy_ids))
                 if legacy["phase"] == [ord("s")]:
-                    starts[legacy["unscoped_id"][0]] = stack[-1]
+                    assert flow not in chains, "a flow that begins twice is lost"
+                    chains[flow] = stack[-1].name
                 else:
                     assert legacy["phase"] == [ord("f")] and legacy["bind_to_enclosing"] == [True]
-                    self.flows.append((starts[legacy["unscoped_id"][0]].name, stack[-1].name))
+                    self.flows.append((chains.pop(flow), stack[-1].name))
         assert not any(open_slices.values())
 
     def path(self, track):
