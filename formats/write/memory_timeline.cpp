@@ -73,11 +73,12 @@ void write_raw(const Process& process, Output& out) {
   out.write("[");
   if (device)
     replay_of(process, categories, *device, [&](const CategorizedEvent& e) {
-      std::string row(is_first ? "" : ",\n");
-      row.append("[");
+      std::string row(is_first ? "[" : ", [");
       is_first = false;
-      row.append(us(e.time)).append(",").append(std::to_string(static_cast<int>(e.action))).append(",");
-      row.append(std::to_string(e.bytes)).append(",").append(std::to_string(static_cast<int>(e.category)));
+      const bool was_there = e.action == CategorizedEvent::Action::kPreexisting && process.windows.empty();
+      row.append(std::to_string(was_there ? -1 : e.time.value)).append(", ");
+      row.append(std::to_string(static_cast<int>(e.action))).append(", ").append(std::to_string(e.change()));
+      row.append(", ").append(std::to_string(static_cast<int>(e.category)));
       out.write(row.append("]"));
     });
   out.write("]");

@@ -2,7 +2,8 @@
 //
 //   memory-timeline       [times, sizes]: times in microseconds since 1970; for each time a 0, which torch's plots
 //                         need, and the bytes of all categories in torch's order
-//   memory-timeline-raw   [[time, action, bytes, category], ...]: action 1 was there before, 2 allocated, 4 freed. HTA
+//   memory-timeline-raw   [[time, action, bytes, category], ...]: times in nanoseconds since 1970, or -1 for what was
+//                         there before; action 1 was there before, 2 allocated, 4 freed (then bytes are negative). HTA
 //                         reads this one
 //   memory-timeline-html  a page with a picture for each process and device, without scripts or network
 //

@@ -36,8 +36,11 @@ def test_categories_of_a_training(run_torchprof, program, torch_python):
     raw, = run.directory.glob("*.memory.raw.json.gz")
     events = json.loads(gzip.decompress(raw.read_bytes()))
     sums = [0] * 8
-    for _, action, size, category in events:
-        sums[category] += {1: size, 2: size, 4: -size}[action]
+    for time, action, size, category in events:
+        assert (size < 0) == (action == 4) and (time == -1) == (action == 1)
+        sums[category] += size
     assert sums == sizes[-1][1:]
+    in_order = [time for time, *_ in events]
+    assert in_order == sorted(in_order) and [time // 1000 for time in in_order if time >= 0][-1] == times[-1]
     page = (run.directory / "trace.memory.html").read_text()
     assert "<title>parameter</title>" in page and "<script" not in page

@@ -135,9 +135,9 @@ TEST_CASE("the raw timeline has every event, and several processes are told apar
   iteration(b);
   const json raw = json::parse(written(*test::LoadedTrace(b), write_memory_timeline_raw));
   REQUIRE(raw.size() == 12);
-  CHECK(raw[0] == json({kStartUs, 1, 90, 7}));
-  CHECK(raw[1] == json({kStartUs + 1, 2, 10, 2}));
-  CHECK(raw[4] == json({kStartUs + 4, 4, 30, 3}));
+  CHECK(raw[0] == json({-1, 1, 90, 7}));
+  CHECK(raw[1] == json({(kStartUs + 1) * 1000, 2, 10, 2}));
+  CHECK(raw[4] == json({(kStartUs + 4) * 1000, 4, -30, 3}));
   test::train(c, 200);
   const SpoolBuilder* const both[] = {&b, &c};
   const json merged = json::parse(written(*test::LoadedTrace(both), write_memory_timeline_raw));
@@ -177,9 +177,9 @@ TEST_CASE("the life of a block ends with its window, and what a window frees of 
   const json raw = json::parse(written(*trace, write_memory_timeline_raw));
   const auto unknown = static_cast<int>(MemoryCategory::kUnknown);
   REQUIRE(raw.size() == 5);
-  CHECK(raw[1][0] == kStartUs + 5);
+  CHECK(raw[1][0] == (kStartUs + 5) * 1000);
   CHECK(raw[1][1] == 4);  // destroyed
-  CHECK(raw[2] == json({kStartUs + 10, 1, 10, unknown}));
-  CHECK(raw[3] == json({kStartUs + 11, 4, 10, unknown}));
+  CHECK(raw[2] == json({(kStartUs + 10) * 1000, 1, 10, unknown}));
+  CHECK(raw[3] == json({(kStartUs + 11) * 1000, 4, -10, unknown}));
   CHECK(raw[4][2] == 20);
 }
