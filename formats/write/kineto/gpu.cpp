@@ -338,13 +338,16 @@ void GpuWriter::put_metadata(std::string_view name, uint64_t pid, uint64_t tid, 
 }
 
 void GpuWriter::write_rows() {
-  const std::string name = json_string_within(program_name(process_), kMaxNameBytes);
+  const std::string program = json_string_within(program_name(process_), kMaxNameBytes);
   for (const auto& [number, device] : index_.devices()) devices_.insert(number);
   for (const uint32_t device : std::set<uint32_t>(devices_)) {
     const uint64_t pid = device_pid(device);
-    put_metadata("process_name", pid, 0, "name", name);
+    // Alone it has the program's name, as Kineto has it; viewers show the label beside it.
+    const std::string gpu = process_.role + " GPU " + std::to_string(device);
+    const bool is_named = place_.process && !process_.role.empty();
+    put_metadata("process_name", pid, 0, "name", is_named ? json_string_within(gpu, kMaxNameBytes) : program);
     put_metadata("process_labels", pid, 0, "labels", json_string("GPU " + std::to_string(device) + place_.label));
-    const uint64_t before = place_.process.value_or(0) * kDevicesOfProcess;
+    const uint64_t before = place_.process ? process_.place * uint64_t{kDevicesOfProcess} : 0;
     put_metadata("process_sort_index", pid, 0, "sort_index", std::to_string(kDeviceSortIndex + before + device));
   }
   for (const auto& [device, tid] : streams_) {
