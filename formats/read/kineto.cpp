@@ -13,6 +13,7 @@
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
 #include "formats/read/kineto_keys.h"
+#include "formats/read/launches.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -49,6 +50,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::string error;
   bool found_events = false;
+  Launches launches;
 
   Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
 
@@ -264,6 +266,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       case Key::kExternalId:
         if (value > 0 && value < 4e9) event_.external = static_cast<uint32_t>(value);
         return true;
+      case Key::kCorrelation:
+        if (value > 0 && value < 4e9) event_.correlation = static_cast<uint32_t>(value);
+        return true;
       case Key::kBlocksPerSm:
         event_.blocks_per_sm = static_cast<float>(value);
         return true;
@@ -284,6 +289,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
     const std::string& c = event_.category;
     if (TraceDevices::is_category(c)) return finish_work();
+    if (Launches::is_call(c)) {
+      if (is_possible(event_.begin_ns, event_.end_ns()))
+        launches.call(event_.begin_ns, event_.end_ns(), row(), event_.correlation);
+      return;
+    }
     if (c == "Trace" && is_possible(event_.begin_ns, event_.end_ns())) into_.span_ns = event_.duration_ns;
     const bool is_python = c == "python_function";
     // Files of old profilers have "Operator", those written without Kineto have no category at all.
@@ -305,14 +315,15 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_work() {
     if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
-    into_.devices.add({.begin = event_.begin_ns,
-                       .duration = event_.duration_ns,
-                       .name = into_.names(event_.name),
-                       .pid = into_.pids(event_.pid),
-                       .external = event_.external,
-                       .blocks_per_sm = event_.blocks_per_sm,
-                       .occupancy = event_.occupancy,
-                       .is_kernel = event_.category == "kernel" || event_.category == "Kernel"});
+    launches.work({.begin = event_.begin_ns,
+                   .duration = event_.duration_ns,
+                   .name = into_.names(event_.name),
+                   .pid = into_.pids(event_.pid),
+                   .external = event_.external,
+                   .blocks_per_sm = event_.blocks_per_sm,
+                   .occupancy = event_.occupancy,
+                   .is_kernel = event_.category == "kernel" || event_.category == "Kernel"},
+                  event_.correlation);
   }
 
   void finish_memory() {
@@ -346,7 +357,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     std::array<double, kMemoryArguments> memory{};
     int64_t begin_ns = 0, duration_ns = 0;
     double flops = 0;
-    uint32_t external = 0;
+    uint32_t external = 0, correlation = 0;
     float blocks_per_sm = 0, occupancy = 0;
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
   };
@@ -375,7 +386,7 @@ ReadEvents read_kineto(ByteStream& stream) {
   }
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");
-
+  handler.launches.finish(events);
   return events;
 }
 

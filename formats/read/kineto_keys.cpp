@@ -7,7 +7,7 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr std::array<std::pair<std::string_view, Key>, 30> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Key>, 31> kKeys = {{
     {"Device Type", Key::kDeviceType},
     {"Device Id", Key::kDeviceId},
     {"Addr", Key::kAddress},
@@ -32,6 +32,7 @@ constexpr std::array<std::pair<std::string_view, Key>, 30> kKeys = {{
     {"FLOPs", Key::kFlops},
     {"External id", Key::kExternalId},
     {"external id", Key::kExternalId},
+    {"correlation", Key::kCorrelation},
     {"blocks per SM", Key::kBlocksPerSm},
     {"est. achieved occupancy %", Key::kOccupancy},
     {"id", Key::kId},

@@ -35,6 +35,7 @@ enum class KinetoKey : uint8_t {
   kModuleRoot,
   kFlops,
   kExternalId,
+  kCorrelation,
   kBlocksPerSm,
   kOccupancy,
   kId,

@@ -217,6 +217,30 @@ TEST_CASE("a file of 2021: whole microseconds since 1970, categories in capitals
   CHECK(read.start.value == 1'621'403'029'386'001'000);
 }
 
+TEST_CASE("work belongs to the operator around its call, whatever its External id says") {
+  test::TemporaryDirectory directory;
+  // As files before torch 1.12: the External id of work is its correlation. Here the one of a stranger.
+  const TraceFile read = read_trace(write(directory / "x", R"json({"traceEvents": [
+      {"ph":"X","cat":"cpu_op","name":"aten::to","pid":7,"tid":8,"ts":1,"dur":2,"args":{"External id":12}},
+      {"ph":"X","cat":"cpu_op","name":"aten::linear","pid":7,"tid":7,"ts":10,"dur":30,"args":{"External id":1}},
+      {"ph":"X","cat":"cpu_op","name":"aten::addmm","pid":7,"tid":7,"ts":11,"dur":20,"args":{"External id":2}},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":11,"dur":20,"args":{"correlation":12}},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaMemcpyAsync","pid":7,"tid":7,"ts":35,"dur":2,"args":{"correlation":1}},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":50,"dur":2,"args":{"correlation":2}},
+      {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":60,"dur":6,"args":{"correlation":12,"External id":12}},
+      {"ph":"X","cat":"gpu_memcpy","name":"copy","pid":0,"tid":7,"ts":70,"dur":2,"args":{"correlation":1,"External id":1}},
+      {"ph":"X","cat":"kernel","name":"outside","pid":0,"tid":7,"ts":80,"dur":9,"args":{"correlation":2,"External id":2}},
+      {"ph":"X","cat":"kernel","name":"before","pid":0,"tid":7,"ts":2,"dur":9,"args":{"correlation":99,"External id":2}}
+      ]})json"));
+  REQUIRE(read.processes.size() == 1);
+  const Statistics& s = read.processes[0].statistics;
+  CHECK(s.operators.at("aten::to").gpu_total_ns == 0);
+  CHECK(s.operators.at("aten::addmm").gpu_self_ns == 6'000);
+  CHECK(s.operators.at("aten::linear").gpu_self_ns == 2'000);
+  CHECK(s.operators.at("aten::linear").gpu_total_ns == 8'000);
+  CHECK(s.gpu.work.size() == 4);
+}
+
 TEST_CASE("what has times that no program has is left out and counted") {
   const test::TemporaryDirectory directory;
   std::string events = R"({"ph":"X","pid":1,"tid":1,"ts":1,"dur":2,"cat":"cpu_op","name":"mm"})";

@@ -1,0 +1,48 @@
+#include "formats/read/launches.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/read/ranges.h"
+
+namespace torchprof::formats {
+
+bool Launches::is_call(std::string_view category) {
+  return category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime" || category == "Driver" ||
+         category == "hip_runtime" || category == "hip_driver";
+}
+
+void Launches::finish(ReadEvents& events) {
+  if (calls_.empty() || work_.empty()) {
+    for (const Work& w : work_) events.devices.add(w.work);
+    work_ = {};
+    return;
+  }
+  std::vector<std::vector<Ranges::Range>> operators(events.rows.size());
+  uint32_t number = 0;
+  for (ReadSlice& s : events.slices) {
+    if (!s.is_operator) continue;
+    s.external = ++number;
+    operators[s.row].push_back({s.begin, s.begin + s.duration, s.external});
+  }
+  std::ranges::sort(calls_, {}, [](const Call& c) { return std::tuple(c.row, c.begin); });
+  std::unordered_map<uint32_t, uint32_t> launched_by;  // by correlation
+  for (auto first = calls_.begin(); first != calls_.end();) {
+    const auto last = std::ranges::find_if(first, calls_.end(), [&](const Call& c) { return c.row != first->row; });
+    Ranges around(std::move(operators[first->row]));
+    // Files in whole microseconds have calls that begin or end with their operator.
+    for (; first != last; ++first)
+      launched_by.try_emplace(first->correlation, around.around(first->begin + 1, first->end - 1));
+  }
+  for (Work& w : work_) {
+    const auto it = launched_by.find(w.correlation);
+    w.work.external = it == launched_by.end() ? 0 : it->second;
+    events.devices.add(w.work);
+  }
+  calls_ = {};
+  work_ = {};
+}
+
+}  // namespace torchprof::formats
