@@ -136,8 +136,8 @@ def top_level(trace):
         yield "traceName does not come last"
     if keys.index("baseTimeNanoseconds") > keys.index("traceEvents"):
         yield "baseTimeNanoseconds comes after traceEvents"
-    if trace.doc["baseTimeNanoseconds"] % (7889238 * 10**9):
-        yield "baseTimeNanoseconds %s is not a multiple of three months" % trace.doc["baseTimeNanoseconds"]
+    if trace.doc["baseTimeNanoseconds"] % (86400 * 10**9):
+        yield "baseTimeNanoseconds %s is not a midnight" % trace.doc["baseTimeNanoseconds"]
     if "distributedInfo" in trace.doc and not re.search(r'"rank":\s+\d', trace.text):
         yield "HTA finds no rank: a space is missing after the colon"
     if not re.match(r'\s*\{\s*"', trace.text):

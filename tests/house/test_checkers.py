@@ -24,7 +24,7 @@ def flow(ph, ts, tid=TID, **more):
 def good():
     """A trace of one thread that keeps every rule: a Python function with an operator and its backward."""
     return {
-        "schemaVersion": 1, "deviceProperties": [], "displayTimeUnit": "ms", "baseTimeNanoseconds": 7889238 * 10**9 * 200,
+        "schemaVersion": 1, "deviceProperties": [], "displayTimeUnit": "ms", "baseTimeNanoseconds": 86400 * 10**9 * 20000,
         "traceEvents": [
             {"ph": "M", "name": "process_name", "ts": 0, "pid": PID, "tid": 0, "args": {"name": "python3"}},
             {"ph": "M", "name": "process_labels", "ts": 0, "pid": PID, "tid": 0, "args": {"labels": "CPU"}},

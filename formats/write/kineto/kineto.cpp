@@ -14,10 +14,10 @@
 namespace torchprof::formats {
 namespace {
 
-// Times count from the last multiple of three months, as in Kineto, so that processes that start at different moments
-// share the base. In the first 51 days after it microseconds with three decimals are exact in a double; later the last
-// decimal may be off by one.
-constexpr int64_t kBaseStep = int64_t{7'889'238} * 1'000'000'000;
+// Times count from the midnight (UTC) before the run, so that the runs of a job's hosts share the base. Microseconds
+// with three decimals are exact in a double for 104 days from there. Kineto's base may be three months back: then the
+// last decimal is off by one, and slices that touch overlap.
+constexpr int64_t kBaseStep = int64_t{86'400} * 1'000'000'000;
 
 // The four events at the end that torch's own tests look for.
 void write_tail(UnixNs start, UnixNs end, int64_t base, Output& out) {
