@@ -36,6 +36,11 @@ uint64_t bytes_of(std::string_view inputs) {
 
 }  // namespace
 
+bool is_backend_range(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kBackends = {"gloo:", "mpi:", "ucc:"};
+  return std::ranges::any_of(kBackends, [name](std::string_view backend) { return name.starts_with(backend); });
+}
+
 void CommsCollector::slice(const Slice& s, std::string_view name) {
   if (s.kind != SliceKind::kOperator) return;
   if (s.collective) {
@@ -55,8 +60,7 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
   if (s.name.value >= is_range_.size()) is_range_.resize(std::max<size_t>(s.name.value + 1, is_range_.size() * 2));
   int8_t& is_range = is_range_[s.name.value];
   if (is_range == 0) {
-    constexpr std::array<std::string_view, 3> kBackends = {"gloo:", "mpi:", "ucc:"};
-    is_range = std::ranges::any_of(kBackends, [name](std::string_view b) { return name.starts_with(b); }) ? 1 : -1;
+    is_range = is_backend_range(name) ? 1 : -1;
   }
   if (is_range < 0) return;
   calls_[{std::string(name)}].push_back(

@@ -68,6 +68,9 @@ using CommsCounts = std::function<bool(size_t process, int64_t begin)>;
 std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& processes,
                                         const CommsCounts& counts = {});
 
+// Whether it is a range of gloo, MPI or UCC, which lasts until the collective is done.
+bool is_backend_range(std::string_view name);
+
 class CommsCollector {
  public:
   explicit CommsCollector(const Process& process) : process_(process) {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
 #include "formats/io/median.h"
@@ -36,13 +37,20 @@ bool is_communication(std::string_view name) {
   return std::ranges::any_of(kPrefixes, [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-StepPartsCollector::Part StepPartsCollector::part_of(const Slice& s, std::string_view name) {
-  if (s.name.value >= parts_.size()) parts_.resize(std::max<size_t>(s.name.value + 1, parts_.size() * 2));
-  Part& part = parts_[s.name.value];
+// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", before NCCL 2.19 "ncclKernel_...", and
+// with a result type before 2.8: "void ncclKernel_...".
+bool is_communication_kernel(std::string_view name) {
+  if (name.starts_with("void ")) name.remove_prefix(5);
+  return name.starts_with("nccl") || name.starts_with("rccl");
+}
+
+StepPartsCollector::Part StepPartsCollector::part_of(uint32_t name_id, std::string_view name, bool is_annotation) {
+  if (name_id >= parts_.size()) parts_.resize(std::max<size_t>(name_id + size_t{1}, parts_.size() * 2));
+  Part& part = parts_[name_id];
   if (part == Part::kUnseen) {
     part = is_communication(name)            ? Part::kCommunication
            : name.starts_with(kLoaderPrefix) ? Part::kLoading
-           : is_annotation(s.scope)          ? Part::kNone
+           : is_annotation                   ? Part::kNone
                                              : Part::kCompute;
   }
   return part;
@@ -51,20 +59,21 @@ StepPartsCollector::Part StepPartsCollector::part_of(const Slice& s, std::string
 void StepPartsCollector::slice(const Slice& s, std::string_view name) {
   if (s.depth == 0) host_.add(s.begin.value, s.end.value);
   if (s.kind != SliceKind::kOperator) return;
-  const Part part = part_of(s, name);
-  if (part == Part::kNone) return;
-  // Only outermost operators are added: they cover those inside.
-  if (part == Part::kCompute)
-    for (uint32_t i = s.depth; i-- > 0;)
-      if (s.around[i].is_real_op()) return;
-  (part == Part::kCompute         ? operators_
-   : part == Part::kCommunication ? communication_
-                                  : loading_)
-      .add(s.begin.value, s.end.value);
+  const auto around = std::span(s.around, s.depth);
+  operation(s.begin.value, s.end.value, s.name.value, name, is_annotation(s.scope),
+            std::ranges::any_of(around, [](const Span& span) { return span.is_real_op(); }));
 }
 
-void StepPartsCollector::gpu(const GpuActivity& a, std::string_view name) {
-  (name.starts_with("nccl") ? communication_ : gpu_).add(a.begin.value, a.end.value);
+void StepPartsCollector::operation(int64_t begin, int64_t end, uint32_t name_id, std::string_view name,
+                                   bool is_annotation, bool is_in_operator) {
+  const Part part = part_of(name_id, name, is_annotation);
+  // Only outermost operators are added: they cover those inside.
+  if (part == Part::kNone || (part == Part::kCompute && is_in_operator)) return;
+  (part == Part::kCompute ? operators_ : part == Part::kCommunication ? communication_ : loading_).add(begin, end);
+}
+
+void StepPartsCollector::work(int64_t begin, int64_t end, std::string_view name) {
+  (is_communication_kernel(name) ? communication_ : gpu_).add(begin, end);
 }
 
 std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& steps) {

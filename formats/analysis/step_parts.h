@@ -41,12 +41,17 @@ struct StepParts {
 class StepPartsCollector {
  public:
   void slice(const Slice& slice, std::string_view name);
-  void gpu(const GpuActivity& activity, std::string_view name);
+  void gpu(const GpuActivity& activity, std::string_view name) { work(activity.begin.value, activity.end.value, name); }
+  // The same for what is no replay's. `name_id`: a small dense number of the caller's choice, for each name.
+  void outermost(int64_t begin, int64_t end) { host_.add(begin, end); }
+  void operation(int64_t begin, int64_t end, uint32_t name_id, std::string_view name, bool is_annotation,
+                 bool is_in_operator);
+  void work(int64_t begin, int64_t end, std::string_view name);
   std::vector<StepParts> finish(const std::vector<StepSpan>& steps);
 
  private:
   enum class Part : uint8_t { kUnseen, kCompute, kCommunication, kLoading, kNone };
-  Part part_of(const Slice& slice, std::string_view name);
+  Part part_of(uint32_t name_id, std::string_view name, bool is_annotation);
 
   std::vector<Part> parts_;  // by operator name
   Intervals operators_, gpu_, communication_, loading_, host_;
@@ -54,5 +59,7 @@ class StepPartsCollector {
 
 // Whether it is a range or an operator of torch.distributed, of any backend.
 bool is_communication(std::string_view name);
+// Whether it is a kernel of NCCL or RCCL.
+bool is_communication_kernel(std::string_view name);
 
 }  // namespace torchprof::formats

@@ -1,6 +1,6 @@
 // The kernels, copies and sets of a trace file, and the operators that launched them, by External id.
 //
-// Memory: 40 bytes for each of them.
+// Memory: 64 bytes for each of them.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,11 @@ struct DeviceWork {
   float blocks_per_sm;
   float occupancy;  // 0 to 1
   bool is_kernel;
+  bool is_set = false;       // not a copy
+  uint32_t correlation = 0;  // 0: none
+  uint32_t device = 0;
+  uint32_t stream = 0;
+  uint64_t bytes = 0;  // of copies and sets; 0: not known
 };
 
 class TraceDevices {

@@ -302,7 +302,7 @@ Measured measure(const Trace& trace, const std::string& name, size_t warmup) {
 
 Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup) {
   Measured run{.name = name};
-  for (const TraceFile::ProcessPart& part : read_trace(trace_file, warmup).processes) add_process(run, part.statistics);
+  for (const TraceFile::ProcessPart& part : read_trace(trace_file, {.warmup = warmup}).processes) add_process(run, part.statistics);
   return run;
 }
 

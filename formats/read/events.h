@@ -1,12 +1,13 @@
 // The events that a reader takes out of a trace file, whatever the file's form, and the totals by process that are made
 // of them.
 //
-// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice, 64 for
-// a memory event, 40 for a kernel, copy or set. Each name is kept once.
+// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice and for
+// a call, 64 for a memory event and for a kernel, copy or set. Each name is kept once.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "formats/analysis/statistics.h"
 #include "formats/analysis/trace_devices.h"
 #include "formats/io/sum.h"
+#include "formats/timeline/timeline.h"
 
 namespace torchprof::formats {
 
@@ -25,6 +27,7 @@ struct TraceFile {
     std::string pid;   // as in the file: a number or a text
     std::string name;  // process_name; empty: none
     Statistics statistics;
+    Timeline timeline{};  // if asked for
   };
   std::vector<ProcessPart> processes;  // in the order of their first slice
   UnixNs start{};                      // on the file's clock
@@ -55,6 +58,37 @@ struct ReadSlice {
 };
 static_assert(sizeof(ReadSlice) == 32);
 
+struct ReadCall {  // of CUDA or HIP
+  int64_t begin;   // ns
+  int64_t end;
+  uint32_t name;
+  uint32_t row;
+  uint32_t correlation;  // 0: none
+};
+
+struct ReadWait {  // what CUPTI says that a device or a call waits for
+  int64_t begin;   // ns
+  int64_t end;
+  uint32_t pid;   // that of the device's row
+  uint32_t kind;  // interned: "Stream Wait Event" ...
+  uint32_t device;
+  uint32_t stream;
+  uint32_t correlation;
+  uint32_t recorded;   // correlation of the record of the event; 0: not known
+  uint32_t of_stream;  // on which the event was recorded; UINT32_MAX: not known
+};
+
+struct ReadCollective {  // record_param_comms, on the thread that asked for it
+  int64_t begin;         // ns
+  int64_t end;
+  uint32_t row;
+  uint32_t name;         // these are interned: "allreduce"
+  uint32_t group;        // its name
+  uint32_t description;  // for people; the empty text: none
+  uint32_t ranks;        // "0, 1"
+  uint64_t bytes;        // of the input or the output, whichever is larger
+};
+
 struct ReadMemory {
   MemoryChange change;  // its owner: interned names plus 1; `place` from the event itself, 0: none
   uint32_t row = 0;
@@ -81,6 +115,9 @@ struct ReadEvents {
 
   Interned names, pids;
   std::vector<ReadSlice> slices;
+  std::vector<ReadCall> calls;
+  std::vector<ReadWait> waits;
+  std::vector<ReadCollective> collectives;
   std::vector<ReadMemory> memory;
   std::unordered_map<uint32_t, ModulePlace> places;  // of modules, by name
   std::vector<RowKey> rows;
@@ -90,9 +127,11 @@ struct ReadEvents {
   TraceDevices devices;
   std::unordered_map<uint32_t, uint32_t> device_owners;       // process of a device's row, if the file says it
   int64_t span_ns = 0;                                        // of the whole process, if the file says it
+  std::optional<int64_t> rank;                                // in a file of one process
   bool has_window = false;                                    // not all of it was captured
   std::unordered_map<std::string, std::string> module_paths;  // by pid, NUL and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid
+  std::unordered_map<uint32_t, std::string> row_names;        // thread_name, by row
 
   uint64_t impossible = 0;  // number of events left out because of impossible times
 
@@ -109,8 +148,17 @@ struct ReadEvents {
   uint32_t last_row_ = ~uint32_t{0};
 };
 
-// Computes nesting by time, and from it self times, totals and owners of memory. Sorts `events`. `warmup`: if set, with
-// samples of steps (formats/replay/step_samples.h), without this many first steps.
-TraceFile totals_of(ReadEvents& events, std::optional<size_t> warmup = {});
+struct ReadRequest {
+  // With samples of steps (formats/replay/step_samples.h), without this many first steps.
+  std::optional<size_t> warmup{};
+  bool has_timelines = false;  // and parts of steps, threads and collectives, which are made of them
+};
+
+// Computes nesting by time, and from it self times, totals and owners of memory. Sorts `events`.
+TraceFile totals_of(ReadEvents& events, const ReadRequest& request = {});
+
+// GPU work of each process: calls `visit` with the interned pid. `order`: the processes that have slices; not empty.
+void each_work(const ReadEvents& events, const std::vector<uint32_t>& order,
+               const std::function<void(uint32_t pid, const DeviceWork& work)>& visit);
 
 }  // namespace torchprof::formats

@@ -15,6 +15,7 @@
 #include "formats/read/kineto_keys.h"
 #include "formats/read/launches.h"
 #include "formats/trace/names.h"
+#include "formats/values/collectives.h"
 
 namespace torchprof::formats {
 namespace {
@@ -141,6 +142,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ == 1) {
       in_torchprof_ = v == "torchprof";
       in_devices_ = v == "deviceProperties";
+      in_distributed_ = v == "distributedInfo";
       into_.is_ours = into_.is_ours || in_torchprof_;
     }
     if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = keys_.of(v);
@@ -217,6 +219,24 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
         event_.is_made_step = true;
         event_.ended_by = v;
         return true;
+      case Key::kSyncKind:
+        event_.sync_kind = v;
+        return true;
+      case Key::kCollective:
+        event_.collective = v;
+        return true;
+      case Key::kType:
+        event_.type = v;
+        return true;
+      case Key::kGroup:
+        event_.group = v;
+        return true;
+      case Key::kGroupDescription:
+        event_.group_description = v;
+        return true;
+      case Key::kGroupRanks:
+        event_.group_ranks = v;
+        return true;
       default:
         return true;
     }
@@ -225,6 +245,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool number(double value, const std::string& text) {
     if (is_at_device() && key_ == Key::kId && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
     if (in_torchprof_ && depth_ == kProcessDepth && key_ == Key::kPid) section_pid_ = text;
+    // "distributedInfo": {"backend": "nccl", "rank": 0
+    if (in_distributed_ && depth_ == 2 && key_ == Key::kRank && value >= 0 && value < 1e9)
+      into_.rank = static_cast<int64_t>(value);
     if (depth_ == event_depth_) return member(value, text);
     return depth_ != event_depth_ + 1 || argument(value);
   }
@@ -250,6 +273,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     }
   }
 
+  static uint32_t number_or(double value, uint32_t otherwise) {
+    return value >= 0 && value < 4e9 ? static_cast<uint32_t>(value) : otherwise;
+  }
+
   bool argument(double value) {
     switch (key_) {
       case Key::kDeviceType:
@@ -264,10 +291,31 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
         if (value > 0 && value < 1e19) event_.flops = value;
         return true;
       case Key::kExternalId:
-        if (value > 0 && value < 4e9) event_.external = static_cast<uint32_t>(value);
+        event_.external = number_or(value, 0);
         return true;
       case Key::kCorrelation:
-        if (value > 0 && value < 4e9) event_.correlation = static_cast<uint32_t>(value);
+        event_.correlation = number_or(value, 0);
+        return true;
+      case Key::kDevice:
+        event_.device = number_or(value, 0);
+        return true;
+      case Key::kStream:
+        event_.stream = number_or(value, UINT32_MAX);
+        return true;
+      case Key::kWaitsForRecord:
+        event_.waits_for_record = number_or(value, 0);
+        return true;
+      case Key::kWaitsForStream:
+        event_.waits_for_stream = number_or(value, UINT32_MAX);
+        return true;
+      case Key::kWorkBytes:
+        if (value > 0 && value < 1e15) event_.work_bytes = static_cast<uint64_t>(value);
+        return true;
+      case Key::kInElements:
+        event_.in_elements = value;
+        return true;
+      case Key::kOutElements:
+        event_.out_elements = value;
         return true;
       case Key::kBlocksPerSm:
         event_.blocks_per_sm = static_cast<float>(value);
@@ -283,6 +331,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   void finish_event() {
     if (event_.phase == "M" && event_.name == "process_name")
       into_.process_names[into_.pids(event_.pid)] = event_.argument_name;
+    if (event_.phase == "M" && event_.name == "thread_name") into_.row_names[row()] = event_.argument_name;
     if (event_.phase == "M" && event_.name == "process_labels")
       into_.devices.label(into_.pids(event_.pid), event_.labels);
     if (event_.phase == "i" && (event_.name == "[memory]" || event_.name == "[OutOfMemory]")) return finish_memory();
@@ -291,9 +340,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (TraceDevices::is_category(c)) return finish_work();
     if (Launches::is_call(c)) {
       if (is_possible(event_.begin_ns, event_.end_ns()))
-        launches.call(event_.begin_ns, event_.end_ns(), row(), event_.correlation);
+        into_.calls.push_back({event_.begin_ns, event_.end_ns(), into_.names(event_.name), row(), event_.correlation});
       return;
     }
+    if (c == "cuda_sync") return finish_wait();
     if (c == "Trace" && is_possible(event_.begin_ns, event_.end_ns())) into_.span_ns = event_.duration_ns;
     const bool is_python = c == "python_function";
     // Files of old profilers have "Operator", those written without Kineto have no category at all.
@@ -311,6 +361,34 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
     into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
                             event_.is_backward, module, is_operator ? event_.external : 0});
+    if (is_operator && !event_.collective.empty()) add_collective();
+  }
+
+  void add_collective() {
+    constexpr double kMostBytes = 1e15;
+    const double elements = std::max(event_.in_elements, event_.out_elements);
+    const auto bytes = static_cast<uint64_t>(std::clamp(elements * element_size_of(event_.type), 0.0, kMostBytes));
+    into_.collectives.push_back({.begin = event_.begin_ns,
+                                 .end = event_.end_ns(),
+                                 .row = row(),
+                                 .name = into_.names(event_.collective),
+                                 .group = into_.names(event_.group),
+                                 .description = into_.names(event_.group_description),
+                                 .ranks = into_.names(event_.group_ranks),
+                                 .bytes = bytes});
+  }
+
+  void finish_wait() {
+    if (!is_possible(event_.begin_ns, event_.end_ns())) return;
+    into_.waits.push_back({.begin = event_.begin_ns,
+                           .end = event_.end_ns(),
+                           .pid = into_.pids(event_.pid),
+                           .kind = into_.names(event_.sync_kind.empty() ? event_.name : event_.sync_kind),
+                           .device = event_.device,
+                           .stream = event_.stream,
+                           .correlation = event_.correlation,
+                           .recorded = event_.waits_for_record,
+                           .of_stream = event_.waits_for_stream});
   }
 
   void finish_work() {
@@ -322,8 +400,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
                    .external = event_.external,
                    .blocks_per_sm = event_.blocks_per_sm,
                    .occupancy = event_.occupancy,
-                   .is_kernel = event_.category == "kernel" || event_.category == "Kernel"},
-                  event_.correlation);
+                   .is_kernel = event_.category == "kernel" || event_.category == "Kernel",
+                   .is_set = event_.category == "gpu_memset" || event_.category == "Memset",
+                   .correlation = event_.correlation,
+                   .device = event_.device,
+                   .stream = event_.stream,
+                   .bytes = event_.work_bytes});
   }
 
   void finish_memory() {
@@ -353,11 +435,15 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   struct Current {
     int64_t end_ns() const { return sum(begin_ns, duration_ns); }
     std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
+    std::string sync_kind, collective, type, group, group_description, group_ranks;
     ModulePlace place;
     std::array<double, kMemoryArguments> memory{};
     int64_t begin_ns = 0, duration_ns = 0;
     double flops = 0;
-    uint32_t external = 0, correlation = 0;
+    double in_elements = 0, out_elements = 0;
+    uint64_t work_bytes = 0;
+    uint32_t external = 0, correlation = 0, device = 0, stream = 0;
+    uint32_t waits_for_record = 0, waits_for_stream = UINT32_MAX;
     float blocks_per_sm = 0, occupancy = 0;
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
   };
@@ -371,6 +457,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool in_torchprof_ = false;
   bool in_modules_ = false;
   bool in_devices_ = false;
+  bool in_distributed_ = false;
   std::pair<uint32_t, std::string> device_;  // id, name
   std::string section_pid_;
   std::pair<std::string, std::string> module_;  // name, path

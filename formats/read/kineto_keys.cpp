@@ -7,7 +7,7 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr std::array<std::pair<std::string_view, Key>, 31> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Key>, 46> kKeys = {{
     {"Device Type", Key::kDeviceType},
     {"Device Id", Key::kDeviceId},
     {"Addr", Key::kAddress},
@@ -39,6 +39,21 @@ constexpr std::array<std::pair<std::string_view, Key>, 31> kKeys = {{
     {"traceEvents", Key::kTraceEvents},
     {"modules", Key::kModules},
     {"window", Key::kWindow},
+    {"device", Key::kDevice},
+    {"stream", Key::kStream},
+    {"bytes", Key::kWorkBytes},
+    {"cuda_sync_kind", Key::kSyncKind},
+    {"wait_on_stream", Key::kWaitsForStream},
+    {"wait_on_cuda_event_record_corr_id", Key::kWaitsForRecord},
+    {"Collective name", Key::kCollective},
+    {"In msg nelems", Key::kInElements},
+    {"Out msg nelems", Key::kOutElements},
+    {"dtype", Key::kType},
+    {"Process Group Name", Key::kGroup},
+    {"Process Group Description", Key::kGroupDescription},
+    {"Process Group Ranks", Key::kGroupRanks},
+    {"distributedInfo", Key::kDistributed},
+    {"rank", Key::kRank},
 }};
 
 }  // namespace

@@ -42,6 +42,21 @@ enum class KinetoKey : uint8_t {
   kTraceEvents,
   kModules,
   kWindow,
+  kDevice,
+  kStream,
+  kWorkBytes,
+  kSyncKind,
+  kWaitsForStream,
+  kWaitsForRecord,
+  kCollective,
+  kInElements,
+  kOutElements,
+  kType,
+  kGroup,
+  kGroupDescription,
+  kGroupRanks,
+  kDistributed,
+  kRank,
 };
 inline constexpr size_t kMemoryArguments = 6;
 

@@ -15,8 +15,9 @@ bool Launches::is_call(std::string_view category) {
 }
 
 void Launches::finish(ReadEvents& events) {
-  if (calls_.empty() || work_.empty()) {
-    for (const Work& w : work_) events.devices.add(w.work);
+  std::vector<ReadCall>& calls = events.calls;
+  if (calls.empty() || work_.empty()) {
+    for (const DeviceWork& w : work_) events.devices.add(w);
     work_ = {};
     return;
   }
@@ -27,21 +28,22 @@ void Launches::finish(ReadEvents& events) {
     s.external = ++number;
     operators[s.row].push_back({s.begin, s.begin + s.duration, s.external});
   }
-  std::ranges::sort(calls_, {}, [](const Call& c) { return std::tuple(c.row, c.begin); });
+  std::ranges::sort(calls, {}, [](const ReadCall& c) { return std::tuple(c.row, c.begin); });
   std::unordered_map<uint32_t, uint32_t> launched_by;  // by correlation
-  for (auto first = calls_.begin(); first != calls_.end();) {
-    const auto last = std::ranges::find_if(first, calls_.end(), [&](const Call& c) { return c.row != first->row; });
+  for (auto first = calls.begin(); first != calls.end();) {
+    const auto last = std::ranges::find_if(first, calls.end(), [&](const ReadCall& c) { return c.row != first->row; });
     Ranges around(std::move(operators[first->row]));
-    // Files in whole microseconds have calls that begin or end with their operator.
-    for (; first != last; ++first)
-      launched_by.try_emplace(first->correlation, around.around(first->begin + 1, first->end - 1));
+    for (; first != last; ++first) {
+      // Files in whole microseconds have calls that begin or end with their operator.
+      const uint32_t op = around.around(first->begin + 1, first->end - 1);
+      if (first->correlation != 0) launched_by.try_emplace(first->correlation, op);
+    }
   }
-  for (Work& w : work_) {
+  for (DeviceWork& w : work_) {
     const auto it = launched_by.find(w.correlation);
-    w.work.external = it == launched_by.end() ? 0 : it->second;
-    events.devices.add(w.work);
+    w.external = it == launched_by.end() ? 0 : it->second;
+    events.devices.add(w);
   }
-  calls_ = {};
   work_ = {};
 }
 

@@ -4,7 +4,7 @@
 // The "External id" that Kineto gives to work names the operator, too, but in files before torch 1.12 it is the
 // correlation itself, which may be the id of any operator. So it is believed only in files without calls.
 //
-// Memory: 48 bytes for each piece of work, 24 for each call, until the file is read.
+// Memory: 64 bytes for each piece of work, until the file is read.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,14 @@ class Launches {
   // Kineto's categories for calls of CUDA and HIP; old files have them in capitals.
   static bool is_call(std::string_view category);
 
-  // `correlation` 0: none. The row is that of ReadEvents.
-  void call(int64_t begin, int64_t end, uint32_t row, uint32_t correlation) {
-    if (correlation != 0) calls_.push_back({begin, end, row, correlation});
-  }
-  void work(const DeviceWork& work, uint32_t correlation) { work_.push_back({work, correlation}); }
+  void work(const DeviceWork& work) { work_.push_back(work); }
 
-  // Gives `events` the work. Operators of `events` have other External ids from then on: each its own.
+  // Gives `events` the work, credited by the calls of `events`. Its operators have other External ids from then on: each
+  // its own.
   void finish(ReadEvents& events);
 
  private:
-  struct Call {
-    int64_t begin, end;  // ns
-    uint32_t row, correlation;
-  };
-  struct Work {
-    DeviceWork work;
-    uint32_t correlation;
-  };
-  std::vector<Call> calls_;
-  std::vector<Work> work_;
+  std::vector<DeviceWork> work_;
 };
 
 }  // namespace torchprof::formats

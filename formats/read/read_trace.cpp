@@ -73,9 +73,9 @@ bool may_be_trace(const std::filesystem::path& file) {
   return begin != std::string_view::npos && (front[begin] == '{' || front[begin] == '[');
 }
 
-TraceFile read_trace(const std::filesystem::path& file, std::optional<size_t> warmup) {
+TraceFile read_trace(const std::filesystem::path& file, const ReadRequest& request) {
   ReadEvents events = read_events(file);
-  return totals_of(events, warmup);
+  return totals_of(events, request);
 }
 
 }  // namespace torchprof::formats

@@ -4,14 +4,13 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 
 #include "formats/read/events.h"
 
 namespace torchprof::formats {
 
-// Throws Error naming the file and the cause. `warmup`: see totals_of().
-TraceFile read_trace(const std::filesystem::path& file, std::optional<size_t> warmup = {});
+// Throws Error naming the file and the cause.
+TraceFile read_trace(const std::filesystem::path& file, const ReadRequest& request = {});
 
 // The form as which it would be read; kJson if no other fits. Throws Error if the file cannot be opened.
 enum class TraceForm : uint8_t { kJson, kPerfetto, kDatabase, kSpool };

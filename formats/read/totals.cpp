@@ -6,6 +6,7 @@
 
 #include "formats/io/sum.h"
 #include "formats/read/events.h"
+#include "formats/read/timelines.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -161,16 +162,21 @@ std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
   return collectors;
 }
 
-// GPU work of each process. `order`: the processes that have slices.
-std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
-                                              std::vector<Collector>& collectors) {
-  if (read.devices.empty() || order.empty()) return {};
+// The process of each device's row.
+std::unordered_map<uint32_t, uint32_t> owners_of(const ReadEvents& read) {
   std::unordered_map<uint32_t, uint32_t> owner = read.device_owners;
   const auto wanted = read.devices.owner_wanted();
   for (const ReadSlice& e : read.slices) {
     const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
     if (device != wanted.end()) owner.emplace(device->second, read.rows[e.row].pid);
   }
+  return owner;
+}
+
+std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
+                                              std::vector<Collector>& collectors) {
+  if (read.devices.empty() || order.empty()) return {};
+  const std::unordered_map<uint32_t, uint32_t> owner = owners_of(read);
   read.devices.each(owner, order.front(), [&collectors](uint32_t pid, const DeviceWork& w) {
     collectors[pid].sample_kernel(w.name, w.begin, w.duration);
   });
@@ -213,7 +219,12 @@ void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& colle
 
 }  // namespace
 
-TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
+void each_work(const ReadEvents& read, const std::vector<uint32_t>& order,
+               const std::function<void(uint32_t pid, const DeviceWork& work)>& visit) {
+  read.devices.each(owners_of(read), order.front(), visit);
+}
+
+TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   TraceFile result;
   result.impossible = read.impossible;
   auto& events = read.slices;
@@ -226,7 +237,7 @@ TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
     last = std::max(last, sum(e.begin, e.duration));
   }
   std::vector<Collector> collectors(read.pids.texts.size());
-  if (warmup) add_samplers(read, *warmup, collectors);
+  if (request.warmup) add_samplers(read, *request.warmup, collectors);
   const std::vector<uint32_t> order = sweep(read, collectors);
   std::vector<MemoryCollector> devices = collect_memory(read);
   std::map<uint32_t, GpuStatistics> gpu =
@@ -245,6 +256,7 @@ TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
                                                        [&read](uint32_t id) { return *read.names.texts[id]; })});
     result.processes.back().statistics.gpu = std::move(gpu[pid]);
   }
+  if (request.has_timelines) add_timelines(read, order, result);
   if (first <= last) {
     result.start = {first};
     result.wall_ns = difference(last, first);

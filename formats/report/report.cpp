@@ -115,7 +115,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
 }
 
 Report report_of(const std::filesystem::path& trace_file) {
-  TraceFile file = read_trace(trace_file);
+  TraceFile file = read_trace(trace_file, {.has_timelines = true});
   Report report;
   report.start = file.start;
   uint64_t slices = 0;

@@ -293,10 +293,7 @@ const std::vector<std::string>& table_names() {
   return names;
 }
 
-bool wants_records(std::string_view table) {
-  constexpr std::array<std::string_view, 4> kThose{"comms", "threads", "profiler", "advice"};
-  return std::ranges::find(kThose, table) != kThose.end();
-}
+bool wants_records(std::string_view table) { return table == "profiler"; }
 
 std::vector<std::string> column_names(const std::string& table) {
   std::vector<std::string> names;

@@ -66,6 +66,11 @@ void add(std::string& out, std::string_view key, const NumberList& list) {
 
 }  // namespace
 
+unsigned element_size_of(std::string_view type) {
+  const auto known = std::ranges::find(kTypes, type);
+  return known == kTypes.end() ? 0 : element_size(static_cast<uint8_t>(known - kTypes.begin()));
+}
+
 std::string text_of(const NumberList& list) {
   std::string text;
   for (size_t i = 0; i < list.listed.size(); ++i) {

@@ -32,6 +32,9 @@ struct Collective {
 // False: it is cut off, or not such an encoding.
 bool decode_collective(std::string_view encoded, Collective& collective);
 
+// Bytes of an element of a type by the name that Kineto's `dtype` has; 0: this build does not know it.
+unsigned element_size_of(std::string_view type);
+
 // "0, 1, ..., 40"
 std::string text_of(const NumberList& list);
 

@@ -1,0 +1,149 @@
+#include "formats/timeline/build.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "formats/analysis/program_places.h"
+#include "formats/replay/replay.h"
+#include "formats/replay/thread_stack.h"
+#include "formats/trace/gpu_index.h"
+
+namespace torchprof::formats {
+namespace {
+
+class TimelineSink final : public Sink {
+ public:
+  TimelineSink(const Process& process, Timeline& into)
+      : process_(process), into_(into), replay_(process), places_(process, replay_.names()) {}
+
+  void run() {
+    replay_.run(*this);
+    for (size_t row = 0; row < into_.rows.size(); ++row) {
+      const Row& known = replay_.rows()[row];
+      const std::string_view name = known.python_name.empty() ? known.thread_name : known.python_name;
+      into_.rows[row].thread = std::to_string(known.sort_tid).append(" (").append(name).append(")");
+      into_.rows[row].is_overflow = known.is_overflow;
+    }
+    if (process_.gpu)
+      for (const auto& [number, device] : process_.gpu->devices())
+        into_.device_names[number] = process_.string(device.name);
+    into_.finish();
+  }
+
+  void slice(const Slice& s) override {
+    if (s.kind == SliceKind::kBlind || !is_wanted(s.begin.value, s.end.value)) return;
+    SpanKind kind = SpanKind::kPython;
+    if (s.kind == SliceKind::kCCall) kind = SpanKind::kCCall;
+    if (s.kind == SliceKind::kGc) kind = SpanKind::kGc;
+    if (s.kind == SliceKind::kOperator) kind = is_annotation(s.scope) ? SpanKind::kAnnotation : SpanKind::kOperator;
+    if (s.kind == SliceKind::kPython && s.object) kind = SpanKind::kModule;
+    // Of functions it is known by their name alone.
+    const bool has_place = kind == SpanKind::kOperator || kind == SpanKind::kAnnotation;
+    const NameId place = has_place && has_lines_ ? places_.of({s.around, s.depth}, s.native) : NameId{};
+    spans(s.row).push_back({.begin = s.begin.value,
+                            .end = s.end.value,
+                            .name = name(s.name),
+                            .place = name(place),
+                            .kind = kind,
+                            .is_backward = s.is_backward});
+    ++count_;
+  }
+
+  void gpu_call(const GpuCall& c) override {
+    if (!is_wanted(c.begin.value, c.end.value)) return;
+    const NameId place = has_lines_ ? places_.of(c.stack->spans(), c.native) : NameId{};
+    spans(c.row).push_back({.begin = c.begin.value,
+                            .end = c.end.value,
+                            .name = name(c.name),
+                            .place = name(place),
+                            .correlation = c.api->correlation,
+                            .kind = SpanKind::kCall,
+                            .is_backward = c.is_backward});
+    ++count_;
+  }
+
+  void gpu_activity(const GpuActivity& a) override {
+    if (!is_wanted(a.begin.value, a.end.value)) return;
+    if (a.kind == Kind::GpuSync) return add_wait(a);
+    if (!runs_on_device(a.kind)) return;
+    TimelineWork work{.begin = a.begin.value,
+                      .end = a.end.value,
+                      .name = name(a.name),
+                      .device = a.device,
+                      .stream = a.stream,
+                      .correlation = a.correlation};
+    if (a.kind == Kind::GpuCopy) {
+      work.kind = WorkKind::kCopy;
+      work.bytes = a.as<GpuCopy>().bytes;
+    } else if (a.kind == Kind::GpuSet) {
+      work.kind = WorkKind::kSet;
+      work.bytes = a.as<GpuSet>().bytes;
+    }
+    into_.work.push_back(work);
+    ++count_;
+  }
+
+ private:
+  bool is_wanted(int64_t begin, int64_t end) {
+    if (count_ >= 2 * kMostSpans) {
+      into_.is_cut = true;
+      return false;
+    }
+    if (into_.steps.empty()) return true;
+    // The first step that ends after `begin`.
+    const auto step = std::ranges::upper_bound(into_.steps, begin, {}, &StepSpan::end);
+    return step != into_.steps.end() && step->begin < end;
+  }
+
+  void add_wait(const GpuActivity& a) {
+    const auto& sync = a.as<GpuSync>();
+    TimelineWait wait{.begin = a.begin.value,
+                      .end = a.end.value,
+                      .device = a.device,
+                      .stream = sync.stream,
+                      .correlation = sync.correlation,
+                      .kind = sync.type <= 4 ? static_cast<WaitKind>(sync.type) : WaitKind::kOther};
+    if (wait.kind == WaitKind::kEvent || wait.kind == WaitKind::kStreamEvent) {
+      if (const auto recorded = process_.gpu->recorded(sync.context, sync.event, sync.correlation)) {
+        wait.recorded = recorded->correlation;
+        wait.of_stream = recorded->stream;
+      }
+    }
+    into_.waits.push_back(wait);
+  }
+
+  std::vector<TimelineSpan>& spans(uint32_t row) {
+    if (row >= into_.rows.size()) into_.rows.resize(row + 1);
+    return into_.rows[row].spans;
+  }
+
+  uint32_t name(NameId id) {
+    if (!id) return 0;
+    if (id.value >= names_.size()) names_.resize(std::max<size_t>(id.value + 1, names_.size() * 2));
+    uint32_t& known = names_[id.value];
+    if (known == 0) known = into_.name(replay_.names().text(id));
+    return known;
+  }
+
+  const Process& process_;
+  Timeline& into_;
+  Replay replay_;
+  ProgramPlaces places_;
+  const bool has_lines_ = process_.native != nullptr || process_.call_sites.size() > 1;
+  std::vector<uint32_t> names_;  // by NameId
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+Timeline timeline_of(const Process& process, std::span<const StepSpan> steps) {
+  Timeline timeline;
+  timeline.begin = process.start.value;
+  timeline.end = process.capture_end.value;
+  timeline.steps = chosen_steps(steps, process.counts.records / 2);
+  TimelineSink(process, timeline).run();
+  return timeline;
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,60 @@
+#include "formats/timeline/parts.h"
+
+#include "formats/io/sum.h"
+
+namespace torchprof::formats {
+
+std::vector<StepParts> step_parts_of(const Timeline& timeline, const std::vector<StepSpan>& steps) {
+  StepPartsCollector parts;
+  for (const TimelineRow& row : timeline.rows) {
+    std::vector<bool> is_in_operator(row.spans.size());  // whether it is an operator, or inside of one
+    for (size_t i = 0; i < row.spans.size(); ++i) {
+      const TimelineSpan& s = row.spans[i];
+      const bool is_inside = s.parent != kNoSpan && is_in_operator[s.parent];
+      is_in_operator[i] = is_inside || s.kind == SpanKind::kOperator;
+      if (s.parent == kNoSpan && !row.is_overflow) parts.outermost(s.begin, s.end);
+      if (s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation)
+        parts.operation(s.begin, s.end, s.name, timeline.text(s.name), s.kind == SpanKind::kAnnotation, is_inside);
+    }
+  }
+  for (const TimelineWork& w : timeline.work) parts.work(w.begin, w.end, timeline.text(w.name));
+  return parts.finish(steps);
+}
+
+std::vector<ThreadTally> threads_of(const Timeline& timeline) {
+  std::vector<ThreadTally> result;
+  std::vector<size_t> tally_of_row;
+  for (const TimelineRow& row : timeline.rows) {
+    tally_of_row.push_back(result.size());
+    ThreadTally& tally = result.emplace_back();
+    tally.name = row.thread;
+    struct Inside {
+      int64_t any = 0, operators = 0, python = 0;  // ns of spans directly inside
+    };
+    std::vector<Inside> inside(row.spans.size() + 1);  // the last: outside of all
+    const auto is_operator = [&row](size_t i) {
+      return row.spans[i].kind == SpanKind::kOperator || row.spans[i].kind == SpanKind::kAnnotation;
+    };
+    for (size_t i = row.spans.size(); i-- > 0;) {
+      const TimelineSpan& s = row.spans[i];
+      if (s.kind == SpanKind::kCall) continue;  // tables of threads know operators and Python alone
+      Inside& own = inside[i];
+      const bool is_op = is_operator(i);
+      add_to(tally.open_ns, std::max<int64_t>(0, s.ns() - own.any));
+      add_to(is_op ? tally.operator_ns : tally.python_ns,
+             std::max<int64_t>(0, s.ns() - (is_op ? own.operators : own.python)));
+      ++(is_op ? tally.operators : tally.python_calls);
+      Inside& around = inside[s.parent == kNoSpan ? row.spans.size() : s.parent];
+      add_to(around.any, s.ns());
+      // What is of the other kind passes on what is inside of it.
+      add_to(around.operators, is_op ? s.ns() : own.operators);
+      add_to(around.python, is_op ? own.python : s.ns());
+    }
+  }
+  for (const TimelineWork& w : timeline.work)
+    if (w.row != kNoSpan) add_to(result[tally_of_row[w.row]].gpu_ns, w.ns());
+  std::erase_if(result, [](const ThreadTally& t) { return t.operators + t.python_calls == 0 && t.gpu_ns == 0; });
+  return result;
+}
+
+}  // namespace torchprof::formats

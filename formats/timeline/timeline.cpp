@@ -1,0 +1,102 @@
+#include "formats/timeline/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+namespace {
+
+// Functions of torch, of the interpreter's library and of what it freezes; in files paths are whole or begin with the
+// package (formats/trace/names.h).
+bool is_of_program(std::string_view text) {
+  constexpr std::array<std::string_view, 6> kOthers = {"torch/",           "<built-in ",  "<frozen ",
+                                                       "multiprocessing/", "concurrent/", "import "};
+  if (text.find("(") == text.npos || text.starts_with(kModulePrefix) || text.starts_with(kOptimizerPrefix))
+    return false;
+  if (std::ranges::any_of(kOthers, [text](std::string_view prefix) { return text.starts_with(prefix); })) return false;
+  if (text.find("-packages/torch/") != text.npos) return false;
+  const size_t library = text.find("lib/python3");
+  return library == text.npos || text.find("-packages/", library) != text.npos;
+}
+
+void sort_row(std::vector<TimelineSpan>& spans, std::vector<uint32_t>& open) {
+  // Spans of a replay come in the order of their ends: of equal ones the outer one comes later.
+  std::ranges::reverse(spans);
+  std::ranges::stable_sort(spans, {}, [](const TimelineSpan& s) { return std::pair(s.begin, -s.end); });
+  open.clear();
+  for (uint32_t i = 0; i < spans.size(); ++i) {
+    while (!open.empty() && spans[open.back()].end <= spans[i].begin && spans[open.back()].end < spans[i].end)
+      open.pop_back();
+    spans[i].parent = open.empty() ? kNoSpan : open.back();
+    open.push_back(i);
+  }
+}
+
+}  // namespace
+
+uint32_t Timeline::name(std::string_view text) {
+  const auto known = by_text_.find(text);
+  if (known != by_text_.end()) return known->second;
+  texts_.emplace_back(text);
+  const auto id = static_cast<uint32_t>(texts_.size() - 1);
+  by_text_.emplace(texts_.back(), id);
+  return id;
+}
+
+bool Timeline::is_program(uint32_t name) const {
+  if (name >= is_program_.size()) is_program_.resize(names());
+  int8_t& known = is_program_[name];
+  if (known == 0) known = is_of_program(text(name)) ? 1 : -1;
+  return known > 0;
+}
+
+std::string_view Timeline::place_of(uint32_t row, uint32_t index) const {
+  uint32_t of_torch = 0, module = 0;
+  const std::vector<TimelineSpan>& spans = rows[row].spans;
+  for (; index != kNoSpan; index = spans[index].parent) {
+    const TimelineSpan& s = spans[index];
+    if (s.place != 0) return text(s.place);
+    if (s.kind == SpanKind::kPython) {
+      if (is_program(s.name)) return text(s.name);
+      if (of_torch == 0) of_torch = s.name;
+    }
+    if (s.kind == SpanKind::kModule && module == 0) module = s.name;
+  }
+  return text(of_torch != 0 ? of_torch : module);
+}
+
+void Timeline::finish() {
+  std::vector<uint32_t> open;
+  for (TimelineRow& row : rows) sort_row(row.spans, open);
+  std::ranges::sort(work, {}, [](const TimelineWork& w) { return std::tuple(w.begin, w.device, w.stream); });
+  std::ranges::sort(waits, {}, [](const TimelineWait& w) { return std::tuple(w.begin, w.device, w.stream); });
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> calls;
+  for (uint32_t r = 0; r < rows.size(); ++r)
+    for (uint32_t i = 0; i < rows[r].spans.size(); ++i)
+      if (rows[r].spans[i].correlation != 0) calls.try_emplace(rows[r].spans[i].correlation, r, i);
+  for (TimelineWork& w : work)
+    if (const auto call = calls.find(w.correlation); w.correlation != 0 && call != calls.end())
+      std::tie(w.row, w.call) = call->second;
+}
+
+std::vector<StepSpan> chosen_steps(std::span<const StepSpan> steps, uint64_t spans) {
+  if (steps.size() > 1) steps = steps.subspan(1);
+  const uint64_t stride = spans / kMostSpans + 1;
+  std::vector<StepSpan> chosen;
+  for (size_t i = 0; i < steps.size(); i += stride) chosen.push_back(steps[i]);
+  // From a file they may come in any order and overlap.
+  std::ranges::sort(chosen, {}, [](const StepSpan& s) { return std::pair(s.begin, s.end); });
+  int64_t end = INT64_MIN;
+  std::erase_if(chosen, [&end](const StepSpan& s) {
+    if (s.begin < end || s.end <= s.begin) return true;
+    end = s.end;
+    return false;
+  });
+  return chosen;
+}
+
+}  // namespace torchprof::formats

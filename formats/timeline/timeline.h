@@ -1,0 +1,131 @@
+// What ran in one process, as spans in memory: the threads of the program with what they did, the work of its GPUs, and
+// which call launched what. It has the same form whether it comes from spools (build.h) or from a trace file
+// (formats/read), so that advice, the critical path and statistics of launches are computed once for all.
+//
+//   span   a Python function, a module's or an optimizer's call, a C call, an operator, an annotation, a call of CUDA,
+//          or Python's garbage collection. Those of a row nest, are sorted by begin, and each comes after the span
+//          around it
+//   work   a kernel, a copy or a set on a device
+//   wait   what a device or the program waited for, as CUPTI says it (cuda_sync); only where it was recorded
+//
+// Times are ns on the trace's clock, in [kEarliest, kLatest] (formats/io/sum.h), and no end is before its begin.
+//
+// Memory: 40 bytes for each span, 72 for each piece of work. So that a run of any length fits, a timeline holds chosen
+// steps (TimelineSteps), and of a process without steps what begins before there are kMostSpans.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/replay/step_samples.h"
+
+namespace torchprof::formats {
+
+inline constexpr size_t kMostSpans = 8'000'000;
+inline constexpr uint32_t kNoSpan = UINT32_MAX;
+
+enum class SpanKind : uint8_t {
+  kPython,
+  kModule,  // nn.Module or optimizer
+  kCCall,
+  kOperator,
+  kAnnotation,
+  kCall,  // of CUDA
+  kGc,
+};
+
+struct TimelineSpan {
+  int64_t begin;
+  int64_t end;
+  uint32_t name;  // Timeline::text()
+  uint32_t parent = kNoSpan;
+  uint32_t place = 0;        // the program's own line, as a name; 0: not known
+  uint32_t correlation = 0;  // of a call of CUDA; 0: none
+  SpanKind kind;
+  bool is_backward = false;  // of an operator
+
+  int64_t ns() const { return end - begin; }
+};
+
+struct TimelineRow {   // a thread, or a row for spans that do not nest on it
+  std::string thread;  // "4711 (pt_main_thread)", for people
+  bool is_overflow = false;
+  std::vector<TimelineSpan> spans{};
+};
+
+enum class WorkKind : uint8_t { kKernel, kCopy, kSet };
+
+struct TimelineWork {
+  int64_t begin;
+  int64_t end;
+  uint64_t bytes = 0;  // of copies and sets; 0: not known
+  uint32_t name;
+  uint32_t device = 0;
+  uint32_t stream = 0;
+  uint32_t correlation = 0;  // 0: none
+  uint32_t row = kNoSpan;    // of the call that launched it; kNoSpan: not known
+  uint32_t call = kNoSpan;   // its index in the row
+  float blocks_per_sm = 0;
+  float occupancy = 0;  // 0 to 1
+  WorkKind kind = WorkKind::kKernel;
+
+  int64_t ns() const { return end - begin; }
+};
+
+enum class WaitKind : uint8_t { kOther, kEvent, kStreamEvent, kStream, kContext };
+
+struct TimelineWait {
+  int64_t begin;
+  int64_t end;
+  uint32_t device = 0;
+  uint32_t stream = 0;              // that waits; of kStream, whose end the program waits for
+  uint32_t correlation = 0;         // of the call that waits
+  uint32_t recorded = 0;            // correlation of the cudaEventRecord that it waits for; 0: not known
+  uint32_t of_stream = UINT32_MAX;  // on which the event was recorded; UINT32_MAX: not known
+  WaitKind kind = WaitKind::kOther;
+};
+
+struct Timeline {
+  std::vector<TimelineRow> rows;
+  std::vector<TimelineWork> work;   // sorted by begin
+  std::vector<TimelineWait> waits;  // sorted by begin
+  std::vector<StepSpan> steps;      // that it holds; sorted by begin, without overlaps; empty: the process has none
+  std::map<uint32_t, std::string> device_names;
+  int64_t begin = 0;  // of the whole capture
+  int64_t end = 0;
+  bool is_cut = false;  // something was left out, because there was too much
+
+  std::string_view text(uint32_t name) const { return texts_[name]; }
+  size_t names() const { return texts_.size(); }  // names are dense from 0, which is the empty text
+  uint32_t name(std::string_view text);
+
+  const TimelineSpan& span(uint32_t row, uint32_t index) const { return rows[row].spans[index]; }
+  // The call that launched it; null: not known.
+  const TimelineSpan* call_of(const TimelineWork& w) const {
+    return w.row == kNoSpan ? nullptr : &rows[w.row].spans[w.call];
+  }
+  // The program's own line for a span: its own, or that of the nearest span around it that has one; else the innermost
+  // function of the program, of torch, or the module around it. Empty: not known.
+  std::string_view place_of(uint32_t row, uint32_t index) const;
+  bool is_program(uint32_t name) const;  // whether a function of this name is the program's, not torch's or Python's
+
+  // Sorts all, finds parents and the calls of works. After the last span was added.
+  void finish();
+
+ private:
+  std::deque<std::string> texts_{std::string()};
+  std::unordered_map<std::string_view, uint32_t> by_text_{{std::string_view(), 0}};
+  mutable std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked up yet
+};
+
+// Of a process's steps those that its timeline holds: all but the first, which loads and chooses for the others, or if
+// they would have more than kMostSpans spans, every nth. `spans`: how many the whole process has.
+std::vector<StepSpan> chosen_steps(std::span<const StepSpan> steps, uint64_t spans);
+
+}  // namespace torchprof::formats
