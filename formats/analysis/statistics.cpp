@@ -242,6 +242,13 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
   return result;
 }
 
+bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
+  const Window* const window = window_after(process, span.begin);
+  if (window == nullptr || window->begin.value >= span.end) return false;
+  return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
+         window->reason != WindowReason::kTypical && window->reason != WindowReason::kLast;
+}
+
 namespace {
 
 Statistics collect(const Process& process, const StatisticsRequest& request, std::optional<StepSampler> sampler) {
@@ -252,13 +259,6 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
   result.unfinished = stats.unfinished;
   result.gpu = sink.finish_gpu();
   return result;
-}
-
-bool lies_in_unusual_window(const Process& process, const StepSpan& span) {
-  const Window* const window = window_after(process, span.begin);
-  if (window == nullptr || window->begin.value >= span.end) return false;
-  return window->reason != WindowReason::kNone && window->reason != WindowReason::kStart &&
-         window->reason != WindowReason::kTypical && window->reason != WindowReason::kLast;
 }
 
 // Only the steps to which windows have added nothing: what they add is not the program's.
@@ -302,8 +302,6 @@ Statistics statistics_of(const Process& process, const StatisticsRequest& reques
   if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
   if (request.has_memory_categories && !result.memory.empty())
     result.memory_categories = categories_at_peaks(process, result.memory);
-  const auto steps = without_first(std::span<const StepSpan>(result.steps.spans));
-  if (request.has_waste && !(steps.empty() && result.comms.empty())) result.waste = waste_of(process, steps);
   return result;
 }
 

@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "formats/analysis/advice.h"
 #include "formats/analysis/comms.h"
 #include "formats/analysis/gpu_statistics.h"
 #include "formats/analysis/modules.h"
@@ -46,7 +45,6 @@ struct Statistics {
   std::vector<StepParts> step_parts;
   CommsCalls comms;
   std::vector<ThreadTally> threads;
-  StepWaste waste;
   StepSamples samples;  // if asked for; of a run in windows of -w auto always, of its typical steps
   // Makes a sum over processes. Steps: times and jumps of all; the count is that of the process with the most steps.
   Statistics& operator+=(const Statistics& other);
@@ -58,12 +56,14 @@ struct StatisticsRequest {
   bool has_step_parts = false;
   bool has_comms = false;
   bool has_threads = false;
-  bool has_waste = false;  // replays the process twice
   bool has_module_costs = false;
   bool has_lines = false;
   bool has_memory_growth = false;      // replays the process twice
   bool has_memory_categories = false;  // replays the process twice
 };
+
+// Whether the step lies in a window that opened because something was unusual.
+bool lies_in_unusual_window(const Process& process, const StepSpan& span);
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
 // With samples of all steps but the first `warmup` ones. Replays the process twice.

@@ -1,5 +1,6 @@
 #include "formats/report/report.h"
 
+#include <charconv>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "formats/io/text.h"
 #include "formats/read/read_trace.h"
 #include "formats/report/run_estimate.h"
+#include "formats/timeline/build.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
 
@@ -50,6 +52,34 @@ void add_estimates(Report& report, const ReportPart& part, const Process& proces
   }
 }
 
+// The steps of a run of which windows kept a part: not those of windows that opened because something was unusual, if
+// there are others.
+std::vector<StepSpan> steps_to_look_at(const Process& process, const std::vector<StepSpan>& steps) {
+  std::vector<StepSpan> usual = steps;
+  std::erase_if(usual, [&process](const StepSpan& span) { return lies_in_unusual_window(process, span); });
+  return usual.size() < 2 ? steps : usual;
+}
+
+std::optional<uint32_t> number_of(std::string_view text) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
+}
+
+ProcessFacts facts_of(const Process& process) {
+  return {number_of(process.meta("torch.threads")), number_of(process.meta("processors"))};
+}
+
+Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<ProcessAdvice>& advice) {
+  std::vector<AdvisedProcess> processes;
+  for (size_t i = 0; i < advice.size(); ++i) {
+    const ReportPart& part = parts[i];
+    processes.push_back({part.role.empty() ? "process " + part.pid : part.role,
+                         part.role.find("DataLoader worker") != std::string::npos, &advice[i], &part.statistics.comms});
+  }
+  return advice_of(processes);
+}
+
 }  // namespace
 
 // Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
@@ -70,8 +100,9 @@ void Report::add(ReportPart part) {
   parts.push_back(std::move(part));
 }
 
-Report report_of(const Trace& trace, const StatisticsRequest& request) {
+Report report_of(const Trace& trace, const StatisticsRequest& request, bool has_advice) {
   Report report;
+  std::vector<ProcessAdvice> advice;
   report.start = trace.start;
   EventCounts counts;
   std::vector<const Process*> in_order(trace.processes.size());
@@ -89,6 +120,10 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     part.host = p.host;
     add_recorder(part, p, begun);
     add_estimates(report, part, p);
+    if (has_advice) {
+      const Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans));
+      advice.push_back(advice_of(timeline, part.statistics.growth, facts_of(p)));
+    }
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }
@@ -104,6 +139,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
+  if (has_advice) report.advice = advice_for(report.parts, advice);
   uint64_t steps = 0, captured = 0;
   for (const ReportPart& part : report.parts) {
     if (!part.run || part.run->count <= steps) continue;
@@ -119,10 +155,14 @@ Report report_of(const std::filesystem::path& trace_file) {
   Report report;
   report.start = file.start;
   uint64_t slices = 0;
+  std::vector<ProcessAdvice> advice;
   for (auto& part : file.processes) {
+    advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
+    part.timeline = {};
     slices += part.statistics.slices;
     report.add({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
   }
+  report.advice = advice_for(report.parts, advice);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
   if (file.impossible != 0)

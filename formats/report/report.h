@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/advice/advice.h"
 #include "formats/analysis/run_steps.h"
 #include "formats/analysis/statistics.h"
 #include "formats/trace/trace.h"
@@ -59,6 +60,7 @@ struct Report {
   UnixNs start{};                 // times in tables count from here
   std::vector<ReportPart> parts;  // in the order in which processes are shown
   Statistics all{};               // their sum
+  Advice advice{};                // if asked for
   // By name, over all processes whose steps were captured in part; empty: there are none.
   std::unordered_map<std::string, RunEstimate> in_run[kSampledKinds]{};
   uint64_t typical_steps = 0;                     // so many captured steps stand behind these
@@ -71,7 +73,7 @@ struct Report {
   std::set<uint32_t> groups_{};
 };
 
-Report report_of(const Trace& trace, const StatisticsRequest& request = {});
+Report report_of(const Trace& trace, const StatisticsRequest& request = {}, bool has_advice = false);
 // From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
 Report report_of(const std::filesystem::path& trace_file);
 

@@ -32,6 +32,7 @@ class Assembly {
   }
 
   ReportDocument run() {
+    if (is_wanted("advice")) add_advice();
     if (is_wanted("ops")) add_operators();
     if (is_wanted("kernels")) {
       add_trimmed(gpus_table(report_.parts), "more GPU");
@@ -48,11 +49,6 @@ class Assembly {
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
     if (is_asked_for("threads")) add_sorted(threads_table(groups_), "open_ns");
-    if (is_asked_for("advice")) {
-      ReportTable table = advice_table(report_.parts);
-      if (table.rows.empty()) table.remarks.push_back("no findings");
-      add_in_order(std::move(table), "more finding");
-    }
     if (is_asked_for("profiler")) {
       ReportTable table = profiler_table(groups_);
       if (!options_.writing.empty()) table.remarks.push_back(options_.writing);
@@ -184,6 +180,20 @@ class Assembly {
     };
     add_in_order(step_times_table(report_.parts, column ? SIZE_MAX : options_.rows, column ? trim : TrimRows{}),
                  "more step");
+  }
+
+  // In a summary the first few.
+  void add_advice() {
+    constexpr size_t kLeading = 3;
+    ReportTable table = advice_table(report_.advice);
+    if (is_asked_for("advice") || !is_text()) return add_in_order(std::move(table), "more finding");
+    if (table.rows.empty() && report_.advice.step_ns == 0) return;
+    if (table.rows.size() > kLeading) {
+      table.remarks.push_back(plural(table.rows.size() - kLeading, "more finding") +
+                              ": torchprof report RUN -t advice");
+      table.rows.resize(kLeading);
+    }
+    add(std::move(table));
   }
 
   void add_kernels() {
@@ -328,17 +338,17 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
   };
   const auto is_shown = [&](const char* table) { return options.tables.empty() || names(table); };
   const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
-  return render(
-      report_of(trace, {.grouping = options.grouping,
-                        .has_step_parts = (is_detailed && is_shown("steps")) || names("advice"),
-                        .has_comms = names("comms") || names("advice") || (is_shown("steps") && has_ranks(trace)),
-                        .has_threads = names("threads"),
-                        .has_waste = names("advice"),
-                        .has_module_costs = is_detailed && is_shown("modules"),
-                        .has_lines = is_detailed && is_shown("python"),
-                        .has_memory_growth = is_detailed && is_shown("memory"),
-                        .has_memory_categories = is_detailed && is_shown("memory")}),
-      options);
+  return render(report_of(trace,
+                          {.grouping = options.grouping,
+                           .has_step_parts = is_detailed && is_shown("steps"),
+                           .has_comms = names("comms") || is_shown("advice") || (is_shown("steps") && has_ranks(trace)),
+                           .has_threads = names("threads"),
+                           .has_module_costs = is_detailed && is_shown("modules"),
+                           .has_lines = is_detailed && is_shown("python"),
+                           .has_memory_growth = (is_detailed && is_shown("memory")) || is_shown("advice"),
+                           .has_memory_categories = is_detailed && is_shown("memory")},
+                          is_shown("advice")),
+                options);
 }
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {

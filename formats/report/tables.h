@@ -28,7 +28,7 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
 ReportTable comms_table(const std::vector<ReportPart>& parts);
 ReportTable threads_table(const std::vector<PartGroup>& groups);
 ReportTable profiler_table(const std::vector<PartGroup>& groups);
-ReportTable advice_table(const std::vector<ReportPart>& parts);
+ReportTable advice_table(const Advice& advice);
 ReportTable processes_table(const std::vector<PartGroup>& groups);
 // One table for each device of each process, the fullest device first; of a group, for the process in which the device
 // was fullest. It has the first `most` owners, and the others as one row. In detail there are also tables by category,

@@ -1,0 +1,266 @@
+#include "formats/advice/advice.h"
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+
+#include "formats/analysis/step_parts.h"
+#include "formats/io/cells.h"
+#include "formats/io/sum.h"
+#include "formats/timeline/parts.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr size_t kMostCosts = 200;
+
+bool is_in(const std::vector<StepSpan>& steps, int64_t time) {
+  const auto after = std::ranges::upper_bound(steps, time, {}, &StepSpan::begin);
+  return after != steps.begin() && time < std::prev(after)->end;
+}
+
+void add_costs(const StepView& view, ProcessAdvice& advice) {
+  if (!view.has_main()) return;
+  const RowView& row = view.rows()[view.main()];
+  const auto& spans = view.timeline().rows[view.main()].spans;
+  std::unordered_map<uint64_t, int64_t> sums;  // by place and name
+  PlaceSums collectives;
+  for (size_t i = 0; i < row.own.size(); ++i) {
+    if (row.own[i] == 0) continue;
+    const bool is_python = row.activity[i] == Activity::kProgram;
+    add_to(sums[uint64_t{row.place[i]} << 32 | (is_python ? 0 : spans[i].name)], row.own[i]);
+    if (row.activity[i] == Activity::kCollective) add_to(collectives[row.place[i]].ns, row.own[i]);
+  }
+  std::vector<std::pair<int64_t, uint64_t>> largest;
+  for (const auto& [key, ns] : sums) largest.emplace_back(ns, key);
+  std::ranges::sort(largest, std::greater<>());
+  largest.resize(std::min(largest.size(), kMostCosts));
+  for (const auto& [ns, key] : largest)
+    add_to(advice.costs[{std::string(view.text(static_cast<uint32_t>(key >> 32))),
+                         std::string(view.text(static_cast<uint32_t>(key)))}],
+           view.per_step(ns));
+  advice.collective_place = view.where(most_of(collectives));
+}
+
+}  // namespace
+
+ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts) {
+  const StepView view(timeline);
+  ProcessAdvice advice;
+  advice.has_steps = view.has_steps();
+  advice.steps = view.steps().size();
+  advice.step_ns = view.step_ns();
+  advice.spans = view.steps();
+  for (const RowView& row : view.rows())
+    for (size_t i = 0; i < row.own.size(); ++i)
+      if (row.activity[i] != Activity::kProgram) add_to(advice.worked_ns, row.own[i]);
+  add_to(advice.worked_ns, view.busy_ns());
+  int64_t communication = 0;
+  for (const StepParts& parts : step_parts_of(timeline, view.steps())) add_to(communication, parts.communication_ns);
+  advice.communication_ns = view.per_step(communication);
+  add_costs(view, advice);
+  const Subject subject{view, facts.threads, facts.processors, growth};
+  find_on_the_host(subject, advice.findings);
+  find_on_gpus(subject, advice.findings);
+  return advice;
+}
+
+namespace {
+
+class Assembly {
+ public:
+  explicit Assembly(const std::vector<AdvisedProcess>& processes) : all_(processes) {
+    const bool have_steps = std::ranges::any_of(all_, [](const AdvisedProcess& p) { return p.advice->has_steps; });
+    for (size_t i = 0; i < all_.size(); ++i)
+      if (!all_[i].is_loader && all_[i].advice->has_steps == have_steps && all_[i].advice->worked_ns > 0)
+        looked_at_.push_back(i);
+    if (have_steps || looked_at_.size() < 2) return;
+    // Ranks of a program whose steps are not known are compared, too; of others only one counts.
+    const bool are_ranks = std::ranges::all_of(looked_at_, [this](size_t i) { return !all_[i].comms->empty(); });
+    if (are_ranks) return;
+    const auto most = std::ranges::max_element(looked_at_, {}, [this](size_t i) { return all_[i].advice->worked_ns; });
+    looked_at_ = {*most};
+  }
+
+  Advice run() {
+    if (looked_at_.empty()) return {};
+    result_.has_steps = all_[looked_at_.front()].advice->has_steps;
+    int64_t ns = 0;
+    for (const size_t i : looked_at_) add_to(ns, all_[i].advice->step_ns);
+    result_.step_ns = ns / static_cast<int64_t>(looked_at_.size());
+    merge();
+    slow_rank();
+    communication();
+    std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
+      return f.weight * static_cast<double>(result_.step_ns) + static_cast<double>(f.cost_ns);
+    });
+    find_most();
+    return std::move(result_);
+  }
+
+ private:
+  int64_t mean(int64_t sum) const { return sum / static_cast<int64_t>(looked_at_.size()); }
+
+  // Findings of one rule and place are one.
+  void merge() {
+    struct Merged {
+      const Finding* largest = nullptr;
+      int64_t cost = 0;
+      std::vector<size_t> who{};
+    };
+    std::map<std::pair<std::string_view, std::string>, Merged> merged;
+    for (const size_t i : looked_at_)
+      for (const Finding& f : all_[i].advice->findings) {
+        Merged& m = merged[{f.rule, f.where}];
+        add_to(m.cost, f.cost_ns);
+        if (m.largest == nullptr || f.cost_ns > m.largest->cost_ns) m.largest = &f;
+        m.who.push_back(i);
+      }
+    for (const auto& [key, m] : merged) {
+      Finding f = *m.largest;
+      f.cost_ns = mean(m.cost);
+      if (looked_at_.size() > 1 && m.who.size() == 1)
+        add_sentence(f.evidence, "Of all ranks it is " + all_[m.who.front()].who + " alone.");
+      if (f.rule == "loading") add_workers(f);
+      result_.findings.push_back(std::move(f));
+    }
+  }
+
+  static void add_sentence(std::string& text, const std::string& sentence) {
+    if (!text.empty()) text += " ";
+    text += sentence;
+  }
+
+  // What the workers' own time goes to.
+  void add_workers(Finding& loading) const {
+    std::map<std::string, int64_t> functions;
+    int64_t all = 0;
+    size_t workers = 0;
+    for (const AdvisedProcess& p : all_) {
+      if (!p.is_loader) continue;
+      ++workers;
+      for (const auto& [key, ns] : p.advice->costs) {
+        if (key.first.empty()) continue;  // the worker's loop, which waits
+        add_to(functions[key.first], ns);
+        add_to(all, ns);
+      }
+    }
+    if (workers == 0) {
+      add_sentence(loading.evidence, "The program loads by itself, without workers.");
+      return;
+    }
+    const auto most = std::ranges::max_element(functions, {}, [](const auto& f) { return f.second; });
+    if (most == functions.end() || all == 0) return;
+    add_sentence(loading.evidence, "Of what its " + plural(workers, "worker") + " do, " +
+                                       percent_text(most->second, all) + " is in " + most->first + ".");
+    loading.where = most->first;
+  }
+
+  // torch has three names for one collective: "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".
+  void slow_rank() {
+    if (looked_at_.size() < 2) return;
+    std::vector<const CommsCalls*> calls;
+    for (const size_t i : looked_at_) calls.push_back(all_[i].comms);
+    const auto is_in_step = [this](size_t process, int64_t begin) {
+      return is_in(all_[looked_at_[process]].advice->spans, begin);
+    };
+    // In each process, the time in which it waited in any collective.
+    std::vector<Intervals> waits(looked_at_.size());
+    std::vector<uint64_t> was_last(looked_at_.size());
+    uint64_t compared = 0;
+    std::map<int64_t, std::string_view> names;  // of kinds, by the time that is waited
+    for (const auto& [kind, t] : compare(calls, is_in_step)) {
+      if (t.waits.size() < looked_at_.size()) continue;  // of a group that not all are in
+      compared += t.compared;
+      was_last[t.slowest] += t.slowest_calls;
+      names.emplace(t.waiting_ns, kind.name);
+      for (const CommsWait& w : t.waits) waits[w.process].add(w.when);
+    }
+    constexpr uint64_t kFewest = 10;
+    if (compared < kFewest) return;
+    std::vector<int64_t> waited;  // of a step
+    for (size_t i = 0; i < waits.size(); ++i) {
+      waits[i].settle();
+      const ProcessAdvice& advice = *all_[looked_at_[i]].advice;
+      int64_t ns = 0;
+      for (const StepSpan& s : advice.spans) add_to(ns, waits[i].length(s.begin, s.end));
+      waited.push_back(ns / static_cast<int64_t>(advice.steps));
+    }
+    const auto slowest = static_cast<size_t>(std::ranges::min_element(waited) - waited.begin());
+    int64_t others = 0;
+    for (const int64_t ns : waited) add_to(others, ns);
+    waiting_ns_ = mean(others);
+    const int64_t cost = (others - waited[slowest]) / static_cast<int64_t>(waited.size() - 1) - waited[slowest];
+    if (cost < result_.step_ns / 20) return;
+    const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;
+    Finding f{.rule = "slow rank", .cost_ns = cost};
+    f.what = "The others wait " + ns_text(cost) + " for " + all_[looked_at_[slowest]].who + ", in " +
+             std::string(names.rbegin()->second) + ".";
+    f.where = slow.collective_place;
+    f.todo = "Give it the same work as the others, or look at its machine.";
+    add_reason(slowest, f);
+    result_.findings.push_back(std::move(f));
+  }
+
+  // What the slow rank spends more time in than the others on average: the most.
+  void add_reason(size_t slowest, Finding& f) const {
+    const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;
+    int64_t most = 0;
+    const std::pair<std::string, std::string>* reason = nullptr;
+    for (const auto& [key, ns] : slow.costs) {
+      int64_t others = 0;
+      for (const size_t i : looked_at_) {
+        if (i == looked_at_[slowest]) continue;
+        const auto of = all_[i].advice->costs.find(key);
+        if (of != all_[i].advice->costs.end()) add_to(others, of->second);
+      }
+      const int64_t more = ns - others / static_cast<int64_t>(looked_at_.size() - 1);
+      if (more <= most) continue;
+      most = more;
+      reason = &key;
+    }
+    if (reason == nullptr || most < f.cost_ns / 4) return;
+    const std::string& what = reason->second.empty() ? reason->first : reason->second;
+    f.evidence =
+        "It spends " + ns_text(most) + " more than they in " + (what.empty() ? "something not recorded" : what) + ".";
+    if (!reason->first.empty()) f.where = reason->first;
+  }
+
+  void communication() {
+    int64_t ns = 0;
+    for (const size_t i : looked_at_) add_to(ns, all_[i].advice->communication_ns);
+    const int64_t exposed = mean(ns);
+    const int64_t cost = exposed - waiting_ns_;
+    if (cost < result_.step_ns / 20) return;
+    Finding f{.rule = "communication", .cost_ns = cost};
+    f.what = "Collectives take " + ns_text(exposed) + " while nothing is computed.";
+    if (waiting_ns_ > 0) f.evidence = "Of that " + ns_text(waiting_ns_) + " are waiting for others.";
+    f.where = all_[looked_at_.front()].advice->collective_place;
+    f.todo =
+        "Let them overlap with the backward (DistributedDataParallel, async_op=True), send less (bfloat16, "
+        "gradient accumulation), or larger buckets.";
+    result_.findings.push_back(std::move(f));
+  }
+
+  void find_most() {
+    std::map<std::string_view, int64_t> sums;
+    for (const size_t i : looked_at_)
+      for (const auto& [key, ns] : all_[i].advice->costs) add_to(sums[key.second.empty() ? key.first : key.second], ns);
+    sums.erase(std::string_view());
+    const auto most = std::ranges::max_element(sums, {}, [](const auto& each) { return each.second; });
+    if (most == sums.end() || result_.step_ns == 0) return;
+    result_.most = std::string(most->first) + ", " + percent_text(mean(most->second), result_.step_ns);
+  }
+
+  const std::vector<AdvisedProcess>& all_;
+  std::vector<size_t> looked_at_;
+  Advice result_;
+  int64_t waiting_ns_ = 0;  // of a step, mean over ranks
+};
+
+}  // namespace
+
+Advice advice_of(const std::vector<AdvisedProcess>& processes) { return Assembly(processes).run(); }
+
+}  // namespace torchprof::formats

@@ -1,0 +1,59 @@
+// Advice for a whole run: what each process found (rules.h), put together over ranks, with what one process cannot
+// know: for which rank the others wait and why, what communication takes that is no waiting, and what the workers of a
+// DataLoader do.
+//
+// Of ranks that do the same the cost of a finding is the mean over all of them. Processes without steps are looked at
+// only where no process has any; then the one with most operators and GPU work counts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/advice/rules.h"
+#include "formats/analysis/comms.h"
+#include "formats/timeline/timeline.h"
+
+namespace torchprof::formats {
+
+struct ProcessAdvice {
+  bool has_steps = false;
+  uint64_t steps = 0;
+  int64_t step_ns = 0;           // mean
+  int64_t worked_ns = 0;         // own time of operators and calls of CUDA, and of GPU work, in all steps
+  int64_t communication_ns = 0;  // of a step: collectives while nothing was computed (step_parts.h)
+  std::string collective_place{};
+  Findings findings{};
+  // Own time of a step on the main thread, by function of the program and what ran there ("" for the function itself):
+  // the largest.
+  std::map<std::pair<std::string, std::string>, int64_t> costs{};
+  std::vector<StepSpan> spans{};  // the steps
+};
+
+struct ProcessFacts {
+  std::optional<uint32_t> threads{};     // that an operator of torch may use
+  std::optional<uint32_t> processors{};  // that the process may use
+};
+
+ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts);
+
+struct AdvisedProcess {
+  std::string who;  // "rank 3", "process 4711"
+  bool is_loader;   // a worker of a DataLoader
+  const ProcessAdvice* advice;
+  const CommsCalls* comms;
+};
+
+struct Advice {
+  int64_t step_ns = 0;  // 0: nothing to look at
+  bool has_steps = false;
+  Findings findings{};  // the largest cost first
+  std::string most{};   // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
+};
+
+Advice advice_of(const std::vector<AdvisedProcess>& processes);
+
+}  // namespace torchprof::formats

@@ -1,0 +1,24 @@
+// What costs a program time, or memory, without need.
+//
+//   cost   what a step would save, in ns: its time now, less its time without what was found (a what-if, by the models
+//          that the rules name). 0: it costs no time but something else, as memory
+//   step   of a process without steps the whole of its capture is one
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace torchprof::formats {
+
+struct Finding {
+  std::string_view rule;  // a short name: "loading"
+  int64_t cost_ns = 0;
+  std::string what{};      // a sentence: "The steps wait 12.1 ms for a DataLoader."
+  std::string evidence{};  // sentences with what it was seen by; empty: nothing more than that
+  std::string where{};     // the program's own line; empty: not known
+  std::string todo{};      // a sentence: "Use more workers, or do less work for each item."
+  double weight = 0;       // share of a step that a finding without cost counts as, in the order of findings
+};
+
+}  // namespace torchprof::formats

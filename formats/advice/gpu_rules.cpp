@@ -1,0 +1,332 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/advice/rules.h"
+#include "formats/analysis/step_parts.h"
+#include "formats/io/cells.h"
+#include "formats/io/sum.h"
+
+namespace torchprof::formats {
+namespace {
+
+struct WorkSum {
+  int64_t ns = 0;
+  uint64_t count = 0;
+  uint64_t bytes = 0;
+  PlaceSums places;
+  void add(const TimelineWork& w, uint32_t place) {
+    add_to(ns, w.ns());
+    ++count;
+    bytes += w.bytes;
+    add_to(places[place].ns, w.ns());
+  }
+};
+
+bool has(std::string_view name, std::string_view part) { return name.find(part) != name.npos; }
+
+// By names of CUDA 11.0 to 13: kernels of cuBLAS and cuDNN for float32 on ordinary cores ("ampere_sgemm_128x64_tn",
+// "cutlass_80_simt_sgemm", "maxwell_scudnn_128x64"); on tensor cores it is "s1688gemm".
+bool is_float32_product(std::string_view name) { return has(name, "sgemm") || has(name, "scudnn"); }
+bool is_transpose(std::string_view name) { return has(name, "nchwToNhwc") || has(name, "nhwcToNchw"); }
+// ATen's kernels that do the same to each element, 1.8 to 2.14.
+bool is_elementwise(std::string_view name) {
+  return has(name, "elementwise_kernel") || has(name, "multi_tensor_apply_kernel") ||
+         has(name, "kernelPointwiseApply") || has(name, "CatArrayBatchedCopy");
+}
+
+class GpuRules {
+ public:
+  GpuRules(const Subject& subject, Findings& findings)
+      : v_(subject.view), t_(v_.timeline()), findings_(findings), kinds_(t_.names()) {}
+
+  void run() {
+    sum_host();
+    sum_work();
+    waiting();
+    allocating();
+    host_bound();
+    launch_bound();
+    copying();
+    kernels();
+  }
+
+ private:
+  enum Kind : uint8_t { kNotSeen, kPlain, kFloat32, kTranspose, kElementwise, kCommunication };
+
+  Kind kind_of(uint32_t name) {
+    Kind& kind = kinds_[name];
+    if (kind != kNotSeen) return kind;
+    const std::string_view text = v_.text(name);
+    kind = kPlain;
+    if (is_elementwise(text)) kind = kElementwise;
+    if (is_float32_product(text)) kind = kFloat32;
+    if (is_transpose(text)) kind = kTranspose;
+    if (is_communication_kernel(text)) kind = kCommunication;
+    return kind;
+  }
+
+  uint32_t place_of(const TimelineWork& w) const {
+    if (w.row == kNoSpan || v_.rows()[w.row].place.empty()) return 0;
+    const uint32_t place = v_.rows()[w.row].place[w.call];
+    if (place != 0) return place;
+    // On autograd's own threads there is no Python function.
+    const auto& spans = t_.rows[w.row].spans;
+    for (uint32_t i = w.call; i != kNoSpan; i = spans[i].parent)
+      if (spans[i].kind == SpanKind::kModule) return spans[i].name;
+    return 0;
+  }
+
+  // What ran on the threads that launch while no GPU worked, and calls of CUDA in any case.
+  void sum_host() {
+    std::vector<bool> launches(v_.rows().size());
+    for (size_t r = 0; r < v_.rows().size(); ++r)
+      launches[r] = std::ranges::any_of(v_.rows()[r].activity, [](Activity a) { return a >= Activity::kWaitsForGpu; });
+    for (size_t r = 0; r < v_.rows().size(); ++r) {
+      const RowView& row = v_.rows()[r];
+      const auto& spans = t_.rows[r].spans;
+      const bool is_main = r == v_.main();
+      for (size_t i = 0; i < row.own.size(); ++i) {
+        if (row.own[i] == 0) continue;
+        const Activity activity = row.activity[i];
+        if (activity >= Activity::kWaitsForGpu) {
+          const bool begins = v_.begins_in_step(spans[i].begin);
+          if (activity == Activity::kWaitsForGpu) {
+            add(waits_[row.place[i]], row.own[i], begins);
+            add_to(waiting_ns_, is_main ? row.own[i] : 0);
+          }
+          if (activity == Activity::kAllocates || activity == Activity::kOtherCall)
+            add(calls_[{activity, spans[i].name}][row.place[i]], row.idle[i], begins);
+          if (activity == Activity::kLaunches) ++launched_;
+        }
+        if (!launches[r] && !is_main) continue;
+        const bool is_work = activity == Activity::kOperator || activity == Activity::kLaunches;
+        if (is_work) {
+          add_to(launching_[row.place[i]].ns, row.idle[i]);
+          ++launching_[row.place[i]].count;
+        }
+        if (activity == Activity::kProgram && is_main) add_to(python_[row.place[i]].ns, row.idle[i]);
+      }
+    }
+  }
+  static void add(PlaceSum& sum, int64_t ns, bool begins) {
+    add_to(sum.ns, ns);
+    sum.count += begins;
+  }
+
+  void sum_work() {
+    std::map<std::pair<uint32_t, uint32_t>, size_t> row_of_stream;  // length of its present row of elementwise kernels
+    for (const TimelineWork& w : t_.work) {
+      if (!v_.begins_in_step(w.begin)) continue;
+      const uint32_t place = place_of(w);
+      size_t& length = row_of_stream[{w.device, w.stream}];
+      const bool is_local = has(v_.text(w.name), "DtoD");  // as a kernel that copies
+      if (w.kind == WorkKind::kCopy && !is_local) {
+        const bool is_pageable = has(v_.text(w.name), "Pageable");
+        WorkSum& copies = copies_[{is_pageable, w.name}];
+        copies.add(w, place);
+        Intervals& when = is_pageable ? pageable_ : copied_;
+        // The call stages memory that is not pinned, and comes back when that is done. One to such memory waits for all
+        // before it, too: see waiting().
+        const TimelineSpan* const call = t_.call_of(w);
+        const bool stages = is_pageable && call != nullptr && !is_copy_to_pageable(v_.text(w.name));
+        when.add(stages ? std::min(call->begin, w.begin) : w.begin, w.end);
+      }
+      if (w.kind != WorkKind::kKernel) {
+        length = 0;
+        continue;
+      }
+      const Kind kind = kind_of(w.name);
+      if (kind == kCommunication) continue;
+      all_.add(w, place);
+      by_name_[w.name].add(w, place);
+      if (kind == kFloat32) float32_.add(w, place);
+      if (kind == kTranspose) transposes_.add(w, place);
+      if (kind != kElementwise) {
+        length = 0;
+        continue;
+      }
+      ++length;
+      elementwise_.add(w, place);
+      if (length > 1) {
+        add_to(fusible_ns_, w.ns());
+        ++fusible_;
+      }
+      longest_ = std::max(longest_, length);
+    }
+    // Those at whose begins a step of the program was not yet there do not count.
+    for (Intervals* each : {&pageable_, &copied_}) each->settle();
+  }
+
+  // Time within the steps in which this went on and no kernel ran.
+  int64_t exposed(const Intervals& when) const {
+    Intervals both = v_.kernels();
+    both.add(when);
+    both.settle();
+    return v_.in_steps(both) - v_.kernels_ns();
+  }
+
+  void say(const char* rule, int64_t cost, std::string what, std::string evidence, uint32_t place, const char* todo) {
+    findings_.push_back({.rule = rule,
+                         .cost_ns = cost,
+                         .what = std::move(what),
+                         .evidence = std::move(evidence),
+                         .where = v_.where(place),
+                         .todo = todo});
+  }
+
+  void waiting() {
+    for (const auto& [place, sum] : waits_) {
+      // Without these waits the host goes on while the GPU works.
+      const int64_t host = v_.all_ns() - sum.ns;
+      const int64_t cost = v_.per_step(v_.all_ns() - std::max(host, v_.busy_ns()));
+      if (sum.count < v_.steps().size() || !is_worth(cost, v_)) continue;
+      say("sync", cost, std::string(step_text(v_)) + " waits " + ns_text(v_.per_step(sum.ns)) + " for the GPU.",
+          number_text(v_.per_step(sum.count)) + " calls that wait; the GPU works " +
+              ns_text(v_.per_step(v_.busy_ns())) + " and could be told more meanwhile.",
+          place, "Call item(), cpu(), nonzero() and print less often, or copy with non_blocking and look at it later.");
+    }
+  }
+
+  void allocating() {
+    for (const auto& [key, places] : calls_) {
+      int64_t ns = 0;
+      uint64_t count = 0;
+      for (const auto& [place, sum] : places) {
+        add_to(ns, sum.ns);
+        count += sum.count;
+      }
+      const int64_t cost = v_.per_step(ns);
+      if (!is_worth(cost, v_)) continue;
+      const bool allocates = key.first == Activity::kAllocates;
+      say(allocates ? "allocating" : "calls", cost,
+          std::string(v_.text(key.second)) + " takes " + ns_text(cost) + " while the GPU has nothing to do.",
+          number_text(v_.per_step(count)) + " calls.", most_of(places),
+          allocates
+              ? "Let torch keep its memory: no empty_cache() in steps, sizes that do not change, "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+              : "A first call makes CUDA ready: begin the timing after some steps. Others: call it before the steps.");
+    }
+  }
+
+  void host_bound() {
+    for (const auto& [place, sum] : python_) {
+      const int64_t cost = v_.per_step(sum.ns);
+      if (place == 0 || !is_worth(cost, v_, 20)) continue;
+      say("host bound", cost,
+          "The GPU has nothing to do for " + ns_text(cost) + ": a function runs that is not torch's.", gpu_text(),
+          place, "Do it in a DataLoader's worker, on the GPU, or once before the steps.");
+    }
+  }
+
+  void launch_bound() {
+    int64_t ns = 0;
+    for (const auto& [place, sum] : launching_) add_to(ns, sum.ns);
+    const int64_t cost = v_.per_step(ns);
+    if (!is_worth(cost, v_, 10)) return;
+    say("launch bound", cost,
+        "The GPU has nothing to do for " + ns_text(cost) + ": it works faster than it is told what to do.", gpu_text(),
+        most_of(launching_),
+        "Use larger batches, torch.compile(mode=\"reduce-overhead\") or CUDA graphs, and optimizers with fused=True.");
+  }
+
+  // "The GPU works 12.3 of 40.0 ms, on 450 kernels of 27 us on average."
+  std::string gpu_text() const {
+    std::string text = "The GPU works " + ns_text(v_.per_step(v_.busy_ns())) + " of " + ns_text(v_.step_ns());
+    if (all_.count != 0)
+      text += ", on " + number_text(v_.per_step(all_.count)) + " kernels of " +
+              ns_text(all_.ns / static_cast<int64_t>(all_.count)) + " on average";
+    return text + ".";
+  }
+
+  void copying() {
+    for (const bool is_pageable : {true, false}) {
+      const int64_t cost = v_.per_step(exposed(is_pageable ? pageable_ : copied_));
+      if (!is_worth(cost, v_, is_pageable ? 50 : 20)) continue;
+      const WorkSum* most = nullptr;
+      uint32_t name = 0;
+      uint64_t count = 0;
+      for (const auto& [key, sum] : copies_) {
+        if (key.first != is_pageable) continue;
+        count += sum.count;
+        if (most != nullptr && most->ns >= sum.ns) continue;
+        most = &sum;
+        name = key.second;
+      }
+      std::string evidence = number_text(v_.per_step(count)) + " copies";
+      if (most != nullptr && most->ns > 0 && most->bytes > 0)
+        evidence += ", " + memory_text(static_cast<int64_t>(most->bytes / v_.steps().size())) + " by " +
+                    std::string(v_.text(name)) + " at " +
+                    print("%.1f", static_cast<double>(most->bytes) / static_cast<double>(most->ns)) + " GB/s";
+      say(is_pageable ? "pageable" : "copies", cost,
+          std::string("Copies ") + (is_pageable ? "from or to memory that is not pinned " : "") + "take " +
+              ns_text(cost) + " while no kernel runs.",
+          evidence + ".", most == nullptr ? 0 : most_of(most->places),
+          is_pageable ? "Use pin_memory=True in the DataLoader and non_blocking=True in to() and cuda()."
+                      : "Copy on a stream of its own while the step before computes, or keep the data on the GPU.");
+    }
+  }
+
+  void kernels() {
+    constexpr int64_t kTiny = 10'000;
+    constexpr double kMany = 100;  // a step
+    WorkSum tiny;
+    for (const auto& [name, sum] : by_name_)
+      if (sum.ns < static_cast<int64_t>(sum.count) * kTiny) {
+        add_to(tiny.ns, sum.ns);
+        tiny.count += sum.count;
+        for (const auto& [place, of] : sum.places) add_to(tiny.places[place].ns, of.ns);
+      }
+    const auto text = [this](const WorkSum& sum) {
+      return number_text(v_.per_step(sum.count)) + " kernels of " +
+             ns_text(sum.ns / static_cast<int64_t>(std::max<uint64_t>(1, sum.count))) + " on average.";
+    };
+    if (v_.per_step(tiny.count) >= kMany && tiny.count * 2 >= all_.count && is_worth(v_.per_step(tiny.ns), v_, 20))
+      say("tiny kernels", v_.per_step(tiny.ns / 2),
+          "Kernels of less than 10 us take " + ns_text(v_.per_step(tiny.ns)) + ".", text(tiny), most_of(tiny.places),
+          "Fuse them (torch.compile, foreach or fused optimizers), or use CUDA graphs.");
+    if (is_worth(v_.per_step(float32_.ns), v_, 10))
+      say("autocast", v_.per_step(float32_.ns / 3 * 2),
+          "Products of float32 without tensor cores take " + ns_text(v_.per_step(float32_.ns)) + ".", text(float32_),
+          most_of(float32_.places), "Use torch.autocast, or TF32: torch.set_float32_matmul_precision(\"high\").");
+    if (is_worth(v_.per_step(transposes_.ns), v_))
+      say("layout", v_.per_step(transposes_.ns),
+          "Kernels that only transpose for convolutions take " + ns_text(v_.per_step(transposes_.ns)) + ".",
+          text(transposes_), most_of(transposes_.places),
+          "Use memory_format=torch.channels_last for the model and its inputs.");
+    // They read and write the same memory again, so a row of them costs as little as one. Only where the GPU is what a
+    // step waits for.
+    if (v_.busy_ns() >= v_.all_ns() / 2 && is_worth(v_.per_step(fusible_ns_), v_, 20))
+      say("fusing", v_.per_step(fusible_ns_),
+          "Kernels that follow one of their kind, each for all elements, take " + ns_text(v_.per_step(fusible_ns_)) +
+              ".",
+          number_text(v_.per_step(fusible_)) + " kernels, up to " + count_text(longest_) +
+              " in a row; all of this kind take " + ns_text(v_.per_step(elementwise_.ns)) + ".",
+          most_of(elementwise_.places), "torch.compile makes one kernel of each row.");
+  }
+
+  const StepView& v_;
+  const Timeline& t_;
+  Findings& findings_;
+  std::vector<Kind> kinds_;  // by name
+  PlaceSums waits_, python_, launching_;
+  std::map<std::pair<Activity, uint32_t>, PlaceSums> calls_;  // by name; ns while no GPU works
+  std::map<std::pair<bool, uint32_t>, WorkSum> copies_;       // by whether they are pageable, and by name
+  std::map<uint32_t, WorkSum> by_name_;
+  WorkSum all_, float32_, transposes_, elementwise_;
+  Intervals pageable_, copied_;
+  int64_t waiting_ns_ = 0, fusible_ns_ = 0;
+  uint64_t launched_ = 0, fusible_ = 0;
+  size_t longest_ = 0;
+};
+
+}  // namespace
+
+void find_on_gpus(const Subject& subject, Findings& findings) {
+  if (subject.view.has_gpu()) GpuRules(subject, findings).run();
+}
+
+}  // namespace torchprof::formats

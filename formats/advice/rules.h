@@ -1,0 +1,70 @@
+// The rules: each looks at the steps of one process and adds a finding if there is enough evidence. Costs are of a step
+// of that process.
+//
+//   loading        steps wait in a DataLoader's __next__. Without: a step less that time
+//   compiling      torch.compile compiles, not only in the first step. Without: less that time
+//   collecting     Python's garbage collector runs. Without: less that time
+//   python         a function of the program takes time itself, in Python or in libraries that are not torch. Without:
+//                  less that time. In a process with GPU work it is "host bound", and counts only while no GPU works
+//   tiny operators operators on the CPU that take a few microseconds each, from one place. Without: less what they and
+//                  the Python between them take
+//   threads        long operators run on the CPU with fewer threads than there are processors. Without: the time of
+//                  matrix products and convolutions divided by what there is more
+//   zero_grad      gradients are set to zero and not to None. Without: less that time
+//   leak           memory stays, of each step some more. It costs no time
+//
+//   sync           calls that wait for the GPU. Without: what the host still does, or what the GPU does, whichever is
+//                  longer
+//   allocating     calls of CUDA that give and take memory, while no GPU works
+//   calls          other calls of CUDA that take long, while no GPU works
+//   host bound     a function of the program runs, and no GPU works
+//   launch bound   operators and calls run, and no GPU works: the GPU is quicker than it can be told what to do. Without:
+//                  less that time, as a CUDA graph has it
+//   pageable       copies between a GPU and memory that is not pinned, while no kernel runs
+//   copies         other copies, while no kernel runs
+//   tiny kernels   a hundred kernels a step and half of all take less than 10 us. Without: half their time
+//   autocast       matrix products and convolutions in float32 on ordinary cores. Without: a third of their time
+//   layout         kernels of cuDNN that transpose between NCHW and NHWC. Without: less their time
+//   fusing         kernels that work on each element alone run one after another. Without: one for each such row
+//   communication  collectives while no kernel runs (what is waited for a slow rank is not counted). Without: less that
+//                  time, as where it overlaps with computing
+//   slow rank      in most collectives the others wait for the same process. Without: less what they wait
+//
+// A finding has to cost a fiftieth of a step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/advice/finding.h"
+#include "formats/advice/step_view.h"
+#include "formats/memory/growth.h"
+
+namespace torchprof::formats {
+
+struct Subject {  // a process
+  const StepView& view;
+  std::optional<uint32_t> threads{};     // that an operator of torch may use
+  std::optional<uint32_t> processors{};  // that the process may use
+  const std::vector<MemoryGrowth>& growth;
+};
+
+using Findings = std::vector<Finding>;
+
+void find_on_the_host(const Subject& subject, Findings& findings);
+void find_on_gpus(const Subject& subject, Findings& findings);
+
+// Whether a cost is worth a finding.
+inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {
+  return ns > 0 && ns >= view.step_ns() / parts;
+}
+// In three digits: "12.1 ms"
+std::string ns_text(int64_t ns);
+// "748", "2.5"
+std::string number_text(double n);
+// "A step", "The run"
+const char* step_text(const StepView& view);
+
+}  // namespace torchprof::formats

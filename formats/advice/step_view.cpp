@@ -1,0 +1,183 @@
+#include "formats/advice/step_view.h"
+
+#include <algorithm>
+#include <array>
+
+#include "formats/analysis/step_parts.h"
+#include "formats/io/sum.h"
+
+namespace torchprof::formats {
+namespace {
+
+// torch.compile's own frames: convert_frame.py of torch._dynamo, 2.0 to 2.14; and the brief form of our recording
+// (formats/trace/names.h).
+bool is_compilation(std::string_view name) {
+  if (name.find("): compile ") != name.npos) return true;
+  const bool is_dynamo = name.find("torch/_dynamo/convert_frame.py(") != name.npos;
+  return is_dynamo && (name.ends_with(": _compile") || name.ends_with(": compile_inner"));
+}
+
+Activity activity_of(const TimelineSpan& s, std::string_view name) {
+  if (s.kind == SpanKind::kGc) return Activity::kCollecting;
+  if (s.kind == SpanKind::kPython && is_compilation(name)) return Activity::kCompiling;
+  const bool is_operation = s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation;
+  if (is_operation && name.starts_with(kLoaderPrefix)) return Activity::kLoading;
+  if (is_operation && is_communication(name)) return Activity::kCollective;
+  return s.kind == SpanKind::kOperator ? Activity::kOperator : Activity::kProgram;
+}
+
+// Those inside of which everything belongs to them.
+bool covers(Activity activity) {
+  return activity == Activity::kLoading || activity == Activity::kCompiling || activity == Activity::kCollecting ||
+         activity == Activity::kCollective;
+}
+
+}  // namespace
+
+// Names of the CUDA runtime and driver, 11.0 to 13.0, some of which come with a version: cudaMallocAsync_v11020. A
+// cudaMemcpy that is not asynchronous waits.
+Activity activity_of_call(std::string_view name) {
+  constexpr std::array<std::string_view, 10> kWaits = {
+      "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
+      "cuCtxSynchronize",      "cuEventSynchronize",    "hipStreamSynchronize", "hipDeviceSynchronize",
+      "hipEventSynchronize",   "cudaMemcpy2D_"};
+  constexpr std::array<std::string_view, 12> kAllocates = {
+      "cudaMalloc", "cudaFree",    "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister", "cuMemAlloc",
+      "cuMemFree",  "cuMemCreate", "cuMemMap",      "cuMemUnmap",       "hipMalloc",          "hipFree"};
+  constexpr std::array<std::string_view, 7> kLaunches = {
+      "Launch",   "MemcpyAsync", "MemsetAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+      "cuMemsetD"};
+  const auto begins = [name](std::string_view prefix) { return name.starts_with(prefix); };
+  if (std::ranges::any_of(kWaits, begins) || name == "cudaMemcpy" || name == "cuMemcpyDtoH_v2" || name == "hipMemcpy")
+    return Activity::kWaitsForGpu;
+  if (std::ranges::any_of(kAllocates, begins)) return Activity::kAllocates;
+  if (std::ranges::any_of(kLaunches, [name](std::string_view part) { return name.find(part) != name.npos; }))
+    return Activity::kLaunches;
+  return Activity::kUnseen;
+}
+
+bool is_copy_to_pageable(std::string_view name) { return name.find("-> Pageable") != name.npos; }
+
+uint32_t most_of(const PlaceSums& sums) {
+  uint32_t most = 0;
+  int64_t ns = 0;
+  for (const auto& [place, sum] : sums)
+    if (place != 0 && sum.ns > ns) {
+      most = place;
+      ns = sum.ns;
+    }
+  return most;
+}
+
+StepView::StepView(const Timeline& timeline) : timeline_(timeline), steps_(timeline.steps) {
+  if (steps_.empty()) steps_.push_back({timeline.begin, std::max(timeline.end, timeline.begin + 1)});
+  for (const StepSpan& s : steps_) {
+    within_.add(s.begin, s.end);
+    add_to(all_ns_, s.end - s.begin);
+  }
+  within_.settle();
+  for (const TimelineWork& w : timeline.work) {
+    busy_.add(w.begin, w.end);
+    if (w.kind == WorkKind::kKernel && !is_communication_kernel(text(w.name))) kernels_.add(w.begin, w.end);
+  }
+  busy_.settle();
+  kernels_.settle();
+  busy_ns_ = in_steps(busy_);
+  kernels_ns_ = in_steps(kernels_);
+  rows_.resize(timeline.rows.size());
+  for (uint32_t row = 0; row < rows_.size(); ++row)
+    if (!timeline.rows[row].is_overflow) look_at(row);
+  mark_waiting_copies();
+  find_main();
+}
+
+int64_t StepView::in_steps(const Intervals& settled) const {
+  int64_t ns = 0;
+  for (const StepSpan& s : steps_) add_to(ns, settled.length(s.begin, s.end));
+  return ns;
+}
+
+// A copy to memory that is not pinned is over when its call comes back: the call waits for all that the stream has to do
+// before it. item() and cpu() do so.
+void StepView::mark_waiting_copies() {
+  for (const TimelineWork& w : timeline_.work) {
+    if (w.kind != WorkKind::kCopy || w.row == kNoSpan || rows_[w.row].activity.empty()) continue;
+    Activity& activity = rows_[w.row].activity[w.call];
+    if (activity == Activity::kLaunches && is_copy_to_pageable(text(w.name))) activity = Activity::kWaitsForGpu;
+  }
+}
+
+void StepView::find_main() {
+  int64_t most = -1;
+  for (uint32_t r = 0; r < rows_.size(); ++r) {
+    const auto& spans = timeline_.rows[r].spans;
+    if (timeline_.rows[r].is_overflow || spans.empty()) continue;
+    int64_t covered = 0, worked = 0;
+    for (size_t i = 0; i < spans.size(); ++i) {
+      if (spans[i].parent == kNoSpan) add_to(covered, in_steps(spans[i].begin, spans[i].end));
+      const bool works = spans[i].kind == SpanKind::kOperator || spans[i].kind == SpanKind::kAnnotation ||
+                         spans[i].kind == SpanKind::kCall;
+      if (works && rows_[r].activity[i] != Activity::kCollective) add_to(worked, rows_[r].own[i]);
+    }
+    // Other threads run operators too (the backward), but what runs the program is around them.
+    const int64_t score = covered >= all_ns_ / 2 ? sum(all_ns_, worked) : worked;
+    if (score <= most) continue;
+    most = score;
+    main_ = r;
+  }
+}
+
+void StepView::look_at(uint32_t r) {
+  const std::vector<TimelineSpan>& spans = timeline_.rows[r].spans;
+  RowView& view = rows_[r];
+  view.own.resize(spans.size());
+  view.idle.resize(has_gpu() ? spans.size() : 0);
+  view.activity.resize(spans.size());
+  view.place.resize(spans.size());
+  by_name_.resize(timeline_.names());
+  for (uint32_t i = 0; i < spans.size(); ++i) {
+    const TimelineSpan& s = spans[i];
+    const bool has_parent = s.parent != kNoSpan;
+    const int64_t ns = in_steps(s.begin, s.end);
+    view.own[i] = ns;
+    if (has_parent) view.own[s.parent] -= ns;
+    if (has_gpu() && ns != 0) {
+      int64_t idle = 0;
+      // Long spans are around many steps.
+      if (steps_.size() > 1)
+        for (auto step = std::ranges::upper_bound(steps_, s.begin, {}, &StepSpan::end);
+             step != steps_.end() && step->begin < s.end; ++step) {
+          const int64_t begin = std::max(step->begin, s.begin), end = std::min(step->end, s.end);
+          add_to(idle, end - begin - busy_.length(begin, end));
+        }
+      else
+        idle = ns - busy_.length(std::max(s.begin, steps_[0].begin), std::min(s.end, steps_[0].end));
+      view.idle[i] = idle;
+      if (has_parent) view.idle[s.parent] -= idle;
+    }
+    const Activity around = has_parent ? view.activity[s.parent] : Activity::kProgram;
+    Activity own = Activity::kUnseen;
+    if (s.kind == SpanKind::kCall) {
+      own = activity_of_call(text(s.name));
+      if (own == Activity::kUnseen) own = Activity::kOtherCall;
+    } else {
+      Activity& known = by_name_[s.name];
+      if (known == Activity::kUnseen) known = activity_of(s, text(s.name));
+      own = known;
+      const bool is_program = s.kind == SpanKind::kPython && timeline_.is_program(s.name);  // called by an operator
+      if (own == Activity::kProgram && around == Activity::kOperator && !is_program) own = Activity::kOperator;
+    }
+    view.activity[i] = covers(around) ? around : own;
+    const uint32_t outer = has_parent ? view.place[s.parent] : 0;
+    if (s.place != 0)
+      view.place[i] = s.place;
+    else if (s.kind == SpanKind::kPython && timeline_.is_program(s.name))
+      view.place[i] = s.name;
+    else
+      view.place[i] = outer;
+  }
+  for (int64_t& ns : view.own) ns = std::max<int64_t>(0, ns);
+  for (int64_t& ns : view.idle) ns = std::max<int64_t>(0, ns);
+}
+
+}  // namespace torchprof::formats
