@@ -37,7 +37,7 @@ SharedPlan* map_plan(const char* path) noexcept {
 SharedPlan& shared_plan() noexcept { return *g_plan; }
 
 SharedPlan& join_shared_plan(const char* directory, int64_t began, int64_t now) noexcept {
-  const char* const port = rank_variable("MASTER_PORT");
+  const char* const port = number_variable("MASTER_PORT");
   const seal::Calls calls;
   if (!port || !calls || g_plan != &g_own) return *g_plan;
   char host[64] = "";

@@ -54,7 +54,8 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.spans = view.steps();
   for (const RowView& row : view.rows())
     for (size_t i = 0; i < row.own.size(); ++i)
-      if (row.activity[i] != Activity::kProgram) add_to(advice.worked_ns, row.own[i]);
+      if (row.activity[i] == Activity::kOperator || row.activity[i] >= Activity::kCollective)
+        add_to(advice.worked_ns, row.own[i]);
   add_to(advice.worked_ns, view.busy_ns());
   int64_t communication = 0;
   for (const StepParts& parts : step_parts_of(timeline, view.steps())) add_to(communication, parts.communication_ns);
@@ -77,8 +78,12 @@ class Assembly {
         looked_at_.push_back(i);
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.
-    const bool are_ranks = std::ranges::all_of(looked_at_, [this](size_t i) { return !all_[i].comms->empty(); });
-    if (are_ranks) return;
+    std::vector<size_t> ranks = looked_at_;
+    std::erase_if(ranks, [this](size_t i) { return all_[i].comms->empty(); });
+    if (ranks.size() > 1) {
+      looked_at_ = std::move(ranks);
+      return;
+    }
     const auto most = std::ranges::max_element(looked_at_, {}, [this](size_t i) { return all_[i].advice->worked_ns; });
     looked_at_ = {*most};
   }
@@ -95,6 +100,8 @@ class Assembly {
     std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
       return f.weight * static_cast<double>(result_.step_ns) + static_cast<double>(f.cost_ns);
     });
+    for (Finding& f : result_.findings)
+      if (const size_t at = f.what.find("{}"); at != std::string::npos) f.what.replace(at, 2, ns_text(f.cost_ns));
     find_most();
     return std::move(result_);
   }
@@ -106,6 +113,7 @@ class Assembly {
   void merge() {
     struct Merged {
       const Finding* largest = nullptr;
+      size_t most = 0;  // the process with it
       int64_t cost = 0;
       std::vector<size_t> who{};
     };
@@ -114,12 +122,17 @@ class Assembly {
       for (const Finding& f : all_[i].advice->findings) {
         Merged& m = merged[{f.rule, f.where}];
         add_to(m.cost, f.cost_ns);
-        if (m.largest == nullptr || f.cost_ns > m.largest->cost_ns) m.largest = &f;
+        if (m.largest == nullptr || f.cost_ns > m.largest->cost_ns) {
+          m.largest = &f;
+          m.most = i;
+        }
         m.who.push_back(i);
       }
     for (const auto& [key, m] : merged) {
       Finding f = *m.largest;
       f.cost_ns = mean(m.cost);
+      // Numbers of the evidence are those of one process.
+      if (m.who.size() > 1 && !f.evidence.empty()) f.evidence = all_[m.most].who + ": " + f.evidence;
       if (looked_at_.size() > 1 && m.who.size() == 1)
         add_sentence(f.evidence, "Of all ranks it is " + all_[m.who.front()].who + " alone.");
       if (f.rule == "loading") add_workers(f);
@@ -195,8 +208,8 @@ class Assembly {
     if (cost < result_.step_ns / 20) return;
     const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;
     Finding f{.rule = "slow rank", .cost_ns = cost};
-    f.what = "The others wait " + ns_text(cost) + " for " + all_[looked_at_[slowest]].who + ", in " +
-             std::string(names.rbegin()->second) + ".";
+    f.what =
+        "The others wait {} for " + all_[looked_at_[slowest]].who + ", in " + std::string(names.rbegin()->second) + ".";
     f.where = slow.collective_place;
     f.todo = "Give it the same work as the others, or look at its machine.";
     add_reason(slowest, f);

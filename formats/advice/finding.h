@@ -14,7 +14,7 @@ namespace torchprof::formats {
 struct Finding {
   std::string_view rule;  // a short name: "loading"
   int64_t cost_ns = 0;
-  std::string what{};      // a sentence: "The steps wait 12.1 ms for a DataLoader."
+  std::string what{};      // a sentence, where {} is the cost: "A step waits {} for a DataLoader."
   std::string evidence{};  // sentences with what it was seen by; empty: nothing more than that
   std::string where{};     // the program's own line; empty: not known
   std::string todo{};      // a sentence: "Use more workers, or do less work for each item."

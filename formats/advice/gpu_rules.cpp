@@ -120,7 +120,9 @@ class GpuRules {
   void sum_work() {
     std::map<std::pair<uint32_t, uint32_t>, size_t> row_of_stream;  // length of its present row of elementwise kernels
     for (const TimelineWork& w : t_.work) {
-      if (!v_.begins_in_step(w.begin)) continue;
+      // Work belongs to the step that launched it, however far the GPU is behind.
+      const TimelineSpan* const launch = t_.call_of(w);
+      if (!v_.begins_in_step(launch == nullptr ? w.begin : launch->begin)) continue;
       const uint32_t place = place_of(w);
       size_t& length = row_of_stream[{w.device, w.stream}];
       const bool is_local = has(v_.text(w.name), "DtoD");  // as a kernel that copies
@@ -131,9 +133,8 @@ class GpuRules {
         Intervals& when = is_pageable ? pageable_ : copied_;
         // The call stages memory that is not pinned, and comes back when that is done. One to such memory waits for all
         // before it, too: see waiting().
-        const TimelineSpan* const call = t_.call_of(w);
-        const bool stages = is_pageable && call != nullptr && !is_copy_to_pageable(v_.text(w.name));
-        when.add(stages ? std::min(call->begin, w.begin) : w.begin, w.end);
+        const bool stages = is_pageable && launch != nullptr && !is_copy_to_pageable(v_.text(w.name));
+        when.add(stages ? std::min(launch->begin, w.begin) : w.begin, w.end);
       }
       if (w.kind != WorkKind::kKernel) {
         length = 0;
@@ -171,7 +172,7 @@ class GpuRules {
 
   void say(const char* rule, int64_t cost, std::string what, std::string evidence, uint32_t place, const char* todo) {
     findings_.push_back({.rule = rule,
-                         .cost_ns = cost,
+                         .cost_ns = std::min(cost, v_.step_ns()),
                          .what = std::move(what),
                          .evidence = std::move(evidence),
                          .where = v_.where(place),
@@ -185,7 +186,7 @@ class GpuRules {
       const int64_t cost = v_.per_step(v_.all_ns() - std::max(host, v_.busy_ns()));
       if (sum.count < v_.steps().size() || !is_worth(cost, v_)) continue;
       say("sync", cost, std::string(step_text(v_)) + " waits " + ns_text(v_.per_step(sum.ns)) + " for the GPU.",
-          number_text(v_.per_step(sum.count)) + " calls that wait; the GPU works " +
+          number_text(v_.per_step(sum.count), "call") + " that wait; the GPU works " +
               ns_text(v_.per_step(v_.busy_ns())) + " and could be told more meanwhile.",
           place, "Call item(), cpu(), nonzero() and print less often, or copy with non_blocking and look at it later.");
     }
@@ -203,8 +204,8 @@ class GpuRules {
       if (!is_worth(cost, v_)) continue;
       const bool allocates = key.first == Activity::kAllocates;
       say(allocates ? "allocating" : "calls", cost,
-          std::string(v_.text(key.second)) + " takes " + ns_text(cost) + " while the GPU has nothing to do.",
-          number_text(v_.per_step(count)) + " calls.", most_of(places),
+          std::string(v_.text(key.second)) + " takes {} while the GPU has nothing to do.",
+          number_text(v_.per_step(count), "call") + ".", most_of(places),
           allocates
               ? "Let torch keep its memory: no empty_cache() in steps, sizes that do not change, "
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
@@ -216,8 +217,7 @@ class GpuRules {
     for (const auto& [place, sum] : python_) {
       const int64_t cost = v_.per_step(sum.ns);
       if (place == 0 || !is_worth(cost, v_, 20)) continue;
-      say("host bound", cost,
-          "The GPU has nothing to do for " + ns_text(cost) + ": a function runs that is not torch's.", gpu_text(),
+      say("host bound", cost, "The GPU has nothing to do for {}: a function runs that is not torch's.", gpu_text(),
           place, "Do it in a DataLoader's worker, on the GPU, or once before the steps.");
     }
   }
@@ -227,9 +227,8 @@ class GpuRules {
     for (const auto& [place, sum] : launching_) add_to(ns, sum.ns);
     const int64_t cost = v_.per_step(ns);
     if (!is_worth(cost, v_, 10)) return;
-    say("launch bound", cost,
-        "The GPU has nothing to do for " + ns_text(cost) + ": it works faster than it is told what to do.", gpu_text(),
-        most_of(launching_),
+    say("launch bound", cost, "The GPU has nothing to do for {}: it works faster than it is told what to do.",
+        gpu_text(), most_of(launching_),
         "Use larger batches, torch.compile(mode=\"reduce-overhead\") or CUDA graphs, and optimizers with fused=True.");
   }
 
@@ -237,7 +236,7 @@ class GpuRules {
   std::string gpu_text() const {
     std::string text = "The GPU works " + ns_text(v_.per_step(v_.busy_ns())) + " of " + ns_text(v_.step_ns());
     if (all_.count != 0)
-      text += ", on " + number_text(v_.per_step(all_.count)) + " kernels of " +
+      text += ", on " + number_text(v_.per_step(all_.count), "kernel") + " of " +
               ns_text(all_.ns / static_cast<int64_t>(all_.count)) + " on average";
     return text + ".";
   }
@@ -256,14 +255,14 @@ class GpuRules {
         most = &sum;
         name = key.second;
       }
-      std::string evidence = number_text(v_.per_step(count)) + " copies";
+      std::string evidence = number_text(v_.per_step(count), "copy");
       if (most != nullptr && most->ns > 0 && most->bytes > 0)
         evidence += ", " + memory_text(static_cast<int64_t>(most->bytes / v_.steps().size())) + " by " +
                     std::string(v_.text(name)) + " at " +
                     print("%.1f", static_cast<double>(most->bytes) / static_cast<double>(most->ns)) + " GB/s";
       say(is_pageable ? "pageable" : "copies", cost,
-          std::string("Copies ") + (is_pageable ? "from or to memory that is not pinned " : "") + "take " +
-              ns_text(cost) + " while no kernel runs.",
+          std::string("Copies ") + (is_pageable ? "from or to memory that is not pinned " : "") +
+              "take {} while no kernel runs.",
           evidence + ".", most == nullptr ? 0 : most_of(most->places),
           is_pageable ? "Use pin_memory=True in the DataLoader and non_blocking=True in to() and cuda()."
                       : "Copy on a stream of its own while the step before computes, or keep the data on the GPU.");
@@ -281,7 +280,7 @@ class GpuRules {
         for (const auto& [place, of] : sum.places) add_to(tiny.places[place].ns, of.ns);
       }
     const auto text = [this](const WorkSum& sum) {
-      return number_text(v_.per_step(sum.count)) + " kernels of " +
+      return number_text(v_.per_step(sum.count), "kernel") + " of " +
              ns_text(sum.ns / static_cast<int64_t>(std::max<uint64_t>(1, sum.count))) + " on average.";
     };
     if (v_.per_step(tiny.count) >= kMany && tiny.count * 2 >= all_.count && is_worth(v_.per_step(tiny.ns), v_, 20))
@@ -303,7 +302,7 @@ class GpuRules {
       say("fusing", v_.per_step(fusible_ns_),
           "Kernels that follow one of their kind, each for all elements, take " + ns_text(v_.per_step(fusible_ns_)) +
               ".",
-          number_text(v_.per_step(fusible_)) + " kernels, up to " + count_text(longest_) +
+          number_text(v_.per_step(fusible_), "kernel") + ", up to " + count_text(longest_) +
               " in a row; all of this kind take " + ns_text(v_.per_step(elementwise_.ns)) + ".",
           most_of(elementwise_.places), "torch.compile makes one kernel of each row.");
   }

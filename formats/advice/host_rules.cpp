@@ -54,7 +54,7 @@ class HostRules {
     if (!is_worth(cost, v_)) return;
     findings_.push_back({.rule = "loading",
                          .cost_ns = cost,
-                         .what = std::string(step_text(v_)) + " waits " + ns_text(cost) + " for a DataLoader.",
+                         .what = std::string(step_text(v_)) + " waits {} for a DataLoader.",
                          .where = v_.where(most_of(all.places)),
                          .todo = "Use more workers (num_workers), or do less work for each item."});
   }
@@ -68,7 +68,7 @@ class HostRules {
     findings_.push_back(
         {.rule = "compiling",
          .cost_ns = cost,
-         .what = "torch.compile compiles again, for " + ns_text(cost) + ".",
+         .what = "torch.compile compiles again, for {}.",
          .evidence = plural(times, "compilation") + " in " + plural(v_.steps().size(), "step") + ".",
          .where = v_.where(most_of(all.places)),
          .todo = "Let shapes not change (pad them, or mark_dynamic); TORCH_LOGS=recompiles says what did."});
@@ -83,8 +83,8 @@ class HostRules {
     findings_.push_back(
         {.rule = "collecting",
          .cost_ns = cost,
-         .what = "Python's garbage collector takes " + ns_text(cost) + ".",
-         .evidence = "It runs " + number_text(v_.per_step(times)) + " times.",
+         .what = "Python's garbage collector takes {}.",
+         .evidence = "It runs " + number_text(v_.per_step(times), "time") + ".",
          .where = v_.where(most_of(all.places)),
          .todo = "Call gc.freeze() after the setup, or gc.disable() and gc.collect() every some hundred steps."});
   }
@@ -121,17 +121,17 @@ class HostRules {
       if (!is_worth(cost, v_, 10)) continue;
       told_.push_back(place);
       const auto most = std::ranges::max_element(names[place], {}, [](const auto& each) { return each.second; });
-      std::string evidence = number_text(times) + " operators of " + ns_text(sum.ns / static_cast<int64_t>(sum.count)) +
-                             " on average, most of them " + std::string(v_.text(most->first)) + ".";
+      std::string evidence = number_text(times, "operator") + " of " +
+                             ns_text(sum.ns / static_cast<int64_t>(sum.count)) + " on average, most of them " +
+                             std::string(v_.text(most->first)) + ".";
       if (const uint64_t n = items[place]; n * 10 > sum.count)
-        evidence += " item() is called " + number_text(v_.per_step(n)) + " times.";
-      findings_.push_back(
-          {.rule = "tiny operators",
-           .cost_ns = cost,
-           .what = "Operators on a few elements each, and the Python between them, take " + ns_text(cost) + ".",
-           .evidence = std::move(evidence),
-           .where = v_.where(place),
-           .todo = "Work on whole tensors instead of elements, and read results once (tolist())."});
+        evidence += " item() is called " + number_text(v_.per_step(n), "time") + ".";
+      findings_.push_back({.rule = "tiny operators",
+                           .cost_ns = cost,
+                           .what = "Operators on a few elements each, and the Python between them, take {}.",
+                           .evidence = std::move(evidence),
+                           .where = v_.where(place),
+                           .todo = "Work on whole tensors instead of elements, and read results once (tolist())."});
     }
   }
 
@@ -142,7 +142,7 @@ class HostRules {
       findings_.push_back(
           {.rule = "python",
            .cost_ns = cost,
-           .what = "A function takes " + ns_text(cost) + " itself, in no operator of torch.",
+           .what = "A function takes {} itself, in no operator of torch.",
            .where = v_.where(place),
            .todo = "Do it for all elements at once, in a DataLoader's worker, or once before the steps."});
     }
@@ -212,8 +212,8 @@ class HostRules {
     if (calls < v_.steps().size() || !is_worth(cost, v_, 200)) return;
     findings_.push_back({.rule = "zero_grad",
                          .cost_ns = cost,
-                         .what = "Gradients are set to zero, one after another: " + ns_text(cost) + ".",
-                         .evidence = number_text(v_.per_step(calls)) + " calls.",
+                         .what = "Gradients are set to zero, one after another: {}.",
+                         .evidence = number_text(v_.per_step(calls), "call") + ".",
                          .where = v_.where(most_of(places)),
                          .todo = "Call zero_grad(set_to_none=True)."});
   }
@@ -269,10 +269,10 @@ std::string ns_text(int64_t ns) {
   return print(n >= 100 ? "%.0f" : n >= 10 ? "%.1f" : "%.2f", n) + " " + unit;
 }
 
-std::string number_text(double n) {
-  if (n >= 10) return count_text(static_cast<uint64_t>(n + 0.5));
+std::string number_text(double n, const char* what) {
+  if (n >= 10) return plural(static_cast<uint64_t>(n + 0.5), what);
   const auto whole = static_cast<uint64_t>(n);
-  return static_cast<double>(whole) == n ? count_text(whole) : print("%.1f", n);
+  return static_cast<double>(whole) == n ? plural(whole, what) : print("%.1f ", n) + plural(2, what).substr(2);
 }
 
 const char* step_text(const StepView& view) { return view.has_steps() ? "A step" : "The run"; }

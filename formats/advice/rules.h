@@ -62,8 +62,8 @@ inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {
 }
 // In three digits: "12.1 ms"
 std::string ns_text(int64_t ns);
-// "748", "2.5"
-std::string number_text(double n);
+// "748 calls", "2.5 calls", "1 call"
+std::string number_text(double n, const char* what);
 // "A step", "The run"
 const char* step_text(const StepView& view);
 

@@ -16,7 +16,8 @@ bool Launches::is_call(std::string_view category) {
 
 void Launches::finish(ReadEvents& events) {
   std::vector<ReadCall>& calls = events.calls;
-  if (calls.empty() || work_.empty()) {
+  const auto is_known = [](const ReadCall& c) { return c.correlation != 0; };
+  if (work_.empty() || std::ranges::none_of(calls, is_known)) {
     for (const DeviceWork& w : work_) events.devices.add(w);
     work_ = {};
     return;

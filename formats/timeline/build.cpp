@@ -64,7 +64,9 @@ class TimelineSink final : public Sink {
   }
 
   void gpu_activity(const GpuActivity& a) override {
-    if (!is_wanted(a.begin.value, a.end.value)) return;
+    // What a step launched may run after it.
+    const bool is_launched = a.call != nullptr && is_wanted(a.call->begin.value, a.call->end.value);
+    if (!is_launched && !is_wanted(a.begin.value, a.end.value)) return;
     if (a.kind == Kind::GpuSync) return add_wait(a);
     if (!runs_on_device(a.kind)) return;
     TimelineWork work{.begin = a.begin.value,

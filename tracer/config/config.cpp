@@ -412,7 +412,7 @@ const char* nvtx_injection() noexcept {
   return value && *value ? value : nullptr;
 }
 
-const char* rank_variable(const char* name) noexcept {
+const char* number_variable(const char* name) noexcept {
   const char* value = getenv(name);
   if (!value) return nullptr;
   const size_t digits = strspn(value, "0123456789");

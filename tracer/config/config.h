@@ -92,6 +92,6 @@ inline constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
 const char* nvtx_injection() noexcept;
 
 // The value of a variable; nullptr: it is unset, or not a number of at most nine digits.
-const char* rank_variable(const char* name) noexcept;
+const char* number_variable(const char* name) noexcept;
 
 }  // namespace torchprof

@@ -1,5 +1,7 @@
 #include "tracer/torch/operators.h"
 
+#include <sched.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -98,8 +100,21 @@ void note_choice() noexcept {
 void note_environment() noexcept {
   for (const RankFacts& names : kRankFacts) {
     for (const char* const fact : {names.rank, names.world_size, names.local_rank})
-      if (const char* value = rank_variable(fact + kEnvironmentFact.size())) session::note_fact(fact, value);
+      if (const char* value = number_variable(fact + kEnvironmentFact.size())) session::note_fact(fact, value);
   }
+}
+
+// By how many threads an operator may be divided, and among how many processors. torch reads the variable, and without
+// it takes one thread for each processor (aten/src/ATen/ParallelOpenMP.cpp, 1.13 to 2.14).
+void note_threads() noexcept {
+  cpu_set_t processors;
+  char text[16];
+  if (sched_getaffinity(0, sizeof(processors), &processors) == 0) {
+    snprintf(text, sizeof(text), "%d", CPU_COUNT(&processors));
+    session::note_fact("processors", text);
+  }
+  for (const char* const name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+    if (const char* value = number_variable(name)) return session::note_fact("torch.threads", value);
 }
 
 }  // namespace
@@ -128,6 +143,7 @@ void attach_if_loaded() noexcept {
   search().set_undefined(g_api.undefined, g_api.undefined_size);
   note_choice();
   note_environment();
+  note_threads();
   if (why) {
     note(SourceState::kFailed, why);
     warn_once(Cause::kTorch, "operators are not recorded: %s", why);

@@ -79,7 +79,7 @@ def test_loading(waits, torchprof, run_torchprof, torch_python, program):
     assert ("loading" in found) == waits
     if waits:
         assert "DataLoader" in found["loading"]["finding"] and found["loading"]["share_percent"] > 10
-        assert re.search(line_of(LOADS, "def training", "training"), found["loading"]["where"])
+        assert re.search(line_of(LOADS, "def __getitem__", "__getitem__"), found["loading"]["where"])
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -88,7 +88,7 @@ def test_zero_grad(to_none, torchprof, run_torchprof, torch_python, program):
     found = findings(torchprof, run_torchprof([torch_python, program(text)]))
     assert ("zero_grad" in found) == (not to_none)
     if not to_none:
-        assert "set_to_none" in found["zero_grad"]["finding"]
+        assert "set_to_none" in found["zero_grad"]["todo"]
         assert re.search(line_of(text, "def step", "step"), found["zero_grad"]["where"])  # not the optimizer's own function
 
 
@@ -134,12 +134,12 @@ def test_slow_rank(slow, is_found, torchprof, run_torchprof, torch_python, progr
     assert ("slow rank" in found) == is_found
     if is_found:
         assert "rank 1" in found["slow rank"]["finding"]
-        assert re.search(line_of(RANKS, "def exchange", "exchange"), found["slow rank"]["where"]), found
+        assert found["slow rank"]["where"].endswith("program.py(1): <module>") and "more than they" in found["slow rank"]["evidence"]
 
 
-def test_advice_is_text_for_people_and_wants_raw_records(torchprof, run_torchprof, torch_python, program):
+def test_advice_is_text_for_people_and_of_trace_files_too(torchprof, run_torchprof, torch_python, program):
     run = run_torchprof([torch_python, program(STEPS % False + "for _ in range(12): step()")])
     done = torchprof("report", run.directory, "-t", "advice")
-    assert done.returncode == 0 and "Advice\n" in done.stdout and "zero_grad" in done.stdout
+    assert done.returncode == 0 and "Advice: a step takes " in done.stdout and "zero_grad" in done.stdout
     done = torchprof("report", run.trace_paths[0], "-t", "advice")
-    assert done.returncode == 125 and "needs the raw records" in done.stderr
+    assert done.returncode == 0 and "Advice: a step takes " in done.stdout and "zero_grad" in done.stdout
