@@ -101,13 +101,14 @@ class HostRules {
     constexpr int64_t kTiny = 15'000;
     constexpr double kMany = 100;  // a step
     PlaceSums operators;
-    std::map<uint32_t, uint64_t> items;
+    std::map<uint32_t, uint64_t> items, tiny;
     std::map<uint32_t, std::map<uint32_t, uint64_t>> names;
     for (size_t i = 0; i < spans_.size(); ++i) {
       if (!is_outermost_operator(i) || !v_.begins_in_step(spans_[i].begin)) continue;
       PlaceSum& sum = operators[row_.place[i]];
       add_to(sum.ns, spans_[i].ns());
       ++sum.count;
+      tiny[row_.place[i]] += spans_[i].ns() < kTiny;
       const std::string_view name = v_.text(spans_[i].name);
       items[row_.place[i]] += name == "aten::item" || name == "aten::_local_scalar_dense" || name == "aten::is_nonzero";
       ++names[row_.place[i]][spans_[i].name];
@@ -115,7 +116,7 @@ class HostRules {
     const PlaceSums& python = sums(Activity::kProgram).places;
     for (const auto& [place, sum] : operators) {
       const double times = v_.per_step(sum.count);
-      if (times < kMany || place == 0 || sum.ns > static_cast<int64_t>(sum.count) * kTiny) continue;
+      if (times < kMany || place == 0 || tiny[place] * 10 < sum.count * 8) continue;
       const auto between = python.find(place);
       const int64_t cost = v_.per_step(formats::sum(sum.ns, between == python.end() ? 0 : between->second.ns));
       if (!is_worth(cost, v_, 10)) continue;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "formats/analysis/step_parts.h"
 #include "formats/io/sum.h"
@@ -20,6 +21,9 @@ bool is_compilation(std::string_view name) {
 Activity activity_of(const TimelineSpan& s, std::string_view name) {
   if (s.kind == SpanKind::kGc) return Activity::kCollecting;
   if (s.kind == SpanKind::kPython && is_compilation(name)) return Activity::kCompiling;
+  // Calls of collectives, which wait in them for their end.
+  if (s.kind == SpanKind::kPython && name.find("torch/distributed/distributed_c10d.py(") != name.npos)
+    return Activity::kCollective;
   const bool is_operation = s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation;
   if (is_operation && name.starts_with(kLoaderPrefix)) return Activity::kLoading;
   if (is_operation && is_communication(name)) return Activity::kCollective;
@@ -108,20 +112,23 @@ void StepView::mark_waiting_copies() {
 }
 
 void StepView::find_main() {
-  int64_t most = -1;
+  std::tuple<bool, bool, int64_t> most;
   for (uint32_t r = 0; r < rows_.size(); ++r) {
     const auto& spans = timeline_.rows[r].spans;
     if (timeline_.rows[r].is_overflow || spans.empty()) continue;
     int64_t covered = 0, worked = 0;
+    bool has_worked = false;
     for (size_t i = 0; i < spans.size(); ++i) {
       if (spans[i].parent == kNoSpan) add_to(covered, in_steps(spans[i].begin, spans[i].end));
-      const bool works = spans[i].kind == SpanKind::kOperator || spans[i].kind == SpanKind::kAnnotation ||
-                         spans[i].kind == SpanKind::kCall;
-      if (works && rows_[r].activity[i] != Activity::kCollective) add_to(worked, rows_[r].own[i]);
+      const Activity activity = rows_[r].activity[i];
+      const bool is_operation = spans[i].kind == SpanKind::kOperator || spans[i].kind == SpanKind::kAnnotation;
+      if ((is_operation && activity != Activity::kCollective) || activity >= Activity::kWaitsForGpu) has_worked = true;
+      // Threads that wait do so in Python's library.
+      if (is_operation || rows_[r].place[i] != 0) add_to(worked, rows_[r].own[i]);
     }
     // Other threads run operators too (the backward), but what runs the program is around them.
-    const int64_t score = covered >= all_ns_ / 2 ? sum(all_ns_, worked) : worked;
-    if (score <= most) continue;
+    const std::tuple score(has_worked && covered >= all_ns_ / 2, has_worked, worked);
+    if (main_ != kNoSpan && score <= most) continue;
     most = score;
     main_ = r;
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "formats/analysis/comms.h"
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/replay/thread_stack.h"
@@ -48,7 +49,8 @@ StepPartsCollector::Part StepPartsCollector::part_of(uint32_t name_id, std::stri
   if (name_id >= parts_.size()) parts_.resize(std::max<size_t>(name_id + size_t{1}, parts_.size() * 2));
   Part& part = parts_[name_id];
   if (part == Part::kUnseen) {
-    part = is_communication(name)            ? Part::kCommunication
+    part = is_backend_range(name)            ? Part::kCommunication
+           : is_communication(name)          ? Part::kCollectiveCall
            : name.starts_with(kLoaderPrefix) ? Part::kLoading
            : is_annotation                   ? Part::kNone
                                              : Part::kCompute;
@@ -69,14 +71,22 @@ void StepPartsCollector::operation(int64_t begin, int64_t end, uint32_t name_id,
   const Part part = part_of(name_id, name, is_annotation);
   // Only outermost operators are added: they cover those inside.
   if (part == Part::kNone || (part == Part::kCompute && is_in_operator)) return;
-  (part == Part::kCompute ? operators_ : part == Part::kCommunication ? communication_ : loading_).add(begin, end);
+  (part == Part::kCompute          ? operators_
+   : part == Part::kCommunication  ? communication_
+   : part == Part::kCollectiveCall ? collective_calls_
+                                   : loading_)
+      .add(begin, end);
 }
 
 void StepPartsCollector::work(int64_t begin, int64_t end, std::string_view name) {
-  (is_communication_kernel(name) ? communication_ : gpu_).add(begin, end);
+  const bool is_nccl = is_communication_kernel(name);
+  has_nccl_ = has_nccl_ || is_nccl;
+  (is_nccl ? communication_ : gpu_).add(begin, end);
 }
 
 std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& steps) {
+  // Where kernels do the work a call only starts them.
+  (has_nccl_ ? host_ : communication_).add(collective_calls_);
   // Each set includes the ones before it, so that a part is the difference of two lengths.
   host_.add(operators_);
   Intervals& compute = gpu_.empty() ? operators_ : gpu_;

@@ -3,7 +3,8 @@
 //
 //   compute        a GPU ran kernels (other than NCCL's), copies or sets; in a process without GPU work: an operator
 //                  ran, on any thread
-//   communication  a collective was under way: a range of gloo, MPI or UCC, an operator of c10d, a kernel of NCCL
+//   communication  a collective was under way: a kernel of NCCL, or a range of gloo, MPI or UCC; without kernels of NCCL
+//                  also an operator of c10d
 //   loading        the program waited in a DataLoader's __next__
 //   host gap       anything else of the program ran, on any thread: the GPU had nothing to do; in a process without GPU
 //                  work: no operator ran
@@ -50,11 +51,12 @@ class StepPartsCollector {
   std::vector<StepParts> finish(const std::vector<StepSpan>& steps);
 
  private:
-  enum class Part : uint8_t { kUnseen, kCompute, kCommunication, kLoading, kNone };
+  enum class Part : uint8_t { kUnseen, kCompute, kCommunication, kCollectiveCall, kLoading, kNone };
   Part part_of(uint32_t name_id, std::string_view name, bool is_annotation);
 
   std::vector<Part> parts_;  // by operator name
-  Intervals operators_, gpu_, communication_, loading_, host_;
+  Intervals operators_, gpu_, communication_, collective_calls_, loading_, host_;
+  bool has_nccl_ = false;
 };
 
 // Whether it is a range or an operator of torch.distributed, of any backend.

@@ -182,11 +182,11 @@ class Assembly {
                  "more step");
   }
 
-  // In a summary the first few.
+  // Beside other tables the first few.
   void add_advice() {
     constexpr size_t kLeading = 3;
     ReportTable table = advice_table(report_.advice);
-    if (is_asked_for("advice") || !is_text()) return add_in_order(std::move(table), "more finding");
+    if (options_.tables.size() == 1 || !is_text()) return add_in_order(std::move(table), "more finding");
     if (table.rows.empty() && report_.advice.step_ns == 0) return;
     if (table.rows.size() > kLeading) {
       table.remarks.push_back(plural(table.rows.size() - kLeading, "more finding") +

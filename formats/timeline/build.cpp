@@ -124,7 +124,10 @@ class TimelineSink final : public Sink {
     if (!id) return 0;
     if (id.value >= names_.size()) names_.resize(std::max<size_t>(id.value + 1, names_.size() * 2));
     uint32_t& known = names_[id.value];
-    if (known == 0) known = into_.name(replay_.names().text(id));
+    if (known == 0) {
+      known = into_.name(replay_.names().text(id));
+      into_.set_program(known, replay_.names().is_program(id));
+    }
     return known;
   }
 

@@ -1,7 +1,6 @@
 #include "formats/timeline/timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 #include <utility>
 
@@ -9,19 +8,6 @@
 
 namespace torchprof::formats {
 namespace {
-
-// Functions of torch, of the interpreter's library and of what it freezes; in files paths are whole or begin with the
-// package (formats/trace/names.h).
-bool is_of_program(std::string_view text) {
-  constexpr std::array<std::string_view, 6> kOthers = {"torch/",           "<built-in ",  "<frozen ",
-                                                       "multiprocessing/", "concurrent/", "import "};
-  if (text.find("(") == text.npos || text.starts_with(kModulePrefix) || text.starts_with(kOptimizerPrefix))
-    return false;
-  if (std::ranges::any_of(kOthers, [text](std::string_view prefix) { return text.starts_with(prefix); })) return false;
-  if (text.find("-packages/torch/") != text.npos) return false;
-  const size_t library = text.find("lib/python3");
-  return library == text.npos || text.find("-packages/", library) != text.npos;
-}
 
 void sort_row(std::vector<TimelineSpan>& spans, std::vector<uint32_t>& open) {
   // Spans of a replay come in the order of their ends: of equal ones the outer one comes later.
@@ -47,10 +33,15 @@ uint32_t Timeline::name(std::string_view text) {
   return id;
 }
 
+void Timeline::set_program(uint32_t name, bool is_program) {
+  if (name >= is_program_.size()) is_program_.resize(names());
+  is_program_[name] = is_program ? 1 : -1;
+}
+
 bool Timeline::is_program(uint32_t name) const {
   if (name >= is_program_.size()) is_program_.resize(names());
   int8_t& known = is_program_[name];
-  if (known == 0) known = is_of_program(text(name)) ? 1 : -1;
+  if (known == 0) known = is_program_text(text(name)) ? 1 : -1;
   return known > 0;
 }
 

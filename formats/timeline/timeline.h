@@ -113,7 +113,9 @@ struct Timeline {
   // The program's own line for a span: its own, or that of the nearest span around it that has one; else the innermost
   // function of the program, of torch, or the module around it. Empty: not known.
   std::string_view place_of(uint32_t row, uint32_t index) const;
-  bool is_program(uint32_t name) const;  // whether a function of this name is the program's, not torch's or Python's
+  // Whether it is the name of a function of the program: by what was set, or else by its text (formats/trace/names.h).
+  bool is_program(uint32_t name) const;
+  void set_program(uint32_t name, bool is_program);
 
   // Sorts all, finds parents and the calls of works. After the last span was added.
   void finish();

@@ -1,6 +1,7 @@
 #include "formats/trace/names.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "formats/io/pair_key.h"
@@ -58,7 +59,7 @@ NameId Names::function(FunctionId function, ObjectId object_id) {
   }
   if (function.value >= functions_.size() || !process_.functions[function.value].id) return unknown_function_;
   NameId& cached = functions_[function.value];
-  if (!cached) cached = intern(format_place(function, 0));
+  if (!cached) cached = format_place(function, 0);
   return cached;
 }
 
@@ -68,16 +69,36 @@ std::string place_text(const FunctionDef& def, uint32_t line, std::string_view f
   return std::string(file).append("(").append(std::to_string(line != 0 ? line : def.line)).append("): ").append(name);
 }
 
-std::string Names::format_place(FunctionId id, uint32_t line) const {
+NameId Names::format_place(FunctionId id, uint32_t line) {
   const FunctionDef& def = process_.functions[id.value];
-  return place_text(def, line, process_.string(def.file), process_.string(def.name));
+  const NameId name = intern(place_text(def, line, process_.string(def.file), process_.string(def.name)));
+  if (name.value >= is_program_.size()) is_program_.resize(std::max<size_t>(name.value + 1, is_program_.size() * 2));
+  if (def.kind != FunctionKind::kImport && is_program_file(process_.string(def.file))) is_program_[name.value] = true;
+  return name;
+}
+
+bool is_program_file(std::string_view path) {
+  if (path.starts_with("torch/") || path.starts_with("<frozen ") || path.find("-packages/torch/") != path.npos)
+    return false;
+  const size_t library = path.find("lib/python3");
+  return library == path.npos || path.find("-packages/", library) != path.npos;
+}
+
+bool is_program_text(std::string_view text) {
+  constexpr std::array<std::string_view, 16> kOthers = {
+      "asyncio/",      "concurrent/", "contextlib.py(", "functools.py(", "importlib/", "multiprocessing/",
+      "queue.py(",     "runpy.py(",   "sched.py(",      "selectors.py(", "socket.py(", "subprocess.py(",
+      "threading.py(", "<built-in ",  "<string>(",      "import "};
+  const auto begins = [text](std::string_view prefix) { return text.starts_with(prefix); };
+  if (begins(kModulePrefix) || begins(kOptimizerPrefix) || std::ranges::any_of(kOthers, begins)) return false;
+  return text.find("): ") != text.npos && is_program_file(text);
 }
 
 NameId Names::place(FunctionId function, uint32_t line) {
   if (line == 0 || function.value >= functions_.size() || !process_.functions[function.value].id)
     return this->function(function, {});
   NameId& cached = places_[pair_key(function.value, line)];
-  if (!cached) cached = intern(format_place(function, line));
+  if (!cached) cached = format_place(function, line);
   return cached;
 }
 

@@ -36,6 +36,12 @@ inline OperatorName split_operator_name(std::string_view recorded) {
 // "path(line): name"; line 0: the function's first one. `file` and `name`: what its FunctionDef names.
 std::string place_text(const FunctionDef& def, uint32_t line, std::string_view file, std::string_view name);
 
+// Whether a function is the program's: not torch's, and not of Python's own library. By a path, and in files that others
+// wrote by "path(line): name", where the path may begin with the package: of Python's library those modules are known
+// that call the program or wait for it.
+bool is_program_file(std::string_view path);
+bool is_program_text(std::string_view text);
+
 inline constexpr std::string_view kModulePrefix = "nn.Module: ";
 inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
 
@@ -50,13 +56,15 @@ class Names {
   NameId place(FunctionId function, uint32_t line);
   NameId intern(std::string text);
   std::string_view text(NameId id) const { return texts_[id.value - 1]; }
+  // Whether it is the name of a function of the program, by its file.
+  bool is_program(NameId id) const { return id.value < is_program_.size() && is_program_[id.value]; }
   size_t size() const { return texts_.size(); }
 
   uint32_t number(ObjectId object) const { return object.value < numbers_.size() ? numbers_[object.value] : 0; }
   const ObjectDef* object(ObjectId id) const;  // null: none, or never defined
 
  private:
-  std::string format_place(FunctionId id, uint32_t line) const;
+  NameId format_place(FunctionId id, uint32_t line);
 
   const Process& process_;
   std::deque<std::string> texts_;
@@ -64,6 +72,7 @@ class Names {
   std::vector<uint32_t> numbers_;
   std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; 0: not formatted yet
   std::unordered_map<uint64_t, NameId> places_;                    // a cache, by function and line
+  std::vector<bool> is_program_;                                   // by name
   NameId unknown_function_, unknown_string_;
 };
 
