@@ -64,6 +64,12 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   int64_t communication = 0;
   for (const StepParts& parts : step_parts_of(timeline, view.steps())) add_to(communication, parts.communication_ns);
   advice.communication_ns = view.per_step(communication);
+  Intervals nccl;
+  for (const TimelineWork& w : timeline.work)
+    if (is_communication_kernel(timeline.text(w.name))) nccl.add(w.begin, w.end);
+  nccl.settle();
+  advice.nccl_ns = view.per_step(view.in_steps(nccl));
+  advice.gpu_ns = view.per_step(view.busy_ns());
   add_costs(view, advice);
   const Subject subject{view, facts.threads, facts.processors, growth};
   find_on_the_host(subject, advice.findings);
@@ -252,12 +258,32 @@ class Assembly {
     if (cost < result_.step_ns / 20) return;
     Finding f{.rule = "communication", .cost_ns = cost};
     f.what = "Collectives take " + ns_text(exposed) + " while nothing is computed.";
-    if (waiting_ns_ > 0) f.evidence = "Of that " + ns_text(waiting_ns_) + " are waiting for others.";
+    int64_t nccl = 0;
+    for (const size_t i : looked_at_) add_to(nccl, all_[i].advice->nccl_ns);
+    if (nccl > 0)
+      add_sentence(f.evidence, "NCCL's kernels take " + ns_text(mean(nccl)) + "; " +
+                                   percent_text(std::max<int64_t>(0, mean(nccl) - exposed), mean(nccl)) +
+                                   " of that overlaps with computing.");
+    if (waiting_ns_ > 0) add_sentence(f.evidence, "Of these " + ns_text(waiting_ns_) + " are waiting for others.");
+    add_rate(f.evidence);
     f.where = all_[looked_at_.front()].advice->collective_place;
     f.todo =
         "Let them overlap with the backward (DistributedDataParallel, async_op=True), send less (bfloat16, "
         "gradient accumulation), or larger buckets.";
     result_.findings.push_back(std::move(f));
+  }
+
+  // How fast data moves, in the kind of collective that takes longest.
+  void add_rate(std::string& evidence) const {
+    std::vector<const CommsCalls*> calls;
+    for (const size_t i : looked_at_) calls.push_back(all_[i].comms);
+    const std::map<CommsKind, CommsTally> kinds = compare(calls);
+    const auto most = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.second.total_ns; });
+    if (most == kinds.end() || most->second.bytes == 0 || most->second.total_ns <= most->second.waiting_ns) return;
+    const auto ns = static_cast<double>(most->second.total_ns - most->second.waiting_ns);
+    add_sentence(evidence, most->first.name + " moves " +
+                               memory_text(static_cast<int64_t>(most->second.bytes / most->second.calls)) +
+                               " a call, at " + print("%.1f", static_cast<double>(most->second.bytes) / ns) + " GB/s.");
   }
 
   void find_most() {

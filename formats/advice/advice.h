@@ -25,6 +25,8 @@ struct ProcessAdvice {
   int64_t step_ns = 0;           // mean
   int64_t worked_ns = 0;         // own time of operators and calls of CUDA, and of GPU work, in all steps
   int64_t communication_ns = 0;  // of a step: collectives while nothing was computed (step_parts.h)
+  int64_t nccl_ns = 0;           // of a step: kernels of NCCL
+  int64_t gpu_ns = 0;            // of a step: a GPU worked
   std::string collective_place{};
   Findings findings{};
   // Own time of a step on the main thread, by function of the program and what ran there ("" for the function itself):

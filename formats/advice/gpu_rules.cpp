@@ -31,6 +31,13 @@ bool has(std::string_view name, std::string_view part) { return name.find(part) 
 // By names of CUDA 11.0 to 13: kernels of cuBLAS and cuDNN for float32 on ordinary cores ("ampere_sgemm_128x64_tn",
 // "cutlass_80_simt_sgemm", "maxwell_scudnn_128x64"); on tensor cores it is "s1688gemm".
 bool is_float32_product(std::string_view name) { return has(name, "sgemm") || has(name, "scudnn"); }
+// Names of kernels for tensor cores: of cuBLAS, cuDNN and CUTLASS for Volta ("884"), Turing ("1688"), Ampere ("16816",
+// "tensorop") and Hopper ("gmma", "nvjet").
+bool is_on_tensor_cores(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kParts = {"884",        "1688", "16816", "tensorop",
+                                                      "tensor16x8", "gmma", "nvjet", "flash_fwd"};
+  return std::ranges::any_of(kParts, [name](std::string_view part) { return has(name, part); });
+}
 bool is_transpose(std::string_view name) { return has(name, "nchwToNhwc") || has(name, "nhwcToNchw"); }
 // ATen's kernels that do the same to each element, 1.8 to 2.14.
 bool is_elementwise(std::string_view name) {
@@ -55,7 +62,7 @@ class GpuRules {
   }
 
  private:
-  enum Kind : uint8_t { kNotSeen, kPlain, kFloat32, kTranspose, kElementwise, kCommunication };
+  enum Kind : uint8_t { kNotSeen, kPlain, kFloat32, kTensorCores, kTranspose, kElementwise, kCommunication };
 
   Kind kind_of(uint32_t name) {
     Kind& kind = kinds_[name];
@@ -64,6 +71,7 @@ class GpuRules {
     kind = kPlain;
     if (is_elementwise(text)) kind = kElementwise;
     if (is_float32_product(text)) kind = kFloat32;
+    if (is_on_tensor_cores(text)) kind = kTensorCores;
     if (is_transpose(text)) kind = kTranspose;
     if (is_communication_kernel(text)) kind = kCommunication;
     return kind;
@@ -96,21 +104,31 @@ class GpuRules {
           const bool begins = v_.begins_in_step(spans[i].begin);
           if (activity == Activity::kWaitsForGpu) {
             add(waits_[row.place[i]], row.own[i], begins);
-            add_to(waiting_ns_, is_main ? row.own[i] : 0);
           }
           if (activity == Activity::kAllocates || activity == Activity::kOtherCall)
             add(calls_[{activity, spans[i].name}][row.place[i]], row.idle[i], begins);
-          if (activity == Activity::kLaunches) ++launched_;
         }
         if (!launches[r] && !is_main) continue;
         const bool is_work = activity == Activity::kOperator || activity == Activity::kLaunches;
         if (is_work) {
+          add_to(phases_[phase_of(r, i)], row.idle[i]);
           add_to(launching_[row.place[i]].ns, row.idle[i]);
           ++launching_[row.place[i]].count;
         }
         if (activity == Activity::kProgram && is_main) add_to(python_[row.place[i]].ns, row.idle[i]);
       }
     }
+  }
+  // The part of a step in which a span ran.
+  const char* phase_of(size_t r, size_t i) const {
+    if (r != v_.main()) return "the backward";
+    const auto& spans = t_.rows[r].spans;
+    for (auto at = static_cast<uint32_t>(i); at != kNoSpan; at = spans[at].parent) {
+      const std::string_view name = v_.text(spans[at].name);
+      if (name.starts_with(kOptimizerPrefix) || name.starts_with("Optimizer.")) return "the optimizer";
+      if (spans[at].is_backward || name.starts_with("autograd::engine::")) return "the backward";
+    }
+    return "the forward and the rest";
   }
   static void add(PlaceSum& sum, int64_t ns, bool begins) {
     add_to(sum.ns, ns);
@@ -145,6 +163,7 @@ class GpuRules {
       all_.add(w, place);
       by_name_[w.name].add(w, place);
       if (kind == kFloat32) float32_.add(w, place);
+      if (kind == kTensorCores) add_to(tensor_cores_ns_, w.ns());
       if (kind == kTranspose) transposes_.add(w, place);
       if (kind != kElementwise) {
         length = 0;
@@ -227,8 +246,10 @@ class GpuRules {
     for (const auto& [place, sum] : launching_) add_to(ns, sum.ns);
     const int64_t cost = v_.per_step(ns);
     if (!is_worth(cost, v_, 10)) return;
+    const auto phase = std::ranges::max_element(phases_, {}, [](const auto& each) { return each.second; });
     say("launch bound", cost, "The GPU has nothing to do for {}: it works faster than it is told what to do.",
-        gpu_text(), most_of(launching_),
+        gpu_text() + " " + percent_text(phase->second, ns) + " of that time is in " + std::string(phase->first) + ".",
+        most_of(launching_),
         "Use larger batches, torch.compile(mode=\"reduce-overhead\") or CUDA graphs, and optimizers with fused=True.");
   }
 
@@ -289,7 +310,8 @@ class GpuRules {
           "Fuse them (torch.compile, foreach or fused optimizers), or use CUDA graphs.");
     if (is_worth(v_.per_step(float32_.ns), v_, 10))
       say("autocast", v_.per_step(float32_.ns / 3 * 2),
-          "Products of float32 without tensor cores take " + ns_text(v_.per_step(float32_.ns)) + ".", text(float32_),
+          "Products of float32 without tensor cores take " + ns_text(v_.per_step(float32_.ns)) + ".",
+          text(float32_) + " Kernels on tensor cores take " + ns_text(v_.per_step(tensor_cores_ns_)) + ".",
           most_of(float32_.places), "Use torch.autocast, or TF32: torch.set_float32_matmul_precision(\"high\").");
     if (is_worth(v_.per_step(transposes_.ns), v_))
       say("layout", v_.per_step(transposes_.ns),
@@ -312,13 +334,14 @@ class GpuRules {
   Findings& findings_;
   std::vector<Kind> kinds_;  // by name
   PlaceSums waits_, python_, launching_;
+  std::map<std::string_view, int64_t> phases_;                // ns of launching_
   std::map<std::pair<Activity, uint32_t>, PlaceSums> calls_;  // by name; ns while no GPU works
   std::map<std::pair<bool, uint32_t>, WorkSum> copies_;       // by whether they are pageable, and by name
   std::map<uint32_t, WorkSum> by_name_;
   WorkSum all_, float32_, transposes_, elementwise_;
   Intervals pageable_, copied_;
-  int64_t waiting_ns_ = 0, fusible_ns_ = 0;
-  uint64_t launched_ = 0, fusible_ = 0;
+  int64_t fusible_ns_ = 0, tensor_cores_ns_ = 0;
+  uint64_t fusible_ = 0;
   size_t longest_ = 0;
 };
 

@@ -24,6 +24,7 @@ class HostRules {
       if (row_.own[i] == 0) continue;
       Sums& sums = of_[static_cast<size_t>(row_.activity[i])];
       add_to(sums.own, row_.own[i]);
+      if (row_.activity[i] == Activity::kProgram) add_to(functions_[row_.place[i]][spans_[i].name], row_.own[i]);
       PlaceSum& place = sums.places[row_.place[i]];
       add_to(place.ns, row_.own[i]);
       const bool is_outermost = spans_[i].parent == kNoSpan || row_.activity[spans_[i].parent] != row_.activity[i];
@@ -38,6 +39,7 @@ class HostRules {
       threads();
     }
     zero_grad();
+    first_touch();
     leak();
   }
 
@@ -102,9 +104,17 @@ class HostRules {
     constexpr double kMany = 100;  // a step
     PlaceSums operators;
     std::map<uint32_t, uint64_t> items, tiny;
+    int64_t backward_ns = 0;
+    uint64_t all = 0;
     std::map<uint32_t, std::map<uint32_t, uint64_t>> names;
     for (size_t i = 0; i < spans_.size(); ++i) {
       if (!is_outermost_operator(i) || !v_.begins_in_step(spans_[i].begin)) continue;
+      // The backward has as many as the forward, which is where they are to be cured.
+      if (v_.text(spans_[i].name).starts_with("autograd::engine::")) {
+        add_to(backward_ns, spans_[i].ns());
+        continue;
+      }
+      ++all;
       PlaceSum& sum = operators[row_.place[i]];
       add_to(sum.ns, spans_[i].ns());
       ++sum.count;
@@ -118,7 +128,10 @@ class HostRules {
       const double times = v_.per_step(sum.count);
       if (times < kMany || place == 0 || tiny[place] * 10 < sum.count * 8) continue;
       const auto between = python.find(place);
-      const int64_t cost = v_.per_step(formats::sum(sum.ns, between == python.end() ? 0 : between->second.ns));
+      const auto of_backward = static_cast<int64_t>(static_cast<double>(backward_ns) * static_cast<double>(sum.count) /
+                                                    static_cast<double>(all));
+      const int64_t python_ns = between == python.end() ? 0 : between->second.ns;
+      const int64_t cost = v_.per_step(formats::sum(formats::sum(sum.ns, of_backward), python_ns));
       if (!is_worth(cost, v_, 10)) continue;
       told_.push_back(place);
       const auto most = std::ranges::max_element(names[place], {}, [](const auto& each) { return each.second; });
@@ -143,10 +156,19 @@ class HostRules {
       findings_.push_back(
           {.rule = "python",
            .cost_ns = cost,
-           .what = "A function takes {} itself, in no operator of torch.",
+           .what = "A function takes {} in Python, in no operator of torch.",
+           .evidence = most_in(place),
            .where = v_.where(place),
            .todo = "Do it for all elements at once, in a DataLoader's worker, or once before the steps."});
     }
+  }
+
+  // Of the functions that the program's own one calls, that with the most time of its own.
+  std::string most_in(uint32_t place) const {
+    const auto functions = functions_.find(place);
+    if (functions == functions_.end()) return {};
+    const auto most = std::ranges::max_element(functions->second, {}, [](const auto& each) { return each.second; });
+    return most->first == place ? std::string() : "Most of it is in " + std::string(v_.text(most->first)) + ".";
   }
 
   // Operators that torch divides among threads and that take nearly all their time in one piece of work.
@@ -219,6 +241,30 @@ class HostRules {
                          .todo = "Call zero_grad(set_to_none=True)."});
   }
 
+  void first_touch() {
+    constexpr int64_t kPage = 4096, kPageNs = 1000;
+    PlaceSums places;
+    int64_t bytes = 0;
+    uint64_t blocks = 0;
+    for (const TimelineAllocation& a : v_.timeline().large_blocks) {
+      if (!v_.begins_in_step(a.time)) continue;
+      add_to(bytes, a.bytes);
+      add_to(places[a.place].ns, a.bytes);
+      ++blocks;
+    }
+    const int64_t cost = v_.per_step(bytes / kPage * kPageNs);
+    if (blocks < v_.steps().size() || !is_worth(cost, v_)) return;
+    findings_.push_back({.rule = "first touch",
+                         .cost_ns = std::min(cost, v_.step_ns()),
+                         .what = "Large blocks of memory are allocated anew; to clear their pages takes about {}.",
+                         .evidence = number_text(v_.per_step(blocks), "block") + " of the CPU's memory, " +
+                                     memory_text(v_.per_step(bytes)) + " together.",
+                         .where = v_.where(most_of(places)),
+                         .todo =
+                             "Allocate them once and write into them (out=, copy_(), in place), or use an allocator "
+                             "that keeps memory (jemalloc, tcmalloc)."});
+  }
+
   void leak() {
     constexpr int64_t kLeast = 64 << 10;       // bytes a step
     for (const MemoryGrowth& g : s_.growth) {  // the largest first
@@ -252,7 +298,8 @@ class HostRules {
   const std::vector<TimelineSpan>& spans_;
   Findings& findings_;
   std::array<Sums, kActivities> of_;
-  std::vector<uint32_t> told_;  // places that a finding names already
+  std::map<uint32_t, std::map<uint32_t, int64_t>> functions_;  // own time of Python's, by place and name
+  std::vector<uint32_t> told_;                                 // places that a finding names already
 };
 
 }  // namespace

@@ -21,6 +21,11 @@ bool is_compilation(std::string_view name) {
 Activity activity_of(const TimelineSpan& s, std::string_view name) {
   if (s.kind == SpanKind::kGc) return Activity::kCollecting;
   if (s.kind == SpanKind::kPython && is_compilation(name)) return Activity::kCompiling;
+  // What the engine of autograd does between operators is the backward's. torch/autograd/__init__.py until 2.2, then
+  // graph.py.
+  if (s.kind == SpanKind::kPython && name.find("torch/autograd/") != name.npos &&
+      (name.ends_with("): backward") || name.ends_with("): _engine_run_backward")))
+    return Activity::kOperator;
   // Calls of collectives, which wait in them for their end.
   if (s.kind == SpanKind::kPython && name.find("torch/distributed/distributed_c10d.py(") != name.npos)
     return Activity::kCollective;

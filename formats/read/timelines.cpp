@@ -33,6 +33,7 @@ class Maker {
     if (!read_.devices.empty() && !order.empty())
       each_work(read_, order, [this](uint32_t pid, const DeviceWork& w) { add_work(pid, w); });
     for (const ReadWait& w : read_.waits) add_wait(w);
+    for (const ReadMemory& m : read_.memory) add_block(m);
     for (size_t i = 0; i < file_.processes.size(); ++i) finish(i);
   }
 
@@ -97,6 +98,15 @@ class Maker {
                                                                .recorded = w.recorded,
                                                                .of_stream = w.of_stream,
                                                                .kind = wait_kind(*read_.names.texts[w.kind])});
+  }
+
+  void add_block(const ReadMemory& m) {
+    const MemoryChange& c = m.change;
+    const auto process = process_of_.find(read_.rows[m.row].pid);
+    if (process == process_of_.end() || c.is_out_of_memory || c.is_mapped || c.device_type != 0 || c.bytes < kMappedAnew)
+      return;
+    const uint32_t place = c.owner.place == 0 ? 0 : name(process->second, c.owner.place - 1);
+    file_.processes[process->second].timeline.large_blocks.push_back({c.time.value, c.bytes, place});
   }
 
   uint32_t name(size_t process, uint32_t file_name) {

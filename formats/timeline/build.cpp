@@ -50,6 +50,12 @@ class TimelineSink final : public Sink {
     ++count_;
   }
 
+  void memory(const MemoryEvent& m) override {
+    if (m.is_out_of_memory || m.is_mapped || m.device_type != 0 || m.bytes < kMappedAnew) return;
+    const NameId place = m.function ? replay_.names().place(m.function, m.line) : NameId{};
+    into_.large_blocks.push_back({m.time.value, m.bytes, name(place)});
+  }
+
   void gpu_call(const GpuCall& c) override {
     if (!is_wanted(c.begin.value, c.end.value)) return;
     const NameId place = has_lines_ ? places_.of(c.stack->spans(), c.native) : NameId{};

@@ -27,7 +27,7 @@
 
 namespace torchprof::formats {
 
-inline constexpr size_t kMostSpans = 8'000'000;
+inline constexpr size_t kMostSpans = 4'000'000;
 inline constexpr uint32_t kNoSpan = UINT32_MAX;
 
 enum class SpanKind : uint8_t {
@@ -91,11 +91,21 @@ struct TimelineWait {
   WaitKind kind = WaitKind::kOther;
 };
 
+// A block of the CPU's memory so large that glibc maps it anew each time: all its pages are cleared when they are touched
+// (DEFAULT_MMAP_THRESHOLD_MAX in malloc/malloc.c; smaller ones may come from memory that was freed).
+inline constexpr int64_t kMappedAnew = int64_t{32} << 20;
+struct TimelineAllocation {
+  int64_t time;
+  int64_t bytes;
+  uint32_t place;  // the line that ran, as a name; 0: not known
+};
+
 struct Timeline {
   std::vector<TimelineRow> rows;
-  std::vector<TimelineWork> work;   // sorted by begin
-  std::vector<TimelineWait> waits;  // sorted by begin
-  std::vector<StepSpan> steps;      // that it holds; sorted by begin, without overlaps; empty: the process has none
+  std::vector<TimelineWork> work;                // sorted by begin
+  std::vector<TimelineWait> waits;               // sorted by begin
+  std::vector<TimelineAllocation> large_blocks;  // of kMappedAnew bytes or more, in any order
+  std::vector<StepSpan> steps;  // that it holds; sorted by begin, without overlaps; empty: the process has none
   std::map<uint32_t, std::string> device_names;
   int64_t begin = 0;  // of the whole capture
   int64_t end = 0;
