@@ -1,10 +1,10 @@
 #include "formats/advice/step_view.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 
 #include "formats/analysis/step_parts.h"
+#include "formats/gpu/cuda_api.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -35,6 +35,20 @@ Activity activity_of(const TimelineSpan& s, std::string_view name) {
   return s.kind == SpanKind::kOperator ? Activity::kOperator : Activity::kProgram;
 }
 
+Activity activity_of_call(std::string_view name) {
+  switch (call_effect(name)) {
+    case CallEffect::kLaunches:
+      return Activity::kLaunches;
+    case CallEffect::kWaits:
+      return Activity::kWaitsForGpu;
+    case CallEffect::kAllocates:
+      return Activity::kAllocates;
+    case CallEffect::kOther:
+      break;
+  }
+  return Activity::kOtherCall;
+}
+
 // Those inside of which everything belongs to them.
 bool covers(Activity activity) {
   return activity == Activity::kLoading || activity == Activity::kCompiling || activity == Activity::kCollecting ||
@@ -42,28 +56,6 @@ bool covers(Activity activity) {
 }
 
 }  // namespace
-
-// Names of the CUDA runtime and driver, 11.0 to 13.0, some of which come with a version: cudaMallocAsync_v11020. A
-// cudaMemcpy that is not asynchronous waits.
-Activity activity_of_call(std::string_view name) {
-  constexpr std::array<std::string_view, 10> kWaits = {
-      "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
-      "cuCtxSynchronize",      "cuEventSynchronize",    "hipStreamSynchronize", "hipDeviceSynchronize",
-      "hipEventSynchronize",   "cudaMemcpy2D_"};
-  constexpr std::array<std::string_view, 12> kAllocates = {
-      "cudaMalloc", "cudaFree",    "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister", "cuMemAlloc",
-      "cuMemFree",  "cuMemCreate", "cuMemMap",      "cuMemUnmap",       "hipMalloc",          "hipFree"};
-  constexpr std::array<std::string_view, 7> kLaunches = {
-      "Launch",   "MemcpyAsync", "MemsetAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
-      "cuMemsetD"};
-  const auto begins = [name](std::string_view prefix) { return name.starts_with(prefix); };
-  if (std::ranges::any_of(kWaits, begins) || name == "cudaMemcpy" || name == "cuMemcpyDtoH_v2" || name == "hipMemcpy")
-    return Activity::kWaitsForGpu;
-  if (std::ranges::any_of(kAllocates, begins)) return Activity::kAllocates;
-  if (std::ranges::any_of(kLaunches, [name](std::string_view part) { return name.find(part) != name.npos; }))
-    return Activity::kLaunches;
-  return Activity::kUnseen;
-}
 
 bool is_copy_to_pageable(std::string_view name) { return name.find("-> Pageable") != name.npos; }
 
@@ -171,7 +163,6 @@ void StepView::look_at(uint32_t r) {
     Activity own = Activity::kUnseen;
     if (s.kind == SpanKind::kCall) {
       own = activity_of_call(text(s.name));
-      if (own == Activity::kUnseen) own = Activity::kOtherCall;
     } else {
       Activity& known = by_name_[s.name];
       if (known == Activity::kUnseen) known = activity_of(s, text(s.name));

@@ -37,9 +37,6 @@ enum class Activity : uint8_t {
 };
 inline constexpr size_t kActivities = 11;
 
-// Whether a call of CUDA waits for the GPU, or gives and takes memory, by its name; kUnseen: neither.
-Activity activity_of_call(std::string_view name);
-
 // "Memcpy DtoH (Device -> Pageable)", as Kineto names it.
 bool is_copy_to_pageable(std::string_view name);
 

@@ -191,7 +191,7 @@ void OpGroupCollector::slice(const Slice& s, uint64_t flops) {
   const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth, s.native};
   Tally* tally = tally_of(call);
   if (tally == nullptr) return;
-  tally->add_call(s.self_ns, s.outermost ? s.end - s.begin : 0);
+  tally->add_call(s.self_ns - s.calls_ns, s.outermost ? s.end - s.begin : 0);
   tally->flops += flops;
   if (grouping_.has_source) count_source(by_key_.at(pair_key(call.name.value, detail_of(call))), call);
 }

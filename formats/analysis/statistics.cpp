@@ -38,7 +38,7 @@ class CollectingSink final : public Sink {
   }
   void slice(const Slice& s) override {
     collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
-                   s.end.value, s.self_ns, s.outermost);
+                   s.end.value, s.self_ns - s.calls_ns, s.outermost);
     const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs);
     if (flops != 0) collector_.add_flops(s.name.value, flops);
     if (groups_ && s.kind == SliceKind::kOperator) groups_->slice(s, flops);
@@ -62,6 +62,9 @@ class CollectingSink final : public Sink {
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
   }
   void gpu_call(const GpuCall& c) override {
+    const int64_t ns = c.end - c.begin;
+    collector_.add_call(c.name.value, replay_.names().text(c.name), c.begin.value, c.end.value, ns,
+                        c.stack->innermost_op() >= 0 ? ns : 0);
     const FirstUse use = first_use(c.api->api, c.api->cbid);
     if (use != FirstUse::kNone && c.op >= 0)
       collector_.add_first_use((*c.stack)[c.op].name.value, c.end - c.begin, use == FirstUse::kLoads);
@@ -169,6 +172,7 @@ class CollectingSink final : public Sink {
 Statistics& Statistics::operator+=(const Statistics& other) {
   for (const auto& [name, tally] : other.operators) operators[name] += tally;
   for (const auto& [name, tally] : other.python) python[name] += tally;
+  for (const auto& [name, tally] : other.calls) calls[name] += tally;
   merge(op_groups, other.op_groups);
   lines += other.lines;
   for (const auto& [name, tally] : other.modules) modules[name] += tally;
@@ -210,8 +214,19 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
   if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);
 }
 
+void Collector::add_call(uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
+                         int64_t in_operator_ns) {
+  if (name >= calls_.size()) calls_.resize(std::max<size_t>(name + size_t{1}, calls_.size() * 2));
+  Called& called = calls_[name];
+  if (called.tally.calls == 0) called.text = text;
+  called.tally.add_call(self_ns, end - begin);
+  add_to(in_operators_ns_, in_operator_ns);
+  if (sampler) sampler->time(Sampled::kCall, name, begin, self_ns);
+}
+
 std::string Collector::sampled_text(Sampled kind, uint32_t name) const {
   if (kind == Sampled::kModule) return modules.stable_name(name);
+  if (kind == Sampled::kCall) return calls_[name].text;
   const Named& named = named_[kind == Sampled::kOperator][name];
   return named.role == Role::kProfilerStep ? "ProfilerStep*" : named.text;
 }
@@ -237,6 +252,9 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
       add_to(is_operator ? result.operator_ns : result.python_ns, n.tally.self_ns);
     }
   }
+  add_to(result.operator_ns, in_operators_ns_);
+  for (const Called& called : calls_)
+    if (called.tally.calls != 0) result.calls[called.text] += called.tally;
   result.steps = steps_.finish(last_is_rest,
                                [this](bool is_annotation, uint32_t name) { return named_[is_annotation][name].text; });
   return result;

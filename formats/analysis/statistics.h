@@ -29,13 +29,14 @@ namespace torchprof::formats {
 struct Statistics {
   Tallies operators;   // and annotations; all ProfilerStep#N are one, "ProfilerStep*"
   CallTallies python;  // functions, module and optimizer calls, C calls
+  CallTallies calls;   // of the CUDA runtime and driver; self: without calls inside
   OpGroups op_groups;  // as asked for
   LineTallies lines;
   ModuleTallies modules;
   Steps steps;
   uint64_t slices = 0;
   uint64_t unfinished = 0;
-  int64_t operator_ns = 0;  // sum of self times
+  int64_t operator_ns = 0;  // sum of self times, with calls of CUDA in operators
   int64_t python_ns = 0;
   GpuStatistics gpu;
   // Empty in a sum over processes.
@@ -75,6 +76,9 @@ class Collector {
   // `text` counts only the first time that `name` comes. Slices of one thread come in the order of their ends.
   void add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
            bool outermost);
+  // A call of CUDA. `self_ns`: without calls inside; of this `in_operator_ns` lie in an operator.
+  void add_call(uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
+                int64_t in_operator_ns);
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t time, int64_t bytes, bool is_cpu) {
     if (sampler && bytes > 0) sampler->allocated(Sampled::kOperator, name, time, static_cast<uint64_t>(bytes));
@@ -126,6 +130,12 @@ class Collector {
   std::string sampled_text(Sampled kind, uint32_t name) const;
 
   std::vector<Named> named_[2];  // Python, operators; by name
+  struct Called {
+    std::string text;
+    CallTally tally;
+  };
+  std::vector<Called> calls_;  // by name
+  int64_t in_operators_ns_ = 0;
   StepTimes steps_;
   uint64_t slices_ = 0;
 };

@@ -26,7 +26,7 @@ struct Tally : CallTally {
   int64_t gpu_self_ns = 0;         // time of GPU work that it launched
   int64_t gpu_total_ns = 0;        // with operators inside it
   int64_t first_ns = 0;            // self time of its first call in each process
-  int64_t initialises_ns = 0;      // of its self time: in calls that make CUDA ready
+  int64_t initialises_ns = 0;      // in calls directly inside that make CUDA ready
   int64_t loads_ns = 0;            // and in those that load code of kernels
   Tally& operator+=(const Tally& other);
 

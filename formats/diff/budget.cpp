@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kKeys = "fail_over, step, total, ops, modules, kernels, python, memory";
+constexpr const char* kKeys = "fail_over, step, total, ops, modules, kernels, cuda, python, memory";
 
 // A value and its place in the file, for messages.
 class Entry {
@@ -103,7 +103,7 @@ void add_key(Budget& budget, const std::string& key, const Entry& entry) {
     entry.each("DEVICE: SIZE", [&budget](const std::string& device, const Entry& value) {
       budget.names[Metric::kMemory][device].bytes = value.bytes();
     });
-  } else if (key == "ops" || key == "modules" || key == "kernels" || key == "python") {
+  } else if (key == "ops" || key == "modules" || key == "kernels" || key == "cuda" || key == "python") {
     entry.each("NAME: {...}", [&](const std::string& name, const Entry& value) {
       budget.names[metric_of(key, entry)][name] = name_budget(value, key == "ops" || key == "modules");
     });

@@ -13,8 +13,8 @@ namespace torchprof::formats {
 namespace {
 
 const char* meaning(Metric metric) {
-  static constexpr std::array<const char*, 9> kMeanings = {
-      "time", "self time", "self time", "own time", "GPU time", "self time", "calls", "allocated", "peak"};
+  static constexpr std::array<const char*, 10> kMeanings = {"time", "self time", "self time", "own time",  "GPU time",
+                                                            "time", "self time", "calls",     "allocated", "peak"};
   return kMeanings[static_cast<size_t>(metric)];
 }
 

@@ -86,6 +86,9 @@ Items items_of_all(const Statistics& sum, Sampled kind) {
     case Sampled::kModule:
       for (const auto& [name, t] : sum.modules) add(stable_module_name(name, t.path), t.self_ns(), t.calls);
       break;
+    case Sampled::kCall:
+      for (const auto& [name, t] : sum.calls) add(name, t.self_ns, t.calls);
+      break;
     case Sampled::kKernel:
       for (const auto& [name, t] : sum.gpu.work) add(name, t.total_ns, t.calls);
       break;
@@ -120,6 +123,7 @@ class Comparison {
         {{Metric::kOps, Sampled::kOperator},
          {Metric::kModules, Sampled::kModule},
          {Metric::kKernels, Sampled::kKernel},
+         {Metric::kCuda, Sampled::kCall},
          {Metric::kPython, Sampled::kPython}}};
     for (const auto& [metric, kind] : kTables) tables.push_back({metric, rows(items(base_, kind), items(now_, kind))});
     tables.push_back({Metric::kMemory, peaks()});
@@ -187,14 +191,18 @@ class Comparison {
     }
   }
 
-  // The step as a whole, all operators, all work of GPUs.
+  // The step as a whole, all operators with the calls of CUDA, all work of GPUs.
   std::vector<DiffRow> sums() const {
     Items base, now;
     const auto add = [&](const char* name, Sampled kind) {
       for (const auto& [run, out] : {std::pair(&base_, &base), std::pair(&now_, &now)})
-        for (const auto& [each, item] : items(*run, kind)) (*out)[name] += item;
+        for (auto& [each, item] : items(*run, kind)) {
+          if (kind == Sampled::kCall) item.calls = 0;  // they count in time alone
+          (*out)[name] += item;
+        }
     };
     add("operators", Sampled::kOperator);
+    add("operators", Sampled::kCall);
     add("GPU work", Sampled::kKernel);
     if (by_step_) {
       base["step"].ns = step_times(base_);
@@ -302,13 +310,14 @@ Measured measure(const Trace& trace, const std::string& name, size_t warmup) {
 
 Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup) {
   Measured run{.name = name};
-  for (const TraceFile::ProcessPart& part : read_trace(trace_file, {.warmup = warmup}).processes) add_process(run, part.statistics);
+  for (const TraceFile::ProcessPart& part : read_trace(trace_file, {.warmup = warmup}).processes)
+    add_process(run, part.statistics);
   return run;
 }
 
 const std::vector<std::string>& metric_names() {
-  static const std::vector<std::string> names{"step",   "total", "ops",       "modules", "kernels",
-                                              "python", "calls", "allocated", "memory"};
+  static const std::vector<std::string> names{"step", "total",  "ops",   "modules",   "kernels",
+                                              "cuda", "python", "calls", "allocated", "memory"};
   return names;
 }
 

@@ -27,6 +27,8 @@ std::string title_of(Metric metric, bool by_step) {
       return "Modules by change of their own time, forward and backward" + where;
     case Metric::kKernels:
       return "GPU kernels by change of time" + where;
+    case Metric::kCuda:
+      return "Calls of CUDA by change of time" + where;
     case Metric::kPython:
       return "Python functions by change of self time" + where;
     default:

@@ -295,6 +295,31 @@ std::string cuda_api_name(GpuApiKind api, uint16_t cbid) {
   return (is_driver ? "CUDA driver call " : "CUDA runtime call ") + std::to_string(cbid);
 }
 
+CallEffect call_effect(std::string_view name) {
+  constexpr std::array<std::string_view, 10> kWaits = {
+      "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
+      "cuCtxSynchronize",      "cuEventSynchronize",    "hipStreamSynchronize", "hipDeviceSynchronize",
+      "hipEventSynchronize",   "cudaMemcpy2D_"};
+  constexpr std::array<std::string_view, 12> kAllocates = {
+      "cudaMalloc", "cudaFree",    "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister", "cuMemAlloc",
+      "cuMemFree",  "cuMemCreate", "cuMemMap",      "cuMemUnmap",       "hipMalloc",          "hipFree"};
+  constexpr std::array<std::string_view, 7> kLaunches = {
+      "Launch",   "MemcpyAsync", "MemsetAsync", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",
+      "cuMemsetD"};
+  const auto begins = [name](std::string_view prefix) { return name.starts_with(prefix); };
+  if (std::ranges::any_of(kWaits, begins) || name == "cudaMemcpy" || name == "cuMemcpyDtoH_v2" || name == "hipMemcpy")
+    return CallEffect::kWaits;
+  if (std::ranges::any_of(kAllocates, begins)) return CallEffect::kAllocates;
+  if (std::ranges::any_of(kLaunches, [name](std::string_view part) { return name.find(part) != name.npos; }))
+    return CallEffect::kLaunches;
+  return CallEffect::kOther;
+}
+
+std::string_view effect_text(CallEffect effect) {
+  constexpr std::array<std::string_view, 4> kTexts = {"other", "launch", "wait", "allocate"};
+  return kTexts[static_cast<size_t>(effect)];
+}
+
 FirstUse first_use(GpuApiKind api, uint16_t cbid) {
   const auto is_in = [cbid](const auto& list) { return std::ranges::find(list, cbid) != list.end(); };
   const bool is_driver = api == GpuApiKind::kDriver;

@@ -85,10 +85,17 @@ class NsysReader {
     }
   }
 
+  // "cudaLaunchKernel" of "cudaLaunchKernel_v7000", as others name it.
+  static std::string without_version(std::string name) {
+    const size_t digits = name.find_last_not_of("0123456789") + 1;
+    if (digits < name.size() && std::string_view(name).substr(0, digits).ends_with("_v")) name.resize(digits - 2);
+    return name;
+  }
+
   void read_calls() {
-    Statement rows(database_,
-                   "SELECT start, end, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME "
-                   "ORDER BY globalTid, start");
+    Statement rows(database_, "SELECT start, end, globalTid, correlationId, " +
+                                  column("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId") +
+                                  " FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY globalTid, start");
     int64_t last_thread = -1;
     Ranges around({});
     while (rows.next()) {
@@ -97,6 +104,10 @@ class NsysReader {
       if (thread != last_thread) around = Ranges(std::move(ranges_[thread]));
       last_thread = thread;
       const uint32_t external = around.around(rows.integer(0), rows.integer(1));
+      if (!rows.is_null(4) && events_.takes(rows.integer(0), rows.integer(1)))
+        events_.calls.push_back({rows.integer(0), rows.integer(1),
+                                 events_.names(without_version(string(rows.integer(4)))),
+                                 events_.row(pid_of(thread), std::to_string(thread % kThreads)), 0});
       if (external != 0) launched_by_.emplace(std::pair(thread / kThreads, rows.integer(3)), external);
     }
   }

@@ -118,6 +118,7 @@ class PerfettoReader final : public PacketSink {
         events_.steps.push_back({*number, begin.time, end, lane.pid, std::string(of.ended_by)});
       return;
     }
+    if (category == PacketCategory::kCall) events_.calls.push_back({begin.time, end, name, lane.row, 0});
     if (category == PacketCategory::kCall && begin.flow != 0) lane.calls.push_back({begin.time, begin.flow});
     const bool is_operator = category == PacketCategory::kOperator || category == PacketCategory::kAnnotation;
     if (!is_operator && category != PacketCategory::kPython) return;

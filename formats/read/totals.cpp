@@ -29,15 +29,17 @@ class RowSweep {
            const TraceDevices& devices)
       : collector_(collector), names_(names), places_(places), devices_(devices) {}
 
-  // `memory` is sorted by time.
-  void run(std::span<const ReadSlice> events, std::span<ReadMemory> memory) {
+  // `memory` is sorted by time, `calls` by begin and then longer ones first.
+  void run(std::span<const ReadSlice> events, std::span<ReadMemory> memory, std::span<const ReadCall> calls) {
     for (const ReadSlice& e : events) {
+      for (; !calls.empty() && calls.front().begin < e.begin; calls = calls.subspan(1)) add_call(calls.front());
       for (; !memory.empty() && memory.front().change.time.value < e.begin; memory = memory.subspan(1))
         name_owner(memory.front());
       while (!open_.empty() && open_.back().end <= e.begin) close();
       auto& count = counts_[{e.name, e.is_operator}];
-      open_.push_back({&e, sum(e.begin, e.duration), 0, 0, 0, count++ == 0});
+      open_.push_back({&e, sum(e.begin, e.duration), 0, 0, 0, 0, count++ == 0});
     }
+    for (const ReadCall& call : calls) add_call(call);
     for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
     while (!open_.empty()) close();
   }
@@ -47,6 +49,7 @@ class RowSweep {
     const ReadSlice* event;
     int64_t end;
     int64_t child_ns;
+    int64_t calls_ns;  // of calls of CUDA directly inside
     int64_t module_child_ns;
     int64_t gpu_child_ns;  // GPU time of the operators inside it
     bool outermost;
@@ -90,6 +93,22 @@ class RowSweep {
         collector_.add_memory_total(o.event->name, m.change.bytes, m.change.device_type == 0);
   }
 
+  // A call nests with slices, but for what clocks and whole microseconds are off by. What lies in a call before it (of the
+  // driver in one of the runtime) is counted already.
+  void add_call(const ReadCall& call) {
+    while (!open_.empty() && open_.back().end <= call.begin) close();
+    const int64_t begin = std::max(call.begin, calls_end_);
+    const int64_t own_ns = std::max<int64_t>(0, difference(call.end, begin));
+    calls_end_ = std::max(calls_end_, call.end);
+    const auto around = std::find_if(open_.rbegin(), open_.rend(), [](const Open& o) { return o.event->is_operator; });
+    int64_t inside_ns = 0;
+    if (around != open_.rend()) {
+      inside_ns = std::clamp<int64_t>(difference(around->end, begin), 0, own_ns);
+      add_to(around->calls_ns, inside_ns);
+    }
+    collector_.add_call(call.name, *names_.texts[call.name], call.begin, call.end, own_ns, inside_ns);
+  }
+
   void close() {
     const Open o = open_.back();
     open_.pop_back();
@@ -103,9 +122,10 @@ class RowSweep {
       collector_.add_gpu_self(o.event->name, launched);
       if (o.outermost) collector_.add_gpu_total(o.event->name, gpu_ns);
     }
-    add_module(o, std::max<int64_t>(0, difference(o.event->duration, o.child_ns)));
+    const int64_t self_ns = std::max<int64_t>(0, difference(o.event->duration, o.child_ns));
+    add_module(o, self_ns);
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
-                   std::max<int64_t>(0, difference(o.event->duration, o.child_ns)), o.outermost);
+                   self_ns - std::min(self_ns, o.calls_ns), o.outermost);
   }
 
   bool is_module_call(const ReadSlice& e) const { return !e.is_operator && places_.contains(e.name); }
@@ -142,6 +162,7 @@ class RowSweep {
   const std::unordered_map<uint32_t, ModulePlace>& places_;
   const TraceDevices& devices_;
   std::vector<Open> open_;
+  int64_t calls_end_ = std::numeric_limits<int64_t>::min();
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
 
@@ -185,23 +206,42 @@ std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std:
                              [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
 }
 
-// Goes through the slices and steps of sorted events. Returns the interned pids in the order in which they come.
+// Those of a row; all are sorted by row.
+template <class Event>
+std::span<Event> of_row(std::vector<Event>& events, uint32_t row) {
+  // Not std::ranges::equal_range: clang 14 cannot compile libstdc++ 12's subrange.
+  return {std::ranges::lower_bound(events, row, {}, &Event::row),
+          std::ranges::upper_bound(events, row, {}, &Event::row)};
+}
+
+// The calls of rows on which nothing else ran.
+void add_calls_elsewhere(ReadEvents& read, const std::vector<uint32_t>& order, const std::vector<bool>& is_done,
+                         std::vector<Collector>& collectors) {
+  for (size_t i = 0; i < read.calls.size();) {
+    const uint32_t row = read.calls[i].row, pid = read.rows[row].pid;
+    const std::span<ReadCall> calls = of_row(read.calls, row);
+    if (!is_done[row] && std::ranges::find(order, pid) != order.end())
+      RowSweep(collectors[pid], read.names, read.places, read.devices).run({}, {}, calls);
+    i += calls.size();
+  }
+}
+
+// Goes through the slices, calls and steps of sorted events. Returns the interned pids in the order in which they come.
 std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors) {
   auto& events = read.slices;
-  auto& memory = read.memory;
   std::vector<uint32_t> order;
+  std::vector<bool> is_done(read.rows.size());
   for (size_t i = 0; i < events.size();) {
     size_t end = i;
     while (end < events.size() && events[end].row == events[i].row) ++end;
     const uint32_t pid = read.rows[events[i].row].pid;
     if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
-    // Not std::ranges::equal_range: clang 14 cannot compile libstdc++ 12's subrange.
-    const auto row_begin = std::ranges::lower_bound(memory, uint32_t{events[i].row}, {}, &ReadMemory::row);
-    const auto row_end = std::ranges::upper_bound(memory, uint32_t{events[i].row}, {}, &ReadMemory::row);
-    const std::span<ReadMemory> of_row(row_begin, row_end);
-    RowSweep(collectors[pid], read.names, read.places, read.devices).run({events.data() + i, end - i}, of_row);
+    RowSweep(collectors[pid], read.names, read.places, read.devices)
+        .run({events.data() + i, end - i}, of_row(read.memory, events[i].row), of_row(read.calls, events[i].row));
+    is_done[events[i].row] = true;
     i = end;
   }
+  add_calls_elsewhere(read, order, is_done, collectors);
   for (const auto& [row, pid] : read.device_owners)
     if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
   for (const MadeStep& s : read.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
@@ -231,6 +271,7 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
   auto& memory = read.memory;
   std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
+  std::ranges::sort(read.calls, {}, [](const ReadCall& c) { return std::tuple(c.row, c.begin, -c.end); });
   int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
   for (const ReadSlice& e : events) {
     first = std::min(first, e.begin);

@@ -146,6 +146,7 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
     call.is_backward = stack[stack.size() - 1].is_backward;
   }
   sink.gpu_call(call);
+  ranges.add_call(end - begin);
   for (size_t i = work.begin; i < work.end; ++i) hand_out(i, &call, sink);
   if (range) ranges.end_range(end);
 }

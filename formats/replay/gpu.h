@@ -45,6 +45,7 @@ class CallRanges {
  public:
   virtual void begin_range(NameId name, const InductorKernel* kernel, int64_t begin) = 0;
   virtual void end_range(int64_t end) = 0;
+  virtual void add_call(int64_t ns) = 0;  // a call was made on top of the stack
 
  protected:
   ~CallRanges() = default;

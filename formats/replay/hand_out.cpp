@@ -20,6 +20,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
     while (i >= 0 && !thread.stack[i].is_module_call) i = thread.stack[i].below_python;
     if (i >= 0) calling_module = thread.stack[i].module;
   }
+  const int64_t self = span.is_async ? 0 : std::max<int64_t>(0, difference(end - span.begin, span.child_ns));
   sink_->slice({.kind = span.kind,
                 .finished = finished,
                 .preexisting = span.preexisting,
@@ -30,7 +31,8 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .end = {end},
                 .module = span.module,
                 .is_backward = span.is_backward,
-                .self_ns = span.is_async ? 0 : std::max<int64_t>(0, difference(end - span.begin, span.child_ns)),
+                .self_ns = self,
+                .calls_ns = std::min(self, span.calls_ns),
                 .own_ns = is_own_row ? std::max<int64_t>(0, difference(end - span.begin, span.inside_ns)) : 0,
                 .around = is_own_row && span.below() >= 0 ? &thread.stack[0] : nullptr,
                 .depth = is_own_row ? static_cast<uint32_t>(span.below() + 1) : 0,

@@ -60,6 +60,7 @@ struct Slice {
   // Self time among slices of the same kind: without those directly inside (C calls count as Python). Never negative; 0
   // for an asynchronous operator.
   int64_t self_ns;
+  int64_t calls_ns;  // the part of an operator's self time in calls of CUDA
   // Self time among slices of all kinds; 0 on an overflow row, because what ran inside is on the thread's own row.
   int64_t own_ns;
   // The `depth` slices around it on its row, outermost first; none on an overflow row. Valid during the call.

@@ -92,6 +92,7 @@ class Replay::Impl {
     CallRange(Impl& i, ReplayThread& t) : impl(i), thread(t) {}
     void begin_range(NameId name, const InductorKernel* kernel, int64_t begin) override;
     void end_range(int64_t end) override;
+    void add_call(int64_t ns) override { thread.stack.add_call(ns); }
     Impl& impl;
     ReplayThread& thread;
     int64_t end_of_last = 0;

@@ -2,7 +2,8 @@
 // (formats/diff/diff.h).
 //
 //   step    a counted one (steps.h), without the first ones, in which a program warms up
-//   sample  self time of what began in the step, in ns; on GPUs the duration of the work that began in it. What was
+//   sample  self time of what began in the step, in ns; on GPUs the duration of the work that began in it, and
+//           the duration of calls of CUDA. What was
 //           going on already when the step began belongs to no sample, nor does anything between steps
 //
 // Of a run with windows of -w auto only the steps of its beginning and of typical windows are samples, and for a
@@ -29,8 +30,9 @@ struct StepSpan {
   uint64_t number = 0;
 };
 
-enum class Sampled : uint8_t { kOperator, kPython, kModule, kKernel };  // kModule: forward and backward together
-inline constexpr size_t kSampledKinds = 4;
+// kModule: forward and backward together; kCall: of CUDA.
+enum class Sampled : uint8_t { kOperator, kPython, kModule, kKernel, kCall };
+inline constexpr size_t kSampledKinds = 5;
 inline constexpr size_t kMostSamples = 512;
 
 struct Samples {

@@ -84,6 +84,18 @@ int32_t ThreadStack::find_op(uint64_t key) const {
   return i;
 }
 
+void ThreadStack::add_call(int64_t ns) {
+  if (ns < min_ns) return;
+  const int32_t op = innermost_op();
+  if (op >= 0) add_to((*this)[op].calls_ns, ns);
+}
+
+int32_t ThreadStack::innermost_op() const {
+  int32_t op = top_op_;
+  while (op >= 0 && (*this)[op].is_async) op = (*this)[op].below_op;
+  return op;
+}
+
 void ThreadStack::add_child(const Span& span, int64_t ns) {
   const int32_t below = span.is_op() ? span.below_op : span.below_python;
   if (below >= 0) add_to((*this)[below].child_ns, ns);

@@ -35,6 +35,7 @@ struct Span {
   int64_t begin = 0;       // ns, UnixNs
   int64_t first_work = 0;  // ns, begin of the span directly inside in which work first began (step_tracker.h)
   int64_t child_ns = 0;    // of ended spans of the same kind directly inside
+  int64_t calls_ns = 0;    // of an operator: of calls of CUDA directly inside
   uint64_t id = 0;         // python_id or external_id
   // operators
   uint64_t key = 0;
@@ -78,6 +79,7 @@ class ThreadStack {
   std::span<const Span> spans() const { return spans_; }  // outermost first
   int32_t top_python() const { return top_python_; }
   int32_t top_op() const { return top_op_; }
+  int32_t innermost_op() const;  // the top one that is not asynchronous; -1: none
 
   void push(Span span);
   // Pushes a frame below the operators on top, which began inside it: it begins with the lowest of them, or earlier.
@@ -92,10 +94,15 @@ class ThreadStack {
   int32_t module_call_below(int32_t i) const;
   // Adds `ns` to the child time of the nearest span of the same kind below `span`.
   void add_child(const Span& span, int64_t ns);
+  // A call of CUDA was made on top of all that is open: adds its time to the operator in which it is directly.
+  void add_call(int64_t ns);
   // `span` was taken and lasted `ns`: adds that to the spans below. An asynchronous span is around or inside of others
   // only by chance, so what ran inside it counts as inside the span below.
   void ended(const Span& span, int64_t ns) {
-    if (ns < min_ns) return;
+    if (ns < min_ns) {
+      if (span.below_op >= 0) add_to((*this)[span.below_op].calls_ns, span.calls_ns);
+      return;
+    }
     add_child(span, span.is_async ? span.child_ns : ns);
     if (const int32_t below = span.below(); below >= 0) add_to((*this)[below].inside_ns, ns);
   }

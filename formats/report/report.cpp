@@ -93,6 +93,7 @@ void Report::add(ReportPart part) {
     for (const auto& [name, tally] : own.operators) group_operators[part.group][name] += tally;
   if (parts.size() >= kShownProcesses && (part.group != 0 || !is_shown)) own.operators = {};
   own.python = {};
+  own.calls = {};
   own.op_groups = {};
   own.lines = {};
   own.modules = {};

@@ -38,6 +38,7 @@ class Assembly {
       add_trimmed(gpus_table(report_.parts), "more GPU");
       add_kernels();
     }
+    if (is_asked_for("calls")) add_sorted(calls_table(all_.calls), "total");
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
     if (is_wanted("memory"))
@@ -72,6 +73,7 @@ class Assembly {
     static constexpr std::pair<std::string_view, Sampled> kTables[] = {{"ops", Sampled::kOperator},
                                                                        {"python", Sampled::kPython},
                                                                        {"kernels", Sampled::kKernel},
+                                                                       {"calls", Sampled::kCall},
                                                                        {"modules", Sampled::kModule}};
     const auto which = std::ranges::find(kTables, table.name, [](const auto& entry) { return entry.first; });
     if (which == std::end(kTables) || table.rows.empty()) return;
@@ -298,8 +300,8 @@ bool has_ranks(const Trace& trace) {
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops",   "kernels", "modules",   "memory",   "python", "steps",
-                                              "comms", "threads", "processes", "profiler", "advice"};
+  static const std::vector<std::string> names{"ops",   "kernels", "calls",   "modules",   "memory",   "python",
+                                              "steps", "comms",   "threads", "processes", "profiler", "advice"};
   return names;
 }
 

@@ -5,7 +5,10 @@
 //           (recursion) adds nothing
 //   self    time in calls of this name without what they called of the same kind: for operators without other
 //           operators, for Python without other Python frames. So the self times of one kind add up to the time in
-//           which anything of that kind ran
+//           which anything of that kind ran. The calls of CUDA that an operator or an annotation makes itself are not
+//           in its self time, but rows of a table of their own: percentages of operators are of both together. So it is
+//           in torch's key_averages, where calls are rows like operators (torch/autograd/profiler.py,
+//           _parse_kineto_results, 2.6 and 2.14), and in tb_plugin. A module's and a thread's time has them
 //   calls   how often it began
 //           An asynchronous range (of distributed or RPC, a range of NVTX by number) has a total and no self time, and
 //           takes none from what is around it, as in torch
@@ -23,6 +26,8 @@
 //           operators inside it, without calls inside another of the same name. As in torch's key_averages, except that
 //           these count the latter, too; and where an operator calls only another of its name, these leave out the
 //           outer one, calls and all. GPU mem and CPU mem likewise
+//   calls   of the CUDA runtime and driver: total and share are time on the CPU; a call of the driver inside one of the
+//           runtime counts for both in total, and once in the share. `does` is known by its name (formats/gpu/cuda_api.h)
 //   lines   of Python: formats/analysis/python_lines.h
 //   kernels work of devices by name; busy is the time in which a device did any of it. Text and Markdown show short
 //           names (formats/gpu/kernel_names.h); kernels that share one keep their rows
@@ -61,7 +66,7 @@ struct TableOptions {
   std::string writing{};    // a line below the table profiler: how long writing took
 };
 
-// The tables that `report` has: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",
+// The tables that `report` has: "ops", "kernels", "calls", "modules", "memory", "python", "steps", "comms", "threads",
 // "processes", "profiler", "advice".
 const std::vector<std::string>& table_names();
 // Whether the table needs raw records; a trace file is not enough.

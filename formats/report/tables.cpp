@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "formats/gpu/cuda_api.h"
 #include "formats/gpu/distinct_names.h"
 #include "formats/io/sum.h"
 #include "formats/report/columns.h"
@@ -147,6 +148,17 @@ ReportTable kernels_table(const GpuTallies& work) {
                           t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
                           std::move(short_names[row++])});
   }
+  table.totals = {{"total_ns", sum}};
+  return table;
+}
+
+ReportTable calls_table(const CallTallies& calls) {
+  ReportTable table = make_table("calls", "Calls of CUDA");
+  int64_t sum = 0;
+  for (const auto& [name, t] : calls) add_to(sum, t.self_ns);
+  for (const auto& [name, t] : calls)
+    table.rows.push_back({t.total_ns, percent(t.self_ns, sum), count(t.calls), average(t.total_ns, t.calls),
+                          std::string(effect_text(call_effect(name))), name});
   table.totals = {{"total_ns", sum}};
   return table;
 }

@@ -21,6 +21,7 @@ ReportTable modules_table(const ModuleTallies& modules);
 void arrange_as_tree(ReportTable& modules);
 ReportTable gpus_table(const std::vector<ReportPart>& parts);
 ReportTable kernels_table(const GpuTallies& work);
+ReportTable calls_table(const CallTallies& calls);  // of CUDA
 // `is_text`: for a terminal.
 ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text);
 // It has the first `most` rows of those that `trim` leaves, and says how many it leaves out.

@@ -71,7 +71,7 @@ class Tables {
     db_.run(kSqliteTables);
     strings_.emplace(db_, into("strings", 2));
     python.emplace(db_, into("python", 13));
-    ops.emplace(db_, into("ops", 20));
+    ops.emplace(db_, into("ops", 21));
     calls.emplace(db_, into("cuda_calls", 8));
     kernels.emplace(db_, into("kernels", 19));
     memory.emplace(db_, into("memory", 12));
@@ -214,8 +214,8 @@ class ProcessTables final : public Sink {
     tables_.ops->insert(static_cast<int64_t>(first_.ops + s.external_id), id_, thread(s.row), op_id(parent),
                         python(caller), name(s.name), op_kind(s.scope), overload(s.recorded), module(s.module),
                         int64_t{s.is_backward}, some(s.sequence, s.sequence >= 0), or_null(s.fwd_thread), s.begin.value,
-                        s.end - s.begin, s.self_ns, int64_t{s.outermost}, int64_t{s.finished}, or_null(flops),
-                        inputs(s.inputs), name(line(s)));
+                        s.end - s.begin, s.self_ns, s.calls_ns, int64_t{s.outermost}, int64_t{s.finished},
+                        or_null(flops), inputs(s.inputs), name(line(s)));
     if (s.name == last_own_name_) return;
     last_own_name_ = s.name;
     const auto number = text.starts_with(kProfilerStep) ? step_number(text) : std::nullopt;

@@ -52,6 +52,7 @@ CREATE TABLE ops(             -- operators and annotations
   sequence INTEGER, forward_thread INTEGER,  -- autograd's number; torch's number of the forward's thread
   start_ns INTEGER, duration_ns INTEGER,
   self_ns INTEGER,            -- without operators directly inside
+  calls_ns INTEGER,           -- the part of self_ns in calls of CUDA
   is_outermost INTEGER, is_finished INTEGER,
   flops INTEGER,              -- estimated; that of the operators inside it included
   inputs INTEGER,             -- strings.id of a JSON object: "Input Dims", "Input type" ... as in a Kineto trace
@@ -89,7 +90,7 @@ CREATE TABLE marks(           -- moments that the program told NVTX of
 
 // Created when the tables are full.
 inline constexpr const char* kSqliteIndexes = R"sql(
-CREATE INDEX ops_by_name ON ops(process, name, is_outermost, duration_ns, self_ns);
+CREATE INDEX ops_by_name ON ops(process, name, is_outermost, duration_ns, self_ns, calls_ns);
 CREATE INDEX ops_by_time ON ops(thread, start_ns);
 CREATE INDEX python_by_name ON python(process, name, is_outermost, duration_ns, self_ns);
 CREATE INDEX python_by_time ON python(thread, start_ns);
@@ -103,7 +104,7 @@ CREATE INDEX memory_by_time ON memory(process, time_ns);
 inline constexpr const char* kSqliteViews = R"sql(
 CREATE VIEW op_events AS      -- ops with their texts
   SELECT o.id, p.pid, p.rank, t.tid, n.text AS name, o.kind, v.text AS overload, m.name AS module, m.path AS module_path,
-    o.is_backward, o.sequence, o.start_ns, o.duration_ns, o.self_ns, o.flops, o.parent, o.python,
+    o.is_backward, o.sequence, o.start_ns, o.duration_ns, o.self_ns, o.calls_ns, o.flops, o.parent, o.python,
     json_extract(i.text, '$."Input Dims"') AS shapes, json_extract(i.text, '$."Input type"') AS types, l.text AS line
   FROM ops o JOIN processes p ON p.id = o.process JOIN threads t ON t.id = o.thread JOIN strings n ON n.id = o.name
     LEFT JOIN strings v ON v.id = o.overload LEFT JOIN strings i ON i.id = o.inputs LEFT JOIN modules m ON m.id = o.module
@@ -121,7 +122,7 @@ CREATE VIEW kernel_events AS
 CREATE VIEW op_totals AS      -- as `torchprof report`: a call inside another of the same name adds nothing to the total
   SELECT p.pid, p.rank, n.text AS name, a.calls, a.total_ns, a.self_ns, g.gpu_self_ns
   FROM (SELECT process, name, count(*) AS calls, sum(duration_ns) FILTER (WHERE is_outermost) AS total_ns,
-      sum(self_ns) AS self_ns FROM ops GROUP BY process, name) a
+      sum(self_ns - calls_ns) AS self_ns FROM ops GROUP BY process, name) a
     LEFT JOIN (SELECT o.process, o.name, sum(k.duration_ns) AS gpu_self_ns FROM kernels k JOIN ops o ON o.id = k.op
       GROUP BY o.process, o.name) g ON g.process = a.process AND g.name = a.name
     JOIN processes p ON p.id = a.process JOIN strings n ON n.id = a.name;

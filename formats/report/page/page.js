@@ -183,7 +183,7 @@ const views = {
   Modules: () => [moduleTree(), ...tablesView("modules")],
   "Flame graph": flameView,
   Memory: () => [...(data.memory || []).map(memoryChart), ...["memory_growth", "memory", "memory_categories", "memory_lines", "memory_modules"].flatMap(tablesView)],
-  Kernels: () => ["gpus", "kernels"].flatMap(tablesView),
+  Kernels: () => ["gpus", "kernels", "calls"].flatMap(tablesView),
   Python: () => ["python", "python_lines"].flatMap(tablesView),
   Processes: () => ["processes", "threads", "comms", "profiler"].flatMap(tablesView),
 };

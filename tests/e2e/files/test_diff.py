@@ -103,7 +103,7 @@ def test_spools_and_traces_say_the_same(runs, torchprof):
     (["{base}", "{again}", "--fail-over", "x"], "diff: --fail-over: 'x' is not a percentage of 0 or more; see `torchprof help diff`"),
     (["{base}", "{again}", "--metric", "ops"], "diff: --metric needs --fail-over; see `torchprof help diff`"),
     (["{base}", "{again}", "--fail-over", "5", "--metric", "speed"],
-     "diff: --metric: 'speed' is not a metric: step, total, ops, modules, kernels, python, calls, allocated, memory"),
+     "diff: --metric: 'speed' is not a metric: step, total, ops, modules, kernels, cuda, python, calls, allocated, memory"),
     (["{base}", "{again}", "--budget", "/nowhere"], "budget /nowhere: No such file or directory"),
 ])
 def test_what_cannot_be_compared_is_125_and_one_line(runs, torchprof, arguments, complaint):

@@ -49,7 +49,7 @@ TEST_CASE("each mistake in a budget is named with its place and what is allowed"
   CHECK(complaint("{}").empty());
   CHECK(complaint(R"({"python": {"f": {"allocated": 1}}})").ends_with("is not a key of a budget: time, calls"));
   CHECK(complaint(R"({"stepp": 1})") ==
-        "stepp: is not a key of a budget: fail_over, step, total, ops, modules, kernels, python, memory");
+        "stepp: is not a key of a budget: fail_over, step, total, ops, modules, kernels, cuda, python, memory");
   CHECK(complaint(R"({"step": "fast"})") ==
         "step: \"fast\" is not a time: \"1.5ms\" (ns, us, ms, s, m), or a number of ms");
   CHECK(complaint(R"({"step": -1})").starts_with("step: -1 is not a time"));
@@ -62,9 +62,10 @@ TEST_CASE("each mistake in a budget is named with its place and what is allowed"
         "memory.CPU: \"2X\" is not a size: \"1.5G\" (K, M, G, T), or a number of bytes");
   CHECK(complaint(R"({"memory": {"CPU": "GK"}})").starts_with("memory.CPU: \"GK\" is not a size"));
   CHECK(complaint(R"({"fail_over": {"speed": 1}})") ==
-        "fail_over.speed: is not a metric: step, total, ops, modules, kernels, python, calls, allocated, memory");
+        "fail_over.speed: is not a metric: step, total, ops, modules, kernels, cuda, python, calls, allocated, memory");
   CHECK(complaint(R"({"step": 1, "step": 2})") == "the key 'step' comes twice");
-  CHECK(complaint(R"([])") == "is not an object: {fail_over, step, total, ops, modules, kernels, python, memory}");
+  CHECK(complaint(R"([])") ==
+        "is not an object: {fail_over, step, total, ops, modules, kernels, cuda, python, memory}");
   CHECK(complaint("{").starts_with("it is not JSON: "));
   CHECK(complaint("").starts_with("it is not JSON: "));
   CHECK_THROWS_WITH_AS(read_budget("/nowhere/b.json"), "budget /nowhere/b.json: No such file or directory", Error);

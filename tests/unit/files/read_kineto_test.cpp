@@ -98,6 +98,33 @@ TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
   CHECK(read.wall_ns == 300'000);
 }
 
+TEST_CASE("calls of CUDA are a table of their own, and no operator's self time") {
+  test::TemporaryDirectory directory;
+  // A driver's call lies in one of the runtime; one call is beyond its operator; one thread has calls alone.
+  const TraceFile read = read_trace(write(directory / "x.json", R"json({"traceEvents": [
+      {"ph":"X","cat":"user_annotation","name":"block","pid":7,"tid":7,"ts":0,"dur":100},
+      {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":7,"tid":7,"ts":10,"dur":30},
+      {"ph":"X","cat":"cuda_driver","name":"cuLaunchKernel","pid":7,"tid":7,"ts":12,"dur":5,"args":{"correlation":1}},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":7,"tid":7,"ts":11,"dur":9,"args":{"correlation":1}},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaMalloc","pid":7,"tid":7,"ts":35,"dur":7,"args":{"correlation":2}},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaDeviceSynchronize","pid":7,"tid":7,"ts":50,"dur":20},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaDeviceSynchronize","pid":7,"tid":7,"ts":200,"dur":1},
+      {"ph":"X","cat":"cuda_runtime","name":"cudaGetDevice","pid":7,"tid":8,"ts":20,"dur":2}]})json"));
+  REQUIRE(read.processes.size() == 1);
+  const Statistics& s = read.processes[0].statistics;
+  CHECK(s.operators.at("aten::mm").self_ns == 30'000 - 9'000 - 5'000);
+  CHECK(s.operators.at("aten::mm").total_ns == 30'000);
+  CHECK(s.operators.at("block").self_ns == 100'000 - 30'000 - 20'000);
+  CHECK(s.operator_ns == 100'000);
+  CHECK(s.calls.size() == 5);
+  CHECK(s.calls.at("cudaLaunchKernel").total_ns == 9'000);
+  CHECK(s.calls.at("cuLaunchKernel").total_ns == 5'000);
+  CHECK(s.calls.at("cuLaunchKernel").self_ns == 0);
+  CHECK(s.calls.at("cudaDeviceSynchronize").calls == 2);
+  CHECK(s.calls.at("cudaDeviceSynchronize").total_ns == 21'000);
+  CHECK(s.calls.at("cudaGetDevice").total_ns == 2'000);
+}
+
 TEST_CASE("what touches does not overlap, however large the times are") {
   test::TemporaryDirectory directory;
   for (const char* begin : {"1", "4421060716", "1790000000000"}) {

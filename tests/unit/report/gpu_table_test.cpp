@@ -3,6 +3,7 @@
 
 #include "formats/analysis/gpu_statistics.h"
 #include "formats/analysis/statistics.h"
+#include "formats/gpu/cuda_api.h"
 #include "formats/report/summary.h"
 #include "formats/write/format.h"
 #include "tests/unit/support/gpu_program.h"
@@ -67,17 +68,31 @@ TEST_CASE("the tables of a spool and of its trace are the same") {
   dropped.loss = GpuLoss::kDropped;
   p.b.gpu(dropped);
   const LoadedTrace trace(p.b);
-  TableOptions options{.tables = {"ops", "kernels"}};
+  TableOptions options{.tables = {"ops", "kernels", "calls"}};
   const std::string summary = summary_text(*trace, options);
   check_golden("summary_gpu.txt", summary);
   const TemporaryDirectory directory;
-  write_file(*find_format("kineto"), *trace, trace->processes, directory / "t.pt.trace.json.gz");
-  const std::string again = summary_text(directory / "t.pt.trace.json.gz", options);
   const auto tables = [](const std::string& text) {
     const size_t begin = text.find('\n'), end = text.find("\nNot in the trace");
     return text.substr(begin, end == std::string::npos ? end : end - begin);
   };
-  CHECK(tables(again) == tables(summary));
+  write_file(*find_format("kineto"), *trace, trace->processes, directory / "t.pt.trace.json.gz");
+  CHECK(tables(summary_text(directory / "t.pt.trace.json.gz", options)) == tables(summary));
+  options.tables = {"calls"};
+  write_file(*find_format("perfetto"), *trace, trace->processes, directory / "t.pftrace");
+  CHECK(tables(summary_text(directory / "t.pftrace", options)) == tables(summary_text(*trace, options)));
+}
+
+TEST_CASE("a call's name says what it does") {
+  const auto does = [](std::string_view name) { return effect_text(call_effect(name)); };
+  for (const char* name :
+       {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemcpyAsync", "hipLaunchKernel"})
+    CHECK(does(name) == "launch");
+  for (const char* name : {"cudaStreamSynchronize", "cudaMemcpy", "cuCtxSynchronize", "hipDeviceSynchronize"})
+    CHECK(does(name) == "wait");
+  for (const char* name : {"cudaMalloc", "cudaMallocAsync_v11020", "cudaFreeHost", "cuMemMap", "hipFree"})
+    CHECK(does(name) == "allocate");
+  for (const char* name : {"cudaGetDevice", "cudaStreamWaitEvent", "cudaEventRecord", ""}) CHECK(does(name) == "other");
 }
 
 TEST_CASE("what CUPTI had for another is said, and what has no time") {
