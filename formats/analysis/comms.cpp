@@ -41,6 +41,10 @@ bool is_backend_range(std::string_view name) {
   return std::ranges::any_of(kBackends, [name](std::string_view backend) { return name.starts_with(backend); });
 }
 
+bool is_work_range(std::string_view name) {
+  return is_backend_range(name) || name.starts_with("nccl:") || name.starts_with("xccl:");
+}
+
 void CommsCollector::slice(const Slice& s, std::string_view name) {
   if (s.kind != SliceKind::kOperator) return;
   if (s.collective) {

@@ -70,6 +70,9 @@ std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& pr
 
 // Whether it is a range of gloo, MPI or UCC, which lasts until the collective is done.
 bool is_backend_range(std::string_view name);
+// Whether it is a range of a c10d::Work, of any backend. It is asynchronous: it ends when the work is done, on whatever
+// thread (torch/csrc/distributed/c10d/Work.cpp, 1.13 to 2.14).
+bool is_work_range(std::string_view name);
 
 class CommsCollector {
  public:

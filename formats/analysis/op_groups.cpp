@@ -209,8 +209,8 @@ void OpGroupCollector::memory(const MemoryEvent& e) {
   if (e.is_out_of_memory) return;
   const ThreadStack& stack = *e.stack;
   const bool is_cpu = e.device_type == 0;
-  for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
-    const bool is_innermost = i == stack.top_op();
+  for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i)) {
+    const bool is_innermost = i == stack.innermost_op();
     if (!is_innermost && !stack[i].outermost) continue;
     Tally* tally = tally_of(call_of(stack, e.row, i));
     if (tally == nullptr) continue;
@@ -221,7 +221,7 @@ void OpGroupCollector::memory(const MemoryEvent& e) {
 
 void OpGroupCollector::gpu(const ThreadStack& stack, uint32_t row, int32_t op, int64_t ns) {
   if (Tally* tally = tally_of(call_of(stack, row, op))) add_to(tally->gpu_self_ns, ns);
-  for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op) {
+  for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i)) {
     if (!stack[i].outermost) continue;
     if (Tally* tally = tally_of(call_of(stack, row, i))) add_to(tally->gpu_total_ns, ns);
   }

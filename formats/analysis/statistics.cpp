@@ -58,11 +58,12 @@ class CollectingSink final : public Sink {
     if (groups_) groups_->memory(e);
     collector_.add_memory(e.op.value, e.time.value, e.bytes, e.device_type == 0);
     const ThreadStack& stack = *e.stack;
-    for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
+    for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i))
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
   }
   void gpu_call(const GpuCall& c) override {
     const int64_t ns = c.end - c.begin;
+    if (step_parts_ && c.stack->size() == 0) step_parts_->outermost(c.begin.value, c.end.value);
     collector_.add_call(c.name.value, replay_.names().text(c.name), c.begin.value, c.end.value, ns,
                         c.stack->innermost_op() >= 0 ? ns : 0);
     const FirstUse use = first_use(c.api->api, c.api->cbid);
@@ -94,7 +95,7 @@ class CollectingSink final : public Sink {
     const ThreadStack& stack = *a.call->stack;
     if (groups_) groups_->gpu(stack, a.call->row, a.call->op, a.end - a.begin);
     collector_.add_gpu_self(stack[a.call->op].name.value, a.end - a.begin);
-    for (int32_t i = stack.top_op(); i >= 0; i = stack[i].below_op)
+    for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i))
       if (stack[i].outermost) collector_.add_gpu_total(stack[i].name.value, a.end - a.begin);
   }
   GpuStatistics finish_gpu() {

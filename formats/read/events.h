@@ -26,6 +26,7 @@ struct TraceFile {
   struct ProcessPart {
     std::string pid;   // as in the file: a number or a text
     std::string name;  // process_name; empty: none
+    std::string role;  // "rank 0", "DataLoader worker 3"; empty: not known
     Statistics statistics;
     Timeline timeline{};  // if asked for
   };
@@ -49,12 +50,13 @@ struct ReadSlice {
   int64_t begin;  // ns
   int64_t duration;
   uint32_t name;
-  uint32_t row : 29;
+  uint32_t row : 28;
   uint32_t is_operator : 1;
   uint32_t is_annotation : 1;
   uint32_t is_backward : 1;
-  uint32_t module;    // interned name of an operator's module, plus 1; 0: none
-  uint32_t external;  // External id, 0: none
+  uint32_t is_async : 1;  // an operator that nests with nothing
+  uint32_t module;        // interned name of an operator's module, plus 1; 0: none
+  uint32_t external;      // External id, 0: none
 };
 static_assert(sizeof(ReadSlice) == 32);
 
@@ -136,6 +138,10 @@ struct ReadEvents {
   uint64_t impossible = 0;  // number of events left out because of impossible times
 
   uint32_t row(const std::string& pid, const std::string& tid);
+  // "4711 (python3)", without what we and Kineto write around it; the tid if the row has no name.
+  std::string thread(uint32_t row) const;
+  // Whether it holds, in a trace of ours, annotations that overlap others of its thread.
+  bool is_overflow(uint32_t row) const;
   // Whether an event with these times is possible and taken; counts it if not.
   bool takes(int64_t begin, int64_t end) {
     impossible += !is_possible(begin, end);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/analysis/comms.h"
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
 #include "formats/read/kineto_keys.h"
@@ -63,6 +64,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override {
     stream_.value_ends();
     if (depth_ == event_depth_ + 1 && key_ == Key::kBackward) event_.is_backward = value;
+    if (depth_ == event_depth_ + 1 && key_ == Key::kAsync) event_.is_async = value;
     return true;
   }
   // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
@@ -360,7 +362,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (event_.flops > 0 && is_operator)
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
     into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
-                            event_.is_backward, module, is_operator ? event_.external : 0});
+                            event_.is_backward, is_operator && (event_.is_async || is_work_range(event_.name)), module,
+                            is_operator ? event_.external : 0});
     if (is_operator && !event_.collective.empty()) add_collective();
   }
 
@@ -445,7 +448,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     uint32_t external = 0, correlation = 0, device = 0, stream = 0;
     uint32_t waits_for_record = 0, waits_for_stream = UINT32_MAX;
     float blocks_per_sm = 0, occupancy = 0;
-    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false;
+    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false,
+         is_async = false;
   };
   ReadEvents& into_;
   ByteStream& stream_;

@@ -7,7 +7,7 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr std::array<std::pair<std::string_view, Key>, 46> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Key>, 47> kKeys = {{
     {"Device Type", Key::kDeviceType},
     {"Device Id", Key::kDeviceId},
     {"Addr", Key::kAddress},
@@ -16,6 +16,7 @@ constexpr std::array<std::pair<std::string_view, Key>, 46> kKeys = {{
     {"Total Reserved", Key::kReserved},
     {"Step ends with", Key::kEndsWith},
     {"Backward", Key::kBackward},
+    {"Asynchronous", Key::kAsync},
     {"name", Key::kName},
     {"path", Key::kPath},
     {"ph", Key::kPhase},

@@ -20,6 +20,7 @@ enum class KinetoKey : uint8_t {
   kReserved,
   kEndsWith,
   kBackward,
+  kAsync,
   kName,
   kPath,
   kPhase,

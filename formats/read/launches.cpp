@@ -27,6 +27,7 @@ void Launches::finish(ReadEvents& events) {
   for (ReadSlice& s : events.slices) {
     if (!s.is_operator) continue;
     s.external = ++number;
+    if (s.is_annotation) continue;
     operators[s.row].push_back({s.begin, s.begin + s.duration, s.external});
   }
   std::ranges::sort(calls, {}, [](const ReadCall& c) { return std::tuple(c.row, c.begin); });

@@ -79,6 +79,7 @@ class NsysReader {
                                 .is_operator = 1,
                                 .is_annotation = 0,
                                 .is_backward = 0,
+                                .is_async = type == kStartEnd,
                                 .module = 0,
                                 .external = external});
       if (external != 0) ranges_[thread].push_back({begin, end, external});

@@ -62,6 +62,7 @@ class Reader {
                                 .is_operator = 1,
                                 .is_annotation = 0,
                                 .is_backward = 0,
+                                .is_async = 0,
                                 .module = 0,
                                 .external = external});
     }

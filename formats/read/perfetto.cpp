@@ -56,6 +56,7 @@ class PerfettoReader final : public PacketSink {
     uint32_t pid = 0;
     uint32_t row = 0;
     bool is_steps = false;
+    bool is_overflow = false;
     std::vector<PacketEvent> open;
     std::vector<Call> calls;              // calls around which no operator was found so far
     const PacketTrack* device = nullptr;  // the track "GPU 0, NVIDIA H100" above it; null: none
@@ -94,11 +95,21 @@ class PerfettoReader final : public PacketSink {
     lane.pid = events_.pids(pid);
     if (lane.device != nullptr) return lane;
     lane.is_steps = track.name == "Steps" && track.tid.empty();
-    if (!lane.is_steps) lane.row = events_.row(pid, track.tid.empty() ? "track " + std::to_string(id) : track.tid);
+    if (lane.is_steps) return lane;
+    const PacketTrack* const parent = parent_of(track);
+    lane.row = events_.row(pid, track.tid.empty() ? "track " + std::to_string(id) : track.tid);
+    lane.is_overflow = track.name == kOverlapping && parent != nullptr;
+    std::string& name = events_.row_names[lane.row] = lane.is_overflow ? parent->name : track.name;
+    if (lane.is_overflow) name.append(", ").append(kOverlapping);
     return lane;
   }
 
   // ---- slices ----------------------------------------------------------------------------------------------
+
+  // A flow joins a call to its work, as Kineto's correlation does; 0: there is none.
+  uint32_t number_of(uint64_t flow) {
+    return flow == 0 ? 0 : numbers_.try_emplace(flow, static_cast<uint32_t>(numbers_.size() + 1)).first->second;
+  }
 
   // Slices come in the order of their ends, so the first operator around a call is its innermost one.
   uint32_t claim_calls(Lane& lane, int64_t begin) {
@@ -118,7 +129,8 @@ class PerfettoReader final : public PacketSink {
         events_.steps.push_back({*number, begin.time, end, lane.pid, std::string(of.ended_by)});
       return;
     }
-    if (category == PacketCategory::kCall) events_.calls.push_back({begin.time, end, name, lane.row, 0});
+    if (category == PacketCategory::kCall)
+      events_.calls.push_back({begin.time, end, name, lane.row, number_of(begin.flow)});
     if (category == PacketCategory::kCall && begin.flow != 0) lane.calls.push_back({begin.time, begin.flow});
     const bool is_operator = category == PacketCategory::kOperator || category == PacketCategory::kAnnotation;
     if (!is_operator && category != PacketCategory::kPython) return;
@@ -136,6 +148,7 @@ class PerfettoReader final : public PacketSink {
                               .is_operator = is_operator,
                               .is_annotation = category == PacketCategory::kAnnotation,
                               .is_backward = of.is_backward,
+                              .is_async = of.is_async || lane.is_overflow,
                               .module = module,
                               .external = category == PacketCategory::kOperator ? claim_calls(lane, begin.time) : 0});
   }
@@ -160,7 +173,9 @@ class PerfettoReader final : public PacketSink {
                            .external = w.begin.flow == 0 || call == launched_by_.end() ? 0 : call->second,
                            .blocks_per_sm = 0,
                            .occupancy = w.occupancy,
-                           .is_kernel = is_kernel});
+                           .is_kernel = is_kernel,
+                           .correlation = number_of(w.begin.flow),
+                           .device = number});
     }
     lane.work = {};
   }
@@ -172,6 +187,7 @@ class PerfettoReader final : public PacketSink {
   uint64_t last_track_ = 0;
   Lane* last_lane_ = nullptr;                           // the lane of `last_track_`
   std::unordered_map<uint64_t, uint32_t> launched_by_;  // external id, by flow
+  std::unordered_map<uint64_t, uint32_t> numbers_;      // of flows
   uint32_t last_external_ = 0;
 };
 

@@ -29,11 +29,12 @@ PacketCategory category_of(std::string_view name) {
   return name == "gpu_memcpy" || name == "gpu_memset" ? PacketCategory::kCopyOrSet : PacketCategory::kOther;
 }
 
-enum class Argument : uint8_t { kOther, kFlops, kBackward, kModule, kPath, kRoot, kEndedBy, kOccupancy };
+enum class Argument : uint8_t { kOther, kFlops, kBackward, kAsync, kModule, kPath, kRoot, kEndedBy, kOccupancy };
 
 Argument argument_of(std::string_view name) {
   if (name == "FLOPs") return Argument::kFlops;
   if (name == "Backward") return Argument::kBackward;
+  if (name == "Asynchronous") return Argument::kAsync;
   if (name == "Module") return Argument::kModule;
   if (name == "Module path") return Argument::kPath;
   if (name == "Module root") return Argument::kRoot;
@@ -219,6 +220,9 @@ class PacketReader {
         case varint_field(thread::kTid):
           track.tid = std::to_string(thread.get_int64());
           break;
+        case bytes_field(thread::kName):
+          track.name = thread.get_string();
+          break;
         default:
           thread.skip();
       }
@@ -279,6 +283,9 @@ class PacketReader {
         break;
       case Argument::kBackward:
         into.is_backward = number != 0;
+        break;
+      case Argument::kAsync:
+        into.is_async = number != 0;
         break;
       case Argument::kModule:
         into.module = text;

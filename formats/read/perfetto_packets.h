@@ -27,6 +27,7 @@ struct PacketArguments {
   uint64_t flops = 0;
   std::string_view module, path, root, ended_by;  // valid until the next packet
   bool is_backward = false;
+  bool is_async = false;
 };
 
 struct PacketTrack {

@@ -42,11 +42,15 @@ class Maker {
     for (const ReadSlice& s : read_.slices) {
       SpanKind kind = s.is_annotation ? SpanKind::kAnnotation : SpanKind::kOperator;
       if (!s.is_operator) kind = python_kind(*read_.names.texts[s.name]);
-      add(s.row, {.begin = s.begin,
-                  .end = s.begin + s.duration,
-                  .name = s.name,
-                  .kind = kind,
-                  .is_backward = s.is_backward != 0});
+      add(s.row,
+          {.begin = s.begin,
+           .end = s.begin + s.duration,
+           .name = s.name,
+           .kind = kind,
+           .is_backward = s.is_backward != 0,
+           .is_async = s.is_async != 0},
+          // In ours they are on rows of their own where they do not nest.
+          s.is_async != 0 && !read_.is_ours);
     }
   }
 
@@ -55,16 +59,14 @@ class Maker {
     return name.starts_with("<built-in ") ? SpanKind::kCCall : SpanKind::kPython;
   }
 
-  void add(uint32_t file_row, TimelineSpan span) {
+  void add(uint32_t file_row, TimelineSpan span, bool overlaps = false) {
     const auto process = process_of_.find(read_.rows[file_row].pid);
     if (process == process_of_.end()) return;  // it has calls alone
     Timeline& timeline = file_.processes[process->second].timeline;
-    uint32_t& row = rows_[file_row];
+    uint32_t& row = overlaps ? overlapping_.try_emplace(file_row, kNoSpan).first->second : rows_[file_row];
     if (row == kNoSpan) {
       row = static_cast<uint32_t>(timeline.rows.size());
-      const auto name = read_.row_names.find(file_row);
-      timeline.rows.push_back(
-          {name == read_.row_names.end() || name->second.empty() ? read_.rows[file_row].tid : name->second});
+      timeline.rows.push_back({read_.thread(file_row), overlaps || read_.is_overflow(file_row)});
     }
     span.name = name(process->second, span.name);
     timeline.rows[row].spans.push_back(span);
@@ -103,7 +105,8 @@ class Maker {
   void add_block(const ReadMemory& m) {
     const MemoryChange& c = m.change;
     const auto process = process_of_.find(read_.rows[m.row].pid);
-    if (process == process_of_.end() || c.is_out_of_memory || c.is_mapped || c.device_type != 0 || c.bytes < kMappedAnew)
+    if (process == process_of_.end() || c.is_out_of_memory || c.is_mapped || c.device_type != 0 ||
+        c.bytes < kMappedAnew)
       return;
     const uint32_t place = c.owner.place == 0 ? 0 : name(process->second, c.owner.place - 1);
     file_.processes[process->second].timeline.large_blocks.push_back({c.time.value, c.bytes, place});
@@ -181,6 +184,7 @@ class Maker {
   std::unordered_map<uint32_t, size_t> device_process_;  // by the pid of a device's row
   std::vector<std::vector<uint32_t>> names_;             // by process and the file's name: the timeline's name
   std::vector<uint32_t> rows_;                           // by the file's row: the timeline's
+  std::unordered_map<uint32_t, uint32_t> overlapping_;   // likewise, for asynchronous ranges of other tools
 };
 
 }  // namespace

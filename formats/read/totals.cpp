@@ -19,6 +19,21 @@ uint32_t ReadEvents::row(const std::string& pid, const std::string& tid) {
   return last_row_ = it->second;
 }
 
+std::string ReadEvents::thread(uint32_t of) const {
+  const auto name = row_names.find(of);
+  if (name == row_names.end() || name->second.empty()) return rows[of].tid;
+  std::string_view text = name->second;
+  if (is_overflow(of)) text.remove_suffix(kOverlapping.size() + 2);
+  constexpr std::string_view kThread = "thread ";
+  return std::string(text.starts_with(kThread) ? text.substr(kThread.size()) : text);
+}
+
+bool ReadEvents::is_overflow(uint32_t of) const {
+  const auto name = row_names.find(of);
+  return is_ours && name != row_names.end() && name->second.ends_with(kOverlapping) &&
+         name->second.size() > kOverlapping.size() + 2;
+}
+
 namespace {
 
 // Goes through the slices of one row, sorted by begin and then longer ones first: nesting, self times, recursion, and
@@ -35,6 +50,10 @@ class RowSweep {
       for (; !calls.empty() && calls.front().begin < e.begin; calls = calls.subspan(1)) add_call(calls.front());
       for (; !memory.empty() && memory.front().change.time.value < e.begin; memory = memory.subspan(1))
         name_owner(memory.front());
+      if (e.is_async) {
+        collector_.add(true, e.name, *names_.texts[e.name], e.begin, sum(e.begin, e.duration), 0, true);
+        continue;
+      }
       while (!open_.empty() && open_.back().end <= e.begin) close();
       auto& count = counts_[{e.name, e.is_operator}];
       open_.push_back({&e, sum(e.begin, e.duration), 0, 0, 0, 0, count++ == 0});
@@ -166,6 +185,20 @@ class RowSweep {
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
 
+// In our traces of several processes their names are "rank 0 (python3)", in those for Perfetto "python3, rank 0". A file
+// of one process may say its rank.
+std::string role_of(const ReadEvents& read, std::string_view name, size_t processes) {
+  constexpr std::string_view kRank = ", rank ";
+  if (const size_t rank = name.find(kRank); read.is_ours && rank != name.npos) {
+    const size_t digits = rank + kRank.size(),
+                 end = std::min(name.find_first_not_of("0123456789", digits), name.size());
+    return std::string(name.substr(rank + 2, end - rank - 2));
+  }
+  const size_t program = name.rfind(" (");
+  if (read.is_ours && program != name.npos && name.ends_with(')')) return std::string(name.substr(0, program));
+  return read.rank && processes == 1 ? "rank " + std::to_string(*read.rank) : std::string();
+}
+
 // Memory of each process, over all of its rows.
 std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
   std::vector<MemoryCollector> collectors(read.pids.texts.size());
@@ -268,6 +301,7 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   TraceFile result;
   result.impossible = read.impossible;
   auto& events = read.slices;
+  for (ReadSlice& e : events) e.is_async = e.is_operator && (e.is_async || read.is_overflow(e.row));
   std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
   auto& memory = read.memory;
   std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
@@ -292,7 +326,9 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
                                                         : read.module_paths.end();
       return path == read.module_paths.end() ? text : module_text(text, path->second);
     });
-    result.processes.push_back({*read.pids.texts[pid], name == read.process_names.end() ? "" : name->second,
+    std::string command = name == read.process_names.end() ? "" : name->second;
+    std::string role = role_of(read, command, order.size());
+    result.processes.push_back({*read.pids.texts[pid], std::move(command), std::move(role),
                                 collectors[pid].finish(read.is_ours, std::move(memory_of),
                                                        [&read](uint32_t id) { return *read.names.texts[id]; })});
     result.processes.back().statistics.gpu = std::move(gpu[pid]);

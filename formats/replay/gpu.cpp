@@ -126,14 +126,14 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
                .end = {end},
                .has_work = has_work,
                .stack = &stack,
-               .op = stack.top_op(),
+               .op = stack.innermost_op(),
                .external_id = 0,
                .module = {},
                .is_backward = false,
                .collective = {},
                .collective_sequence = -1,
                .native = {}};
-  while (call.op >= 0 && is_annotation(stack[call.op].scope)) call.op = stack[call.op].below_op;
+  while (call.op >= 0 && is_annotation(stack[call.op].scope)) call.op = stack.op_around(call.op);
   if (call.op >= 0) {
     const Span& op = stack[call.op];
     call.external_id = op.id;

@@ -20,11 +20,13 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
     while (i >= 0 && !thread.stack[i].is_module_call) i = thread.stack[i].below_python;
     if (i >= 0) calling_module = thread.stack[i].module;
   }
-  const int64_t self = span.is_async ? 0 : std::max<int64_t>(0, difference(end - span.begin, span.child_ns));
+  const bool nests = is_own_row && !span.is_async;
+  const int64_t self = nests ? std::max<int64_t>(0, difference(end - span.begin, span.child_ns)) : 0;
   sink_->slice({.kind = span.kind,
                 .finished = finished,
                 .preexisting = span.preexisting,
                 .outermost = span.outermost,
+                .is_async = span.is_async,
                 .row = row,
                 .name = span.name,
                 .begin = {span.begin},
@@ -123,7 +125,7 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
   const ThreadStack& stack = thread.stack;
   event.stack = &stack;
   event.native = std::exchange(thread.native, {});
-  if (const int32_t op = stack.top_op(); op >= 0) {
+  if (const int32_t op = stack.innermost_op(); op >= 0) {
     event.op = stack[op].name;
     event.outer_op = stack[op].outer_op;
   }

@@ -102,6 +102,7 @@ void Replay::Impl::close_op(ReplayThread& thread, int32_t i, int64_t t) {
   if (i != stack.size() - 1) {
     int32_t frame = i + 1;
     while (frame < stack.size() && stack[frame].is_op()) ++frame;
+    for (; frame > i + 1; --frame) detach(thread, frame - 1);
     if (frame < stack.size()) {
       end = std::max(stack[i].begin, stack[frame].begin);
       if (stack[frame].below_op == i) {
@@ -111,7 +112,6 @@ void Replay::Impl::close_op(ReplayThread& thread, int32_t i, int64_t t) {
         stack.add_child(stack[i], beyond);
       }
     }
-    for (int32_t k = frame - 1; k > i; --k) detach(thread, k);
   }
   const Span span = stack.take(i);
   stack.ended(span, end - span.begin);
@@ -122,6 +122,7 @@ void Replay::Impl::close_op(ReplayThread& thread, int32_t i, int64_t t) {
 
 void Replay::Impl::detach(ReplayThread& thread, int32_t i) {
   thread.stack.leave_inside(i);
+  thread.stack.dissolve(i);
   thread.detached.push_back(thread.stack.take(i));
   steps_.detached(thread.row, i);
 }

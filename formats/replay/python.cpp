@@ -172,8 +172,7 @@ void Replay::Impl::close_frame(ReplayThread& thread, int32_t i, int64_t t, bool 
       continue;
     }
     // What has run inside the operator lies before its new begin.
-    stack.add_child(op, op.child_ns);
-    op.child_ns = 0;
+    stack.dissolve(k);
     op.begin = t;
   }
   end_module_call(stack, i, t);

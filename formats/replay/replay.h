@@ -49,6 +49,7 @@ struct Slice {
   bool finished;     // false: still open when the recording ended
   bool preexisting;  // a Python frame that was on the stack when capture began
   bool outermost;    // no other slice of this kind and name is around it on its thread
+  bool is_async;     // an operator that may end on another thread, and across others
   uint32_t row;      // index into Replay::rows()
   NameId name;
   UnixNs begin;
@@ -58,7 +59,7 @@ struct Slice {
   ObjectId module;
   bool is_backward;
   // Self time among slices of the same kind: without those directly inside (C calls count as Python). Never negative; 0
-  // for an asynchronous operator.
+  // for an operator that does not nest: an asynchronous one, or one on an overflow row.
   int64_t self_ns;
   int64_t calls_ns;  // the part of an operator's self time in calls of CUDA
   // Self time among slices of all kinds; 0 on an overflow row, because what ran inside is on the thread's own row.

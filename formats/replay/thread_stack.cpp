@@ -12,14 +12,15 @@ uint32_t& ThreadStack::open_count(const Span& span) {
 }
 
 void ThreadStack::push(Span span) {
-  span.outermost = open_count(span)++ == 0;
+  span.outermost = open_count(span)++ == 0 || span.is_async;
   span.below_python = top_python_;
   span.below_op = top_op_;
   if (span.is_op()) {
     if (top_op_ >= 0) span.outer_op = (*this)[top_op_].outer_op;
     if (!span.outer_op && !is_annotation(span.scope)) span.outer_op = span.name;
   }
-  span.op_child_ns = top_op_ >= 0 ? (*this)[top_op_].child_ns : 0;
+  const int32_t around = innermost_op();
+  span.op_child_ns = around >= 0 ? (*this)[around].child_ns : 0;
   (span.is_op() ? top_op_ : top_python_) = size();
   spans_.push_back(span);
   inherit_module(size() - 1);
@@ -32,7 +33,7 @@ void ThreadStack::push_below_ops(Span frame) {
   frame.begin = std::min(frame.begin, (*this)[at].begin);
   spans_.insert(spans_.begin() + at, frame);
   relink(at);
-  const int32_t below_op = (*this)[at].below_op;
+  const int32_t below_op = op_around(at);
   (*this)[at].op_child_ns = below_op >= 0 ? (*this)[below_op].child_ns : 0;
   for (int32_t i = at; i < size(); ++i) inherit_module(i);
 }
@@ -90,14 +91,21 @@ void ThreadStack::add_call(int64_t ns) {
   if (op >= 0) add_to((*this)[op].calls_ns, ns);
 }
 
-int32_t ThreadStack::innermost_op() const {
-  int32_t op = top_op_;
-  while (op >= 0 && (*this)[op].is_async) op = (*this)[op].below_op;
-  return op;
+void ThreadStack::dissolve(int32_t i) {
+  Span& span = (*this)[i];
+  const int32_t below = nesting_op(span.below_op);
+  const int64_t before = below >= 0 ? (*this)[below].child_ns : 0;
+  for (int32_t k = i + 1; k < size(); ++k)
+    if (nesting_op((*this)[k].below_op) == i) add_to((*this)[k].op_child_ns, before);
+  if (below >= 0) {
+    add_to((*this)[below].child_ns, span.child_ns);
+    add_to((*this)[below].calls_ns, span.calls_ns);
+  }
+  span.child_ns = span.calls_ns = 0;
 }
 
 void ThreadStack::add_child(const Span& span, int64_t ns) {
-  const int32_t below = span.is_op() ? span.below_op : span.below_python;
+  const int32_t below = span.is_op() ? nesting_op(span.below_op) : span.below_python;
   if (below >= 0) add_to((*this)[below].child_ns, ns);
 }
 

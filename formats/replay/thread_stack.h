@@ -53,7 +53,7 @@ struct Span {
   int32_t below_python = -1;
   int32_t below_op = -1;
   int64_t inside_ns = 0;    // of ended spans of any kind directly inside
-  int64_t op_child_ns = 0;  // child_ns of the nearest operator below, when this span began
+  int64_t op_child_ns = 0;  // child_ns of the nearest operator below that nests, when this span began
 
   int32_t below() const { return std::max(below_python, below_op); }
   bool is_op() const { return kind == SliceKind::kOperator; }
@@ -79,7 +79,14 @@ class ThreadStack {
   std::span<const Span> spans() const { return spans_; }  // outermost first
   int32_t top_python() const { return top_python_; }
   int32_t top_op() const { return top_op_; }
-  int32_t innermost_op() const;  // the top one that is not asynchronous; -1: none
+  // Asynchronous operators are around others only by chance, so nesting leaves them out: index of the operator `i`, or of
+  // the nearest below it that nests; -1: none.
+  int32_t nesting_op(int32_t i) const {
+    while (i >= 0 && (*this)[i].is_async) i = (*this)[i].below_op;
+    return i;
+  }
+  int32_t innermost_op() const { return nesting_op(top_op_); }
+  int32_t op_around(int32_t i) const { return nesting_op((*this)[i].below_op); }
 
   void push(Span span);
   // Pushes a frame below the operators on top, which began inside it: it begins with the lowest of them, or earlier.
@@ -96,14 +103,15 @@ class ThreadStack {
   void add_child(const Span& span, int64_t ns);
   // A call of CUDA was made on top of all that is open: adds its time to the operator in which it is directly.
   void add_call(int64_t ns);
-  // `span` was taken and lasted `ns`: adds that to the spans below. An asynchronous span is around or inside of others
-  // only by chance, so what ran inside it counts as inside the span below.
+  // Operator `i` will be taken and does not nest: what ran inside it counts as inside the operator below.
+  void dissolve(int32_t i);
+  // `span` was taken and lasted `ns`: adds that to the spans below.
   void ended(const Span& span, int64_t ns) {
     if (ns < min_ns) {
-      if (span.below_op >= 0) add_to((*this)[span.below_op].calls_ns, span.calls_ns);
+      if (const int32_t op = nesting_op(span.below_op); op >= 0) add_to((*this)[op].calls_ns, span.calls_ns);
       return;
     }
-    add_child(span, span.is_async ? span.child_ns : ns);
+    if (!span.is_async) add_child(span, ns);
     if (const int32_t below = span.below(); below >= 0) add_to((*this)[below].inside_ns, ns);
   }
   // Counts what ran inside span `i` so far as run directly inside the span below.

@@ -161,7 +161,7 @@ Report report_of(const std::filesystem::path& trace_file) {
     advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
     part.timeline = {};
     slices += part.statistics.slices;
-    report.add({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
+    report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
   }
   report.advice = advice_for(report.parts, advice);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +

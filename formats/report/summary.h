@@ -10,8 +10,9 @@
 //           in torch's key_averages, where calls are rows like operators (torch/autograd/profiler.py,
 //           _parse_kineto_results, 2.6 and 2.14), and in tb_plugin. A module's and a thread's time has them
 //   calls   how often it began
-//           An asynchronous range (of distributed or RPC, a range of NVTX by number) has a total and no self time, and
-//           takes none from what is around it, as in torch
+//           What does not nest has a total and no self time, and takes none from what is around it: a range that may end
+//           on another thread (of distributed or RPC, a range of NVTX by number), as in torch, and an annotation that
+//           crosses another one. Ranges of one name that overlap all count in the total
 //   step    a `ProfilerStep#N` annotation if there are any, with its own duration. Otherwise a step ends where an
 //           optimizer's step ends, and is timed from the end of the step before (so the first one counts and has no
 //           time); with several optimizers, the steps of the one that has the most count
@@ -34,6 +35,11 @@
 //
 //   steps   in detail each step with what its time was spent on: formats/analysis/step_parts.h
 //   comms   collectives: formats/analysis/comms.h
+//
+// A trace file gives the tables of the run that wrote it, with the same values. What it does not hold: costs of modules
+// but for times, what called an operator, bytes of gloo's collectives (shapes of lists of tensors come without types),
+// and where memory was allocated in the __enter__ and __exit__ of an annotation: its slice is the block between them.
+// Occupancy is in whole percents there, and a trace for Perfetto has no memory by operator and no blocks per SM.
 //
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once

@@ -46,7 +46,8 @@ class TimelineSink final : public Sink {
                             .name = name(s.name),
                             .place = name(place),
                             .kind = kind,
-                            .is_backward = s.is_backward});
+                            .is_backward = s.is_backward,
+                            .is_async = s.is_async});
     ++count_;
   }
 

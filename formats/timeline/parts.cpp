@@ -1,5 +1,7 @@
 #include "formats/timeline/parts.h"
 
+#include <unordered_map>
+
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -21,33 +23,49 @@ std::vector<StepParts> step_parts_of(const Timeline& timeline, const std::vector
   return parts.finish(steps);
 }
 
+namespace {
+
+// Adds a tally for each thread; gives the index of each row's. An overflow row counts for its thread.
+std::vector<size_t> tallies_of_rows(const Timeline& timeline, std::vector<ThreadTally>& tallies) {
+  std::vector<size_t> of_row(timeline.rows.size());
+  std::unordered_map<std::string_view, size_t> by_name;
+  for (const bool is_overflow : {false, true})
+    for (size_t r = 0; r < timeline.rows.size(); ++r) {
+      if (timeline.rows[r].is_overflow != is_overflow) continue;
+      const auto [known, is_new] = by_name.try_emplace(timeline.rows[r].thread, tallies.size());
+      of_row[r] = is_overflow ? known->second : tallies.size();
+      if (is_new || !is_overflow) tallies.emplace_back().name = timeline.rows[r].thread;
+    }
+  return of_row;
+}
+
+}  // namespace
+
 std::vector<ThreadTally> threads_of(const Timeline& timeline) {
   std::vector<ThreadTally> result;
-  std::vector<size_t> tally_of_row;
-  for (const TimelineRow& row : timeline.rows) {
-    tally_of_row.push_back(result.size());
-    ThreadTally& tally = result.emplace_back();
-    tally.name = row.thread;
+  const std::vector<size_t> tally_of_row = tallies_of_rows(timeline, result);
+  for (size_t r = 0; r < timeline.rows.size(); ++r) {
+    const TimelineRow& row = timeline.rows[r];
+    ThreadTally& tally = result[tally_of_row[r]];
     struct Inside {
       int64_t any = 0, operators = 0, python = 0;  // ns of spans directly inside
     };
     std::vector<Inside> inside(row.spans.size() + 1);  // the last: outside of all
-    const auto is_operator = [&row](size_t i) {
-      return row.spans[i].kind == SpanKind::kOperator || row.spans[i].kind == SpanKind::kAnnotation;
-    };
     for (size_t i = row.spans.size(); i-- > 0;) {
       const TimelineSpan& s = row.spans[i];
       if (s.kind == SpanKind::kCall) continue;  // tables of threads know operators and Python alone
       Inside& own = inside[i];
-      const bool is_op = is_operator(i);
-      add_to(tally.open_ns, std::max<int64_t>(0, s.ns() - own.any));
-      add_to(is_op ? tally.operator_ns : tally.python_ns,
-             std::max<int64_t>(0, s.ns() - (is_op ? own.operators : own.python)));
+      const bool is_op = s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation;
+      const bool nests = !row.is_overflow && !s.is_async;
+      if (!row.is_overflow) add_to(tally.open_ns, std::max<int64_t>(0, s.ns() - own.any));
+      if (nests)
+        add_to(is_op ? tally.operator_ns : tally.python_ns,
+               std::max<int64_t>(0, s.ns() - (is_op ? own.operators : own.python)));
       ++(is_op ? tally.operators : tally.python_calls);
       Inside& around = inside[s.parent == kNoSpan ? row.spans.size() : s.parent];
       add_to(around.any, s.ns());
       // What is of the other kind passes on what is inside of it.
-      add_to(around.operators, is_op ? s.ns() : own.operators);
+      add_to(around.operators, is_op && nests ? s.ns() : own.operators);
       add_to(around.python, is_op ? own.python : s.ns());
     }
   }

@@ -49,6 +49,7 @@ struct TimelineSpan {
   uint32_t correlation = 0;  // of a call of CUDA; 0: none
   SpanKind kind;
   bool is_backward = false;  // of an operator
+  bool is_async = false;     // an operator that is around others only by chance
 
   int64_t ns() const { return end - begin; }
 };

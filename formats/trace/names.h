@@ -42,6 +42,8 @@ std::string place_text(const FunctionDef& def, uint32_t line, std::string_view f
 bool is_program_file(std::string_view path);
 bool is_program_text(std::string_view text);
 
+// The name of a row for annotations that cross others of their thread.
+inline constexpr std::string_view kOverlapping = "overlapping annotations";
 inline constexpr std::string_view kModulePrefix = "nn.Module: ";
 inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
 

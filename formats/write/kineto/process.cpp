@@ -7,6 +7,7 @@
 #include "formats/io/print.h"
 #include "formats/replay/process_label.h"
 #include "formats/replay/replay.h"
+#include "formats/trace/names.h"
 #include "formats/trace/uncaptured.h"
 #include "formats/values/flops.h"
 #include "formats/write/kineto/gpu.h"
@@ -75,6 +76,7 @@ class ProcessWriter final : public Sink {
     at = put(at, module);
     at = put(at, nvtx);
     if (s.is_backward && s.kind == SliceKind::kOperator) at = put(at, R"(,"Backward":true)");
+    if (s.is_async) at = put(at, R"(,"Asynchronous":true)");
     if (!s.finished) at = put(at, R"(,"finished":false)");
     out_.advance(at);
     end_event(s.native);
@@ -264,7 +266,7 @@ class ProcessWriter final : public Sink {
       const Row& row = rows[i];
       if (!written.insert(row.tid).second) continue;
       std::string name = "thread " + thread_label(row);
-      if (row.is_overflow) name.append(", overlapping annotations");
+      if (row.is_overflow) name.append(", ").append(kOverlapping);
       put_metadata("thread_name", std::to_string(row.tid), "name", json_name(name));
       put_metadata("thread_sort_index", std::to_string(row.tid), "sort_index", std::to_string(row.sort_tid));
     }

@@ -43,6 +43,7 @@ void SliceArguments::operator_arguments(const Slice& s) {
     number(flops_key_, "FLOPs", static_cast<int64_t>(flops));
   if (s.nvtx != nullptr) out_ += of_nvtx(*s.nvtx);
   if (s.inductor != nullptr) out_ += of_json(inductor_json(*s.inductor));
+  if (s.is_async) add(flags_, 2, [&] { return names_.argument("Asynchronous", true); });
   place(s.module, s.is_backward);
 }
 

@@ -203,7 +203,7 @@ class ProcessWriter final : public Sink {
         const Row& other = replay_.rows()[i];
         if (!other.is_overflow && other.tid == row.sort_tid) parent = track_of(i);
       }
-      return tracks_[row.tid] = packets_.add_track(parent != 0 ? parent : process_track_, "overlapping annotations");
+      return tracks_[row.tid] = packets_.add_track(parent != 0 ? parent : process_track_, kOverlapping);
     }
     const uint64_t id = tracks_[row.tid] = packets_.next_track();
     packets_.packet(packet::kNeedsIncrementalState, [&](pbf_writer& p) {
