@@ -111,7 +111,7 @@ class CollectingSink final : public Sink {
   }
   Statistics finish() {
     std::vector<DeviceMemory> devices = memory_.finish([this](uint32_t id) { return owners_.text(id); });
-    Statistics result = collector_.finish(true, std::move(devices),
+    Statistics result = collector_.finish({}, std::move(devices),
                                           [this](uint32_t name) { return std::string(replay_.names().text({name})); });
     if (groups_) result.op_groups = groups_->finish();
     if (step_parts_) result.step_parts = step_parts_->finish(result.steps.spans);
@@ -232,7 +232,7 @@ std::string Collector::sampled_text(Sampled kind, uint32_t name) const {
   return named.role == Role::kProfilerStep ? "ProfilerStep*" : named.text;
 }
 
-Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory,
+Statistics Collector::finish(const StepTimes::Slices& slices, std::vector<DeviceMemory> memory,
                              const std::function<std::string(uint32_t)>& kernel) {
   Statistics result;
   if (sampler)
@@ -256,8 +256,8 @@ Statistics Collector::finish(bool last_is_rest, std::vector<DeviceMemory> memory
   add_to(result.operator_ns, in_operators_ns_);
   for (const Called& called : calls_)
     if (called.tally.calls != 0) result.calls[called.text] += called.tally;
-  result.steps = steps_.finish(last_is_rest,
-                               [this](bool is_annotation, uint32_t name) { return named_[is_annotation][name].text; });
+  result.steps =
+      steps_.finish(slices, [this](bool is_annotation, uint32_t name) { return named_[is_annotation][name].text; });
   return result;
 }
 

@@ -114,9 +114,9 @@ class Collector {
     if (sampler) sampler->time(Sampled::kKernel, name, begin, ns);
   }
   std::optional<StepSampler> sampler;  // if set, finish() gives samples
-  // `last_is_rest`: see StepTimes::finish(). `memory`: the process's devices; the steps of their peaks are filled in.
+  // `slices`: see StepTimes::finish(). `memory`: the process's devices; the steps of their peaks are filled in.
   // `kernel`: gives the texts for names of sample_kernel().
-  Statistics finish(bool last_is_rest, std::vector<DeviceMemory> memory,
+  Statistics finish(const StepTimes::Slices& slices, std::vector<DeviceMemory> memory,
                     const std::function<std::string(uint32_t)>& kernel);
 
  private:

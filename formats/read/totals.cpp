@@ -248,35 +248,60 @@ std::span<Event> of_row(std::vector<Event>& events, uint32_t row) {
 }
 
 // The calls of rows on which nothing else ran.
-void add_calls_elsewhere(ReadEvents& read, const std::vector<uint32_t>& order, const std::vector<bool>& is_done,
+void add_calls_elsewhere(ReadEvents& read, const std::vector<bool>& is_known, const std::vector<bool>& is_done,
                          std::vector<Collector>& collectors) {
   for (size_t i = 0; i < read.calls.size();) {
     const uint32_t row = read.calls[i].row, pid = read.rows[row].pid;
     const std::span<ReadCall> calls = of_row(read.calls, row);
-    if (!is_done[row] && std::ranges::find(order, pid) != order.end())
+    if (!is_done[row] && is_known[pid])
       RowSweep(collectors[pid], read.names, read.places, read.devices).run({}, {}, calls);
     i += calls.size();
   }
+}
+
+std::vector<std::vector<uint32_t>> rows_by_pid(const ReadEvents& read) {
+  std::vector<std::vector<uint32_t>> rows(read.pids.texts.size());
+  for (uint32_t row = 0; row < read.rows.size(); ++row) rows[read.rows[row].pid].push_back(row);
+  return rows;
+}
+
+// For StepTimes::finish(). The slices must be sorted, and stay, and so must `rows` of the process.
+StepTimes::Slices slices_of(const ReadEvents& read, const std::vector<uint32_t>& rows) {
+  if (read.is_ours) return {};
+  return [&read, &rows](int64_t begin, int64_t end) {
+    uint64_t count = 0;
+    for (const uint32_t row : rows) {
+      const auto at = [&read, row](int64_t time) {
+        return std::ranges::lower_bound(read.slices, std::pair(row, time), {},
+                                        [](const ReadSlice& s) { return std::pair(uint32_t{s.row}, s.begin); });
+      };
+      count += static_cast<uint64_t>(at(end) - at(begin));
+    }
+    return count;
+  };
 }
 
 // Goes through the slices, calls and steps of sorted events. Returns the interned pids in the order in which they come.
 std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors) {
   auto& events = read.slices;
   std::vector<uint32_t> order;
-  std::vector<bool> is_done(read.rows.size());
+  std::vector<bool> is_done(read.rows.size()), is_known(read.pids.texts.size());
+  const auto came = [&](uint32_t pid) {
+    if (!is_known[pid]) order.push_back(pid);
+    is_known[pid] = true;
+  };
   for (size_t i = 0; i < events.size();) {
     size_t end = i;
     while (end < events.size() && events[end].row == events[i].row) ++end;
     const uint32_t pid = read.rows[events[i].row].pid;
-    if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
+    came(pid);
     RowSweep(collectors[pid], read.names, read.places, read.devices)
         .run({events.data() + i, end - i}, of_row(read.memory, events[i].row), of_row(read.calls, events[i].row));
     is_done[events[i].row] = true;
     i = end;
   }
-  add_calls_elsewhere(read, order, is_done, collectors);
-  for (const auto& [row, pid] : read.device_owners)
-    if (std::ranges::find(order, pid) == order.end()) order.push_back(pid);
+  add_calls_elsewhere(read, is_known, is_done, collectors);
+  for (const auto& [row, pid] : read.device_owners) came(pid);
   for (const MadeStep& s : read.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   return order;
 }
@@ -284,9 +309,10 @@ std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors
 // Steps are known only after all slices have been seen, so samples take a second sweep.
 void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& collectors) {
   std::vector<Collector> first(collectors.size());
+  const auto rows = rows_by_pid(read);
   for (const uint32_t pid : sweep(read, first)) {
     const auto no_text = [](uint32_t) { return std::string(); };
-    collectors[pid].sampler.emplace(first[pid].finish(read.is_ours, {}, no_text).steps.spans, warmup);
+    collectors[pid].sampler.emplace(first[pid].finish(slices_of(read, rows[pid]), {}, no_text).steps.spans, warmup);
   }
 }
 
@@ -315,6 +341,7 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   if (request.warmup) add_samplers(read, *request.warmup, collectors);
   const std::vector<uint32_t> order = sweep(read, collectors);
   std::vector<MemoryCollector> devices = collect_memory(read);
+  const auto rows = rows_by_pid(read);
   std::map<uint32_t, GpuStatistics> gpu =
       collect_gpu(read, order, events.empty() ? 0 : difference(last, first), collectors);
   for (const auto& [of, flops] : read.flops) collectors[of.first].add_flops(of.second, flops);
@@ -329,7 +356,7 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
     std::string command = name == read.process_names.end() ? "" : name->second;
     std::string role = role_of(read, command, order.size());
     result.processes.push_back({*read.pids.texts[pid], std::move(command), std::move(role),
-                                collectors[pid].finish(read.is_ours, std::move(memory_of),
+                                collectors[pid].finish(slices_of(read, rows[pid]), std::move(memory_of),
                                                        [&read](uint32_t id) { return *read.names.texts[id]; })});
     result.processes.back().statistics.gpu = std::move(gpu[pid]);
   }

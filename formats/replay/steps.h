@@ -38,11 +38,15 @@ class StepTimes {
   void add_end(bool is_annotation, uint32_t requester, int64_t end) {
     ends_[is_annotation].emplace_back(end, requester);
   }
-  // `last_is_rest`: the last mark is the rest after the last step, as in all that we record. In a file of
-  // torch.profiler it is a step like the others, because its schedule ends the recording with a step.
+  // How many slices of the process begin in this time.
+  using Slices = std::function<uint64_t(int64_t begin, int64_t end)>;
+  // `slices`: for a file of another tool. There the last mark is a step like the others where a schedule of
+  // torch.profiler ended the recording with a step, and a fragment where the recording ended within one, or after the
+  // last step(): it has less than half of the slices that the others have, or none of the optimizer's steps that all of
+  // them have. None: the last mark is the rest after the last step, as in all that we record.
   // `text`(is_annotation, requester) gives a requester's name.
   using Text = std::function<std::string(bool, uint32_t)>;
-  Steps finish(bool last_is_rest, const Text& text);
+  Steps finish(const Slices& slices, const Text& text);
   // Number of the mark that was open at that time.
   std::optional<uint64_t> number_at(int64_t time) const;
 
@@ -54,6 +58,8 @@ class StepTimes {
     bool is_rest;
   };
   Steps from_ends(const Text& text);
+  bool has_end(const Mark& mark) const;  // of an optimizer's step
+  bool last_is_fragment(const Slices& slices) const;
 
   std::vector<Mark> marks_;
   std::vector<std::pair<int64_t, uint32_t>> ends_[2];

@@ -15,7 +15,8 @@
 //           crosses another one. Ranges of one name that overlap all count in the total
 //   step    a `ProfilerStep#N` annotation if there are any, with its own duration. Otherwise a step ends where an
 //           optimizer's step ends, and is timed from the end of the step before (so the first one counts and has no
-//           time); with several optimizers, the steps of the one that has the most count
+//           time); with several optimizers, the steps of the one that has the most count. What is left after the last
+//           step is none, also where another tool's recording ended within a step (formats/replay/steps.h)
 //
 //   modules forward is time in calls, backward is time in operators whose forward operator the module called
 //           (formats/analysis/modules.h); in detail with GPU, optimizer, parameters and memory

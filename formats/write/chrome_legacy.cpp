@@ -31,7 +31,9 @@ class LegacyWriter final : public Sink {
   void slice(const Slice& s) override {
     if (s.kind == SliceKind::kOperator) write(name(s.name), s.row, s.begin, s.end);
   }
+  // The rest after the last step would look like a step: there is nothing here to tell it by.
   void step(const StepMark& m) override {
+    if (!m.ended_by) return;
     write(head("ProfilerStep#" + std::to_string(m.number)), m.row, m.begin, m.end);
   }
   void gpu_activity(const GpuActivity& a) override {

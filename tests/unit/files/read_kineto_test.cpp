@@ -153,6 +153,40 @@ TEST_CASE("what touches does not overlap, however large the times are") {
   }
 }
 
+TEST_CASE("what is left of a step at the end of a recording is no step") {
+  test::TemporaryDirectory directory;
+  // Steps of 100 us with ten operators; the last mark is `us` long, with so many operators and with an optimizer or not.
+  const auto steps_with_last = [&](int us, int operators, bool others_optimize, bool optimizes) {
+    std::string text = "[";
+    const auto event = [&text](const char* category, const std::string& name, int begin, int length) {
+      text.append("{\"ph\":\"X\",\"pid\":7,\"tid\":7,\"cat\":\"")
+          .append(category)
+          .append("\",\"name\":\"")
+          .append(name);
+      text.append("\",\"ts\":")
+          .append(std::to_string(begin))
+          .append(",\"dur\":")
+          .append(std::to_string(length))
+          .append("},");
+    };
+    for (int i = 0; i < 4; ++i) {
+      const bool is_last = i == 3;
+      event("user_annotation", "ProfilerStep#" + std::to_string(i), i * 100, is_last ? us : 100);
+      for (int k = 0; k < (is_last ? operators : 10); ++k) event("cpu_op", "aten::mm", i * 100 + k, 1);
+      if (is_last ? optimizes : others_optimize) event("user_annotation", "Optimizer.step#SGD.step", i * 100 + 12, 1);
+    }
+    text.back() = ']';
+    return read_trace(write(directory / "x.json", text)).processes[0].statistics.steps.count;
+  };
+  CHECK(steps_with_last(100, 10, true, true) == 4);
+  CHECK(steps_with_last(20, 10, true, true) == 4);    // it is only short
+  CHECK(steps_with_last(100, 7, false, false) == 4);  // it may be one that does less
+  CHECK(steps_with_last(90, 10, true, false) == 3);   // the recording ended before the optimizer
+  CHECK(steps_with_last(100, 4, false, false) == 3);
+  CHECK(steps_with_last(1, 0, false, false) ==
+        3);  // what torch.profiler without a schedule leaves after the last step()
+}
+
 TEST_CASE("sums of hostile times stay at the largest number") {
   const test::TemporaryDirectory directory;
   std::string events;
