@@ -7,8 +7,9 @@
 //             window has added anything, if both runs have them, otherwise that of the captured ones
 //   time      of a name in a step: the median over steps; if that is 0 in one run (the name does not come in most
 //             steps), the mean. Operators and Python functions: self time; modules: their own time in forward and
-//             backward; kernels: GPU work; cuda: calls of CUDA, which are not in the operators' self time. Modules are matched by class and path, Python functions by file and name,
-//             because numbers of instances and lines change when a program does
+//             backward; kernels: GPU work; cuda: calls of CUDA, which are not in the operators' self time. Modules
+//             are matched by class and path, Python functions by file and name, because numbers of instances and lines
+//             change when a program does
 //   counts    calls a step; allocated: bytes that an operator or a module asked for itself in a step; peak: the most
 //             that was allocated on a device. Counts are not tested. If one run says nothing of memory (Perfetto's
 //             files have none by operator, those of nvprof and nsys none at all), allocated and peak are not compared.
@@ -58,7 +59,7 @@ Measured measure(const Trace& trace, const std::string& name, size_t warmup);
 Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup);
 
 enum class Metric : uint8_t { kStep, kTotal, kOps, kModules, kKernels, kCuda, kPython, kCalls, kAllocated, kMemory };
-// "step", "total", "ops", "modules", "kernels", "cuda", "python", "calls", "allocated", "memory": in the order of Metric.
+// "step", "total", "ops", "modules", "kernels", "cuda", "python", "calls", "allocated", "memory", as in Metric.
 const std::vector<std::string>& metric_names();
 std::optional<Metric> metric_named(std::string_view name);
 

@@ -15,8 +15,8 @@ namespace torchprof::formats {
 // "cudaLaunchKernel"; "CUDA runtime call 523" if it is not known.
 std::string cuda_api_name(GpuApiKind api, uint16_t cbid);
 
-// What a call does, by its name in a trace. Names of the CUDA runtime and driver, 11.0 to 13.0, some of which come with a
-// version (cudaMallocAsync_v11020), and those of HIP. A cudaMemcpy that is not asynchronous waits.
+// What a call does, by its name in a trace: names of the CUDA runtime and driver, 11.0 to 13.0, some of which come with
+// a version (cudaMallocAsync_v11020), and of HIP. A cudaMemcpy that is not asynchronous waits.
 enum class CallEffect : uint8_t {
   kOther,
   kLaunches,   // kernels, copies and sets

@@ -112,8 +112,8 @@ class RowSweep {
         collector_.add_memory_total(o.event->name, m.change.bytes, m.change.device_type == 0);
   }
 
-  // A call nests with slices, but for what clocks and whole microseconds are off by. What lies in a call before it (of the
-  // driver in one of the runtime) is counted already.
+  // A call nests with slices, but for what clocks and whole microseconds are off by. What lies in a call before it (of
+  // the driver in one of the runtime) is counted already.
   void add_call(const ReadCall& call) {
     while (!open_.empty() && open_.back().end <= call.begin) close();
     const int64_t begin = std::max(call.begin, calls_end_);
@@ -185,8 +185,8 @@ class RowSweep {
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
 
-// In our traces of several processes their names are "rank 0 (python3)", in those for Perfetto "python3, rank 0". A file
-// of one process may say its rank.
+// In our traces of several processes their names are "rank 0 (python3)", in those for Perfetto "python3, rank 0". A
+// file of one process may say its rank.
 std::string role_of(const ReadEvents& read, std::string_view name, size_t processes) {
   constexpr std::string_view kRank = ", rank ";
   if (const size_t rank = name.find(kRank); read.is_ours && rank != name.npos) {

@@ -79,8 +79,8 @@ class ThreadStack {
   std::span<const Span> spans() const { return spans_; }  // outermost first
   int32_t top_python() const { return top_python_; }
   int32_t top_op() const { return top_op_; }
-  // Asynchronous operators are around others only by chance, so nesting leaves them out: index of the operator `i`, or of
-  // the nearest below it that nests; -1: none.
+  // Asynchronous operators are around others only by chance, so nesting leaves them out: index of the operator `i`, or
+  // of the nearest below it that nests; -1: none.
   int32_t nesting_op(int32_t i) const {
     while (i >= 0 && (*this)[i].is_async) i = (*this)[i].below_op;
     return i;

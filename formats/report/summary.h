@@ -10,9 +10,9 @@
 //           in torch's key_averages, where calls are rows like operators (torch/autograd/profiler.py,
 //           _parse_kineto_results, 2.6 and 2.14), and in tb_plugin. A module's and a thread's time has them
 //   calls   how often it began
-//           What does not nest has a total and no self time, and takes none from what is around it: a range that may end
-//           on another thread (of distributed or RPC, a range of NVTX by number), as in torch, and an annotation that
-//           crosses another one. Ranges of one name that overlap all count in the total
+//           What does not nest has a total and no self time, and takes none from what is around it: a range that may
+//           end on another thread (of distributed or RPC, a range of NVTX by number), as in torch, and an annotation
+//           that crosses another one. Ranges of one name that overlap all count in the total
 //   step    a `ProfilerStep#N` annotation if there are any, with its own duration. Otherwise a step ends where an
 //           optimizer's step ends, and is timed from the end of the step before (so the first one counts and has no
 //           time); with several optimizers, the steps of the one that has the most count. What is left after the last
@@ -28,8 +28,9 @@
 //           operators inside it, without calls inside another of the same name. As in torch's key_averages, except that
 //           these count the latter, too; and where an operator calls only another of its name, these leave out the
 //           outer one, calls and all. GPU mem and CPU mem likewise
-//   calls   of the CUDA runtime and driver: total and share are time on the CPU; a call of the driver inside one of the
-//           runtime counts for both in total, and once in the share. `does` is known by its name (formats/gpu/cuda_api.h)
+//   calls   of the CUDA runtime and driver: total and share are time on the CPU; a call of the driver inside one of
+//           the runtime counts for both in total, and once in the share. What a call does is known by its name
+//           (formats/gpu/cuda_api.h)
 //   lines   of Python: formats/analysis/python_lines.h
 //   kernels work of devices by name; busy is the time in which a device did any of it. Text and Markdown show short
 //           names (formats/gpu/kernel_names.h); kernels that share one keep their rows

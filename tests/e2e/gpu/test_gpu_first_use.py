@@ -44,7 +44,8 @@ def test_a_table_says_what_the_first_use_cost(run_simulated, check_trace, torchp
     cuda = re.search(r"^torchprof: +first use of CUDA: (\S+) ms to make it ready \(Empty\), (\S+) ms to load code of kernels \(Multiply\)$", run.stderr, re.M)
     assert cuda and 59 < float(cuda[1]) and 44 < float(cuda[2]), run.stderr
     calls = re.search(r"^torchprof: +first calls: (.*)$", run.stderr, re.M)
-    assert calls and re.match(r"Convolve (\S+) ms of (\S+) ms, Empty ", calls[1]), run.stderr
+    assert calls and re.match(r"Convolve (\S+) ms of (\S+) ms$", calls[1]), run.stderr
+    # What Empty and Multiply take is in calls of CUDA, which are not their self time.
     trace = check_trace(run.trace())
     assert trace.names("cuda_driver") == {"cuLibraryLoadData": 1}
     assert {"cudaDeviceGetStreamPriorityRange", "cudaFuncGetAttributes", "cudaLaunchKernel"} <= set(trace.names("cuda_runtime"))

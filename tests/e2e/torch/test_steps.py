@@ -1,8 +1,12 @@
 """Steps of training: what counts as one, where its mark lies, and what a program's own torch.profiler does to them."""
+import json
 import re
+import subprocess
 import textwrap
 
 import pytest
+
+from conftest import clean_environment
 
 HEAD = """
 import torch
@@ -139,3 +143,19 @@ def test_its_step_counts_also_where_it_marks_nothing_and_optimizers_step_twice(s
         """)
     assert row["steps"] == "3" and re.fullmatch(r"torch/profiler/profiler\.py\(\d+\): step", row["a step ends with"])
     assert [number for number, *_ in marks(trace)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("schedule, steps", [("torch.profiler.schedule(wait=0, warmup=0, active=100)", 5), ("torch.profiler.schedule(wait=1, warmup=1, active=3)", 3)])
+def test_what_torch_profiler_leaves_after_the_last_step_is_none(torchprof, program, torch_python, tmp_path, schedule, steps):
+    text = """
+        model = net()
+        o = sgd(model)
+        with torch.profiler.profile(schedule=%s, on_trace_ready=lambda p: p.export_chrome_trace("own.json")) as p:
+            for _ in range(5):
+                learn(model, o)
+                p.step()
+        """ % schedule
+    subprocess.run([torch_python, program(HEAD + textwrap.dedent(text))], cwd=tmp_path, check=True, env=clean_environment())
+    done = torchprof("report", tmp_path / "own.json", "-t", "steps", "--json")
+    table, *_ = json.loads(done.stdout)["tables"]
+    assert [row["steps"] for row in table["rows"]] == [steps], done.stdout

@@ -155,7 +155,7 @@ TEST_CASE("what touches does not overlap, however large the times are") {
 
 TEST_CASE("what is left of a step at the end of a recording is no step") {
   test::TemporaryDirectory directory;
-  // Steps of 100 us with ten operators; the last mark is `us` long, with so many operators and with an optimizer or not.
+  // Steps of 100 us with ten operators; the last is `us` long, with so many operators, and with an optimizer or not.
   const auto steps_with_last = [&](int us, int operators, bool others_optimize, bool optimizes) {
     std::string text = "[";
     const auto event = [&text](const char* category, const std::string& name, int begin, int length) {
