@@ -246,6 +246,8 @@ Statistics Collector::finish(const StepTimes::Slices& slices, std::vector<Device
   for (const bool is_operator : {false, true}) {
     for (Named& n : named_[is_operator]) {
       if (n.role == Role::kUnseen) continue;
+      // Each of them has a name of its own, so all would be first ones.
+      if (n.role == Role::kProfilerStep) n.tally.first_ns = 0;
       if (is_operator)
         result.operators[n.role == Role::kProfilerStep ? "ProfilerStep*" : n.text] += n.tally;
       else

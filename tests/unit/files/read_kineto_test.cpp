@@ -94,6 +94,7 @@ TEST_CASE("a trace of Kineto with its rows, strings for pids and nested args") {
   CHECK(s.operators.at("aten::matmul").self_ns == 20'250);
   CHECK(s.operators.at("aten::mm").total_ns == 30'000);
   CHECK(s.operators.at("ProfilerStep*").calls == 2);
+  CHECK(s.operators.at("ProfilerStep*").first_ns == 0);
   CHECK(s.steps.ns == std::vector<int64_t>{100'000, 200'000});
   CHECK(read.wall_ns == 300'000);
 }
