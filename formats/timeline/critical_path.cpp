@@ -1,8 +1,10 @@
 #include "formats/timeline/critical_path.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "formats/analysis/step_parts.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -125,16 +127,42 @@ std::string_view StepGraph::place_of(const PathPart& part) const {
   return t.place_of(t.work[part.work].row, t.work[part.work].call);
 }
 
-void PathSums::add(const StepGraph& graph) {
+void PathSums::add(const StepGraph& graph, const std::vector<size_t>& processes) {
   ++steps;
   add_to(ns, graph.step().end - graph.step().begin);
   for (const PathSegment& s : graph.path()) {
     add_to(by_class[static_cast<size_t>(s.part.kind)], s.end - s.begin);
-    Name& name = names[{s.part.kind, std::string(graph.name_of(s.part)), std::string(graph.place_of(s.part))}];
-    add_to(name.ns, s.end - s.begin);
-    ++name.count;
+    Tally& tally = names[{s.part.kind, processes[s.part.process], std::string(graph.name_of(s.part)),
+                          std::string(graph.place_of(s.part))}];
+    add_to(tally.ns, s.end - s.begin);
+    ++tally.count;
   }
   for (size_t i = 0; i < kPathClasses; ++i) add_to(without[i], graph.without(static_cast<PathClass>(i)));
+}
+
+std::vector<PathSums> path_sums_of(const std::vector<const TimelineIndex*>& processes) {
+  std::vector<size_t> ranks;
+  bool has_steps = false;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const Timeline& t = processes[i]->timeline();
+    has_steps |= !t.steps.empty();
+    if (std::ranges::any_of(t.work, [&t](const auto& w) { return is_communication_kernel(t.text(w.name)); }))
+      ranks.push_back(i);
+  }
+  if (ranks.size() > kMostRanks) ranks.clear();
+  std::vector<PathSums> sums(processes.size());
+  for (size_t i = 0; i < processes.size(); ++i) {
+    std::vector<size_t> numbers{i};
+    if (std::ranges::find(ranks, i) != ranks.end())
+      std::ranges::copy_if(ranks, std::back_inserter(numbers), [i](size_t rank) { return rank != i; });
+    std::vector<const TimelineIndex*> of_graph;
+    for (const size_t number : numbers) of_graph.push_back(processes[number]);
+    const Timeline& t = processes[i]->timeline();
+    std::vector<StepSpan> steps = t.steps;
+    if (!has_steps && t.end > t.begin) steps.push_back({t.begin, t.end});
+    for (const StepSpan& step : steps) sums[i].add(StepGraph(of_graph, step), numbers);
+  }
+  return sums;
 }
 
 }  // namespace torchprof::formats

@@ -22,12 +22,12 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "formats/timeline/timeline_index.h"
@@ -105,18 +105,33 @@ class StepGraph {
   std::vector<uint32_t> binds_;  // by point: the edge that was ready last; kNoSpan: the step's begin
 };
 
-// Sums over paths of steps.
+// Sums over the paths of a process's steps.
 struct PathSums {
-  struct Name {
+  struct Key {
+    PathClass kind;
+    size_t process;  // whose it is, as an index into all
+    std::string name;
+    std::string place;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Tally {
     int64_t ns = 0;
     uint64_t count = 0;  // of segments
   };
   uint64_t steps = 0;
   int64_t ns = 0;  // of steps
   std::array<int64_t, kPathClasses> by_class{};
-  std::array<int64_t, kPathClasses> without{};                            // ns of steps without each class
-  std::map<std::tuple<PathClass, std::string, std::string>, Name> names;  // by class, name and place
-  void add(const StepGraph& graph);
+  std::array<int64_t, kPathClasses> without{};  // ns of the steps without each class
+  std::map<Key, Tally> names;
+  // `processes`: the graph's, as indices into all.
+  void add(const StepGraph& graph, const std::vector<size_t>& processes);
 };
+
+// Processes that run collectives on their devices are taken as ranks of each other, if they are not more than these:
+// each step of a rank is played with all of them.
+inline constexpr size_t kMostRanks = 8;
+
+// Of each process, over its steps; if none of them has steps, over the whole capture.
+std::vector<PathSums> path_sums_of(const std::vector<const TimelineIndex*>& processes);
 
 }  // namespace torchprof::formats

@@ -28,6 +28,27 @@ std::optional<CallAt> TimelineIndex::call(uint32_t correlation) const {
   return correlation == 0 || found == calls_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::vector<Stretch> stretches_of(const Timeline& timeline) {
+  if (timeline.steps.empty()) return {{INT64_MIN, INT64_MAX}};
+  std::vector<Stretch> stretches;
+  const StepSpan* before = nullptr;
+  for (const StepSpan& step : timeline.steps) {
+    if (before != nullptr && step.number <= before->number + 1)
+      stretches.back().end = step.end;
+    else
+      stretches.push_back({step.begin, step.end});
+    before = &step;
+  }
+  return stretches;
+}
+
+std::span<const uint32_t> work_in(const Timeline& timeline, const std::vector<uint32_t>& work, const Stretch& stretch) {
+  const auto begin_of = [&timeline](uint32_t i) { return timeline.work[i].begin; };
+  const auto first = std::ranges::lower_bound(work, stretch.begin, {}, begin_of);
+  const auto last = std::ranges::lower_bound(first, work.end(), stretch.end, {}, begin_of);
+  return {first, last};
+}
+
 SpansOfStep spans_of(const TimelineRow& row, int64_t begin, int64_t end) {
   const auto& spans = row.spans;
   const auto from = std::ranges::lower_bound(spans, begin, {}, &TimelineSpan::begin);

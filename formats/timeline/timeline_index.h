@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -39,6 +40,16 @@ class TimelineIndex {
   std::map<std::pair<uint32_t, uint32_t>, size_t> by_number_;
   std::unordered_map<uint32_t, CallAt> calls_;
 };
+
+// Steps that follow each other without one left out between; of a timeline without steps, all time. What is computed of
+// a device's work is computed of each stretch, of the work that begins in it.
+struct Stretch {
+  int64_t begin;
+  int64_t end;
+};
+std::vector<Stretch> stretches_of(const Timeline& timeline);
+// The work on a stream that begins in a stretch: [first, last) of `work`, which is sorted by begin.
+std::span<const uint32_t> work_in(const Timeline& timeline, const std::vector<uint32_t>& work, const Stretch& stretch);
 
 // The spans of a row, sorted by begin, that are open in a step.
 struct SpansOfStep {

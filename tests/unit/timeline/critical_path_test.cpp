@@ -85,7 +85,7 @@ struct Machine {
 };
 
 struct Result {
-  explicit Result(Machine& m) : step(m.finish()), index(m.t), graph(index, step) { sums.add(graph); }
+  explicit Result(Machine& m) : step(m.finish()), index(m.t), graph(index, step) { sums.add(graph, {0}); }
   int64_t ns(PathClass kind) const { return sums.by_class[static_cast<size_t>(kind)]; }
   int64_t without_name(const std::string& name) const {
     return graph.without(
@@ -253,8 +253,7 @@ TEST_CASE("a rank that comes late to a collective has the path") {
   late.finish();
   const TimelineIndex first(early.t), second(late.t);
   const StepGraph graph({&first, &second}, step);
-  PathSums sums;
-  sums.add(graph);
+  const PathSums sums = path_sums_of({&first, &second})[0];
   CHECK(sums.by_class[static_cast<size_t>(PathClass::kCommunication)] == 1000 - 920);
   CHECK(sums.by_class[static_cast<size_t>(PathClass::kHost)] == 900);
   // If the second rank had no work, the first would be last.
