@@ -50,13 +50,17 @@ void StepGraph::settle() {
 
   binds_.assign(points, kNoSpan);
   for (uint32_t p = 1; p < points; ++p) {
-    int64_t waited = INT64_MIN;
-    for (uint32_t i = first_[p]; i < first_[p + 1]; ++i)
-      if (edges_[i].may_be_late && edges_[i].from != kNoSpan) waited = std::max(waited, times_[edges_[i].from]);
+    int64_t waited = INT64_MIN, usual = 0;
+    for (uint32_t i = first_[p]; i < first_[p + 1]; ++i) {
+      if (!edges_[i].may_be_late || edges_[i].from == kNoSpan) continue;
+      waited = std::max(waited, times_[edges_[i].from]);
+      usual = std::max(usual, edges_[i].usual);
+    }
     for (uint32_t i = first_[p]; i < first_[p + 1]; ++i) {
       Edge& e = edges_[i];
       if (e.from == kNoSpan) continue;
-      if (waited != INT64_MIN) e.lag = e.may_be_late ? times_[p] - waited : std::min(e.lag, times_[p] - waited);
+      if (waited != INT64_MIN)
+        e.lag = e.may_be_late ? times_[p] - waited : std::min(e.lag, std::max(usual, times_[p] - waited));
       const uint32_t best = binds_[p];
       const auto ready = [this](const Edge& each) {
         return std::pair(times_[each.from] + each.lag, times_[each.from]);

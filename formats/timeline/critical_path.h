@@ -6,7 +6,7 @@
 //   a kernel   (copy, set) begins when the call that launches it was made, the work before it on its stream has ended,
 //              and the work that its stream waits for by an event; whichever was last
 //   a call     that waits for the device ends after the work for which it waits: by cuda_sync where that was recorded,
-//              else by its name
+//              else by its name; one that launches work waits while the queue of its stream is full
 //   main       the thread of the step; where another thread (autograd's) runs only inside of what it does, as a call of
 //              backward(), it waits for that one
 //   ranks      a kernel of NCCL ends when all ranks have come to it
@@ -92,6 +92,7 @@ class StepGraph {
     int64_t lag;  // ns from the one to the other, at least
     PathPart part;
     bool may_be_late = false;  // of a wait, on both sides: what comes after it takes the same time as before
+    int64_t usual = 0;         // ns that what waits takes by itself, if known
   };
 
   void settle();

@@ -52,6 +52,8 @@ class StepGraphBuilder {
   void add_stream_waits(uint32_t process);
   void add_launches();
   void add_call_waits(uint32_t process);
+  void add_full_queues(uint32_t process);
+  std::optional<uint32_t> begun_of_full_queue(const Stream& s, size_t k) const;
   void add_collectives();
   void add_end();
 

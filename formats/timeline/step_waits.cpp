@@ -3,6 +3,7 @@
 #include <array>
 #include <string_view>
 
+#include "formats/io/median.h"
 #include "formats/timeline/step_graph.h"
 
 namespace torchprof::formats {
@@ -33,6 +34,9 @@ Waits waits_of(std::string_view call) {
 bool is_blocking_copy(std::string_view call, std::string_view copy) {
   return call.find("emcpy") != call.npos && (call.find("Async") == call.npos || copy.find("Pageable") != copy.npos);
 }
+
+// About so much fits into the queue of a stream (CUDA 11 and 12: 1022 to 1024); then calls wait until something begins.
+constexpr size_t kFullQueue = 1000;
 
 constexpr size_t kMostStreams = 256;  // for all of which a call waits; others are left out
 constexpr int kMostTried = 64;
@@ -183,6 +187,43 @@ void StepGraphBuilder::wait_for_last(uint32_t process, CallAt call,
   for (const auto& [s, k] : found) add_wait(process, call, *s, k);
 }
 
+// A call that launches work while the queue of its stream is full ends when some work has begun. The point of that.
+std::optional<uint32_t> StepGraphBuilder::begun_of_full_queue(const Stream& s, size_t k) const {
+  const TimelineSpan* call = call_of(s, k);
+  if (call == nullptr || k < kFullQueue) return {};
+  const Timeline& timeline = graph_.processes_[s.process]->timeline();
+  const auto begin_of = [&timeline](uint32_t i) { return timeline.work[i].begin; };
+  const auto begun = std::ranges::upper_bound(s.work, call->end, {}, begin_of) - s.work.begin();
+  if (begun == 0 || k + 1 < static_cast<size_t>(begun) + kFullQueue) return {};
+  const uint32_t point = s.first + 2 * static_cast<uint32_t>(begun - 1);
+  return time(point) > call->begin ? std::optional(point) : std::nullopt;
+}
+
+void StepGraphBuilder::add_full_queues(uint32_t process) {
+  const Timeline& timeline = graph_.processes_[process]->timeline();
+  for (const Stream& s : streams_) {
+    if (s.process != process) continue;
+    std::vector<std::pair<size_t, uint32_t>> full;
+    std::vector<int64_t> others;  // how long calls take that do not wait
+    for (size_t k = 0; k < s.work.size(); ++k) {
+      if (const auto point = begun_of_full_queue(s, k))
+        full.emplace_back(k, *point);
+      else if (const TimelineSpan* call = call_of(s, k))
+        others.push_back(call->ns());
+    }
+    const int64_t usual = median_of(std::move(others));
+    for (const auto& [k, point] : full) {
+      const TimelineWork& w = timeline.work[s.work[k]];
+      const Lane& on = *lane(process, w.row);
+      const auto to = point_at(on, time(point));
+      if (!to || *to == on.first) continue;
+      add_edge(point, *to, time(*to) - time(point),
+               {.kind = PathClass::kCall, .process = process, .row = w.row, .span = w.call}, true);
+      graph_.edges_.back().usual = usual;
+    }
+  }
+}
+
 void StepGraphBuilder::add_call_waits(uint32_t process) {
   const TimelineIndex& index = *graph_.processes_[process];
   const Timeline& timeline = index.timeline();
@@ -204,6 +245,7 @@ void StepGraphBuilder::add_call_waits(uint32_t process) {
       add_wait(process, *call, *s, *k);
     }
   }
+  add_full_queues(process);
   for (const Lane& each : lanes_) {
     if (each.process != process) continue;
     const auto& spans = timeline.rows[each.row].spans;

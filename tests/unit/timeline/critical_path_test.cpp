@@ -261,6 +261,26 @@ TEST_CASE("a rank that comes late to a collective has the path") {
         step.end - step.begin - 800);
 }
 
+TEST_CASE("a call waits while the queue of its stream is full") {
+  constexpr int kWorks = 1500, kQueue = 1024;
+  const auto run = [](Machine& m, int64_t kernel) {
+    for (int i = 0; i < kWorks; ++i) {
+      const int64_t free = i < kQueue ? 0 : m.t.work[static_cast<size_t>(i - kQueue)].begin;
+      m.launch("gemm", kernel);
+      TimelineSpan& call = m.t.rows[0].spans.back();
+      call.end = m.now = std::max(m.now, free + 2);
+    }
+  };
+  Machine m, fast;
+  run(m, 100);
+  run(fast, 0);
+  const Result r(m);
+  r.check_whole();
+  CHECK(r.ns(PathClass::kKernel) > 40'000);
+  // Its work ran on for the length of a full queue, and may do so again.
+  CHECK(r.graph.without(PathClass::kKernel) == time_of(fast));
+}
+
 TEST_CASE("waits in a circle, in a damaged file, end") {
   Machine m;
   const uint32_t a = ++m.correlations, b = ++m.correlations;
