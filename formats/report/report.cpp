@@ -1,6 +1,7 @@
 #include "formats/report/report.h"
 
 #include <chrono>
+#include <deque>
 #include <system_error>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "formats/io/text.h"
 #include "formats/read/read_trace.h"
 #include "formats/report/run_estimate.h"
+#include "formats/timeline/build.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
 
@@ -50,6 +52,21 @@ void add_estimates(Report& report, const ReportPart& part, const Process& proces
   }
 }
 
+void add_sums(Report& report, const std::vector<const Timeline*>& timelines, const TimelineRequest& request) {
+  std::vector<TimelineIndex> indices;
+  std::vector<const TimelineIndex*> all;
+  indices.reserve(timelines.size());
+  for (const Timeline* timeline : timelines) all.push_back(&indices.emplace_back(*timeline));
+  std::vector<PathSums> paths;
+  if (request.has_path) paths = path_sums_of(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    TimelineSums& sums = report.parts[i].timeline;
+    if (request.has_gpu) sums.gpu = gpu_times_of(*all[i]);
+    if (request.has_launches) sums.launches = launches_of(*all[i]);
+    if (request.has_path) sums.path = std::move(paths[i]);
+  }
+}
+
 }  // namespace
 
 // Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
@@ -70,8 +87,10 @@ void Report::add(ReportPart part) {
   parts.push_back(std::move(part));
 }
 
-Report report_of(const Trace& trace, const StatisticsRequest& request) {
+Report report_of(const Trace& trace, const StatisticsRequest& request, const TimelineRequest& timelines) {
   Report report;
+  std::deque<Timeline> of_processes;
+  std::vector<const Timeline*> all;
   report.start = trace.start;
   EventCounts counts;
   std::vector<const Process*> in_order(trace.processes.size());
@@ -89,9 +108,11 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
     part.host = p.host;
     add_recorder(part, p, begun);
     add_estimates(report, part, p);
+    if (timelines.has_any()) all.push_back(&of_processes.emplace_back(timeline_of(p, part.statistics.steps.spans)));
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }
+  add_sums(report, all, timelines);
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
   report.headline = plural(trace.processes.size(), "process") + ", " +
@@ -114,15 +135,18 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
   return report;
 }
 
-Report report_of(const std::filesystem::path& trace_file) {
+Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines) {
   TraceFile file = read_trace(trace_file, {.has_timelines = true});
   Report report;
   report.start = file.start;
   uint64_t slices = 0;
+  std::vector<const Timeline*> all;
   for (auto& part : file.processes) {
     slices += part.statistics.slices;
+    if (timelines.has_any()) all.push_back(&part.timeline);
     report.add({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
   }
+  add_sums(report, all, timelines);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
   if (file.impossible != 0)

@@ -48,6 +48,7 @@ class Assembly {
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
     if (is_asked_for("threads")) add_sorted(threads_table(groups_), "open_ns");
+    add_timelines();
     if (is_asked_for("advice")) {
       ReportTable table = advice_table(report_.parts);
       if (table.rows.empty()) table.remarks.push_back("no findings");
@@ -172,6 +173,21 @@ class Assembly {
     add_trimmed(std::move(table), more);
   }
 
+  void add_timelines() {
+    if (is_asked_for("critical")) {
+      add_in_order(critical_table(report_.parts), "more class");
+      add_in_order(critical_names_table(report_.parts), "more name");
+    }
+    if (is_asked_for("gpu")) {
+      add_in_order(gpu_time_table(report_.parts), "more GPU");
+      add_in_order(streams_table(report_.parts), "more stream");
+    }
+    if (is_asked_for("launches")) {
+      add_in_order(launches_table(report_.parts), "more stream");
+      add_in_order(copies_table(report_.parts), "more kind");
+    }
+  }
+
   // A run of days has millions of steps: without another order only the rows that are shown are made.
   void add_step_times() {
     const auto columns = columns_of("step_times");
@@ -285,11 +301,17 @@ bool has_ranks(const Trace& trace) {
   return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
 }
 
+TimelineRequest timelines_for(const std::vector<std::string>& tables) {
+  const auto names = [&tables](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
+  return {.has_gpu = names("gpu"), .has_launches = names("launches"), .has_path = names("critical")};
+}
+
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops",   "kernels", "modules",   "memory",   "python", "steps",
-                                              "comms", "threads", "processes", "profiler", "advice"};
+  static const std::vector<std::string> names{"ops",      "kernels",   "modules",  "memory", "python",
+                                              "steps",    "comms",     "threads",  "gpu",    "launches",
+                                              "critical", "processes", "profiler", "advice"};
   return names;
 }
 
@@ -328,17 +350,18 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
   };
   const auto is_shown = [&](const char* table) { return options.tables.empty() || names(table); };
   const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
-  return render(
-      report_of(trace, {.grouping = options.grouping,
-                        .has_step_parts = (is_detailed && is_shown("steps")) || names("advice"),
-                        .has_comms = names("comms") || names("advice") || (is_shown("steps") && has_ranks(trace)),
-                        .has_threads = names("threads"),
-                        .has_waste = names("advice"),
-                        .has_module_costs = is_detailed && is_shown("modules"),
-                        .has_lines = is_detailed && is_shown("python"),
-                        .has_memory_growth = is_detailed && is_shown("memory"),
-                        .has_memory_categories = is_detailed && is_shown("memory")}),
-      options);
+  return render(report_of(trace,
+                          {.grouping = options.grouping,
+                           .has_step_parts = (is_detailed && is_shown("steps")) || names("advice"),
+                           .has_comms = names("comms") || names("advice") || (is_shown("steps") && has_ranks(trace)),
+                           .has_threads = names("threads"),
+                           .has_waste = names("advice"),
+                           .has_module_costs = is_detailed && is_shown("modules"),
+                           .has_lines = is_detailed && is_shown("python"),
+                           .has_memory_growth = is_detailed && is_shown("memory"),
+                           .has_memory_categories = is_detailed && is_shown("memory")},
+                          timelines_for(options.tables)),
+                options);
 }
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
@@ -353,7 +376,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
                   " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
-  return render(report_of(trace_file), of_file);
+  return render(report_of(trace_file, timelines_for(options.tables)), of_file);
 }
 
 }  // namespace torchprof::formats

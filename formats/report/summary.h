@@ -29,6 +29,9 @@
 //
 //   steps   in detail each step with what its time was spent on: formats/analysis/step_parts.h
 //   comms   collectives: formats/analysis/comms.h
+//   gpu     what devices did and what their streams waited for: formats/timeline/gpu_time.h
+//   launches  how work gets to devices, and how fast copies are: formats/timeline/launches.h
+//   critical  what steps' time was spent on along the critical path, and without it: formats/timeline/critical_path.h
 //
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
@@ -61,8 +64,8 @@ struct TableOptions {
   std::string writing{};    // a line below the table profiler: how long writing took
 };
 
-// The tables that `report` has: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads",
-// "processes", "profiler", "advice".
+// The tables that `report` has: "ops", "kernels", "modules", "memory", "python", "steps", "comms", "threads", "gpu",
+// "launches", "critical", "processes", "profiler", "advice".
 const std::vector<std::string>& table_names();
 // Whether the table needs raw records; a trace file is not enough.
 bool wants_records(std::string_view table);

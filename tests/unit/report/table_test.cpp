@@ -120,7 +120,7 @@ TEST_CASE("a table that there is none of names those that there are") {
   const test::LoadedTrace trace(b);
   CHECK_THROWS_WITH_AS(summary_text(*trace, {{"ops", "colours"}}),
                        "--tables: 'colours' is not a table: ops, kernels, modules, memory, python, steps, comms, "
-                       "threads, processes, profiler, advice",
+                       "threads, gpu, launches, critical, processes, profiler, advice",
                        Error);
 }
 
