@@ -19,7 +19,7 @@ ReportTable with_pids(ReportTable table, const char* otherwise) {
   return table;
 }
 
-constexpr const char* kNoWork = "no work of GPUs was recorded";
+constexpr const char* kNoWork = "no work of GPUs in the steps that count (all but the first)";
 
 }  // namespace
 
@@ -60,7 +60,7 @@ ReportTable launches_table(const std::vector<ReportPart>& parts) {
                             s.delay_max_ns, count(s.short_works), count(s.slow_calls), count(s.late_works),
                             s.queue_mean, s.queue_median, s.queue_min, s.queue_max});
   }
-  return with_pids(std::move(table), "no work of GPUs with its calls was recorded");
+  return with_pids(std::move(table), "no work of GPUs with its calls in the steps that count (all but the first)");
 }
 
 ReportTable copies_table(const std::vector<ReportPart>& parts) {
@@ -75,7 +75,7 @@ ReportTable copies_table(const std::vector<ReportPart>& parts) {
                             if_rated(c.rate_min), if_rated(c.rate_max), kind});
     }
   }
-  return with_pids(std::move(table), "no copies or sets of GPUs were recorded");
+  return with_pids(std::move(table), "no copies or sets of GPUs in the steps that count (all but the first)");
 }
 
 ReportTable critical_table(const std::vector<ReportPart>& parts) {
