@@ -11,8 +11,7 @@ namespace torchprof::formats {
 ReportTable advice_table(const Advice& advice) {
   std::string title = "Advice";
   if (advice.step_ns != 0)
-    title += (advice.has_steps ? ": a step takes " : ": the run takes ") +
-             ns_text(advice.step_ns);
+    title += (advice.has_steps ? ": a step takes " : ": the run takes ") + ns_text(advice.step_ns);
   ReportTable table = make_table("advice", std::move(title));
   table.last_column = LastColumn::kBroken;
   for (const Finding& f : advice.findings) {
@@ -26,7 +25,8 @@ ReportTable advice_table(const Advice& advice) {
   }
   const bool has_looked = advice.step_ns != 0;
   if (table.rows.empty() && has_looked)
-    table.remarks.push_back("no findings" + (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));
+    table.remarks.push_back("no findings" +
+                            (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));
   if (table.rows.empty() && !has_looked)
     table.remarks.push_back("no findings: nothing was recorded that could be looked at");
   return table;

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <deque>
 #include <system_error>
 #include <utility>
 
@@ -80,6 +81,21 @@ Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<Proces
   return advice_of(processes);
 }
 
+void add_sums(Report& report, const std::vector<const Timeline*>& timelines, const TimelineRequest& request) {
+  std::vector<TimelineIndex> indices;
+  std::vector<const TimelineIndex*> all;
+  indices.reserve(timelines.size());
+  for (const Timeline* timeline : timelines) all.push_back(&indices.emplace_back(*timeline));
+  std::vector<PathSums> paths;
+  if (request.has_path) paths = path_sums_of(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    TimelineSums& sums = report.parts[i].timeline;
+    if (request.has_gpu) sums.gpu = gpu_times_of(*all[i]);
+    if (request.has_launches) sums.launches = launches_of(*all[i]);
+    if (request.has_path) sums.path = std::move(paths[i]);
+  }
+}
+
 }  // namespace
 
 // Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
@@ -101,9 +117,11 @@ void Report::add(ReportPart part) {
   parts.push_back(std::move(part));
 }
 
-Report report_of(const Trace& trace, const StatisticsRequest& request, bool has_advice) {
+Report report_of(const Trace& trace, const StatisticsRequest& request, const TimelineRequest& timelines) {
   Report report;
   std::vector<ProcessAdvice> advice;
+  std::deque<Timeline> of_processes;
+  std::vector<const Timeline*> all;
   report.start = trace.start;
   EventCounts counts;
   std::vector<const Process*> in_order(trace.processes.size());
@@ -121,13 +139,15 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, bool has_
     part.host = p.host;
     add_recorder(part, p, begun);
     add_estimates(report, part, p);
-    if (has_advice) {
-      const Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans));
-      advice.push_back(advice_of(timeline, part.statistics.growth, facts_of(p)));
+    if (timelines.has_any()) {
+      Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans));
+      if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of(p)));
+      if (timelines.has_sums()) all.push_back(&of_processes.emplace_back(std::move(timeline)));
     }
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }
+  add_sums(report, all, timelines);
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
   report.headline = plural(trace.processes.size(), "process") + ", " +
@@ -140,7 +160,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, bool has_
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
-  if (has_advice) report.advice = advice_for(report.parts, advice);
+  if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
   uint64_t steps = 0, captured = 0;
   for (const ReportPart& part : report.parts) {
     if (!part.run || part.run->count <= steps) continue;
@@ -151,19 +171,22 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, bool has_
   return report;
 }
 
-Report report_of(const std::filesystem::path& trace_file) {
+Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines) {
   TraceFile file = read_trace(trace_file, {.has_timelines = true});
   Report report;
   report.start = file.start;
   uint64_t slices = 0;
   std::vector<ProcessAdvice> advice;
+  std::vector<const Timeline*> all;
   for (auto& part : file.processes) {
-    advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
-    part.timeline = {};
+    if (timelines.has_advice) advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
+    if (!timelines.has_sums()) part.timeline = {};
     slices += part.statistics.slices;
+    if (timelines.has_sums()) all.push_back(&part.timeline);
     report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
   }
-  report.advice = advice_for(report.parts, advice);
+  add_sums(report, all, timelines);
+  if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
   if (file.impossible != 0)

@@ -14,12 +14,30 @@
 #include "formats/advice/advice.h"
 #include "formats/analysis/run_steps.h"
 #include "formats/analysis/statistics.h"
+#include "formats/timeline/critical_path.h"
+#include "formats/timeline/gpu_time.h"
+#include "formats/timeline/launches.h"
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
 
 // For so many processes, or groups of them, a table of their own operators is shown.
 inline constexpr size_t kShownProcesses = 16;
+
+// What is made of timelines (formats/timeline), as asked for.
+struct TimelineSums {
+  std::optional<GpuTimes> gpu{};
+  std::optional<Launches> launches{};
+  std::optional<PathSums> path{};
+};
+struct TimelineRequest {
+  bool has_gpu = false;
+  bool has_launches = false;
+  bool has_path = false;
+  bool has_advice = false;
+  bool has_sums() const { return has_gpu || has_launches || has_path; }
+  bool has_any() const { return has_sums() || has_advice; }
+};
 
 struct ReportPart {  // one process
   std::string pid;
@@ -43,6 +61,7 @@ struct ReportPart {  // one process
   uint32_t group = 0;
   std::string group_name{};  // Process::group_name
   std::string host{};        // empty: not known
+  TimelineSums timeline{};
 };
 
 // What all steps of the run would have spent in a name, itself, if they were like the typical ones that were captured.
@@ -73,9 +92,10 @@ struct Report {
   std::set<uint32_t> groups_{};
 };
 
-Report report_of(const Trace& trace, const StatisticsRequest& request = {}, bool has_advice = false);
+// Timelines: each process is replayed once more.
+Report report_of(const Trace& trace, const StatisticsRequest& request = {}, const TimelineRequest& timelines = {});
 // From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
-Report report_of(const std::filesystem::path& trace_file);
+Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines = {});
 
 // What was not captured, lost or damaged, as lines for people. A line that several processes have comes once, with
 // their ids.

@@ -50,6 +50,7 @@ class Assembly {
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
     if (is_asked_for("threads")) add_sorted(threads_table(groups_), "open_ns");
+    add_timelines();
     if (is_asked_for("profiler")) {
       ReportTable table = profiler_table(groups_);
       if (!options_.writing.empty()) table.remarks.push_back(options_.writing);
@@ -168,6 +169,21 @@ class Assembly {
     if (const auto column = options_.sort.empty() ? std::nullopt : find_column(table.columns, options_.sort))
       sort_rows(table, *column);
     add_trimmed(std::move(table), more);
+  }
+
+  void add_timelines() {
+    if (is_asked_for("critical")) {
+      add_in_order(critical_table(report_.parts), "more class");
+      add_in_order(critical_names_table(report_.parts), "more name");
+    }
+    if (is_asked_for("gpu")) {
+      add_in_order(gpu_time_table(report_.parts), "more GPU");
+      add_in_order(streams_table(report_.parts), "more stream");
+    }
+    if (is_asked_for("launches")) {
+      add_in_order(launches_table(report_.parts), "more stream");
+      add_in_order(copies_table(report_.parts), "more kind");
+    }
   }
 
   // A run of days has millions of steps: without another order only the rows that are shown are made.
@@ -297,11 +313,20 @@ bool has_ranks(const Trace& trace) {
   return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
 }
 
+TimelineRequest timelines_for(const std::vector<std::string>& tables) {
+  const auto names = [&tables](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
+  return {.has_gpu = names("gpu"),
+          .has_launches = names("launches"),
+          .has_path = names("critical"),
+          .has_advice = tables.empty() || names("advice")};
+}
+
 }  // namespace
 
 const std::vector<std::string>& table_names() {
-  static const std::vector<std::string> names{"ops",   "kernels", "calls",   "modules",   "memory",   "python",
-                                              "steps", "comms",   "threads", "processes", "profiler", "advice"};
+  static const std::vector<std::string> names{"ops",      "kernels",  "calls",     "modules",  "memory",
+                                              "python",   "steps",    "comms",     "threads",  "gpu",
+                                              "launches", "critical", "processes", "profiler", "advice"};
   return names;
 }
 
@@ -349,7 +374,7 @@ std::string summary_text(const Trace& trace, const TableOptions& options) {
                            .has_lines = is_detailed && is_shown("python"),
                            .has_memory_growth = (is_detailed && is_shown("memory")) || is_shown("advice"),
                            .has_memory_categories = is_detailed && is_shown("memory")},
-                          is_shown("advice")),
+                          timelines_for(options.tables)),
                 options);
 }
 
@@ -365,7 +390,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
                   " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
-  return render(report_of(trace_file), of_file);
+  return render(report_of(trace_file, timelines_for(options.tables)), of_file);
 }
 
 }  // namespace torchprof::formats

@@ -37,6 +37,9 @@
 //
 //   steps   in detail each step with what its time was spent on: formats/analysis/step_parts.h
 //   comms   collectives: formats/analysis/comms.h
+//   gpu     what devices did and what their streams waited for: formats/timeline/gpu_time.h
+//   launches  how work gets to devices, and how fast copies are: formats/timeline/launches.h
+//   critical  what steps' time was spent on along the critical path, and without it: formats/timeline/critical_path.h
 //
 // A trace file gives the tables of the run that wrote it, with the same values. What it does not hold: costs of modules
 // but for times, what called an operator, bytes of gloo's collectives (shapes of lists of tensors come without types),
@@ -75,7 +78,7 @@ struct TableOptions {
 };
 
 // The tables that `report` has: "ops", "kernels", "calls", "modules", "memory", "python", "steps", "comms", "threads",
-// "processes", "profiler", "advice".
+// "gpu", "launches", "critical", "processes", "profiler", "advice".
 const std::vector<std::string>& table_names();
 // Whether the table needs raw records; a trace file is not enough.
 bool wants_records(std::string_view table);

@@ -27,6 +27,13 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text);
 // It has the first `most` rows of those that `trim` leaves, and says how many it leaves out.
 ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim = {});
 ReportTable comms_table(const std::vector<ReportPart>& parts);
+// Of timelines. A table without rows says in a remark why.
+ReportTable gpu_time_table(const std::vector<ReportPart>& parts);
+ReportTable streams_table(const std::vector<ReportPart>& parts);
+ReportTable launches_table(const std::vector<ReportPart>& parts);
+ReportTable copies_table(const std::vector<ReportPart>& parts);
+ReportTable critical_table(const std::vector<ReportPart>& parts);
+ReportTable critical_names_table(const std::vector<ReportPart>& parts);
 ReportTable threads_table(const std::vector<PartGroup>& groups);
 ReportTable profiler_table(const std::vector<PartGroup>& groups);
 ReportTable advice_table(const Advice& advice);

@@ -57,7 +57,7 @@ REFUSED = {
                                            "output '%q{NOT_SET}': variable NOT_SET is not set"),
     "nowhere to merge to": (["merge", "1"], {}, "merge: --output is required; see `torchprof help merge`"),
     "a table that is none": (["report", ".", "--tables", "ops,colours"], {},
-                             "report: --tables: 'colours' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, threads, processes, profiler, advice"),
+                             "report: --tables: 'colours' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, threads, gpu, launches, critical, processes, profiler, advice"),
     "an order that is none": (["report", ".", "--sort", "age"], {},
                               "report: --sort: 'age' is not self, total, calls, average or a column of `torchprof help report`"),
     "a column that is none": (["report", ".", "--tables", "steps", "--columns", "pid,age"], {},
