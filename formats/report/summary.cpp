@@ -203,9 +203,9 @@ class Assembly {
   }
 
   void add_python() {
-    add_sorted(python_table(all_.python, all_.python_ns, trim_to_first_rows("self")), "self");
+    add_sorted(python_table(all_.python, all_.python_ns, options_.has_waits, trim_to_first_rows("self")), "self");
     if (!is_detailed()) return;
-    ReportTable lines = python_lines_table(all_.lines);
+    ReportTable lines = python_lines_table(all_.lines, options_.has_waits);
     if (lines.rows.empty() && is_asked_for("python"))
       lines.remarks.push_back(
           "lines come from the raw records of run --python calls (C calls) or --native on (operators)");

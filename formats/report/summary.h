@@ -6,6 +6,8 @@
 //   self    time in calls of this name without what they called of the same kind: for operators without other
 //           operators, for Python without other Python frames. So the self times of one kind add up to the time in
 //           which anything of that kind ran
+//   waits   of Python functions and lines: it only waits (formats/trace/waiting.h). Tables for people leave it out
+//           unless asked; it has no share, as idle time is not spent. The totals have it apart
 //   calls   how often it began
 //           An asynchronous range (of distributed or RPC, a range of NVTX by number) has a total and no self time, and
 //           takes none from what is around it, as in torch
@@ -57,6 +59,7 @@ struct TableOptions {
   bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
   // A row for each process, also for workers that do the same (formats/trace/roles.h), which are one otherwise.
   bool has_all_processes = false;
+  bool has_waits = false;   // --waits: Python functions and lines that only wait, too
   bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
   std::string writing{};    // a line below the table profiler: how long writing took
 };

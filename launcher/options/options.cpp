@@ -152,6 +152,9 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_flag("--top-level", t.grouping.top_level, "only operators outside of any other operator");
   app.add_flag("--all-processes", t.has_all_processes,
                "a row for each process: workers that do the same are one row otherwise\n(--json and --csv have all)");
+  app.add_flag(
+      "--waits", t.has_waits,
+      "Python functions that only wait (for locks, other threads, sockets), too\n(--json and --csv have them)");
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -164,12 +167,12 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > (t.has_all_processes ? 3u : 2u))
-    throw Error("report: --html writes all tables and takes no other options than --all-processes");
+  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits)
+    throw Error("report: --html writes all tables and takes no other options than --all-processes and --waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
-  if (!is_for_people && options.html.empty()) t.has_all_processes = true;
+  if (!is_for_people && options.html.empty()) t.has_all_processes = t.has_waits = true;
   t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
   if (!tables.empty()) t.tables = split(tables);
   if (!columns.empty()) t.columns = split(columns);
