@@ -231,7 +231,8 @@ std::string parse_where(const Arguments& arguments) {
       "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
       "open, outermost first, and since when. The program is not stopped.");
   parser.app()
-      .add_option("PID|RUN", target, "a process that is being profiled, a run directory, or a .spool")
+      .add_option("PID|RUN", target,
+                  "a process that is being profiled, its `torchprof run`, a run directory, or a .spool")
       ->required()
       ->type_name("");
   parser.parse(arguments);
@@ -249,7 +250,8 @@ TopOptions parse_top(const Arguments& arguments) {
       "or of the last seconds; the program is not stopped. Keys: w opens a window as `torchprof ctl RUN start` does,\n"
       "q or Ctrl-C leaves.");
   CLI::App& app = parser.app();
-  app.add_option("RUN|PID", options.target, "a run directory, a process that is being profiled, or a .spool")
+  app.add_option("RUN|PID", options.target,
+                 "a run directory, a process that is being profiled, its `torchprof run`, or a .spool")
       ->required()
       ->type_name("");
   app.add_flag("--once", options.is_once, "print one picture and end, as where stdout is no terminal");
@@ -267,7 +269,8 @@ CtlOptions parse_ctl(const Arguments& arguments) {
                 "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
                 "processes.");
   parser.app()
-      .add_option("PID|RUN", options.target, "a process that is being profiled, or a run directory")
+      .add_option("PID|RUN", options.target,
+                  "a process that is being profiled; all of a run: its directory or its `torchprof run`")
       ->required()
       ->type_name("");
   parser.app()
