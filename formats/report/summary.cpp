@@ -10,6 +10,7 @@
 #include "formats/analysis/module_name.h"
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "formats/io/text.h"
 #include "formats/report/columns.h"
 #include "formats/report/first_use.h"
@@ -309,20 +310,26 @@ void check(const TableOptions& options) {
     if (std::ranges::find(table_names(), table) != table_names().end()) continue;
     std::string known;
     for (const std::string& each : table_names()) known.append(known.empty() ? "" : ", ").append(each);
-    throw Error("--tables: '" + table + "' is not a table: " + known);
+    throw Error("--tables: '" + table + "' is not a table: " + known + did_you_mean(table, table_names()));
   }
   const auto& tables = options.tables.empty() ? table_names() : options.tables;
   const auto has_order = [&options](const std::string& table) {
     return find_column(columns_of(table), options.sort).has_value();
   };
   const std::string or_column = " a column of `torchprof help report`";
-  if (!options.sort.empty() && std::ranges::none_of(tables, has_order))
-    throw Error("--sort: '" + options.sort + "' is not self, total, calls, average or" + or_column);
+  if (!options.sort.empty() && std::ranges::none_of(tables, has_order)) {
+    std::vector<std::string> known;
+    for (const auto& [order, title] : kOrders) known.emplace_back(order);
+    for (const std::string& table : tables) std::ranges::move(column_names(table), std::back_inserter(known));
+    throw Error("--sort: '" + options.sort + "' is not self, total, calls, average or" + or_column +
+                did_you_mean(options.sort, known));
+  }
   if (options.columns.empty() || options.columns == std::vector<std::string>{"all"}) return;
   if (options.tables.size() != 1) throw Error("--columns needs one table: --tables ops --columns ...");
   for (const std::string& column : options.columns)
     if (!find_column(columns_of(tables.front()), column))
-      throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
+      throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front() +
+                  did_you_mean(column, column_names(tables.front())));
 }
 
 std::string summary_text(const Trace& trace, const TableOptions& options) {

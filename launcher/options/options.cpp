@@ -6,10 +6,27 @@
 #include <utility>
 
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "launcher/options/parser.h"
 
 namespace torchprof::launcher {
 namespace {
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
+  return names;
+}
+
+// What was meant by the value of a setting that was refused, or by one of a list.
+std::string meant_by(const Setting& setting, const std::string& value) {
+  const bool is_format = std::string_view(setting.option) == "--format";
+  const std::vector<std::string> known = is_format ? format_names() : split(setting.value, '|');
+  for (const std::string& each : split(value))
+    if (std::ranges::find(known, each) == known.end())
+      if (std::string meant = formats::did_you_mean(each, known); !meant.empty()) return meant;
+  return "";
+}
 
 void add_settings(CLI::App& app, RunOptions& options) {
   for (const Setting& setting : settings()) {
@@ -17,7 +34,8 @@ void add_settings(CLI::App& app, RunOptions& options) {
     if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
     const auto set = [&options, &setting](const std::string& value) {
       ErrorText error;
-      if (!assign(options.config, setting, value.c_str(), setting.option, error)) throw Error(error.text);
+      if (!assign(options.config, setting, value.c_str(), setting.option, error))
+        throw Error(error.text + meant_by(setting, value));
       if (std::string_view(setting.option) == "--output") options.output_named = true;
     };
     if (setting.is_flag)
@@ -26,12 +44,6 @@ void add_settings(CLI::App& app, RunOptions& options) {
     else
       app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
   }
-}
-
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
-  return names;
 }
 
 // Breaks a list into lines for the help's column of descriptions, which has some 80 columns.
@@ -80,7 +92,8 @@ void add_slice(CLI::App& app, formats::SliceRequest& slice) {
 
 const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
   if (const formats::Format* format = formats::find_format(name)) return *format;
-  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
+  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()) +
+              formats::did_you_mean(name, format_names()));
 }
 
 // The column keys of all tables, in lines that fit a terminal.
@@ -178,7 +191,9 @@ ReportOptions parse_report(const Arguments& arguments) {
   if (!columns.empty()) t.columns = split(columns);
   t.has_totals = !tables.empty();
   if (!group_by.empty() && !formats::parse_grouping(group_by, t.grouping))
-    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line");
+    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line" +
+                formats::did_you_mean(
+                    group_by, std::vector<std::string>{"shape", "stack:", "module", "thread", "overload", "line"}));
   t.grouping.has_source = !is_for_people || !t.columns.empty() || t.sort == "source";
   try {
     formats::check(t);

@@ -3,6 +3,7 @@
 
 #include "formats/diff/diff.h"
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "launcher/options/options.h"
 #include "launcher/options/parser.h"
 
@@ -62,7 +63,9 @@ DiffOptions parse_diff(const Arguments& arguments) {
   if (!metrics.empty())
     for (const std::string& name : split(metrics)) {
       const auto metric = formats::metric_named(name);
-      if (!metric) throw Error("diff: --metric: '" + name + "' is not a metric: " + joined(formats::metric_names()));
+      if (!metric)
+        throw Error("diff: --metric: '" + name + "' is not a metric: " + joined(formats::metric_names()) +
+                    formats::did_you_mean(name, formats::metric_names()));
       options.compared.metrics.push_back(*metric);
     }
   return options;
