@@ -24,6 +24,16 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
     {{"self", "self time"}, {"total", "total time"}, {"calls", "calls"}, {"average", "average time"}}};
 
+constexpr std::string_view kNoLines =
+    "lines come from the raw records of run --python calls (C calls) or --native on (operators)";
+
+// Whether no row has a value there.
+bool is_without(const ReportTable& table, std::string_view key) {
+  const size_t i = table.column(key);
+  return std::ranges::all_of(table.rows,
+                             [i](const auto& row) { return std::holds_alternative<std::monostate>(row[i]); });
+}
+
 class Assembly {
  public:
   Assembly(const Report& report, const TableOptions& options)
@@ -35,7 +45,9 @@ class Assembly {
   ReportDocument run() {
     if (is_wanted("ops")) add_operators();
     if (is_wanted("kernels")) {
-      add_trimmed(gpus_table(report_.parts), "more GPU");
+      ReportTable gpus = gpus_table(report_.parts);
+      gpus.remarks = report_.gpu_remarks;
+      add_trimmed(std::move(gpus), "more GPU");
       add_kernels();
     }
     if (is_wanted("modules")) add_modules();
@@ -207,9 +219,7 @@ class Assembly {
     add_sorted(python_table(all_.python, all_.python_ns, options_.has_waits, trim_to_first_rows("self")), "self");
     if (!is_detailed()) return;
     ReportTable lines = python_lines_table(all_.lines, options_.has_waits);
-    if (lines.rows.empty() && is_asked_for("python"))
-      lines.remarks.push_back(
-          "lines come from the raw records of run --python calls (C calls) or --native on (operators)");
+    if (lines.rows.empty() && is_asked_for("python")) lines.remarks.emplace_back(kNoLines);
     if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
       lines.remarks.push_back("operators without a known line: " +
                               duration_text(static_cast<double>(all_.lines.unknown_ns)));
@@ -236,6 +246,8 @@ class Assembly {
       return with_what_is_there(first_rows(operators(trim_to_first_rows(order)), order));
     };
     ReportTable table = by("self");
+    const bool is_by_line = options_.grouping.by == OpGrouping::By::kLine;
+    if (is_by_line && !table.rows.empty() && is_without(table, "line")) table.remarks.emplace_back(kNoLines);
     if (options_.has_totals && !table.rows.empty()) {
       std::string sums =
           "all: self CPU " + duration_text(static_cast<double>(std::get<int64_t>(table.totals[0].second)));

@@ -79,6 +79,17 @@ TEST_CASE("who only waits is left out for people, with a remark, and marked for 
   CHECK(json.find(R"("self_percent":null,"total_ns":6000000,"calls":1,"avg_ns":6000000,"waits":"yes")") != json.npos);
 }
 
+TEST_CASE("grouped by line where no line is known, it says how to get them") {
+  SpoolBuilder b;
+  b.on(b.thread(100)).at(0).op(1, "aten::mm").at(1'000).op_end(1);
+  const test::LoadedTrace trace(b);
+  TableOptions options{.tables = {"ops"}};
+  const std::string_view how = "lines come from the raw records of run --python calls (C calls) or --native on";
+  CHECK(summary_text(*trace, options).find(how) == std::string::npos);
+  options.grouping.by = OpGrouping::By::kLine;
+  CHECK(summary_text(*trace, options).find(how) != std::string::npos);
+}
+
 TEST_CASE("a duration that nobody waits for is written as it is") {
   CHECK(duration_text(1.5e9) == "1.500 s");
   const std::string text = duration_text(1e300);
