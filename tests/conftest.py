@@ -13,7 +13,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                ends foreign lifecycle limits manners no_room other_roots seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
                endings interpreters torchrun tree workers
-    python     Python calls, imports, lines and collections: gc imports python python_lines
+    python     Python calls, imports, lines, waits and collections: gc imports python python_lines waits
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:
                against_torch_profiler collectives compare flops key_averages modules native operators steps
                unknown_torch

@@ -14,6 +14,7 @@
 #include "formats/io/cells.h"
 #include "formats/read/read_trace.h"
 #include "formats/trace/names.h"
+#include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
 namespace {
@@ -33,11 +34,13 @@ struct Item {
   std::vector<double> ns;
   double calls = 0;
   double bytes = 0;
+  bool is_waiting = false;
   Item& operator+=(const Item& other) {
     ns.resize(std::max(ns.size(), other.ns.size()));
     for (size_t i = 0; i < other.ns.size(); ++i) ns[i] += other.ns[i];
     calls += other.calls;
     bytes += other.bytes;
+    is_waiting |= other.is_waiting;
     return *this;
   }
 };
@@ -55,6 +58,8 @@ std::string key_of(Sampled kind, const std::string& name) {
   return kind == Sampled::kPython ? without_line(name) : name;
 }
 
+bool only_waits(Sampled kind, const std::string& name) { return kind == Sampled::kPython && is_waiting(name); }
+
 // Steps and modules have tables of their own, so the tables of operators and functions leave them out.
 bool is_shown(Sampled kind, const std::string& name) {
   if (kind == Sampled::kOperator) return name != kOwnStep;
@@ -66,15 +71,16 @@ Items items_by_step(const StepSamples& samples, Sampled kind) {
   const auto steps = static_cast<double>(samples.steps);
   for (const auto& [name, s] : samples.of(kind))
     if (is_shown(kind, name))
-      items[key_of(kind, name)] +=
-          {s.ns, static_cast<double>(s.calls) / steps, static_cast<double>(s.allocated) / steps};
+      items[key_of(kind, name)] += {s.ns, static_cast<double>(s.calls) / steps,
+                                    static_cast<double>(s.allocated) / steps, only_waits(kind, name)};
   return items;
 }
 
 Items items_of_all(const Statistics& sum, Sampled kind) {
   Items items;
   const auto add = [&](const std::string& name, int64_t ns, uint64_t calls) {
-    if (is_shown(kind, name)) items[key_of(kind, name)] += {{static_cast<double>(ns)}, static_cast<double>(calls), 0};
+    if (is_shown(kind, name))
+      items[key_of(kind, name)] += {{static_cast<double>(ns)}, static_cast<double>(calls), 0, only_waits(kind, name)};
   };
   switch (kind) {
     case Sampled::kOperator:
@@ -161,6 +167,7 @@ class Comparison {
       row.time = typical(old.ns, item.ns);
       row.calls = {.base = old.calls, .now = item.calls};
       row.bytes = {.base = old.bytes, .now = item.bytes};
+      row.is_left_out = !options_.has_waits && (old.is_waiting || item.is_waiting);
     }
     if (!are_sums) {
       mark_minor(rows, &DiffRow::time);
@@ -182,12 +189,13 @@ class Comparison {
   void mark_minor(std::vector<DiffRow>& rows, Quantity DiffRow::*which) const {
     double base = 0, now = 0;
     for (const DiffRow& row : rows) {
+      if (row.is_left_out) continue;
       base += (row.*which).base;
       now += (row.*which).now;
     }
     for (DiffRow& row : rows) {
       Quantity& q = row.*which;
-      q.is_minor = q.base < base * options_.share / 100 && q.now < now * options_.share / 100;
+      q.is_minor = row.is_left_out || (q.base < base * options_.share / 100 && q.now < now * options_.share / 100);
     }
   }
 
@@ -284,6 +292,23 @@ std::vector<std::string> notes_of(const Measured& base, const Measured& now, con
   return notes;
 }
 
+// How much waiting the table of Python functions leaves out; empty: none.
+std::string waits_text(const std::vector<DiffTable>& tables, bool by_step) {
+  size_t functions = 0;
+  double base = 0, now = 0;
+  for (const DiffTable& table : tables)
+    for (const DiffRow& row : table.rows) {
+      if (!row.is_left_out) continue;
+      ++functions;
+      base += row.time.base;
+      now += row.time.now;
+    }
+  if (functions == 0) return "";
+  return plural(functions, "Python function") + " that only wait" + (functions == 1 ? "s" : "") + " left out (" +
+         duration_text(base) + " -> " + duration_text(now) + (by_step ? " per step" : "") +
+         "): --waits shows and judges them";
+}
+
 void add_peaks(Measured& run, const Statistics& statistics) {
   for (const DeviceMemory& device : statistics.memory) {
     DevicePeak& peak = run.peaks[device_text(device.type, device.index)];
@@ -341,6 +366,7 @@ Diff compare(const Measured& base, const Measured& now, const DiffOptions& optio
   diff.by_step = comparison.by_step();
   diff.tables = comparison.tables();
   diff.notes = notes_of(base, now, comparison);
+  if (std::string waits = waits_text(diff.tables, diff.by_step); !waits.empty()) diff.notes.push_back(std::move(waits));
   add_checks(diff, options);
   return diff;
 }

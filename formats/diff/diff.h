@@ -20,6 +20,8 @@
 //             is tested, and every difference counts
 //   share     a name that takes less than this part of its table's time in both runs is not judged, nor are its calls:
 //             it is too small to matter, and many such names would blunt the test. Allocated: its part of the bytes
+//   waits     Python functions that only wait (formats/trace/waiting.h) are left out of the table and of the shares,
+//             and are not judged, unless asked for: their time is idle. A note says how much it is
 //
 // What the test cannot see: all steps of a run may be slower because of its machine, its neighbours, or where its
 // memory happened to lie. The limit has to be above the differences between two runs of the same program.
@@ -81,6 +83,7 @@ struct DiffRow {
   Quantity time{};  // ns
   Quantity calls{};
   Quantity bytes{};
+  bool is_left_out = false;  // a Python function that only waits: a budget may name it, but it is not shown or judged
 };
 
 struct DiffTable {
@@ -103,6 +106,7 @@ struct DiffOptions {
   std::vector<Metric> metrics{};      // to which it applies; none: kStep, or kTotal if steps are not compared
   double share = 1;                   // percent
   size_t warmup = 1;
+  bool has_waits = false;  // show and judge Python functions that only wait, too
   const Budget* budget = nullptr;
 };
 

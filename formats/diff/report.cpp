@@ -65,6 +65,7 @@ Shown cells_of(const DiffTable& table, bool by_step, size_t most) {
   if (has_bytes) shown.head.emplace_back("allocated");
   shown.head.emplace_back("name");
   for (const DiffRow& row : table.rows) {
+    if (row.is_left_out) continue;
     if (shown.rows.size() == most) break;
     const std::string base = row.fate == Fate::kNew ? "-" : time_text(row.time.base);
     const std::string now = row.fate == Fate::kVanished ? "-" : time_text(row.time.now);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "formats/io/sum.h"
+#include "formats/trace/waiting.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/reader.h"
 
@@ -167,29 +168,38 @@ void LiveProcess::follow_windows() {
 
 // ---- what is shown -----------------------------------------------------------------------------------------
 
+std::string LiveProcess::name_of(uint64_t key) const {
+  const auto id = static_cast<uint32_t>(key);
+  if (key >> 32 == static_cast<uint64_t>(Of::kFunction)) return names_.text(FunctionId{id});
+  if (key >> 32 == static_cast<uint64_t>(Of::kObject)) return names_.text(ObjectId{id});
+  if (key >> 32 == static_cast<uint64_t>(Of::kName)) return names_.text(StringId{id});
+  return "all others";
+}
+
 std::vector<LiveRow> LiveProcess::rows(const Table& table, size_t most, int64_t& all) const {
   std::vector<uint32_t> order;
-  uint64_t ticks = 0;
+  uint64_t ticks = 0, waiting = 0;
   for (uint32_t slot = 0; slot < table.keys.size(); ++slot) {
     if (table.kept[slot].ticks == 0) continue;
     ticks += table.kept[slot].ticks;
     order.push_back(slot);
   }
-  all = to_ns(ticks);
+  // Idle time is not spent. What has too little of it to be seen is not looked up: there may be very many names.
+  std::erase_if(order, [&](uint32_t slot) {
+    const uint64_t own = table.kept[slot].ticks;
+    if (own < ticks / 1000 || !is_waiting(name_of(table.keys[slot]))) return false;
+    waiting += own;
+    return true;
+  });
+  all = to_ns(ticks - waiting);
   const size_t count = std::min(most, order.size());
   std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count), std::ranges::greater{},
                             [&table](uint32_t slot) { return table.kept[slot].ticks; });
   std::vector<LiveRow> out;
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t key = table.keys[order[i]];
-    const auto id = static_cast<uint32_t>(key);
-    LiveRow row{
-        .name = "all others", .self_ns = to_ns(table.kept[order[i]].ticks), .calls = table.kept[order[i]].calls};
-    if (key >> 32 == static_cast<uint64_t>(Of::kFunction)) row.name = names_.text(FunctionId{id});
-    if (key >> 32 == static_cast<uint64_t>(Of::kObject)) row.name = names_.text(ObjectId{id});
-    if (key >> 32 == static_cast<uint64_t>(Of::kName)) row.name = names_.text(StringId{id});
-    out.push_back(std::move(row));
-  }
+  for (size_t i = 0; i < count; ++i)
+    out.push_back({.name = name_of(table.keys[order[i]]),
+                   .self_ns = to_ns(table.kept[order[i]].ticks),
+                   .calls = table.kept[order[i]].calls});
   return out;
 }
 

@@ -137,6 +137,7 @@ class LiveProcess {
   void close_look();
   int64_t to_ns(uint64_t ticks) const { return static_cast<int64_t>(static_cast<double>(ticks) * ns_per_tick_); }
   uint64_t to_ticks(int64_t ns) const { return static_cast<uint64_t>(static_cast<double>(ns) / ns_per_tick_); }
+  std::string name_of(uint64_t key) const;
   std::vector<LiveRow> rows(const Table& table, size_t most, int64_t& all) const;
 
   std::unique_ptr<SpoolTail> tail_;

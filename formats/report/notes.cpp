@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "formats/io/cells.h"
@@ -25,29 +26,51 @@ std::string window_text(const Process& p) {
   if (p.windows.empty()) return window + ": never opened, nothing was recorded";
   int64_t ns = 0;
   for (const Window& w : p.windows) add_to(ns, w.end - w.begin);
-  if (p.meta("window") == "auto") {
-    std::string text = window + ": what lies outside of " + plural(p.windows.size(), "window") + " (" +
-                       duration_text(static_cast<double>(ns)) + " in all)";
-    if (p.windows_given_up != 0) text += "; " + count_text(p.windows_given_up) + " more were given up for others";
-    return text;
-  }
-  return window + ": opened " + plural(p.windows.size(), "time") + ", " + duration_text(static_cast<double>(ns)) +
-         " in all" + (p.windows.back().closed ? "" : "; open at the end");
+  std::string text = window + ": what lies outside of " + plural(p.windows.size(), "window") + " (" +
+                     duration_text(static_cast<double>(ns)) + " in all" +
+                     (p.meta("window") == "auto" || p.windows.back().closed ? ")" : ", open at the end)");
+  if (p.windows_given_up != 0) text += "; " + count_text(p.windows_given_up) + " more were given up for others";
+  return text;
 }
 
-}  // namespace
-
-std::vector<std::string> notes_of(const Trace& trace) {
-  // A line that several processes have comes once, with their pids, in the order of its first process.
-  std::vector<std::pair<std::string, std::vector<uint32_t>>> lines;
-  auto add = [&lines](const std::string& line, uint32_t pid) {
-    const auto it = std::ranges::find(lines, line, &std::pair<std::string, std::vector<uint32_t>>::first);
-    if (it == lines.end()) {
-      lines.push_back({line, {pid}});
+// Lines of processes. One that several processes have comes once, with their pids, in the order of its first process.
+class Lines {
+ public:
+  void add(const std::string& line, uint32_t pid) {
+    const auto it = std::ranges::find(lines_, line, &std::pair<std::string, std::vector<uint32_t>>::first);
+    if (it == lines_.end()) {
+      lines_.push_back({line, {pid}});
     } else {
       it->second.push_back(pid);
     }
-  };
+  }
+
+  // `processes`: how many there are.
+  std::vector<std::string> finish(size_t processes) const {
+    std::vector<std::string> out;
+    for (const auto& [line, pids] : lines_) {
+      const std::string who = join_pids(pids, processes);
+      out.push_back(shorten(line, kWidth - 2 - columns(who)) + who);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> lines_{};
+};
+
+}  // namespace
+
+std::vector<std::string> gpu_remarks_of(const Trace& trace) {
+  Lines lines;
+  for (const Process& p : trace.processes)
+    for (const std::string& line : gpu_remarks(p)) lines.add(line, p.pid);
+  return lines.finish(trace.processes.size());
+}
+
+std::vector<std::string> notes_of(const Trace& trace) {
+  Lines lines;
+  const auto add = [&lines](const std::string& line, uint32_t pid) { lines.add(line, pid); };
   for (const Process& p : trace.processes) {
     for (const Source& s : p.sources) {
       if (s.state == SourceState::kOn) continue;
@@ -68,8 +91,8 @@ std::vector<std::string> notes_of(const Trace& trace) {
           p.pid);
     }
     if (p.doubtful_chunks != 0) {
-      add(plural(p.doubtful_chunks, "chunk") + " with an impossible time: the events are kept in their order, at the " +
-              "time at which the chunk before them began",
+      add("the times of " + plural(p.doubtful_chunks, "chunk") + ", which are impossible: their events are kept in " +
+              "their order, at the time at which the chunk before them began",
           p.pid);
     }
     if (p.damage) {
@@ -80,10 +103,7 @@ std::vector<std::string> notes_of(const Trace& trace) {
   }
   // These lines are not shortened: the cut would remove the time from their middle.
   std::vector<std::string> notes = uncaptured_lines(trace);
-  for (const auto& [line, pids] : lines) {
-    const std::string who = join_pids(pids, trace.processes.size());
-    notes.push_back(shorten(line, kWidth - 2 - columns(who)) + who);
-  }
+  std::ranges::move(lines.finish(trace.processes.size()), std::back_inserter(notes));
   for (const Unreadable& u : trace.unreadable) {
     notes.push_back("spool " + printable(u.file.filename().string()) + " cannot be read: " + printable(u.reason));
   }

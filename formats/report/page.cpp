@@ -243,13 +243,14 @@ std::string memory_json(const Trace& trace, bool has_all_processes) {
 
 // ---- the page --------------------------------------------------------------------------------------------
 
-TableOptions all_tables(bool has_records, bool has_all_processes = false) {
+TableOptions all_tables(bool has_records, const PageOptions& options) {
   std::vector<std::string> tables = table_names();
   if (!has_records) std::erase_if(tables, wants_records);
   return {.tables = tables,
           .rows = std::numeric_limits<size_t>::max(),
           .style = ReportStyle::kJson,
-          .has_all_processes = has_all_processes,
+          .has_all_processes = options.has_all_processes,
+          .has_waits = options.has_waits,
           .has_totals = true};
 }
 
@@ -277,13 +278,13 @@ void write_page(const std::string& report, const std::string& flame, const std::
 
 }  // namespace
 
-void write_html(const Trace& trace, Output& out, bool has_all_processes) {
-  write_page(summary_text(trace, all_tables(true, has_all_processes)), flame_json(trace, has_all_processes),
-             memory_json(trace, has_all_processes), out);
+void write_html(const Trace& trace, Output& out, const PageOptions& options) {
+  write_page(summary_text(trace, all_tables(true, options)), flame_json(trace, options.has_all_processes),
+             memory_json(trace, options.has_all_processes), out);
 }
 
-void write_html(const std::filesystem::path& trace_file, Output& out) {
-  write_page(summary_text(trace_file, all_tables(false)), "null", "null", out);
+void write_html(const std::filesystem::path& trace_file, Output& out, const PageOptions& options) {
+  write_page(summary_text(trace_file, all_tables(false, options)), "null", "null", out);
 }
 
 }  // namespace torchprof::formats

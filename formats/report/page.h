@@ -15,10 +15,14 @@ namespace torchprof::formats {
 
 inline constexpr size_t kMostFrames = 20'000;
 
-// `has_all_processes`: workers that do the same stand each on its own (TableOptions::has_all_processes).
-void write_html(const Trace& trace, Output& out, bool has_all_processes = false);
+struct PageOptions {  // as in TableOptions (summary.h)
+  bool has_all_processes = false;
+  bool has_waits = false;
+};
+
+void write_html(const Trace& trace, Output& out, const PageOptions& options = {});
 // For a trace file: without flame graph and memory over time, which need raw records. Throws Error like the file's
 // reader.
-void write_html(const std::filesystem::path& trace_file, Output& out);
+void write_html(const std::filesystem::path& trace_file, Output& out, const PageOptions& options = {});
 
 }  // namespace torchprof::formats

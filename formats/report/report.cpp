@@ -161,6 +161,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
+  report.gpu_remarks = gpu_remarks_of(trace);
   uint64_t steps = 0, captured = 0;
   for (const ReportPart& part : report.parts) {
     if (!part.run || part.run->count <= steps) continue;

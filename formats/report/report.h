@@ -85,7 +85,8 @@ struct Report {
   uint64_t typical_steps = 0;                     // so many captured steps stand behind these
   std::map<uint32_t, Tallies> group_operators{};  // sums by ReportPart::group, of the first kShownProcesses rows
   void add(ReportPart part);
-  std::vector<std::string> notes{};
+  std::vector<std::string> notes{};        // notes_of()
+  std::vector<std::string> gpu_remarks{};  // gpu_remarks_of()
 
  private:
   size_t rows_ = 0;  // a group is one
@@ -96,6 +97,9 @@ struct Report {
 Report report_of(const Trace& trace, const StatisticsRequest& request = {}, const TimelineRequest& timelines = {});
 // From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
 Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines = {});
+
+// What is to be known of the GPUs' times and clocks, likewise; it stands below the table of GPUs.
+std::vector<std::string> gpu_remarks_of(const Trace& trace);
 
 // What was not captured, lost or damaged, as lines for people. A line that several processes have comes once, with
 // their ids.

@@ -10,6 +10,7 @@
 #include "formats/analysis/module_name.h"
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "formats/io/text.h"
 #include "formats/report/columns.h"
 #include "formats/report/first_use.h"
@@ -23,6 +24,16 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
     {{"self", "self time"}, {"total", "total time"}, {"calls", "calls"}, {"average", "average time"}}};
 
+constexpr std::string_view kNoLines =
+    "lines come from the raw records of run --python calls (C calls) or --native on (operators)";
+
+// Whether no row has a value there.
+bool is_without(const ReportTable& table, std::string_view key) {
+  const size_t i = table.column(key);
+  return std::ranges::all_of(table.rows,
+                             [i](const auto& row) { return std::holds_alternative<std::monostate>(row[i]); });
+}
+
 class Assembly {
  public:
   Assembly(const Report& report, const TableOptions& options)
@@ -35,7 +46,9 @@ class Assembly {
     if (is_wanted("advice")) add_advice();
     if (is_wanted("ops")) add_operators();
     if (is_wanted("kernels")) {
-      add_trimmed(gpus_table(report_.parts), "more GPU");
+      ReportTable gpus = gpus_table(report_.parts);
+      gpus.remarks = report_.gpu_remarks;
+      add_trimmed(std::move(gpus), "more GPU");
       add_kernels();
     }
     if (is_asked_for("calls")) add_sorted(calls_table(all_.calls), "total");
@@ -231,12 +244,10 @@ class Assembly {
   }
 
   void add_python() {
-    add_sorted(python_table(all_.python, all_.python_ns, trim_to_first_rows("self")), "self");
+    add_sorted(python_table(all_.python, all_.python_ns, options_.has_waits, trim_to_first_rows("self")), "self");
     if (!is_detailed()) return;
-    ReportTable lines = python_lines_table(all_.lines);
-    if (lines.rows.empty() && is_asked_for("python"))
-      lines.remarks.push_back(
-          "lines come from the raw records of run --python calls (C calls) or --native on (operators)");
+    ReportTable lines = python_lines_table(all_.lines, options_.has_waits);
+    if (lines.rows.empty() && is_asked_for("python")) lines.remarks.emplace_back(kNoLines);
     if (!lines.rows.empty() && all_.lines.unknown_ns != 0)
       lines.remarks.push_back("operators without a known line: " +
                               duration_text(static_cast<double>(all_.lines.unknown_ns)));
@@ -263,6 +274,8 @@ class Assembly {
       return with_what_is_there(first_rows(operators(trim_to_first_rows(order)), order));
     };
     ReportTable table = by("self");
+    const bool is_by_line = options_.grouping.by == OpGrouping::By::kLine;
+    if (is_by_line && !table.rows.empty() && is_without(table, "line")) table.remarks.emplace_back(kNoLines);
     if (options_.has_totals && !table.rows.empty()) {
       std::string sums =
           "all: self CPU " + duration_text(static_cast<double>(std::get<int64_t>(table.totals[0].second)));
@@ -343,20 +356,26 @@ void check(const TableOptions& options) {
     if (std::ranges::find(table_names(), table) != table_names().end()) continue;
     std::string known;
     for (const std::string& each : table_names()) known.append(known.empty() ? "" : ", ").append(each);
-    throw Error("--tables: '" + table + "' is not a table: " + known);
+    throw Error("--tables: '" + table + "' is not a table: " + known + did_you_mean(table, table_names()));
   }
   const auto& tables = options.tables.empty() ? table_names() : options.tables;
   const auto has_order = [&options](const std::string& table) {
     return find_column(columns_of(table), options.sort).has_value();
   };
   const std::string or_column = " a column of `torchprof help report`";
-  if (!options.sort.empty() && std::ranges::none_of(tables, has_order))
-    throw Error("--sort: '" + options.sort + "' is not self, total, calls, average or" + or_column);
+  if (!options.sort.empty() && std::ranges::none_of(tables, has_order)) {
+    std::vector<std::string> known;
+    for (const auto& [order, title] : kOrders) known.emplace_back(order);
+    for (const std::string& table : tables) std::ranges::move(column_names(table), std::back_inserter(known));
+    throw Error("--sort: '" + options.sort + "' is not self, total, calls, average or" + or_column +
+                did_you_mean(options.sort, known));
+  }
   if (options.columns.empty() || options.columns == std::vector<std::string>{"all"}) return;
   if (options.tables.size() != 1) throw Error("--columns needs one table: --tables ops --columns ...");
   for (const std::string& column : options.columns)
     if (!find_column(columns_of(tables.front()), column))
-      throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front());
+      throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front() +
+                  did_you_mean(column, column_names(tables.front())));
 }
 
 std::string summary_text(const Trace& trace, const TableOptions& options) {

@@ -9,6 +9,8 @@
 //           in its self time, but rows of a table of their own: percentages of operators are of both together. So it is
 //           in torch's key_averages, where calls are rows like operators (torch/autograd/profiler.py,
 //           _parse_kineto_results, 2.6 and 2.14), and in tb_plugin. A module's and a thread's time has them
+//   waits   of Python functions and lines: it only waits (formats/trace/waiting.h). Tables for people leave it out
+//           unless asked; it has no share, as idle time is not spent. The totals have it apart
 //   calls   how often it began
 //           What does not nest has a total and no self time, and takes none from what is around it: a range that may
 //           end on another thread (of distributed or RPC, a range of NVTX by number), as in torch, and an annotation
@@ -73,6 +75,7 @@ struct TableOptions {
   bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
   // A row for each process, also for workers that do the same (formats/trace/roles.h), which are one otherwise.
   bool has_all_processes = false;
+  bool has_waits = false;   // --waits: Python functions and lines that only wait, too
   bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
   std::string writing{};    // a line below the table profiler: how long writing took
 };

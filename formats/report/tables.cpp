@@ -1,12 +1,15 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "formats/gpu/cuda_api.h"
 #include "formats/gpu/distinct_names.h"
+#include "formats/io/cells.h"
 #include "formats/io/sum.h"
 #include "formats/report/columns.h"
+#include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
 namespace {
@@ -93,24 +96,69 @@ ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int
   return table;
 }
 
-ReportTable python_table(const CallTallies& functions, int64_t python_ns, const TrimRows& trim) {
+namespace {
+
+// The rows of a table that only wait, apart from the others: they are no part of the shares.
+class Waits {
+ public:
+  // `all_ns`: the self times of all rows.
+  template <class Tallies>
+  Waits(const Tallies& tallies, int64_t all_ns, bool is_shown) : is_shown_(is_shown) {
+    for (const auto& [name, t] : tallies)
+      if (is_waiting(name) && names_.insert(name).second) add_to(waiting_ns_, t.self_ns);
+    working_ns_ = all_ns > waiting_ns_ ? all_ns - waiting_ns_ : 0;
+  }
+
+  bool is_left_out(const std::string& name) const { return !is_shown_ && names_.contains(name); }
+  Cell share(const std::string& name, int64_t self_ns) const {
+    return names_.contains(name) ? Cell{} : percent(self_ns, working_ns_);
+  }
+  Cell mark(const std::string& name) const { return names_.contains(name) ? Cell(std::string("yes")) : Cell{}; }
+
+  // `what`: what a row is.
+  void finish(ReportTable& table, const std::string& what) const {
+    table.totals.emplace_back("waiting_ns", waiting_ns_);
+    if (names_.empty()) return;
+    table.show("waits", is_shown_);
+    table.remarks.push_back(duration_text(static_cast<double>(waiting_ns_)) + " of waiting in " +
+                            plural(names_.size(), what) + ", no part of self %" +
+                            (is_shown_ ? "" : ": left out, --waits shows it"));
+  }
+
+ private:
+  bool is_shown_;
+  std::set<std::string_view> names_{};
+  int64_t waiting_ns_ = 0, working_ns_ = 0;
+};
+
+}  // namespace
+
+ReportTable python_table(const CallTallies& functions, int64_t python_ns, bool has_waits, const TrimRows& trim) {
   ReportTable table = make_table("python", "Python functions");
+  const Waits waits(functions, python_ns, has_waits);
   for (const auto& [name, t] : functions)
-    add_row(table,
-            {t.self_ns, percent(t.self_ns, python_ns), t.total_ns, count(t.calls), average(t.total_ns, t.calls), name},
-            trim);
+    if (!waits.is_left_out(name))
+      add_row(table,
+              {t.self_ns, waits.share(name, t.self_ns), t.total_ns, count(t.calls), average(t.total_ns, t.calls),
+               waits.mark(name), name},
+              trim);
   table.totals = {{"self_ns", python_ns}};
+  waits.finish(table, "function");
   return table;
 }
 
-ReportTable python_lines_table(const LineTallies& tallies) {
+ReportTable python_lines_table(const LineTallies& tallies, bool has_waits) {
   ReportTable table = make_table("python_lines", "Lines of Python");
   int64_t sum = 0;
   for (const auto& [name, t] : tallies.lines) add_to(sum, t.self_ns);
+  const Waits waits(tallies.lines, sum, has_waits);
   for (const auto& [name, t] : tallies.lines)
-    table.rows.push_back({t.self_ns, percent(t.self_ns, sum), t.total_ns, count(t.calls), t.gpu_ns, name});
+    if (!waits.is_left_out(name))
+      table.rows.push_back(
+          {t.self_ns, waits.share(name, t.self_ns), t.total_ns, count(t.calls), t.gpu_ns, waits.mark(name), name});
   show_if_any(table, "self_cuda_ns", {"self_cuda_ns"});
   table.totals = {{"self_ns", sum}, {"unknown_ns", tallies.unknown_ns}};
+  waits.finish(table, "line");
   return table;
 }
 

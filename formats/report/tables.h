@@ -13,8 +13,9 @@ namespace torchprof::formats {
 ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title, const TrimRows& trim = {});
 ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title,
                       const TrimRows& trim = {});
-ReportTable python_table(const CallTallies& functions, int64_t python_ns, const TrimRows& trim = {});
-ReportTable python_lines_table(const LineTallies& tallies);
+// `has_waits`: with the rows of those that only wait; if not, a remark says how much time they have.
+ReportTable python_table(const CallTallies& functions, int64_t python_ns, bool has_waits, const TrimRows& trim = {});
+ReportTable python_lines_table(const LineTallies& tallies, bool has_waits);
 ReportTable modules_table(const ModuleTallies& modules);
 // Arranges the rows as a tree: each after its parent, if the table has that, with its path inside the parent. The order
 // of siblings stays.

@@ -6,10 +6,27 @@
 #include <utility>
 
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "launcher/options/parser.h"
 
 namespace torchprof::launcher {
 namespace {
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
+  return names;
+}
+
+// What was meant by the value of a setting that was refused, or by one of a list.
+std::string meant_by(const Setting& setting, const std::string& value) {
+  const bool is_format = std::string_view(setting.option) == "--format";
+  const std::vector<std::string> known = is_format ? format_names() : split(setting.value, '|');
+  for (const std::string& each : split(value))
+    if (std::ranges::find(known, each) == known.end())
+      if (std::string meant = formats::did_you_mean(each, known); !meant.empty()) return meant;
+  return "";
+}
 
 void add_settings(CLI::App& app, RunOptions& options) {
   for (const Setting& setting : settings()) {
@@ -17,7 +34,8 @@ void add_settings(CLI::App& app, RunOptions& options) {
     if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
     const auto set = [&options, &setting](const std::string& value) {
       ErrorText error;
-      if (!assign(options.config, setting, value.c_str(), setting.option, error)) throw Error(error.text);
+      if (!assign(options.config, setting, value.c_str(), setting.option, error))
+        throw Error(error.text + meant_by(setting, value));
       if (std::string_view(setting.option) == "--output") options.output_named = true;
     };
     if (setting.is_flag)
@@ -26,12 +44,6 @@ void add_settings(CLI::App& app, RunOptions& options) {
     else
       app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
   }
-}
-
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const formats::Format& format : formats::all_formats()) names.emplace_back(format.name);
-  return names;
 }
 
 // Breaks a list into lines for the help's column of descriptions, which has some 80 columns.
@@ -80,7 +92,8 @@ void add_slice(CLI::App& app, formats::SliceRequest& slice) {
 
 const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
   if (const formats::Format* format = formats::find_format(name)) return *format;
-  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()));
+  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()) +
+              formats::did_you_mean(name, format_names()));
 }
 
 // The column keys of all tables, in lines that fit a terminal.
@@ -152,6 +165,9 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_flag("--top-level", t.grouping.top_level, "only operators outside of any other operator");
   app.add_flag("--all-processes", t.has_all_processes,
                "a row for each process: workers that do the same are one row otherwise\n(--json and --csv have all)");
+  app.add_flag(
+      "--waits", t.has_waits,
+      "Python functions that only wait (for locks, other threads, sockets), too\n(--json and --csv have them)");
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -164,18 +180,20 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > (t.has_all_processes ? 3u : 2u))
-    throw Error("report: --html writes all tables and takes no other options than --all-processes");
+  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits)
+    throw Error("report: --html writes all tables and takes no other options than --all-processes and --waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
-  if (!is_for_people && options.html.empty()) t.has_all_processes = true;
+  if (!is_for_people && options.html.empty()) t.has_all_processes = t.has_waits = true;
   t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
   if (!tables.empty()) t.tables = split(tables);
   if (!columns.empty()) t.columns = split(columns);
   t.has_totals = !tables.empty();
   if (!group_by.empty() && !formats::parse_grouping(group_by, t.grouping))
-    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line");
+    throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line" +
+                formats::did_you_mean(
+                    group_by, std::vector<std::string>{"shape", "stack:", "module", "thread", "overload", "line"}));
   t.grouping.has_source = !is_for_people || !t.columns.empty() || t.sort == "source";
   try {
     formats::check(t);
@@ -228,7 +246,8 @@ std::string parse_where(const Arguments& arguments) {
       "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
       "open, outermost first, and since when. The program is not stopped.");
   parser.app()
-      .add_option("PID|RUN", target, "a process that is being profiled, a run directory, or a .spool")
+      .add_option("PID|RUN", target,
+                  "a process that is being profiled, its `torchprof run`, a run directory, or a .spool")
       ->required()
       ->type_name("");
   parser.parse(arguments);
@@ -246,7 +265,8 @@ TopOptions parse_top(const Arguments& arguments) {
       "or of the last seconds; the program is not stopped. Keys: w opens a window as `torchprof ctl RUN start` does,\n"
       "q or Ctrl-C leaves.");
   CLI::App& app = parser.app();
-  app.add_option("RUN|PID", options.target, "a run directory, a process that is being profiled, or a .spool")
+  app.add_option("RUN|PID", options.target,
+                 "a run directory, a process that is being profiled, its `torchprof run`, or a .spool")
       ->required()
       ->type_name("");
   app.add_flag("--once", options.is_once, "print one picture and end, as where stdout is no terminal");
@@ -264,7 +284,8 @@ CtlOptions parse_ctl(const Arguments& arguments) {
                 "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
                 "processes.");
   parser.app()
-      .add_option("PID|RUN", options.target, "a process that is being profiled, or a run directory")
+      .add_option("PID|RUN", options.target,
+                  "a process that is being profiled; all of a run: its directory or its `torchprof run`")
       ->required()
       ->type_name("");
   parser.app()

@@ -3,6 +3,7 @@
 
 #include "formats/diff/diff.h"
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "launcher/options/options.h"
 #include "launcher/options/parser.h"
 
@@ -45,6 +46,8 @@ DiffOptions parse_diff(const Arguments& arguments) {
   app.add_option("--warmup", options.compared.warmup, "how many first steps of each process do not count [1]")
       ->type_name("N")
       ->check([](const std::string& value) { return value == "0" ? "" : whole_number(value); });
+  app.add_flag("--waits", options.compared.has_waits,
+               "show and judge Python functions that only wait (for locks, other threads), too");
   app.add_flag("--markdown", options.is_markdown, "print GitHub's markdown, for a job summary");
   app.add_option("--junit", options.junit, "also write the limits as tests of JUnit's XML")->type_name("FILE");
   app.add_option("-n,--top", options.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
@@ -60,7 +63,9 @@ DiffOptions parse_diff(const Arguments& arguments) {
   if (!metrics.empty())
     for (const std::string& name : split(metrics)) {
       const auto metric = formats::metric_named(name);
-      if (!metric) throw Error("diff: --metric: '" + name + "' is not a metric: " + joined(formats::metric_names()));
+      if (!metric)
+        throw Error("diff: --metric: '" + name + "' is not a metric: " + joined(formats::metric_names()) +
+                    formats::did_you_mean(name, formats::metric_names()));
       options.compared.metrics.push_back(*metric);
     }
   return options;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -30,12 +31,12 @@ std::string joined(const std::vector<std::string>& names) {
   return out;
 }
 
-std::vector<std::string> split(const std::string& list) {
+std::vector<std::string> split(const std::string& list, char at) {
   std::vector<std::string> out;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t comma = std::min(list.find(',', at), list.size());
-    out.push_back(list.substr(at, comma - at));
-    at = comma + 1;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(at, begin), list.size());
+    out.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
   }
   return out;
 }
@@ -76,8 +77,12 @@ void Parser::parse(const Arguments& arguments) {
 }
 
 void Parser::fail_unknown(const std::string& argument) const {
-  const bool is_option = argument.starts_with('-');
-  throw Error(name_ + ": " + argument + (is_option ? ": no such option" : ": one argument too many") + see_help(name_));
+  if (!argument.starts_with('-')) throw Error(name_ + ": " + argument + ": one argument too many" + see_help(name_));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::string given = argument.substr(0, argument.find('='));
+  throw Error(name_ + ": " + argument + ": no such option" + formats::did_you_mean(given, names) + see_help(name_));
 }
 
 Arguments Parser::command() const {

@@ -13,7 +13,7 @@ namespace torchprof::launcher {
 // "; see `torchprof help NAME`"
 std::string see_help(const std::string& subcommand);
 std::string joined(const std::vector<std::string>& names);  // "a, b"
-std::vector<std::string> split(const std::string& list);    // at commas
+std::vector<std::string> split(const std::string& list, char at = ',');
 // A check for CLI11: returns the complaint, or an empty text.
 std::string whole_number(const std::string& value);
 

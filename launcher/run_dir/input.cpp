@@ -41,14 +41,37 @@ fs::path trace_in(const fs::path& directory, std::string& several) {
 
 }  // namespace
 
-fs::path spool_of_process(const std::string& target) {
+std::optional<uint32_t> process_named(const std::string& target) {
   uint32_t pid = 0;
   std::error_code ignored;
   const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
-  if (error != std::errc{} || *end != 0 || fs::exists(target, ignored)) return {};
-  if (fs::path spool = spool_of(pid); !spool.empty()) return spool;
-  const std::string name = "process " + std::to_string(pid);
-  throw Error(fs::exists("/proc/" + std::to_string(pid), ignored)
+  if (error != std::errc{} || *end != 0 || fs::exists(target, ignored)) return std::nullopt;
+  return pid;
+}
+
+// A launcher keeps its run directory open, for the lock, and its run.json names it.
+std::string without_launcher(const std::string& target) {
+  const std::optional<uint32_t> pid = process_named(target);
+  if (!pid) return target;
+  std::error_code error, ignored;
+  for (fs::directory_iterator at("/proc/" + target + "/fd", error), end; !error && at != end; at.increment(error)) {
+    const fs::path path = fs::read_symlink(at->path(), ignored);
+    if (!path.is_absolute() || !fs::exists(path / "run.json", ignored) || !is_locked(path)) continue;
+    try {
+      if (RunDir::open(path).read_info().value("launcher", 0u) == own_number(*pid)) return path;
+    } catch (const Error&) {  // somebody else's directory
+    }
+  }
+  return target;
+}
+
+fs::path spool_of_process(const std::string& target) {
+  const std::optional<uint32_t> pid = process_named(target);
+  std::error_code ignored;
+  if (!pid) return {};
+  if (fs::path spool = spool_of(*pid); !spool.empty()) return spool;
+  const std::string name = "process " + std::to_string(*pid);
+  throw Error(fs::exists("/proc/" + std::to_string(*pid), ignored)
                   ? name + " has recorded nothing, or its memory cannot be read by this user"
                   : "there is no " + name);
 }

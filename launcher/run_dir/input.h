@@ -18,6 +18,13 @@ struct Input {
   std::optional<RunDir> run;                  // set for a run directory
 };
 
+// The process whose id this is; none: it is no number, or the name of a file.
+std::optional<uint32_t> process_named(const std::string& target);
+
+// `target`; but if it is the process id of a `torchprof run`, that one's run directory. Only a launcher of this user
+// is known.
+std::string without_launcher(const std::string& target);
+
 // The spool that a process writes whose id this is; empty if it is no number, or the name of a file. Throws Error if
 // there is no such process, or it has no spool that can be seen.
 std::filesystem::path spool_of_process(const std::string& target);

@@ -33,6 +33,7 @@ constexpr std::array kKnown = std::to_array<Known>({
     {"files", Type::kList},
     {"files/*", Type::kText},
     {"host", Type::kText},
+    {"launcher", Type::kSmall},
     {"oom_kills", Type::kCount},
     {"processes", Type::kList},
     {"processes/*", Type::kObject},

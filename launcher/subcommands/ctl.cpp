@@ -1,6 +1,5 @@
 // torchprof ctl: opens and closes the windows of running programs. Each process listens on a socket of its own
 // (tracer/window_thread.h).
-#include <charconv>
 #include <string>
 #include <vector>
 
@@ -22,12 +21,9 @@ bool is_alive(uint32_t pid) {
 }
 
 std::vector<uint32_t> processes_of(const std::string& target) {
-  uint32_t pid = 0;
-  std::error_code ignored;
-  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
-  if (error == std::errc{} && *end == 0 && !fs::exists(target, ignored)) {
-    if (!is_alive(pid)) throw Error("there is no process " + target);
-    return {pid};
+  if (const auto pid = process_named(target)) {
+    if (!is_alive(*pid)) throw Error("there is no process " + target);
+    return {*pid};
   }
   std::vector<uint32_t> pids;
   const Input input = find_input(target);
@@ -44,7 +40,7 @@ std::vector<uint32_t> processes_of(const std::string& target) {
 int ctl(const Arguments& arguments) {
   const CtlOptions options = parse_ctl(arguments);
   int status = 0;
-  for (const uint32_t pid : processes_of(options.target)) {
+  for (const uint32_t pid : processes_of(without_launcher(options.target))) {
     const std::string answer = ControlRequest(pid, options.command).wait();
     const std::string name = "process " + std::to_string(pid);
     if (answer.starts_with("ok: ")) {

@@ -22,10 +22,11 @@ formats::Trace load_named(const Input& input, const ReportOptions& options) {
 
 int write_page(const ReportOptions& options, const Input& input) {
   formats::Output out(options.html);
+  const formats::PageOptions page{options.tables.has_all_processes, options.tables.has_waits};
   if (input.spools.empty())
-    formats::write_html(one_trace(input), out);
+    formats::write_html(one_trace(input), out, page);
   else
-    formats::write_html(load_named(input, options), out, options.tables.has_all_processes);
+    formats::write_html(load_named(input, options), out, page);
   out.commit();
   say(options.html.string() + ": written");
   return 0;

@@ -1,8 +1,11 @@
 #include "launcher/subcommands/subcommands.h"
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
@@ -44,8 +47,10 @@ const Subcommand& subcommand_named(const char* name) {
   for (const Subcommand& subcommand : kSubcommands) {
     if (wanted == subcommand.name) return subcommand;
   }
-  throw Error("'" + std::string(wanted) + "' is not a subcommand; to profile it: torchprof run " + std::string(wanted) +
-              " ...; see `torchprof help`");
+  std::vector<std::string> names;
+  for (const Subcommand& subcommand : kSubcommands) names.emplace_back(subcommand.name);
+  throw Error("'" + std::string(wanted) + "' is not a subcommand" + formats::did_you_mean(wanted, names) +
+              "; to profile it: torchprof run " + std::string(wanted) + " ...; see `torchprof help`");
 }
 
 int help(const Arguments& arguments) {

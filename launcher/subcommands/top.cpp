@@ -306,7 +306,8 @@ bool watch(Job& job) {
 }  // namespace
 
 int top(const Arguments& arguments) {
-  const TopOptions options = parse_top(arguments);
+  TopOptions options = parse_top(arguments);
+  options.target = without_launcher(options.target);
   Job job(options);
   if (options.is_once || !can_draw()) {
     job.look();

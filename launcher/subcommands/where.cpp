@@ -142,7 +142,7 @@ int print_stored(const std::string& target, const RunDir& run) {
 }  // namespace
 
 int where(const Arguments& arguments) {
-  const std::string target = parse_where(arguments);
+  const std::string target = without_launcher(parse_where(arguments));
   std::vector<fs::path> spools;
   bool is_over = false;  // a run whose command has ended: nobody asks for processes that ended in an orderly way
   if (const fs::path spool = spool_of_process(target); !spool.empty()) {

@@ -86,13 +86,14 @@ def check(ranks, state):
 
 @pytest.mark.timed
 def test_the_hanging_rank_and_the_thread_in_a_lock_are_named(hanging_ranks, torchprof):
-    _, directory = hanging_ranks
+    run, directory = hanging_ranks
     begin = time.monotonic()
     where = torchprof("where", directory)
     assert where.returncode == 0 and where.stderr == "" and time.monotonic() - begin < 1
     ranks = processes(where.stdout)
     check(ranks, "running:")
     assert where.stdout.endswith(LATE)
+    check(processes(torchprof("where", run.pid).stdout), "running:")  # the launcher's id means all of its run
     pid = ranks["2"].split()[1].rstrip(",:")
     one = torchprof("where", pid).stdout
     assert "never_joins" in one and one.count("process ") == 1

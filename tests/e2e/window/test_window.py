@@ -221,6 +221,10 @@ def test_commands_open_and_close_the_window_of_every_thread(python, work, torchp
         "open, window 2", "closed, 2 windows so far")]
     assert "\n  outside of its window (manual)\n" in torchprof("where", running.pid).stdout
     assert torchprof("ctl", running.directory, "status").stdout == prefix + "closed, 2 windows so far\n"
+    # The launcher's id means all of its run, as the directory does.
+    assert torchprof("ctl", running.process.pid, "status").stdout == prefix + "closed, 2 windows so far\n"
+    assert torchprof("where", running.process.pid).stdout.startswith("process %d, running:" % running.pid)
+    assert "/run: 1 process\n" in torchprof("top", running.process.pid, "--once").stdout
     trace = check_trace(running.end())
     chains = {(child.rpartition(": ")[2], parent and parent.rpartition(": ")[2]) for child, parent in trace.parents()}
     assert {("leaf", "loop"), ("loop", "main"), ("main", "<module>"), ("loop", "run")} <= chains

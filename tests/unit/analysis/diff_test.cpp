@@ -20,6 +20,7 @@ struct Program {
   std::string other = "aten::relu";
   uint64_t noise_ns = 1'000;  // a different part of it each step
   int64_t mm_bytes = 0;
+  uint64_t wait_ns = 0;
 };
 
 // Steps of a module with two operators, an optimizer at the end of each.
@@ -28,6 +29,7 @@ void train(SpoolBuilder& b, const Program& program) {
   const FunctionId call = b.function("torch/nn/modules/module.py", 1190, "_call_impl", 0, FunctionKind::kModuleCall);
   const FunctionId step = b.function("torch/optim/sgd.py", 121, "step", 0, FunctionKind::kOptimizerStep);
   const FunctionId main = b.function("/home/me/train.py", 10 + static_cast<uint32_t>(program.mm_calls), "main", 9);
+  const FunctionId wait = b.function("threading.py", 288, "wait");
   const ObjectId net = b.object("Net"), linear = b.object("Linear"), sgd = b.object("SGD", ObjectKind::kOptimizer);
   b.detail(net, net, "");
   b.detail(linear, net, "decoder.out");
@@ -49,6 +51,8 @@ void train(SpoolBuilder& b, const Program& program) {
     after(30'000).op_end(key);
     after(1'000).end(call);
     after(1'000).end(call);
+    if (program.wait_ns != 0) after(1'000).begin(wait);
+    if (program.wait_ns != 0) after(program.wait_ns).end(wait);
     after(2'000).begin(step, sgd);
     after(20'000).end(step);
   }
@@ -87,6 +91,28 @@ TEST_CASE("an operator that got slower, one that is new and one that is gone") {
   test::check_golden("diff.txt", diff_text(diff, 5));
   test::check_golden("diff.md", diff_markdown(diff, 5));
   test::check_golden("diff.xml", diff_junit(diff));
+}
+
+TEST_CASE("a longer wait is left out, said and not judged, unless asked for; a budget may name it") {
+  const Measured base = measured("base", {.wait_ns = 50'000}), now = measured("new", {.wait_ns = 5'000'000});
+  Budget budget;
+  budget.names[Metric::kPython]["threading.py: wait"].time = 1e6;
+  DiffOptions options{.fail_over = 20, .metrics = {Metric::kPython}, .budget = &budget};
+  const auto shown = [&options, &base, &now] {
+    const Diff diff = compare(base, now, options);
+    return std::pair(diff_text(diff, 15), diff.failed());
+  };
+  const auto [without, only_the_budget] = shown();
+  CHECK(without.find("  threading.py: wait\n") == without.npos);
+  CHECK(without.find("1 Python function that only waits left out (50.000 us -> 5.000 ms per step): --waits shows and "
+                     "judges them") != without.npos);
+  CHECK(without.find("  Optimizer: SGD_0\n") != without.npos);
+  CHECK(only_the_budget == 1);
+  options.has_waits = true;
+  const auto [with, both] = shown();
+  CHECK(with.find("threading.py: wait\n") != with.npos);
+  CHECK(with.find("left out") == with.npos);
+  CHECK(both == 2);
 }
 
 TEST_CASE("noise is no regression, whatever the limit") {

@@ -62,7 +62,7 @@ TEST_CASE("whether the directory was named on the command line") {
 TEST_CASE("what is wrong is named") {
   CHECK(refusal({}) == "run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]");
   CHECK(refusal({"--"}) == "run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]");
-  CHECK(refusal({"--op", "off", "a"}) == "run: --op: no such option; see `torchprof help run`");
+  CHECK(refusal({"--op", "off", "a"}) == "run: --op: no such option (did you mean '--ops'?); see `torchprof help run`");
   CHECK(refusal({"-z", "a"}) == "run: -z: no such option; see `torchprof help run`");
   CHECK(refusal({"--unknown=1", "--", "a"}) == "run: --unknown=1: no such option; see `torchprof help run`");
   CHECK(refusal({"--ops"}) == "run: --ops: the value is missing: on|off; see `torchprof help run`");

@@ -72,6 +72,18 @@ TEST_CASE("what is new is added, also inside of a chunk and of a call") {
   CHECK(text(p.view(9).operators) == "\naten::mm 10 1\naten::add 1 1\n");
 }
 
+TEST_CASE("who only waits is left out, with its time") {
+  SpoolBuilder b;
+  Growing spool;
+  const FunctionId f = b.function("f"), wait = b.function("/usr/lib/python3.12/threading.py", 300, "wait");
+  b.on(b.thread(1)).at(1000).begin(f).at(5000).begin(wait).at(90'000).end(wait).at(92'000).end(f);
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(text(p.view(9).functions) == "\ntest.py(1): f 6 1\n");
+  CHECK(p.view(9).function_ns == 6000);
+}
+
 TEST_CASE("however often one looks, short records add up to the same") {
   for (const uint64_t looks : {1, 9, 900}) {
     SpoolBuilder b;

@@ -124,7 +124,7 @@ TEST_CASE("of many names no more rows are made than are shown, and the first of 
     most = std::max(most, table.rows.size());
     if (table.rows.size() == 64) table.rows.clear();
   };
-  python_table(sum.python, sum.python_ns, trim);
+  python_table(sum.python, sum.python_ns, false, trim);
   ops_table(sum.operators, sum.operator_ns, "", trim);
   ops_table(groups, {}, sum.operator_ns, "", trim);
   CHECK(most == 64);

@@ -54,6 +54,42 @@ size_t widest(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("who only waits is left out for people, with a remark, and marked for programs; no share counts it") {
+  SpoolBuilder b;
+  const FunctionId main = b.function("train.py", 10, "main"), work = b.function("train.py", 20, "work"),
+                   wait = b.function("/usr/lib/python3.11/threading.py", 288, "wait");
+  b.on(b.thread(100)).at(0).begin(main).at(1'000'000).begin(work).at(4'000'000).end(work);
+  b.begin(wait).at(10'000'000).end(wait).end(main);
+  const test::LoadedTrace trace(b);
+  TableOptions options{.tables = {"python"}};
+  const std::string without = summary_text(*trace, options);
+  CHECK(without.find("3.000 ms  75.0 %   3.000 ms      1   3.000 ms  train.py(20): work\n") != without.npos);
+  CHECK(without.find("threading.py") == without.npos);
+  CHECK(without.find("  6.000 ms of waiting in 1 function, no part of self %: left out, --waits shows it\n") !=
+        without.npos);
+  options.has_waits = true;
+  const std::string with = summary_text(*trace, options);
+  CHECK(
+      with.find("6.000 ms       -   6.000 ms      1   6.000 ms    yes  /usr/lib/python3.11/threading.py(288): wait") !=
+      with.npos);
+  CHECK(with.find("left out") == with.npos);
+  options.style = ReportStyle::kJson;
+  const std::string json = summary_text(*trace, options);
+  CHECK(json.find(R"("totals":{"self_ns":10000000,"waiting_ns":6000000})") != json.npos);
+  CHECK(json.find(R"("self_percent":null,"total_ns":6000000,"calls":1,"avg_ns":6000000,"waits":"yes")") != json.npos);
+}
+
+TEST_CASE("grouped by line where no line is known, it says how to get them") {
+  SpoolBuilder b;
+  b.on(b.thread(100)).at(0).op(1, "aten::mm").at(1'000).op_end(1);
+  const test::LoadedTrace trace(b);
+  TableOptions options{.tables = {"ops"}};
+  const std::string_view how = "lines come from the raw records of run --python calls (C calls) or --native on";
+  CHECK(summary_text(*trace, options).find(how) == std::string::npos);
+  options.grouping.by = OpGrouping::By::kLine;
+  CHECK(summary_text(*trace, options).find(how) != std::string::npos);
+}
+
 TEST_CASE("a duration that nobody waits for is written as it is") {
   CHECK(duration_text(1.5e9) == "1.500 s");
   const std::string text = duration_text(1e300);
