@@ -5,15 +5,16 @@
 
 namespace torchprof::formats {
 
+// The import prefix is cut from the path, if it is known.
+bool is_torchs(std::string_view function) {
+  return function.starts_with("torch/") || function.find("-packages/torch/") != function.npos;
+}
+
 bool ProgramPlaces::is_program(NameId function) {
   if (function.value >= is_program_.size())
     is_program_.resize(std::max<size_t>(function.value + 1, is_program_.size() * 2));
   int8_t& is_program = is_program_[function.value];
-  if (is_program == 0) {
-    const std::string_view text = names_.text(function);  // without its import prefix, if that is known
-    const bool is_torch = text.starts_with("torch/") || text.find("-packages/torch/") != text.npos;
-    is_program = is_torch ? -1 : 1;
-  }
+  if (is_program == 0) is_program = is_torchs(names_.text(function)) ? -1 : 1;
   return is_program > 0;
 }
 

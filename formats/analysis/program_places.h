@@ -8,6 +8,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "formats/native/site.h"
@@ -15,6 +16,9 @@
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
+
+// Whether a function of Python, by its name ("path(line): name"), is torch's own.
+bool is_torchs(std::string_view function);
 
 class ProgramPlaces {
  public:

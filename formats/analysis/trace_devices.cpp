@@ -11,6 +11,11 @@ void TraceDevices::add(const DeviceWork& work) {
   if (work.external != 0) add_to(launched_[work.external], work.duration);
 }
 
+std::string TraceDevices::label_of(uint32_t pid) const {
+  const auto label = labels_.find(pid);
+  return label == labels_.end() ? std::string() : label->second;
+}
+
 int64_t TraceDevices::launched_by(uint32_t external) const {
   if (external == 0 || launched_.empty()) return 0;
   const auto it = launched_.find(external);

@@ -23,7 +23,8 @@ struct DeviceWork {
   uint32_t external;  // 0: none
   float blocks_per_sm;
   float occupancy;  // 0 to 1
-  bool is_kernel;
+  bool is_kernel : 1;
+  uint32_t stream : 31 = 0;  // row of the stream in ReadEvents::rows, plus 1; 0: the file does not say
 };
 
 class TraceDevices {
@@ -36,6 +37,8 @@ class TraceDevices {
   void add(const DeviceWork& work);
   void label(uint32_t pid, const std::string& text) { labels_[pid] = text; }                     // "GPU 0, rank 1"
   void property(uint32_t number, const std::string& name) { names_.try_emplace(number, name); }  // deviceProperties
+
+  std::string label_of(uint32_t pid) const;  // of a device's row; empty: it has none
 
   bool empty() const { return work_.empty(); }
   int64_t launched_by(uint32_t external) const;  // sum of times, ns

@@ -23,6 +23,7 @@ namespace torchprof::formats {
 struct TraceFile {
   struct ProcessPart {
     std::string pid;   // as in the file: a number or a text
+    uint32_t number;   // of `pid` in ReadEvents::pids
     std::string name;  // process_name; empty: none
     Statistics statistics;
   };
@@ -108,6 +109,9 @@ struct ReadEvents {
   std::string last_pid_;
   uint32_t last_row_ = ~uint32_t{0};
 };
+
+// The process to which each row of a device belongs, as far as the file tells.
+std::unordered_map<uint32_t, uint32_t> device_owners_of(const ReadEvents& events);
 
 // Computes nesting by time, and from it self times, totals and owners of memory. Sorts `events`. `warmup`: if set, with
 // samples of steps (formats/replay/step_samples.h), without this many first steps.

@@ -322,7 +322,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
                    .external = event_.external,
                    .blocks_per_sm = event_.blocks_per_sm,
                    .occupancy = event_.occupancy,
-                   .is_kernel = event_.category == "kernel" || event_.category == "Kernel"},
+                   .is_kernel = event_.category == "kernel" || event_.category == "Kernel",
+                   .stream = (row() + 1) & 0x7fffffff},
                   event_.correlation);
   }
 

@@ -42,6 +42,21 @@ ReadEvents read_database(const std::filesystem::path& file) {
   database.fail("it is a database, but none that nvprof or nsys export wrote");
 }
 
+}  // namespace
+
+TraceForm form_of(const std::filesystem::path& file) {
+  ByteStream stream(file);
+  return form_of(stream);
+}
+
+bool may_be_trace(const std::filesystem::path& file) {
+  ByteStream stream(file);
+  if (form_of(stream) != TraceForm::kJson) return true;
+  const std::string_view front = stream.front();
+  const size_t begin = front.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // a byte order mark, too
+  return begin != std::string_view::npos && (front[begin] == '{' || front[begin] == '[');
+}
+
 ReadEvents read_events(const std::filesystem::path& file) {
   ByteStream stream(file);
   switch (form_of(stream)) {
@@ -56,21 +71,6 @@ ReadEvents read_events(const std::filesystem::path& file) {
       break;
   }
   return read_kineto(stream);
-}
-
-}  // namespace
-
-TraceForm form_of(const std::filesystem::path& file) {
-  ByteStream stream(file);
-  return form_of(stream);
-}
-
-bool may_be_trace(const std::filesystem::path& file) {
-  ByteStream stream(file);
-  if (form_of(stream) != TraceForm::kJson) return true;
-  const std::string_view front = stream.front();
-  const size_t begin = front.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // a byte order mark, too
-  return begin != std::string_view::npos && (front[begin] == '{' || front[begin] == '[');
 }
 
 TraceFile read_trace(const std::filesystem::path& file, std::optional<size_t> warmup) {

@@ -13,6 +13,9 @@ namespace torchprof::formats {
 // Throws Error naming the file and the cause. `warmup`: see totals_of().
 TraceFile read_trace(const std::filesystem::path& file, std::optional<size_t> warmup = {});
 
+// Likewise the events themselves, for totals_of().
+ReadEvents read_events(const std::filesystem::path& file);
+
 // The form as which it would be read; kJson if no other fits. Throws Error if the file cannot be opened.
 enum class TraceForm : uint8_t { kJson, kPerfetto, kDatabase, kSpool };
 TraceForm form_of(const std::filesystem::path& file);

@@ -165,12 +165,7 @@ std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
 std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
                                               std::vector<Collector>& collectors) {
   if (read.devices.empty() || order.empty()) return {};
-  std::unordered_map<uint32_t, uint32_t> owner = read.device_owners;
-  const auto wanted = read.devices.owner_wanted();
-  for (const ReadSlice& e : read.slices) {
-    const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
-    if (device != wanted.end()) owner.emplace(device->second, read.rows[e.row].pid);
-  }
+  const std::unordered_map<uint32_t, uint32_t> owner = device_owners_of(read);
   read.devices.each(owner, order.front(), [&collectors](uint32_t pid, const DeviceWork& w) {
     collectors[pid].sample_kernel(w.name, w.begin, w.duration);
   });
@@ -213,6 +208,16 @@ void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& colle
 
 }  // namespace
 
+std::unordered_map<uint32_t, uint32_t> device_owners_of(const ReadEvents& events) {
+  std::unordered_map<uint32_t, uint32_t> owner = events.device_owners;
+  const auto wanted = events.devices.owner_wanted();
+  for (const ReadSlice& e : events.slices) {
+    const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
+    if (device != wanted.end()) owner.emplace(device->second, events.rows[e.row].pid);
+  }
+  return owner;
+}
+
 TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
   TraceFile result;
   result.impossible = read.impossible;
@@ -240,7 +245,7 @@ TraceFile totals_of(ReadEvents& read, std::optional<size_t> warmup) {
                                                         : read.module_paths.end();
       return path == read.module_paths.end() ? text : module_text(text, path->second);
     });
-    result.processes.push_back({*read.pids.texts[pid], name == read.process_names.end() ? "" : name->second,
+    result.processes.push_back({*read.pids.texts[pid], pid, name == read.process_names.end() ? "" : name->second,
                                 collectors[pid].finish(read.is_ours, std::move(memory_of),
                                                        [&read](uint32_t id) { return *read.names.texts[id]; })});
     result.processes.back().statistics.gpu = std::move(gpu[pid]);

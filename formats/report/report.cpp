@@ -115,7 +115,10 @@ Report report_of(const Trace& trace, const StatisticsRequest& request) {
 }
 
 Report report_of(const std::filesystem::path& trace_file) {
-  TraceFile file = read_trace(trace_file);
+  return report_of(read_trace(trace_file), trace_file.filename().string());
+}
+
+Report report_of(TraceFile&& file, const std::string& name) {
   Report report;
   report.start = file.start;
   uint64_t slices = 0;
@@ -124,7 +127,7 @@ Report report_of(const std::filesystem::path& trace_file) {
     report.add({printable(part.pid), part.name, "", {}, "", std::move(part.statistics)});
   }
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
-                    ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+                    ": " + plural(slices, "slice") + " in " + printable(name);
   if (file.impossible != 0)
     report.notes.push_back(plural(file.impossible, "event") +
                            " left out for impossible times (out of range, or an end before the begin)");

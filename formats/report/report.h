@@ -13,6 +13,7 @@
 
 #include "formats/analysis/run_steps.h"
 #include "formats/analysis/statistics.h"
+#include "formats/read/events.h"
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
@@ -74,6 +75,9 @@ struct Report {
 Report report_of(const Trace& trace, const StatisticsRequest& request = {});
 // From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
 Report report_of(const std::filesystem::path& trace_file);
+
+// From what was read of it; `name`: of the file.
+Report report_of(TraceFile&& file, const std::string& name);
 
 // What was not captured, lost or damaged, as lines for people. A line that several processes have comes once, with
 // their ids.
