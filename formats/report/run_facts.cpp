@@ -60,6 +60,9 @@ std::string command_of(const Process& p) {
   return text;
 }
 
+// Behind this a fact says how it is known, or with what it was built.
+std::string_view front(std::string_view text, char end) { return text.substr(0, text.find(end)); }
+
 // As CUDA counts: 12040 is 12.4.
 std::string cuda_version(std::string_view number) {
   if (number.size() < 4 || number.size() > 6 || number.find_first_not_of("0123456789") != number.npos) return {};
@@ -82,8 +85,8 @@ RunFacts facts_of(const Trace& trace) {
   for (const Process& p : trace.processes) {
     if (p.place < root->place) root = &p;
     hosts.add(p.host);
-    torch.add(p.meta("torch.version"));
-    python.add(p.meta("python.version"));
+    torch.add(front(p.meta("torch.version"), ','));
+    python.add(front(p.meta("python.version"), ' '));
     cuda.add(cuda_version(p.meta("cuda.runtime")));
     const Distributed distributed = distributed_of(p);
     backends.add(distributed.backend);

@@ -22,11 +22,12 @@ const viewWidth = () => Math.max(240, byId("view").clientWidth - (innerWidth < 6
 
 const kMostPanels = 8;
 function stepPanel(who, rows, most, width) {
-  const left = 64, right = 8, top = 8, height = 120, foot = 32;
+  const left = 64, right = 8, top = 18, height = 120, foot = 32;
+  const longest = bar => bar.reduce((a, b) => b.ns > a.ns ? b : a);
   const room = width - left - right, bars = [], count = Math.max(1, Math.ceil(rows.length / Math.max(20, Math.floor(room / 3))));
   for (let i = 0; i < rows.length; i += count) bars.push(rows.slice(i, i + count));
-  const each = Math.min(48, room / bars.length), gap = each > 4 ? 1 : 0, y = ns => top + height * (1 - ns / (most || 1));
-  const longest = bar => bar.reduce((a, b) => b.ns > a.ns ? b : a);
+  const each = Math.min(40, room / bars.length), gap = each > 4 ? 1 : 0, y = ns => top + height * (1 - Math.min(most, ns) / (most || 1));
+  width = left + right + Math.max(bars.length * each, Math.min(room, 160));
   const says = (bar, row) => "step " + bar[0].step + (bar.length > 1 ? " to " + bar[bar.length - 1].step : "") + " of " + who + (bar.length > 1 ? ": at most " : ": ") + time(row.ns) +
     kParts.filter(part => row[part.key]).map(part => ", " + part.text + " " + time(row[part.key])).join("") + (row.outlier ? ", an outlier" : "");
   const draw = (bar, i) => {
@@ -38,7 +39,9 @@ function stepPanel(who, rows, most, width) {
       from = to;
       return rect;
     });
-    return make("g", { class: "step" }, make("title", {}, says(bar, row)), make("rect", { ...shape, class: "whole", y: y(row.ns).toFixed(2), height: (y(0) - y(row.ns)).toFixed(2) }), ...known);
+    return make("g", { class: "step" }, make("title", {}, says(bar, row)), make("rect", { ...shape, class: "whole", y: y(row.ns).toFixed(2), height: (y(0) - y(row.ns)).toFixed(2) }), ...known,
+      ...(row.ns > most ? [make("line", { class: "break", x1: shape.x, x2: +shape.x + +shape.width, y1: top + 12, y2: top + 6 }),
+        ...(each < 6 ? [] : [make("text", { x: shape.x, y: top - 5 }, roundTime(row.ns))])] : []));
   };
   const marks = ticks(most, 4), labelled = Math.max(1, Math.ceil(bars.length / Math.max(2, Math.floor(each * bars.length / 70))));
   return make("figure", { class: "panel" }, make("figcaption", {}, who),
@@ -56,10 +59,12 @@ function stepChart() {
     if (!by.has(row.pid)) by.set(row.pid, []);
     by.get(row.pid).push(row);
   }
-  const most = greatest(rows.map(row => row.ns)), width = viewWidth();
+  // First steps load and choose for the others: one that is far longer would leave no height for these, so its bar is cut.
+  const others = [...by.values()].flatMap(own => own.slice(1).map(row => row.ns)), all = greatest(rows.map(row => row.ns));
+  const most = others.length && all > 2 * greatest(others) ? 1.1 * greatest(others) : all, width = viewWidth();
   const used = kParts.filter(part => rows.some(row => row[part.key] > 0));
   const panels = [...by].slice(0, kMostPanels).map(([pid, own]) => stepPanel(roles.get(pid) || "process " + pid, own, most, width));
   return make("section", {}, make("h2", {}, "Time per step"),
     make("ul", { class: "legend" }, ...used.map(part => make("li", {}, make("svg", { width: 14, height: 14, "aria-hidden": "true" }, make("rect", { width: 14, height: 14, fill: "url(#part-" + part.key + ")" })), part.text))),
-    ...panels, by.size > kMostPanels ? make("p", { class: "note" }, "The first " + kMostPanels + " of " + by.size + " processes; the table below has all.") : null);
+    make("div", { class: "panels" }, ...panels), by.size > kMostPanels ? make("p", { class: "note" }, "The first " + kMostPanels + " of " + by.size + " processes; the table below has all.") : null);
 }

@@ -6,7 +6,7 @@ function adviceView(table) {
     const has = c => c && row[c.key] !== null && row[c.key] !== undefined && row[c.key] !== "";
     const [headline, sentence, ...others] = texts, [share, ...more] = numbers;
     return make("article", { class: "finding" },
-      make("h3", {}, has(headline) ? String(row[headline.key]) : "Finding",
+      make("h3", {}, make("span", { class: "headline" }, has(headline) ? String(row[headline.key]) : "finding"),
         has(share) ? make("span", { class: "share" }, cell(row[share.key], share.unit) + (share.unit === "percent" ? " of the steps" : "")) : null),
       has(sentence) ? make("p", {}, String(row[sentence.key])) : null,
       make("dl", {}, ...[...more, ...others].filter(has).flatMap(c => [make("dt", {}, c.title || c.key),

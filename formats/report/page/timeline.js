@@ -4,6 +4,8 @@ const lane = { view: 0, hidden: new Set(), from: 0, to: 0, chosen: null, of: nul
 
 function timelineView() {
   const { views } = data.timeline, view = views[lane.view];
+  const quiet = view.rows.filter(row => isQuiet(row, view)).length;
+  if (!lane.of && quiet < view.rows.filter(row => !row.gpu).length) lane.hidden.add(kQuiet);
   if (lane.of !== view) Object.assign(lane, { of: view, from: 0, to: view.ns, chosen: null });
   const title = v => v.kind === "all" ? "the whole recording" : v.kind === "typical" ? "a typical step" : "the slowest step";
   const about = v => v.kind === "all" ? "No steps were found, so this is all of it: " + time(v.ns) + "." :
@@ -18,11 +20,12 @@ function timelineView() {
     return make("label", {}, make("input", { type: "checkbox", ...(lane.hidden.has(group) ? {} : { checked: "" }), onchange: e => {
       if (e.target.checked) lane.hidden.delete(group); else lane.hidden.add(group);
       layOut();
-    } }), make("span", { class: "swatch" + (kind.hatched ? " hatched" : ""), style: "background-color:var(" + kind.color + ")" }), group);
+    } }), kind ? make("span", { class: "swatch" + (kind.hatched ? " hatched" : ""), style: "background-color:var(" + kind.color + ")" }) : null, group);
   };
   const canvas = make("canvas", { tabindex: 0, role: "application", "aria-label": "timeline of " + title(view), "aria-describedby": "timeline-keys" });
   const space = make("div", { class: "space" }), box = make("div", { class: "lanes" }, canvas, space);
-  const about_one = make("p", { class: "one" }, "Point at a slice, or choose one with the keys.");
+  const about_one = make("p", { class: "one" }, "Point at a slice; click it, or choose one with the keys, to keep it here."), tip = make("div", { class: "tip", "aria-hidden": "true" });
+  tip.hidden = true;
   let rows = [], tops = [], total = 0, pen = canvas.getContext("2d"), colors = {};
 
   function layOut() {
@@ -153,14 +156,20 @@ function timelineView() {
       if (s.depth === depth && s.begin - near <= at && s.end + near >= at && (!best || s.ns > best.ns)) best = s;
     return best;
   }
-  function tell(slice) {
-    about_one.replaceChildren(...(slice ? [make("strong", {}, sliceLabel(slice)), " " + sliceText(slice).slice(slice.kind.text.length + sliceLabel(slice).length + 3),
-      make("span", { class: "note" }, "  " + slice.kind.text + ", " + (100 * slice.ns / (view.ns || 1)).toFixed(1) + " % of what is shown in full")] : ["Nothing is here."]));
+  const telling = slice => [make("strong", {}, sliceLabel(slice)), ", " + sliceText(slice),
+    make("span", { class: "note" }, " (" + (100 * slice.ns / (view.ns || 1)).toFixed(1) + " %)")];
+  function hover(e) {
+    const slice = e && e.pointerType !== "touch" ? sliceAt(e.offsetX, e.offsetY) : null;
+    tip.hidden = !slice;
+    if (!slice) return;
+    tip.replaceChildren(...telling(slice));
+    tip.style.left = Math.max(4, Math.min(e.clientX + 14, innerWidth - tip.offsetWidth - 8)) + "px";
+    tip.style.top = (e.clientY + 18 + tip.offsetHeight > innerHeight ? e.clientY - tip.offsetHeight - 10 : e.clientY + 18) + "px";
   }
   function pick(slice, row) {
     lane.chosen = slice;
-    byId("status").textContent = sliceText(slice);
-    tell(slice);
+    byId("status").textContent = sliceLabel(slice) + ", " + sliceText(slice);
+    about_one.replaceChildren(...telling(slice));
     const span = lane.to - lane.from;
     if (slice.end <= lane.from || slice.begin >= lane.to) move(slice.begin + slice.ns / 2 - span / 2, span);
     const y = levelTop(row) + slice.depth * kLevel;
@@ -203,7 +212,8 @@ function timelineView() {
   canvas.addEventListener("pointerdown", e => { pointers.set(e.pointerId, [e.offsetX, e.offsetY]); dragged = 0; canvas.setPointerCapture(e.pointerId); });
   canvas.addEventListener("pointermove", e => {
     const before = pointers.get(e.pointerId);
-    if (!before) return tell(sliceAt(e.offsetX, e.offsetY));
+    if (!before) return hover(e);
+    hover(null);
     const others = [...pointers].filter(([id]) => id !== e.pointerId).map(([, at]) => at);
     pointers.set(e.pointerId, [e.offsetX, e.offsetY]);
     dragged += Math.abs(e.offsetX - before[0]) + Math.abs(e.offsetY - before[1]);
@@ -222,6 +232,7 @@ function timelineView() {
     if (slice) pick(slice, row);
   });
   canvas.addEventListener("pointercancel", release);
+  canvas.addEventListener("pointerleave", () => hover(null));
   canvas.addEventListener("dblclick", reset);
   box.addEventListener("scroll", draw);
   const watch = new ResizeObserver(() => canvas.isConnected ? size() : watch.disconnect());
@@ -230,9 +241,9 @@ function timelineView() {
   if (view.left_out) left.push(cell(view.left_out) + " narrower slices are left out.");
   if (view.left_out_processes) left.push(cell(view.left_out_processes) + " more processes are left out.");
   return [make("h2", {}, "Timeline"), choose, make("p", {}, about(view)),
-    make("div", { class: "tools" }, ...groups.map(toggle), make("span", { class: "buttons" },
+    make("div", { class: "tools" }, ...[...groups, ...(quiet ? [kQuiet] : [])].map(toggle), make("span", { class: "buttons" },
       ...[["zoom in", () => zoom(0.5, (lane.from + lane.to) / 2)], ["zoom out", () => zoom(2, (lane.from + lane.to) / 2)], ["all of it", reset]].map(([text, onclick]) => make("button", { onclick }, text)))),
-    box, about_one,
+    box, tip, about_one,
     make("p", { class: "note", id: "timeline-keys" }, "Wheel or + and -: zoom; drag, or A and D: pan; double click or 0: all of it; arrow keys: go from slice to slice; Enter: zoom to it. " +
       "Functions of torch's own are not shown. " + left.join(" "))];
 }

@@ -14,10 +14,26 @@ const kKinds = [
 ];
 const kFields = 6, kMostDepth = 64;
 
+// A thread that spends less than a hundredth of the time in anything but functions of Python waits, as a rule. It is
+// hidden at first, unless all are like that.
+const kQuiet = "quiet threads";
+function isQuiet(row, view) {
+  if (row.gpu) return false;
+  let busy = 0, end = 0;
+  for (let i = 0; i < row.slices.length; i += kFields) {
+    if (["Python", "pauses"].includes((kKinds[row.slices[i + 3]] || {}).group)) continue;
+    const to = row.slices[i] + row.slices[i + 1];
+    busy += Math.max(0, to - Math.max(end, row.slices[i]));
+    end = Math.max(end, to);
+  }
+  return busy < view.ns / 100;
+}
+
 // Rows of a view with what is shown of them: slices as objects, each with its depth by what is around it.
 function timelineRows(view, hidden) {
   const names = data.timeline.names, rows = [];
   for (const row of view.rows) {
+    if (hidden.has(kQuiet) && isQuiet(row, view)) continue;
     const slices = [], open = [];
     let deepest = 0;
     for (let i = 0; i < row.slices.length; i += kFields) {
@@ -34,15 +50,17 @@ function timelineRows(view, hidden) {
   }
   return rows;
 }
-// A module by its path where that is known, for a path says where it is.
+// A module by the end of its path where that is known, for that is what the program calls it.
 function sliceLabel(slice) {
   if (slice.kind.group !== "modules") return slice.name;
   const name = slice.name.replace(/^nn\.Module: /, "");
-  return slice.detail ? slice.detail + "  " + name : name;
+  return slice.detail ? slice.detail.match(/([^.]*\.)?[^.]*$/)[0].replace(/^.*\.(?!\d+$)/, "") + "  " + name : name;
 }
+// What is known of it besides its name.
 function sliceText(slice) {
-  const parts = [slice.kind.text + " " + sliceLabel(slice), time(slice.ns), "from " + time(slice.begin)];
+  const parts = [time(slice.ns), slice.kind.text, "begins at " + time(slice.begin)];
   if (slice.kind.group === "operators" && slice.detail && slice.detail !== "[]") parts.push("sizes " + slice.detail);
+  if (slice.kind.group === "modules" && slice.detail) parts.push("at " + slice.detail);
   if (slice.by) parts.push("launched by " + slice.by);
   return parts.join(", ");
 }
