@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -74,6 +75,16 @@ std::vector<std::string> wrap(std::string_view utf8, size_t width) {
     }
   }
   return lines;
+}
+
+std::string iso_time(int64_t unix_ns) {
+  const time_t seconds = unix_ns / 1'000'000'000;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char date[32], out[48];
+  strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
+  snprintf(out, sizeof(out), "%s.%06dZ", date, static_cast<int>(unix_ns % 1'000'000'000 / 1000));
+  return out;
 }
 
 std::string bytes_text(uint64_t bytes) {

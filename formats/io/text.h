@@ -27,6 +27,9 @@ std::string shorten(std::string_view utf8, size_t width);
 // word that is too long for a line loses its middle. A text that fits is one line, as it is.
 std::vector<std::string> wrap(std::string_view utf8, size_t width);
 
+// UTC, ISO 8601: "2026-07-31T23:59:59.123456Z"; `unix_ns` since 1970.
+std::string iso_time(int64_t unix_ns);
+
 // "3.2 GiB"
 std::string bytes_text(uint64_t bytes);
 

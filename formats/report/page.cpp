@@ -12,9 +12,12 @@
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/memory/memory.h"
+#include "formats/read/read_trace.h"
 #include "formats/replay/process_label.h"
 #include "formats/report/page_assets.h"
+#include "formats/report/run_facts.h"
 #include "formats/report/summary.h"
+#include "formats/report/page_timeline.h"
 #include "formats/trace/endings.h"
 
 namespace torchprof::formats {
@@ -254,7 +257,23 @@ TableOptions all_tables(bool has_records, const PageOptions& options) {
           .has_totals = true};
 }
 
-void write_page(const std::string& report, const std::string& flame, const std::string& memory, Output& out) {
+std::string facts_json(const RunFacts& facts) {
+  std::string out = "[";
+  for (const auto& [label, text] : facts)
+    out.append(out.size() > 1 ? ",[" : "[")
+        .append(json_string(label))
+        .append(",")
+        .append(json_string(text))
+        .append("]");
+  return out + "]";
+}
+
+struct PageData {  // JSON
+  std::string report, facts, timeline;
+  std::string flame = "null", memory = "null";
+};
+
+void write_page(const PageData& page, Output& out) {
   out.write("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
   out.write(
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
@@ -264,7 +283,9 @@ void write_page(const std::string& report, const std::string& flame, const std::
   out.write("</style>\n</head>\n");
   out.write(kPageHtml);
   out.write("<script type=\"application/json\" id=\"data\">");
-  const std::string data = "{\"report\":" + report + ",\"flame\":" + flame + ",\"memory\":" + memory + "}";
+  const std::string data = "{\"report\":" + page.report + ",\"facts\":" + page.facts +
+                           ",\"timeline\":" + page.timeline + ",\"flame\":" + page.flame +
+                           ",\"memory\":" + page.memory + "}";
   for (size_t at = 0; at < data.size();) {
     const size_t end = std::min(data.find('<', at), data.size());
     out.write(std::string_view(data).substr(at, end - at));
@@ -272,19 +293,32 @@ void write_page(const std::string& report, const std::string& flame, const std::
     at = end + 1;
   }
   out.write("</script>\n<script>\n");
-  out.write(kPageJs);
+  for (const char* const script : kPageScripts) out.write(script);
   out.write("</script>\n</body>\n</html>\n");
 }
 
 }  // namespace
 
 void write_html(const Trace& trace, Output& out, const PageOptions& options) {
-  write_page(summary_text(trace, all_tables(true, options)), flame_json(trace, options.has_all_processes),
-             memory_json(trace, options.has_all_processes), out);
+  const TableOptions tables = all_tables(true, options);
+  const Report report = report_for(trace, tables);
+  write_page({.report = summary_text(report, tables),
+              .facts = facts_json(facts_of(trace)),
+              .timeline = timeline_json(trace, report),
+              .flame = flame_json(trace, options.has_all_processes),
+              .memory = memory_json(trace, options.has_all_processes)},
+             out);
 }
 
 void write_html(const std::filesystem::path& trace_file, Output& out, const PageOptions& options) {
-  write_page(summary_text(trace_file, all_tables(false, options)), "null", "null", out);
+  TraceFile file = read_trace(trace_file, {.has_timelines = true});
+  const std::string name = trace_file.filename().string();
+  const TableOptions tables = all_tables(false, options);
+  const Report report = report_for(file, name, tables);
+  write_page({.report = summary_text(report, tables),
+              .facts = facts_json(facts_of_file(name, report)),
+              .timeline = timeline_json(file, report)},
+             out);
 }
 
 }  // namespace torchprof::formats

@@ -1,5 +1,6 @@
-// An HTML page with everything in one file: all tables, steps, modules as a tree, call paths as a flame graph, memory
-// over time. The page fetches nothing, and its Content-Security-Policy forbids it.
+// An HTML page with everything in one file: advice, what the run was (run_facts.h), all tables, steps and their parts,
+// timelines of two steps (timeline.h), modules as a tree, call paths as a flame graph, memory over time. The page
+// fetches nothing, and its Content-Security-Policy forbids it.
 //
 // Its data are JSON in a script element whose type is not run. Every '<' in it is written \u003c, so no name can end
 // the element. The script sets text, never markup. Memory is bounded by call paths; a flame graph keeps at most

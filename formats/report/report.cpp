@@ -174,6 +174,10 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
 
 Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines) {
   TraceFile file = read_trace(trace_file, {.has_timelines = true});
+  return report_of(file, trace_file.filename().string(), timelines);
+}
+
+Report report_of(TraceFile& file, const std::string& name, const TimelineRequest& timelines) {
   Report report;
   report.start = file.start;
   uint64_t slices = 0;
@@ -181,7 +185,6 @@ Report report_of(const std::filesystem::path& trace_file, const TimelineRequest&
   std::vector<const Timeline*> all;
   for (auto& part : file.processes) {
     if (timelines.has_advice) advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
-    if (!timelines.has_sums()) part.timeline = {};
     slices += part.statistics.slices;
     if (timelines.has_sums()) all.push_back(&part.timeline);
     report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
@@ -189,7 +192,7 @@ Report report_of(const std::filesystem::path& trace_file, const TimelineRequest&
   add_sums(report, all, timelines);
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
-                    ": " + plural(slices, "slice") + " in " + printable(trace_file.filename().string());
+                    ": " + plural(slices, "slice") + " in " + printable(name);
   if (file.impossible != 0)
     report.notes.push_back(plural(file.impossible, "event") +
                            " left out for impossible times (out of range, or an end before the begin)");

@@ -14,6 +14,7 @@
 #include "formats/advice/advice.h"
 #include "formats/analysis/run_steps.h"
 #include "formats/analysis/statistics.h"
+#include "formats/read/events.h"
 #include "formats/timeline/critical_path.h"
 #include "formats/timeline/gpu_time.h"
 #include "formats/timeline/launches.h"
@@ -100,6 +101,9 @@ Report report_of(const std::filesystem::path& trace_file, const TimelineRequest&
 
 // What is to be known of the GPUs' times and clocks, likewise; it stands below the table of GPUs.
 std::vector<std::string> gpu_remarks_of(const Trace& trace);
+
+// From what was read of it with timelines, which stay there; `name`: of the file.
+Report report_of(TraceFile& file, const std::string& name, const TimelineRequest& timelines = {});
 
 // What was not captured, lost or damaged, as lines for people. A line that several processes have comes once, with
 // their ids.

@@ -316,11 +316,6 @@ class Assembly {
   ReportDocument document_;
 };
 
-std::string render(const Report& report, const TableOptions& options) {
-  check(options);
-  return render(Assembly(report, options).run(), options.style);
-}
-
 // The steps' table names the rank for which the others wait.
 bool has_ranks(const Trace& trace) {
   return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
@@ -378,23 +373,35 @@ void check(const TableOptions& options) {
                   did_you_mean(column, column_names(tables.front())));
 }
 
-std::string summary_text(const Trace& trace, const TableOptions& options) {
+std::string summary_text(const Report& report, const TableOptions& options) {
+  check(options);
+  return render(Assembly(report, options).run(), options.style);
+}
+
+Report report_for(const Trace& trace, const TableOptions& options) {
   const auto names = [&options](const char* table) {
     return std::ranges::find(options.tables, table) != options.tables.end();
   };
   const auto is_shown = [&](const char* table) { return options.tables.empty() || names(table); };
   const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
-  return render(report_of(trace,
-                          {.grouping = options.grouping,
-                           .has_step_parts = is_detailed && is_shown("steps"),
-                           .has_comms = names("comms") || is_shown("advice") || (is_shown("steps") && has_ranks(trace)),
-                           .has_threads = names("threads"),
-                           .has_module_costs = is_detailed && is_shown("modules"),
-                           .has_lines = is_detailed && is_shown("python"),
-                           .has_memory_growth = (is_detailed && is_shown("memory")) || is_shown("advice"),
-                           .has_memory_categories = is_detailed && is_shown("memory")},
-                          timelines_for(options.tables)),
-                options);
+  return report_of(trace,
+                   {.grouping = options.grouping,
+                    .has_step_parts = is_detailed && is_shown("steps"),
+                    .has_comms = names("comms") || is_shown("advice") || (is_shown("steps") && has_ranks(trace)),
+                    .has_threads = names("threads"),
+                    .has_module_costs = is_detailed && is_shown("modules"),
+                    .has_lines = is_detailed && is_shown("python"),
+                    .has_memory_growth = (is_detailed && is_shown("memory")) || is_shown("advice"),
+                    .has_memory_categories = is_detailed && is_shown("memory")},
+                   timelines_for(options.tables));
+}
+
+Report report_for(TraceFile& file, const std::string& name, const TableOptions& options) {
+  return report_of(file, name, timelines_for(options.tables));
+}
+
+std::string summary_text(const Trace& trace, const TableOptions& options) {
+  return summary_text(report_for(trace, options), options);
 }
 
 std::string summary_text(const std::filesystem::path& trace_file, const TableOptions& options) {
@@ -409,7 +416,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
                   " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
-  return render(report_of(trace_file, timelines_for(options.tables)), of_file);
+  return summary_text(report_of(trace_file, timelines_for(options.tables)), of_file);
 }
 
 }  // namespace torchprof::formats

@@ -58,6 +58,7 @@
 
 #include "formats/analysis/op_groups.h"
 #include "formats/report/render.h"
+#include "formats/report/report.h"
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
@@ -95,6 +96,10 @@ void check(const TableOptions& options);
 // What `torchprof run` prints at its end and writes to summary.txt, and what `torchprof report` prints. In text lines
 // have at most 120 columns, but for whole names, with a newline at the end. Always valid UTF-8.
 std::string summary_text(const Trace& trace, const TableOptions& options = {});
+// The same in two parts, for who wants the data, too.
+Report report_for(const Trace& trace, const TableOptions& options);
+Report report_for(TraceFile& file, const std::string& name, const TableOptions& options);  // read with timelines
+std::string summary_text(const Report& report, const TableOptions& options);
 
 // The same from a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the
 // cause.

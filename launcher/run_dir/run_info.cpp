@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "formats/io/text.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/open_threads.h"
 #include "launcher/run_dir/hang_info.h"
@@ -24,15 +24,7 @@ namespace {
 
 constexpr double kNsPerSecond = 1e9;
 
-std::string iso_time(UnixNs time) {
-  const time_t seconds = time.value / 1'000'000'000;
-  tm parts{};
-  gmtime_r(&seconds, &parts);
-  char date[32], out[48];
-  strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
-  snprintf(out, sizeof(out), "%s.%06dZ", date, static_cast<int>(time.value % 1'000'000'000 / 1000));
-  return out;
-}
+std::string iso_time(UnixNs time) { return formats::iso_time(time.value); }
 
 UnixNs now() { return {clock::read_ns(CLOCK_REALTIME)}; }
 

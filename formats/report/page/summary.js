@@ -1,0 +1,25 @@
+// One finding a block: the sentence, what it costs, what it was seen by, and what to do.
+function adviceView(table) {
+  const time = (row, key) => row[key] === null ? "" : cell(row[key], "ns");
+  const block = row => make("article", { class: "finding" },
+    make("h3", {}, make("span", { class: "headline" }, row.finding),
+      row.cost_ns === null ? null : make("span", { class: "share" }, time(row, "cost_ns") + " of a step, " + cell(row.share_percent, "percent"))),
+    row.evidence ? make("p", {}, row.evidence) : null,
+    make("p", {}, make("strong", {}, "What to do: "), row.todo),
+    make("dl", {}, ...[["Where", row.where, "code"], ["A step without it", time(row, "without_ns"), ""]].filter(([, text]) => text)
+      .flatMap(([label, text, kind]) => [make("dt", {}, label), make("dd", { class: kind }, text)])));
+  const rows = table.rows.filter(row => matches(Object.values(row).join(" ")));
+  return make("section", { class: "advice" }, make("h2", {}, table.title), ...rows.map(block),
+    ...(table.remarks || []).map(remark => make("p", { class: "note" }, remark[0].toUpperCase() + remark.slice(1) + (/[.!?]$/.test(remark) ? "" : "."))));
+}
+
+function factsView() {
+  if (!(data.facts || []).length) return null;
+  return make("section", {}, make("h2", {}, "The run"),
+    make("dl", { class: "facts" }, ...data.facts.flatMap(([label, text]) => [make("dt", {}, label), make("dd", { class: label === "Command" ? "code" : "" }, text)])));
+}
+
+function notesView() {
+  if (!data.report.notes.length) return null;
+  return make("section", {}, make("h2", {}, "Not in the trace"), make("ul", {}, ...data.report.notes.map(n => make("li", {}, n))));
+}
