@@ -100,7 +100,8 @@ uint64_t GpuWriter::stream_tid(const GpuActivity& a) {
 const std::string& GpuWriter::head_of(Category category, NameId name) {
   std::string& head = heads_[category][name.value];
   if (head.empty()) {
-    head.append(R"({"ph":"X","cat":")").append(kCategoryNames[category]).append(R"(","name":)");
+    head.append(category == kEvent ? R"({"ph":"i","s":"t","cat":")" : R"({"ph":"X","cat":")");
+    head.append(kCategoryNames[category]).append(R"(","name":)");
     head.append(json_string_within(names_.text(name), kMaxNameBytes)).append(R"(,"pid":)");
   }
   return head;
@@ -139,11 +140,11 @@ void GpuWriter::activity(const GpuActivity& a, std::string_view module, std::str
   const std::string& head = head_of(category_of(a.kind), a.name);
   const std::string pid = std::to_string(device_pid(a.device));
   const uint64_t tid = stream_tid(a);
-  const int64_t ns = a.kind == Kind::GpuEvent ? 1 : a.end - a.begin;
+  const int64_t ns = a.end - a.begin;
   char* at = put(put(out_.reserve(head.size() + kMaxBytes + module.size() + collective.size()), head), pid);
   at = put_number(at, R"(,"tid":)", tid);
   at = put_us(put(at, R"(,"ts":)"), a.begin.value - place_.base);
-  at = put_us(put(at, R"(,"dur":)"), ns);
+  if (a.kind != Kind::GpuEvent) at = put_us(put(at, R"(,"dur":)"), ns);
   at = put(at, R"(,"args":{)");
   if (a.call != nullptr && a.call->external_id != 0)
     at = put(put_number(at, R"("External id":)", place_.external + a.call->external_id), ",");

@@ -6,6 +6,8 @@
 //                which Perfetto takes for device 0
 //   calls        cuda_runtime and cuda_driver slices on the rows of threads
 //   flows        ac2g, from a call to each piece of work that it started. Kineto also writes ends without a begin
+//   events       recorded ones are instants, as they take no time. In Kineto, which torch does not ask for them, they
+//                are slices of 1 ns; HTA counts these as computation, and -1 us each
 //   annotations  gpu_user_annotation (formats/replay/gpu_annotations.h)
 //
 // Arguments come in Kineto's order. After them come ours: "queue time (us)" from the end of the call to the begin of
