@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
 #include "formats/read/kineto_keys.h"
+#include "formats/read/kineto_times.h"
 #include "formats/read/launches.h"
 #include "formats/trace/names.h"
 #include "formats/values/collectives.h"
@@ -23,35 +23,12 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr double kMostExact = 9e15;  // microseconds; their nanoseconds fit into 64 bits
-
-int64_t ns_of(double us) {
-  constexpr double kMost = 9e18;  // larger than any time that is possible
-  const double ns = us * 1e3;
-  return std::isnan(ns) ? std::numeric_limits<int64_t>::min() : std::llround(std::clamp(ns, -kMost, kMost));
-}
-
-// Microseconds as text, in ns, without rounding. A double with as many microseconds as a month has is off by a
-// nanosecond, and one with those since 1970 by a hundred: slices that touch would overlap, or one lie in the other.
-int64_t exact_ns(std::string_view text, double us) {
-  if (!(std::abs(us) < kMostExact)) return ns_of(us);
-  const size_t dot = std::min(text.find('.'), text.size());
-  int64_t whole = 0, part = 0;
-  const auto end = std::from_chars(text.data(), text.data() + dot, whole);
-  const std::string_view after = text.substr(std::min(dot + 1, text.size()));
-  for (size_t i = 0; i < 4; ++i) part = part * 10 + (i < after.size() ? after[i] - '0' : 0);  // the fourth: to round
-  const bool is_plain =
-      end.ec == std::errc{} && end.ptr == text.data() + dot && after.find_first_not_of("0123456789") == after.npos;
-  if (!is_plain) return ns_of(us);  // it has an exponent
-  part = (part + 5) / 10;
-  return whole * 1000 + (text.starts_with('-') ? -part : part);
-}
-
 // Takes slices and all else that ReadEvents holds out of a stream of JSON tokens.
 class Handler final : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::string error;
-  bool found_events = false;
+  bool found_events = false;  // a list of them, be it empty
+  bool is_no_trace = false;   // what is in the list are no events
   Launches launches;
 
   Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
@@ -117,7 +94,11 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (is_at_module() && !module_.second.empty())
       into_.module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
     if (is_at_device()) into_.devices.property(device_.first, device_.second);
-    if (depth_ == event_depth_) finish_event();
+    if (depth_ == event_depth_) {
+      has_event_ = has_event_ || !event_.phase.empty();
+      is_no_trace = !has_event_;
+      finish_event();
+    }
     --depth_;
     return true;
   }
@@ -128,6 +109,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if ((depth_ == 2 && key_ == Key::kTraceEvents) || depth_ == 1) {
       event_depth_ = depth_ + 1;
       found_events = true;
+      is_no_trace = depth_ == 1;  // until an event comes
     }
     if (depth_ == kModuleDepth - 1 && event_depth_ == kNever) in_modules_ = in_torchprof_ && key_ == Key::kModules;
     return true;
@@ -458,6 +440,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   Key key_ = Key::kOther;
   size_t depth_ = 0;
   size_t event_depth_ = kNever;
+  bool has_event_ = false;
   bool in_torchprof_ = false;
   bool in_modules_ = false;
   bool in_devices_ = false;
@@ -477,6 +460,7 @@ ReadEvents read_kineto(ByteStream& stream) {
   }
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");
+  if (handler.is_no_trace) stream.fail("it is JSON, but no trace: it has no events");
   handler.launches.finish(events);
   return events;
 }

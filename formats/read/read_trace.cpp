@@ -70,7 +70,9 @@ bool may_be_trace(const std::filesystem::path& file) {
   if (form_of(stream) != TraceForm::kJson) return true;
   const std::string_view front = stream.front();
   const size_t begin = front.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // a byte order mark, too
-  return begin != std::string_view::npos && (front[begin] == '{' || front[begin] == '[');
+  if (begin == std::string_view::npos || (front[begin] != '{' && front[begin] != '[')) return false;
+  const size_t next = front.find_first_not_of(" \t\r\n", begin + 1);  // in a list of events, an event
+  return front[begin] == '{' || next == std::string_view::npos || front[next] == '{' || front[next] == ']';
 }
 
 TraceFile read_trace(const std::filesystem::path& file, const ReadRequest& request) {

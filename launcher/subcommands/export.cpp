@@ -59,6 +59,8 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
     throw Error(trace.string() + ": only tables can be written from a file of this kind");
   if (!is_table && format.name != "kineto")
     throw Error(std::string(kGone) + std::string(format.name) + " cannot be written from a trace");
+  if (!formats::may_be_trace(trace))
+    throw Error(trace.string() + ": is neither a run directory nor a spool nor a trace");
   formats::Output out(file, existing);
   if (is_table)
     out.write(formats::summary_text(trace));

@@ -218,3 +218,16 @@ def test_what_files_of_other_tools_do_not_have_is_said_in_one_line_each(files, t
     done = torchprof("diff", files["nvprof"][0], files["nsys"][1], "--fail-over", 1, "--metric", "modules,memory,allocated")
     assert done.returncode == 0 and done.stdout.endswith("".join(
         "  nothing of the metric %s is in both runs to be judged\n" % metric for metric in ("modules", "memory", "allocated"))), done.stdout
+
+
+def test_what_is_no_trace_is_one_line_and_an_error(run_torchprof, program, torch_python, torchprof, tmp_path):
+    run = run_torchprof([torch_python, program(PROGRAM)], options=["--format", "memory-timeline,memory-timeline-raw"])
+    assert run.status == 0, run.stderr
+    (tmp_path / "list.json").write_text('[{"name": "x"}]')
+    timelines = list(run.directory.glob("*.memory.*"))
+    assert len(timelines) == 2
+    for path in (*timelines, tmp_path / "list.json"):
+        for command in (["report", path], ["diff", path, path], ["export", path, "--format", "table", "-o", tmp_path / "x"]):
+            done = torchprof(*command)
+            assert done.returncode == 125 and done.stdout == "" and done.stderr.count("\n") == 1 and " trace" in done.stderr, (command, done)
+    assert not (tmp_path / "x").exists()

@@ -235,6 +235,13 @@ TEST_CASE("what cannot be read is one clear error") {
             .find(prefix("more.json") + "it is not JSON at byte ") == 0);
   CHECK(error_of(write(directory / "utf.json", "[{\"name\":\"\xff\"}]"))
             .find(prefix("utf.json") + "it is not JSON at byte ") == 0);
+  // Memory over time, and other lists.
+  for (const char* text :
+       {"[[1, 2], [[3], [4]]]", R"([{"name":"x"}])", R"({"traceEvents":[{"a":{"ph":"X"}}]})", "[]"}) {
+    CAPTURE(text);
+    CHECK(error_of(write(directory / "none.json", text)) ==
+          prefix("none.json") + "it is JSON, but no trace: it has no events");
+  }
   const fs::path whole = directory / "whole.json.gz";
   {
     Output out(whole);
