@@ -119,6 +119,7 @@ bool MemoryCollector::add(const MemoryChange& change) {
   ++d.accounts[owner].allocations;
   if (d.result.end_bytes <= d.result.peak_bytes) return false;
   d.result.peak_bytes = d.result.end_bytes;
+  d.result.peak_mapped_bytes = d.mapped;
   d.result.peak = e.time;
   for (const uint32_t i : d.changed) {
     d.accounts[i].at_peak = d.accounts[i].now;

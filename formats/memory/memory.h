@@ -72,6 +72,7 @@ struct DeviceMemory {
   int8_t type = 0;  // c10::DeviceType
   int8_t index = -1;
   int64_t peak_bytes = 0;
+  int64_t peak_mapped_bytes = 0;  // of these: mapped files and shared memory, which no allocator counts
   UnixNs peak{};
   std::optional<uint64_t> step;   // at that time; the collector does not set it
   std::vector<PeakShare> shares;  // at the peak, largest first, at most kMaxShares
@@ -97,6 +98,8 @@ class MemoryCollector {
  public:
   // Events come in the order of time. True: it is a new peak of its device.
   bool add(const MemoryChange& change);
+  // What the device has after the last event, as the peak counts it.
+  int64_t total(int8_t type, int8_t index) { return device(type, index).result.end_bytes; }
   // Called for every block that is allocated or (negative `bytes`) freed, if a module had allocated it.
   std::function<void(uint32_t module, bool is_cpu, int64_t bytes)> on_change;
   // Devices are sorted by type and index.

@@ -108,7 +108,11 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
                                 ? "in windows: counted is what was allocated in the same window; of what is older it "
                                   "is not known whether it lives"
                                 : "in windows: owners are known of what was allocated in the window of the peak");
+  if (device.peak_mapped_bytes != 0)
+    table.remarks.push_back(memory_text(device.peak_mapped_bytes) +
+                            " of it are mapped files and shared memory, which torch's allocator does not count");
   table.totals = {{"peak_bytes", device.peak_bytes},
+                  {"peak_mapped_bytes", device.peak_mapped_bytes},
                   {"peak_ns", std::max<int64_t>(0, device.peak - start)},
                   {"peak_step", device.step ? count(*device.step) : Cell{}},
                   {"end_bytes", device.end_bytes},

@@ -12,6 +12,7 @@
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/memory/memory.h"
+#include "formats/memory/owners.h"
 #include "formats/read/read_trace.h"
 #include "formats/replay/process_label.h"
 #include "formats/report/page_assets.h"
@@ -171,7 +172,7 @@ std::string flame_json(const Trace& trace, bool has_all_processes) {
 
 constexpr size_t kMoments = 800;
 
-// The most that a device had allocated in each of kMoments equal parts of the process's time.
+// The most that a device had in each of kMoments equal parts of the process's time, counted as its peak is.
 class MemoryLine final : public Sink {
  public:
   explicit MemoryLine(const Process& process) : process_(process) {
@@ -180,7 +181,8 @@ class MemoryLine final : public Sink {
   }
   void slice(const Slice&) override {}
   void memory(const MemoryEvent& e) override {
-    if (e.is_out_of_memory || e.is_mapped) return;
+    if (e.is_out_of_memory) return;
+    memory_.add(change_of(e, {}));
     auto& line = lines_[{e.device_type, e.device_index}];
     line.resize(kMoments, -1);
     const int64_t all = std::max<int64_t>(1, process_.capture_end - process_.start);
@@ -193,9 +195,7 @@ class MemoryLine final : public Sink {
       window_ = e.window;
     }
     last_ = std::max(last_, at);
-    const auto bytes =
-        static_cast<int64_t>(std::min<uint64_t>(e.allocated - e.inherited, std::numeric_limits<int64_t>::max()));
-    line[at] = std::max(line[at], bytes);
+    line[at] = std::max(line[at], memory_.total(e.device_type, e.device_index));
   }
   // A value of -1: nothing changed in this part; kNotKnown: it lies between windows.
   const std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>>& lines() const { return lines_; }
@@ -203,6 +203,7 @@ class MemoryLine final : public Sink {
  private:
   static constexpr int64_t kNotKnown = -2;
   const Process& process_;
+  MemoryCollector memory_;
   const Window* window_ = nullptr;
   size_t last_ = 0;  // part of the latest event
   std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>> lines_;

@@ -6,6 +6,9 @@
 #include <cstring>
 
 #include "formats/analysis/statistics.h"
+#include "formats/io/output.h"
+#include "formats/report/page.h"
+#include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
 
 using namespace torchprof;
@@ -170,7 +173,23 @@ TEST_CASE("mapped files and shared memory count to the peak and not to what the 
   memory(b, 0x7000, -512, 0);  // a mapping from before the capture
   const auto devices = devices_of(b);
   CHECK(devices[0].peak_bytes == 4206);
+  CHECK(devices[0].peak_mapped_bytes == 4096);
   CHECK(devices[0].end_bytes == 110);
+  b.clean_exit(100);
+  const test::LoadedTrace trace(b);
+  std::string page;
+  Output out(page);
+  write_html(*trace, out);
+  out.commit();
+  // The chart's most is the table's peak.
+  CHECK(page.find("\"peak_bytes\":4206,\"peak_mapped_bytes\":4096,") != std::string::npos);
+  const size_t chart = page.find("\"memory\":[{\"label\":\"CPU");
+  REQUIRE(chart != std::string::npos);
+  const std::string line = page.substr(chart, page.find("]}", chart) - chart);
+  CHECK((line.find(",4206,") != std::string::npos && line.find(",110") != std::string::npos));
+  CHECK(summary_text(*trace, {.tables = {"memory"}})
+            .find("4.00 KiB of it are mapped files and shared memory, which torch's allocator does not count") !=
+        std::string::npos);
 }
 
 TEST_CASE("a block belongs to the module, the operators, the function and the line that ran on its thread") {
