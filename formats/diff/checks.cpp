@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "formats/diff/budget.h"
 #include "formats/io/cells.h"
@@ -36,11 +37,32 @@ bool is_counted(Metric metric) {
   return metric == Metric::kCalls || metric == Metric::kAllocated || metric == Metric::kMemory;
 }
 
-std::string what_changed(Metric metric, const Quantity& q, bool by_step) {
+// What there was of the metric in BASE: what a name adds that was not there is judged by it. Times by the step.
+double whole_of(const Diff& diff, Metric metric) {
+  const bool is_of_step = diff.by_step && !is_counted(metric);
+  const auto table = std::ranges::find(diff.tables, is_of_step ? Metric::kStep : table_of(metric), &DiffTable::metric);
+  double whole = 0;
+  for (const DiffRow& row : table->rows)
+    if (!is_of_step || row.name == "step") whole += quantity(metric, row).base;
+  return whole;
+}
+
+// In percent, by which a limit is judged. `whole`: see whole_of().
+double change_of(const Quantity& q, double whole) {
+  if (q.base != 0) return q.change() * 100;
+  return whole > 0 ? 100 * q.now / whole : std::numeric_limits<double>::infinity();
+}
+
+std::string what_changed(Metric metric, const DiffRow& row, bool by_step, double whole) {
+  const Quantity& q = quantity(metric, row);
   std::string text = meaning(metric);
   if (by_step && metric != Metric::kStep && metric != Metric::kMemory) text += " per step";
   text.append(" ").append(amount_text(metric, q.base)).append(" -> ").append(amount_text(metric, q.now));
-  text.append(", ").append(change_text(q, Fate::kBoth));
+  text.append(", ").append(change_text(q, row.fate));
+  if (q.base == 0 && whole > 0) {
+    text.append(print(", %+.1f %% of ", change_of(q, whole)));
+    text.append(by_step && !is_counted(metric) ? "the step" : "all " + name_of(metric));
+  }
   if (q.p) text.append(", p ").append(p_text(q));
   if (!q.p && !is_counted(metric)) text += ", not tested";
   return text;
@@ -50,15 +72,17 @@ void check_limit(Diff& diff, Metric metric, double percent) {
   const std::string& suite = name_of(metric);
   if (metric == Metric::kStep && !diff.by_step) throw Error(kNoSteps);
   const size_t before = diff.checks.size();
+  const double whole = whole_of(diff, metric);
   for (const DiffTable& table : diff.tables) {
     if (table.metric != table_of(metric)) continue;
     for (const DiffRow& row : table.rows) {
       const Quantity& q = quantity(metric, row);
-      if (!is_of(metric, row) || row.fate != Fate::kBoth || q.is_minor) continue;
-      if (q.base == 0 && q.now == 0) continue;
-      const bool is_past = q.is_real() && q.change() * 100 > percent;
+      if (!is_of(metric, row) || q.is_minor || row.fate == Fate::kVanished) continue;
+      if (q.base == 0 && (q.now == 0 || metric == Metric::kMemory)) continue;
+      const bool is_past = q.is_real() && change_of(q, whole) > percent;
       diff.checks.push_back({suite, printable(row.name),
-                             what_changed(metric, q, diff.by_step) + ", limit " + print("%g %%", percent), !is_past});
+                             what_changed(metric, row, diff.by_step, whole) + ", limit " + print("%g %%", percent),
+                             !is_past});
     }
   }
   if (diff.checks.size() == before)

@@ -175,8 +175,9 @@ class Comparison {
       for (DiffRow& row : rows) row.calls.is_minor = row.time.is_minor;
     }
     for (DiffRow& row : rows) {
-      if (!is_tested_ || row.fate != Fate::kBoth || row.time.is_minor) continue;
-      p.push_back(rank_test(base.at(row.name).ns, now.at(row.name).ns));
+      if (!is_tested_ || row.fate == Fate::kVanished || row.time.is_minor) continue;
+      const std::vector<double> none(row.fate == Fate::kNew ? base_.sum.samples.step_ns.size() : 0);
+      p.push_back(rank_test(row.fate == Fate::kNew ? none : base.at(row.name).ns, now.at(row.name).ns));
       tested.push_back(&row.time);
     }
     const std::vector<double> corrected = holm(p);

@@ -26,7 +26,8 @@
 // What the test cannot see: all steps of a run may be slower because of its machine, its neighbours, or where its
 // memory happened to lie. The limit has to be above the differences between two runs of the same program.
 //
-// A new or vanished name is shown but fails nothing by itself: its cost is in `step` and `total`.
+// A name that was not there, or had none of the metric, is judged by what it adds: its time by that of the step, or
+// without steps by all of its table; calls and bytes by all of their table. One that vanished is only shown.
 #pragma once
 
 #include <cstdint>

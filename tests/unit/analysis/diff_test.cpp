@@ -81,7 +81,7 @@ TEST_CASE("an operator that got slower, one that is new and one that is gone") {
   const Measured base = measured("base", {}),
                  now = measured("new", {.mm_ns = 90'000, .mm_calls = 3, .other = "aten::gelu|<b>`x`"});
   const Diff diff = compare(base, now, {.fail_over = 20, .metrics = {Metric::kStep, Metric::kOps, Metric::kCalls}});
-  CHECK(diff.failed() == 3);
+  CHECK(diff.failed() == 4);  // a call more of each three
   const DiffRow& mm = row(diff, Metric::kOps, "aten::mm");
   CHECK(mm.calls.base == 2);
   CHECK(mm.calls.now == 3);
@@ -113,6 +113,23 @@ TEST_CASE("a longer wait is left out, said and not judged, unless asked for; a b
   CHECK(with.find("threading.py: wait\n") != with.npos);
   CHECK(with.find("left out") == with.npos);
   CHECK(both == 2);
+}
+
+TEST_CASE("a new name is judged by what it adds to the step") {
+  const Measured base = measured("base", {}), now = measured("new", {.other = "aten::gelu"});
+  const auto check_of = [&](double limit, Metric metric, const std::string& name) {
+    const Diff diff = compare(base, now, {.fail_over = limit, .metrics = {metric}});
+    const auto check = std::ranges::find(diff.checks, name, &Check::name);
+    REQUIRE(check != diff.checks.end());
+    return *check;
+  };
+  const double step = row(compare(base, now, {}), Metric::kStep, "step").time.base;
+  const double share = 100 * 30'000 / step;
+  CHECK(check_of(share + 0.1, Metric::kOps, "aten::gelu").is_passed);
+  const Check past = check_of(share - 0.1, Metric::kOps, "aten::gelu");
+  CHECK(!past.is_passed);
+  CHECK(past.text.starts_with("self time per step 0.000 us -> 30.000 us, new, +"));
+  CHECK(past.text.find(" % of the step, p <0.001, limit ") != std::string::npos);
 }
 
 TEST_CASE("noise is no regression, whatever the limit") {
