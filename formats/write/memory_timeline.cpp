@@ -97,17 +97,17 @@ void write_each(Processes processes, Output& out, void (*write)(const Process&, 
     }
     out.write("}");
   }
-  out.write("\n");
 }
 
 }  // namespace
 
 void write_memory_timeline(const Trace&, Processes processes, Output& out) {
   write_each(processes, out, write_coalesced);
+  out.write("\n");
 }
 
 void write_memory_timeline_raw(const Trace&, Processes processes, Output& out) {
-  write_each(processes, out, write_raw);
+  write_each(processes, out, write_raw);  // without a newline at its end, as by json.dump
 }
 
 }  // namespace torchprof::formats

@@ -35,6 +35,8 @@ def test_categories_of_a_training(run_torchprof, program, torch_python):
     assert all(size >= 0 for row in sizes for size in row)
     raw, = run.directory.glob("*.memory.raw.json.gz")
     events = json.loads(gzip.decompress(raw.read_bytes()))
+    assert gzip.decompress(raw.read_bytes()).decode() == json.dumps(events)  # as torch writes it
+    assert events == sorted(events, key=lambda event: event[:2])
     sums = [0] * 8
     for time, action, size, category in events:
         assert (size < 0) == (action == 4) and (time == -1) == (action == 1)
