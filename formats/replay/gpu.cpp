@@ -192,7 +192,8 @@ void GpuReplay::hand_out(size_t number, const GpuCall* call, Sink& sink) {
   }
   if (span.start == 0) return;  // the index has counted it
   activity.begin = {to_ns(span.start)};
-  activity.end = span.end_after(activity.begin, process_.end);
+  const int64_t last = std::min(process_.end.value, index_.next_begin(number));
+  activity.end = span.end_after(activity.begin, {last});
   if (call == nullptr && !is_in_window(activity.begin.value)) return;
   if (call != nullptr && runs_on_device(a.kind)) activity.queue_ns = std::max<int64_t>(0, activity.begin - call->end);
   sink.gpu_activity(activity);

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,9 @@ class GpuIndex {
     bool empty() const { return begin == end; }
   };
   Range of_correlation(uint32_t correlation) const;  // empty for 0
+  // Unix time at which the next work on its stream begins, where the activity would overlap it on that clock alone: a
+  // duration is the device's, and begins follow the drift of the clocks. Otherwise kLatest.
+  int64_t next_begin(size_t activity) const;
   const std::vector<Call>& overheads() const { return overheads_; }
   const std::vector<Call>& memory() const { return memory_; }  // GpuMemory, by time, like the next two
   const std::vector<Call>& pools() const { return pools_; }    // GpuMemoryPool
@@ -132,6 +136,7 @@ class GpuIndex {
   void note(const GpuEvent& event);
   void note(const GpuDropped& dropped, Ticks time);
   void find_faults();
+  void find_overlaps();
   void find_gaps(const clock::Converter& clock, Ticks end);
 
   const SpoolReader& spool_;
@@ -147,6 +152,7 @@ class GpuIndex {
   };
   std::vector<Event> events_;  // by context, event and correlation
   GpuTime time_;
+  std::unordered_map<size_t, int64_t> next_begins_;  // of next_begin(): those that are known
   GpuClockFaults faults_;
   std::vector<std::pair<Ticks, GpuLoss>> turns_;  // kAside and kBack
   Gaps gaps_;

@@ -254,6 +254,29 @@ TEST_CASE("waits say which record of an event they wait for") {
   CHECK(!recorded.contains("dur"));
 }
 
+TEST_CASE("work of a stream that touches does not overlap, however the clocks drift") {
+  Program p;
+  SpoolBuilder& b = p.b;
+  // In 800 us CUPTI's clock runs 1 us ahead.
+  b.at(1'000).gpu_clock(0).at(801'000).gpu_clock(1'000);
+  p.deliver();
+  constexpr uint64_t kWork = 100;
+  for (uint32_t i = 0; i < kWork; ++i)
+    b.gpu(call(100, 2'000 + i * 10, 2'005 + i * 10, i + 1))
+        .gpu(kernel(b, 10'000 + i * 7'777, 10'000 + (i + 1) * 7'777, i + 1, "touches"));
+  b.clean_exit(1'000'000);
+  const test::LoadedTrace trace(b);
+  const std::vector<json> work = of(events_of(*trace), "kernel");
+  REQUIRE(work.size() == kWork);
+  for (size_t i = 0; i < work.size(); ++i) {
+    const double end = work[i]["ts"].get<double>() + work[i]["dur"].get<double>();
+    CHECK(work[i]["dur"].get<double>() > 7.777 - 0.015);
+    if (i + 1 == work.size()) break;
+    const double gap = work[i + 1]["ts"].get<double>() - end;
+    CHECK((gap > -0.0001 && gap < 0.0005));  // a double of the microseconds of a day is off by 0.00002
+  }
+}
+
 TEST_CASE("calls of a thread that CUPTI names by its handle; of one that nobody knows; work without a call") {
   SpoolBuilder b;
   const TrackId main = b.thread(100, "main", 1), cupti = b.thread(900);
