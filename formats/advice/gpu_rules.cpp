@@ -110,8 +110,10 @@ class GpuRules {
         }
         if (!launches[r] && !is_main) continue;
         const bool is_work = activity == Activity::kOperator || activity == Activity::kLaunches;
+        if (is_main && !is_work) add_to(other_idle_ns_, row.idle[i]);
         if (is_work) {
-          add_to(phases_[phase_of(r, i)], row.idle[i]);
+          // Python's function that waits for the backward is no phase of its own.
+          if (spans[i].kind != SpanKind::kPython) add_to(phases_[phase_of(r, i)], row.idle[i]);
           add_to(launching_[row.place[i]].ns, row.idle[i]);
           ++launching_[row.place[i]].count;
         }
@@ -244,13 +246,22 @@ class GpuRules {
   void launch_bound() {
     int64_t ns = 0;
     for (const auto& [place, sum] : launching_) add_to(ns, sum.ns);
-    const int64_t cost = v_.per_step(ns);
+    // While another thread launches the backward, the main one waits in it: they are idle together.
+    const int64_t cost = v_.per_step(std::min(ns, v_.all_ns() - v_.busy_ns() - other_idle_ns_));
     if (!is_worth(cost, v_, 10)) return;
+    if (phases_.empty()) return;
     const auto phase = std::ranges::max_element(phases_, {}, [](const auto& each) { return each.second; });
     say("launch bound", cost, "The GPU has nothing to do for {}: it works faster than it is told what to do.",
-        gpu_text() + " " + percent_text(phase->second, ns) + " of that time is in " + std::string(phase->first) + ".",
+        gpu_text() + " " + percent_text(phase->second, phases_ns()) + " of that time is in " +
+            std::string(phase->first) + ".",
         most_of(launching_),
         "Use larger batches, torch.compile(mode=\"reduce-overhead\") or CUDA graphs, and optimizers with fused=True.");
+  }
+
+  int64_t phases_ns() const {
+    int64_t ns = 0;
+    for (const auto& [name, of] : phases_) add_to(ns, of);
+    return ns;
   }
 
   // "The GPU works 12.3 of 40.0 ms, on 450 kernels of 27 us on average."
@@ -340,6 +351,7 @@ class GpuRules {
   std::map<uint32_t, WorkSum> by_name_;
   WorkSum all_, float32_, transposes_, elementwise_;
   Intervals pageable_, copied_;
+  int64_t other_idle_ns_ = 0;  // of the main thread, in anything else
   int64_t fusible_ns_ = 0, tensor_cores_ns_ = 0;
   uint64_t fusible_ = 0;
   size_t longest_ = 0;

@@ -33,6 +33,7 @@ class HostRules {
     loading();
     compiling();
     collecting();
+    waiting();
     tiny_operators();
     if (!v_.has_gpu()) {
       python();
@@ -89,6 +90,17 @@ class HostRules {
          .evidence = "It runs " + number_text(v_.per_step(times), "time") + ".",
          .where = v_.where(most_of(all.places)),
          .todo = "Call gc.freeze() after the setup, or gc.disable() and gc.collect() every some hundred steps."});
+  }
+
+  void waiting() {
+    const Sums& all = sums(Activity::kWaiting);
+    const int64_t cost = v_.per_step(all.own);
+    if (!is_worth(cost, v_)) return;
+    findings_.push_back({.rule = "waiting",
+                         .cost_ns = cost,
+                         .what = std::string(step_text(v_)) + " waits {} for another thread or process, or sleeps.",
+                         .where = v_.where(most_of(all.places)),
+                         .todo = "Prepare what it waits for while the step before runs."});
   }
 
   // An operator that is in no other one, with all inside it.

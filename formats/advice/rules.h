@@ -4,6 +4,8 @@
 //   loading        steps wait in a DataLoader's __next__. Without: a step less that time
 //   compiling      torch.compile compiles, not only in the first step. Without: less that time
 //   collecting     Python's garbage collector runs. Without: less that time
+//   waiting        the program's thread waits for another thread or process, or sleeps, in a function that only does so.
+//                  Without: less that time
 //   python         a function of the program takes time itself, in Python or in libraries that are not torch. Without:
 //                  less that time. In a process with GPU work it is "host bound", and counts only while no GPU works
 //   tiny operators operators on the CPU that take a few microseconds each, from one place. Without: less what they and

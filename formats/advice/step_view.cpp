@@ -6,6 +6,7 @@
 #include "formats/analysis/step_parts.h"
 #include "formats/gpu/cuda_api.h"
 #include "formats/io/sum.h"
+#include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
 namespace {
@@ -21,6 +22,7 @@ bool is_compilation(std::string_view name) {
 Activity activity_of(const TimelineSpan& s, std::string_view name) {
   if (s.kind == SpanKind::kGc) return Activity::kCollecting;
   if (s.kind == SpanKind::kPython && is_compilation(name)) return Activity::kCompiling;
+  if ((s.kind == SpanKind::kPython || s.kind == SpanKind::kCCall) && is_waiting(name)) return Activity::kWaiting;
   // What the engine of autograd does between operators is the backward's. torch/autograd/__init__.py until 2.2, then
   // graph.py.
   if (s.kind == SpanKind::kPython && name.find("torch/autograd/") != name.npos &&

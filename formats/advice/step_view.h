@@ -25,6 +25,7 @@ namespace torchprof::formats {
 enum class Activity : uint8_t {
   kUnseen,
   kProgram,      // Python, and whatever is nothing else
+  kWaiting,      // a function that only waits (formats/trace/waiting.h)
   kOperator,     // an operator; inside it, what belongs to it
   kLoading,      // a DataLoader's __next__
   kCompiling,    // torch.compile compiles
@@ -35,7 +36,7 @@ enum class Activity : uint8_t {
   kLaunches,  // kernels, copies and sets
   kOtherCall,
 };
-inline constexpr size_t kActivities = 11;
+inline constexpr size_t kActivities = 12;
 
 // "Memcpy DtoH (Device -> Pageable)", as Kineto names it.
 bool is_copy_to_pageable(std::string_view name);
