@@ -14,6 +14,7 @@
 #include "formats/io/text.h"
 #include "formats/report/columns.h"
 #include "formats/report/first_use.h"
+#include "formats/report/flops_remark.h"
 #include "formats/report/part_groups.h"
 #include "formats/report/report.h"
 #include "formats/report/tables.h"
@@ -217,6 +218,7 @@ class Assembly {
   void add_advice() {
     constexpr size_t kLeading = 3;
     ReportTable table = advice_table(report_.advice);
+    if (std::string rate = flops_remark(report_); !rate.empty()) table.remarks.push_back(std::move(rate));
     if (options_.tables.size() == 1 || !is_text()) return add_in_order(std::move(table), "more finding");
     if (table.rows.empty() && report_.advice.step_ns == 0) return;
     if (table.rows.size() > kLeading) {
