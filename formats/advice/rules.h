@@ -4,8 +4,8 @@
 //   loading        steps wait in a DataLoader's __next__. Without: a step less that time
 //   compiling      torch.compile compiles, not only in the first step. Without: less that time
 //   collecting     Python's garbage collector runs. Without: less that time
-//   waiting        the program's thread waits for another thread or process, or sleeps, in a function that only does so.
-//                  Without: less that time
+//   waiting        the program's thread waits for another thread or process, or sleeps, in a function that only does
+//                  so. Without: less that time
 //   python         a function of the program takes time itself, in Python or in libraries that are not torch. Without:
 //                  less that time. In a process with GPU work it is "host bound", and counts only while no GPU works
 //   tiny operators operators on the CPU that take a few microseconds each, from one place. Without: less what they and
@@ -22,8 +22,8 @@
 //   allocating     calls of CUDA that give and take memory, while no GPU works
 //   calls          other calls of CUDA that take long, while no GPU works
 //   host bound     a function of the program runs, and no GPU works
-//   launch bound   operators and calls run, and no GPU works: the GPU is quicker than it can be told what to do. Without:
-//                  less that time, as a CUDA graph has it
+//   launch bound   operators and calls run, and no GPU works: the GPU is quicker than it can be told what to do.
+//                  Without: less that time, as a CUDA graph has it
 //   pageable       copies between a GPU and memory that is not pinned, while no kernel runs
 //   copies         other copies, while no kernel runs
 //   tiny kernels   a hundred kernels a step and half of all take less than 10 us. Without: half their time

@@ -100,8 +100,8 @@ int64_t StepView::in_steps(const Intervals& settled) const {
   return ns;
 }
 
-// A copy to memory that is not pinned is over when its call comes back: the call waits for all that the stream has to do
-// before it. item() and cpu() do so.
+// A copy to memory that is not pinned is over when its call comes back: the call waits for all that the stream has to
+// do before it. item() and cpu() do so.
 void StepView::mark_waiting_copies() {
   for (const TimelineWork& w : timeline_.work) {
     if (w.kind != WorkKind::kCopy || w.row == kNoSpan || rows_[w.row].activity.empty()) continue;

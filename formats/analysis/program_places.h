@@ -23,7 +23,9 @@ class ProgramPlaces {
   // The place of something inside these spans. `native`: its own native stack, if it is an operator. None: not known.
   NameId of(std::span<const Span> around, NativeFrameId native = {});
   // Whether it is a Python function that is not torch's, and not the call of a module or an optimizer.
-  bool is_program(const Span& span) const { return span.kind == SliceKind::kPython && !span.object && is_program(span.name); }
+  bool is_program(const Span& span) const {
+    return span.kind == SliceKind::kPython && !span.object && is_program(span.name);
+  }
   bool is_program(NameId function) const { return names_.is_program(function); }
 
  private:

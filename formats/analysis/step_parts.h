@@ -3,8 +3,8 @@
 //
 //   compute        a GPU ran kernels (other than NCCL's), copies or sets; in a process without GPU work: an operator
 //                  ran, on any thread
-//   communication  a collective was under way: a kernel of NCCL, or a range of gloo, MPI or UCC; without kernels of NCCL
-//                  also an operator of c10d
+//   communication  a collective was under way: a kernel of NCCL, or a range of gloo, MPI or UCC; without kernels of
+//                  NCCL also an operator of c10d
 //   loading        the program waited in a DataLoader's __next__
 //   host gap       anything else of the program ran, on any thread: the GPU had nothing to do; in a process without GPU
 //                  work: no operator ran

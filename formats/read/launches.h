@@ -22,8 +22,8 @@ class Launches {
 
   void work(const DeviceWork& work) { work_.push_back(work); }
 
-  // Gives `events` the work, credited by the calls of `events`. Its operators have other External ids from then on: each
-  // its own.
+  // Gives `events` the work, credited by the calls of `events`. Its operators have other External ids from then on:
+  // each its own.
   void finish(ReadEvents& events);
 
  private:

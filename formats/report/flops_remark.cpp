@@ -11,8 +11,8 @@
 namespace torchprof::formats {
 namespace {
 
-// Teraflops of tensor cores with bfloat16 or float16, accumulated in float32, dense, from NVIDIA's data sheets. The first
-// that the device's name contains counts, so that variants stand before what they are variants of.
+// Teraflops of tensor cores with bfloat16 or float16, accumulated in float32, dense, from NVIDIA's data sheets. The
+// first that the device's name contains counts, so that variants stand before what they are variants of.
 struct Peak {
   std::string_view name;
   double tflops;

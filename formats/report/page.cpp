@@ -16,9 +16,9 @@
 #include "formats/read/read_trace.h"
 #include "formats/replay/process_label.h"
 #include "formats/report/page_assets.h"
+#include "formats/report/page_timeline.h"
 #include "formats/report/run_facts.h"
 #include "formats/report/summary.h"
-#include "formats/report/page_timeline.h"
 #include "formats/trace/endings.h"
 
 namespace torchprof::formats {

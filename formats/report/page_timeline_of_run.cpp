@@ -101,8 +101,8 @@ class TimelineSink final : public Sink {
   PageTimeline& timeline_;
   Replay replay_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> streams_;  // device and stream
-  std::vector<uint32_t>
-      rows_;  // of the timeline, by those of the slices: a thread's times 2, a stream's times 2, plus 1
+  // Of the timeline, by those of the slices: a thread's times 2, a stream's times 2, plus 1.
+  std::vector<uint32_t> rows_;
 };
 
 }  // namespace

@@ -220,7 +220,12 @@ class Assembly {
     ReportTable table = advice_table(report_.advice);
     if (std::string rate = flops_remark(report_); !rate.empty()) table.remarks.push_back(std::move(rate));
     if (options_.tables.size() == 1 || !is_text()) return add_in_order(std::move(table), "more finding");
-    if (table.rows.empty() && report_.advice.step_ns == 0) return;
+    // Where the table of GPUs is not shown.
+    if (!is_wanted("kernels")) std::ranges::copy(report_.gpu_remarks, std::back_inserter(table.remarks));
+    if (table.rows.empty() && report_.advice.step_ns == 0) {
+      if (report_.gpu_remarks.empty() || is_wanted("kernels")) return;
+      table.remarks = report_.gpu_remarks;
+    }
     if (table.rows.size() > kLeading) {
       table.remarks.push_back(plural(table.rows.size() - kLeading, "more finding") +
                               ": torchprof report RUN -t advice");

@@ -43,8 +43,8 @@ constexpr int kMostTried = 64;
 
 }  // namespace
 
-// Where all that another thread does comes inside of one stretch of the main thread, in which that runs no operator, and
-// it is backward or fills at least half, the main thread waits for it.
+// Where all that another thread does comes inside of one stretch of the main thread, in which that runs no operator,
+// and it is backward or fills at least half, the main thread waits for it.
 void StepGraphBuilder::add_handovers(uint32_t process, const Lane& main) {
   const Timeline& timeline = graph_.processes_[process]->timeline();
   const auto& times = graph_.times_;

@@ -92,8 +92,8 @@ struct TimelineWait {
   WaitKind kind = WaitKind::kOther;
 };
 
-// A block of the CPU's memory so large that glibc maps it anew each time: all its pages are cleared when they are touched
-// (DEFAULT_MMAP_THRESHOLD_MAX in malloc/malloc.c; smaller ones may come from memory that was freed).
+// A block of the CPU's memory so large that glibc maps it anew each time: all its pages are cleared when they are
+// touched (DEFAULT_MMAP_THRESHOLD_MAX in malloc/malloc.c; smaller ones may come from memory that was freed).
 inline constexpr int64_t kMappedAnew = int64_t{32} << 20;
 struct TimelineAllocation {
   int64_t time;

@@ -46,7 +46,8 @@ constexpr std::string_view kNothingTraced =
 std::string short_summary(const formats::Trace& trace) {
   formats::EventCounts counts;
   for (const formats::Process& process : trace.processes) counts += process.counts;
-  if (counts.operators == 0) return formats::summary_text(trace, {{"advice", "modules", "python", "steps"}, kSummaryRows});
+  if (counts.operators == 0)
+    return formats::summary_text(trace, {{"advice", "modules", "python", "steps"}, kSummaryRows});
   return formats::summary_text(trace, {{"advice", "ops", "modules", "steps"}, kSummaryRows});
 }
 

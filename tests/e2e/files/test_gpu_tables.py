@@ -37,7 +37,7 @@ for _ in range(10):
 VISIT = """<script>
 {
 const said = {};
-for (const name of ["Summary", "Kernels", "Processes", "Memory", "Flame graph"]) { open(name); said[name] = document.getElementById("view").textContent; }
+for (const name of ["Summary", "GPUs", "Processes", "Memory", "Flame graph"]) { open(name); said[name] = document.getElementById("view").textContent; }
 document.body.replaceChildren(document.createTextNode("SAID" + JSON.stringify(said) + "DIAS"));
 }
 </script></body>"""
@@ -76,8 +76,8 @@ def test_a_browser_shows_them(launcher, ranks, chromium, tmp_path):  # noqa: F81
     visited.write_text(page_of(launcher, ranks, tmp_path / "page.html").replace("</body>", VISIT))
     said = json.loads(re.search(r"SAID(.*)DIAS", chromium("--dump-dom", visited.as_uri()).rpartition("<body>")[2], re.S)[1]
                       .replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-    assert "slow_kernel" in said["Kernels"] and "other_kernel" in said["Kernels"]
-    assert "slow_kernel(" not in said["Kernels"], "the whole name is shown where one points"
+    assert "slow_kernel" in said["GPUs"] and "other_kernel" in said["GPUs"]
+    assert "slow_kernel(" not in said["GPUs"], "the whole name is shown where one points"
     for view in "Processes", "Memory", "Flame graph":
         assert "rank 0" in said[view] and "rank 1" in said[view], view
 

@@ -102,7 +102,7 @@ def test_traces_of_single_processes_alone_ask_which_one(copy, torchprof):
 def test_what_discarded_runs_lack_names_the_option(run_torchprof, torchprof, torch_python, tmp_path):
     run = run_torchprof([torch_python, "-c", "pass"], options=["--discard", "-q"])
     assert names_in(run.directory) == ["run.json", "summary.txt", "trace.json.gz"]
-    for command in (["report", run.directory, "-t", "advice"], ["export", run.directory, "-f", "speedscope", "-o", tmp_path / "x"],
+    for command in (["report", run.directory, "-t", "profiler"], ["export", run.directory, "-f", "speedscope", "-o", tmp_path / "x"],
                     ["export", run.directory, "-f", "kineto-ranks", "-o", tmp_path], ["export", run.directory, "-f", "kineto", "--steps", "1", "-o", tmp_path / "x"],
                     ["merge", run.directory, "-o", tmp_path / "x"]):
         done = torchprof(*command)

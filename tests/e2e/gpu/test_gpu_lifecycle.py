@@ -199,7 +199,7 @@ def test_a_replayed_graph_belongs_to_the_operator_that_replays_it(run_simulated,
 
 def test_a_callback_after_the_end_and_records_without_times_are_said(run_simulated):  # noqa: F811
     run, _ = run_simulated(BEGIN, sim="zero=2,late=1")
-    assert run.status == 0 and "2 GPU operations without a time from CUPTI; not in the trace" in run.stderr
+    assert run.status == 0 and "2 GPU operations without a time from CUPTI" in run.stderr
     assert re.search(r"CUPTI delivered after the program's end were not read: 1 buffers, \d+ bytes\n", run.stderr), run.stderr
 
 

@@ -29,7 +29,7 @@ REFUSED = {
     "a mistyped subcommand": (["reprot", "run"], {}, "'reprot' is not a subcommand (did you mean 'report'?); to profile it: torchprof run reprot ...; "
                               "see `torchprof help`"),
     "a mistyped table": (["report", ".", "-t", "kernel"], {},
-                         "report: --tables: 'kernel' is not a table: ops, kernels, modules, memory, python, steps, comms, threads, processes, profiler, advice (did you mean 'kernels'?)"),
+                         "report: --tables: 'kernel' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, threads, gpu, launches, critical, processes, profiler, advice (did you mean 'kernels'?)"),
     "a mistyped order": (["report", ".", "--sort", "slef"], {},
                          "report: --sort: 'slef' is not self, total, calls, average or a column of `torchprof help report` (did you mean 'self'?)"),
     "a mistyped column": (["report", ".", "-t", "ops", "-c", "cals"], {},
@@ -43,7 +43,7 @@ REFUSED = {
     "a mistyped format to export": (["export", ".", "-f", "perfeto", "-o", "x"], {},
                                     "export: --format: 'perfeto' is not a format of this version: %s (did you mean 'perfetto'?)" % FORMATS),
     "a mistyped metric": (["diff", ".", ".", "--fail-over", "1", "--metric", "op"], {},
-                          "diff: --metric: 'op' is not a metric: step, total, ops, modules, kernels, python, calls, allocated, memory (did you mean 'ops'?)"),
+                          "diff: --metric: 'op' is not a metric: step, total, ops, modules, kernels, cuda, python, calls, allocated, memory (did you mean 'ops'?)"),
     "run without a command": (["run"], {}, "run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]"),
     "options without a command": (["run", "--ops", "off", "--"], {},
                                   "run: the command is missing: torchprof run [OPTIONS] [--] COMMAND [ARG...]"),

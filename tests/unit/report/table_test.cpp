@@ -154,10 +154,11 @@ TEST_CASE("two optimizers in one iteration are one step") {
 TEST_CASE("a table that there is none of names those that there are") {
   SpoolBuilder b;
   const test::LoadedTrace trace(b);
-  CHECK_THROWS_WITH_AS(summary_text(*trace, {{"ops", "colours"}}),
-                       "--tables: 'colours' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, "
-                       "threads, gpu, launches, critical, processes, profiler, advice",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      summary_text(*trace, {{"ops", "colours"}}),
+      "--tables: 'colours' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, "
+      "threads, gpu, launches, critical, processes, profiler, advice",
+      Error);
 }
 
 TEST_CASE("a run of seconds says seconds") {
