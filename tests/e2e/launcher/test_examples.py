@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+import perfetto_trace
+
 
 @pytest.fixture
 def run_example(run_torchprof, run_bare, torch_python, examples):
@@ -79,6 +81,17 @@ def test_the_transformer_learns_and_its_steps_are_in_the_trace(run_example, chec
         ("LanguageModel", 1), ("Embedding", 1), ("Block", 2), ("Attention", 2), ("LayerNorm", 4), ("Linear", 9)) for n in range(count)}
     assert operators["aten::bmm"] - operators["BmmBackward0"] * 2 == operators["BmmBackward0"] == 80
     assert trace.flows("fwdbwd")["aten::bmm", "BmmBackward0"] == 80
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("script, workers", [("cnn.py", 2), ("transformer.py", 0)])
+def test_perfetto_finds_each_flow_of_the_examples_once(script, workers, run_torchprof, torchprof, torch_python, examples, check_trace, tmp_path):
+    """Decoded as trace_processor does: slices nest, no two flows share an id, none begins twice, and they are those of Kineto's trace."""
+    run = run_torchprof([torch_python, examples / script, *(["--workers", workers] if workers else [])])
+    done = torchprof("export", run.directory, "-f", "perfetto", "-o", tmp_path / "x.perfetto-trace")
+    assert run.status == done.returncode == 0, run.stderr + done.stderr
+    merged = check_trace(run.merged_path, merged=True) if workers else check_trace(run.trace(), imports=True)
+    assert collections.Counter(perfetto_trace.Trace(tmp_path / "x.perfetto-trace").flows) == merged.flows("fwdbwd")
 
 
 @pytest.mark.once
