@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -330,7 +331,7 @@ std::string ns_text(int64_t ns) {
 }
 
 std::string number_text(double n, const char* what) {
-  if (n >= 10) return plural(static_cast<uint64_t>(n + 0.5), what);
+  if (n >= 10) return plural(static_cast<uint64_t>(std::llround(n)), what);
   const auto whole = static_cast<uint64_t>(n);
   return static_cast<double>(whole) == n ? plural(whole, what) : print("%.1f ", n) + plural(2, what).substr(2);
 }

@@ -15,7 +15,7 @@ TimelineIndex::TimelineIndex(const Timeline& timeline) : timeline_(&timeline) {
   for (uint32_t row = 0; row < timeline.rows.size(); ++row)
     for (uint32_t i = 0; i < timeline.rows[row].spans.size(); ++i)
       if (const uint32_t correlation = timeline.rows[row].spans[i].correlation; correlation != 0)
-        calls_.try_emplace(correlation, row, i);
+        calls_.try_emplace(correlation, CallAt{row, i});
 }
 
 std::optional<size_t> TimelineIndex::stream(uint32_t device, uint32_t stream) const {

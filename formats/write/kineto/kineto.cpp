@@ -16,8 +16,8 @@ namespace {
 
 // Times count from the midnight (UTC) before the run, so that the runs of a job's hosts share the base. For 25 days
 // from there the sum of a begin and a duration as doubles is off by less than half a nanosecond (in the first two days
-// by 0.00003 us), so that slices that touch do so for a reader who rounds to ns. Kineto's base may be three months back:
-// then the last decimal is off by one, and they overlap.
+// by 0.00003 us), so that slices that touch do so for a reader who rounds to ns. Kineto's base may be three months
+// back: then the last decimal is off by one, and they overlap.
 constexpr int64_t kBaseStep = int64_t{86'400} * 1'000'000'000;
 
 // The four events at the end that torch's own tests look for.
