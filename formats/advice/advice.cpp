@@ -84,7 +84,8 @@ class Assembly {
   explicit Assembly(const std::vector<AdvisedProcess>& processes) : all_(processes) {
     const bool have_steps = std::ranges::any_of(all_, [](const AdvisedProcess& p) { return p.advice->has_steps; });
     for (size_t i = 0; i < all_.size(); ++i)
-      if (!all_[i].is_loader && all_[i].advice->has_steps == have_steps && all_[i].advice->worked_ns > 0)
+      if (!all_[i].is_loader && all_[i].advice->has_steps == have_steps &&
+          (have_steps || all_[i].advice->worked_ns > 0))
         looked_at_.push_back(i);
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.

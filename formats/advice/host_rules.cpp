@@ -202,7 +202,10 @@ class HostRules {
   }
 
   void threads() {
-    if (!s_.threads || !s_.processors || *s_.threads == 0 || *s_.threads >= *s_.processors) return;
+    if (!s_.threads || !s_.processors || *s_.threads == 0) return;
+    // Two processors of one core share what multiplies.
+    const uint32_t cores = *s_.processors / 2;
+    if (*s_.threads >= cores) return;
     PlaceSums places;
     int64_t ns = 0;
     for (size_t r = 0; r < v_.rows().size(); ++r) {  // also on autograd's threads
@@ -214,7 +217,7 @@ class HostRules {
         add_to(places[row.place[i]].ns, row.own[i]);
       }
     }
-    const int64_t cost = v_.per_step(ns - ns / *s_.processors * *s_.threads);
+    const int64_t cost = v_.per_step(ns - ns / cores * *s_.threads);
     if (!is_worth(cost, v_, 10)) return;
     findings_.push_back({.rule = "threads",
                          .cost_ns = cost,

@@ -10,8 +10,8 @@
 //                  less that time. In a process with GPU work it is "host bound", and counts only while no GPU works
 //   tiny operators operators on the CPU that take a few microseconds each, from one place. Without: less what they and
 //                  the Python between them take
-//   threads        long operators run on the CPU with fewer threads than there are processors. Without: the time of
-//                  matrix products and convolutions divided by what there is more
+//   threads        matrix products and convolutions run on the CPU with fewer threads than there are cores (half of the
+//                  processors). Without: their time divided by what there is more
 //   zero_grad      gradients are set to zero and not to None. Without: less that time
 //   first touch    blocks of 32 MiB and more are allocated anew in each step, and the kernel clears each page of them.
 //                  Without: less 1 us for each page of 4 KiB (0.6 to 1.4 us on machines where this was measured)

@@ -9,6 +9,7 @@
 #include "tracer/native/stack.h"
 #include "tracer/objects/search.h"
 #include "tracer/process/diag.h"
+#include "tracer/process/seal.h"
 #include "tracer/session.h"
 #include "tracer/spool/rank_facts.h"
 #include "tracer/torch/callbacks.h"
@@ -107,9 +108,10 @@ void note_environment() noexcept {
 // By how many threads an operator may be divided, and among how many processors. torch reads the variable, and without
 // it takes one thread for each processor (aten/src/ATen/ParallelOpenMP.cpp, 1.13 to 2.14).
 void note_threads() noexcept {
+  const seal::Calls calls;  // none where a filter may kill the process for one
   cpu_set_t processors;
   char text[16];
-  if (sched_getaffinity(0, sizeof(processors), &processors) == 0) {
+  if (calls && sched_getaffinity(0, sizeof(processors), &processors) == 0) {
     snprintf(text, sizeof(text), "%d", CPU_COUNT(&processors));
     session::note_fact("processors", text);
   }
