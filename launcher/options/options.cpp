@@ -222,6 +222,8 @@ ExportOptions parse_export(const Arguments& arguments) {
                  "native stacks without frames of the interpreter\nand the dispatcher, or with all [folded]")
       ->type_name("folded|all")
       ->check(CLI::IsMember({"folded", "all"}));
+  app.add_flag("--critical-path", options.has_critical_path,
+               "a row with what each instant of the steps waited for,\nin kineto, kineto-ranks and perfetto");
   parser.parse(arguments);
   if (frames == "all") options.frames = formats::NativeFrames::kAll;
   if (!options.slice.is_all() && options.outputs.empty())

@@ -45,6 +45,7 @@ struct ExportOptions {
   std::vector<std::filesystem::path> outputs;
   formats::SliceRequest slice;
   formats::NativeFrames frames = formats::NativeFrames::kFolded;
+  bool has_critical_path = false;
 };
 ExportOptions parse_export(const Arguments& arguments);
 

@@ -76,6 +76,7 @@ formats::Trace load_part(const Input& input, const ExportOptions& options) {
     formats::select(options.slice, trace);
   else if (const std::string line = too_large_line(trace, options.formats, options.input); !line.empty())
     say(line);
+  for (formats::Process& process : trace.processes) process.selection.has_critical_path = options.has_critical_path;
   return trace;
 }
 

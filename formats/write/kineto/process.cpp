@@ -7,6 +7,7 @@
 #include "formats/io/print.h"
 #include "formats/replay/process_label.h"
 #include "formats/replay/replay.h"
+#include "formats/timeline/critical_track.h"
 #include "formats/trace/names.h"
 #include "formats/trace/uncaptured.h"
 #include "formats/values/flops.h"
@@ -40,6 +41,7 @@ class ProcessWriter final : public Sink {
     if (names_first) write_thread_rows();
     const ReplayStats stats = replay_.run(*this);
     write_thread_rows();
+    if (process_.selection.has_critical_path) write_critical_path();
     if (gpu_) ids_.correlation = gpu_->finish();
     ++ids_.process;
     ids_.external += stats.external_ids;
@@ -256,6 +258,23 @@ class ProcessWriter final : public Sink {
     put_metadata("process_labels", "0", "labels",
                  json_name((role.empty() ? "CPU" : "CPU, " + role) + cut_label(process_)));
     put_metadata("process_sort_index", "0", "sort_index", merged_ ? std::to_string(process_.place) : pid_);
+  }
+
+  // A thread can't have this number (kernel/pid.c: PID_MAX_LIMIT is 4 million).
+  static constexpr std::string_view kCriticalRow = "999999999";
+  void write_critical_path() {
+    put_metadata("thread_name", kCriticalRow, "name", "\"critical path\"");
+    put_metadata("thread_sort_index", kCriticalRow, "sort_index", kCriticalRow);
+    for (const CriticalSlice& s : critical_track_of(process_)) {
+      const std::string name = json_name(s.name), place = json_name(s.place);
+      char* at = out_.reserve(kMaxSliceBytes + name.size() + place.size());
+      at = put(at, R"({"ph":"X","cat":"critical_path","name":)");
+      at = put(put(put(at, name), R"(,"pid":)"), pid_);
+      at = put(put(put(at, R"(,"tid":)"), kCriticalRow), R"(,"ts":)");
+      at = put(put_us(at, s.begin - base_), R"(,"dur":)");
+      at = put(put_us(at, s.end - s.begin), R"(,"args":{"Python line":)");
+      out_.advance(put(put(at, place), "}},\n"));
+    }
   }
 
   void write_thread_rows() {

@@ -13,6 +13,7 @@
 #include "formats/replay/process_label.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
+#include "formats/timeline/critical_track.h"
 #include "formats/write/perfetto/arguments.h"
 #include "formats/write/perfetto/callstacks.h"
 #include "formats/write/perfetto/gpu.h"
@@ -47,11 +48,13 @@ enum Category : uint8_t {
   kEvent,
   kGpuAnnotation,
   kInstantEvent,
+  kCriticalPath,
   kCategories
 };
 constexpr std::array<const char*, kCategories> kCategoryNames = {
     "python_function", "cpu_op",     "user_annotation", "cuda_runtime", "cuda_driver",         "kernel",
-    "gpu_memcpy",      "gpu_memset", "cuda_sync",       "cuda_event",   "gpu_user_annotation", "cpu_instant_event"};
+    "gpu_memcpy",      "gpu_memset", "cuda_sync",       "cuda_event",   "gpu_user_annotation", "cpu_instant_event",
+    "critical_path"};
 
 Category category_of(SliceKind kind, OpScope scope) {
   if (kind != SliceKind::kOperator) return kPythonFunction;
@@ -84,6 +87,7 @@ class ProcessWriter final : public Sink {
     if (process_.gpu) gpu_.emplace(process_, names_, packets_, process_track_, ids_.gpu_flow);
     ids_.flow += replay_.run(*this).flows;
     if (gpu_) gpu_->finish();
+    if (process_.selection.has_critical_path) write_critical_path();
   }
 
   void slice(const Slice& s) override {
@@ -183,6 +187,14 @@ class ProcessWriter final : public Sink {
       process.add_bytes(process::kName, text_field(name));
       process.add_int64(process::kStart, process_.start.value);
     });
+  }
+
+  void write_critical_path() {
+    const std::string track = track_field(packets_.add_track(process_track_, "Critical path"));
+    for (const CriticalSlice& s : critical_track_of(process_)) {
+      event({s.begin}, track, begin_fragment(kCriticalPath, s.name));
+      event({s.end}, track, end_, names_.argument("Python line", s.place));
+    }
   }
 
   Lane& lane_of(uint32_t row) {

@@ -119,6 +119,23 @@ def test_perfetto_has_the_slices_of_the_kineto_trace(export, recorded):
     assert found == expected
 
 
+def test_the_critical_path_is_a_row_that_adds_up_to_the_steps(export, recorded):
+    """Each instant of a step is in one slice of it. Without the option there is none."""
+    trace = trace_rules.Trace(export("kineto", "--critical-path", name="critical.json"))
+    path = sorted((e["ts"], e["ts"] + e["dur"], e["name"]) for e in in_ns(trace) if e.get("cat") == "critical_path")
+    assert all(before[1] <= after[0] for before, after in zip(path, path[1:])) and not recorded.trace().names("critical_path")
+    steps = [e for e in in_ns(trace) if e["name"].startswith("ProfilerStep#") and e["args"]["Step ends with"]]
+    steps = sorted((e["ts"], e["ts"] + e["dur"]) for e in steps)[1:]  # the first one chooses for the others
+    for begin, end in steps:
+        inside = [(max(b, begin), min(e, end)) for b, e, _ in path if b < end and e > begin]
+        assert sum(e - b for b, e in inside) == end - begin
+    assert any(name.startswith("host: aten::") for _, _, name in path)
+    perfetto = perfetto_trace.Trace(export("perfetto", "--critical-path"))
+    found = [s for s in perfetto.slices if s.category == "critical_path"]
+    assert sorted((s.begin, s.end, s.name) for s in found) == [(b + trace.doc["baseTimeNanoseconds"], e + trace.doc["baseTimeNanoseconds"], name) for b, e, name in path]
+    assert {perfetto.tracks[s.track]["name"][0] for s in found} == {"Critical path"}
+
+
 def test_perfetto_has_the_arguments_flows_and_names(export, recorded):
     kineto, perfetto = recorded.trace(), perfetto_trace.Trace(export("perfetto"))
     def described(args, text):
