@@ -10,7 +10,8 @@ lies on the critical path of each trace, of which no equality is asked. The last
 
 What differs, and why: HTA's rates are Kineto's own, of times that files in microseconds round, and it averages a running sum in which rounding
 errors count as copies; its kernel types cut each interval to whole microseconds; it knows launches by seven names, without cudaGraphLaunch;
-and it counts the time by which work overlaps the work before it as a negative pause.
+it counts the time by which work overlaps the work before it as a negative pause; and it takes what enters and leaves a queue at one
+instant in any order (with a stable sort its averages are ours).
 """
 import argparse
 import json
