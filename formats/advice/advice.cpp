@@ -193,8 +193,9 @@ class Assembly {
     std::vector<Intervals> waits(looked_at_.size());
     std::vector<uint64_t> was_last(looked_at_.size());
     uint64_t compared = 0;
-    std::map<int64_t, std::string_view> names;  // of kinds, by the time that is waited
-    for (const auto& [kind, t] : compare(calls, is_in_step)) {
+    std::map<int64_t, std::string_view> names;                                   // of kinds, by the time that is waited
+    const std::map<CommsKind, CommsTally> tallies = compare(calls, is_in_step);  // has the names
+    for (const auto& [kind, t] : tallies) {
       if (t.waits.size() < looked_at_.size()) continue;  // of a group that not all are in
       compared += t.compared;
       was_last[t.slowest] += t.slowest_calls;

@@ -29,7 +29,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::string error;
   bool found_events = false;  // a list of them, be it empty
   bool is_no_trace = false;   // what is in the list are no events
-  Launches launches;
+  LaunchMatcher launches;
 
   Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
 
@@ -322,7 +322,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
     const std::string& c = event_.category;
     if (TraceDevices::is_category(c)) return finish_work();
-    if (Launches::is_call(c)) {
+    if (LaunchMatcher::is_call(c)) {
       if (is_possible(event_.begin_ns, event_.end_ns()))
         into_.calls.push_back({event_.begin_ns, event_.end_ns(), into_.names(event_.name), row(), event_.correlation});
       return;

@@ -9,12 +9,12 @@
 
 namespace torchprof::formats {
 
-bool Launches::is_call(std::string_view category) {
+bool LaunchMatcher::is_call(std::string_view category) {
   return category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime" || category == "Driver" ||
          category == "hip_runtime" || category == "hip_driver";
 }
 
-void Launches::finish(ReadEvents& events) {
+void LaunchMatcher::finish(ReadEvents& events) {
   std::vector<ReadCall>& calls = events.calls;
   const auto is_known = [](const ReadCall& c) { return c.correlation != 0; };
   if (work_.empty() || std::ranges::none_of(calls, is_known)) {

@@ -15,7 +15,7 @@
 
 namespace torchprof::formats {
 
-class Launches {
+class LaunchMatcher {
  public:
   // Kineto's categories for calls of CUDA and HIP; old files have them in capitals.
   static bool is_call(std::string_view category);

@@ -1,5 +1,6 @@
 """The size of the rooms and of the files in them: what a stranger can overlook at a glance."""
 import collections
+import re
 import statistics
 import subprocess
 
@@ -27,3 +28,22 @@ def test_no_file_of_the_product_is_long():
              if name.startswith(tuple(folder + "/" for folder in PRODUCT)) and name.endswith((".h", ".cpp"))}
     assert {name: count for name, count in lines.items() if count > MOST_LINES and name not in LISTS} == {}
     assert statistics.median(lines.values()) < MEDIAN
+
+
+def test_no_two_types_of_a_namespace_have_one_name():
+    """Where no file includes both, no compiler complains, and one's destructor may run for the other."""
+    found = collections.defaultdict(set)
+    for name in tracked():
+        if not name.endswith((".h", ".cpp")):
+            continue
+        namespaces = []
+        for line in (ROOT / name).read_text().splitlines():
+            if opened := re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{", line):
+                namespaces.append(opened[1])
+            elif line.startswith("}  // namespace") and namespaces:
+                namespaces.pop()
+            elif defined := re.match(r"(?:template <.*> )?(?:class|struct|union|enum class) (?:alignas\([^)]*\) )?(\w+)(?: final)?(?: : .*)? \{", line):
+                if None not in namespaces:
+                    found["::".join(namespaces + [defined[1]])].add(name)
+    assert len(found) > 400
+    assert {type_: sorted(files) for type_, files in found.items() if len(files) > 1} == {}

@@ -50,7 +50,8 @@ struct Site {
 };
 OpenTable<Site> g_sites;
 
-[[gnu::noinline, gnu::cold]] CallSiteId define_site(FunctionId function, StringId name, const Place& place) noexcept {
+[[gnu::noinline, gnu::cold]] CallSiteId define_site(FunctionId function, StringId name,
+                                                    const CallPlace& place) noexcept {
   if (!g_sites.reserve()) return {};
   int line = 0;
   if (place.frame && api().frame_line) line = api().frame_line(place.frame);
@@ -60,7 +61,7 @@ OpenTable<Site> g_sites;
   return id;
 }
 
-CallSiteId find_site(FunctionId function, StringId name, const Place& place) noexcept {
+CallSiteId find_site(FunctionId function, StringId name, const CallPlace& place) noexcept {
   const Site* known = g_sites.find(hash_of(function, place.offset, name.value), [&](const Site& site) {
     return site.function == function && site.offset == place.offset && site.name == name;
   });
@@ -82,13 +83,14 @@ struct Recent {
 // All zeros: a pointer in it would be relocated at the start of every process, also of one that is not traced.
 constinit Recent g_recent[1024];
 
-bool is_it(const Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {
+bool is_it(const Recent& recent, FunctionId function, const Callee& callee, const CallPlace& place) noexcept {
   return recent.function == function && recent.offset == place.offset && recent.callee.name == callee.name &&
          recent.callee.type == callee.type && same_text(recent.name, callee.name) &&
          (!callee.type || same_text(recent.type, callee.type));
 }
 
-[[gnu::noinline]] bool learn(Recent& recent, FunctionId function, const Callee& callee, const Place& place) noexcept {
+[[gnu::noinline]] bool learn(Recent& recent, FunctionId function, const Callee& callee,
+                             const CallPlace& place) noexcept {
   const auto* name = session::intern_text(callee.name);
   const auto* type = callee.type ? session::intern_text(callee.type) : name;
   const CallSiteId id = name && type ? find_site(function, name_of(callee), place) : CallSiteId{};
@@ -123,7 +125,7 @@ Callee callee_of(Object* callable) noexcept {
   return {function_def(callable)->name, is_function ? nullptr : owner};
 }
 
-void begin_c_call(ThreadBuffer& buffer, const Callee& callee, const Place& place) noexcept {
+void begin_c_call(ThreadBuffer& buffer, const Callee& callee, const CallPlace& place) noexcept {
   const FunctionId function = function_of(place.code).id();
   const uint64_t hash = hash_of(function, place.offset, reinterpret_cast<uintptr_t>(callee.name) >> 4);
   Recent& recent = g_recent[hash % std::size(g_recent)];

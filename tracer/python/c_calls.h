@@ -20,12 +20,12 @@ struct Callee {
 // for Python functions and for callables that run no C function.
 Callee callee_of(Object* callable) noexcept;
 
-struct Place {  // of the call
+struct CallPlace {
   Object* code;
   uint32_t offset;  // different for each place in the code object
   Frame* frame;     // gives the line; nullptr: `offset` is in bytes and gives it
 };
-void begin_c_call(ThreadBuffer& buffer, const Callee& callee, const Place& place) noexcept;
+void begin_c_call(ThreadBuffer& buffer, const Callee& callee, const CallPlace& place) noexcept;
 void end_c_call(ThreadBuffer& buffer, Ticks time) noexcept;
 
 }  // namespace torchprof::python

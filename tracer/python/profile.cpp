@@ -72,7 +72,7 @@ Object* code_of(Frame* frame) noexcept {  // borrowed: the frame holds it
   return static_cast<Object*>(read_pointer(data_of(frame), layout()->code));
 }
 
-Place place_of(Frame* frame) noexcept {
+CallPlace place_of(Frame* frame) noexcept {
   Object* code = code_of(frame);
   return {code, instruction_of(frame, code), frame};
 }
