@@ -174,28 +174,43 @@ def step_ns(run):
     return 1e9 * sum(steps) / len(steps)
 
 
-def check(rule, found, planted, cured, text, words, function):
-    assert found["rule"] == rule, found
-    assert is_named(found, text, words, function), found
-    assert found["without_ns"] == pytest.approx(step_ns(cured), rel=0.2), (found, step_ns(planted))
+def check(rule, torchprof, run_both, text, words, function):
+    """`run_both` gives the planted and the cured run, of its next try. What else the machine does may fall into one of the two: of three
+    comparisons one has to hold. Gives the planted run."""
+    compared = []
+    for number in range(3):
+        planted, cured = run_both(number)
+        found = first_finding(torchprof, planted)
+        assert found["rule"] == rule, found
+        assert is_named(found, text, words, function), found
+        compared.append((found["without_ns"], step_ns(cured), step_ns(planted)))
+        if found["without_ns"] == pytest.approx(step_ns(cured), rel=0.2):
+            return planted
+    pytest.fail("without it a step would take, takes when cured, and took (ns): %s" % compared)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("rule", PLANTED)
 def test_what_is_planted_comes_first_and_costs_what_its_cure_saves(rule, torchprof, run_torchprof, torch_python, program, tmp_path):
     text, words, function = PLANTED[rule]
-    planted, cured = (run_torchprof([torch_python, program(text), *more], cwd=tmp_path) for more in ([], ["cured"]))
-    check(rule, first_finding(torchprof, planted), planted, cured, text, words, function)
+
+    def run_both(number):
+        place = tmp_path / ("try%d" % number)
+        place.mkdir()
+        return [run_torchprof([torch_python, program(text), *more], cwd=place) for more in ([], ["cured"])]
+
+    planted = check(rule, torchprof, run_both, text, words, function)
     # The end of the run says it, too, before anything else.
     lines = planted.stderr.splitlines()
     assert [line for line in lines if line.startswith("torchprof: ")][2].startswith("torchprof: Advice: a step takes "), planted.stderr
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("rule", PLANTED_ON_GPU)
 def test_what_is_planted_on_a_gpu_comes_first(rule, torchprof, run_simulated, torch_python, program):  # noqa: F811
     text, words, function, sims = PLANTED_ON_GPU[rule]
-    planted, cured = (run_simulated(text, sim=sim, command=[torch_python, program(text), *more])[0]
-                      for sim, more in zip(sims, ([], ["cured"])))
-    check(rule, first_finding(torchprof, planted), planted, cured, text, words, function)
+    check(rule, torchprof, lambda _: [run_simulated(text, sim=sim, command=[torch_python, program(text), *more])[0]
+                                      for sim, more in zip(sims, ([], ["cured"]))], text, words, function)
 
 
 def test_a_leak_comes_first_with_its_rate(torchprof, run_torchprof, torch_python, program):
