@@ -93,7 +93,7 @@ class StepView {
 
   const Timeline& timeline_;
   std::vector<StepSpan> steps_;
-  Intervals within_, busy_, idle_, kernels_;
+  Intervals within_, busy_, kernels_;
   std::vector<RowView> rows_;
   std::vector<Activity> by_name_;  // of names, without calls of CUDA
   uint32_t main_ = kNoSpan;
