@@ -12,6 +12,7 @@ SCRIPT = ROOT / "tests" / "roots" / "roots.py"
 spec = importlib.util.spec_from_file_location("roots", SCRIPT)
 roots = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(roots)
+import mirror  # noqa: E402: roots.py says where it lies
 
 DEB822 = """\
 # deb cdrom:[Debian] bookworm main
@@ -33,21 +34,21 @@ SOURCES = {
                           "sources.list.d/z.list": "# deb http://not.example bookworm main\n" + ONE_LINE % "https://mirror.example/debian"},
                          "https://mirror.example/debian"),
     "switched off": ({"sources.list.d/debian.sources": "Enabled: no\n" + DEB822.partition("\n")[2] % "http://not.example"},
-                     roots.FALLBACK_MIRROR),
-    "source packages alone": ({"sources.list": "deb-src http://mirror.example/debian bookworm main\n"}, roots.FALLBACK_MIRROR),
-    "a disc": ({"sources.list": ONE_LINE % "cdrom:[Debian]/"}, roots.FALLBACK_MIRROR),
-    "nothing": ({}, roots.FALLBACK_MIRROR),
+                     mirror.FALLBACK_MIRROR),
+    "source packages alone": ({"sources.list": "deb-src http://mirror.example/debian bookworm main\n"}, mirror.FALLBACK_MIRROR),
+    "a disc": ({"sources.list": ONE_LINE % "cdrom:[Debian]/"}, mirror.FALLBACK_MIRROR),
+    "nothing": ({}, mirror.FALLBACK_MIRROR),
 }
 
 
 @pytest.mark.parametrize("case", SOURCES)
 def test_the_mirror_is_the_one_that_apt_uses(tmp_path, case):
-    files, mirror = SOURCES[case]
+    files, expected = SOURCES[case]
     (tmp_path / "os-release").write_text('ID=debian\nVERSION_CODENAME=bookworm\n')
     (tmp_path / "apt" / "sources.list.d").mkdir(parents=True)
     for name, text in files.items():
         (tmp_path / "apt" / name).write_text(text)
-    assert roots.find_mirror(tmp_path) == mirror
+    assert mirror.find_mirror(tmp_path) == expected
 
 
 def test_a_root_that_cannot_be_made_is_said_loudly(tmp_path):
