@@ -58,7 +58,7 @@ void switch_kinds(bool opens) noexcept {
       disable_all();
   }
   write_clock(s.api, s.sharing());  // here, since our thread may see a short window late or not at all
-  sem_post(&s.work);
+  s.work.wake();
 }
 
 // ---- our thread -----------------------------------------------------------------------------------------------------
@@ -69,15 +69,9 @@ uint64_t read_ns(clockid_t clock) noexcept {
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
 }
 
-// Until somebody posts, or CLOCK_MONOTONIC says `ns`: the wall clock may be set. False: a signal came.
-bool wait_until(sem_t& semaphore, uint64_t ns) noexcept {
-  const timespec until = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  return sem_clockwait(&semaphore, CLOCK_MONOTONIC, &until) == 0 || errno == ETIMEDOUT;
-}
-
 void flush_for_the_end() noexcept;
 void run() noexcept;
-constinit OwnThread g_thread("torchprof gpu", run, []() noexcept { sem_post(&source().work); });
+constinit OwnThread g_thread("torchprof gpu", run, []() noexcept { source().work.wake(); });
 
 void run() noexcept {
   Source& s = source();
@@ -89,7 +83,7 @@ void run() noexcept {
     if (s.was_enabled.exchange(false, std::memory_order_relaxed) || is_open ||
         s.has_open_work.load(std::memory_order_relaxed))
       last = read_ns(CLOCK_MONOTONIC) + kAfterWindow;
-    if (next < last ? !wait_until(s.work, next) : sem_wait(&s.work) != 0) continue;
+    s.work.sleep(next < last ? next : Wakeup::kNever);
     if (state() == State::kOff) return;
     if (g_thread.must_end()) return flush_for_the_end();
     // Pairs with the store in process_exits_now(): records that came before it are written.
@@ -316,7 +310,6 @@ void prepare(const char* library) noexcept {
   if (session::config().gpu == GpuMode::kOff)
     return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
   prepare_own_clock();
-  sem_init(&s.work, 0, 0);
   sem_init(&s.flushed, 0, 0);
   become(State::kWaiting);
   if (access("/dev/nvidiactl", F_OK) == 0)
@@ -334,7 +327,7 @@ void prepare(const char* library) noexcept {
 void start() noexcept {
   if (seal::is_sealed()) return;
   State waiting = State::kWaiting;
-  // Pairs with become(kWaiting) in prepare(): its semaphores and its clock are there.
+  // Pairs with become(kWaiting) in prepare(): its semaphore and its clock are there.
   if (!source().state.compare_exchange_strong(waiting, State::kStarting, std::memory_order_acquire)) return;
   const KeepErrno keep;
   start_now();
@@ -351,7 +344,7 @@ void process_exits_now() noexcept {
   const KeepErrno keep;
   Source& s = source();
   s.must_flush.store(true, std::memory_order_release);  // pairs with the exchange in run()
-  sem_post(&s.work);
+  s.work.wake();
   constexpr time_t kPatienceSeconds = 1;  // a program may exit like this because CUDA hangs
   timespec until{};
   clock_gettime(CLOCK_REALTIME, &until);

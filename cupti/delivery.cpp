@@ -1,5 +1,4 @@
 // What CUPTI fills and gives back: into the spool, and to another client.
-#include <semaphore.h>
 
 #include <cstdio>
 #include <iterator>
@@ -50,7 +49,7 @@ void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t size, 
   Source& s = source();
   const Completed completed{reinterpret_cast<std::byte*>(buffer), valid, context, stream};
   // A buffer that is not ours: CUPTI got it from the other client before we began. Records of ours may be in it.
-  if (s.buffers.completed(completed) || (s.other.is_there() && s.buffers.put_foreign(completed))) sem_post(&s.work);
+  if (s.buffers.completed(completed) || (s.other.is_there() && s.buffers.put_foreign(completed))) s.work.wake();
 }
 
 // ---- what comes back ------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@
 #include "cupti/own_clock.h"
 #include "cupti/stuck_work.h"
 #include "cupti/wishes.h"
+#include "tracer/process/wakeup.h"
 
 namespace torchprof::cupti {
 
@@ -55,7 +56,7 @@ struct Source {
   StuckWork stuck;
   Completed to_pour[ActivityBuffers::kMostForced]{};  // written, but not yet given to the other client; a ring
   size_t first_to_pour = 0, count_to_pour = 0;
-  sem_t work{};                         // a buffer has come, or the window has changed
+  Wakeup work;                          // a buffer has come, or the window has changed
   std::atomic<bool> must_flush{false};  // our thread has to flush, and then to post `flushed`
   sem_t flushed{};
   std::atomic<bool> must_forget{false};  // the calls of a window that has closed are still watched

@@ -17,6 +17,7 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
@@ -31,6 +32,9 @@
 #include "tracer/config/program_file.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/readable.h"
+
+// Of glibc 2.34 and later, whose headers say the same.
+extern "C" int execveat(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept;
 
 namespace torchprof::inject {
 namespace {
@@ -58,6 +62,17 @@ Real g_real;
 template <class F>
 F* next(const char* name) noexcept {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
+
+// With an older libc a program that looks for the function finds ours, so it has to work. Later libcs make the bare
+// call, too: sysdeps/unix/sysv/linux/execveat.c.
+int bare_execveat(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
+  return static_cast<int>(syscall(SYS_execveat, directory, path, argv, envp, flags));
+}
+template <>
+decltype(&execveat) next<decltype(execveat)>(const char* name) noexcept {
+  auto* const found = reinterpret_cast<decltype(&execveat)>(dlsym(RTLD_NEXT, name));
+  return found ? found : bare_execveat;
 }
 
 // Where the constructor has not run, each is looked up when it is used.

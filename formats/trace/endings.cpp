@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <cstring>  // sigabbrev_np
 #include <map>
 #include <utility>
+
+#include "formats/io/signal_names.h"
 
 namespace torchprof::formats {
 namespace {
@@ -20,8 +21,8 @@ bool parse(std::string_view text, T& out) {
 }
 
 std::string signal_text(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
+  const char* name = signal_name(signal);
+  return name ? name : "signal " + std::to_string(signal);
 }
 
 bool is_usual_signal(const Process& p) { return p.is_helper && p.was_signalled && p.exit_status == -SIGTERM; }

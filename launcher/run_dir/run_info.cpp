@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "formats/io/signal_names.h"
 #include "formats/io/text.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/open_threads.h"
@@ -158,8 +159,8 @@ void add_end(Info& info, int wait_status, const std::vector<Running>& running, u
   info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;
   if (WIFSIGNALED(wait_status)) {
     info["signal"] = WTERMSIG(wait_status);
-    const char* name = sigabbrev_np(WTERMSIG(wait_status));
-    info["signal_name"] = name ? "SIG" + std::string(name) : "real-time signal";
+    const char* name = formats::signal_name(WTERMSIG(wait_status));
+    info["signal_name"] = name ? name : "real-time signal";
   } else {
     info["exit_status"] = WEXITSTATUS(wait_status);
   }

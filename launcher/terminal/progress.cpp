@@ -40,10 +40,9 @@ void Progress::update() {
 
 BackgroundProgress::BackgroundProgress(std::function<uintmax_t()> written) {
   try {
-    thread_ = std::thread([this, written = std::move(written)] {
+    thread_ = std::thread([over = over_.get_future(), written = std::move(written)] {
       Progress progress(written);
-      std::unique_lock lock(mutex_);
-      while (!changed_.wait_for(lock, 500ms, [this] { return is_over_; })) progress.update();
+      while (over.wait_for(500ms) == std::future_status::timeout) progress.update();
     });
   } catch (const std::system_error&) {  // no thread can be had
   }
@@ -51,11 +50,7 @@ BackgroundProgress::BackgroundProgress(std::function<uintmax_t()> written) {
 
 BackgroundProgress::~BackgroundProgress() {
   if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    is_over_ = true;
-  }
-  changed_.notify_one();
+  over_.set_value();
   thread_.join();
 }
 

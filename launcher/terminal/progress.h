@@ -3,11 +3,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <mutex>
+#include <future>
 #include <thread>
 
 namespace torchprof::launcher {
@@ -37,9 +36,7 @@ class BackgroundProgress {
   BackgroundProgress& operator=(const BackgroundProgress&) = delete;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_over_ = false;
+  std::promise<void> over_;
   std::thread thread_;
 };
 

@@ -2,8 +2,8 @@
 """usage: roots.py SUITE BUILD [PYTEST ARG...]: runs tests in a Debian of another release, with what was built here.
        roots.py SUITE BUILD bench [ARG...]: runs the benchmark there.
 
-SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); or trixie-cuda, which
-is trixie with Debian's CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
+SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); bullseye, which has
+none (Python 3.9, glibc 2.31), for tests/e2e/roots with a tree of packaging/build; or trixie-cuda, which is trixie with Debian's CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
 not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
 torchprof-roots in $XDG_CACHE_HOME or /var/cache). It stays there; delete it to have a newer one. A root without its stamp was
 interrupted and is made anew.
@@ -25,6 +25,8 @@ sys.path.insert(0, str(CHECKOUT / "packaging"))
 
 from mirror import environment, find_mirror  # noqa: E402: the line above says where it lies
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler"
+# Where there is no torch.
+PACKAGES_OF = {"bullseye": "python3 python3-pytest python3-pytest-xdist gcc libc6-dev procps"}
 # Packages that one test each needs, which is skipped without them: the root is made even if a suite lacks them today.
 WISHES = {"sid": "duckdb python3-pandas python3-pyarrow"}
 # What python3-torch-cuda loads. Unpacked into the root, as two of its dependencies cannot be installed: cuDNN is not in Debian,
@@ -86,8 +88,8 @@ def make(cache, suite):
         raise NotMade("only root may make one and enter it")
     root, stamp, log = cache / suite, cache / suite / "etc" / "torchprof-root", cache / (suite + ".log")
     release, _, variant = suite.partition("-")
-    wishes = WISHES.get(suite, "")
-    contents = PACKAGES + wishes + (CUDA_PACKAGES + ADD_CUDA if variant == "cuda" else "")
+    packages, wishes = PACKAGES_OF.get(suite, PACKAGES), WISHES.get(suite, "")
+    contents = packages + wishes + (CUDA_PACKAGES + ADD_CUDA if variant == "cuda" else "")
     if stamp.exists() and stamp.read_text() == contents:
         return root
     if not shutil.which("debootstrap"):
@@ -104,7 +106,7 @@ def make(cache, suite):
             step(["debootstrap", "--variant=minbase", "--include=ca-certificates", release, root, mirror], env=environment())
         stamp.unlink(missing_ok=True)
         step(["sh", "-ec", "apt='%s --no-install-recommends'; $apt update; $apt install %s; [ -z '%s' ] || $apt install %s || true; apt-get clean"
-              % (APT, PACKAGES, wishes, wishes)],
+              % (APT, packages, wishes, wishes)],
              run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
         if variant == "cuda":
             step(["env", "apt=" + APT, "packages=" + CUDA_PACKAGES, "sh", "-ec", ADD_CUDA],

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "tracer/libc/old_libc.h"
 #include "tracer/session.h"
 #include "tracer/spool/ids.h"
 
