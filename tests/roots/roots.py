@@ -25,8 +25,26 @@ sys.path.insert(0, str(CHECKOUT / "packaging"))
 
 from mirror import environment, find_mirror  # noqa: E402: the line above says where it lies
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler"
-# Where there is no torch.
-PACKAGES_OF = {"bullseye": "python3 python3-pytest python3-pytest-xdist gcc libc6-dev procps"}
+# Debian 11 has no torch, and Python 3.9, of which nothing is recorded. So Debian 13's Python is built there, and its pytest unpacked.
+PACKAGES_OF = {"bullseye": "python3 gcc g++ libc6-dev binutils strace mount make xz-utils zlib1g-dev libffi-dev libsqlite3-dev git protobuf-compiler"}
+ADD_PYTHON = r"""
+sources=$(mktemp -d)
+cd "$sources"
+mkdir -p lists/partial
+sed -n '1{s/^deb \(\S*\) .*/deb \1 trixie main/p;s/^deb/deb-src/p}' /etc/apt/sources.list > sources.list
+apt="$apt -o APT::Sandbox::User=root -o Dir::State::lists=$sources/lists -o Dir::Etc::sourcelist=$sources/sources.list -o Dir::Etc::sourceparts=-"
+$apt update
+$apt --download-only source python3.13
+tar -xf python3.13_*.orig.tar.xz --strip-components 1
+./configure --quiet --enable-shared LDFLAGS=-Wl,-rpath,/usr/local/lib
+make -s -j "$(nproc)"
+make -s install
+$apt download python3-pytest python3-pluggy python3-iniconfig python3-packaging python3-pytest-xdist python3-execnet
+for package in *.deb; do dpkg -x "$package" unpacked; done
+cp -r unpacked/usr/lib/python3/dist-packages/* /usr/local/lib/python3.13/site-packages
+cd /
+rm -r "$sources"
+"""
 # Packages that one test each needs, which is skipped without them: the root is made even if a suite lacks them today.
 WISHES = {"sid": "duckdb python3-pandas python3-pyarrow"}
 # What python3-torch-cuda loads. Unpacked into the root, as two of its dependencies cannot be installed: cuDNN is not in Debian,
@@ -88,8 +106,9 @@ def make(cache, suite):
         raise NotMade("only root may make one and enter it")
     root, stamp, log = cache / suite, cache / suite / "etc" / "torchprof-root", cache / (suite + ".log")
     release, _, variant = suite.partition("-")
+    addition = ADD_CUDA if variant == "cuda" else ADD_PYTHON if suite == "bullseye" else ""
     packages, wishes = PACKAGES_OF.get(suite, PACKAGES), WISHES.get(suite, "")
-    contents = packages + wishes + (CUDA_PACKAGES + ADD_CUDA if variant == "cuda" else "")
+    contents = packages + wishes + (CUDA_PACKAGES if variant == "cuda" else "") + addition
     if stamp.exists() and stamp.read_text() == contents:
         return root
     if not shutil.which("debootstrap"):
@@ -108,9 +127,8 @@ def make(cache, suite):
         step(["sh", "-ec", "apt='%s --no-install-recommends'; $apt update; $apt install %s; [ -z '%s' ] || $apt install %s || true; apt-get clean"
               % (APT, packages, wishes, wishes)],
              run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
-        if variant == "cuda":
-            step(["env", "apt=" + APT, "packages=" + CUDA_PACKAGES, "sh", "-ec", ADD_CUDA],
-                 run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
+        step(["env", "apt=" + APT, "packages=" + CUDA_PACKAGES, "sh", "-ec", addition],
+             run=lambda command, **more: enter(root, command, **more), env=environment(DEBIAN_FRONTEND="noninteractive"))
     stamp.write_text(contents)
     return root
 
