@@ -3,7 +3,7 @@
        roots.py SUITE BUILD bench [ARG...]: runs the benchmark there.
 
 SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); bullseye, which has
-none (Python 3.9, glibc 2.31), for tests/e2e/roots with a tree of packaging/build; or trixie-cuda, which is trixie with Debian's CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
+none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; or trixie-cuda, which is trixie with Debian's CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
 not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
 torchprof-roots in $XDG_CACHE_HOME or /var/cache). It stays there; delete it to have a newer one. A root without its stamp was
 interrupted and is made anew.
@@ -27,6 +27,7 @@ from mirror import environment, find_mirror  # noqa: E402: the line above says w
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler"
 # Debian 11 has no torch, and Python 3.9, of which nothing is recorded. So Debian 13's Python is built there, and its pytest unpacked.
 PACKAGES_OF = {"bullseye": "python3 gcc g++ libc6-dev binutils strace mount make xz-utils zlib1g-dev libffi-dev libsqlite3-dev git protobuf-compiler"}
+UNIT_PROGRAMS = {"bullseye": ["old_libc_test", "wakeup_test", "recorder_test", "seccomp_filter_test", "exec_environment_test"]}
 ADD_PYTHON = r"""
 sources=$(mktemp -d)
 cd "$sources"
@@ -141,6 +142,9 @@ def run(root, suite, build, arguments):
     subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", results / "installed"], check=True,
                    stdout=subprocess.DEVNULL)
     launcher, = (results / "installed").rglob("bin/torchprof")
+    (results / "unit").mkdir()
+    for name in UNIT_PROGRAMS.get(suite, ()):
+        shutil.copy(build / "tests" / "unit" / name, results / "unit")
     installed = pathlib.Path("/srv/results") / launcher.parents[1].relative_to(results)
     if arguments[0] == "bench":
         program = ["python3", "-B", "tests/bench/bench.py", *arguments[1:]]

@@ -55,15 +55,17 @@ int look_at(dl_phdr_info* info, size_t, void* data) noexcept {
 
 }  // namespace
 
-TORCHPROF_OURS char __libc_single_threaded;
-char __libc_single_threaded = 0;
-
-// Callers take for granted that what is found has frames and a map, which an object of another namespace has not.
-TORCHPROF_OURS int _dl_find_object(void* address, dl_find_object* result) noexcept {
-  if (g_find_object) return g_find_object(address, result);
+int torchprof::libc::find_object(void* address, dl_find_object* result) noexcept {
   Search search{reinterpret_cast<uintptr_t>(address), getauxval(AT_PAGESZ), result};
   const bool is_found = dl_iterate_phdr(look_at, &search) == 1 && result->dlfo_eh_frame && result->dlfo_link_map;
   return is_found ? 0 : -1;
+}
+
+TORCHPROF_OURS char __libc_single_threaded;
+char __libc_single_threaded = 0;
+
+TORCHPROF_OURS int _dl_find_object(void* address, dl_find_object* result) noexcept {
+  return g_find_object ? g_find_object(address, result) : torchprof::libc::find_object(address, result);
 }
 
 TORCHPROF_OURS uint32_t arc4random() noexcept {

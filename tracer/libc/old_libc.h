@@ -19,8 +19,7 @@
 
 #ifndef DLFO_STRUCT_HAS_EH_DBASE  // <link.h> before 2.35
 
-// As <link.h> has it since. Unlike libc's, ours takes the lock under which the loader changes its list of objects (not the
-// one that it holds while constructors run): it may wait for another thread that is inside dl_iterate_phdr.
+// As <link.h> has it since.
 struct dl_find_object {
   unsigned long long dlfo_flags;
   void* dlfo_map_start;
@@ -32,3 +31,12 @@ struct dl_find_object {
 extern "C" int _dl_find_object(void* address, dl_find_object* result) noexcept;
 
 #endif
+
+namespace torchprof::libc {
+
+// What _dl_find_object does, for every libc. Callers of that take for granted that an object has frames and a map, so one
+// that has not is not found. Unlike libc's, this takes the lock under which the loader changes its list of objects (not
+// the one that it holds while constructors run): it waits for another thread that is inside dl_iterate_phdr.
+int find_object(void* address, dl_find_object* result) noexcept;
+
+}  // namespace torchprof::libc
