@@ -10,7 +10,8 @@ Tests that need no torch take the fixture `python` and run once for each CPython
 Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first line says more:
 
     program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
-               ends foreign lifecycle limits manners no_room other_roots seccomp
+               ends foreign lifecycle limits manners no_room old_kernel other_roots
+               seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
                endings interpreters torchrun tree workers
     python     Python calls, imports, lines, waits and collections: gc imports python python_lines waits

@@ -12,7 +12,8 @@
 namespace {
 
 using FindObject = int (*)(void*, dl_find_object*);
-// libc's own, since glibc 2.35. Looked up as soon as this is loaded: dlsym takes a lock that a later caller may wait for.
+// libc's own, since glibc 2.35. Looked up as soon as this is loaded: dlsym takes a lock for which a later caller might
+// wait.
 FindObject g_find_object = nullptr;
 __attribute__((constructor(101))) void find_newer_functions() {
   g_find_object = reinterpret_cast<FindObject>(dlsym(RTLD_DEFAULT, "_dl_find_object"));

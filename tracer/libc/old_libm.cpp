@@ -6,9 +6,9 @@
 #endif
 
 // `name` calls libm's first version of itself, which every later libm has, too.
-#define TORCHPROF_OLD(name, parameters, arguments)                                               \
-  __asm__(".symver torchprof_old_" #name ", " #name "@" TORCHPROF_FIRST_VERSION);                \
-  extern "C" double torchprof_old_##name parameters;                                             \
+#define TORCHPROF_OLD(name, parameters, arguments)                                                    \
+  __asm__(".symver torchprof_old_" #name ", " #name "@" TORCHPROF_FIRST_VERSION);                     \
+  extern "C" double torchprof_old_##name parameters;                                                  \
   extern "C" __attribute__((visibility("hidden"))) double torchprof_##name parameters __asm__(#name); \
   double torchprof_##name parameters { return torchprof_old_##name arguments; }
 

@@ -7,7 +7,8 @@
 //
 // Sources: DWARF 5, section 6.4; System V ABI, AMD64 supplement, section 3.6.2 (register numbers); Linux Standard Base
 // Core 5.0, section 10.6 (.eh_frame). An entry is looked up by libgcc's _Unwind_Find_FDE, which uses _dl_find_object:
-// that takes no lock and may be called while the loader holds its own.
+// that takes no lock and may be called while the loader holds its own. Before glibc 2.35 it is ours, which takes one
+// (tracer/libc/old_libc.h).
 #pragma once
 
 #include <cstdint>
@@ -54,8 +55,8 @@ struct CodeRange {
 // The function in which the return address `pc` lies.
 CodeRange function_at(uintptr_t pc) noexcept;
 
-// The rule for the return address `pc`; about 200 ns, no lock, no allocation. For code that registered its frames with
-// the program's own libgcc (JIT compilers), libgcc's lock is held while a list is searched.
+// The rule for the return address `pc`; about 200 ns, no lock but for what is said above, no allocation. For code that
+// registered its frames with the program's own libgcc (JIT compilers), libgcc's lock is held while a list is searched.
 FrameRule find_rule(uintptr_t pc) noexcept;
 // Looks for the program's own libgcc. Once, not while the loader's lock is held.
 void find_registered_frames() noexcept;

@@ -1,7 +1,7 @@
 // The object files whose code was found on stacks.
 //
 // The caller holds the recorder's lock; the parameter `lock` proves it. Nothing here takes the loader's lock: objects
-// are found by _dl_find_object (glibc 2.35), which may be called anywhere.
+// are found by _dl_find_object, which may be called anywhere. (Before glibc 2.35: tracer/libc/old_libc.h.)
 #pragma once
 
 #include <cstdint>

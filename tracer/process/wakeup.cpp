@@ -10,7 +10,7 @@
 namespace torchprof {
 
 void Wakeup::wake() noexcept {
-  // Releases what the waker has written to the acquire in sleep().
+  // Pairs with the acquire in sleep(): what the waker has written is seen.
   if (state_.exchange(kWoken, std::memory_order_release) != kSleeps) return;
   const KeepErrno keep;
   syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);

@@ -1,5 +1,5 @@
-// What one thread of ours sleeps on until another wakes it or a time comes. A wakeup that comes before the sleep is kept;
-// several are one.
+// What one thread of ours sleeps on until another wakes it or a time comes. A wakeup that comes before the sleep is
+// kept; several are one.
 //
 // Instead of a semaphore, whose wait by CLOCK_MONOTONIC (sem_clockwait) is newer than the oldest libc of a release.
 #pragma once

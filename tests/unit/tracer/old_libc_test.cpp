@@ -53,9 +53,7 @@ TEST_CASE("what is in no object is not found") {
   CHECK(torchprof::libc::find_object(const_cast<int*>(&here), &found) == -1);
 }
 
-TEST_CASE("exceptions find their way") {
-  CHECK_THROWS_WITH(thrown_and_caught(100), "from far below");
-}
+TEST_CASE("exceptions find their way") { CHECK_THROWS_WITH(thrown_and_caught(100), "from far below"); }
 
 TEST_CASE("the first versions of libm's functions are there") {
   volatile double one = 1, two = 2;
