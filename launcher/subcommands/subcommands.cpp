@@ -61,9 +61,4 @@ int help(const Arguments& arguments) {
   return 0;
 }
 
-int version(const Arguments&) {
-  print("torchprof " TORCHPROF_VERSION "\n");
-  return 0;
-}
-
 }  // namespace torchprof::launcher

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """usage: roots.py SUITE BUILD [PYTEST ARG...]: runs tests in a Debian of another release, with what was built here.
        roots.py SUITE BUILD bench [ARG...]: runs the benchmark there.
+       roots.py SUITE DIST packages: installs and tries each package of DIST (packaging/release) there.
 
 SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); bullseye, which has
-none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; or trixie-cuda, which is trixie with Debian's CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
+none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; or trixie-cuda, which is trixie with Debian's
+CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
 not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
 torchprof-roots in $XDG_CACHE_HOME or /var/cache). It stays there; delete it to have a newer one. A root without its stamp was
 interrupted and is made anew.
@@ -19,12 +21,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "packaging"))
 
 from mirror import environment, find_mirror  # noqa: E402: the line above says where it lies
-PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler"
+PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler"
 # Debian 11 has no torch, and Python 3.9, of which nothing is recorded. So Debian 13's Python is built there, and its pytest unpacked.
 PACKAGES_OF = {"bullseye": "python3 gcc g++ libc6-dev binutils strace mount make xz-utils zlib1g-dev libffi-dev libsqlite3-dev git protobuf-compiler"}
 UNIT_PROGRAMS = {"bullseye": ["old_libc_test", "wakeup_test", "recorder_test", "seccomp_filter_test", "exec_environment_test"]}
@@ -153,6 +156,18 @@ def run(root, suite, build, arguments):
     return enter(root, ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", *program], results, env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed))).returncode
 
 
+def try_packages(root, suite, dist):
+    """With the transformer example; where there is no torch, with what Python has."""
+    trial = ["python3", "examples/transformer.py", "Operators by self time"]
+    if suite == "bullseye":
+        trial = ["/usr/local/bin/python3.13", "tests/packages/program.py", "Python functions by self time"]
+    with tempfile.TemporaryDirectory() as results:
+        shutil.copytree(dist, pathlib.Path(results) / "dist")
+        (pathlib.Path(results) / "tmp").mkdir(mode=0o777)
+        return enter(root, ["sh", "-c", "cd /srv/checkout && exec sh tests/packages/in_root.sh /srv/results/dist \"$@\"", "sh", *trial], results,
+                     env=environment(HOME="/tmp")).returncode
+
+
 def main():
     suite, build, arguments = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
     cache = pathlib.Path(os.environ.get("TORCHPROF_ROOTS") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "/var/cache", "torchprof-roots"))
@@ -169,6 +184,8 @@ def main():
     except NotMade as why:
         print("\n*** NOT TESTED on Debian %s: its root cannot be made: %s\n" % (suite, why), file=sys.stderr)
         return NOT_MADE
+    if arguments == ["packages"]:
+        return try_packages(root, suite, build)
     return run(root, suite, build, arguments or ["tests/e2e"])
 
 

@@ -1,0 +1,3 @@
+from torchprof import main
+
+main()

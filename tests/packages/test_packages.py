@@ -1,0 +1,116 @@
+"""The packages themselves: what is in them, that they install and go away, and that the same tree gives the same bytes."""
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from artefacts import dist, tree, wheel  # noqa: F401
+from conftest import ROOT
+
+MOST_BYTES = 6 << 20
+
+
+def test_the_wheel_is_as_its_specification_says(wheel):
+    assert wheel.stat().st_size < MOST_BYTES
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        info = next(n.partition("/")[0] for n in names if ".dist-info/" in n)
+        record = list(csv.reader(io.StringIO(archive.read(info + "/RECORD").decode())))
+        assert sorted(row[0] for row in record) == sorted(names) and len(set(names)) == len(names)
+        for name, digest, size in record:
+            if name == info + "/RECORD":
+                assert digest == size == ""
+                continue
+            data = archive.read(name)
+            assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode() and int(size) == len(data)
+        assert not [n for n in names if n.endswith(".pth")]
+        assert {n.partition("/")[0] for n in names} == {"torchprof", info, info.replace(".dist-info", ".data")}
+        metadata = archive.read(info + "/METADATA").decode()
+        assert "Requires-Dist" not in metadata
+        version = re.search(r"version: '([\d.]+)'", (ROOT / "meson.build").read_text())[1]
+        assert "\nVersion: %s\n" % version in metadata and wheel.name.startswith("torchprof-%s-py3-none-manylinux_2_28_" % version)
+        programs = [i.filename for i in archive.infolist() if i.external_attr >> 16 & 0o111]
+        assert programs == [info.replace(".dist-info", ".data") + "/scripts/torchprof"]
+
+
+def test_pip_installs_and_takes_away_the_wheel(wheel, python, tmp_path):
+    """In a virtual environment, without the network. What was there before is there afterwards, and no other file."""
+    place = tmp_path / "venv"
+    made = subprocess.run([python.path, "-m", "venv", place], capture_output=True, text=True)
+    if made.returncode:  # Debian's own has no ensurepip unless python3-venv is there
+        subprocess.run([sys.executable, "-m", "virtualenv", "-q", "-p", python.path, place], check=True)
+    files = lambda: {p.relative_to(place).as_posix() for p in place.rglob("*") if p.is_file() and "__pycache__" not in p.parts}  # noqa: E731
+    before = files()
+    pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q"]
+    subprocess.run([*pip, "install", "--no-index", wheel], check=True)
+    program = place / "bin" / "torchprof"
+    assert subprocess.run([place / "bin" / "python", "-c", "import torchprof; print(torchprof.path())"], check=True, capture_output=True,
+                          text=True).stdout.strip() == str(program)
+    for number, command in enumerate(([program], [place / "bin" / "python", "-m", "torchprof"])):
+        run = tmp_path / str(number)
+        done = subprocess.run([*command, "run", "-o", run, place / "bin" / "python", "-c", "import json; print(json.dumps([1]))"],
+                              capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout == "[1]\n" and (run / "trace.json.gz").exists(), done.stderr
+    subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*pip, "uninstall", "-y", "torchprof"], check=True)
+    assert files() == before
+    assert not [p for p in place.rglob("*torchprof*") if p.is_file() or "site-packages" in p.parts]
+
+
+def test_the_package_of_debian_has_no_complaint_of_lintian(dist):
+    deb, = dist.glob("*_amd64.deb")
+    done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", deb], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "", done.stdout
+    fields = subprocess.run(["dpkg-deb", "--field", deb, "Depends"], check=True, capture_output=True, text=True).stdout
+    assert fields == "libc6 (>= 2.28)\n"
+
+
+def test_the_same_tree_gives_the_same_bytes(dist, tree, tmp_path):
+    """Elsewhere, with other times, rights and order of files."""
+    copy = tmp_path / "copy"
+    for path in sorted((p for p in tree.rglob("*") if p.is_file()), reverse=True):
+        target = copy / path.relative_to(tree)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        os.chmod(target, 0o700 if os.access(path, os.X_OK) else 0o600)
+    (copy / "lib" / "torchprof" / "python" / "__pycache__").mkdir()
+    (copy / "lib" / "torchprof" / "python" / "__pycache__" / "sitecustomize.cpython-311.pyc").write_bytes(b"x")
+    for kind in "wheel", "tarball", "deb":
+        subprocess.run(["sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, ROOT / "packaging" / (kind + ".py"), copy, "amd64", tmp_path / "dist"],
+                       check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    made = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (tmp_path / "dist").iterdir()}
+    said = dict(reversed(line.split()) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    assert made == {name: said[name] for name in made} and len(made) == 3
+
+
+def test_the_bill_of_materials_is_whole(tree):
+    documents = tree / "share" / "doc" / "torchprof"
+    bill = json.loads((documents / "sbom.spdx.json").read_text())
+    assert bill["spdxVersion"] == "SPDX-2.3"
+    packages = {p["name"]: p for p in bill["packages"]}
+    # What the linker took of is asked of it (documents.py), so a new library is an error there; these are in for sure.
+    assert {"torchprof", "libstdc++", "libgcc", "glibc", "elfutils", "zlib", "bzip2", "liblzma", "sqlite", "nlohmann-json", "CLI11", "protozero"} == set(packages)
+    related = {r["relatedSpdxElement"] for r in bill["relationships"]}
+    assert related == {p["SPDXID"] for p in packages.values()}
+    assert all(re.fullmatch(r"[\w.+~-]+", p["versionInfo"]) and p["licenseDeclared"] for p in packages.values())
+    notice = (documents / "NOTICE").read_text()
+    assert all(name in notice for name in set(packages) - {"torchprof"}) and "GNU LESSER GENERAL PUBLIC LICENSE" in notice
+
+
+@pytest.mark.parametrize("suite", ["bullseye", "trixie", "sid"])
+def test_each_package_works_in_a_bare_root(dist, suite):
+    """Debian 11, 13 and sid; the other tests here run in Debian 12."""
+    done = subprocess.run([sys.executable, ROOT / "tests" / "roots" / "roots.py", suite, dist, "packages"], capture_output=True, text=True)
+    if done.returncode == 75:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^OK (\w+) \d+$", done.stdout, re.MULTILINE) == ["tarball", "wheel", "module", "deb"]
