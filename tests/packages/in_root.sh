@@ -11,8 +11,8 @@ cd "$work"
 try() {
     kind=$1
     shift
-    "$@" run -q -o "$work/$kind" "$python" "$program" >"$work/out" 2>"$work/err" || { cat "$work/err"; exit 1; }
-    "$@" report "$work/$kind" >"$work/table"
+    "$@" run -q -o "$work/run-$kind" "$python" "$program" >"$work/out" 2>"$work/err" || { cat "$work/err"; exit 1; }
+    "$@" report "$work/run-$kind" >"$work/table"
     grep -qx "$wanted" "$work/table" || { cat "$work/err" "$work/table"; exit 1; }
     echo "OK $kind $(($(date +%s) - began))"
     began=$(date +%s)
