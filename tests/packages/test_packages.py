@@ -114,3 +114,9 @@ def test_each_package_works_in_a_bare_root(dist, suite):
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"^OK (\w+) \d+$", done.stdout, re.MULTILINE) == ["tarball", "wheel", "module", "deb"]
+
+
+def test_nothing_names_the_directories_of_the_build(tree):
+    for name in "bin/torchprof", "lib/torchprof/libtorchprof.so":
+        data = (tree / name).read_bytes()
+        assert str(ROOT).encode() not in data and b"build-release" not in data and b"/sysroot/" not in data
