@@ -120,3 +120,23 @@ def test_nothing_names_the_directories_of_the_build(tree):
     for name in "bin/torchprof", "lib/torchprof/libtorchprof.so":
         data = (tree / name).read_bytes()
         assert str(ROOT).encode() not in data and b"build-release" not in data and b"/sysroot/" not in data
+
+
+def test_another_directory_gives_the_same_library(tree, tmp_path):
+    """Compiled anew, without a cache of what was compiled."""
+    other = tmp_path / "somewhere" / "else"
+    release = other / "build-release" / "amd64"
+    release.mkdir(parents=True)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.rstrip("\0").split("\0"):
+        if (ROOT / name).is_file() and not name.startswith("tests/unit/golden/"):
+            (other / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, other / name)
+    for name in "sysroot", "packages":
+        subprocess.run(["cp", "-a", tree.parent / name, release], check=True)
+    for command in ([other / "packaging" / "sysroot", "amd64"],
+                    ["meson", "setup", release / "build", "--cross-file", release / "meson.ini"],
+                    ["ninja", "-C", release / "build", "inject/libtorchprof.so"],
+                    ["x86_64-linux-gnu-strip", release / "build" / "inject" / "libtorchprof.so"]):
+        subprocess.run(command, cwd=other, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "CCACHE_DISABLE": "1"})
+    assert (release / "build" / "inject" / "libtorchprof.so").read_bytes() == (tree / "lib" / "torchprof" / "libtorchprof.so").read_bytes()
