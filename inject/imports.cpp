@@ -9,16 +9,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tracer/processor/processor.h"
+
 namespace torchprof::inject {
 namespace {
-
-#if defined(__x86_64__)
-constexpr uint32_t kJumpSlot = R_X86_64_JUMP_SLOT, kGlobData = R_X86_64_GLOB_DAT;
-#elif defined(__aarch64__)
-constexpr uint32_t kJumpSlot = R_AARCH64_JUMP_SLOT, kGlobData = R_AARCH64_GLOB_DAT;
-#else
-#error "inject/imports.cpp knows the relocations of x86-64 and AArch64"
-#endif
 
 struct Object {
   ElfW(Addr) base = 0;
@@ -114,7 +108,7 @@ size_t redirect(const Object& object, const Object::Table& table, const Request&
   for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)); ++i) {
     const ElfW(Rela)& entry = table.entries[i];
     const auto type = static_cast<uint32_t>(ELF64_R_TYPE(entry.r_info));
-    if (type != kJumpSlot && type != kGlobData) continue;
+    if (type != processor::kJumpSlot && type != processor::kGlobData) continue;
     const char* name = object.strings + object.symbols[ELF64_R_SYM(entry.r_info)].st_name;
     for (size_t k = 0; k < request.count; ++k)
       if (strcmp(name, request.redirects[k].symbol) == 0)

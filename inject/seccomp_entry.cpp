@@ -19,6 +19,8 @@
 #include "tracer/session.h"
 #include "tracer/window.h"
 
+// syscall() itself and the next are in syscall_x86_64.cpp and syscall_aarch64.cpp.
+//
 // What syscall() calls before libc's has been looked up, while constructors run.
 extern "C" __attribute__((visibility("hidden"))) long torchprof_raw_syscall(long number, ...);
 extern "C" __attribute__((visibility("hidden"))) long torchprof_set_errno(long result) {
@@ -120,49 +122,6 @@ extern "C" __attribute__((visibility("hidden"))) long torchprof_enter_seccomp(lo
   errno = after;
   return result;
 }
-
-// A comparison and a jump, with all registers and the stack as the caller left them: a system call may use any of them.
-#if defined(__x86_64__)
-asm(R"(
-  .text
-  .globl syscall
-  .type syscall, @function
-syscall:
-  .cfi_startproc
-  endbr64
-  cmpl $317, %edi  # SYS_seccomp
-  je torchprof_enter_seccomp
-  jmp *torchprof_next_syscall(%rip)
-  .cfi_endproc
-  .size syscall, .-syscall
-
-  .globl torchprof_raw_syscall
-  .hidden torchprof_raw_syscall
-  .type torchprof_raw_syscall, @function
-torchprof_raw_syscall:
-  .cfi_startproc
-  endbr64
-  movq %rdi, %rax
-  movq %rsi, %rdi
-  movq %rdx, %rsi
-  movq %rcx, %rdx
-  movq %r8, %r10
-  movq %r9, %r8
-  movq 8(%rsp), %r9
-  syscall
-  cmpq $-4095, %rax
-  jae 1f
-  ret
-1:
-  movq %rax, %rdi
-  jmp torchprof_set_errno
-  .cfi_endproc
-  .size torchprof_raw_syscall, .-torchprof_raw_syscall
-)");
-static_assert(SYS_seccomp == 317);
-#else
-#error "syscall() is not interposed for this processor yet"
-#endif
 
 // As libc's does, reads four more arguments whatever the option is. Source: sysdeps/unix/sysv/linux/prctl.c, glibc
 // 2.36.

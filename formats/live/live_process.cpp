@@ -53,7 +53,7 @@ void LiveProcess::set_clock(bool is_live) {
     const auto ns = static_cast<double>(to.monotonic) - static_cast<double>(h.start.monotonic);
     const auto ticks = static_cast<double>(static_cast<int64_t>(to.ticks.value - h.start.ticks.value));
     if (!is_sane(ns, ticks)) return false;
-    ns_per_tick_ = h.clock == ClockSource::kTsc ? ns / ticks : 1;
+    ns_per_tick_ = h.clock == ClockSource::kCounter ? ns / ticks : 1;
     return true;
   };
   rate(tail_->latest());
@@ -62,7 +62,7 @@ void LiveProcess::set_clock(bool is_live) {
   char host[sizeof(h.host)] = "";
   const bool is_here = is_live && gethostname(host, sizeof(host) - 1) == 0 && std::string_view(h.host) == host;
   if (!is_here) return;
-  const ClockSample sample = clock::sample(h.clock == ClockSource::kTsc ? h.clock : ClockSource::kMonotonic);
+  const ClockSample sample = clock::sample(h.clock == ClockSource::kCounter ? h.clock : ClockSource::kMonotonic);
   if (rate(sample)) now_ = sample.ticks.value;
 }
 

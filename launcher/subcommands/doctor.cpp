@@ -125,10 +125,10 @@ void describe_machine(const Library& library) {
   if (!fs::is_directory(library.python, error))
     line("", "missing: " + library.python.string() + " (the second way into Python)");
   line("rights", "none needed: no ptrace, no root, no capability");
-  line("clock", clock::choose() == ClockSource::kTsc
-                    ? "the processor's own counter (TSC), which this kernel trusts"
-                    : "CLOCK_MONOTONIC: some 15 ns an event slower than the processor's counter (TSC), which this "
-                      "kernel does not trust");
+  const std::string counter = std::string("processor's own counter (") + clock::kCounterName + ")";
+  line("clock", clock::choose() == ClockSource::kCounter ? "the " + counter + ", which this kernel trusts"
+                                                         : "CLOCK_MONOTONIC: some 15 ns an event slower than the " +
+                                                               counter + ", which this kernel does not trust");
 }
 
 // Whether there is a driver, and what other tools have taken.

@@ -8,16 +8,10 @@
 #include <cstring>
 #include <iterator>
 
+#include "tracer/processor/processor.h"
+
 namespace torchprof {
 namespace {
-
-#if defined(__x86_64__)
-constexpr uint16_t kOurMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr uint16_t kOurMachine = EM_AARCH64;
-#else
-constexpr uint16_t kOurMachine = EM_NONE;
-#endif
 
 bool read_at(int file, uint64_t offset, void* out, size_t size) noexcept {
   return pread(file, out, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
@@ -96,7 +90,7 @@ Barrier barrier_of_elf(int file, const char* path, ProgramWork& work) noexcept {
   if (!read_header(file, work)) return Barrier::kNone;
   const Elf64_Ehdr& header = work.header;
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
-      (kOurMachine != EM_NONE && header.e_machine != kOurMachine))
+      header.e_machine != processor::kElfMachine)
     return Barrier::kForeign;
   if (header.e_phentsize != sizeof(Elf64_Phdr)) return Barrier::kNone;
   const bool has_linker = read_linker(file, work);

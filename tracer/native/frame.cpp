@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "tracer/processor/registers.h"
+
 namespace torchprof::native {
 namespace {
 
@@ -16,7 +18,7 @@ struct Bases {
 };
 using FindEntry = const uint8_t* (*)(void*, Bases*);
 
-constexpr uint64_t kBpRegister = 6, kSpRegister = 7, kReturnRegister = 16;
+constexpr uint64_t kBpRegister = processor::kFrameRegister, kReturnRegister = processor::kReturnRegister;
 
 // Never reads past the end: there it returns zeros, and `is_whole` becomes false.
 struct Reader {
@@ -120,7 +122,7 @@ bool read_common(const uint8_t* cie, Common& out) {
       data.fixed<uint8_t>();
     } else if (*c == 'S') {
       out.is_signal = true;
-    } else if (*c != 'z') {
+    } else if (*c != 'z' && *c != 'B') {  // B: return addresses are signed with the second key (AArch64)
       return false;
     }
   }
@@ -178,6 +180,8 @@ enum CallFrameOp : uint8_t {
   kValueOffset = 0x14,
   kValueOffsetSigned = 0x15,
   kValueExpression = 0x16,
+  kSignsWithPc = 0x2c,    // AArch64's: whether the return address is signed, which unsigned_address() need not know
+  kSigns = 0x2d,          // as well
   kArgumentsSize = 0x2e,  // GNU's
 };
 constexpr bool is_of_register(uint8_t op) {
@@ -219,6 +223,9 @@ class Program {
     switch (op) {
       case kNop:
         return true;
+      case kSigns:
+      case kSignsWithPc:
+        return !processor::kCallPushes;
       case kRememberState:
         if (remembered_ == kMostRemembered) return false;
         stack_[remembered_++] = row;
@@ -323,7 +330,7 @@ FrameRule rule_of(const Row& row, uintptr_t pc) {
     rule.cfa_is = FrameRule::kEnd;
     return rule;
   }
-  if (row.ra.is != Saved::kAtCfa || row.ra.offset != -8) return rule;
+  if (row.ra.is != Saved::kAtCfa || !rule.return_at.set(row.ra.offset)) return rule;
   if (row.cfa_offset != static_cast<int32_t>(row.cfa_offset)) return rule;
   rule.cfa = static_cast<int32_t>(row.cfa_offset);
   if (row.bp.is == Saved::kAtCfa || row.bp.is == Saved::kAtBp) {
@@ -335,7 +342,7 @@ FrameRule rule_of(const Row& row, uintptr_t pc) {
   // need it, and step() checks addresses before it reads there.
   if (row.cfa_is == Row::kAtBp)
     rule.cfa_is = FrameRule::kAtBp;
-  else if (row.cfa_is == Row::kRegister && row.cfa_register == kSpRegister)
+  else if (row.cfa_is == Row::kRegister && row.cfa_register == processor::kStackRegister)
     rule.cfa_is = FrameRule::kSp;
   else if (row.cfa_is == Row::kRegister && row.cfa_register == kBpRegister)
     rule.cfa_is = FrameRule::kBp;

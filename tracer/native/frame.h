@@ -1,29 +1,51 @@
-// Finds the caller of a stack frame, by the DWARF call frame information that every x86-64 object has for C++
-// exceptions (.eh_frame). Needs no frame pointers.
+// Finds the caller of a stack frame, by the DWARF call frame information that every object has for C++ exceptions
+// (.eh_frame) on x86-64 and AArch64. Needs no frame pointers.
 //
 // libunwind can do this, too. But Debian's libunwind.a is not position independent, so it cannot be linked into a
 // library, and libunwind.so has _Unwind_* functions of its own, which would replace libgcc's in the program. Tests
 // compare the two.
 //
-// Sources: DWARF 5, section 6.4; System V ABI, AMD64 supplement, section 3.6.2 (register numbers); Linux Standard Base
-// Core 5.0, section 10.6 (.eh_frame). An entry is looked up by libgcc's _Unwind_Find_FDE, which uses _dl_find_object:
+// Sources: DWARF 5, section 6.4; Linux Standard Base Core 5.0, section 10.6 (.eh_frame); of registers and signed return
+// addresses: tracer/processor/registers.h. An entry is looked up by libgcc's _Unwind_Find_FDE, which uses _dl_find_object:
 // that takes no lock and may be called while the loader holds its own. Before glibc 2.35 it is ours, which takes one
 // (tracer/libc/old_libc.h).
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "tracer/processor/registers.h"
 
 namespace torchprof::native {
 
-// The registers of one frame, by which the caller's is found. The return address lies right below the canonical frame
-// address (CFA), which is the caller's stack pointer.
+// The registers of one frame, by which the caller's is found. The canonical frame address (CFA) is the caller's stack
+// pointer.
 struct Registers {
   uintptr_t pc;
   uintptr_t sp;
-  uintptr_t bp;
+  uintptr_t bp;  // the frame pointer: rbp, x29
 };
 
-// How to find the caller at one return address. 16 bytes: a cache of rules is searched for every frame.
+// Where a frame keeps its return address, from the CFA. set(): false, if the processor or a compiler does not put it
+// there.
+class PushedReturn {
+ public:
+  static constexpr int32_t offset() { return -8; }
+  static constexpr bool set(int64_t offset) { return offset == PushedReturn::offset(); }
+};
+class SavedReturn {
+ public:
+  constexpr int32_t offset() const { return offset_; }
+  constexpr bool set(int64_t offset) {
+    offset_ = static_cast<int32_t>(offset);
+    return offset == offset_ && offset < 0;
+  }
+
+ private:
+  int32_t offset_ = 0;
+};
+
+// How to find the caller at one return address. Small: a cache of rules is searched for every frame.
 struct FrameRule {
   enum Cfa : uint8_t {
     kUnknown,  // no information, or a form that compilers do not write: the stack ends here and is not complete
@@ -42,8 +64,9 @@ struct FrameRule {
   int16_t bp = 0;
   Cfa cfa_is = kUnknown;
   Bp bp_is = kSame;
+  [[no_unique_address]] std::conditional_t<processor::kCallPushes, PushedReturn, SavedReturn> return_at{};
 };
-static_assert(sizeof(FrameRule) == 16);
+static_assert(sizeof(FrameRule) == (processor::kCallPushes ? 16 : 24));
 
 // A function, or a part of it that the compiler has put elsewhere.
 struct CodeRange {
@@ -83,13 +106,14 @@ inline bool step(const FrameRule& rule, uintptr_t top, Registers& registers) noe
     default:
       return false;
   }
-  if (cfa <= registers.sp || !is_on_stack(cfa - 8)) return false;
+  const uintptr_t return_at = at(cfa, rule.return_at.offset());
+  if (cfa <= registers.sp || !is_on_stack(return_at)) return false;
   if (rule.bp_is != FrameRule::kSame) {
     const uintptr_t saved = at(rule.bp_is == FrameRule::kAtCfa ? cfa : registers.bp, rule.bp);
     if (!is_on_stack(saved)) return false;
     registers.bp = *reinterpret_cast<const uintptr_t*>(saved);
   }
-  registers.pc = *reinterpret_cast<const uintptr_t*>(cfa - 8);
+  registers.pc = processor::unsigned_address(*reinterpret_cast<const uintptr_t*>(return_at));
   registers.sp = cfa;
   return registers.pc != 0;
 }

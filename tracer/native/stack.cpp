@@ -11,6 +11,7 @@
 #include "tracer/native/objects.h"
 #include "tracer/native/script.h"
 #include "tracer/native/tree.h"
+#include "tracer/processor/registers.h"
 #include "tracer/python/code.h"
 #include "tracer/python/frames.h"
 #include "tracer/session.h"
@@ -117,8 +118,7 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
 // Walks the stack, beginning with this function's caller. Returns the number of frames in `found`.
 [[gnu::noinline]] uint32_t walk(ThreadStacks& stacks) noexcept {
   Registers registers{};
-  asm("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
-      : "=&r"(registers.pc), "=&r"(registers.sp), "=&r"(registers.bp));
+  processor::read_registers(registers.pc, registers.sp, registers.bp);
   const auto here = registers.sp;
   const uintptr_t top = here < stacks.top ? stacks.top : 0;
   uint32_t count = 0;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tracer/process/seal.h"
+#include "tracer/processor/processor.h"
 
 namespace torchprof {
 
@@ -20,19 +21,13 @@ class Lock {
     if (calls_.emplace())
       pthread_mutex_lock(&mutex_);
     else
-      while (pthread_mutex_trylock(&mutex_) != 0) pause();
+      while (pthread_mutex_trylock(&mutex_) != 0) processor::relax();
   }
   ~Lock() { pthread_mutex_unlock(&mutex_); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
  private:
-  static void pause() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  }
-
   pthread_mutex_t& mutex_;
   std::optional<seal::Calls> calls_;
 };

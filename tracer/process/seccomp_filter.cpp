@@ -1,6 +1,5 @@
 #include "tracer/process/seccomp_filter.h"
 
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
@@ -10,16 +9,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "tracer/processor/processor.h"
+
 namespace torchprof {
 namespace {
-
-#if defined(__x86_64__)
-constexpr uint32_t kMachine = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr uint32_t kMachine = AUDIT_ARCH_AARCH64;
-#else
-constexpr uint32_t kMachine = 0;
-#endif
 
 // The system calls that the recorder and the wrappers of exec may make until the process ends, also through libc, whose
 // version decides which of several calls for one purpose it uses. These may fail.
@@ -31,12 +24,7 @@ constexpr int kMayFail[] = {
     __NR_faccessat2,  SYS_readlinkat, SYS_fgetxattr,  SYS_uname,   SYS_prlimit64,  SYS_prctl,
     SYS_rt_sigaction, SYS_ioctl,      SYS_eventfd2,   SYS_ppoll,   SYS_socket,     SYS_bind,
     SYS_listen,       SYS_accept4,    SYS_getsockopt, SYS_sendto,  SYS_sysinfo,    SYS_process_vm_readv,
-    SYS_clone,        SYS_wait4,
-#if defined(__x86_64__)
-    SYS_open,         SYS_stat,       SYS_mkdir,      SYS_unlink,  SYS_access,     SYS_readlink,
-    SYS_poll,         SYS_getrlimit,  SYS_pipe,
-#endif
-};
+    SYS_clone,        SYS_wait4};
 // These must not: we could not notice the failure, or libc ends the process because of it.
 constexpr int kMustNotFail[] = {SYS_getpid, SYS_getppid, SYS_gettid,         SYS_getuid,        SYS_geteuid,
                                 SYS_getgid, SYS_futex,   SYS_rt_sigprocmask, SYS_clock_gettime, SYS_sched_yield};
@@ -62,7 +50,7 @@ std::optional<uint32_t> load(const sock_filter& code, int number) noexcept {
   if (BPF_MODE(code.code) == BPF_LEN) return uint32_t{sizeof(seccomp_data)};
   if (BPF_MODE(code.code) != BPF_ABS) return {};
   if (code.k == offsetof(seccomp_data, nr)) return static_cast<uint32_t>(number);
-  if (code.k == offsetof(seccomp_data, arch)) return kMachine;
+  if (code.k == offsetof(seccomp_data, arch)) return processor::kAuditMachine;
   return {};
 }
 
@@ -180,9 +168,11 @@ FilterEffect effect_of(std::span<const sock_filter> program) noexcept {
   const int saved = errno;
   const size_t bytes = program.size() * sizeof(State);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  FilterEffect effect = memory == MAP_FAILED || kMachine == 0 ? FilterEffect::kKills : FilterEffect::kNone;
+  FilterEffect effect = memory == MAP_FAILED ? FilterEffect::kKills : FilterEffect::kNone;
   auto* states = static_cast<State*>(memory);
   for (const int number : kMayFail)
+    if (effect == FilterEffect::kNone) effect = effect_on(number, true, program, states);
+  for (const int number : processor::kFormerCalls)
     if (effect == FilterEffect::kNone) effect = effect_on(number, true, program, states);
   for (const int number : kMustNotFail)
     if (effect == FilterEffect::kNone) effect = effect_on(number, false, program, states);

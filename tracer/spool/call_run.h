@@ -17,12 +17,9 @@
 #include <cstring>
 #include <span>
 
+#include "tracer/processor/vectors.h"
 #include "tracer/spool/layout.h"
 #include "tracer/spool/record.h"
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace torchprof {
 
@@ -84,40 +81,35 @@ class CallRun {
   }
 
   void count_blocks() noexcept {
-#if defined(__SSE2__)
+    using processor::Words;
     const size_t most = std::min(records_.size() / sizeof(uint64_t) / kBlock, kMostBlocks);
     // Most rows are short; this finds out before a whole block is looked at.
     if (most == 0 || (word(kBlock / 2).kind() | 1) != kBegin + 1 || (word(kBlock - 1).kind() | 1) != kBegin + 1) return;
-    const __m128i one = _mm_set1_epi64x(1), kind = _mm_set1_epi64x(0xfe), is_call = _mm_set1_epi64x(kBegin);
-    __m128i all = _mm_setzero_si128(), ends_only = all;
+    constexpr Words one = {1, 1}, is_call = {kBegin, kBegin};
+    Words all = {}, ends_only = {};
     for (; blocks_ < most; ++blocks_) {
-      const auto* words = reinterpret_cast<const __m128i*>(records_.data() + blocks_ * kBlock * sizeof(uint64_t));
-      const __m128i all_before = all, ends_before = ends_only;
-      __m128i foreign = _mm_setzero_si128();
+      const std::byte* words = records_.data() + blocks_ * kBlock * sizeof(uint64_t);
+      const Words all_before = all, ends_before = ends_only;
+      Words foreign = {};
       unsigned ends = 0;
 #pragma GCC unroll 8
       for (unsigned i = 0; i < kBlock / 2; ++i) {
-        const __m128i two = _mm_loadu_si128(words + i);
-        ends |= static_cast<unsigned>(_mm_movemask_pd(_mm_castsi128_pd(_mm_slli_epi64(two, 63)))) << 2 * i;
-        foreign = _mm_or_si128(foreign, _mm_xor_si128(two, is_call));
-        all = _mm_xor_si128(all, two);
-        ends_only = _mm_xor_si128(ends_only, _mm_andnot_si128(_mm_sub_epi64(_mm_and_si128(two, one), one), two));
+        const auto two = processor::load<Words>(words + i * sizeof(Words));
+        ends |= processor::high_bits(two << 63) << 2 * i;
+        foreign |= two ^ is_call;
+        all ^= two;
+        ends_only ^= two & ~((two & one) - one);
       }
-      foreign = _mm_and_si128(foreign, kind);
-      if (_mm_movemask_epi8(_mm_cmpeq_epi8(foreign, _mm_setzero_si128())) != 0xffff) {
+      if (((foreign[0] | foreign[1]) & 0xfe) != 0) {
         all = all_before, ends_only = ends_before;
         break;
       }
       ends_[blocks_] = static_cast<uint16_t>(ends);
     }
-    const auto function = [](__m128i words, bool odd) {
-      const __m128i low = odd ? _mm_unpackhi_epi64(words, words) : words;
-      return ShortRecord{static_cast<uint64_t>(_mm_cvtsi128_si64(low))}.value();
-    };
-    const __m128i begins_only = _mm_xor_si128(all, ends_only);
+    const auto function = [](const Words& words, bool odd) { return ShortRecord{words[odd]}.value(); };
+    const Words begins_only = all ^ ends_only;
     even_ = function(begins_only, false) ^ function(ends_only, true);
     odd_ = function(begins_only, true) ^ function(ends_only, false);
-#endif
   }
 
   void follow(std::span<uint64_t> open) noexcept {

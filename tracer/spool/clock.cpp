@@ -10,11 +10,13 @@
 #include <iterator>
 #include <string_view>
 
+#include "tracer/processor/processor.h"
+
 namespace torchprof::clock {
 
 namespace {
-// Clock sources that are read in the process itself (vDSO). Source: arch/x86/kernel/{tsc,kvmclock}.c and
-// drivers/clocksource/hyperv_timer.c of Linux, vdso_clock_mode.
+// Clock sources that are read in the process itself (vDSO). Source: arch/x86/kernel/{tsc,kvmclock}.c,
+// drivers/clocksource/{hyperv_timer,arm_arch_timer}.c of Linux, vdso_clock_mode.
 constexpr std::string_view kRead[] = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"};
 constinit bool g_needs_no_call = false;
 }  // namespace
@@ -31,9 +33,7 @@ ClockSource choose() noexcept {
   name[strcspn(name, "\n")] = 0;
   if (n <= 0) return ClockSource::kMonotonic;
   g_needs_no_call = getauxval(AT_SYSINFO_EHDR) != 0 && std::ranges::find(kRead, name) != std::end(kRead);
-#if defined(__x86_64__)
-  if (strncmp(name, "tsc", 3) == 0) return ClockSource::kTsc;
-#endif
+  if (std::string_view(name).starts_with(processor::kCounterSource)) return ClockSource::kCounter;
   return ClockSource::kMonotonic;
 }
 
@@ -57,7 +57,7 @@ ClockSample sample(ClockSource source) noexcept {
 Converter::Converter(ClockSource source, const ClockSample& first, const ClockSample& last) noexcept : first_(first) {
   const auto ticks = static_cast<double>(last.ticks.value - first.ticks.value);
   const auto ns = static_cast<double>(last.monotonic - first.monotonic);
-  if (source == ClockSource::kTsc && ticks > 0 && ns > 0) ns_per_tick_ = ns / ticks;
+  if (source == ClockSource::kCounter && ticks > 0 && ns > 0) ns_per_tick_ = ns / ticks;
 }
 
 UnixNs Converter::to_unix(Ticks t) const noexcept {

@@ -1,15 +1,20 @@
-// The recording clock. now() costs 10 ns with a TSC that the kernel itself trusts, 25 ns with CLOCK_MONOTONIC.
+// The recording clock. On x86-64 now() costs 10 ns with a counter that the kernel itself trusts, 25 ns with
+// CLOCK_MONOTONIC.
 //
-// The TSC is taken only where the kernel's own clocksource is the TSC: it has then checked that the counters of all
-// cores agree and never stop. Ticks of all processes of one machine are comparable. The library calls choose() once;
-// the launcher never calls now().
+// The processor's counter (TSC on x86-64, CNTVCT_EL0 on AArch64) is taken only where it is the kernel's own
+// clocksource: the kernel has then checked that the counters of all cores agree and never stop. Ticks of all processes
+// of one machine are comparable. The library calls choose() once; the launcher never calls now().
 #pragma once
 
 #include <ctime>
 
+#include "tracer/processor/processor.h"
 #include "tracer/spool/layout.h"
 
 namespace torchprof::clock {
+
+// What the processor's counter is called, as text.
+inline constexpr auto& kCounterName = processor::kCounterName;
 
 // Reads /sys once. Not for the hot path. Thread-safe, idempotent.
 ClockSource choose() noexcept;
@@ -27,10 +32,8 @@ inline int64_t read_ns(clockid_t id) noexcept {
 inline constexpr ClockSource kNoClock{};
 
 inline Ticks now(ClockSource source) noexcept {
-#if defined(__x86_64__)
-  if (source == ClockSource::kTsc) [[likely]]
-    return {__builtin_ia32_rdtsc()};
-#endif
+  if (source == ClockSource::kCounter) [[likely]]
+    return {processor::counter()};
   if (source == kNoClock) return {};
   return {static_cast<uint64_t>(read_ns(CLOCK_MONOTONIC))};
 }
@@ -45,7 +48,7 @@ ClockSample sample(ClockSource source) noexcept;
 class Converter {
  public:
   Converter() = default;
-  // `first` and `last`: the samples furthest apart. With less than a millisecond between them a TSC rate cannot be
+  // `first` and `last`: the samples furthest apart. With less than a millisecond between them the counter's rate cannot be
   // known better than about 1e-4.
   Converter(ClockSource source, const ClockSample& first, const ClockSample& last) noexcept;
   UnixNs to_unix(Ticks t) const noexcept;

@@ -67,7 +67,10 @@ struct ClockSample {
   UnixNs realtime;    // CLOCK_REALTIME
 };
 
-enum class ClockSource : uint8_t { kMonotonic = 1, kTsc = 2 };  // a tick is a nanosecond, or one of the TSC's counts
+enum class ClockSource : uint8_t {
+  kMonotonic = 1,
+  kCounter = 2
+};  // a tick is a nanosecond, or one of the processor's counts
 
 // All but kReentry end the capture of their process for good: they count attempts, not what is missing.
 enum class LossCause : uint8_t {

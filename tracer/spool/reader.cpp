@@ -89,7 +89,7 @@ std::vector<std::string_view> SpoolReader::command() const {
 }
 
 ClockSource SpoolReader::clock() const {
-  return header().clock == ClockSource::kTsc ? ClockSource::kTsc : ClockSource::kMonotonic;
+  return header().clock == ClockSource::kCounter ? ClockSource::kCounter : ClockSource::kMonotonic;
 }
 
 bool SpoolReader::plausible(const ClockSample& sample) const {

@@ -27,7 +27,7 @@
 
 namespace torchprof {
 
-inline constexpr double kMaxTicksPerNs = 20;  // of a TSC, also ns per tick: real machines are far from both
+inline constexpr double kMaxTicksPerNs = 20;  // of a counter, also ns per tick: real machines are far from both
 
 // What the reader could not use. All zero for a spool that is whole, also for one whose process was killed.
 struct Damage {

@@ -36,7 +36,7 @@ void SpoolBuilder::clean_exit(uint64_t at) {
 }
 
 void SpoolBuilder::use_tsc(uint64_t ticks_per_ns) {
-  header_.clock = ClockSource::kTsc;
+  header_.clock = ClockSource::kCounter;
   ticks_per_ns_ = ticks_per_ns;
 }
 
