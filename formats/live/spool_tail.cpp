@@ -80,13 +80,14 @@ bool SpoolTail::head_at(uint64_t at, uint64_t size, Found& found) const {
 void SpoolTail::find_chunks() {
   const uint64_t chunk_size = header().chunk_size;
   found_.clear();
-  const uint64_t slots = size_ <= kFileHeaderSize ? 0 : (size_ - kFileHeaderSize + chunk_size - 1) / chunk_size;
+  const uint64_t first = first_chunk(header());
+  const uint64_t slots = size_ <= first ? 0 : (size_ - first + chunk_size - 1) / chunk_size;
   slots_.resize(std::max<size_t>(slots_.size(), slots));
   // Any chunk may have been recycled.
   const uint64_t recycled = header().recycled.load(std::memory_order_relaxed);
   const bool is_all = std::exchange(recycled_, recycled) != recycled;
   for (uint32_t slot = 0; slot < slots; ++slot)
-    if (is_all || slots_[slot] == 0) find_in_slot(slot, kFileHeaderSize + slot * chunk_size);
+    if (is_all || slots_[slot] == 0) find_in_slot(slot, first + slot * chunk_size);
   std::erase_if(pieces_, [this](const Piece& piece) {
     Found found{};
     if (!head_at(piece.at, piece.size, found)) return false;

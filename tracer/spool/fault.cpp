@@ -13,6 +13,7 @@
 
 #include "tracer/process/descriptors.h"
 #include "tracer/process/diag.h"
+#include "tracer/spool/file.h"
 #include "tracer/spool/layout.h"
 
 namespace torchprof::spool_fault {
@@ -110,15 +111,17 @@ struct Part {
 // The part that is replaced as a whole: the file's header, a chunk, a piece of a chunk that is split, or the header of
 // such a chunk.
 Part part_around(int memory, uint64_t offset, uintptr_t at) noexcept {
-  if (offset < kFileHeaderSize) return {reinterpret_cast<std::byte*>(at - offset), kFileHeaderSize};
-  const uint64_t within = (offset - kFileHeaderSize) % kChunkSize;
+  const uint64_t page = page_size(), first = first_chunk(page);
+  if (offset < first) return {reinterpret_cast<std::byte*>(at - offset), first};
+  const uint64_t within = (offset - first) % kChunkSize;
   // Read through the kernel: it may not be mapped any more; then it is no chunk that is split.
   alignas(ChunkHeader) std::byte bytes[sizeof(ChunkHeader)] = {};
   const ssize_t n = pread(memory, bytes, sizeof(bytes), static_cast<off_t>(at - within));
   const auto* chunk = reinterpret_cast<const ChunkHeader*>(bytes);
   const bool is_split = n == sizeof(bytes) && chunk->magic.load(std::memory_order_relaxed) == kChunkMagic &&
                         chunk->kind == ChunkKind::kPieces && chunk->offset == offset - within;
-  if (is_split) return {reinterpret_cast<std::byte*>(at - within % kPieceSize), kPieceSize};
+  const uint64_t least = std::max<uint64_t>(kPieceSize, page);
+  if (is_split) return {reinterpret_cast<std::byte*>(at - within % least), least};
   return {reinterpret_cast<std::byte*>(at - within), kChunkSize};
 }
 

@@ -66,6 +66,8 @@ void* populated(void* memory, size_t size) noexcept {
 
 }  // namespace
 
+uint64_t page_size() noexcept { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
 bool SpoolFile::create(const char* path) noexcept {
   snprintf(path_, sizeof(path_), "%s", path);
   reserved_.store(0, std::memory_order_relaxed);

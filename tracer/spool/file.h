@@ -21,6 +21,9 @@ namespace torchprof {
 // Chunks that a thread takes at a time once it is busy.
 inline constexpr uint32_t kRunChunks = 4;
 
+// What mmap() can map: a power of two. No system call.
+uint64_t page_size() noexcept;
+
 class SpoolFile {
  public:
   // A new file, never one that is there.

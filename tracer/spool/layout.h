@@ -1,14 +1,17 @@
 // Layout of a spool: the file into which one process writes while it runs.
 //
-//     spool := FileHeader chunk*               the header fills one page; a chunk has FileHeader::chunk_size bytes and
-//                                              is aligned to that size, counted from the end of the first page
+//     spool := FileHeader chunk*               the header fills one page of the machine that wrote it; a chunk has
+//                                              FileHeader::chunk_size bytes and is aligned to that size, counted from
+//                                              the end of the first page
 //     chunk := ChunkHeader record* zeros
 //
 // A chunk of kind kPieces is split, so that a short thread costs little: its header fills one piece, and after it come
 // pieces of the same size, each a chunk of its own. Such a header is written before any piece is given away; a piece
-// that nobody used is skipped like an unused chunk. A thread's first chunk is a piece, its later ones are whole.
+// that nobody used is skipped like an unused chunk. A thread's first chunk is a piece, its later ones are whole. A
+// piece is unmapped when its thread is done; where a page is larger than a piece (AArch64 has pages of 16 and 64 KiB,
+// too), all of them are when the last thread is.
 //
-// Chunk n lies at kFileHeaderSize + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold
+// Chunk n lies at first_chunk() + n * chunk_size. The file is reserved ahead with fallocate, so its end may hold
 // chunks that nobody claimed: all zeros. Every process has a spool of its own; a forked child opens its own at its next
 // event, and begins it with a copy of its parent's definitions.
 //
@@ -56,7 +59,8 @@ namespace torchprof {
 
 inline constexpr uint64_t kSpoolMagic = 0x4c4f4f5053505454;  // "TTPSPOOL"
 inline constexpr uint32_t kChunkMagic = 0x4b4e4843;          // "CHNK"
-inline constexpr uint64_t kFileHeaderSize = 4096;
+inline constexpr uint64_t kFileHeaderSize = 4096;            // and more, where a page is larger: first_chunk()
+inline constexpr uint64_t kLargestPage = uint64_t{64} << 10;
 inline constexpr uint32_t kChunkSize = 64 * 1024;
 inline constexpr uint32_t kPieceSize = 4096;
 
@@ -102,13 +106,16 @@ struct FileHeader {
   char host[64];       // NUL-terminated, cut if longer
   char command[1024];  // argv joined by NUL, cut if longer; length below
   uint32_t command_size;
-  uint32_t pad2;
+  uint32_t page_size;     // of the machine, a power of two; 0: 4096
   char forked_from[256];  // file name of the parent's spool, empty if this process was not forked from a traced one
   // When capture stopped for good (size limit, full disk): what was open ends there. 0: it did not stop.
   std::atomic<uint64_t> stop_ticks;
   std::atomic<uint64_t> recycled;  // chunks of events whose room was given to later ones (--keep last)
 };
 static_assert(sizeof(FileHeader) <= kFileHeaderSize);
+// Where the first chunk begins. Chunks are mapped, and only whole pages can be.
+inline uint64_t first_chunk(uint64_t page_size) { return page_size < kFileHeaderSize ? kFileHeaderSize : page_size; }
+inline uint64_t first_chunk(const FileHeader& header) { return first_chunk(uint64_t{header.page_size}); }
 static_assert(static_cast<size_t>(LossCause::kCount) <= 8);
 
 enum class ChunkKind : uint8_t { kEvents = 1, kDefinitions = 2, kPieces = 3, kSteps = 4 };

@@ -127,6 +127,10 @@ bool SpoolReader::parse(std::string& error) {
     error = "its header is damaged: a chunk size of " + std::to_string(h.chunk_size) + " bytes";
     return false;
   }
+  if (h.page_size > kLargestPage || (h.page_size & (h.page_size - 1)) != 0) {
+    error = "its header is damaged: a page of " + std::to_string(h.page_size) + " bytes";
+    return false;
+  }
   // Event chunks before definitions: in a process that still runs, what an event names was then committed before we
   // look for it.
   collect_chunks(ChunkKind::kEvents);
@@ -153,7 +157,7 @@ void SpoolReader::mend_times() {
 
 void SpoolReader::collect_chunks(ChunkKind wanted) {
   const uint64_t chunk_size = header().chunk_size;
-  for (uint64_t offset = kFileHeaderSize; offset < bytes_.size(); offset += chunk_size)
+  for (uint64_t offset = first_chunk(header()); offset < bytes_.size(); offset += chunk_size)
     collect_chunk(wanted, bytes_.subspan(offset, std::min<uint64_t>(chunk_size, bytes_.size() - offset)), chunk_size);
 }
 

@@ -56,6 +56,7 @@ uint64_t file_limit() noexcept {
 bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimits limits, Recycling recycling,
                        ClockSource clock, const char* forked_from) noexcept {
   clock_ = clock;
+  page_size_ = page_size();
   const ClockSample start = clock::sample(clock);
   HostName host = "";
   if (gethostname(host, sizeof(host) - 1) != 0 || !*host) strcpy(host, "localhost");
@@ -63,7 +64,8 @@ bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimi
   if (!choose_name(directory, host, start, path) || !look_for_directory(directory, missing, path)) return false;
   if (!file_.create(path)) return cannot_write(path);
   set_limits(directory, limits, recycling);
-  void* page = reserve(kFileHeaderSize) ? file_.map_new(0, kFileHeaderSize) : nullptr;
+  const uint64_t first = first_chunk(page_size_);
+  void* page = reserve(first) ? file_.map_new(0, first) : nullptr;
   if (!page) {
     cannot_write(path);
     unlink(path);
@@ -86,7 +88,7 @@ bool SpoolWriter::choose_name(const char* directory, const HostName& host, const
 }
 
 bool SpoolWriter::look_for_directory(const char* directory, MissingDirectory missing, const char* path) noexcept {
-  if (file_limit() < kFileHeaderSize + kChunkSize) {
+  if (file_limit() < first_chunk(page_size_) + kChunkSize) {
     errno = EFBIG;
     return cannot_write(path);
   }
@@ -118,12 +120,13 @@ void SpoolWriter::set_limits(const char* directory, SizeLimits limits, Recycling
                            : recycling == Recycling::kWindows ? windows_.prepare(chunks)
                                                               : true;
   recycling_ = can_recycle ? recycling : Recycling::kNone;
-  next_.store(kFileHeaderSize, std::memory_order_relaxed);
+  next_.store(first_chunk(page_size_), std::memory_order_relaxed);
 }
 
 void SpoolWriter::fill_header(const HostName& host, const ClockSample& start, const char* forked_from) noexcept {
   header_->version = kSpoolVersion;
   header_->chunk_size = kChunkSize;
+  header_->page_size = page_size_ == kFileHeaderSize ? 0 : static_cast<uint32_t>(page_size_);
   header_->pid = static_cast<uint32_t>(getpid());
   header_->parent_pid = static_cast<uint32_t>(getppid());
   header_->start = start;
@@ -175,7 +178,7 @@ void SpoolWriter::say_full(bool is_run_full) noexcept {
   const bool is_file_full = !is_run_full && bytes < max_size_;
   lost(is_run_full ? LossCause::kRunSize : is_file_full ? LossCause::kFileSize : LossCause::kSizeLimit);
   // A process that finds the run full at its start says nothing: the processes before it have said so.
-  if (is_run_full && next_.load(std::memory_order_relaxed) == kFileHeaderSize) return;
+  if (is_run_full && next_.load(std::memory_order_relaxed) == first_chunk(page_size_)) return;
   const bool is_small = bytes < kMiB;
   warn_once(Cause::kSizeLimit, "process %d reached %s (%llu %s): capture stops here, what was recorded is kept",
             static_cast<int>(getpid()),
@@ -255,9 +258,9 @@ bool SpoolWriter::take_piece(ChunkRun& piece, uint16_t window) noexcept {
 }
 
 void SpoolWriter::release_piece(ChunkHeader* piece) noexcept {
-  const uint64_t before = (piece->offset - kFileHeaderSize) % kChunkSize;
+  const uint64_t before = (piece->offset - first_chunk(page_size_)) % kChunkSize;
   auto* head = reinterpret_cast<ChunkHeader*>(reinterpret_cast<std::byte*>(piece) - before);
-  seal::unmap(piece, kPieceSize);
+  if (is_piece_a_page()) seal::unmap(piece, kPieceSize);
   complete_pieces(head, 1);
 }
 
@@ -265,7 +268,7 @@ void SpoolWriter::complete_pieces(ChunkHeader* head, uint32_t count) noexcept {
   // Pairs with itself on other threads: what they did with their pieces happens before the chunk is given away.
   if (head->committed.fetch_add(count, std::memory_order_acq_rel) + count < kPiecesOfChunk) return;
   keep_for_later(head->offset, head->window);
-  seal::unmap(head, kPieceSize);
+  seal::unmap(head, is_piece_a_page() ? kPieceSize : kChunkSize);
 }
 
 void SpoolWriter::keep_for_later(uint64_t offset, uint16_t window) noexcept {
@@ -288,7 +291,7 @@ void SpoolWriter::retire_pieces() noexcept {
 void SpoolWriter::retire_pieces_locked() noexcept {
   if (pieces_.left == 0) return;
   ChunkHeader* const head = head_of_pieces();
-  seal::unmap(pieces_.at, size_t{pieces_.left} * kPieceSize);
+  if (is_piece_a_page()) seal::unmap(pieces_.at, size_t{pieces_.left} * kPieceSize);
   complete_pieces(head, pieces_.left);
   pieces_ = {};
 }

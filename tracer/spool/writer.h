@@ -113,7 +113,8 @@ class SpoolWriter {
   bool recycle(ChunkRun& run, uint32_t wanted) noexcept;
   bool split_chunk(uint16_t window) noexcept;
   bool take_piece(ChunkRun& piece, uint16_t window) noexcept;
-  ChunkHeader* head_of_pieces() const noexcept;  // while pieces_ has some
+  ChunkHeader* head_of_pieces() const noexcept;                               // while pieces_ has some
+  bool is_piece_a_page() const noexcept { return page_size_ <= kPieceSize; }  // so that it can be unmapped by itself
   void keep_for_later(uint64_t offset, uint16_t window) noexcept;
   void release_piece(ChunkHeader* piece) noexcept;
   void complete_pieces(ChunkHeader* head, uint32_t count) noexcept;
@@ -130,8 +131,9 @@ class SpoolWriter {
   Completed completed_;
   WindowChunks windows_;
   pthread_mutex_t pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
-  ChunkRun pieces_;                              // unused ones of the chunk that was split last
-  std::atomic<uint64_t> next_{kFileHeaderSize};  // offset of the next chunk to hand out
+  ChunkRun pieces_;                // unused ones of the chunk that was split last
+  uint64_t page_size_ = 0;         // of the machine
+  std::atomic<uint64_t> next_{0};  // offset of the next chunk to hand out
   char name_[kNameSize] = "";
 };
 

@@ -369,7 +369,7 @@ SpoolBuilder& SpoolBuilder::op_end(uint64_t key) { return event(OpEnd{.header = 
 SpoolBuilder& SpoolBuilder::thread_end() { return event(ThreadEnd{}); }
 
 std::vector<std::byte> SpoolBuilder::bytes() const {
-  std::vector<std::byte> file(kFileHeaderSize);
+  std::vector<std::byte> file(first_chunk(header_));
   std::memcpy(file.data(), static_cast<const void*>(&header_), sizeof(header_));
   const auto next_chunk = [&] {
     file.resize(file.size() + header_.chunk_size);

@@ -86,6 +86,29 @@ TEST_CASE("a whole spool is read whole, chunks in order") {
   CHECK(n.dropped == 0);
 }
 
+TEST_CASE("where the machine had larger pages, the header takes one of those") {
+  for (const uint32_t page : {0u, 4096u, 16384u, 65536u}) {
+    SpoolBuilder b;
+    b.header().page_size = page;
+    fill(b);
+    const auto bytes = b.bytes();
+    std::string error;
+    const auto spool = SpoolReader::from_bytes(bytes, error);
+    REQUIRE(spool);
+    CHECK(count(*spool).events == 80 * 16 + 1);
+    CHECK_FALSE(spool->damage());
+  }
+  for (const uint32_t page : {3u, 4097u, 131072u, 0xffffffffu}) {
+    SpoolBuilder b;
+    fill(b);
+    auto bytes = b.bytes();
+    reinterpret_cast<FileHeader*>(bytes.data())->page_size = page;
+    std::string error;
+    CHECK_FALSE(SpoolReader::from_bytes(bytes, error));
+    CHECK(error == "its header is damaged: a page of " + std::to_string(page) + " bytes");
+  }
+}
+
 TEST_CASE("a chunk that is split holds the first records of many threads") {
   SpoolBuilder b;
   b.split_first_chunks();
