@@ -70,6 +70,7 @@ def setting(name):
 
 BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
 INSTALLED = setting("TORCHPROF_INSTALLED")
+EMULATED = setting("TORCHPROF_EMULATED")
 TAIL_CALL_PYTHON = setting("TORCHPROF_TAIL_CALL_PYTHON")
 # A trace is millions of objects that stay alive: collecting garbage among them again and again takes as long as reading them.
 gc.set_threshold(1_000_000, 10, 100)

@@ -4,7 +4,8 @@
        roots.py SUITE DIST packages: installs and tries each package of DIST (packaging/release) there.
 
 SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); bullseye, which has
-none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; or trixie-cuda, which is trixie with Debian's
+none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; bookworm-arm64, Debian 12 (Python 3.11, torch
+1.13) for AArch64, for a tree of packaging/build arm64: qemu-user emulates it where the processor is another one; or trixie-cuda, which is trixie with Debian's
 CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
 not there yet, debootstrap makes it, from the mirror that this machine's own apt uses, in TORCHPROF_ROOTS (default:
 torchprof-roots in $XDG_CACHE_HOME or /var/cache). It stays there; delete it to have a newer one. A root without its stamp was
@@ -28,8 +29,16 @@ sys.path.insert(0, str(CHECKOUT / "packaging"))
 
 from mirror import environment, find_mirror  # noqa: E402: the line above says where it lies
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler"
+# Without libtorch's own tests: too much for an emulator.
+ARM64_PACKAGES = ("python3-torch python3-numpy python3-pytest python3-pytest-xdist gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler "
+                  "libdw-dev libelf-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev")
+# Debian's package qemu-user-static has both; F among the flags: the kernel keeps the emulator open, so that roots need no copy of it.
+EMULATOR = pathlib.Path("/usr/bin/qemu-aarch64-static")
+EMULATOR_ENTRY = pathlib.Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
+BINFMT = pathlib.Path("/proc/sys/fs/binfmt_misc")
 # Debian 11 has no torch, and Python 3.9, of which nothing is recorded. So Debian 13's Python is built there, and its pytest unpacked.
-PACKAGES_OF = {"bullseye": "python3 gcc g++ libc6-dev binutils strace mount make xz-utils zlib1g-dev libffi-dev libsqlite3-dev git protobuf-compiler"}
+PACKAGES_OF = {"bookworm-arm64": ARM64_PACKAGES,
+               "bullseye": "python3 gcc g++ libc6-dev binutils strace mount make xz-utils zlib1g-dev libffi-dev libsqlite3-dev git protobuf-compiler"}
 UNIT_PROGRAMS = {"bullseye": ["old_libc_test", "wakeup_test", "recorder_test", "seccomp_filter_test", "exec_environment_test"]}
 ADD_PYTHON = r"""
 sources=$(mktemp -d)
@@ -104,6 +113,27 @@ def enter(root, command, results="", **more):
                            root, CHECKOUT, results, *command], **more)
 
 
+def is_emulated(suite):
+    return suite.endswith("-arm64") and os.uname().machine != "aarch64"
+
+
+def allow_emulation():
+    """Programs for AArch64 run on this machine afterwards, for as long as it runs."""
+    if not EMULATOR.exists() or not EMULATOR_ENTRY.exists():
+        raise NotMade("the emulator is missing: apt-get install qemu-user-static")
+    try:
+        if not (BINFMT / "register").exists():
+            subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT], check=True, capture_output=True)
+        known = BINFMT / EMULATOR.name.removesuffix("-static")
+        if not known.exists():
+            (BINFMT / "register").write_text(EMULATOR_ENTRY.read_text())
+        text = known.read_text()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotMade("the kernel may not be told of the emulator here (binfmt_misc): %s" % error) from None
+    if not text.startswith("enabled") or "F" not in text.partition("flags: ")[2].split("\n")[0]:
+        raise NotMade("%s is switched off or lacks the flag F" % known)
+
+
 def make(cache, suite):
     """The root of a suite, which is there and complete afterwards."""
     if os.geteuid() != 0:
@@ -113,6 +143,8 @@ def make(cache, suite):
     addition = ADD_CUDA if variant == "cuda" else ADD_PYTHON if suite == "bullseye" else ""
     packages, wishes = PACKAGES_OF.get(suite, PACKAGES), WISHES.get(suite, "")
     contents = packages + wishes + (CUDA_PACKAGES if variant == "cuda" else "") + addition
+    if is_emulated(suite):
+        allow_emulation()
     if stamp.exists() and stamp.read_text() == contents:
         return root
     if not shutil.which("debootstrap"):
@@ -126,7 +158,8 @@ def make(cache, suite):
                     "    " + line for line in open(log, errors="replace").readlines()[-5:])))
         if not stamp.exists():
             step(["rm", "-rf", "--one-file-system", "--", root])
-            step(["debootstrap", "--variant=minbase", "--include=ca-certificates", release, root, mirror], env=environment())
+            architecture = ["--arch=arm64"] if variant == "arm64" else []
+            step(["debootstrap", *architecture, "--variant=minbase", "--include=ca-certificates", release, root, mirror], env=environment())
         stamp.unlink(missing_ok=True)
         step(["sh", "-ec", "apt='%s --no-install-recommends'; $apt update; $apt install %s; [ -z '%s' ] || $apt install %s || true; apt-get clean"
               % (APT, packages, wishes, wishes)],
@@ -153,7 +186,9 @@ def run(root, suite, build, arguments):
         program = ["python3", "-B", "tests/bench/bench.py", *arguments[1:]]
     else:
         program = ["tests/two_passes", "python3 -B", "/srv/results/pytest.xml", "-o", "junit_suite_name=%s" % suite, *arguments]
-    return enter(root, ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", *program], results, env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed))).returncode
+    emulated = {"TORCHPROF_EMULATED": "1"} if is_emulated(suite) else {}
+    return enter(root, ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", *program], results,
+                 env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed), **emulated)).returncode
 
 
 def try_packages(root, suite, dist):
