@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tracer/process/diag.h"
+#include "tracer/processor/thunk.h"
 #include "tracer/session.h"
 
 namespace torchprof::torch {
@@ -186,15 +187,6 @@ FunctionId function_of(std::string_view file, std::string_view name) noexcept {
   return {};
 }
 
-// InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not.
-uintptr_t find_run(const unsigned char* code) {
-  constexpr unsigned char kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, kLoadAndJump[] = {0x48, 0x8b, 0x3f, 0xe9};
-  if (memcmp(code, kEndbr64, sizeof(kEndbr64)) == 0) code += sizeof(kEndbr64);
-  if (memcmp(code, kLoadAndJump, sizeof(kLoadAndJump)) != 0) return 0;
-  const auto distance = field_at<int32_t>(code, sizeof(kLoadAndJump));
-  return reinterpret_cast<uintptr_t>(code) + sizeof(kLoadAndJump) + sizeof(distance) + static_cast<uintptr_t>(distance);
-}
-
 const char* find_all(const Api& api) noexcept {
   if (!api.row) return "this torch's strings are not known";
   void* const library = *api.library ? dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
@@ -212,7 +204,8 @@ const char* find_all(const Api& api) noexcept {
   found.string = api.row->string;
   if (!run || !found.current || !found.prepare || !found.free)
     return "this torch does not export the functions that tell them";
-  const uintptr_t begin = find_run(static_cast<const unsigned char*>(run));
+  // InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not.
+  const uintptr_t begin = processor::thunk_target(static_cast<const unsigned char*>(run));
   const native::CodeRange range = begin ? native::function_at(begin + 1) : native::CodeRange{};
   if (range.begin != begin || range.size == 0) return "the interpreter of this torch is not where it should be";
   detail::use_script(found);
