@@ -130,6 +130,8 @@ void put_python(ThreadStacks& stacks, python::FrameWalk& python, uintptr_t begin
     if (rule.pc != registers.pc) [[unlikely]]
       rule = find_rule(registers.pc);
     ended_by = rule.cfa_is;
+    if (processor::kFrameRegisterEnds && ended_by == FrameRule::kUnknown && registers.bp == 0)
+      ended_by = FrameRule::kEnd;
     if (!step(rule, top, registers)) break;
     if (count > 0) put_python(stacks, python, here, registers.sp, count);
     if (count >= ThreadStacks::kMost) {

@@ -1,6 +1,7 @@
 // The registers by which the caller of a stack frame is found.
 //
-// Sources: System V ABI, AMD64 supplement, section 3.6.2; DWARF for the Arm 64-bit Architecture (AADWARF64), sections
+// Sources: System V ABI, AMD64 supplement, section 3.6.2; Procedure Call Standard for the Arm 64-bit Architecture
+// (AAPCS64), section 6.4.6 (the frame pointer); DWARF for the Arm 64-bit Architecture (AADWARF64), sections
 // 4.1 (register numbers), 4.2 and 4.3 (return addresses that are signed, and their call frame instruction); Arm
 // Architecture Reference Manual, C6 (XPACLRI).
 #pragma once
@@ -14,10 +15,14 @@ namespace torchprof::processor {
 inline constexpr uint64_t kFrameRegister = 6, kStackRegister = 7, kReturnRegister = 16;
 // A call puts the return address right below the canonical frame address, always.
 inline constexpr bool kCallPushes = true;
+inline constexpr bool kFrameRegisterEnds = false;
 #else
 inline constexpr uint64_t kFrameRegister = 29, kStackRegister = 31, kReturnRegister = 30;
 // A call leaves the return address in the register. The function that is called saves it where it likes.
 inline constexpr bool kCallPushes = false;
+// The frame register is 0 in the outermost frame, and no function may use it for anything else. The function where
+// programs start has no call frame information before glibc 2.33 or so.
+inline constexpr bool kFrameRegisterEnds = true;
 #endif
 
 // The address to which a saved return address leads. AArch64 can sign return addresses (pointer authentication) in bits

@@ -17,6 +17,7 @@
 #include "formats/symbols/symbols.h"
 #include "tests/unit/support/spool_builder.h"
 #include "tracer/native/stack.h"
+#include "tracer/processor/registers.h"
 #include "tracer/session.h"
 
 using namespace torchprof;
@@ -37,6 +38,9 @@ constexpr int kOwnFrames = 2;  // the sanitizer's backtrace() calls the C librar
 #else
 constexpr int kOwnFrames = 1;
 #endif
+
+// libunwind 1.6 for AArch64 goes on behind the outermost frame, and does not know that return addresses may be signed.
+constexpr bool kComparesLibunwind = processor::kCallPushes;
 
 // Not linked: its _Unwind_* would take the place of libgcc's.
 using Backtrace = int (*)(void**, int);
@@ -113,7 +117,8 @@ void in_session(const std::function<void()>& body, size_t stacks) {
       // Our first two frames are take_stack() and take().
       if (ours.size() < 2 || pair.theirs.size() < 3) _exit(3);
       if (!std::equal(ours.begin() + 2, ours.end(), pair.theirs.begin(), pair.theirs.end())) _exit(4);
-      if (!std::equal(ours.begin() + 2, ours.end(), pair.libunwind.begin(), pair.libunwind.end())) _exit(6);
+      if (kComparesLibunwind && !std::equal(ours.begin() + 2, ours.end(), pair.libunwind.begin(), pair.libunwind.end()))
+        _exit(6);
     }
     _exit(0);
   }
