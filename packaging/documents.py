@@ -73,10 +73,16 @@ def version_of(package, release):
     """Debian's version of a package that was built with."""
     if listed := re.search(r"(?m)^\S+ %s_(\S+)_\w+$" % re.escape(package), (release / "packages").read_text()):
         return listed[1].replace("%3a", ":")
-    said = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True)
+    # What comes with the compiler: with that for another processor, where the release is for one.
+    cross = "-%s-cross" % release.name if release.name != this_architecture() else ""
+    said = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package + cross], capture_output=True, text=True)
     if said.returncode:
         fail("the version of %s is not known: %s" % (package, said.stderr.strip()))
     return said.stdout
+
+
+def this_architecture():
+    return subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def upstream(version):

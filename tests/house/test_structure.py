@@ -30,6 +30,15 @@ def test_no_file_of_the_product_is_long():
     assert statistics.median(lines.values()) < MEDIAN
 
 
+OF_A_PROCESSOR = re.compile(r"__x86_64__|__aarch64__|__amd64__|__i386__|__ARM_|__SSE|__AVX|[exa]mmintrin\.h|immintrin\.h|arm_neon\.h|__builtin_(?:ia32|aarch64)_|cpu_family")
+
+
+def test_what_is_about_the_processor_is_in_few_files():
+    found = {name for name in tracked() if name.startswith(tuple(folder + "/" for folder in PRODUCT)) and OF_A_PROCESSOR.search((ROOT / name).read_text())}
+    rest = {name for name in found if not name.startswith("tracer/processor/")}
+    assert len(found) - len(rest) == 4 and rest == {"inject/meson.build"}, rest  # which chooses between two files that are assembler throughout
+
+
 def test_no_two_types_of_a_namespace_have_one_name():
     """Where no file includes both, no compiler complains, and one's destructor may run for the other."""
     found = collections.defaultdict(set)

@@ -20,13 +20,13 @@ try() {
 began=$(date +%s)
 
 mkdir tarball
-tar -xzf "$dist"/torchprof-*-linux-x86_64.tar.gz -C tarball
+tar -xzf "$dist"/torchprof-*-linux-"$(uname -m)".tar.gz -C tarball
 mv tarball/torchprof-* "tarball/somewhere else"
 mv "tarball/somewhere else" tarball/elsewhere
 try tarball tarball/elsewhere/bin/torchprof
 
 "$python" -m venv --system-site-packages venv
-venv/bin/pip install --quiet --no-index "$dist"/torchprof-*.whl
+venv/bin/pip install --quiet --no-index "$dist"/torchprof-*_"$(uname -m)".whl
 [ "$(venv/bin/python -c 'import torchprof; print(torchprof.path())')" = "$(readlink -f venv/bin/torchprof)" ]
 try wheel venv/bin/torchprof
 try module venv/bin/python -m torchprof
@@ -34,7 +34,7 @@ venv/bin/pip uninstall --quiet --yes torchprof
 [ -z "$(find venv -iname '*torchprof*' -type f)" ] || { find venv -iname '*torchprof*'; exit 1; }
 
 touch mark
-dpkg --install "$dist"/torchprof_*_amd64.deb >/dev/null
+dpkg --install "$dist"/torchprof_*_"$(dpkg --print-architecture)".deb >/dev/null
 try deb torchprof
 dpkg --purge torchprof >/dev/null 2>&1
 left=$(find / -xdev -iname '*torchprof*' -newer mark ! -path '/tmp/*' ! -path '/srv/*' ! -path '/var/lib/dpkg/*' ! -path '/proc/*' ! -path "$work/*")

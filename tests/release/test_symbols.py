@@ -13,7 +13,11 @@ LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linu
 ROW = re.compile(r"^//   (\w+) +(2\.\d+) ", re.M)
 
 
+TRIPLET = {"amd64": "x86_64-linux-gnu-", "arm64": "aarch64-linux-gnu-"}[BUILD.parent.name]
+
+
 def read(tool, *arguments, **more):
+    tool = TRIPLET + tool if tool in ("nm", "readelf") else tool
     return subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True, check=True, **more).stdout
 
 
