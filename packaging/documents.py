@@ -78,7 +78,7 @@ def version_of(package, release):
     said = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package + cross], capture_output=True, text=True)
     if said.returncode:
         fail("the version of %s is not known: %s" % (package, said.stderr.strip()))
-    return said.stdout
+    return said.stdout.partition("cross")[0]
 
 
 def this_architecture():

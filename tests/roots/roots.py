@@ -30,7 +30,7 @@ sys.path.insert(0, str(CHECKOUT / "packaging"))
 from mirror import environment, find_mirror  # noqa: E402: the line above says where it lies
 PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler"
 # Without libtorch's own tests: too much for an emulator.
-ARM64_PACKAGES = ("python3-torch python3-numpy python3-pytest python3-pytest-xdist gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools binutils strace mount protobuf-compiler "
+ARM64_PACKAGES = ("python3-torch python3-numpy python3-pytest python3-pytest-xdist gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler "
                   "libdw-dev libelf-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev")
 # Debian's package qemu-user-static has both; F among the flags: the kernel keeps the emulator open, so that roots need no copy of it.
 EMULATOR = pathlib.Path("/usr/bin/qemu-aarch64-static")
