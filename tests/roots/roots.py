@@ -186,9 +186,11 @@ def run(root, suite, build, arguments):
         program = ["python3", "-B", "tests/bench/bench.py", *arguments[1:]]
     else:
         program = ["tests/two_passes", "python3 -B", "/srv/results/pytest.xml", "-o", "junit_suite_name=%s" % suite, *arguments]
-    emulated = {"TORCHPROF_EMULATED": "1"} if is_emulated(suite) else {}
+    more = {"TORCHPROF_EMULATED": "1"} if is_emulated(suite) else {}
+    if build.is_relative_to(CHECKOUT):  # it has simulated libraries for the tests
+        more["TORCHPROF_BUILD"] = str("/srv/checkout" / build.relative_to(CHECKOUT))
     return enter(root, ["sh", "-c", "cd /srv/checkout && exec \"$@\"", "sh", *program], results,
-                 env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed), **emulated)).returncode
+                 env=environment(HOME="/tmp", TORCHPROF_INSTALLED=str(installed), **more)).returncode
 
 
 def try_packages(root, suite, dist):
