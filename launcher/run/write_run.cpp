@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "formats/io/error.h"
 #include "formats/io/text.h"
@@ -288,6 +289,11 @@ class Note {
 
 Written write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
                         formats::NativeFrames frames, const Signals& signals) {
+  if (dir.spools().empty()) {  // no data that could be damaged, or too large
+    Written written = write_run(dir, info, formats, frames, [](const std::string& line) { say(line + "\n"); });
+    say(std::exchange(written.text, {}));
+    return written;
+  }
   const Note early, text, trouble;
   const pid_t parent = getpid();
   const pid_t pid = fork();

@@ -17,14 +17,17 @@ namespace fs = std::filesystem;
 
 std::string proc_file(uint32_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
 
+uint32_t number_of(std::string_view text) {  // 0: it is none
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size() ? number : 0;
+}
+
 std::vector<uint32_t> all_pids() {
   std::vector<uint32_t> pids;
   std::error_code error;
   for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
-    uint32_t pid = 0;
-    const std::string name = at->path().filename();
-    const auto [rest, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (failure == std::errc{} && *rest == 0) pids.push_back(pid);
+    if (const uint32_t pid = number_of(at->path().filename().native())) pids.push_back(pid);
   }
   return pids;
 }
@@ -45,10 +48,7 @@ uint32_t own_number(uint32_t pid) {
 uint32_t number_in(const fs::path& spool) {
   const std::string name = spool.stem();  // HOST.PID.START
   const std::string_view rest = std::string_view(name).substr(0, name.rfind('.'));
-  const std::string_view digits = rest.substr(rest.rfind('.') + 1);
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return error == std::errc{} && end == digits.data() + digits.size() ? number : 0;
+  return number_of(rest.substr(rest.rfind('.') + 1));
 }
 
 // The number is compared, because a forked child maps its parent's spool, too.
@@ -101,6 +101,23 @@ std::vector<fs::path> written(const std::vector<fs::path>& spools) {
 Marks::Marks(const fs::path& output, const fs::path& library)
     : output_(std::string(1, '\0') + "TORCHPROF_OUTPUT=" + output.string() + '\0'), library_(library.string()) {}
 
+// Numbers are given in order, so those of later processes lie between ours and the newest. Once they have come round
+// that says nothing, but no machine starts so many processes in kShort (Linux has at least 32,768 numbers). Most commands
+// of a script end before: there it saves an open() for each process of the machine.
+std::vector<uint32_t> Marks::later(std::vector<uint32_t> pids) const {
+  constexpr auto kShort = std::chrono::milliseconds(200);
+  const auto own = static_cast<uint32_t>(getpid());
+  std::error_code error;
+  uint32_t newest = 0;
+  // In another PID namespace's /proc we have another number.
+  if (fs::read_symlink("/proc/self", error) == std::to_string(own))
+    if (std::ifstream in("/proc/loadavg"); in)  // 0.20 0.18 0.12 1/80 11206
+      for (std::string word; in >> word;) newest = number_of(word);
+  if (newest < own || std::chrono::steady_clock::now() - begin_ > kShort) return pids;
+  std::erase_if(pids, [&](uint32_t pid) { return pid <= own || pid > newest; });
+  return pids;
+}
+
 bool Marks::has(uint32_t pid) const {
   std::ifstream in(proc_file(pid, "environ"), std::ios::binary);
   const std::string environment = '\0' + std::string{std::istreambuf_iterator<char>(in), {}} + '\0';
@@ -116,7 +133,7 @@ std::vector<Running> processes_of_command(const std::vector<fs::path>& spools, c
     return std::ranges::any_of(out, [pid](const Running& one) { return one.is_seen && one.pid == pid; });
   };
   const auto own = static_cast<uint32_t>(getpid());
-  for (const uint32_t pid : all_pids())
+  for (const uint32_t pid : marks.later(all_pids()))
     if (pid != own && !is_known(pid) && marks.has(pid)) out.push_back({pid, true, ""});
   std::ranges::sort(out, {}, &Running::pid);
   return out;

@@ -5,6 +5,7 @@
 // Nothing throws; what cannot be read counts as absent.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -46,13 +47,18 @@ std::vector<std::filesystem::path> written(const std::vector<std::filesystem::pa
 
 // Recognises the processes of one command by their initial environment: the run directory and our library are in it,
 // whether they are traced or not and whoever their parent is. Environments of other users' processes cannot be read.
+//
+// Made before the command starts.
 class Marks {
  public:
   Marks(const std::filesystem::path& output, const std::filesystem::path& library);
   bool has(uint32_t pid) const;
+  // Those of `pids` that began after this object was made; all of them where that is not known.
+  std::vector<uint32_t> later(std::vector<uint32_t> pids) const;
 
  private:
   std::string output_, library_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 // The processes that write the spools and those that have the marks, sorted by pid.
