@@ -53,6 +53,7 @@ import time
 
 import pytest
 
+import emulated
 import trace_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -367,6 +368,9 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not unwanted(item)]
     if not config.getoption("--run-slow"):
         leave_out(lambda item: item.get_closest_marker("slow"))
+    for item in items if EMULATED else []:
+        if reason := emulated.reason_for(item.nodeid):
+            item.add_marker(pytest.mark.skip(reason=reason))
     if config.getoption("--timed"):
         leave_out(lambda item: not item.get_closest_marker("timed"))
     elif hasattr(config, "workerinput"):  # of pytest-xdist

@@ -10,6 +10,7 @@ LONG_JOB = ROOT / "tests" / "bench" / "long_job.py"
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_torchprof):
     run = run_torchprof([torch_python, LONG_JOB, 3000, 2], timeout=900)
     assert run.status == 0, run.stderr
