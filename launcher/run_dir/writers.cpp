@@ -102,8 +102,8 @@ Marks::Marks(const fs::path& output, const fs::path& library)
     : output_(std::string(1, '\0') + "TORCHPROF_OUTPUT=" + output.string() + '\0'), library_(library.string()) {}
 
 // Numbers are given in order, so those of later processes lie between ours and the newest. Once they have come round
-// that says nothing, but no machine starts so many processes in kShort (Linux has at least 32,768 numbers). Most commands
-// of a script end before: there it saves an open() for each process of the machine.
+// that says nothing, but no machine starts so many processes in kShort (Linux has at least 32,768 numbers). Most
+// commands of a script end before: there it saves an open() for each process of the machine.
 std::vector<uint32_t> Marks::later(std::vector<uint32_t> pids) const {
   constexpr auto kShort = std::chrono::milliseconds(200);
   const auto own = static_cast<uint32_t>(getpid());

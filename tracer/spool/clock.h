@@ -48,8 +48,8 @@ ClockSample sample(ClockSource source) noexcept;
 class Converter {
  public:
   Converter() = default;
-  // `first` and `last`: the samples furthest apart. With less than a millisecond between them the counter's rate cannot be
-  // known better than about 1e-4.
+  // `first` and `last`: the samples furthest apart. With less than a millisecond between them the counter's rate cannot
+  // be known better than about 1e-4.
   Converter(ClockSource source, const ClockSample& first, const ClockSample& last) noexcept;
   UnixNs to_unix(Ticks t) const noexcept;
 

@@ -221,7 +221,8 @@ bool SpoolWriter::recycle(ChunkRun& run, uint32_t wanted) noexcept {
   for (uint32_t i = 0; i < chunks; ++i)
     reinterpret_cast<ChunkHeader*>(run.at + uint64_t{i} * kChunkSize)->magic.store(0, std::memory_order_relaxed);
   // Pairs with no other fence: it keeps the compiler and the processor from moving later stores to these chunks before
-  // the ones above. A reader, of a process that was killed or still runs, then sees the magic cleared before anything else.
+  // the ones above. A reader, of a process that was killed or still runs, then sees the magic cleared before anything
+  // else.
   std::atomic_thread_fence(std::memory_order_release);
   header_->recycled.fetch_add(chunks, std::memory_order_relaxed);
   return true;

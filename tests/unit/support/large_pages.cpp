@@ -1,6 +1,6 @@
 // Makes the pages of a test program LARGE_PAGE bytes large, as far as the program can tell: many AArch64 machines have
-// pages of 16 or 64 KiB. The calls that map memory are refused as the kernel refuses them there, and what they map begins
-// at a whole page. Unmapping takes whole pages, too.
+// pages of 16 or 64 KiB. The calls that map memory are refused as the kernel refuses them there, and what they map
+// begins at a whole page. Unmapping takes whole pages, too.
 //
 // Source: mmap(2), munmap(2), madvise(2), mremap(2) of the Linux manual pages.
 #include <dlfcn.h>
