@@ -7,8 +7,8 @@
 //
 // Sources: DWARF 5, section 6.4; Linux Standard Base Core 5.0, section 10.6 (.eh_frame); of registers and signed return
 // addresses: tracer/processor/registers.h. An entry is looked up by libgcc's _Unwind_Find_FDE, which uses
-// _dl_find_object: that takes no lock and may be called while the loader holds its own. Before glibc 2.35 it is ours, which takes one
-// (tracer/libc/old_libc.h).
+// _dl_find_object: that takes no lock and may be called while the loader holds its own. Before glibc 2.35 it is ours,
+// which takes one (tracer/libc/old_libc.h).
 #pragma once
 
 #include <cstdint>

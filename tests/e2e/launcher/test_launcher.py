@@ -3,6 +3,7 @@ import gzip
 import itertools
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -588,3 +589,22 @@ def test_doctor_leaves_nothing_behind(torchprof, torch_python, tmp_path):
     (tmp_path / "tmp").mkdir()
     torchprof("doctor", "--", torch_python, env={"TMPDIR": str(tmp_path / "tmp")})
     assert [path.name for path in tmp_path.rglob("*")] == ["tmp"]
+
+
+def test_a_short_command_costs_few_system_calls(launcher, tmp_path):
+    """Of `run true`, where nothing is recorded: the launcher starts one process, the command, and does not ask every process of the machine."""
+    for attempt in range(20):
+        calls, run = tmp_path / ("calls%d" % attempt), tmp_path / ("run%d" % attempt)
+        done = subprocess.run(["strace", "-f", "-qq", "-o", calls, "--seccomp-bpf", "-e", "trace=openat,clone,clone3,fork,vfork", launcher, "run", "-q", "-o", run, "true"],
+                              capture_output=True, text=True, env=clean_environment({"PATH": "/usr/bin:/bin"}))
+        assert done.returncode == 0, done.stderr
+        # After 0.2 s, as on a busy machine, every process is asked.
+        if json.loads((run / "run.json").read_text())["seconds"] < 0.1:
+            break
+    else:
+        pytest.fail("`true` took longer than 0.1 s each time")
+    lines = calls.read_text().splitlines()
+    assert sum("clone" in line or "fork" in line for line in lines) == 1, lines
+    asked = [line for line in lines if "/environ" in line]
+    assert len(asked) < min(30, len(list(pathlib.Path("/proc").glob("[0-9]*"))) / 2), asked
+    assert len(lines) - len(asked) < 60, lines
