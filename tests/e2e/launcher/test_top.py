@@ -55,9 +55,10 @@ class Terminal:
     def __init__(self, command, columns=100, rows=40, environment=()):
         self.pid, self.end = pty.fork()
         if self.pid == 0:
+            self.end = 0
+            self.resize(columns, rows)  # here: the program may look at once
             os.execve(str(command[0]), [str(part) for part in command], clean_environment({"TERM": "xterm", "LC_ALL": "C.UTF-8", **dict(environment)}))
         self.output, self.status = "", None
-        self.resize(columns, rows)
 
     def resize(self, columns, rows):
         fcntl.ioctl(self.end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

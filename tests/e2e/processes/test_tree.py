@@ -1,5 +1,6 @@
 """Everything that the command starts is traced, however it is started; what cannot be reached is named."""
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -97,8 +98,8 @@ def test_a_shim_that_runs_many_helpers_leaves_the_program_alone(run_torchprof, p
 def test_a_program_for_musl_starts_without_us(run_torchprof, program, tmp_path):
     """A program whose dynamic linker says ld-musl: a link to glibc's, which shows what is preloaded."""
     (tmp_path / "x.c").write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts(getenv("LD_PRELOAD") ? "preloaded" : "clean"); }\n')
-    linker = tmp_path / "ld-musl-x86_64.so.1"
-    linker.symlink_to("/lib64/ld-linux-x86-64.so.2")
+    linker = tmp_path / ("ld-musl-%s.so.1" % platform.machine())
+    linker.symlink_to({"x86_64": "/lib64/ld-linux-x86-64.so.2", "aarch64": "/lib/ld-linux-aarch64.so.1"}[platform.machine()])
     subprocess.run(["cc", "-o", tmp_path / "musl", tmp_path / "x.c", "-Wl,--dynamic-linker=%s" % linker], check=True)
     run = run_torchprof([PYTHON, program("import subprocess; subprocess.run(['./musl'], check=True)")], cwd=tmp_path)
     assert run.stdout == "clean\n" and "is built for musl" in run.stderr
