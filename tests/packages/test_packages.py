@@ -19,7 +19,9 @@ from conftest import ROOT
 MOST_BYTES = 6 << 20
 
 
-def test_the_wheel_is_as_its_specification_says(wheel):
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_wheel_is_as_its_specification_says(dist, machine):
+    wheel, = dist.glob("*_%s.whl" % machine)
     assert wheel.stat().st_size < MOST_BYTES
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -66,8 +68,9 @@ def test_pip_installs_and_takes_away_the_wheel(wheel, python, tmp_path):
     assert not [p for p in place.rglob("*torchprof*") if p.is_file() or "site-packages" in p.parts]
 
 
-def test_the_package_of_debian_has_no_complaint_of_lintian(dist):
-    deb, = dist.glob("*_amd64.deb")
+@pytest.mark.parametrize("architecture", ["amd64", "arm64"])
+def test_the_package_of_debian_has_no_complaint_of_lintian(dist, architecture):
+    deb, = dist.glob("*_%s.deb" % architecture)
     done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", deb], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == "", done.stdout
     fields = subprocess.run(["dpkg-deb", "--field", deb, "Depends"], check=True, capture_output=True, text=True).stdout
@@ -106,9 +109,9 @@ def test_the_bill_of_materials_is_whole(tree):
     assert all(name in notice for name in set(packages) - {"torchprof"}) and "GNU LESSER GENERAL PUBLIC LICENSE" in notice
 
 
-@pytest.mark.parametrize("suite", ["bullseye", "trixie", "sid"])
+@pytest.mark.parametrize("suite", ["bullseye", "trixie", "sid", "bookworm-arm64"])
 def test_each_package_works_in_a_bare_root(dist, suite):
-    """Debian 11, 13 and sid; the other tests here run in Debian 12."""
+    """Debian 11, 13 and sid, and 12 for AArch64; the other tests here run in Debian 12."""
     done = subprocess.run([sys.executable, ROOT / "tests" / "roots" / "roots.py", suite, dist, "packages"], capture_output=True, text=True)
     if done.returncode == 75:
         pytest.skip(done.stderr.strip())
