@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 import pytest
@@ -66,6 +67,21 @@ def test_pip_installs_and_takes_away_the_wheel(wheel, python, tmp_path):
     subprocess.run([*pip, "uninstall", "-y", "torchprof"], check=True)
     assert files() == before
     assert not [p for p in place.rglob("*torchprof*") if p.is_file() or "site-packages" in p.parts]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_user_without_rights_installs_the_wheel(wheel):
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        os.chmod(place, 0o755)
+        shutil.copy(wheel, place)
+        os.makedirs(place + "/home")
+        shutil.chown(place + "/home", "nobody")
+        script = ("cd home; %s -m venv venv; venv/bin/pip -q --disable-pip-version-check install --no-index ../*.whl; "
+                  "venv/bin/torchprof run -q -o run venv/bin/python -c 'import json; print(json.dumps([1]))'; ls run; "
+                  "venv/bin/pip -q --disable-pip-version-check uninstall -y torchprof; find venv -name '*torchprof*'" % "/usr/bin/python3")
+        done = subprocess.run(["setpriv", "--reuid", "nobody", "--clear-groups", "sh", "-euc", script], cwd=place, capture_output=True, text=True,
+                              env={"PATH": "/usr/bin:/bin", "HOME": place + "/home"})
+        assert done.returncode == 0 and done.stdout.split() == ["[1]", "run.json", "spool", "summary.txt", "trace.json.gz"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("architecture", ["amd64", "arm64"])
