@@ -17,6 +17,6 @@ def test_each_exception_is_a_test():
 def test_an_exception_is_found_by_the_name_of_a_test():
     reason, tests = next(iter(emulated.NOT_EMULATED.items()))
     test = next(test for test in tests if "::" in test)
-    assert emulated.reason_for("tests/e2e/%s[some-parameter/1::2]" % test) == reason
+    assert emulated.reason_for("tests/e2e/%s[some-parameter/1::2]" % test) == "under an emulator: " + reason
     assert emulated.reason_for("tests/e2e/%s_and_more" % test) is None
     assert emulated.reason_for("tests/e2e/python/test_python.py::test_x[tests/e2e/%s]" % test) is None
