@@ -16,6 +16,7 @@ NOT_EMULATED = {
         "launcher/test_reused_directories.py::test_the_lists_of_an_earlier_run_are_gone_before_the_next_command_starts",
         "launcher/test_reused_directories.py::test_of_two_launchers_one_has_the_directory_and_the_other_leaves_it_alone",
         "program/test_ends.py::test_system_calls_that_are_held_up_lose_nothing",
+        "stacks/test_native_gdb.py::test_stacks_are_those_that_gdb_finds",
     ],
     "it has no execveat, its vfork is a fork, and it answers some calls otherwise than Linux": [
         "processes/test_tree.py::test_a_child_that_loses_its_environment_is_traced",
@@ -39,6 +40,7 @@ NOT_EMULATED = {
         "program/test_limits.py::test_with_20_files_a_program_gets_all_of_them_and_loses_no_event",
         "program/test_limits.py::test_without_threads_one_compressor_is_enough",
     ],
+    "debuginfod is not in its root": ["stacks/test_native_debuginfod.py"],
     "sanitizers do not run under it": ["program/test_manners.py::test_a_program_under_a_sanitizer_runs_as_it_does_alone"],
 }
 
