@@ -334,8 +334,8 @@ FrameRule rule_of(const Row& row, uintptr_t pc) {
   if (row.cfa_offset != static_cast<int32_t>(row.cfa_offset)) return rule;
   rule.cfa = static_cast<int32_t>(row.cfa_offset);
   if (row.bp.is == Saved::kAtCfa || row.bp.is == Saved::kAtBp) {
-    if (row.bp.offset != static_cast<int16_t>(row.bp.offset)) return rule;
-    rule.bp = static_cast<int16_t>(row.bp.offset);
+    rule.bp = static_cast<decltype(rule.bp)>(row.bp.offset);
+    if (row.bp.offset != rule.bp) return rule;
     rule.bp_is = row.bp.is == Saved::kAtCfa ? FrameRule::kAtCfa : FrameRule::kAtFrameBp;
   }
   // A bp that is saved in another way counts as unchanged: nearly all callers are found by the stack pointer and do not

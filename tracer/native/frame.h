@@ -61,7 +61,8 @@ struct FrameRule {
   };
   uintptr_t pc = 0;
   int32_t cfa = 0;
-  int16_t bp = 0;
+  // Where a call does not push, the registers are saved below a frame's variables, which may be large.
+  std::conditional_t<processor::kCallPushes, int16_t, int32_t> bp = 0;
   Cfa cfa_is = kUnknown;
   Bp bp_is = kSame;
   [[no_unique_address]] std::conditional_t<processor::kCallPushes, PushedReturn, SavedReturn> return_at{};

@@ -80,6 +80,13 @@ const auto g_libunwind =
   return aligned[0] + varying[0];
 }
 
+// Larger than 16 bits count.
+[[gnu::noinline]] int large_frame(const std::function<void()>& body) {
+  volatile char large[100'000] = {};
+  body();
+  return large[sizeof(large) / 2];
+}
+
 struct TakesInDestructor {
   ~TakesInDestructor() { take(); }
 };
@@ -149,6 +156,10 @@ TEST_CASE("frames that are realigned, of varying size, and left by an exception"
           }
       },
       7);
+}
+
+TEST_CASE("frames with large variables") {
+  in_session([] { deep(1, [] { large_frame([] { deep(1, take); }); }); }, 1);
 }
 
 TEST_CASE("the same stack twice is one id") {
