@@ -18,10 +18,12 @@ struct Inner {
   // In another section: a jump within one could be a short one.
   [[gnu::noinline, gnu::noclone, gnu::section(".text.inner")]] int run(int more) { return value += more; }
 };
+// As compilers write them for use: not for a debugger, and without a sanitizer's checks.
+#define AS_FOR_USE gnu::noinline, gnu::noclone, gnu::optimize("O2"), gnu::no_sanitize("address", "undefined", "thread")
 struct Outer {
   Inner* inner;
-  [[gnu::noinline, gnu::noclone, gnu::optimize("O2")]] int run(int more) { return inner->run(more); }
-  [[gnu::noinline, gnu::noclone, gnu::optimize("O2")]] int run_later(int more) { return inner->run(more) + 1; }
+  [[AS_FOR_USE]] int run(int more) { return inner->run(more); }
+  [[AS_FOR_USE]] int run_later(int more) { return inner->run(more) + 1; }
 };
 
 // Of methods that are not virtual the compiler's pointer begins with their address.
