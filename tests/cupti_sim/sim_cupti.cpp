@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -98,6 +99,7 @@ Cupti& cupti() {
 thread_local bool t_in_callback = false;
 thread_local std::vector<uint64_t> t_external;  // identifiers that the program pushed
 std::atomic<bool> g_hangs{false};
+std::atomic<uint64_t> g_flushes{0};  // that have begun
 
 [[noreturn]] void forbidden(const char* function, const char* why) {
   std::fprintf(stderr, "simulated CUPTI: %s: %s\n", function, why);
@@ -548,6 +550,7 @@ SIM_API int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on) {
 }
 SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   FAIL_IF_SET;
+  g_flushes.fetch_add(1, std::memory_order_relaxed);
   while (g_hangs) pause();
   if (flag == 1)
     give_up_pending();
@@ -585,6 +588,17 @@ SIM_API int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** 
   }
   *record = next;
   return 0;
+}
+// Returns when a client that flushes from time to time, on one thread, has written what there is by now: the first
+// flush from here on delivers it, and when the second one begins it has been dealt with. Without a client, and
+// after 20 seconds without a flush, there is nothing more to write.
+SIM_API void simUntilWritten() {
+  constexpr int kMs = 20'000;
+  for (int flush = 0; cupti().completed && flush < 2; ++flush) {
+    const uint64_t before = g_flushes.load(std::memory_order_relaxed);
+    for (int ms = 0; ms < kMs && g_flushes.load(std::memory_order_relaxed) == before; ++ms)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 // From now on cuptiActivityFlushAll() does not return.
 SIM_API void simHang() { g_hangs = true; }

@@ -136,7 +136,7 @@ def test_a_child_forked_after_cuda_records_none(run_simulated):
 
 
 def test_what_is_older_than_a_second_survives_an_exit_without_handlers(run_simulated):
-    run, _ = run_simulated("import os, time\nfrom simulated_gpu import *\neverything()\ntime.sleep(2.5)\nos.kill(os.getpid(), 9)")
+    run, _ = run_simulated("import os\nfrom simulated_gpu import *\neverything()\nsim.simUntilWritten()\nos.kill(os.getpid(), 9)")
     assert run.status == -9 and not gpu_lines(run), run.stderr
     assert counts(spool.gpu_records(spool.spools(run)[0])) == ONE_OF_EACH
 

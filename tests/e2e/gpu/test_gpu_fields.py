@@ -132,7 +132,7 @@ def test_the_top_of_the_file_and_the_rows(traced, version, number, driver):
     assert ("thread_name", 0, 1000007, "stream 7 (sync)") in said
 
 
-@pytest.mark.parametrize("init, more, optin", [("slowinit=300", "", 163 << 10), ("slowinit=300", "time.sleep(2.2); os._exit(0)", 163 << 10), ("cuDeviceGetAttribute=1", "", 0)],
+@pytest.mark.parametrize("init, more, optin", [("slowinit=300", "", 163 << 10), ("slowinit=300", "sim.simUntilWritten(); os._exit(0)", 163 << 10), ("cuDeviceGetAttribute=1", "", 0)],
                          ids=["known at the exit", "known while it runs", "never"])
 def test_what_only_the_driver_knows_of_a_device_is_asked_when_it_is_initialised(traced, init, more, optin):
     """CUPTI delivers the device while cuInit still runs, and the driver answers nothing until that has returned."""

@@ -69,7 +69,7 @@ def test_all_is_there_when_a_process_ends_with_its_handlers(run_both, check_trac
 
 def test_killed_for_memory_it_has_what_is_older_than_a_second(run_simulated, memory_limit, check_trace):  # noqa: F811
     group = memory_limit(256 << 20)
-    run, _ = run_simulated(BEGIN + "open('%s/cgroup.procs', 'w').write(str(os.getpid()))\ntime.sleep(2.2)\n" % group + IN_FLIGHT + "kept = [b'x' * (1 << 20) for _ in range(10000)]")
+    run, _ = run_simulated(BEGIN + "open('%s/cgroup.procs', 'w').write(str(os.getpid()))\nsim.simUntilWritten()\n" % group + IN_FLIGHT + "kept = [b'x' * (1 << 20) for _ in range(10000)]")
     assert run.status == -9 and "the kernel killed" in run.stderr and not gpu_lines(run), run.stderr
     found = spool.gpu_records(spool.spools(run)[0])
     assert 5 <= len(found[spool.KERNEL]) == len(check_trace(run.trace()).spans("kernel")) <= 8 and len(found[spool.SYNC]) == 1
@@ -123,7 +123,7 @@ def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulat
 @pytest.mark.slow
 @pytest.mark.parametrize("end", WITHOUT)
 def test_what_is_older_than_a_second_is_there_when_it_ends_without(run_both, check_trace, end):
-    run, _ = run_both(BEGIN + "time.sleep(2.2)\n" + IN_FLIGHT + WITHOUT[end])
+    run, _ = run_both(BEGIN + "sim.simUntilWritten()\n" + IN_FLIGHT + WITHOUT[end])
     assert not gpu_lines(run), run.stderr
     found = spool.gpu_records(spool.spools(run)[0])
     assert 5 <= len(found[spool.KERNEL]) <= 8 and len(found[spool.SYNC]) == 1
@@ -176,7 +176,7 @@ def test_what_a_window_launched_is_there_when_it_is_delivered_after_its_end(run_
     """A kernel that runs on for half a second, and records that come still later; then the process is killed."""
     run, _ = run_simulated("import os, time, torch\nfrom torch.autograd.profiler import record_function\nfrom simulated_gpu import sim\nsim.simInit(1)\n"
                            "with record_function('on'):\n for n in range(4): sim.simLaunch(b'k', 7, 1000)\n sim.simLaunch(b'long', 9, 500000000)\n"
-                           "sim.simLaunch(b'outside', 7, 1000)\ntime.sleep(3.5)\nos.kill(os.getpid(), 9)", sim="late_records=%d" % late, options=["-w", "range=on"])
+                           "sim.simLaunch(b'outside', 7, 1000)\ntime.sleep(%g)\nsim.simUntilWritten()\nos.kill(os.getpid(), 9)" % ((500 + late) / 1000), sim="late_records=%d" % late, options=["-w", "range=on"])
     assert run.status == -9 and not gpu_lines(run), run.stderr
     trace = check_trace(run.trace(), expect={"kernel": 5, "ac2g": 10})
     assert trace.names("kernel") == {"k": 4, "long": 1}
