@@ -199,8 +199,9 @@ def test_diff_of_files_of_different_tools(base, new, files, torchprof):
     assert re.search(r"^.* slower .*  matmul$", done.stdout, re.M)
     kernels = re.search(r"^GPU kernels by .*\n.*\n(.*)$", done.stdout, re.M)
     assert kernels and kernels[1].endswith("gemm(float*)") and (" new " in kernels[1]) == (base in ("perfetto", "kineto")), done.stdout
-    # With the files swapped it got faster.
-    assert torchprof("diff", slow, fast, "--fail-over", 0, "--metric", "ops").returncode == 0
+    # With the files swapped it got faster. The limit is for aten::zeros, which torch 1.13 calls itself: it is new then, and takes microseconds.
+    done = torchprof("diff", slow, fast, "--fail-over", 1, "--metric", "ops")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.once
