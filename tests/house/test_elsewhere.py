@@ -38,14 +38,16 @@ def test_no_file_is_opened_and_no_thread_started(tmp_path, environment, command)
 
 
 def test_the_constructor_costs_less_than_100_microseconds(tmp_path, environment):
+    """Or three times what the machine takes to touch as many new pages, where that is more: on most machines it is a tenth of it."""
     for name, flags in (("begin.so", []), ("end.so", ["-DLATER"])):
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", *flags, "-o", tmp_path / name, ROOT / "tests" / "house" / "bracket.c"], check=True)
     env = {**environment, "LD_PRELOAD": "%s:%s:%s" % (tmp_path / "end.so", environment["LD_PRELOAD"], tmp_path / "begin.so")}
-    costs = []
+    readings = []
     for _ in range(50):
         said = subprocess.run(["true"], env=env, capture_output=True, text=True, check=True).stderr
-        costs.append(int(re.search(r"constructor ns: (\d+)", said)[1]))
-    assert sorted(costs)[5] < 100000, costs  # whatever else the machine does at the time
+        readings.append(tuple(map(int, re.search(r"constructor: (\d+) ns, (\d+) pages; a page: (\d+) ns", said).groups())))
+    cost, pages, page = (sorted(values)[5] for values in zip(*readings))  # whatever else the machine does at the time
+    assert pages <= 45 and cost < max(100000, 3 * pages * page), readings
 
 
 def test_a_shell_a_compiler_and_git_leave_no_spool(run_torchprof, tmp_path):
