@@ -69,6 +69,7 @@ def setting(name):
     return os.environ.get(kept)
 
 
+PATIENCE = 600  # seconds until what should have ended counts as hung: a busy machine takes its time
 BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
 INSTALLED = setting("TORCHPROF_INSTALLED")
 EMULATED = setting("TORCHPROF_EMULATED")
@@ -179,13 +180,13 @@ def launcher(prefix):
 @pytest.fixture
 def torchprof(launcher, tmp_path):
     """torchprof(ARG...) runs any subcommand; the text of stdout and stderr and the status come back."""
-    def run(*args, env=None, cwd=tmp_path, timeout=120, **more):
+    def run(*args, env=None, cwd=tmp_path, timeout=PATIENCE, **more):
         return subprocess.run([launcher, *map(str, args)], capture_output=True, text=True, env=clean_environment(env), cwd=cwd,
                               timeout=timeout, **more)
     return run
 
 
-def profile(launcher, directory, command, options=(), env=None, cwd=None, stdin=None, timeout=120):
+def profile(launcher, directory, command, options=(), env=None, cwd=None, stdin=None, timeout=PATIENCE):
     """`torchprof run -o DIRECTORY OPTIONS -- COMMAND`"""
     done = subprocess.run([launcher, "run", "-o", directory, *map(str, options), "--", *map(str, command)], capture_output=True,
                           input=stdin, env=clean_environment(env), cwd=cwd or directory.parent, timeout=timeout)
@@ -205,7 +206,7 @@ def run_torchprof(launcher, tmp_path):
 @pytest.fixture
 def run_bare(tmp_path):
     """The same command without torchprof, to compare with."""
-    def run(command, env=None, cwd=tmp_path, stdin=None, timeout=120):
+    def run(command, env=None, cwd=tmp_path, stdin=None, timeout=PATIENCE):
         return subprocess.run(list(map(str, command)), capture_output=True, input=stdin, env=clean_environment(env), cwd=cwd,
                               timeout=timeout)
     return run

@@ -4,6 +4,7 @@ import subprocess
 import pytest
 
 from artefacts import tree  # noqa: F401
+from conftest import PATIENCE
 
 
 CASES = {
@@ -36,7 +37,7 @@ print -r -- $out
 @pytest.mark.parametrize("case", CASES)
 def test_bash(tree, case):
     typed, wanted = CASES[case]
-    done = subprocess.run(["bash", "-c", BASH, "bash", tree / "share", typed], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", BASH, "bash", tree / "share", typed], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.split() == [wanted], done.stderr
 
 
@@ -44,14 +45,14 @@ def test_bash(tree, case):
 def test_fish(tree, case, tmp_path):
     typed, wanted = CASES[case]
     script = "set fish_complete_path %s/share/fish/vendor_completions.d; complete -C'%s'" % (tree, typed)
-    done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=60, env={"HOME": str(tmp_path), "PATH": "%s/bin:/usr/bin:/bin" % tree})
+    done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env={"HOME": str(tmp_path), "PATH": "%s/bin:/usr/bin:/bin" % tree})
     assert wanted in [line.split("\t")[0] for line in done.stdout.splitlines()], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_zsh(tree, case):
     typed, wanted = CASES[case]
-    done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", tree / "share", typed], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", tree / "share", typed], capture_output=True, text=True, timeout=PATIENCE)
     assert wanted in done.stdout, done.stdout + done.stderr
 
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree
 import pytest
 import yaml
 
-from conftest import ROOT, clean_environment
+from conftest import PATIENCE, ROOT, clean_environment
 from test_diff import TRAIN
 
 pytestmark = pytest.mark.once
@@ -30,7 +30,7 @@ def runner(launcher, tmp_path):
             env = clean_environment({"PATH": "%s:%s" % (launcher.parent, os.environ["PATH"])})
             env.update(line.split("=", 1) for line in written)
             env.update({name: str(path) for name, path in self.files.items()})
-            return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+            return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
         def job(self, extra):
             for path in self.files.values():
@@ -107,7 +107,7 @@ def test_gitlabs_job_keeps_the_trace_whether_or_not_the_tests_pass(runner, launc
     env = clean_environment({"PATH": "%s:%s" % (launcher.parent, os.environ["PATH"]), **variables})
 
     def shell(lines):
-        return subprocess.run(["sh", "-e", "-c", "\n".join(lines)], cwd=runner.path, env=env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(["sh", "-e", "-c", "\n".join(lines)], cwd=runner.path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     done = shell(job["before_script"] + [test if line == "python3 -m pytest" else line for line in job["script"]])
     after = shell(job["after_script"])
     assert (done.returncode, after.returncode) == (status, 0), (done, after)

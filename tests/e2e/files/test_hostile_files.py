@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 
 import pytest
+from conftest import PATIENCE
 
 pytestmark = pytest.mark.once
 
@@ -136,20 +137,20 @@ def test_what_is_no_file_among_a_runs_files_is_not_waited_for(kind, torchprof, t
         trace.write_text('{"traceEvents":[%s]}' % EVENT)
         for command in (["report", run], ["report", "--html", tmp_path / "page.html", run], ["export", "--format", "kineto", "-o", tmp_path / "out", run], ["export", run],
                         ["where", run], ["ctl", run, "start"], ["diff", run, trace], ["diff", trace, run], ["merge", run, trace, "-o", tmp_path / "merged"]):
-            done = torchprof(*command, timeout=20)
+            done = torchprof(*command)
             assert done.returncode in (0, 1, 125) and done.stderr.startswith("torchprof: "), (command, done.stdout, done.stderr)
     special(kind, tmp_path / "given")
     for command in (["report"], ["export", "--format", "kineto", "-o", tmp_path / "out"], ["where"], ["diff", trace], ["diff", trace, trace, "--budget"]):
-        done = torchprof(*command, tmp_path / "given", timeout=20)
+        done = torchprof(*command, tmp_path / "given")
         assert not is_orderly(done) and re.search("given.*: it is a (FIFO|socket|device)", done.stderr), done.stderr
 
 
 def test_a_pipe_as_an_argument_is_a_line(torchprof, tmp_path, launcher):
     for how in ("cat trace.json | %s report /dev/stdin", "%s report <(cat trace.json)", "exec 9< <(cat trace.json); %s diff trace.json /dev/fd/9"):
         (tmp_path / "trace.json").write_text('{"traceEvents":[%s]}' % EVENT)
-        done = subprocess.run(["bash", "-c", how % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(["bash", "-c", how % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert not is_orderly(done) and "it is a FIFO (a pipe), not a file: save its content to a file first" in done.stderr
-    assert "kept" in subprocess.run(["bash", "-c", "%s report /dev/stdin < trace.json" % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=20).stdout
+    assert "kept" in subprocess.run(["bash", "-c", "%s report /dev/stdin < trace.json" % launcher], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE).stdout
 
 
 INFO = {"torchprof": "1", "command": ["python3", "x.py"], "directory": "/d", "environment": {"TORCHPROF_X": "1"}, "host": "h", "kernel": "k", "cpus": 2, "launcher": 5,
@@ -238,7 +239,7 @@ def test_a_value_that_is_very_long_is_a_line_and_little_memory(what, launcher, t
         for _ in range(300):
             file.write(fill * (1 << 20))
         file.write(end)
-    done = subprocess.run([launcher, "report", tmp_path / "x.json.gz"], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([launcher, "report", tmp_path / "x.json.gz"], capture_output=True, text=True, timeout=PATIENCE,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (512 << 20, 512 << 20)))
     assert not is_orderly(done) and "x.json.gz: one value in it is longer than 64 MiB" in done.stderr
 
@@ -246,6 +247,6 @@ def test_a_value_that_is_very_long_is_a_line_and_little_memory(what, launcher, t
 def test_where_memory_runs_out_a_line_says_so(launcher, tmp_path):
     with (tmp_path / "x.json").open("w") as file:
         file.write('{"traceEvents":[%s]}' % ",".join(EVENT.replace("kept", "name %d" % i) for i in range(100_000)))
-    done = subprocess.run([launcher, "report", tmp_path / "x.json"], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([launcher, "report", tmp_path / "x.json"], capture_output=True, text=True, timeout=PATIENCE,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (32 << 20, 32 << 20)))
     assert not is_orderly(done) and "memory ran out" in done.stderr

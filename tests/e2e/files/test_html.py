@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import clean_environment, profile
+from conftest import PATIENCE, clean_environment, profile
 
 pytestmark = pytest.mark.once
 
@@ -89,7 +89,7 @@ def chromium(tmp_path):
     """chromium(ARG...) on a profile of its own. The releases without it have the page's data read alone."""
     def run(*arguments):
         done = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=%s" % (tmp_path / "profile"), *map(str, arguments)],
-                              capture_output=True, text=True, timeout=110)
+                              capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return done.stdout
     return run

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import SUPPORT, clean_environment
+from conftest import PATIENCE, SUPPORT, clean_environment
 from simulated_runs import SIM
 
 pytestmark = pytest.mark.once
@@ -79,7 +79,7 @@ def hanging(launcher, torch_python, program, tmp_path, torchprof):
         started.append(run)
         for _ in range(lines):
             assert run.stdout.readline() == "ready\n"
-        deadline, said = time.monotonic() + 60, ""
+        deadline, said = time.monotonic() + PATIENCE, ""
         while (any(part not in said for part in until) or any(part in said for part in and_not)) and time.monotonic() < deadline:
             time.sleep(0.1)
             said = torchprof("where", tmp_path / "run").stdout
@@ -89,7 +89,7 @@ def hanging(launcher, torch_python, program, tmp_path, torchprof):
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in pids:
                     os.kill(pid, number)
-            run.communicate(timeout=60)
+            run.communicate(timeout=PATIENCE)
             assert not list((tmp_path / "run").rglob("*.spool"))
             return torchprof("where", tmp_path / "run").stdout
         return said, kill

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from conftest import clean_environment
+from conftest import PATIENCE, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -166,7 +166,7 @@ LAYOUTS = {
 def call(launcher, tmp_path):
     def start(*arguments):
         return subprocess.run([launcher, *map(str, arguments)], capture_output=True, text=True, env=clean_environment(), cwd=tmp_path,
-                              timeout=60)
+                              timeout=PATIENCE)
     return start
 
 

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 
-from conftest import ROOT, clean_environment
+from conftest import PATIENCE, ROOT, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -381,7 +381,7 @@ def test_a_disk_without_room_for_run_json_stops_before_the_command(launcher, mou
         exec "$1" run -o disk/run -- touch started
         """), "script.sh")
     done = subprocess.run([*mount_namespace, "bash", script, launcher], cwd=tmp_path, capture_output=True, text=True,
-                          env=clean_environment(), timeout=60)
+                          env=clean_environment(), timeout=PATIENCE)
     assert done.returncode == 125 and "No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "started").exists()
 
@@ -398,7 +398,7 @@ def test_a_disk_without_room_for_the_trace_keeps_the_spool_and_the_status(launch
     fill = "\nimport os\nos.system('head -c 100m /dev/zero > disk/full 2>/dev/null')\nraise SystemExit(6)"
     calls.write_text(calls.read_text().replace("\nraise SystemExit(6)", fill))
     done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON, calls], cwd=tmp_path,
-                          capture_output=True, text=True, env=clean_environment(), timeout=60)
+                          capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
     assert done.stdout.startswith("over\nstatus 6\n") and ".spool\n" in done.stdout, done.stdout + done.stderr
     assert "No space left on device" in done.stderr and done.stderr.count("; the raw records stay in ") == 1, done.stderr
     assert ".tmp" not in done.stdout
@@ -434,7 +434,7 @@ def test_a_disk_without_room_for_run_json_later_tells_all_the_same(command, laun
         """), "script.sh")
     options = "--format=none" if command == "export" else ""
     done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON, options], cwd=tmp_path,
-                          capture_output=True, text=True, env=clean_environment(), timeout=60)
+                          capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
     child, *others = done.stdout.split("\n", 1)
     assert others == ["status 6\nstatus %d\nrun.json\nspool\n" % (125 if options else 0)], done.stdout + done.stderr
     assert "1 process, " in done.stderr and "process %s, started by" % child in done.stderr, done.stderr

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, INSTALLED, ROOT, clean_environment
+from conftest import BUILD, INSTALLED, PATIENCE, ROOT, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -89,7 +89,7 @@ def test_every_recipe_does_what_it_says(launcher, torch_python, load_trace, tmp_
     env = clean_environment({"PATH": "%s:%s:%s" % (tmp_path / "bin", launcher.parent, os.environ["PATH"])})
 
     def run(command):
-        return subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+        return subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     recipes = commands("Recipes")
     assert len(recipes) >= 10
     assert run("torchprof run -q -o base python3 train.py").returncode == 0

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import clean_environment
+from conftest import PATIENCE, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +26,7 @@ def start(launcher, tmp_path):
 def call(start):
     def run(*arguments, around=()):
         process = start(*arguments, around=around)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
     return run
 
@@ -70,7 +70,7 @@ def test_of_two_launchers_one_has_the_directory_and_the_other_leaves_it_alone(st
         run.mkdir()
     slow = start("run", "-o", "run", "--format", "none", PYTHON, "-c", "'slow'", around=held_up("flock", 2, "1"))
     fast = start("run", "-o", "run", "--format", "none", PYTHON, "-c", "'fast'")
-    said = {"slow": slow.communicate(timeout=120)[1], "fast": fast.communicate(timeout=120)[1]}
+    said = {"slow": slow.communicate(timeout=PATIENCE)[1], "fast": fast.communicate(timeout=PATIENCE)[1]}
     assert sorted((slow.returncode, fast.returncode)) == [0, 125], said
     winner, loser = ("slow", "fast") if slow.returncode == 0 else ("fast", "slow")
     assert "not exported" in said[loser] or "is writing into it" in said[loser], said

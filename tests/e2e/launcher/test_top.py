@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from conftest import clean_environment
+from conftest import PATIENCE, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -76,7 +76,7 @@ class Terminal:
         return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", self.output.split("\x1b[J")[-2].split("\x1b[H")[-1]).replace("\r", "") if "\x1b[J" in self.output else ""
 
     def until(self, wanted):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
         while not wanted(self.screen):
             assert self.read(1) and time.monotonic() < deadline, self.output[-3000:]
         return self.screen
@@ -227,7 +227,7 @@ def test_of_more_ranks_that_have_ended_than_fit_the_lowest_stay_and_the_rest_is_
 
 def with_files(limit, *command):
     return subprocess.run(["bash", "-c", 'ulimit -n %d; exec "$@"' % limit, "bash", *map(str, command)], capture_output=True, text=True,
-                          env=clean_environment(), timeout=120)
+                          env=clean_environment(), timeout=PATIENCE)
 
 
 def test_processes_that_have_ended_need_no_descriptors(launcher, program, tmp_path):

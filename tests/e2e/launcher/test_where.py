@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import clean_environment
+from conftest import PATIENCE, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -57,7 +57,7 @@ def hanging_ranks(launcher, tmp_path, program):
     for _ in range(4):
         assert run.stdout.readline() == "ready\n"
     # Until all of them hang.
-    deadline, hang = time.monotonic() + 60, ""
+    deadline, hang = time.monotonic() + PATIENCE, ""
     while (hang.count("): all_reduce") < 3 or "): waits_for_a_lock" not in hang or "\ncollective " not in hang) and time.monotonic() < deadline:
         hang = subprocess.run([launcher, "where", tmp_path / "run"], capture_output=True, text=True, env=clean_environment()).stdout
         time.sleep(0.2)
@@ -106,7 +106,7 @@ def test_what_was_open_is_known_after_a_kill_too(hanging_ranks, torchprof):
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             os.kill(pid, number)
-    run.communicate(timeout=60)
+    run.communicate(timeout=PATIENCE)
     assert not list(directory.rglob("*.spool"))
     where = torchprof("where", directory).stdout
     check(processes(where), "dead:")

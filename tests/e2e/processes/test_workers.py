@@ -107,9 +107,9 @@ def test_torch_compile_has_its_compiler_and_its_workers(torch_python, run_torchp
         pytest.skip("there is no torch.compile before torch 2")
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": 2, "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": 0}
     command = [torch_python, program(COMPILES)]
-    bare = run_bare(command, env={**environment, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "bare"}, timeout=300)
+    bare = run_bare(command, env={**environment, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "bare"})
     assert bare.returncode == 0, bare.stderr.decode()
-    run = run_torchprof(command, env={**environment, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "ours"}, options=["--python", "modules"], timeout=300)
+    run = run_torchprof(command, env={**environment, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "ours"}, options=["--python", "modules"])
     assert run.stdout_bytes == bare.stdout, run.stderr
     roles = processes(run)
     # Of the compiler and what it starts nothing is left behind; the helper that only forks the workers may have nothing to show.

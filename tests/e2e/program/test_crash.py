@@ -8,7 +8,7 @@ import time
 import pytest
 
 import trace_rules
-from conftest import SUPPORT, clean_environment
+from conftest import PATIENCE, SUPPORT, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -34,7 +34,7 @@ def start_training(launcher, torch_python, examples, tmp_path):
 
 
 def wait_for_steps(process, log, count):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while len(log.read_text().splitlines()) < count:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "%d steps did not come" % count
@@ -63,7 +63,7 @@ def test_kill_9_of_the_program_keeps_every_step_but_the_torn_moment(start_traini
     process, log = start_training(tmp_path / "run")
     wait_for_steps(process, log, 25)
     os.kill(pid_of_child(process), signal.SIGKILL)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
     traces = list((tmp_path / "run").glob("trace.json.gz"))
     assert len(traces) == 1, stderr
@@ -140,7 +140,7 @@ def test_a_full_disk_is_a_message_and_not_the_end_of_the_program(python, launche
         """), "in_namespace.sh")
     script = program(textwrap.dedent(MANY_CALLS % 300000))
     done = subprocess.run([*mount_namespace, "bash", in_namespace, tmp_path / "disk", launcher, python.path, script,
-                           tmp_path / "exported.json.gz"], capture_output=True, text=True, env=clean_environment(), timeout=120)
+                           tmp_path / "exported.json.gz"], capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("300000\nstatus 0\n"), done.stdout + done.stderr
     assert told_of_the_disk(done.stderr), done.stderr

@@ -16,16 +16,16 @@ import time
 
 import pytest
 
-from conftest import clean_environment, profile
+from conftest import PATIENCE, clean_environment, profile
 
 pytestmark = pytest.mark.once
 
 PYTHON = sys.executable
 
 
-def wait_for(condition, what, timeout=30):
+def wait_for(condition, what):
     """The first true value of condition()."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + PATIENCE
     while not (value := condition()):
         assert time.monotonic() < deadline, what + " did not come"
         time.sleep(0.01)
@@ -119,7 +119,7 @@ def test_what_the_command_finds_around_it_is_the_same(launcher, tmp_path, what):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         with open("/dev/null") as open_file:
             done = subprocess.run(command, stdout=subprocess.PIPE, env=clean_environment(), cwd=tmp_path, preexec_fn=prepare,
-                                  pass_fds=[open_file.fileno()], timeout=60)
+                                  pass_fds=[open_file.fileno()], timeout=PATIENCE)
         return done.returncode, done.stdout
     command = SURROUNDINGS[what]
     assert output_of([launcher, "run", "-o", tmp_path / "run", "--", *command]) == output_of(command)
@@ -146,7 +146,7 @@ def test_a_signal_to_the_launcher_reaches_the_command_once(start, program, name)
     process = start([PYTHON, program(textwrap.dedent(COUNTS_SIGNALS)), number])
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.communicate(timeout=60)[0] == "first\n%d\n" % number
+    assert process.communicate(timeout=PATIENCE)[0] == "first\n%d\n" % number
     assert process.returncode == 0
 
 
@@ -154,7 +154,7 @@ def test_a_signal_that_the_command_does_not_expect_ends_both(start):
     process = start(["sh", "-c", "echo ready; exec sleep 60"])
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    process.wait(timeout=60)
+    process.wait(timeout=PATIENCE)
     assert process.returncode == -signal.SIGTERM
 
 
@@ -177,7 +177,7 @@ def test_a_queued_signal_keeps_its_value_and_its_order(start, program):
     libc = ctypes.CDLL(None)
     for value in (7, 8, 9):
         assert libc.sigqueue(process.pid, signal.SIGRTMIN + 3, ctypes.c_void_p(value)) == 0
-    assert process.communicate(timeout=60)[0] == "7\n8\n9\n" and process.returncode == 0
+    assert process.communicate(timeout=PATIENCE)[0] == "7\n8\n9\n" and process.returncode == 0
 
 
 @contextlib.contextmanager
@@ -197,7 +197,7 @@ def test_a_signal_of_the_command_to_its_own_group_is_not_sent_back(start, progra
         process.stdin.write("go\n")
         process.stdin.flush()
         assert process.stdout.readline() == "first\n"
-    assert process.communicate(timeout=60)[0] == "%d\n" % signal.SIGUSR1
+    assert process.communicate(timeout=PATIENCE)[0] == "%d\n" % signal.SIGUSR1
 
 
 class Terminal:
@@ -224,7 +224,7 @@ class Terminal:
                     lines = [line for line in (path / "status").read_text().splitlines() if line.startswith(told)]
                     yield " ".join([path.name, (path / "wchan").read_text(), *lines])
 
-    def read_until(self, pattern, timeout=30):
+    def read_until(self, pattern, timeout=PATIENCE):
         """Reads up to and including the pattern; the next call goes on behind it."""
         deadline = time.monotonic() + timeout
         os.set_blocking(self.end, False)
@@ -341,7 +341,7 @@ def test_a_stop_of_the_command_is_the_launchers_and_so_is_its_end(start):
     child = int(process.stdout.readline())
     wait_for(lambda: state_of(process.pid) == "T", "the stop")
     os.kill(child, signal.SIGCONT)  # the command alone
-    assert process.communicate(timeout=60)[0] == "went on\n" and process.returncode == 0
+    assert process.communicate(timeout=PATIENCE)[0] == "went on\n" and process.returncode == 0
 
 
 def test_an_orphan_gets_the_parent_that_it_has_without_us(run_torchprof, run_bare, program, tmp_path):
@@ -370,7 +370,7 @@ def test_orphans_of_a_container_are_collected(launcher, mount_namespace, program
     script = program("for i in 1 2 3; do sh -c 'sh -c \"exit 0\" & exit 0'; done\n"
                      "while grep -l '^State:.Z' /proc/[0-9]*/status; do sleep 0.05; done\necho none\n", "script.sh")
     done = subprocess.run([*mount_namespace, "--pid", "--fork", "--mount-proc", launcher, "run", "-q", "-o", tmp_path / "run", "bash", script],
-                          cwd=tmp_path, capture_output=True, text=True, env=clean_environment(), timeout=60)
+                          cwd=tmp_path, capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
     assert done.returncode == 0 and done.stdout.endswith("none\n"), done.stdout + done.stderr
 
 
@@ -399,7 +399,7 @@ def test_the_spool_of_a_process_in_a_pid_namespace_of_its_own_stays(launcher, to
         "$1" report disk/all/run -t python -n 9999
         """), "script.sh")
     done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON], cwd=tmp_path, capture_output=True, text=True,
-                          env=clean_environment(), timeout=100)
+                          env=clean_environment(), timeout=PATIENCE)
     assert done.returncode == 0 and ".spool\n" in done.stdout and "x.py(4): after" in done.stdout, done.stdout + done.stderr
     assert "of the command still running" in done.stderr
 
@@ -415,7 +415,7 @@ def test_sigcont_to_the_launcher_continues_a_stopped_command(start, program, com
     os.kill(child, signal.SIGSTOP)
     wait_for(lambda: state_of(child) == state_of(process.pid) == "T", "the stop of both")
     process.send_signal(signal.SIGCONT)
-    assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
+    assert process.communicate(timeout=PATIENCE)[0] == "done\n" and process.returncode == 0
 
 
 def test_an_orphan_is_waited_for_and_traced(run_torchprof, program, tmp_path):
@@ -501,11 +501,11 @@ LONG = "def f(): pass\nfor _ in range(3000000): f()\nprint('over', flush=True)"
 def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, program, tmp_path):
     process = start([PYTHON, program(LONG)], "-w", "all", "--quiet")
     run = tmp_path / "run"
-    wait_for(lambda: '"end"' in text_of(run / "run.json"), "the end of the command", timeout=120)
+    wait_for(lambda: '"end"' in text_of(run / "run.json"), "the end of the command")
     process.send_signal(signal.SIGINT)
     assert "interrupt again" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    stderr = process.communicate(timeout=10)[1]
+    stderr = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0
     assert stderr == ("torchprof: interrupted: the trace was not written; the raw records stay in %s; `torchprof export %s` writes the trace again\n" %
                       (run / "spool", run)), stderr
@@ -518,9 +518,9 @@ def test_the_second_ctrl_c_after_the_end_leaves_the_spool(start, torchprof, prog
 def test_a_launcher_that_is_killed_while_it_writes_leaves_the_records_and_no_half_trace(start, torchprof, program, tmp_path):
     process = start([PYTHON, program(LONG)], "-w", "all")
     run = tmp_path / "run"
-    wait_for(lambda: any(path.stat().st_size > 0 for path in run.glob("trace.json.gz.torchprof-*.tmp")), "half a trace", timeout=120)
+    wait_for(lambda: any(path.stat().st_size > 0 for path in run.glob("trace.json.gz.torchprof-*.tmp")), "half a trace")
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert not (run / "trace.json.gz").exists() and not json.loads(text_of(run / "run.json"))["exported"]
     assert list((run / "spool").glob("*.spool")) and "): f" in torchprof("report", run, "--tables", "python").stdout
     completed = torchprof("export", run, "--format", "table")
@@ -535,7 +535,7 @@ def test_a_trace_that_no_viewer_opens_is_announced_before_it_is_written(start, p
                         r"`torchprof export %s --steps A\.\.B -f kineto -o part\.json\.gz` \(or --time 1s\.\.2s\); for all, a fifth of the size: -f perfetto -o all\.perfetto-trace\n"
                         % re.escape(str(tmp_path / "run")), said)
     assert size, said
-    assert process.communicate(timeout=120) and process.returncode == 0
+    assert process.communicate(timeout=PATIENCE) and process.returncode == 0
     with gzip.open(tmp_path / "run" / "trace.json.gz") as trace:
         unpacked = sum(map(len, iter(lambda: trace.read(1 << 20), b"")))
     assert abs(float(size[1]) * 2 ** 20 / unpacked - 1) < 0.25
@@ -546,7 +546,7 @@ LONGER = LONG.replace("3000000", "9000000")  # takes seconds to write on any mac
 
 def test_long_work_after_the_end_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
     screen = terminal(launcher, "run", "-w", "all", "-o", tmp_path / "run", PYTHON, program(LONGER))
-    screen.read_until("over", timeout=120)
+    screen.read_until("over")
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
     assert screen.wait() == 0
 

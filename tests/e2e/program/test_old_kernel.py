@@ -3,7 +3,7 @@ import json
 import subprocess
 import sys
 
-from conftest import SUPPORT, clean_environment
+from conftest import PATIENCE, SUPPORT, clean_environment
 
 # Newer calls of ours: pidfd_open (Linux 5.3) while torchprof waits for processes that outlive the command, MADV_POPULATE_WRITE (5.14) where the
 # file of a process grows. libc has newer ones of its own: clone3, faccessat2, close_range.
@@ -44,7 +44,7 @@ subprocess.Popen([sys.executable, __file__, str(os.getpid())])
 def record(launcher, directory, command, before=()):
     """The program's output, and how often its own functions were called; `before` stands before torchprof."""
     done = subprocess.run([*before, launcher, "run", "-o", directory, "-w", "all", "--", *command], capture_output=True, text=True,
-                          env=clean_environment(), timeout=120)
+                          env=clean_environment(), timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     rows = json.loads(subprocess.run([launcher, "report", directory, "-t", "python", "--json"], capture_output=True, text=True, check=True,
                                      env=clean_environment()).stdout)["tables"][0]["rows"]

@@ -164,7 +164,7 @@ import signal, socket, time
 def connect():
     try:
         asker = socket.socket(socket.AF_UNIX)
-        asker.settimeout(60)
+        asker.settimeout(600)
         asker.connect('\\0torchprof.%d' % os.getpid())
         return asker
     except OSError: return None

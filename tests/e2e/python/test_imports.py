@@ -319,7 +319,7 @@ def test_a_program_that_compiles_stays_below_its_budget(torch_python, run_torchp
     if run_bare([torch_python, "-c", "import torch; torch.compile"]).returncode != 0:
         pytest.skip("there is no torch.compile before torch 2")
     run = run_torchprof([torch_python, program(COMPILES)],
-                        env={"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, timeout=300)
+                        env={"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"})
     assert run.status == 0, run.stderr
     trace = check_trace(run.trace(), imports=True)
     (compiled,) = [e for e in trace.spans("python_function") if bare(e["name"]) == "compile odd_loss"]

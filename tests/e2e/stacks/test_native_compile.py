@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import clean_environment, profile
+from conftest import PATIENCE, clean_environment, profile
 
 # The first call is the compiler's.
 PROGRAM = """
@@ -37,9 +37,9 @@ def recorded(launcher, torch_python, tmp_path_factory):
     (directory / "program.py").write_text(PROGRAM)
     environment = {"TORCHINDUCTOR_CACHE_DIR": directory / "cache", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": 0}
     command = [torch_python, directory / "program.py"]
-    bare = subprocess.run(command, capture_output=True, env=clean_environment(environment), timeout=300)
+    bare = subprocess.run(command, capture_output=True, env=clean_environment(environment), timeout=PATIENCE)
     assert bare.returncode == 0 and bare.stdout.count(b"\n") == 3, bare.stderr.decode()
-    run = profile(launcher, directory / "run", command, ["--native", "on", "--quiet"], env=environment, timeout=300)
+    run = profile(launcher, directory / "run", command, ["--native", "on", "--quiet"], env=environment)
     assert (run.status, run.stdout_bytes) == (0, bare.stdout), run.stderr
     return run
 

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import clean_environment, profile
+from conftest import PATIENCE, clean_environment, profile
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(not os.path.exists("/usr/include/ATen/ops/ones.h"), reason="torch's headers are not installed (libtorch-dev)")]
 
@@ -52,7 +52,7 @@ def served(tmp_path_factory):
         yield Served(url, program)
     finally:
         running.terminate()
-        running.wait(30)
+        running.wait(PATIENCE)
 
 
 def wait_for(url, log):
@@ -93,7 +93,7 @@ def exported(launcher, tmp_path, check_trace):
     """The program's frames in an export of a run; the command may stand in another."""
     def export(run, url=None, around=()):
         done = subprocess.run([*around, launcher, "export", run.directory, "--format", "kineto", "-o", tmp_path / "again.json"],
-                              capture_output=True, text=True, env=clean_environment(environment(tmp_path, url)), timeout=60)
+                              capture_output=True, text=True, env=clean_environment(environment(tmp_path, url)), timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return frames(check_trace(tmp_path / "again.json", merged=True))
     return export

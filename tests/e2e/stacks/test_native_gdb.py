@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import clean_environment
+from conftest import PATIENCE, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -50,7 +50,7 @@ def of_gdb(command, library, output, level):
               "set environment TORCHPROF_NATIVE on", "set environment TORCHPROF_PYTHON %s" % level, "break torchprof::native::take_stack", "run",
               *["backtrace", "continue"] * COMPARED, "kill"]
     done = subprocess.run([shutil.which("gdb"), "-nx", "-batch", *(a for line in script for a in ("-ex", line)), "--args", *command],
-                          capture_output=True, text=True, env=clean_environment(), timeout=300)
+                          capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
     stacks = []
     for number, frame in re.findall(r"^#(\d+) +(?:0x[0-9a-f]+ in )?(.*?) \(.*$", done.stdout, flags=re.M):
         if number == "0":

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 import recordings
-from conftest import SUPPORT, clean_environment, profile, torch_here
+from conftest import PATIENCE, SUPPORT, clean_environment, profile, torch_here
 
 SCRIPT = SUPPORT / "scenarios.py"
 SCENARIOS = re.findall(r"(?m)^@scenario\ndef (\w+)", SCRIPT.read_text())
@@ -114,7 +114,7 @@ def runs(launcher, torch_python, tmp_path_factory):
     with open(directory / "errors", "wb") as errors:
         theirs = subprocess.Popen([torch_python, SCRIPT, directory / "theirs", "theirs", *names], env=clean_environment(), stdout=errors, stderr=errors)
         run = profile(launcher, directory / "run", [torch_python, SCRIPT, directory / "ours", *names], options=["--python", "off"])
-        assert theirs.wait(300) == 0, (directory / "errors").read_text()
+        assert theirs.wait(PATIENCE) == 0, (directory / "errors").read_text()
     assert run.status == 0, run.stderr
     traces = {e["name"][len(recordings.WINDOW):]: trace for trace in run.traces() for e in trace.spans("user_annotation")
               if e["name"].startswith(recordings.WINDOW)}

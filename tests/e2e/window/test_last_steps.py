@@ -30,7 +30,7 @@ OPTIONS = ["-w", "auto", "--budget-events", "100K", "--budget-overhead", "10"]
 @pytest.mark.parametrize("end, status", [
     ("raise ValueError('a batch is empty')", 1), ("os.kill(os.getpid(), signal.SIGKILL)", -9), ("os.kill(os.getpid(), signal.SIGTERM)", -15), ("", 0)])
 def test_the_last_steps_are_in_the_trace(torch_python, program, run_torchprof, check_trace, end, status):
-    run = run_torchprof([torch_python, program(JOB % {"steps": 500, "end": end})], options=OPTIONS, timeout=300)
+    run = run_torchprof([torch_python, program(JOB % {"steps": 500, "end": end})], options=OPTIONS)
     assert run.status == status, run.stderr
     windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
     assert windows[-1]["step"] <= 499 and any(w["reason"] == "the last steps" for w in windows[-2:]), windows
@@ -46,7 +46,7 @@ def test_the_last_steps_are_in_the_trace(torch_python, program, run_torchprof, c
 
 def test_steps_of_many_events_are_not_recorded_for_their_end(torch_python, program, run_torchprof):
     job = JOB.replace("range(3_000 if i < 20 else 1)", "range(3_000)")
-    run = run_torchprof([torch_python, program(job % {"steps": 300, "end": ""})], options=OPTIONS, timeout=300)
+    run = run_torchprof([torch_python, program(job % {"steps": 300, "end": ""})], options=OPTIONS)
     assert run.status == 0, run.stderr
     windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
     assert windows[0]["reason"] == "the beginning" and all(w["reason"] != "the last steps" for w in windows), windows

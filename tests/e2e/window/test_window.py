@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import clean_environment, find_pythons
+from conftest import PATIENCE, clean_environment, find_pythons
 from trace_rules import Trace
 
 TRAIN = """
@@ -183,7 +183,7 @@ class Running:
         self.pid = int(pathlib.Path("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)).read_text())
 
     def end(self):
-        _, stderr = self.process.communicate(timeout=60)
+        _, stderr = self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == 0, stderr
         trace, = self.directory.glob("*.json.gz")
         return Trace(trace)
