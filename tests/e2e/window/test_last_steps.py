@@ -27,6 +27,7 @@ for i in range(STEPS):
 OPTIONS = ["-w", "auto", "--budget-events", "100K", "--budget-overhead", "10"]
 
 
+@pytest.mark.timed  # beside others a window costs too much for them
 @pytest.mark.parametrize("end, status", [
     ("raise ValueError('a batch is empty')", 1), ("os.kill(os.getpid(), signal.SIGKILL)", -9), ("os.kill(os.getpid(), signal.SIGTERM)", -15), ("", 0)])
 def test_the_last_steps_are_in_the_trace(torch_python, program, run_torchprof, check_trace, end, status):
