@@ -204,7 +204,9 @@ print(min(sim.simStorm(1, 2000, 4, 1) for _ in range(60)))
 """
     run, _ = run_simulated(rounds, options=["--format", "none", "--python", "off"])
     bare = run_bare([torch_python, program(rounds), "idle"], env={"SIM": SIM, "PYTHONPATH": SUPPORT})
-    assert float(run.stdout) - float(bare.stdout) < 150
+    ours, idle = float(run.stdout), float(bare.stdout)
+    # A launch takes 2 us on a slow machine and 6 under an emulator, and what we do in it takes as many times longer.
+    assert ours - idle < max(150, idle / 10), (ours, idle)
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/local/cuda/lib/libcupti.so.13"), reason="there is no CUPTI 13 in /usr/local/cuda")
