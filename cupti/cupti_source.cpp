@@ -33,7 +33,8 @@ constexpr uint64_t kPeriod = 100'000'000;  // ns
 constexpr uint64_t kLongestPeriod = 4'000'000'000;
 constexpr uint64_t kShare = 500;
 constexpr uint64_t kClockPeriod = 1'000'000'000;  // how often CUPTI's clock is sampled
-constexpr uint64_t kAfterWindow = 3'000'000'000;  // kernels of the window may still run
+constexpr uint64_t kAfterWindow = 5'000'000'000;  // kernels of the window may still run
+static_assert(kAfterWindow > kLongestPeriod, "or our thread sleeps for good after a flush that took long");
 // Never destroyed, as CUPTI's threads outlive ours; and not made at the start of each process, which would touch all of
 // its pages.
 union Storage {

@@ -6,6 +6,7 @@
 //     unknown=N    each Nth record is followed by one of a kind that nobody asked for
 //     cut=1        a buffer that is flushed ends within its last record
 //     late=1       a buffer comes back after the exit handlers of those who were loaded later
+//     slowflush=N  a flush takes N ms of processor time
 //     withhold=1   what is in buffers is kept until a forced flush
 //     drift=N      its clock runs N millionths too fast
 //     deaf=1       calls that are enabled one by one have no records
@@ -26,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -551,6 +553,9 @@ SIM_API int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on) {
 SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   FAIL_IF_SET;
   g_flushes.fetch_add(1, std::memory_order_relaxed);
+  for (const std::clock_t begin = std::clock();
+       (std::clock() - begin) * 1000 < setting("slowflush", 0) * CLOCKS_PER_SEC;)
+    continue;
   while (g_hangs) pause();
   if (flag == 1)
     give_up_pending();
@@ -590,15 +595,18 @@ SIM_API int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** 
   return 0;
 }
 // Returns when a client that flushes from time to time, on one thread, has written what there is by now: the first
-// flush from here on delivers it, and when the second one begins it has been dealt with. Without a client, and
-// after 20 seconds without a flush, there is nothing more to write.
-SIM_API void simUntilWritten() {
+// flush from here on delivers it, and when the second one begins it has been dealt with. False: there is no client, or
+// 20 seconds have passed without a flush.
+SIM_API bool simUntilWritten() {
   constexpr int kMs = 20'000;
-  for (int flush = 0; cupti().completed && flush < 2; ++flush) {
+  for (int flush = 0; flush < 2; ++flush) {
     const uint64_t before = g_flushes.load(std::memory_order_relaxed);
-    for (int ms = 0; ms < kMs && g_flushes.load(std::memory_order_relaxed) == before; ++ms)
+    for (int ms = 0; g_flushes.load(std::memory_order_relaxed) == before; ++ms) {
+      if (!cupti().completed || ms == kMs) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
+  return true;
 }
 // From now on cuptiActivityFlushAll() does not return.
 SIM_API void simHang() { g_hangs = true; }

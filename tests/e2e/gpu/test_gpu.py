@@ -135,8 +135,9 @@ def test_a_child_forked_after_cuda_records_none(run_simulated):
     assert sorted(len(spool.gpu_records(path)[spool.API]) for path in spool.spools(run)) == [0, 20]
 
 
-def test_what_is_older_than_a_second_survives_an_exit_without_handlers(run_simulated):
-    run, _ = run_simulated("import os\nfrom simulated_gpu import *\neverything()\nsim.simUntilWritten()\nos.kill(os.getpid(), 9)")
+@pytest.mark.parametrize("sim", ["", "slowflush=10"], ids=["", "each flush takes long"])
+def test_what_is_older_than_a_second_survives_an_exit_without_handlers(run_simulated, sim):
+    run, _ = run_simulated("import os\nfrom simulated_gpu import *\neverything()\nassert sim.simUntilWritten()\nos.kill(os.getpid(), 9)", sim=sim)
     assert run.status == -9 and not gpu_lines(run), run.stderr
     assert counts(spool.gpu_records(spool.spools(run)[0])) == ONE_OF_EACH
 

@@ -4,6 +4,7 @@ import os
 
 sim = ctypes.CDLL(os.environ["SIM"])
 sim.simStorm.restype = ctypes.c_double
+sim.simUntilWritten.restype = ctypes.c_bool
 for name, types in {"simLaunch": "pIQ", "simGraphLaunch": "pIIQ", "simMemcpy": "BQI", "simMemcpyPeer": "iQI", "simMemset": "IQI",
                     "simMalloc": "QQi", "simDriverLaunch": "IpIQ", "simLaunchThroughBoth": "pIQ", "simCall": "III", "simSlowCall": "IIQ", "simOverhead": "IQ",
                     "simMemoryPool": "IQQQ", "simStreamPriority": "Ii", "simSetWallClock": "q", "simEnvironment": "IIIIII"}.items():
