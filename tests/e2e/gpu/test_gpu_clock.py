@@ -89,4 +89,4 @@ def test_a_device_whose_clock_is_wrong_is_said_and_not_hidden(run_simulated, che
     faults = trace.doc["torchprof"]["processes"][0]["gpu"]["clock_faults"]
     assert faults["begin_before_launch"] == 5 and 1_900_000 < faults["most_ns"] <= 2_000_000
     before = [kernel["args"]["before launch (us)"] for kernel in trace.spans("kernel")]
-    assert min(before) > 0 and max(before) == faults["most_ns"] / 1000, before  # a busy machine's launch takes a while itself
+    assert min(before) > 0 and abs(max(before) - faults["most_ns"] / 1000) < 1, before  # a busy machine's launch takes a while itself
