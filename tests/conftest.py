@@ -180,9 +180,9 @@ def launcher(prefix):
 @pytest.fixture
 def torchprof(launcher, tmp_path):
     """torchprof(ARG...) runs any subcommand; the text of stdout and stderr and the status come back."""
-    def run(*args, env=None, cwd=tmp_path, timeout=PATIENCE, **more):
+    def run(*args, env=None, cwd=tmp_path, **more):
         return subprocess.run([launcher, *map(str, args)], capture_output=True, text=True, env=clean_environment(env), cwd=cwd,
-                              timeout=timeout, **more)
+                              timeout=PATIENCE, **more)
     return run
 
 
@@ -206,9 +206,9 @@ def run_torchprof(launcher, tmp_path):
 @pytest.fixture
 def run_bare(tmp_path):
     """The same command without torchprof, to compare with."""
-    def run(command, env=None, cwd=tmp_path, stdin=None, timeout=PATIENCE):
+    def run(command, env=None, cwd=tmp_path, stdin=None):
         return subprocess.run(list(map(str, command)), capture_output=True, input=stdin, env=clean_environment(env), cwd=cwd,
-                              timeout=timeout)
+                              timeout=PATIENCE)
     return run
 
 

@@ -553,9 +553,8 @@ SIM_API int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on) {
 SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   FAIL_IF_SET;
   g_flushes.fetch_add(1, std::memory_order_relaxed);
-  for (const std::clock_t begin = std::clock();
-       (std::clock() - begin) * 1000 < setting("slowflush", 0) * CLOCKS_PER_SEC;)
-    continue;
+  const std::clock_t end = std::clock() + setting("slowflush", 0) * CLOCKS_PER_SEC / 1000;
+  while (std::clock() < end) continue;
   while (g_hangs) pause();
   if (flag == 1)
     give_up_pending();

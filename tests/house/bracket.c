@@ -25,7 +25,7 @@ static struct Reading read_both(void) {
 
 #ifdef LATER
 __attribute__((constructor)) static void end(void) {
-  struct Reading end = read_both();
+  const struct Reading end = read_both();
   const struct Reading* begin = dlsym(RTLD_DEFAULT, "torchprof_test_bracket_begin");
   if (!begin || begin->ns == 0) return;
   enum { kPages = 64 };

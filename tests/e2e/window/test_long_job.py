@@ -31,7 +31,7 @@ def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_t
 
 
 def test_the_rank_that_others_wait_for_is_named(torch_python, run_torchprof):
-    run = run_torchprof([torch_python, SUPPORT / "ranks.py", 2, "%s 150 1" % LONG_JOB], options=["--budget-events", "100K"], timeout=600)
+    run = run_torchprof([torch_python, SUPPORT / "ranks.py", 2, "%s 150 1" % LONG_JOB], options=["--budget-events", "100K"])
     assert run.status == 0, run.stderr
     assert re.search(r"gloo:all_reduce: the others wait for rank 1, \d+\.\d % of their steps' time", run.stderr), run.stderr
 
