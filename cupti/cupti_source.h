@@ -18,7 +18,7 @@
 // the thread that opens or closes the window samples, too. The last flush is done by an
 // exit handler, which is registered after libcuda's and so runs before them. Python dies of a Ctrl-C without exit
 // handlers, and os._exit() calls none, so there is a flush at each of these, too. A process that ends in another way
-// loses the last tenth of a second.
+// loses the last tenth of a second, or up to 4 s where a flush takes long (kPeriod and kLongestPeriod).
 //
 // Other clients of CUPTI: nsys, ncu and others (tracer/gpu_tool.h), and any holder of a subscription (cuda-gdb), have
 // the process to themselves: CUPTI is not touched, and one line says so. torch.profiler shares CUPTI with us, and both
