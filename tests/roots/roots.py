@@ -2,6 +2,7 @@
 """usage: roots.py SUITE BUILD [PYTEST ARG...]: runs tests in a Debian of another release, with what was built here.
        roots.py SUITE BUILD bench [ARG...]: runs the benchmark there.
        roots.py SUITE DIST packages: installs and tries each package of DIST (packaging/release) there.
+       roots.py SUITE make: makes its root and runs nothing.
 
 SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); bullseye, which has
 none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; bookworm-arm64, Debian 12 (Python 3.11, torch
@@ -210,6 +211,7 @@ def try_packages(root, suite, dist):
 
 def main():
     suite, build, arguments = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
+    make_alone = sys.argv[2:] == ["make"]
     cache = pathlib.Path(os.environ.get("TORCHPROF_ROOTS") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "/var/cache", "torchprof-roots"))
     try:
         try:
@@ -224,6 +226,8 @@ def main():
     except NotMade as why:
         print("\n*** NOT TESTED on Debian %s: its root cannot be made: %s\n" % (suite, why), file=sys.stderr)
         return NOT_MADE
+    if make_alone:
+        return 0
     if arguments == ["packages"]:
         return try_packages(root, suite, build)
     return run(root, suite, build, arguments or ["tests/e2e"])
