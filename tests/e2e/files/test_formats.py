@@ -96,7 +96,8 @@ def test_run_writes_every_format_that_it_is_asked_for(run_torchprof, program, to
     assert run.status == 0 and json.loads((run.directory / "trace.chrome-legacy.json").read_text())
     assert (run.directory / "trace.stream.json").read_text().startswith("[\n{")
     assert "trace: %s\n" % (run.directory / "trace.perfetto-trace") in run.stderr
-    assert (run.directory / "trace.perfetto-trace").stat().st_size * 5 < len(run.trace().text.encode())
+    # About a fifth (docs/formats.md). How much exactly hangs on the paths and on how many digits the times have.
+    assert (run.directory / "trace.perfetto-trace").stat().st_size * 4 < len(run.trace().text.encode())
 
 
 # ---- perfetto ---------------------------------------------------------------------------------------------------------------------
