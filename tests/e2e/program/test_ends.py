@@ -1,4 +1,5 @@
 """However a program ends, and whatever still runs in it by then: stdout, stderr and status are those of the run without us."""
+import collections
 import os
 import re
 import subprocess
@@ -123,11 +124,26 @@ def assert_same(bare, run):
     assert what_is_said(run.stderr) == what_is_said(bare.stderr.decode())
 
 
+# Which thread is where decides how these end, also without us: CPython 3.10 alone crashes in one of 150 runs. So the end of most of three counts.
+BY_CHANCE = {"daemon threads at the end", "daemon threads in operators at the end"}
+
+
+def both_ways(ending, run_bare, run_torchprof, command):
+    """The run without us and the one with us, which end alike."""
+    def most(run, end):
+        runs = [run() for _ in range(3 if ending in BY_CHANCE else 1)]
+        usual = collections.Counter(map(end, runs)).most_common(1)[0][0]
+        return next(run for run in runs if end(run) == usual)
+    bare = most(lambda: run_bare(command), lambda run: (run.returncode, run.stdout, what_is_said(run.stderr.decode())))
+    run = most(lambda: run_torchprof(command, options=["--quiet"]), lambda run: (run.status, run.stdout_bytes, what_is_said(run.stderr)))
+    assert_same(bare, run)
+    return bare, run
+
+
 @pytest.mark.parametrize("ending", PLAIN)
 def test_a_program_ends_as_it_does_without_us(python, run_torchprof, run_bare, check_trace, program, ending):
     command = [python.path, program(HEAD + textwrap.dedent(PLAIN[ending]))]
-    bare, run = run_bare(command), run_torchprof(command, options=["--quiet"])
-    assert_same(bare, run)
+    bare, run = both_ways(ending, run_bare, run_torchprof, command)
     traces = [check_trace(trace) for trace in run.traces()]
     worked = sum(n for trace in traces for name, n in trace.names("python_function").items() if name.endswith(": work"))
     assert worked == bare.stdout.count(b"worked"), [trace.path.name for trace in traces]
@@ -270,8 +286,7 @@ WITHOUT_IT_AT_THE_END = {"an exception of an operator", "more memory than there 
 @pytest.mark.parametrize("ending", [pytest.param(ending, marks=[pytest.mark.once] if ending in WITHOUT_IT_AT_THE_END else []) for ending in WITH_TORCH])
 def test_a_program_with_torch_ends_as_it_does_without_us(torch_python, run_torchprof, run_bare, check_trace, program, ending):
     command = [torch_python, program(TORCH_HEAD + textwrap.dedent(WITH_TORCH[ending]))]
-    bare, run = run_bare(command), run_torchprof(command, options=["--quiet"])
-    assert_same(bare, run)
+    bare, run = both_ways(ending, run_bare, run_torchprof, command)
     backward = sum(check_trace(trace).names("cpu_op")["autograd::engine::evaluate_function: MmBackward0"] for trace in run.traces())
     assert backward == bare.stdout.count(b"stepped")
 
