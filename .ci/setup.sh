@@ -10,6 +10,9 @@ package_packages="python3-venv virtualenv lintian zsh fish python3-jinja2 python
 
 say() { echo "== $*" >&2; }
 
+# minutes BEGAN: how many whole ones have passed since it was BEGAN by `date +%s`.
+minutes() { echo $((($(date +%s) - $1) / 60)); }
+
 # install_missing PACKAGE...: those that are not there, with apt-get.
 install_missing() {
     missing=""

@@ -211,7 +211,6 @@ def try_packages(root, suite, dist):
 
 def main():
     suite, build, arguments = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
-    make_alone = sys.argv[2:] == ["make"]
     cache = pathlib.Path(os.environ.get("TORCHPROF_ROOTS") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "/var/cache", "torchprof-roots"))
     try:
         try:
@@ -226,7 +225,7 @@ def main():
     except NotMade as why:
         print("\n*** NOT TESTED on Debian %s: its root cannot be made: %s\n" % (suite, why), file=sys.stderr)
         return NOT_MADE
-    if make_alone:
+    if sys.argv[2:] == ["make"]:
         return 0
     if arguments == ["packages"]:
         return try_packages(root, suite, build)
