@@ -128,14 +128,14 @@ def assert_same(bare, run):
 BY_CHANCE = {"daemon threads at the end", "daemon threads in operators at the end"}
 
 
-def both_ways(ending, run_bare, run_torchprof, command):
+def both_ways(ending, run_bare, run_torchprof, command, options=()):
     """The run without us and the one with us, which end alike."""
     def most(run, end):
         runs = [run() for _ in range(3 if ending in BY_CHANCE else 1)]
         usual = collections.Counter(map(end, runs)).most_common(1)[0][0]
         return next(run for run in runs if end(run) == usual)
     bare = most(lambda: run_bare(command), lambda run: (run.returncode, run.stdout, what_is_said(run.stderr.decode())))
-    run = most(lambda: run_torchprof(command, options=["--quiet"]), lambda run: (run.status, run.stdout_bytes, what_is_said(run.stderr)))
+    run = most(lambda: run_torchprof(command, options=["--quiet", *options]), lambda run: (run.status, run.stdout_bytes, what_is_said(run.stderr)))
     assert_same(bare, run)
     return bare, run
 
@@ -212,8 +212,7 @@ def operators(tmp_path_factory):
 def test_a_program_whose_stacks_are_taken_ends_as_it_does_without_us(torch_python, run_torchprof, run_bare, check_trace, operators, ending):
     script = operators / "ends.py"
     script.write_text(OPERATORS_HEAD + textwrap.dedent(WITH_OPERATORS[ending]))
-    bare, run = run_bare([torch_python, script]), run_torchprof([torch_python, script], options=["--quiet", "--native", "on"])
-    assert_same(bare, run)
+    bare, run = both_ways(ending, run_bare, run_torchprof, [torch_python, script], ["--native", "on"])
     traces = [check_trace(trace) for trace in run.traces()]
     stacks = [e["args"]["stack"] for trace in traces for e in trace.spans("cpu_op") if e["name"] == "aten::neg"]
     assert len(stacks) >= 100 * bare.stdout.count(b"worked 100")
