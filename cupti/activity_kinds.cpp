@@ -112,8 +112,8 @@ void disable_all() noexcept {
   Source& s = source();
   wish(kOurs, always());
   for (const auto [kind, least] : kInWindow)
-    if (least <= session::config().gpu && !(is_api(kind) && s.watches_calls) && (wishes_of(kTheirs) & kind_bit(kind)) == 0 &&
-        !other_asked_any(kind))
+    if (least <= session::config().gpu && !(is_api(kind) && s.watches_calls) &&
+        (wishes_of(kTheirs) & kind_bit(kind)) == 0 && !other_asked_any(kind))
       s.api.disable(kind);
   s.enabled.store(false, std::memory_order_relaxed);
   s.must_forget.store(s.watches_calls, std::memory_order_relaxed);  // our thread does it

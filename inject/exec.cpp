@@ -301,8 +301,8 @@ class ShellEnviron {
 
 void find_exec() noexcept {
   g_real_exec = {TORCHPROF_REAL(execve),   TORCHPROF_REAL(execvpe),     TORCHPROF_REAL(fexecve),
-            TORCHPROF_REAL(execveat), TORCHPROF_REAL(posix_spawn), TORCHPROF_REAL(posix_spawnp),
-            TORCHPROF_REAL(system),   TORCHPROF_REAL(popen)};
+                 TORCHPROF_REAL(execveat), TORCHPROF_REAL(posix_spawn), TORCHPROF_REAL(posix_spawnp),
+                 TORCHPROF_REAL(system),   TORCHPROF_REAL(popen)};
 }
 
 void prepare_exec() noexcept {

@@ -60,9 +60,9 @@ void prepare_identity() noexcept {
 #define X(name, parameters, arguments, exceptions)                                   \
   extern "C" __attribute__((visibility("default"))) int name parameters exceptions { \
     using namespace torchprof;                                                       \
-    if (!inject::g_real_identity.name##_) inject::prepare_identity();                         \
+    if (!inject::g_real_identity.name##_) inject::prepare_identity();                \
     session::keep_file();                                                            \
-    return inject::g_real_identity.name##_ arguments;                                         \
+    return inject::g_real_identity.name##_ arguments;                                \
   }
 TORCHPROF_IDENTITY(X)
 #undef X

@@ -10,8 +10,8 @@ constexpr double kShare = 0.4;           // of the overhead's budget, for the ev
 constexpr double kOpeningShare = 0.125;  // and for opening and closing windows
 constexpr double kEventsShare = 8;       // a window has at most this part of the budget of events
 constexpr int64_t kShortest = 2'000'000'000;
-constexpr double kPartOfRun = 4000;  // a window lasts at least this part of the time so far
-constexpr uint64_t kFewestSteps = 4;      // steps
+constexpr double kPartOfRun = 4000;   // a window lasts at least this part of the time so far
+constexpr uint64_t kFewestSteps = 4;  // steps
 
 }  // namespace
 

@@ -25,8 +25,8 @@ uint64_t bytes_of(std::string_view inputs) {
       for (const int64_t size : tensor.sizes) {
         if (size <= 0) elements = 0;
         if (elements == 0) break;
-        elements =
-            static_cast<uint64_t>(size) > kMostBytesOfCall / elements ? kMostBytesOfCall : elements * static_cast<uint64_t>(size);
+        elements = static_cast<uint64_t>(size) > kMostBytesOfCall / elements ? kMostBytesOfCall
+                                                                             : elements * static_cast<uint64_t>(size);
       }
       bytes = std::min(kMostBytesOfCall, bytes + elements);
     }

@@ -7,7 +7,8 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int64_t kMostBytesOfTensor = int64_t{1} << 52;  // limit for a damaged record's tensor: sums stay exact and in range
+constexpr int64_t kMostBytesOfTensor = int64_t{1}
+                                       << 52;  // limit for a damaged record's tensor: sums stay exact and in range
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMostAdded = 24;       // bytes of the words that are added
+constexpr size_t kMostAdded = 24;  // bytes of the words that are added
 constexpr size_t kLongest = 4096;  // bytes of a name that are looked at
 
 std::vector<std::string_view> words_between_marks(std::string_view name) {

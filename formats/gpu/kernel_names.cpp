@@ -20,7 +20,6 @@ using Pieces = std::vector<std::string_view>;
 
 constexpr int kDeepest = 8;  // wrappers and entry points around what is looked for
 
-
 bool is_identifier(std::string_view name) {
   return !name.empty() && !is_digit(name.front()) && std::ranges::all_of(name, [](char c) {
     return is_upper(c) || is_lower(c) || is_digit(c) || c == '_' || c == '$' || c == '.' || (c & 0x80) != 0;

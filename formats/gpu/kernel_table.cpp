@@ -299,7 +299,6 @@ constexpr std::array kLambdas{
     LambdaText{"linspace_cuda_out", "2.2", "linspace<fp32>"},
 };
 
-
 // "GeluCUDAKernel" -> "gelu_cuda_kernel"
 std::string snake_case(std::string_view name) {
   std::string out;

@@ -96,17 +96,17 @@ struct Product {
   void add(const Words& words, size_t i) {
     const std::string_view word = words[i];
     static constexpr auto kExtras = std::to_array<NamedPart>({{"bias", "bias"},
-                                                          {"relu", "relu"},
-                                                          {"gelu", "gelu"},
-                                                          {"dgelu", "dgelu"},
-                                                          {"drelu", "drelu"},
-                                                          {"splitK", "splitK"},
-                                                          {"split", "splitK"},
-                                                          {"winograd", "winograd"},
-                                                          {"unity", "stride1"},
-                                                          {"depthwise", "depthwise"},
-                                                          {"post", "post"},
-                                                          {"wmma", "wmma"}});
+                                                              {"relu", "relu"},
+                                                              {"gelu", "gelu"},
+                                                              {"dgelu", "dgelu"},
+                                                              {"drelu", "drelu"},
+                                                              {"splitK", "splitK"},
+                                                              {"split", "splitK"},
+                                                              {"winograd", "winograd"},
+                                                              {"unity", "stride1"},
+                                                              {"depthwise", "depthwise"},
+                                                              {"post", "post"},
+                                                              {"wmma", "wmma"}});
     if (const auto extra = look_up(kExtras, word); !extra.empty()) extras.append(" ").append(extra);
     if (word == "segment" && i + 2 < words.size() && words[i + 2] == "on") extras += " segmentK";
     if (is_architecture(word) && architecture.empty()) architecture = word;

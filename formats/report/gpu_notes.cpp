@@ -37,13 +37,13 @@ std::vector<std::string> gpu_remarks(const Process& process) {
   if (!process.gpu) return remarks;
   const GpuIndex& gpu = *process.gpu;
   add_count(remarks, gpu.faults().count, "GPU operation",
-      " would begin before the launch, by up to " + duration_text(static_cast<double>(gpu.faults().most_ns)) +
-          ": the clocks of GPU and CPU disagree");
+            " would begin before the launch, by up to " + duration_text(static_cast<double>(gpu.faults().most_ns)) +
+                ": the clocks of GPU and CPU disagree");
   for (const auto& [device, t] : gpu_throttling(gpu)) {
     const auto held_down = [&, number = device, samples = t.samples](uint64_t n, const char* by) {
       add_count(remarks, n, "sample",
-          " of " + std::to_string(samples) + " found the clock of GPU " + std::to_string(number) + " throttled by " +
-              by);
+                " of " + std::to_string(samples) + " found the clock of GPU " + std::to_string(number) +
+                    " throttled by " + by);
     };
     held_down(t.power, "its power limit");
     held_down(t.hardware, "the hardware (heat, power supply)");

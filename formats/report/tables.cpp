@@ -192,8 +192,8 @@ ReportTable kernels_table(const GpuTallies& work) {
     const auto mean = [&t = t, calls](double total, double scale) {
       return t.is_kernel && total > 0 ? Cell(scale * total / calls) : Cell{};
     };
-    table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average_of(t.total_ns, t.calls), t.min_ns,
-                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
+    table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average_of(t.total_ns, t.calls),
+                          t.min_ns, t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
                           std::move(short_names[row++])});
   }
   table.totals = {{"total_ns", sum}};

@@ -55,10 +55,11 @@ ReportTable launches_table(const std::vector<ReportPart>& parts) {
   for (const ReportPart& part : parts) {
     if (!part.timeline.launches) continue;
     for (const StreamLaunches& s : part.timeline.launches->streams)
-      table.rows.push_back({part.pid, count(s.device), count(s.stream), count(s.works), cell_of_average(s.call_ns, s.works),
-                            cell_of_average(s.work_ns, s.works), cell_of_average(s.delay_ns, s.works), s.delay_median_ns,
-                            s.delay_max_ns, count(s.short_works), count(s.slow_calls), count(s.late_works),
-                            s.queue_mean, s.queue_median, s.queue_min, s.queue_max});
+      table.rows.push_back({part.pid, count(s.device), count(s.stream), count(s.works),
+                            cell_of_average(s.call_ns, s.works), cell_of_average(s.work_ns, s.works),
+                            cell_of_average(s.delay_ns, s.works), s.delay_median_ns, s.delay_max_ns,
+                            count(s.short_works), count(s.slow_calls), count(s.late_works), s.queue_mean,
+                            s.queue_median, s.queue_min, s.queue_max});
   }
   return with_pids(std::move(table), "no work of GPUs with its calls in the steps that count (all but the first)");
 }

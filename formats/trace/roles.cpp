@@ -146,7 +146,8 @@ void settle_ranks(std::vector<Standing>& standings) {
     const bool is_parents = parent && parent->rank && (!s.rank || s.rank == parent->rank);
     if (is_parents) s.rank = parent->rank;
     // torch.multiprocessing starts ranks, too.
-    s.is_rank = s.rank && !is_parents && (s.kind == ProcessKind::kProgram || s.kind == ProcessKind::kMultiprocessingWorker);
+    s.is_rank =
+        s.rank && !is_parents && (s.kind == ProcessKind::kProgram || s.kind == ProcessKind::kMultiprocessingWorker);
   }
 }
 

@@ -183,7 +183,8 @@ void add_findings(Info& info, const formats::Trace& trace, const std::vector<Run
 }
 
 // `main`: the path of the trace to open; empty: none was written.
-std::string summary_text(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced, const fs::path& main) {
+std::string summary_text(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced,
+                         const fs::path& main) {
   std::string text;
   if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) text += kNothingTraced;
   if (!trace.processes.empty()) text += short_summary(trace) + process_lines(trace);

@@ -91,9 +91,7 @@ void add_open(Info& info, const formats::Process& process, bool is_running) {
   UnixNs end = process.end;
   for (const formats::OpenThread& thread : threads) end = std::max(end, thread.last);
   if (is_running) end = wall_clock_now();
-  const auto seconds = [end](UnixNs since) {
-    return seconds_between(since, end);
-  };
+  const auto seconds = [end](UnixNs since) { return seconds_between(since, end); };
   Info& open = info["open"] = Info::array();
   for (const formats::OpenThread& thread : threads) {
     Info& out = open.emplace_back(Info{{"tid", thread.tid}, {"name", thread.name}, {"last", seconds(thread.last)}});

@@ -30,15 +30,15 @@ void* find_symbol(const char* symbol) noexcept { return *symbol ? dlsym(g_librar
 
 bool find_all(const char** missing) noexcept {
   Api& a = g_api;
-#define X(result, name, symbol, args)                       \
+#define X(result, name, symbol, args)                              \
   a.name = reinterpret_cast<result(*) args>(find_symbol(#symbol)); \
-  if (!a.name) {                                            \
-    *missing = #symbol;                                     \
-    return false;                                           \
+  if (!a.name) {                                                   \
+    *missing = #symbol;                                            \
+    return false;                                                  \
   }
   TORCHPROF_PYTHON_REQUIRED(X)
 #undef X
-#define X(result, name, symbol, other, args)               \
+#define X(result, name, symbol, other, args)                      \
   a.name = reinterpret_cast<result(*) args>(find_symbol(symbol)); \
   if (!a.name) a.name = reinterpret_cast<result(*) args>(find_symbol(other));
   TORCHPROF_PYTHON_OPTIONAL(X)

@@ -237,7 +237,8 @@ struct Callers {
 // Walks from the modules in which `self`, a module that was not seen before, is likely to be found.
 void look_for(Object* self, Frame* frame) noexcept {
   const Callers callers(frame);
-  if (callers.count > 0 && !find_entry(callers.modules[callers.count - 1])) walk_root(callers.modules[callers.count - 1]);
+  if (callers.count > 0 && !find_entry(callers.modules[callers.count - 1]))
+    walk_root(callers.modules[callers.count - 1]);
   for (size_t i = 0; i < callers.count && !find_entry(self) && g_wasted < kMaxWasted; ++i) {
     const Entry* caller = find_entry(callers.modules[i]);
     if (!caller || !caller->path) continue;

@@ -11,6 +11,8 @@
 #include "cupti/activity_decode.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace gpu_golden_test {
+
 using namespace torchprof;
 using namespace torchprof::cupti;
 namespace fs = std::filesystem;
@@ -123,3 +125,5 @@ TEST_CASE("what CUPTI delivered is decoded as it was") {
   }
   CHECK(files >= 6);
 }
+
+}  // namespace gpu_golden_test

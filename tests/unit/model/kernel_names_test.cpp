@@ -13,6 +13,8 @@
 #include "formats/io/text.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace kernel_names_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -386,3 +388,5 @@ __nv_static___ZN)names");
     }
   CHECK(short_kernel_name("").empty());
 }
+
+}  // namespace kernel_names_test
