@@ -451,7 +451,10 @@ std::string read_file(const fs::path& file) {
   return text.str();
 }
 
-fs::path golden_directory() { return GOLDEN_DIRECTORY; }
+fs::path golden_directory() {
+  const char* other = std::getenv("TORCHPROF_GOLDEN");
+  return other != nullptr ? other : GOLDEN_DIRECTORY;
+}
 
 void check_golden(const std::string& name, const std::string& text) {
   const fs::path file = golden_directory() / name;

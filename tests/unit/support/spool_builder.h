@@ -182,8 +182,10 @@ std::string written(const formats::Trace& trace, Write write);
 
 std::string read_file(const std::filesystem::path& file);
 
-// Compares with a golden file; TORCHPROF_UPDATE_GOLDEN=1 writes it instead, for people to look at the difference.
+// Where golden files are: tests/unit/golden/, or TORCHPROF_GOLDEN, for a test that changes a copy of them.
 std::filesystem::path golden_directory();
+// Compares with a golden file; TORCHPROF_UPDATE_GOLDEN=1 writes it instead, for people to look at the difference. For a
+// text that nobody would read: digest.h.
 void check_golden(const std::string& name, const std::string& text);
 
 }  // namespace torchprof::test
