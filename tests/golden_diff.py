@@ -3,13 +3,13 @@
 
     tests/golden_diff.py HEAD build              what the working tree, as it is built in build/, makes otherwise than the last commit
     tests/golden_diff.py HEAD~3 HEAD             two commits
-    tests/golden_diff.py build build/tests/unit/golden_dumps    what a failed test has written
+    tests/golden_diff.py before build            the same, with what a test program wrote to before/ under TORCHPROF_DUMP_GOLDEN=before
     tests/golden_diff.py HEAD build -k matmul    the dumps with "matmul" in their names
 
 usage: golden_diff.py OLD NEW [-k NAME] [--most N]
 
 OLD and NEW are each a build folder of Meson, a folder of dumps (NAME.txt), or a commit. In a build folder the unit tests that have dumps are built
-(`ninja`, those alone) and run. A commit is first checked out and configured in a temporary folder, which takes minutes where ccache is missing.
+(`ninja`, those alone) and run. A commit is first checked out and configured in a temporary folder, which takes a minute.
 Of a record that changed, each field that did is printed with both values; -, + mark those that only one side has. The exit status is that of diff:
 0 the same, 1 something differs, 2 trouble.
 """

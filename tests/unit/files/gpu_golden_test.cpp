@@ -12,7 +12,7 @@
 
 #include "cupti/activity_decode.h"
 #include "tests/unit/support/digest.h"
-#include "tests/unit/support/spool_builder.h"
+#include "tests/unit/support/golden.h"
 
 using namespace torchprof;
 using namespace torchprof::cupti;
