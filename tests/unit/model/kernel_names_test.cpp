@@ -1,5 +1,6 @@
 // Short names of kernels: those of torch 2.11 on an H100 as a golden file (golden/gpu/kernel_names.txt, line by line),
-// of other libraries and demanglers here.
+// of other libraries and demanglers here. The file is long and no digest: whether a name is a good one only shows when
+// it is read, and a change of the rules is reviewed by the lines that it changes.
 #include <doctest/doctest.h>
 
 #include <ctime>
