@@ -50,6 +50,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -78,6 +79,10 @@ def set_surroundings():
     depend on how busy the machine is."""
     told = {"TESTED_" + match[1]: value for name, value in os.environ.items() if (match := TOLD.fullmatch(name)) and value}
     kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    # No script's first line and no LD_PRELOAD could have it.
+    if not re.fullmatch(r"[\w./+@-]+", kept.get("TMPDIR", "/tmp")):
+        del kept["TMPDIR"]
+        tempfile.tempdir = None  # what pytest may have asked for by now
     os.environ.clear()
     os.environ.update({**kept, **told, **GIVEN})
     os.umask(0o022)

@@ -83,7 +83,7 @@ def main():
         top.chmod(0o755)
         checkout = top / "the torchprof of somebody else"
         copy_checkout(checkout)
-        env = environment(write(top / "there", SAYS_SO), write(top / "home of torchprof", AT_HOME), write(top / "temporary torchprof files", {}))
+        env = environment(write(top / "there", SAYS_SO), write(top / "home of torchprof", AT_HOME), write(top / "temporary-torchprof-files", {}))
         command = [sys.executable, "-m", "pytest", "-q", *(sys.argv[1:] or ["tests/e2e"])]
         return subprocess.run(command, cwd=checkout, env={name: str(value) for name, value in env.items()}, preexec_fn=before_exec).returncode
 

@@ -1,9 +1,10 @@
 """Whoever starts the tests, and wherever: what they start has the same surroundings."""
 import json
 import os
-import pathlib
 import subprocess
 import sys
+
+import pytest
 
 from conftest import BUILD, INSTALLED, ROOT
 
@@ -17,9 +18,10 @@ print(json.dumps([dict(os.environ), conftest.clean_environment({"RANK": "1", "LA
 """
 
 
-def test_of_the_environment_what_is_listed_stays_and_nothing_else(tmp_path):
-    env = {name: str(value) for name, value in {**hostile.environment(tmp_path, tmp_path, tmp_path), "TORCHPROF_BUILD": "/of/mine"}.items()}
-    kept = {"PATH": env["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+@pytest.mark.parametrize("temporary, is_kept", [("/tmp/torchprof-1.2", True), ("/tmp/my files", False)])
+def test_of_the_environment_what_is_listed_stays_and_nothing_else(tmp_path, temporary, is_kept):
+    env = {name: str(value) for name, value in {**hostile.environment(tmp_path, tmp_path, temporary), "TORCHPROF_BUILD": "/of/mine"}.items()}
+    kept = {"PATH": env["PATH"], "HOME": str(tmp_path), **({"TMPDIR": temporary} if is_kept else {})}
     done = subprocess.run([sys.executable, "-c", SAID, ROOT / "tests"], env=env, capture_output=True, text=True, check=True, preexec_fn=hostile.before_exec)
     around, clean, umask, files, build = json.loads(done.stdout)
     around = {name: value for name, value in around.items() if not name.startswith(("TESTED_", "GIT_CONFIG_"))}
