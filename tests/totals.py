@@ -22,7 +22,7 @@ def of_meson(path, times):
     with open(path) as log:
         for line in log:
             test = json.loads(line)
-            times.append((test.get("duration", 0), "unit test %s" % test.get("name", "")))
+            times.append((test.get("duration", 0), "unit test %s" % test.get("name", "").rpartition(" / ")[2]))  # of "PROJECT:SUITES / NAME"
             cases = SUMMARY.search(re.sub(r"\x1b\[[0-9;]*m", "", test.get("stdout", "")))
             passed, failed = passed + int(cases[1] if cases else test["result"] == "OK"), failed + int(cases[2] if cases else 0)
             if test["result"] not in ("OK", "SKIP") and not (cases and int(cases[2])):

@@ -168,7 +168,7 @@ def test_totals_name_the_slowest_before_the_last_line(tmp_path):
     (tmp_path / "a.xml").write_text('<testsuites><testsuite tests="3"><testcase classname="e2e.torch.test_a" name="test_x[1]" time="2.04"/>'
                                     '<testcase classname="e2e.torch.test_a" name="test_y" time="0.5"/>'
                                     '<testcase classname="house.test_b" name="test_z" time="31.5"/></testsuite></testsuites>')
-    (tmp_path / "testlog.json").write_text('{"name": "recorder", "result": "OK", "duration": 3.25, "stdout": "test cases: 2 | 2 passed | 0 failed |"}')
+    (tmp_path / "testlog.json").write_text('{"name": "torchprof:unit+processor / recorder", "result": "OK", "duration": 3.25, "stdout": "test cases: 2 | 2 passed | 0 failed |"}')
     status, lines = totals("--slowest", "3", tmp_path / "testlog.json", tmp_path / "a.xml")
     assert status == 0 and lines[-5:] == ["the slowest:", "    31.5 s  tests/house/test_b.py::test_z", "     3.2 s  unit test recorder",
                                           "     2.0 s  tests/e2e/torch/test_a.py::test_x[1]", "5 passed, 0 failed"]
