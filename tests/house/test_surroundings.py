@@ -32,8 +32,10 @@ def test_of_the_environment_what_is_listed_stays_and_nothing_else(tmp_path, temp
 
 # Some of each kind: users and directories, a terminal, what the environment says of ranks, Python's paths, the simulated GPU, native stacks.
 SAMPLE = ["program/test_limits.py::test_a_process_of_another_user_is_not_lost_in_silence", "program/test_limits.py::test_the_run_is_for_its_user_alone",
-          "processes/test_tree.py::test_a_child_that_loses_its_environment_is_traced", "files/test_advice.py::test_waste_of_a_gpu",
-          "launcher/test_top.py::test_a_narrow_terminal_and_another_size", "launcher/test_launcher.py", "gpu/test_gpu_trace.py"]
+          "processes/test_tree.py::test_a_child_that_loses_its_environment_is_traced", "processes/test_tree.py::test_a_child_sees_its_own_variables_and_ours_only",
+          "launcher/test_launcher.py::test_ld_preload_and_pythonpath_keep_the_users_entries_in_their_order",
+          "launcher/test_launcher.py::test_dry_run_prints_an_environment_for_plain_env", "launcher/test_top.py::test_a_narrow_terminal_and_another_size",
+          "files/test_advice.py::test_zero_grad", "gpu/test_gpu_trace.py::test_each_kind_of_work_is_in_the_trace"]
 
 
 def test_a_sample_of_the_tests_passes_in_surroundings_that_do_not_suit_it():
