@@ -1,11 +1,32 @@
-// The main function of all unit tests. A filter that matches no case is a failure: a test whose file was renamed would
-// otherwise pass for ever.
+// The program that runs the cases of doctest, in the same surroundings wherever it is started. tests/conftest.py does so
+// for the other tests. A filter that matches no case is a failure: a test whose file was renamed would pass for ever.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
+#include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace {
+
+// What the tests themselves are told, and where files may lie. Sanitizers have read theirs by now.
+constexpr std::array kKept = {
+    "PATH", "HOME", "TMPDIR", "TORCHPROF_UPDATE_GOLDEN", "TORCHPROF_DUMP_GOLDEN", "TORCHPROF_GOLDEN"};
+
+void set_surroundings() {
+  std::vector<std::pair<const char*, std::string>> kept;
+  for (const char* name : kKept) {
+    if (const char* value = std::getenv(name)) kept.emplace_back(name, value);
+  }
+  clearenv();
+  for (const auto& [name, value] : kept) setenv(name, value.c_str(), 1);
+  setenv("LANG", "C.UTF-8", 1);
+  umask(022);
+}
 
 unsigned g_cases = 0;
 
@@ -30,6 +51,7 @@ DOCTEST_REGISTER_LISTENER("count", 1, Count);
 }  // namespace
 
 int main(int argc, char** argv) {
+  set_surroundings();
   doctest::Context context(argc, argv);
   const int status = context.run();
   if (context.shouldExit() || g_cases != 0) return status;
