@@ -40,7 +40,7 @@ BINFMT = pathlib.Path("/proc/sys/fs/binfmt_misc")
 # Debian 11 has no torch, and Python 3.9, of which nothing is recorded. So Debian 13's Python is built there, and its pytest unpacked.
 PACKAGES_OF = {"bookworm-arm64": ARM64_PACKAGES,
                "bullseye": "python3 gcc g++ libc6-dev binutils strace mount make xz-utils zlib1g-dev libffi-dev libsqlite3-dev git protobuf-compiler"}
-UNIT_PROGRAMS = {"bullseye": ["old_libc_test", "wakeup_test", "recorder_test", "seccomp_filter_test", "exec_environment_test"]}
+UNIT_PROGRAMS = {"bullseye": ["old_libc_test", "tracer_test", "launcher_test"]}
 ADD_PYTHON = r"""
 sources=$(mktemp -d)
 cd "$sources"
