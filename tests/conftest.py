@@ -54,6 +54,7 @@ import time
 import pytest
 
 import emulated
+import spread
 import trace_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -79,12 +80,30 @@ gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
 
 
-@functools.lru_cache(None)
+def found_once(ask):
+    """A function whose answer, which JSON can hold, holds for this interpreter on this machine: pytest's workers know what was found before they began."""
+    kept = "TESTED_" + ask.__name__.upper()
+
+    @functools.lru_cache(None)
+    def answer():
+        by, found = json.loads(os.environ.get(kept, "[null, null]"))
+        if by != sys.executable:
+            found = ask()
+            os.environ[kept] = json.dumps([sys.executable, found])
+        return found
+    return answer
+
+
+@found_once
+def what_torch_says():
+    asked = subprocess.run([sys.executable, "-c", "import torch, json; print(json.dumps([torch.__version__, torch.profiler.kineto_available(), torch.version.cuda]))"],
+                           capture_output=True, text=True, check=True)
+    return json.loads(asked.stdout)
+
+
 def torch_here():
     """((major, minor), has Kineto) of the torch that the tests run under."""
-    asked = subprocess.run([sys.executable, "-c", "import torch, json; print(json.dumps([torch.__version__, torch.profiler.kineto_available()]))"],
-                           capture_output=True, text=True, check=True)
-    version, has_kineto = json.loads(asked.stdout)
+    version, has_kineto, _ = what_torch_says()
     return tuple(int(part) for part in version.split(".")[:2]), has_kineto
 
 
@@ -252,18 +271,21 @@ class Python:
     path: str
     version: tuple
     has_torch: bool
+    is_shared: bool  # has a libpython
 
     def __str__(self):
         return "%s-%s" % (".".join(map(str, self.version)), "shared" if self.is_shared else "static")
-
-    @property
-    def is_shared(self):
-        return "libpython" in subprocess.run(["ldd", self.path], capture_output=True, text=True).stdout
 
 
 @functools.lru_cache(None)
 def find_pythons():
     """Every CPython from 3.10 to 3.14 of this machine, each once."""
+    return [Python(path, tuple(version), *more) for path, version, *more in look_for_pythons()]
+
+
+@found_once
+def look_for_pythons():
+    """The fields of each."""
     places = os.environ.get("PATH", "").split(":") + ["/usr/bin", "/usr/local/bin"]
     places += [str(p / "bin") for p in sorted((pathlib.Path.home() / ".pyenv" / "versions").glob("*"))]
     found = {}
@@ -278,8 +300,9 @@ def find_pythons():
             match = re.fullmatch(r"cpython (\d+) (\d+) (\d+) (True|False)\n", probe.stdout)
             if match and (3, 10) <= (int(match[1]), int(match[2])) <= (3, 14):
                 version = tuple(int(match[i]) for i in (1, 2, 3))
-                found[os.path.realpath(path)] = Python(os.path.realpath(path), version, match[4] == "True")
-    return sorted(found.values(), key=lambda p: (p.version, p.path))
+                linked = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+                found[os.path.realpath(path)] = [os.path.realpath(path), version, match[4] == "True", "libpython" in linked]
+    return sorted(found.values(), key=lambda p: (p[1], p[0]))
 
 
 def find_tail_call_python():
@@ -345,7 +368,7 @@ def memory_limit():
 @pytest.fixture(scope="session")
 def torch_python():
     """The interpreter that runs pytest; it has torch, or the tests that ask for it fail."""
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    torch_here()
     return sys.executable
 
 
@@ -376,6 +399,12 @@ def pytest_collection_modifyitems(config, items):
         leave_out(lambda item: not item.get_closest_marker("timed"))
     elif hasattr(config, "workerinput"):  # of pytest-xdist
         leave_out(lambda item: item.get_closest_marker("timed"))
+        items.sort(key=lambda item: spread.unit(config.rootpath, item.nodeid) == item.nodeid)  # what is long comes first, so that all workers end at one time
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return spread.Spread(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def set_signals():
@@ -392,5 +421,6 @@ def set_signals():
 
 def pytest_configure(config):
     set_signals()
+    find_pythons()
     if not INSTALLED and not shutil.which("meson"):
         raise pytest.UsageError("meson is not on PATH: the tests install the tree that it built")
