@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, clean_environment, find_pythons
+from conftest import PATIENCE, clean_environment, find_pythons, torch_here
 from trace_rules import Trace
 
 TRAIN = """
@@ -77,7 +77,7 @@ def test_a_window_of_steps_has_those_steps_and_no_others(train, window, expected
     assert set(modules.values()) == {count} and len(modules) == 4
 
 
-def test_steps_of_torch_profiler_are_the_steps_of_the_window(train, torch_python):
+def test_steps_of_torch_profiler_are_the_steps_of_the_window(train):
     text = TRAIN.replace("print([iteration(i) for i in range(%d)])", """
 schedule = torch.profiler.schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=1)
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as p:
@@ -85,8 +85,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], sc
         iteration(i)
         p.step()
 """)
-    kineto = subprocess.run([torch_python, "-c", "import torch; print(torch.profiler.kineto_available())"], capture_output=True, text=True)
-    if kineto.stdout != "True\n":
+    if not torch_here()[1]:
         pytest.skip("this torch.profiler has no schedule: it is built without Kineto")
     _, trace = train("steps=6..7", text=text)
     assert {name for name in trace.names("user_annotation") if name.startswith("ProfilerStep#")} == {"ProfilerStep#6", "ProfilerStep#7"}
