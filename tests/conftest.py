@@ -4,8 +4,12 @@ TORCHPROF_BUILD names the build directory (default: build/ in the root of the ch
 makes of it, in a directory of their own, so that the tree is used where it was not configured to lie. TORCHPROF_INSTALLED names such a
 tree that exists already: tests/roots/roots.py uses it where nothing was built.
 
-Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
-/usr/local/bin and ~/.pyenv (those that are neither the oldest nor the newest nor that of torch with --run-slow alone). Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+Tests that need no torch take the fixture `python` and run once for each version of CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
+/usr/local/bin and ~/.pyenv. Without --run-slow that is the newest and that of torch, and in python/ the oldest. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+
+The marker `once` is for what neither depends on the version of torch nor on that of Python nor on libc: what we say, write and read, our own arithmetic of
+windows, the simulated GPU without operators. .ci/run leaves these out in other Debians. What stays there: operators, memory, modules, stacks, what torch
+says of GPUs, what torch.profiler says; calls, imports, threads and processes of Python; starting programs and ending them.
 
 Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first line says more:
 
@@ -280,7 +284,7 @@ class Python:
 
 @functools.lru_cache(None)
 def find_pythons():
-    """Every CPython from 3.10 to 3.14 of this machine, each once."""
+    """A CPython of this machine of each version from 3.10 to 3.14: that which has torch, or the last."""
     return [Python(path, tuple(version), *more) for path, version, *more in look_for_pythons()]
 
 
@@ -303,7 +307,8 @@ def look_for_pythons():
                 version = tuple(int(match[i]) for i in (1, 2, 3))
                 linked = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
                 found[os.path.realpath(path)] = [os.path.realpath(path), version, match[4] == "True", "libpython" in linked]
-    return sorted(found.values(), key=lambda p: (p[1], p[0]))
+    each = {(version[0], version[1]): [path, version, *more] for path, version, *more in sorted(found.values(), key=lambda p: (p[2], p[1], p[0]))}
+    return sorted(each.values(), key=lambda p: p[1])
 
 
 def find_tail_call_python():
@@ -321,8 +326,9 @@ def pytest_generate_tests(metafunc):
     if "python" in metafunc.fixturenames:
         least = metafunc.definition.get_closest_marker("since")
         found = find_pythons()
-        # The oldest, the newest and that of torch; the others when there is time.
-        quick = {found[0].path, found[-1].path, *(p.path for p in found if p.has_torch)}
+        # The newest and that of torch, and where it is about Python alone the oldest; the others when there is time.
+        oldest = [found[0].path] if "e2e/python/" in metafunc.definition.nodeid else []
+        quick = {found[-1].path, *oldest, *(p.path for p in found if p.has_torch)}
         metafunc.parametrize("python", [pytest.param(p, id=str(p), marks=[] if p.path in quick else pytest.mark.slow)
                                         for p in found if not least or p.version >= least.args])
 
