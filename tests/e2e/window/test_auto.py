@@ -21,7 +21,7 @@ def slow_load_batch():
 def evaluate_the_model():
     model.eval()
     with torch.no_grad():
-        for _ in range(600):
+        for _ in range(%(evaluated)d):
             model(torch.ones(2, 16))
     model.train()
 
@@ -47,9 +47,9 @@ BUDGET = ("-w", "auto", "--budget-events", "100K", "--budget-overhead", "10")
 def long_run(torch_python, launcher, tmp_path_factory):
     """long_run(...) is a run of such a job; there is one of each kind."""
     @functools.cache
-    def run(steps, end="", options=BUDGET, status=0):
+    def run(steps, end="", options=BUDGET, status=0, evaluated=600):
         directory = tmp_path_factory.mktemp("job")
-        (directory / "program.py").write_text(JOB % {"steps": steps, "end": end})
+        (directory / "program.py").write_text(JOB % {"steps": steps, "end": end, "evaluated": evaluated})
         run = profile(launcher, directory / "run", [torch_python, directory / "program.py"], options=[*options, "--keep-spool"])
         assert run.status == status, run.stderr
         return run
@@ -69,7 +69,7 @@ def test_where_outside_of_windows_says_what_is_recorded_there(long_run, torchpro
 
 
 def test_a_short_program_is_whole(long_run, check_trace):
-    run = long_run(steps=40, options=("-w", "auto"))
+    run = long_run(steps=40, options=("-w", "auto"), evaluated=6)
     assert "windows" not in process_of(run)
     assert check_trace(run.trace()).names("python_function")["nn.Module: Linear_0"] >= 40
 
@@ -130,7 +130,7 @@ print("done")
 
 
 def test_a_fork_in_the_midst_of_it_is_survived(torch_python, program, run_torchprof):
-    job = program(JOB % {"steps": 600, "end": ""}, "job.py")
+    job = program(JOB % {"steps": 600, "end": "", "evaluated": 600}, "job.py")
     run = run_torchprof([torch_python, program(FORKS % str(job))], options=[*BUDGET, "--keep-spool"])
     assert run.status == 0 and run.stdout.endswith("done\n"), run.stderr
     assert re.search(r" 600 +\d+ ", run.stderr), run.stderr
