@@ -75,3 +75,14 @@ compile() {
     say "building in $1"
     ninja -C "$@" >&2
 }
+
+# but_unit_tests DIRECTORY: the targets that are built by default, without the unit tests, which take longer to compile than the rest.
+but_unit_tests() {
+    meson introspect "$1" --targets | python3 -c "
+import json, os, sys
+here = os.getcwd()
+for target in json.load(sys.stdin):
+    if target['build_by_default'] and not os.path.relpath(target['defined_in'], here).startswith('tests/unit/'):
+        print(*(os.path.relpath(name, os.path.join(here, sys.argv[1])) for name in target['filename']))
+" "$1"
+}

@@ -33,18 +33,6 @@ constexpr InWindow kInWindow[] = {
     {abi::kSynchronization, GpuMode::kFull},
 };
 
-void wish(uint64_t kinds) noexcept {
-  Source& s = source();
-  const uint64_t now = cupti_now();
-  const Lock lock(s.wishing);
-  s.wishes.change(kOurs, kinds, now);
-}
-
-uint64_t theirs() noexcept {
-  const Lock lock(source().wishing);
-  return source().wishes.of(kTheirs);
-}
-
 bool other_asked_any(uint32_t kind) noexcept {
   const Lock lock(source().wishing);
   return is_api(kind) && source().wishes.other_asked_any(api_of(kind));
@@ -85,8 +73,20 @@ int register_ourselves() noexcept {
   }
   s.is_registered = true;
   for (const uint32_t kind : kAlways) s.api.enable(kind);
-  wish(always());
+  wish(kOurs, always());
   return abi::kSuccess;
+}
+
+void wish(Party party, uint64_t kinds) noexcept {
+  Source& s = source();
+  const uint64_t now = cupti_now();
+  const Lock lock(s.wishing);
+  s.wishes.change(party, kinds, now);
+}
+
+uint64_t wishes_of(Party party) noexcept {
+  const Lock lock(source().wishing);
+  return source().wishes.of(party);
 }
 
 int enable_all(bool with_calls) noexcept {
@@ -102,7 +102,7 @@ int enable_all(bool with_calls) noexcept {
       s.not_there |= 1u << i;
   }
   if (s.watches_calls && with_calls) watch_our_calls();
-  wish(kinds);
+  wish(kOurs, kinds);
   s.enabled.store(true, std::memory_order_relaxed);
   s.was_enabled.store(true, std::memory_order_relaxed);
   return abi::kSuccess;
@@ -110,10 +110,10 @@ int enable_all(bool with_calls) noexcept {
 
 void disable_all() noexcept {
   Source& s = source();
-  wish(always());
+  wish(kOurs, always());
   for (const auto [kind, least] : kInWindow)
-    if (least <= session::config().gpu && !(is_api(kind) && s.watches_calls) && (theirs() & kind_bit(kind)) == 0 &&
-        !other_asked_any(kind))
+    if (least <= session::config().gpu && !(is_api(kind) && s.watches_calls) &&
+        (wishes_of(kTheirs) & kind_bit(kind)) == 0 && !other_asked_any(kind))
       s.api.disable(kind);
   s.enabled.store(false, std::memory_order_relaxed);
   s.must_forget.store(s.watches_calls, std::memory_order_relaxed);  // our thread does it

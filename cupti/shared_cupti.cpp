@@ -13,18 +13,6 @@ namespace {
 
 constexpr uint32_t kForced = 1;  // CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
-uint64_t theirs() noexcept {
-  const Lock lock(source().wishing);
-  return source().wishes.of(kTheirs);
-}
-
-void wish(uint64_t kinds) noexcept {
-  Source& s = source();
-  const uint64_t now = cupti_now();
-  const Lock lock(s.wishing);
-  s.wishes.change(kTheirs, kinds, now);
-}
-
 bool is_shared() noexcept { return state() == State::kOn && source().is_registered; }
 
 bool are_watched_calls(uint32_t kind) noexcept { return is_api(kind) && is_shared() && source().watches_calls; }
@@ -70,7 +58,7 @@ int give_clock(uint64_t (*clock)(), int (*real)(uint64_t (*)())) {
 }  // namespace
 
 void join_session() noexcept {
-  if (source().other.is_there() && theirs() != 0) begin_session();
+  if (source().other.is_there() && wishes_of(kTheirs) != 0) begin_session();
 }
 
 int other_registers(RequestBuffer request, BufferCompleted completed, int (*real)(RequestBuffer, BufferCompleted)) {
@@ -92,11 +80,11 @@ int other_registers(RequestBuffer request, BufferCompleted completed, int (*real
 int other_enables(uint32_t kind, int (*real)(uint32_t)) {
   const KeepErrno keep;
   Source& s = source();
-  if (is_shared() && s.other.is_there() && theirs() == 0) begin_session();
+  if (is_shared() && s.other.is_there() && wishes_of(kTheirs) == 0) begin_session();
   const Lock lock(s.switching);
-  wish(theirs() | kind_bit(kind));
+  wish(kTheirs, wishes_of(kTheirs) | kind_bit(kind));
   const int result = are_watched_calls(kind) ? watch_all_calls(kind, true) : real(kind);
-  if (result != abi::kSuccess) wish(theirs() & ~kind_bit(kind));
+  if (result != abi::kSuccess) wish(kTheirs, wishes_of(kTheirs) & ~kind_bit(kind));
   return result;
 }
 
@@ -104,7 +92,7 @@ int other_disables(uint32_t kind, int (*real)(uint32_t)) {
   const KeepErrno keep;
   Source& s = source();
   const Lock lock(s.switching);
-  wish(theirs() & ~kind_bit(kind));
+  wish(kTheirs, wishes_of(kTheirs) & ~kind_bit(kind));
   if (is_api(kind)) {  // CUPTI forgets the single ones, too
     const Lock wishing(s.wishing);
     s.wishes.other_asks_none(api_of(kind));
@@ -139,7 +127,7 @@ int other_flushes(uint32_t flag, int (*real)(uint32_t)) {
     write_completed();
   }
   pour_completed();
-  const bool goes_on = flag != kForced || theirs() != 0;
+  const bool goes_on = flag != kForced || wishes_of(kTheirs) != 0;
   if (!s.other.begin()) return result;
   if (s.other.has_records() || !goes_on) {
     // CUPTI would have a buffer of the client's while it records: libkineto takes none for a sign that nothing came.

@@ -95,6 +95,10 @@ void forget_buffers() noexcept;
 // Gives the other client its part of what was written. Without a lock.
 void pour_completed() noexcept;
 
+// Kinds of records that a party wishes from now on, and that it wishes now. Without the lock `wishing`.
+void wish(Party party, uint64_t kinds) noexcept;
+uint64_t wishes_of(Party party) noexcept;
+
 // Says that the GPU is recorded, and which kinds of records this CUPTI does not have.
 void note_on() noexcept;
 

@@ -43,8 +43,8 @@ python::Object* exit_now(python::Object* self, python::Object* const* args, pyth
 constexpr char kCupti[] = "libcupti.so";
 
 int (*g_register_callbacks)(cupti::RequestBuffer, cupti::BufferCompleted) = nullptr;
-int (*g_enable)(uint32_t) = nullptr;
-int (*g_disable)(uint32_t) = nullptr;
+int (*g_enable_kind)(uint32_t) = nullptr;
+int (*g_disable_kind)(uint32_t) = nullptr;
 int (*g_flush_all)(uint32_t) = nullptr;
 int (*g_finalize)() = nullptr;
 int (*g_set_clock)(uint64_t (*)()) = nullptr;  // since 11.6
@@ -56,8 +56,8 @@ int (*g_subscribe)(void*, void*, void*) = nullptr;
 int register_callbacks(cupti::RequestBuffer request, cupti::BufferCompleted completed) {
   return cupti::other_registers(request, completed, g_register_callbacks);
 }
-int enable(uint32_t kind) { return cupti::other_enables(kind, g_enable); }
-int disable(uint32_t kind) { return cupti::other_disables(kind, g_disable); }
+int enable(uint32_t kind) { return cupti::other_enables(kind, g_enable_kind); }
+int disable(uint32_t kind) { return cupti::other_disables(kind, g_disable_kind); }
 int flush_all(uint32_t flag) { return cupti::other_flushes(flag, g_flush_all); }
 int finalize() { return cupti::other_finalizes(g_finalize); }
 int set_clock(uint64_t (*clock)()) { return cupti::other_sets_clock(clock, g_set_clock); }
@@ -95,8 +95,8 @@ void share_cupti() noexcept {
     };
     // If one were missing, the other client's records or ours would be lost.
     has_all = stand_before("cuptiActivityRegisterCallbacks", register_callbacks, g_register_callbacks) &&
-              stand_before("cuptiActivityEnable", enable, g_enable) &&
-              stand_before("cuptiActivityDisable", disable, g_disable) &&
+              stand_before("cuptiActivityEnable", enable, g_enable_kind) &&
+              stand_before("cuptiActivityDisable", disable, g_disable_kind) &&
               stand_before("cuptiActivityFlushAll", flush_all, g_flush_all) &&
               stand_before("cuptiFinalize", finalize, g_finalize) &&
               stand_before("cuptiSubscribe", subscribe, g_subscribe);

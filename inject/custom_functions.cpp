@@ -12,7 +12,7 @@ using python::api;
 using python::Object;
 
 // [M] 2.6.0, 2.14.1; [S] 2.0. On a torch whose layout is not known no inputs are read at all (tracer/torch/reading.h).
-constexpr unsigned kFirstVersion = 200;
+constexpr unsigned kFirstWithTypes = 200;
 
 VarArgs g_apply = nullptr;                 // [M] 2.6.0
 Keywords g_apply_with_keywords = nullptr;  // [M] 2.14.1
@@ -42,7 +42,7 @@ Object* apply_with_keywords(Object* function, Object* arguments, Object* keyword
 void look_for_custom_functions(Object* module) noexcept {
   if (g_apply || g_apply_with_keywords || !api().plain_build || !session::config().ops || !session::config().shapes)
     return;
-  if (torch::version() < kFirstVersion || !is_named(module, "torch._C")) return;
+  if (torch::version() < kFirstWithTypes || !is_named(module, "torch._C")) return;
   const python::Ref functions(api().get_attr(module, "_FunctionBase"));
   python::Ref tensors(api().get_attr(module, "TensorBase"));
   if (!tensors) tensors.reset(api().get_attr(module, "_TensorBase"));  // to 2.0

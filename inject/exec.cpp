@@ -47,7 +47,7 @@ constexpr off_t kMostNotes = off_t{64} * 1024;
 constexpr char kShell[] = "/bin/sh";  // the one that libc's system and popen start
 constexpr char kOutOfSight[] = "is started where libtorchprof.so is not (another root or mount namespace)";
 
-struct Real {
+struct RealExec {
   decltype(&execve) execve_ = nullptr;
   decltype(&execvpe) execvpe_ = nullptr;
   decltype(&fexecve) fexecve_ = nullptr;
@@ -57,7 +57,7 @@ struct Real {
   decltype(&system) system_ = nullptr;
   decltype(&popen) popen_ = nullptr;
 };
-Real g_real;
+RealExec g_real_exec;
 
 template <class F>
 F* next(const char* name) noexcept {
@@ -76,7 +76,7 @@ decltype(&execveat) next<decltype(execveat)>(const char* name) noexcept {
 }
 
 // Where the constructor has not run, each is looked up when it is used.
-#define TORCHPROF_REAL(name) (g_real.name##_ ? g_real.name##_ : next<decltype(name)>(#name))
+#define TORCHPROF_REAL(name) (g_real_exec.name##_ ? g_real_exec.name##_ : next<decltype(name)>(#name))
 
 class File {
  public:
@@ -300,9 +300,9 @@ class ShellEnviron {
 }  // namespace
 
 void find_exec() noexcept {
-  g_real = {TORCHPROF_REAL(execve),   TORCHPROF_REAL(execvpe),     TORCHPROF_REAL(fexecve),
-            TORCHPROF_REAL(execveat), TORCHPROF_REAL(posix_spawn), TORCHPROF_REAL(posix_spawnp),
-            TORCHPROF_REAL(system),   TORCHPROF_REAL(popen)};
+  g_real_exec = {TORCHPROF_REAL(execve),   TORCHPROF_REAL(execvpe),     TORCHPROF_REAL(fexecve),
+                 TORCHPROF_REAL(execveat), TORCHPROF_REAL(posix_spawn), TORCHPROF_REAL(posix_spawnp),
+                 TORCHPROF_REAL(system),   TORCHPROF_REAL(popen)};
 }
 
 void prepare_exec() noexcept {

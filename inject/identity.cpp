@@ -38,18 +38,18 @@
 namespace torchprof::inject {
 namespace {
 
-struct Real {
+struct RealIdentity {
 #define X(name, parameters, arguments, exceptions) int(*name##_) parameters = nullptr;
   TORCHPROF_IDENTITY(X)
 #undef X
 };
-constinit Real g_real;
+constinit RealIdentity g_real_identity;
 
 }  // namespace
 
 void prepare_identity() noexcept {
 #define X(name, parameters, arguments, exceptions) \
-  g_real.name##_ = reinterpret_cast<decltype(g_real.name##_)>(dlsym(RTLD_NEXT, #name));
+  g_real_identity.name##_ = reinterpret_cast<decltype(g_real_identity.name##_)>(dlsym(RTLD_NEXT, #name));
   TORCHPROF_IDENTITY(X)
 #undef X
 }
@@ -60,9 +60,9 @@ void prepare_identity() noexcept {
 #define X(name, parameters, arguments, exceptions)                                   \
   extern "C" __attribute__((visibility("default"))) int name parameters exceptions { \
     using namespace torchprof;                                                       \
-    if (!inject::g_real.name##_) inject::prepare_identity();                         \
+    if (!inject::g_real_identity.name##_) inject::prepare_identity();                \
     session::keep_file();                                                            \
-    return inject::g_real.name##_ arguments;                                         \
+    return inject::g_real_identity.name##_ arguments;                                \
   }
 TORCHPROF_IDENTITY(X)
 #undef X

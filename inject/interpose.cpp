@@ -38,7 +38,7 @@ using OutOfMemory = void (*)(void* self, size_t bytes);
 using Report = void (*)(void*, int64_t, uint64_t, uint64_t, Device);
 using ReportOutOfMemory = void (*)(int64_t, uint64_t, uint64_t, Device);
 
-struct Real {
+struct RealBlocks {
   Enabled enabled = nullptr;
   Table table = nullptr;
   New add = nullptr;
@@ -58,8 +58,8 @@ int find_c10(dl_phdr_info* info, size_t, void* out) noexcept {
 
 // Looked up at the first call, which comes from libc10 itself, so libc10 is there. Two threads may both look, and find
 // the same.
-const Real& real() noexcept {
-  static constinit Real found;
+const RealBlocks& real() noexcept {
+  static constinit RealBlocks found;
   static constinit std::atomic<bool> is_found{false};
   if (is_found.load(std::memory_order_acquire)) [[likely]]  // pairs with the release below: `found` is written
     return found;
@@ -71,7 +71,7 @@ const Real& real() noexcept {
     void* symbol = dlsym(library, name);
     return symbol ? symbol : dlsym(library, other);
   };
-  Real r;
+  RealBlocks r;
   r.enabled = reinterpret_cast<Enabled>(dlsym(library, "_ZN3c1022memoryProfilingEnabledEv"));
   r.table = reinterpret_cast<Table>(dlsym(library, "_ZN3c1025profiledCPUMemoryReporterEv"));
   r.add = reinterpret_cast<New>(dlsym(library, "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"));
@@ -110,7 +110,7 @@ constinit thread_local const void* t_recorded __attribute__((tls_model("initial-
 constinit thread_local bool t_is_recorded_failure __attribute__((tls_model("initial-exec"))) = false;
 
 void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
-  const Real& r = real();
+  const RealBlocks& r = real();
   const bool is_recorded = device.type == 0 && address && address == t_recorded;
   if (!is_recorded) torch::record_memory(address, bytes, allocated, reserved, device);
   if (g_sees_allocator.load(std::memory_order_relaxed)) {
@@ -129,7 +129,7 @@ void report(void* address, int64_t bytes, uint64_t allocated, uint64_t reserved,
 void report_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, Device device) {
   const bool is_recorded = device.type == 0 && t_is_recorded_failure;
   if (!is_recorded) torch::record_out_of_memory(bytes, allocated, reserved, device);
-  const Real& r = real();
+  const RealBlocks& r = real();
   if (!r.out_of_memory) return;
   if (!g_sees_allocator.load(std::memory_order_relaxed) && device.type == 0 && torch::wants_memory()) {
     if (!r.enabled || !r.enabled()) return;

@@ -160,23 +160,23 @@ void redirect_thread_entries() noexcept {
 }
 
 // _lsprof.Profiler.enable(...) and .disable(): cProfile, where it is built into the interpreter and imports nothing.
-Keywords g_enable = nullptr;
-NoArgs g_disable = nullptr;
+Keywords g_enable_cprofile = nullptr;
+NoArgs g_disable_cprofile = nullptr;
 
 Object* enable_cprofile(Object* self, Object* args, Object* keywords) {
-  return Setter("cProfile").done(g_enable(self, args, keywords));
+  return Setter("cProfile").done(g_enable_cprofile(self, args, keywords));
 }
 
-Object* disable_cprofile(Object* self, Object* none) { return Setter("cProfile").done(g_disable(self, none)); }
+Object* disable_cprofile(Object* self, Object* none) { return Setter("cProfile").done(g_disable_cprofile(self, none)); }
 
 void look_for_cprofile() noexcept {
-  if (g_enable || api().minor >= 12) return;
+  if (g_enable_cprofile || api().minor >= 12) return;
   Object* module = module_named("_lsprof");
   const python::Ref type(module ? api().get_attr(module, "Profiler") : static_cast<Object*>(nullptr));
   api().error_clear();
   if (!type) return;
-  put_behind(type.get(), "enable", python::kMethVarArgs | python::kMethKeywords, &enable_cprofile, g_enable);
-  put_behind(type.get(), "disable", python::kMethNoArgs, &disable_cprofile, g_disable);
+  put_behind(type.get(), "enable", python::kMethVarArgs | python::kMethKeywords, &enable_cprofile, g_enable_cprofile);
+  put_behind(type.get(), "disable", python::kMethNoArgs, &disable_cprofile, g_disable_cprofile);
 }
 
 FastArgs g_create_dynamic = nullptr;

@@ -50,10 +50,12 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -67,19 +69,47 @@ SUPPORT = ROOT / "tests" / "e2e" / "support"  # what several of the tests use: p
 sys.path.insert(0, str(SUPPORT))
 
 
+# Of the environment around the tests they and all that they start are given this alone: where programs, homes and temporary files lie, the way to the
+# network, and what is told to pytest and to a compiler's cache. The next setting that some shell, editor or CI makes is none of theirs.
+KEPT = re.compile(r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_CACHE_HOME|(?i:https?_proxy|no_proxy)|(PYTEST|CCACHE)_\w+")
+GIVEN = {"LANG": "C.UTF-8",
+         # The checkout may belong to somebody else than who tests it.
+         "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+# What is said to the tests themselves: TORCHPROF_BUILD and the like. torchprof refuses TORCHPROF_ variables that it does not know, so these
+# go by another name; pytest's workers find them by that one.
+TOLD = re.compile(r"(?:TORCHPROF|TESTED)_(\w+)")
+
+
+def set_surroundings():
+    """Gives this process, and so its children, the same surroundings wherever the tests are started. What is started beside them is not up to us: no test may
+    depend on how busy the machine is."""
+    told = {"TESTED_" + match[1]: value for name, value in os.environ.items() if (match := TOLD.fullmatch(name)) and value}
+    kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    # No script's first line and no LD_PRELOAD could have it.
+    if not re.fullmatch(r"[\w./+@-]+", kept.get("TMPDIR", "/tmp")):
+        del kept["TMPDIR"]
+        tempfile.tempdir = None  # what pytest may have asked for by now
+    os.environ.clear()
+    os.environ.update({**kept, **told, **GIVEN})
+    os.umask(0o022)
+    for what, usual in ((resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_STACK, 8 << 20)):
+        hard = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (usual if hard == resource.RLIM_INFINITY else min(usual, hard), hard))
+    if not __debug__:
+        raise pytest.UsageError("this Python ignores assert (-O, PYTHONOPTIMIZE): no test could fail")
+
+
 def setting(name):
-    """Taken out of the environment at once: torchprof refuses TORCHPROF_ variables that it does not know. pytest's workers find it all the same."""
-    kept = name.replace("TORCHPROF_", "TESTED_")
-    if value := os.environ.pop(name, None):
-        os.environ[kept] = value
-    return os.environ.get(kept)
+    """What TORCHPROF_NAME said when the tests were started, or None."""
+    return os.environ.get("TESTED_" + name)
 
 
+set_surroundings()
 PATIENCE = 600  # seconds until what should have ended counts as hung: a busy machine takes its time
-BUILD = pathlib.Path(setting("TORCHPROF_BUILD") or ROOT / "build").resolve()
-INSTALLED = setting("TORCHPROF_INSTALLED")
-EMULATED = setting("TORCHPROF_EMULATED")
-TAIL_CALL_PYTHON = setting("TORCHPROF_TAIL_CALL_PYTHON")
+BUILD = pathlib.Path(setting("BUILD") or ROOT / "build").resolve()
+INSTALLED = setting("INSTALLED")
+EMULATED = setting("EMULATED")
+TAIL_CALL_PYTHON = setting("TAIL_CALL_PYTHON")
 # A trace is millions of objects that stay alive: collecting garbage among them again and again takes as long as reading them.
 gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
@@ -171,9 +201,8 @@ class Run:
 
 
 def clean_environment(changes=None):
-    """The environment without any trace of a torchprof around these tests; a change to None takes a variable away."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("TORCHPROF_")}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    """The environment for what is tested: without what is meant for the tests and their tools. A change to None takes a variable away."""
+    env = {k: v for k, v in os.environ.items() if not re.match("(TORCHPROF|TESTED|PYTEST|GIT)_", k)}
     env["PYTHONHASHSEED"] = "0"
     for name, value in (changes or {}).items():
         if value is None:

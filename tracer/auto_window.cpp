@@ -27,7 +27,7 @@ constexpr int64_t kLongestAsked = 10 * kSecond;
 constexpr int kShortestSleep = 20, kLongestSleep = 1000;  // ms
 constexpr uint64_t kForever = UINT64_MAX;
 
-struct State {
+struct AutoState {
   WindowPlan plan;
   Shutter shutter{};
   const char* directory = "";
@@ -54,7 +54,7 @@ struct State {
   uint64_t close_at = kForever;  // step
   int64_t close_by = 0;          // time; 0: none
 };
-State g_state;
+AutoState g_auto;
 
 int64_t now_ns() noexcept { return clock::read_ns(CLOCK_MONOTONIC); }
 
@@ -68,7 +68,7 @@ uint64_t read_resident() noexcept {
 }
 
 void sample_memory(int64_t now) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   if (now - s.last_sample < std::max(kLeastBetweenSamples, (now - s.process_began) / 1000)) return;
   s.last_sample = now;
   const uint64_t bytes = read_resident();
@@ -79,7 +79,7 @@ void sample_memory(int64_t now) noexcept {
 
 // For reports: what the windows have cost so far, in ns, and since when.
 void write_facts(int64_t now) noexcept {
-  const State& s = g_state;
+  const AutoState& s = g_auto;
   char text[96];
   snprintf(text, sizeof(text), "%lld of %lld",
            static_cast<long long>(s.plan.overhead(now) * static_cast<double>(now - s.phase_began)),
@@ -88,7 +88,7 @@ void write_facts(int64_t now) noexcept {
 }
 
 void give_up_unwanted() noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   const uint32_t open = s.shutter.is_open() ? s.shutter.number() : 0;
   s.plan.measure(s.shutter.number(), [](uint32_t number) { return session::recorded_in(number); });
   for (WindowPlan::Kept kept = s.plan.take_unwanted(open); kept.number != 0; kept = s.plan.take_unwanted(open)) {
@@ -108,7 +108,7 @@ void give_up_unwanted() noexcept {
 }
 
 void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   const int64_t before = now_ns();
   if (!s.shutter.open(s.step, reason)) return;
   s.opened_at = now_ns();
@@ -122,7 +122,7 @@ void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_a
 }
 
 void close(int64_t now) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   const int64_t before = now_ns();
   s.shutter.close();
   s.plan.switched(now_ns() - before);
@@ -135,18 +135,18 @@ void close(int64_t now) noexcept {
 }
 
 // A window of the last steps is open, which makes way for any other.
-bool is_last() noexcept { return g_state.shutter.is_open() && g_state.reason == WindowReason::kLast; }
+bool is_last() noexcept { return g_auto.shutter.is_open() && g_auto.reason == WindowReason::kLast; }
 
 // Once a process: there are two who may ask.
 void need_thread() noexcept {
   // Held to the end: a sealed process may make no system calls, and may be about to be sealed on another thread.
   const seal::Calls calls;
-  if (calls && !g_state.is_half_used.exchange(true, std::memory_order_relaxed)) g_state.shutter.needs_thread();
+  if (calls && !g_auto.is_half_used.exchange(true, std::memory_order_relaxed)) g_auto.shutter.needs_thread();
 }
 
 // The beginning is over.
 void close_start(int64_t now) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   session::note_fact("window", "auto");
   // First: closing may wait for the GIL, and a child that is forked meanwhile has to know that it has no window.
   s.is_whole.store(false, std::memory_order_relaxed);
@@ -159,12 +159,12 @@ void close_start(int64_t now) noexcept {
 }
 
 // need_thread() is called on the thread that records.
-void watch_events() noexcept { session::when_recorded(g_state.budget / 2, need_thread); }
+void watch_events() noexcept { session::when_recorded(g_auto.budget / 2, need_thread); }
 
 // Whether this step is the one at which the beginning is over. It is so in all ranks: they are at this border or just
 // before it, so that all see at the next one what one of them says here.
 bool start_ends(uint64_t step) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   std::atomic<uint64_t>& start = shared_plan().start;
   uint64_t none = 0;
   if (s.is_half_used.load(std::memory_order_relaxed))
@@ -176,7 +176,7 @@ bool start_ends(uint64_t step) noexcept {
 }  // namespace
 
 void start(const Config& config, const Shutter& shutter, const char* directory) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   s.shutter = shutter;
   s.directory = directory;
   s.budget = config.budget_events;
@@ -186,7 +186,7 @@ void start(const Config& config, const Shutter& shutter, const char* directory) 
 }
 
 void after_fork_in_child() noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   s.plan = WindowPlan{};
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
   s.has_joined = false;
@@ -205,7 +205,7 @@ void after_fork_in_child() noexcept {
 }
 
 void at_step(uint64_t step, Ticks at) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   if (session::clock_source() == clock::kNoClock) return;
   const int64_t now = now_ns();
   if (!s.has_joined) {
@@ -244,7 +244,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
 }
 
 int tick() noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   const int64_t now = now_ns();
   const auto in = [now](int64_t time) {
     return static_cast<int>(std::clamp<int64_t>((time - now) / kMs + 1, kShortestSleep, kLongestSleep));
@@ -300,7 +300,7 @@ int tick() noexcept {
 }
 
 bool ask(bool opens) noexcept {
-  State& s = g_state;
+  AutoState& s = g_auto;
   const int64_t now = now_ns();
   if (s.is_whole.load(std::memory_order_relaxed)) return opens;  // it is open
   if (opens == (s.shutter.is_open() && !is_last())) return true;
@@ -311,6 +311,6 @@ bool ask(bool opens) noexcept {
   return s.shutter.is_open() == opens;
 }
 
-bool is_whole() noexcept { return g_state.is_whole.load(std::memory_order_relaxed); }
+bool is_whole() noexcept { return g_auto.is_whole.load(std::memory_order_relaxed); }
 
 }  // namespace torchprof::window::auto_window

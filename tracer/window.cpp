@@ -117,7 +117,7 @@ bool leaves_at_fork() noexcept {
 
 // Only the forking thread is left: a lock that another thread held, or a border that it was writing, would stay like
 // that for ever.
-void after_fork_in_child() noexcept {
+void window_after_fork() noexcept {
   State& s = g_state;
   s.lock = PTHREAD_MUTEX_INITIALIZER;
   s.borders.clear();
@@ -171,7 +171,7 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   return true;
 }
 
-void close() noexcept {
+void close_window() noexcept {
   State& s = g_state;
   if (!is_open()) return;
   detail::g_is_open.store(false, std::memory_order_relaxed);
@@ -189,7 +189,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
   if (g_state.spec.holds(step))
     open(step);
   else
-    close();
+    close_window();
 }
 
 // With -w auto: the program's torch.profiler has ended, and its steps go on. With the lock.
@@ -220,7 +220,7 @@ void pass(const WindowBorders::Border& border) noexcept {
       open(s.steps.current());
       return;
     case WindowBorders::Kind::kRangeEnd:
-      if (s.holder == border.value) close();
+      if (s.holder == border.value) close_window();
       return;
     case WindowBorders::Kind::kOptimizerStep:
       break;
@@ -252,7 +252,7 @@ bool set(bool opens) noexcept {
     else if (opens)
       open(g_state.steps.current());
     else
-      close();
+      close_window();
   }
   if (g_state.borders.has_any()) pass_borders();
   return is_done;
@@ -306,7 +306,7 @@ bool is_settled() noexcept {
 }
 
 constexpr Shutter kShutter = {
-    [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); }, close,
+    [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); }, close_window,
     []() noexcept { return is_open(); }, []() noexcept { return window::number(); }, needs_thread};
 
 }  // namespace
@@ -319,7 +319,7 @@ void start(const Config& config) noexcept {
   // The last part of a run is no matter of windows.
   if (s.spec.kind == Kind::kAuto && config.keep == Keep::kLast) s.spec = {};
   if (s.spec.kind == Kind::kAll) return;
-  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  pthread_atfork(nullptr, nullptr, window_after_fork);
   if (s.spec.kind == Kind::kAuto) {
     s.begin = session::now();
     s.reason = WindowReason::kStart;

@@ -148,7 +148,7 @@ void run() noexcept {
   }
 }
 
-bool start() noexcept {
+bool start_thread() noexcept {
   Shared& s = g_shared;
   s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   s.socket = listen_for_commands();
@@ -157,26 +157,26 @@ bool start() noexcept {
 }
 
 // The inherited descriptors are the parent's.
-void after_fork_in_child() noexcept {
+void thread_after_fork() noexcept {
   const KeepErrno keep;
   if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
-  start();
+  start_thread();
 }
 
 }  // namespace
 
 void follow_forks() noexcept {
   static bool is_following = false;
-  if (!is_following) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  if (!is_following) pthread_atfork(nullptr, nullptr, thread_after_fork);
   is_following = true;
 }
 
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept {
   if (g_shared.door) return true;
   g_shared = {&spec, name, &door};
-  if (!start()) return false;
+  if (!start_thread()) return false;
   follow_forks();
   if (spec.kind == Kind::kSignal) {
     struct sigaction action {};

@@ -262,7 +262,7 @@ void on_domain_mark(Domain* d, const EventAttributes* a) noexcept {
 }
 
 template <class Char>
-RangeId on_start(const Char* text) noexcept {
+RangeId on_range_start(const Char* text) noexcept {
   return start(default_domain(), Message(text), nullptr);
 }
 RangeId on_start_ex(const EventAttributes* a) noexcept {
@@ -271,7 +271,7 @@ RangeId on_start_ex(const EventAttributes* a) noexcept {
 RangeId on_domain_start(Domain* d, const EventAttributes* a) noexcept {
   return start(domain_of(d), Message(checked(a)), checked(a));
 }
-void on_end(RangeId id) noexcept { end(id); }
+void on_range_end(RangeId id) noexcept { end(id); }
 void on_domain_end(Domain*, RangeId id) noexcept { end(id); }
 
 template <class Char>
@@ -335,9 +335,9 @@ bool attach(GetExportTable get) noexcept {
       slot(kMarkA, on_mark<char>),
       slot(kMarkW, on_mark<wchar_t>),
       slot(kRangeStartEx, on_start_ex),
-      slot(kRangeStartA, on_start<char>),
-      slot(kRangeStartW, on_start<wchar_t>),
-      slot(kRangeEnd, on_end),
+      slot(kRangeStartA, on_range_start<char>),
+      slot(kRangeStartW, on_range_start<wchar_t>),
+      slot(kRangeEnd, on_range_end),
       slot(kRangePushEx, on_push_ex),
       slot(kRangePushA, on_push<char>),
       slot(kRangePushW, on_push<wchar_t>),

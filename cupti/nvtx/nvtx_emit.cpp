@@ -71,7 +71,7 @@ bool is_async(const torch::RecordFunction& function, const torch::Row* row) noex
   return row && torch::field_at<uint8_t>(&function, row->is_async) != 0;
 }
 
-torch::Context on_start(const torch::RecordFunction& function) {
+torch::Context on_operator_start(const torch::RecordFunction& function) {
   const KeepErrno keep;
   const torch::Look look = torch::look_at(function);
   if (is_async(function, look.row)) return {};
@@ -93,7 +93,7 @@ torch::Context on_start(const torch::RecordFunction& function) {
   return {};
 }
 
-void on_end(const torch::RecordFunction& function, void*) {
+void on_operator_end(const torch::RecordFunction& function, void*) {
   const KeepErrno keep;
   if (!is_async(function, torch::known_row())) g_pop();
 }
@@ -107,6 +107,6 @@ bool listen() noexcept {
 
 }  // namespace
 
-void emit_operators() noexcept { torch::set_observer({listen, on_start, on_end}); }
+void emit_operators() noexcept { torch::set_observer({listen, on_operator_start, on_operator_end}); }
 
 }  // namespace torchprof::nvtx

@@ -12,7 +12,7 @@
 namespace torchprof::formats {
 namespace {
 
-struct Group {
+struct ArrivalGroup {
   bool has_collectives = false;
   std::string text;
   int64_t size = -1;
@@ -33,7 +33,7 @@ bool is_counted(std::string_view op) {
 
 class Reader {
  public:
-  Reader(const Process& process, int64_t rank, std::map<std::string, Group>& groups)
+  Reader(const Process& process, int64_t rank, std::map<std::string, ArrivalGroup>& groups)
       : process_(process), groups_(groups) {
     result_.rank = result_.counted.rank = rank;
     result_.is_recorded = !process.stopped && (process.windows.empty() || !process.windows.back().closed);
@@ -60,7 +60,7 @@ class Reader {
       Arrival& last = result_.said[c.group];
       const int64_t number = said.sequence < 0 ? last.number + 1 : said.sequence;
       if (number >= last.number) arrive(last, number, c.name, time);
-      Group& group = groups_[c.group];
+      ArrivalGroup& group = groups_[c.group];
       group.has_collectives = true;
       group.size = std::max(group.size, c.size);
       group.text = c.description.empty() ? c.group : c.group + " (" + c.description + ")";
@@ -74,7 +74,7 @@ class Reader {
   }
 
   const Process& process_;
-  std::map<std::string, Group>& groups_;
+  std::map<std::string, ArrivalGroup>& groups_;
   ProcessArrivals result_;
 };
 
@@ -99,7 +99,7 @@ bool GroupArrivals::have_all_arrived() const {
 }
 
 std::vector<GroupArrivals> arrivals(const Trace& trace) {
-  std::map<std::string, Group> groups;
+  std::map<std::string, ArrivalGroup> groups;
   std::vector<ProcessArrivals> processes;
   for (const Process& process : trace.processes) {
     const Distributed distributed = distributed_of(process);

@@ -11,10 +11,10 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // more than that comes from a damaged record
+constexpr uint64_t kMostBytesOfCall = uint64_t{1} << 50;  // more than that comes from a damaged record
 
 uint64_t bytes_of(int64_t elements, uint8_t type) {
-  return elements <= 0 ? 0 : std::min(static_cast<uint64_t>(elements), kMostBytes) * element_size(type);
+  return elements <= 0 ? 0 : std::min(static_cast<uint64_t>(elements), kMostBytesOfCall) * element_size(type);
 }
 
 uint64_t bytes_of(std::string_view inputs) {
@@ -25,10 +25,10 @@ uint64_t bytes_of(std::string_view inputs) {
       for (const int64_t size : tensor.sizes) {
         if (size <= 0) elements = 0;
         if (elements == 0) break;
-        elements =
-            static_cast<uint64_t>(size) > kMostBytes / elements ? kMostBytes : elements * static_cast<uint64_t>(size);
+        elements = static_cast<uint64_t>(size) > kMostBytesOfCall / elements ? kMostBytesOfCall
+                                                                             : elements * static_cast<uint64_t>(size);
       }
-      bytes = std::min(kMostBytes, bytes + elements);
+      bytes = std::min(kMostBytesOfCall, bytes + elements);
     }
   }
   return bytes;

@@ -7,7 +7,8 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 52;  // limit for a damaged record's tensor: sums stay exact and in range
+constexpr int64_t kMostBytesOfTensor = int64_t{1}
+                                       << 52;  // limit for a damaged record's tensor: sums stay exact and in range
 
 }  // namespace
 
@@ -44,7 +45,7 @@ ModuleTree::Size ModuleTree::size_of(const Parameter& parameter) {
   if (!tensor.is_readable) return {};
   int64_t numbers = 1;
   for (const int64_t n : tensor.sizes)
-    if (n < 0 || __builtin_mul_overflow(numbers, n, &numbers) || numbers > kMostBytes / 16) return {};
+    if (n < 0 || __builtin_mul_overflow(numbers, n, &numbers) || numbers > kMostBytesOfTensor / 16) return {};
   return {static_cast<uint64_t>(numbers), numbers * element_size(tensor.type)};
 }
 

@@ -52,7 +52,7 @@ struct Durations {
 };
 
 // Indices of slow steps that belong together.
-struct Group {
+struct StepGroup {
   std::vector<size_t> steps;
   bool is_row = false;
   StepDifference difference{};
@@ -60,7 +60,7 @@ struct Group {
 };
 
 struct SlowSteps {
-  std::vector<Group> rows;
+  std::vector<StepGroup> rows;
   std::vector<size_t> singles;  // in rising order
 };
 
@@ -81,7 +81,7 @@ SlowSteps slow_steps_of(const Durations& durations) {
       if (durations.is_slow(k)) slow.push_back(ns[k]);
     const double far = kFarLonger * static_cast<double>(median_of(std::move(slow)));
     const auto stands_out = [&](size_t k) { return static_cast<double>(ns[k]) > far; };
-    Group row{{}, true};
+    StepGroup row{{}, true};
     size_t others = 0;
     for (size_t k = i; k < end; ++k) {
       if (!stands_out(k)) row.steps.push_back(k);
@@ -97,7 +97,7 @@ SlowSteps slow_steps_of(const Durations& durations) {
   return found;
 }
 
-int64_t middle_of(const Group& group, const Durations& durations) {
+int64_t middle_of(const StepGroup& group, const Durations& durations) {
   std::vector<int64_t> ns;
   for (const size_t i : group.steps) ns.push_back(durations.ns[i]);
   return median_of(std::move(ns));
@@ -111,7 +111,7 @@ int64_t more_of(const std::vector<size_t>& indices, const Durations& durations) 
 }
 
 // Those of `singles` (in rising order) that took about as long as the group's.
-std::vector<size_t> alike_of(const Group& group, const std::vector<size_t>& singles, const Durations& durations) {
+std::vector<size_t> alike_of(const StepGroup& group, const std::vector<size_t>& singles, const Durations& durations) {
   const auto middle = static_cast<double>(std::max<int64_t>(1, middle_of(group, durations)));
   std::vector<size_t> alike;
   for (const size_t i : singles) {
@@ -132,7 +132,7 @@ std::vector<size_t> at_distance(size_t distance, size_t anchor, const std::vecto
 }
 
 // Those at the shortest distance between the group's own, of which two or more are known.
-std::vector<size_t> at_own_distance(const Group& group, const std::vector<size_t>& alike) {
+std::vector<size_t> at_own_distance(const StepGroup& group, const std::vector<size_t>& alike) {
   if (group.steps.size() < 2) return {};
   size_t distance = SIZE_MAX;
   for (size_t i = 1; i < group.steps.size(); ++i) distance = std::min(distance, group.steps[i] - group.steps[i - 1]);
@@ -159,23 +159,23 @@ std::vector<size_t> row_of(size_t anchor, const std::vector<size_t>& alike) {
 
 // The captured ones by what they did, and those that came with them; then the others by how long they took.
 void group_singles(const std::vector<size_t>& singles, const std::vector<StepDifference>& differences,
-                   const Durations& durations, std::vector<Group>& groups) {
-  std::map<std::pair<std::string, std::string>, Group> named;
+                   const Durations& durations, std::vector<StepGroup>& groups) {
+  std::map<std::pair<std::string, std::string>, StepGroup> named;
   std::vector<size_t> others;  // places in `singles`
   for (size_t k = 0; k < singles.size(); ++k) {
-    Group one{{singles[k]}, false, differences[k]};
+    StepGroup one{{singles[k]}, false, differences[k]};
     if (!one.is_named()) {
       others.push_back(k);
       continue;
     }
-    Group& group = named[{one.difference.function, one.difference.shapes}];
+    StepGroup& group = named[{one.difference.function, one.difference.shapes}];
     group.steps.push_back(singles[k]);
     one.difference.more_ns += group.difference.more_ns;  // the sum, for now
     one.difference.captured = group.steps.size();
     group.difference = std::move(one.difference);
   }
   for (auto& entry : named) {
-    Group& group = entry.second;
+    StepGroup& group = entry.second;
     group.difference.more_ns /= static_cast<int64_t>(group.difference.captured);
     const std::vector<size_t> alike = alike_of(group, singles, durations);
     std::vector<size_t> row = row_of(group.steps[0], alike);
@@ -194,14 +194,14 @@ void group_singles(const std::vector<size_t>& singles, const std::vector<StepDif
     const bool is_alike =
         i > 0 && static_cast<double>(ns_of(others[i])) < kAlike * static_cast<double>(ns_of(others[i - 1]));
     if (!is_alike) groups.emplace_back();
-    Group& group = groups.back();
+    StepGroup& group = groups.back();
     group.steps.push_back(singles[others[i]]);
     group.difference.captured += differences[others[i]].captured;
   }
-  for (Group& group : groups) std::ranges::sort(group.steps);
+  for (StepGroup& group : groups) std::ranges::sort(group.steps);
 }
 
-std::vector<Group> groups_of(const Process& process, const TimedSteps& steps, const Durations& durations) {
+std::vector<StepGroup> groups_of(const Process& process, const TimedSteps& steps, const Durations& durations) {
   constexpr size_t kMostSingles = 200;  // the longest of them are looked at one by one
   SlowSteps slow = slow_steps_of(durations);
   if (slow.singles.size() > kMostSingles) {
@@ -211,7 +211,7 @@ std::vector<Group> groups_of(const Process& process, const TimedSteps& steps, co
     std::ranges::sort(slow.singles);
   }
   std::vector<std::vector<size_t>> looked_at;
-  for (const Group& row : slow.rows) looked_at.push_back(row.steps);
+  for (const StepGroup& row : slow.rows) looked_at.push_back(row.steps);
   for (const size_t i : slow.singles) looked_at.push_back({i});
   std::vector<bool> is_slow(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) is_slow[i] = durations.is_slow(i);
@@ -226,7 +226,7 @@ std::vector<Group> groups_of(const Process& process, const TimedSteps& steps, co
     found.more_ns = static_cast<int64_t>(static_cast<double>(found.more_ns) / added);
     if (found.more_ns < more / static_cast<int64_t>(looked_at[g].size()) / kLeastShare) found.function.clear();
   }
-  std::vector<Group> groups;
+  std::vector<StepGroup> groups;
   const auto singles = differences.begin() + static_cast<ptrdiff_t>(slow.rows.size());
   group_singles(slow.singles, {singles, differences.end()}, durations, groups);
   for (size_t g = 0; g < slow.rows.size(); ++g) {
@@ -322,17 +322,17 @@ std::optional<RunSteps> run_steps_of(const Process& process) {
     if (steps[i].in_full) run.line_captured[part] = true;
   }
   const Durations durations(steps);
-  std::vector<Group> groups = groups_of(process, steps, durations);
+  std::vector<StepGroup> groups = groups_of(process, steps, durations);
   std::vector<std::pair<int64_t, size_t>> order;
   for (size_t g = 0; g < groups.size(); ++g) order.emplace_back(-more_of(groups[g].steps, durations), g);
   std::ranges::sort(order);
-  std::vector<Group> sorted_groups;
+  std::vector<StepGroup> sorted_groups;
   for (const auto& [less, g] : order) sorted_groups.push_back(std::move(groups[g]));
   groups = std::move(sorted_groups);
   size_t unnamed = 0;
-  std::erase_if(groups, [&](const Group& group) { return !group.is_named() && ++unnamed > kMostUnnamed; });
+  std::erase_if(groups, [&](const StepGroup& group) { return !group.is_named() && ++unnamed > kMostUnnamed; });
   if (groups.size() > kMostUnusual) groups.resize(kMostUnusual);
-  for (const Group& group : groups) {
+  for (const StepGroup& group : groups) {
     UnusualSteps& unusual = run.unusual.emplace_back();
     unusual.first = steps[group.steps.front()].step;
     unusual.last = steps[group.steps.back()].step;

@@ -14,7 +14,7 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMost = 400;  // steps of a group that are looked at, and typical ones
+constexpr size_t kMostSteps = 400;  // steps of a group that are looked at, and typical ones
 
 struct Interval {
   int64_t begin, end;  // ns
@@ -103,7 +103,7 @@ void name_function(const Attribution& attribution, const Names& names, size_t gr
                    StepDifference& difference) {
   const double typical_ns = attribution.length(0) / static_cast<double>(typical);
   const double captured = attribution.length(group);
-  const auto looked_at = static_cast<double>(std::min<uint64_t>(difference.captured, kMost));
+  const auto looked_at = static_cast<double>(std::min<uint64_t>(difference.captured, kMostSteps));
   // In typical steps: as much as was captured, a whole one at most for each.
   const double whole = std::min(captured / std::max(1.0, typical_ns), looked_at);
   // As much longer as the step is what all of it would be on a busy machine.
@@ -191,13 +191,13 @@ std::vector<StepDifference> step_differences(const Process& process, const Timed
     for (const size_t i : groups[g]) {
       Interval part{0, 0, looked_at.size() + 1};
       if (!is_captured(process, steps[i], part)) continue;
-      if (++differences[g].captured <= kMost) intervals.push_back(part);
+      if (++differences[g].captured <= kMostSteps) intervals.push_back(part);
     }
     if (differences[g].captured != 0) looked_at.push_back(g);
   }
   if (intervals.empty()) return differences;
   size_t typical = 0;
-  for (size_t i = steps.size(); i-- > 0 && typical < kMost;) {
+  for (size_t i = steps.size(); i-- > 0 && typical < kMostSteps;) {
     Interval part{0, 0, 0};
     if (is_slow[i] || !steps[i].in_full || !is_captured(process, steps[i], part)) continue;
     intervals.push_back(part);

@@ -10,10 +10,10 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMost = 24;       // bytes of the words that are added
+constexpr size_t kMostAdded = 24;  // bytes of the words that are added
 constexpr size_t kLongest = 4096;  // bytes of a name that are looked at
 
-std::vector<std::string_view> words_of(std::string_view name) {
+std::vector<std::string_view> words_between_marks(std::string_view name) {
   name = name.substr(0, kLongest);
   std::vector<std::string_view> words;
   const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
@@ -29,9 +29,9 @@ std::vector<std::string_view> words_of(std::string_view name) {
 std::string own_words(std::string_view name, const std::map<std::string_view, size_t>& in_names, size_t names) {
   std::string text;
   std::set<std::string_view> seen;
-  for (const std::string_view word : words_of(name)) {
+  for (const std::string_view word : words_between_marks(name)) {
     if (in_names.at(word) == names || !seen.insert(word).second) continue;
-    if (text.size() + 1 + word.size() > kMost) break;
+    if (text.size() + 1 + word.size() > kMostAdded) break;
     if (!text.empty()) text += ' ';
     text += word;
   }
@@ -42,7 +42,7 @@ std::string own_words(std::string_view name, const std::map<std::string_view, si
 std::vector<std::string> differences(const std::vector<std::string_view>& names) {
   std::map<std::string_view, size_t> in_names;
   for (const std::string_view name : names) {
-    const std::vector<std::string_view> words = words_of(name);
+    const std::vector<std::string_view> words = words_between_marks(name);
     for (const std::string_view word : std::set<std::string_view>(words.begin(), words.end())) ++in_names[word];
   }
   std::vector<std::string> out;

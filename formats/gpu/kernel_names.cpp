@@ -10,6 +10,7 @@
 #include "formats/gpu/kernel_table.h"
 #include "formats/gpu/library_kernels.h"
 #include "formats/gpu/names.h"
+#include "formats/io/ascii.h"
 
 namespace torchprof::formats {
 namespace {
@@ -18,10 +19,6 @@ using Part = CppName::Part;
 using Pieces = std::vector<std::string_view>;
 
 constexpr int kDeepest = 8;  // wrappers and entry points around what is looked for
-
-bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_identifier(std::string_view name) {
   return !name.empty() && !is_digit(name.front()) && std::ranges::all_of(name, [](char c) {

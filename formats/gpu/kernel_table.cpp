@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "formats/io/ascii.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -296,9 +298,6 @@ constexpr std::array kLambdas{
     LambdaText{"linspace_cuda_out", "2.1", "linspace<fp64>"},
     LambdaText{"linspace_cuda_out", "2.2", "linspace<fp32>"},
 };
-
-bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
-bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
 // "GeluCUDAKernel" -> "gelu_cuda_kernel"
 std::string snake_case(std::string_view name) {

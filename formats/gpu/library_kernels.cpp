@@ -5,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "formats/io/ascii.h"
+
 namespace torchprof::formats {
 namespace {
 
 using Words = std::vector<std::string_view>;
-using Named = std::pair<std::string_view, std::string_view>;
+using NamedPart = std::pair<std::string_view, std::string_view>;
 using Letter = std::pair<char, std::string_view>;
 
 constexpr size_t kMostWords = 64;
@@ -24,7 +26,6 @@ Words words_of(std::string_view name) {
   return words;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool has(const Words& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 
 template <class Key, size_t N>
@@ -35,7 +36,7 @@ std::string_view look_up(const std::array<std::pair<Key, std::string_view>, N>& 
 
 // Empty: not the word of a type.
 std::string_view type_word(std::string_view word) {
-  static constexpr auto kTypes = std::to_array<Named>({
+  static constexpr auto kTypes = std::to_array<NamedPart>({
       {"f16", "fp16"},       {"fp16", "fp16"},       {"half", "fp16"},     {"bf16", "bf16"},      {"bfloat16", "bf16"},
       {"f32", "fp32"},       {"fp32", "fp32"},       {"float", "fp32"},    {"tf32", "tf32"},      {"f64", "fp64"},
       {"double", "fp64"},    {"e4m3", "fp8e4m3"},    {"ue4m3", "fp8e4m3"}, {"f8e4m3", "fp8e4m3"}, {"e5m2", "fp8e5m2"},
@@ -94,18 +95,18 @@ struct Product {
   // What words mean in all schemes.
   void add(const Words& words, size_t i) {
     const std::string_view word = words[i];
-    static constexpr auto kExtras = std::to_array<Named>({{"bias", "bias"},
-                                                          {"relu", "relu"},
-                                                          {"gelu", "gelu"},
-                                                          {"dgelu", "dgelu"},
-                                                          {"drelu", "drelu"},
-                                                          {"splitK", "splitK"},
-                                                          {"split", "splitK"},
-                                                          {"winograd", "winograd"},
-                                                          {"unity", "stride1"},
-                                                          {"depthwise", "depthwise"},
-                                                          {"post", "post"},
-                                                          {"wmma", "wmma"}});
+    static constexpr auto kExtras = std::to_array<NamedPart>({{"bias", "bias"},
+                                                              {"relu", "relu"},
+                                                              {"gelu", "gelu"},
+                                                              {"dgelu", "dgelu"},
+                                                              {"drelu", "drelu"},
+                                                              {"splitK", "splitK"},
+                                                              {"split", "splitK"},
+                                                              {"winograd", "winograd"},
+                                                              {"unity", "stride1"},
+                                                              {"depthwise", "depthwise"},
+                                                              {"post", "post"},
+                                                              {"wmma", "wmma"}});
     if (const auto extra = look_up(kExtras, word); !extra.empty()) extras.append(" ").append(extra);
     if (word == "segment" && i + 2 < words.size() && words[i + 2] == "on") extras += " segmentK";
     if (is_architecture(word) && architecture.empty()) architecture = word;
@@ -132,7 +133,7 @@ struct Product {
 // types are those of the input and the result, those in which it multiplies and adds, and that of the factors.
 std::string xmma_name(const Words& words) {
   Product p;
-  std::vector<Named> pairs;
+  std::vector<NamedPart> pairs;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     p.add(words, i);
@@ -159,7 +160,7 @@ std::string_view letter_type(char letter) {
 // The word that says what is done: "sgemm", "s1688gemm", "s161616gemm", "s16816dgrad", "h884cudnn", "s64x128x16gemm".
 // Sets `what`, and gives the part before that. False: it is another word.
 bool is_deed(std::string_view word, std::string_view& what, std::string_view& how) {
-  static constexpr auto kDeeds = std::to_array<Named>(
+  static constexpr auto kDeeds = std::to_array<NamedPart>(
       {{"gemm", "gemm"}, {"cudnn", "conv"}, {"fprop", "conv fprop"}, {"dgrad", "conv dgrad"}, {"wgrad", "conv wgrad"}});
   for (const auto& [ending, deed] : kDeeds) {
     if (!word.ends_with(ending) || word.size() == ending.size()) continue;

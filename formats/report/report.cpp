@@ -61,14 +61,14 @@ std::vector<StepSpan> steps_to_look_at(const Process& process, const std::vector
   return usual.size() < 2 ? steps : usual;
 }
 
-std::optional<uint32_t> number_of(std::string_view text) {
+std::optional<uint32_t> whole_number(std::string_view text) {
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
 ProcessFacts facts_of(const Process& process) {
-  return {number_of(process.meta("torch.threads")), number_of(process.meta("processors"))};
+  return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors"))};
 }
 
 Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<ProcessAdvice>& advice) {

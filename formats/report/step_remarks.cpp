@@ -132,7 +132,7 @@ std::vector<Unusual> unusual_of(const Parts& parts) {
 }
 
 // One line: which steps, and for those that did different things each of these.
-std::string text_of(const Unusual& unusual, const Numbers& all) {
+std::string remark_on(const Unusual& unusual, const Numbers& all) {
   const auto& longest =
       *std::ranges::max_element(unusual.of, {}, [](const auto& each) { return each.second->more_ns; });
   std::map<std::pair<std::string, std::string>, Unusual> whys;  // by function and shapes
@@ -258,7 +258,7 @@ std::vector<std::string> step_remarks(const std::vector<ReportPart>& parts, bool
   if (described < runs.size())
     remarks.push_back(plural(runs.size() - described, "more process") + " with steps of this kind: report --json");
   const std::vector<Unusual> unusual = unusual_of(runs);
-  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i) remarks.push_back(text_of(unusual[i], all));
+  for (size_t i = 0; i < std::min(unusual.size(), kMostUnusual); ++i) remarks.push_back(remark_on(unusual[i], all));
   name_slow_rank(parts, remarks);
   size_t growing = 0;
   for (const ReportPart* part : runs) {

@@ -9,20 +9,20 @@ namespace torchprof::formats {
 namespace {
 
 // A missing value is below all others.
-double number_of(const Cell& cell) {
+double number_in(const Cell& cell) {
   if (const auto* whole = std::get_if<int64_t>(&cell)) return static_cast<double>(*whole);
   if (const auto* real = std::get_if<double>(&cell)) return *real;
   return -std::numeric_limits<double>::infinity();
 }
 
-std::string_view text_of(const Cell& cell) {
+std::string_view text_in(const Cell& cell) {
   const auto* text = std::get_if<std::string>(&cell);
   return text == nullptr ? std::string_view{} : *text;
 }
 
 bool texts_come_first(const std::vector<Cell>& a, const std::vector<Cell>& b) {
   for (size_t i = 0; i < a.size(); ++i)
-    if (const int order = text_of(a[i]).compare(text_of(b[i])); order != 0) return order < 0;
+    if (const int order = text_in(a[i]).compare(text_in(b[i])); order != 0) return order < 0;
   return false;
 }
 
@@ -57,9 +57,9 @@ void sort_rows(ReportTable& table, size_t column) {
   const bool is_text = table.columns[column].unit == Unit::kText;
   std::ranges::sort(table.rows, [column, is_text](const std::vector<Cell>& a, const std::vector<Cell>& b) {
     if (is_text) {
-      const std::string_view x = text_of(a[column]), y = text_of(b[column]);
+      const std::string_view x = text_in(a[column]), y = text_in(b[column]);
       if (x != y) return y.empty() || (!x.empty() && x < y);
-    } else if (const double x = number_of(a[column]), y = number_of(b[column]); x != y) {
+    } else if (const double x = number_in(a[column]), y = number_in(b[column]); x != y) {
       return x > y;
     }
     return texts_come_first(a, b);

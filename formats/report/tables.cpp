@@ -14,7 +14,7 @@
 namespace torchprof::formats {
 namespace {
 
-double average(int64_t sum, uint64_t n) {
+double average_of(int64_t sum, uint64_t n) {
   return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
 }
 
@@ -45,11 +45,11 @@ std::vector<Cell> operator_row(const Tally& t, int64_t operator_ns, const Tally&
           t.total_ns,
           percent(t.total_ns, operator_ns),
           count(t.calls),
-          average(t.total_ns, t.calls),
+          average_of(t.total_ns, t.calls),
           t.gpu_self_ns,
           percent(t.gpu_self_ns, sum.gpu_self_ns),
           t.gpu_total_ns,
-          average(t.gpu_total_ns, t.calls),
+          average_of(t.gpu_total_ns, t.calls),
           t.cpu_bytes,
           t.cpu_total_bytes,
           t.device_bytes,
@@ -139,7 +139,7 @@ ReportTable python_table(const CallTallies& functions, int64_t python_ns, bool h
   for (const auto& [name, t] : functions)
     if (!waits.is_left_out(name))
       add_row(table,
-              {t.self_ns, waits.share(name, t.self_ns), t.total_ns, count(t.calls), average(t.total_ns, t.calls),
+              {t.self_ns, waits.share(name, t.self_ns), t.total_ns, count(t.calls), average_of(t.total_ns, t.calls),
                waits.mark(name), name},
               trim);
   table.totals = {{"self_ns", python_ns}};
@@ -192,8 +192,8 @@ ReportTable kernels_table(const GpuTallies& work) {
     const auto mean = [&t = t, calls](double total, double scale) {
       return t.is_kernel && total > 0 ? Cell(scale * total / calls) : Cell{};
     };
-    table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average(t.total_ns, t.calls), t.min_ns,
-                          t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
+    table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average_of(t.total_ns, t.calls),
+                          t.min_ns, t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
                           std::move(short_names[row++])});
   }
   table.totals = {{"total_ns", sum}};
@@ -205,7 +205,7 @@ ReportTable calls_table(const CallTallies& calls) {
   int64_t sum = 0;
   for (const auto& [name, t] : calls) add_to(sum, t.self_ns);
   for (const auto& [name, t] : calls)
-    table.rows.push_back({t.total_ns, percent(t.self_ns, sum), count(t.calls), average(t.total_ns, t.calls),
+    table.rows.push_back({t.total_ns, percent(t.self_ns, sum), count(t.calls), average_of(t.total_ns, t.calls),
                           std::string(effect_text(call_effect(name))), name});
   table.totals = {{"total_ns", sum}};
   return table;

@@ -8,7 +8,7 @@
 namespace torchprof::formats {
 namespace {
 
-Cell average(int64_t ns, uint64_t calls) {
+Cell cell_of_average(int64_t ns, uint64_t calls) {
   return calls == 0 ? Cell{} : Cell(static_cast<double>(ns) / static_cast<double>(calls));
 }
 
@@ -55,10 +55,11 @@ ReportTable launches_table(const std::vector<ReportPart>& parts) {
   for (const ReportPart& part : parts) {
     if (!part.timeline.launches) continue;
     for (const StreamLaunches& s : part.timeline.launches->streams)
-      table.rows.push_back({part.pid, count(s.device), count(s.stream), count(s.works), average(s.call_ns, s.works),
-                            average(s.work_ns, s.works), average(s.delay_ns, s.works), s.delay_median_ns,
-                            s.delay_max_ns, count(s.short_works), count(s.slow_calls), count(s.late_works),
-                            s.queue_mean, s.queue_median, s.queue_min, s.queue_max});
+      table.rows.push_back({part.pid, count(s.device), count(s.stream), count(s.works),
+                            cell_of_average(s.call_ns, s.works), cell_of_average(s.work_ns, s.works),
+                            cell_of_average(s.delay_ns, s.works), s.delay_median_ns, s.delay_max_ns,
+                            count(s.short_works), count(s.slow_calls), count(s.late_works), s.queue_mean,
+                            s.queue_median, s.queue_min, s.queue_max});
   }
   return with_pids(std::move(table), "no work of GPUs with its calls in the steps that count (all but the first)");
 }
@@ -85,8 +86,8 @@ ReportTable critical_table(const std::vector<ReportPart>& parts) {
     const PathSums& path = *part.timeline.path;
     for (size_t i = 0; i < kPathClasses; ++i) {
       if (path.by_class[i] == 0 && path.without[i] == path.ns) continue;
-      table.rows.push_back({part.pid, average(path.by_class[i], path.steps), percent(path.by_class[i], path.ns),
-                            average(path.without[i], path.steps), percent(path.ns - path.without[i], path.ns),
+      table.rows.push_back({part.pid, cell_of_average(path.by_class[i], path.steps), percent(path.by_class[i], path.ns),
+                            cell_of_average(path.without[i], path.steps), percent(path.ns - path.without[i], path.ns),
                             path.by_class[i], std::string(text_of(static_cast<PathClass>(i)))});
     }
   }
@@ -101,7 +102,7 @@ ReportTable critical_names_table(const std::vector<ReportPart>& parts) {
     for (const auto& [key, tally] : path.names) {
       const std::string& owner = parts[key.process].pid;
       if (owner != part.pid) table.show("in_pid", true);
-      table.rows.push_back({part.pid, average(tally.ns, path.steps), percent(tally.ns, path.ns), tally.ns,
+      table.rows.push_back({part.pid, cell_of_average(tally.ns, path.steps), percent(tally.ns, path.ns), tally.ns,
                             count(tally.count), std::string(text_of(key.kind)), owner, text_or_missing(key.name),
                             text_or_missing(key.place == key.name ? std::string() : key.place)});
     }

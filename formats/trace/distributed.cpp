@@ -8,7 +8,7 @@
 namespace torchprof::formats {
 namespace {
 
-std::optional<int64_t> number(std::string_view text) {
+std::optional<int64_t> number_in(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
@@ -25,7 +25,7 @@ std::string_view next(std::string_view& text, char separator) {
 
 std::optional<ProcessGroup> group_of(std::string_view fact) {
   ProcessGroup group;
-  const auto size = number(next(fact, '\t'));
+  const auto size = number_in(next(fact, '\t'));
   if (!size) return std::nullopt;
   group.size = *size;
   group.ranks = ranks_of(next(fact, '\t'));
@@ -42,9 +42,9 @@ std::vector<int64_t> ranks_of(std::string_view runs) {
   while (!runs.empty()) {
     std::string_view run = next(runs, ',');
     std::string_view ends = next(run, '/');
-    const auto step = run.empty() ? 1 : number(run);
-    const auto first = number(next(ends, '-'));
-    const auto last = ends.empty() ? first : number(ends);
+    const auto step = run.empty() ? 1 : number_in(run);
+    const auto first = number_in(next(ends, '-'));
+    const auto last = ends.empty() ? first : number_in(ends);
     if (!first || !last || !step || *step == 0 || *last < *first) return {};
     if (static_cast<uint64_t>((*last - *first) / *step) >= kMaxRanks - ranks.size()) return {};
     for (int64_t rank = *first; rank <= *last; rank += *step) ranks.push_back(rank);
@@ -54,24 +54,24 @@ std::vector<int64_t> ranks_of(std::string_view runs) {
 
 Distributed distributed_of(const Process& process) {
   Distributed result;
-  result.rank = number(process.meta("distributed.rank"));
+  result.rank = number_in(process.meta("distributed.rank"));
   if (!result.rank) {
     if (const std::string_view rank = process.meta("collectives.rank"); !rank.empty()) {
       result.source = "arguments of collectives";
-      result.rank = number(rank);
-      result.world_size = number(process.meta("collectives.world_size"));
+      result.rank = number_in(rank);
+      result.world_size = number_in(process.meta("collectives.world_size"));
       return result;
     }
     for (const RankFacts& names : kRankFacts) {
-      result.rank = number(process.meta(names.rank));
+      result.rank = number_in(process.meta(names.rank));
       if (!result.rank) continue;
       result.source = std::string("environment variable ").append(names.rank + kEnvironmentFact.size());
-      result.world_size = number(process.meta(names.world_size));
+      result.world_size = number_in(process.meta(names.world_size));
       break;
     }
     return result;
   }
-  result.world_size = number(process.meta("distributed.world_size"));
+  result.world_size = number_in(process.meta("distributed.world_size"));
   result.backend = process.meta("distributed.backend");
   for (size_t i = 0;; ++i) {
     const std::string_view fact = process.meta("distributed.group." + std::to_string(i));

@@ -23,7 +23,7 @@ std::string hex(uint64_t number) {
 
 std::string base_name(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-std::string text_of(const Symbol& symbol, const std::string& otherwise) {
+std::string symbol_text(const Symbol& symbol, const std::string& otherwise) {
   std::string text = symbol.function.empty() ? otherwise : shorten(printable(symbol.function), kWidestFunction);
   if (!symbol.file.empty())
     text.append(" (").append(printable(base_name(symbol.file))).append(":").append(std::to_string(symbol.line)) += ')';
@@ -156,7 +156,7 @@ void NativeStacks::name_place(size_t place, const Process& process, const Symbol
     const NativeNoise is = noise(symbol);
     if (is == NativeNoise::kInterpreter) ++bindings;
     if (is == NativeNoise::kScript) ++script;
-    if (is != NativeNoise::kDispatch) texts.push_back(intern(text_of(symbol, otherwise), symbol));
+    if (is != NativeNoise::kDispatch) texts.push_back(intern(symbol_text(symbol, otherwise), symbol));
   };
   if (const auto object = known.objects.find(file); object != known.objects.end())
     if (const auto at = object->second.find(in_file(address)); at != object->second.end())

@@ -21,7 +21,7 @@ constexpr size_t kWidest = 48;  // columns of a name that the program gave
 constexpr size_t kNone = static_cast<size_t>(-1);
 
 // Children of one process are shown in this order.
-enum class Kind : uint8_t {
+enum class ProcessKind : uint8_t {
   kRankLauncher,
   kProgram,
   kDataLoaderWorker,
@@ -32,7 +32,7 @@ enum class Kind : uint8_t {
 };
 
 struct Standing {
-  Kind kind = Kind::kProgram;
+  ProcessKind kind = ProcessKind::kProgram;
   std::string name{};             // given by multiprocessing
   std::optional<int64_t> rank{};  // its own, or that of the process that it works for
   bool is_rank = false;
@@ -69,21 +69,21 @@ Program program_of(std::span<const std::string_view> command) {
   return {};
 }
 
-Kind kind_of_command(const Process& process) {
+ProcessKind kind_of_command(const Process& process) {
   const auto [script, module, text, argument] = program_of(process.command);
   const auto imports_main_of = [text = text](std::string_view helper) {
     return text.find("from multiprocessing." + std::string(helper)) != text.npos;  // 3.14 puts a line before it
   };
-  if (imports_main_of("spawn import")) return Kind::kMultiprocessingWorker;
-  if (imports_main_of("forkserver import")) return Kind::kForkServer;
-  if (imports_main_of("resource_tracker import")) return Kind::kResourceTracker;
+  if (imports_main_of("spawn import")) return ProcessKind::kMultiprocessingWorker;
+  if (imports_main_of("forkserver import")) return ProcessKind::kForkServer;
+  if (imports_main_of("resource_tracker import")) return ProcessKind::kResourceTracker;
   if (script.ends_with("torch/_inductor/compile_worker/__main__.py") || module == "torch._inductor.compile_worker")
-    return Kind::kCompileWorker;
+    return ProcessKind::kCompileWorker;
   if (script == "torchrun" || script.ends_with("/torchrun") || module == "torch.distributed.run" ||
       module == "torch.distributed.launch" || module == "accelerate.commands.launch" ||
       script.ends_with("/accelerate-launch") || (script.ends_with("/accelerate") && argument == "launch"))
-    return Kind::kRankLauncher;
-  return Kind::kProgram;
+    return ProcessKind::kRankLauncher;
+  return ProcessKind::kProgram;
 }
 
 bool runs_executor(const Process& process) {
@@ -98,16 +98,16 @@ Standing standing_of(const Process& process) {
   if (std::string_view worker = own_fact(process, "dataloader.worker"); !worker.empty()) {
     const char* const last = worker.data() + worker.size();
     const auto [end, error] = std::from_chars(worker.data(), last, standing.worker);
-    if (error == std::errc{} && standing.worker >= 0) standing.kind = Kind::kDataLoaderWorker;
+    if (error == std::errc{} && standing.worker >= 0) standing.kind = ProcessKind::kDataLoaderWorker;
     if (end != last) std::from_chars(end + 1, last, standing.workers);
   }
   standing.rank = distributed_of(process).rank;
   standing.name = shorten(printable(own_fact(process, "multiprocessing.process")), kWidest);
-  if (standing.kind == Kind::kDataLoaderWorker) return standing;
+  if (standing.kind == ProcessKind::kDataLoaderWorker) return standing;
   standing.kind = kind_of_command(process);
   // Inductor's compile workers have multiprocessing's names, too: they run in a pool of processes.
-  if (!standing.name.empty() && standing.kind != Kind::kCompileWorker) {
-    standing.kind = Kind::kMultiprocessingWorker;
+  if (!standing.name.empty() && standing.kind != ProcessKind::kCompileWorker) {
+    standing.kind = ProcessKind::kMultiprocessingWorker;
     if (standing.name.find("PoolWorker-") != standing.name.npos)
       standing.pool = "pool workers";
     else if (runs_executor(process))
@@ -116,9 +116,9 @@ Standing standing_of(const Process& process) {
   }
   if (process.forked_from.empty()) return standing;
   // A forked child has its parent's command line. Only those of a fork server and of a compile worker do its work.
-  if (standing.kind == Kind::kForkServer) standing.kind = Kind::kMultiprocessingWorker;
-  if (standing.kind != Kind::kCompileWorker && standing.kind != Kind::kMultiprocessingWorker)
-    standing.kind = Kind::kProgram;
+  if (standing.kind == ProcessKind::kForkServer) standing.kind = ProcessKind::kMultiprocessingWorker;
+  if (standing.kind != ProcessKind::kCompileWorker && standing.kind != ProcessKind::kMultiprocessingWorker)
+    standing.kind = ProcessKind::kProgram;
   return standing;
 }
 
@@ -146,29 +146,30 @@ void settle_ranks(std::vector<Standing>& standings) {
     const bool is_parents = parent && parent->rank && (!s.rank || s.rank == parent->rank);
     if (is_parents) s.rank = parent->rank;
     // torch.multiprocessing starts ranks, too.
-    s.is_rank = s.rank && !is_parents && (s.kind == Kind::kProgram || s.kind == Kind::kMultiprocessingWorker);
+    s.is_rank =
+        s.rank && !is_parents && (s.kind == ProcessKind::kProgram || s.kind == ProcessKind::kMultiprocessingWorker);
   }
 }
 
-std::string text_of(const Standing& s) {
+std::string role_text(const Standing& s) {
   std::string rank = s.rank ? "rank " + std::to_string(*s.rank) : "";
   if (s.is_rank) return rank;
   const auto of_rank = [&](const std::string& text) { return rank.empty() ? text : rank + ", " + text; };
   switch (s.kind) {
-    case Kind::kRankLauncher:
+    case ProcessKind::kRankLauncher:
       return "launcher of ranks";
-    case Kind::kProgram:
+    case ProcessKind::kProgram:
       return rank.empty() ? "" : "child of " + rank;
-    case Kind::kDataLoaderWorker:
+    case ProcessKind::kDataLoaderWorker:
       return of_rank("DataLoader worker " + std::to_string(s.worker) +
                      (s.epoch != 0 ? ", epoch " + std::to_string(s.epoch) : ""));
-    case Kind::kMultiprocessingWorker:
+    case ProcessKind::kMultiprocessingWorker:
       return of_rank("multiprocessing worker" + (s.name.empty() ? "" : " " + s.name));
-    case Kind::kCompileWorker:
+    case ProcessKind::kCompileWorker:
       return of_rank("compile worker" + (s.name.empty() ? "" : " " + s.name));
-    case Kind::kForkServer:
+    case ProcessKind::kForkServer:
       return of_rank("fork server");
-    case Kind::kResourceTracker:
+    case ProcessKind::kResourceTracker:
       return of_rank("resource tracker");
   }
   return {};
@@ -179,18 +180,18 @@ std::string text_of(const Standing& s) {
 std::string_view plural_of(const Standing& s) {
   if (s.is_rank) return {};
   switch (s.kind) {
-    case Kind::kDataLoaderWorker:
+    case ProcessKind::kDataLoaderWorker:
       return "DataLoader workers";
-    case Kind::kMultiprocessingWorker:
+    case ProcessKind::kMultiprocessingWorker:
       return s.pool;
-    case Kind::kCompileWorker:
+    case ProcessKind::kCompileWorker:
       return "compile workers";
-    case Kind::kForkServer:
+    case ProcessKind::kForkServer:
       return "fork servers";
-    case Kind::kResourceTracker:
+    case ProcessKind::kResourceTracker:
       return "resource trackers";
-    case Kind::kRankLauncher:
-    case Kind::kProgram:
+    case ProcessKind::kRankLauncher:
+    case ProcessKind::kProgram:
       break;
   }
   return {};
@@ -212,7 +213,7 @@ void make_groups(std::vector<Standing>& standings, std::vector<Process>& process
     const std::string_view plural = plural_of(s);
     if (plural.empty()) continue;
     size_t parent = s.parent;  // Inductor's compiler has workers of its own
-    while (s.kind == Kind::kCompileWorker && parent != kNone && standings[parent].kind == s.kind)
+    while (s.kind == ProcessKind::kCompileWorker && parent != kNone && standings[parent].kind == s.kind)
       parent = standings[parent].parent;
     // Of a parent that was not recorded its number is known.
     const Key key{plural, parent, parent == kNone ? processes[i].host : std::string_view{},
@@ -227,7 +228,7 @@ void make_groups(std::vector<Standing>& standings, std::vector<Process>& process
   uint32_t number = 0;
   for (const Group& group : groups) {
     const Standing& first = standings[group.members.front()];
-    const bool has_epochs = first.kind == Kind::kDataLoaderWorker && group.epochs > 1;
+    const bool has_epochs = first.kind == ProcessKind::kDataLoaderWorker && group.epochs > 1;
     std::string name(plural_of(first));
     if (first.rank) name += " of rank " + std::to_string(*first.rank);
     if (has_epochs) name += ", " + std::to_string(group.epochs) + " epochs";
@@ -247,7 +248,7 @@ std::vector<size_t> order_of(const std::vector<Standing>& standings) {
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;
   std::ranges::sort(all, {}, [&](size_t i) {
     const Standing& s = standings[i];
-    return std::tuple(s.is_rank ? Kind::kProgram : s.kind, s.is_rank, s.is_rank ? *s.rank : 0, s.group, s.epoch,
+    return std::tuple(s.is_rank ? ProcessKind::kProgram : s.kind, s.is_rank, s.is_rank ? *s.rank : 0, s.group, s.epoch,
                       s.worker, i);
   });
   std::vector<std::vector<size_t>> children(standings.size());
@@ -278,8 +279,8 @@ void assign_roles(std::vector<Process>& processes) {
   for (const size_t i : order_of(standings)) processes[i].place = ++place;
   for (size_t i = 0; i < processes.size(); ++i) {
     const Standing& s = standings[i];
-    processes[i].role = text_of(s);
-    processes[i].is_helper = !s.is_rank && s.kind != Kind::kProgram && s.kind != Kind::kRankLauncher;
+    processes[i].role = role_text(s);
+    processes[i].is_helper = !s.is_rank && s.kind != ProcessKind::kProgram && s.kind != ProcessKind::kRankLauncher;
     processes[i].group = s.group;
   }
 }

@@ -12,9 +12,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-class Decoder {
+class DetailDecoder {
  public:
-  explicit Decoder(std::string_view bytes) : in_(bytes) {}
+  explicit DetailDecoder(std::string_view bytes) : in_(bytes) {}
 
   // Adds the items of one part. An item may belong to one of the part before.
   void add_to(HeldByObject& held) {
@@ -258,7 +258,7 @@ class Lister {
 
 HeldByObject decode_details(const ObjectDetail& detail) {
   HeldByObject held;
-  for (const std::string_view part : detail.parts) Decoder(part).add_to(held);
+  for (const std::string_view part : detail.parts) DetailDecoder(part).add_to(held);
   return held;
 }
 

@@ -10,7 +10,7 @@
 namespace torchprof::inject {
 namespace {
 
-pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t g_layout_lock = PTHREAD_MUTEX_INITIALIZER;
 
 BlockTable g_reported;  // what torch has reported in the window g_reported_in
 uint32_t g_reported_in = 0;
@@ -25,8 +25,8 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
   // at::MapAllocator reports the bytes that it maps as reserved, and totals of 0 when it frees.
   const bool may_be_mapped = reserved != 0 || (bytes < 0 && allocated == 0);
   if (!wanted && !may_be_mapped) return false;
-  survive_fork<g_lock>();
-  const Lock lock(g_lock);
+  survive_fork<g_layout_lock>();
+  const Lock lock(g_layout_lock);
   if (reserved != 0) {
     g_mapped.put(address, bytes);
     return true;
@@ -51,8 +51,8 @@ bool program_would_see(const void* address, int64_t& bytes, uint64_t& allocated,
 }
 
 void note_reported(const void* address, int64_t bytes) noexcept {
-  survive_fork<g_lock>();
-  const Lock lock(g_lock);
+  survive_fork<g_layout_lock>();
+  const Lock lock(g_layout_lock);
   if (g_reported_in != window::number()) g_reported.clear();
   g_reported_in = window::number();
   if (bytes > 0) {
@@ -63,13 +63,13 @@ void note_reported(const void* address, int64_t bytes) noexcept {
 }
 
 bool was_reported(const void* address) noexcept {
-  const Lock lock(g_lock);
+  const Lock lock(g_layout_lock);
   return g_reported_in == window::number() && g_reported.find(address) != nullptr;
 }
 
 uint64_t program_total() noexcept {
-  survive_fork<g_lock>();
-  const Lock lock(g_lock);
+  survive_fork<g_layout_lock>();
+  const Lock lock(g_layout_lock);
   return g_total;
 }
 

@@ -62,7 +62,7 @@ std::string doubled_percent(const std::string& text) {
   return out;
 }
 
-std::string text_of(const Config& config, const Setting& setting) {
+std::string value_text(const Config& config, const Setting& setting) {
   std::array<char, PATH_MAX> text;
   value_of(config, setting, text.data(), text.size());
   return text.data();
@@ -99,8 +99,8 @@ std::vector<std::string> variables(const std::vector<std::string>& environment, 
       out.push_back(prefix + doubled_percent(run_directory));
       continue;
     }
-    const std::string value = text_of(config, setting);
-    if (value != text_of(defaults, setting) || find(environment, setting.variable)) out.push_back(prefix + value);
+    const std::string value = value_text(config, setting);
+    if (value != value_text(defaults, setting) || find(environment, setting.variable)) out.push_back(prefix + value);
   }
   const std::string injection = value_in(environment, kNvtxInjection);
   if (config.nvtx != NvtxMode::kOff && (injection.empty() || same_file(injection, library.preload)))

@@ -11,7 +11,7 @@ namespace {
 // A browser reads JSON into one string, and a string of V8 holds 2^29 - 24 characters (v8 src/objects/string.h,
 // kMaxLength on 64 bits). Perfetto reads JSON piece by piece into the memory of WebAssembly, of some GB, in many times
 // the size of its own format.
-constexpr uint64_t kMost = 500'000'000;  // the estimate may be wrong by more than what is left to 512 MiB
+constexpr uint64_t kMostEstimated = 500'000'000;  // the estimate may be wrong by more than what is left to 512 MiB
 
 bool is_json_trace(const formats::Format* format) {
   return format->name == "kineto" || format->name == "json-stream" || format->name == "kineto-ranks";
@@ -34,7 +34,7 @@ std::string too_large_line(const formats::Trace& trace, const std::vector<const 
   uint64_t bytes = 0;
   for (const formats::Format* format : formats)
     if (is_json_trace(format)) bytes = std::max(bytes, largest(trace, *format));
-  if (bytes <= kMost) return {};
+  if (bytes <= kMostEstimated) return {};
   return "the trace will be about " + formats::bytes_text(bytes) +
          " unpacked; chrome://tracing opens at most 512 MiB. For a part: `torchprof export " + run.string() +
          " --steps A..B -f kineto -o part.json.gz` (or --time 1s..2s); for all, a fifth of the size: -f perfetto -o "

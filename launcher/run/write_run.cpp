@@ -183,7 +183,8 @@ void add_findings(Info& info, const formats::Trace& trace, const std::vector<Run
 }
 
 // `main`: the path of the trace to open; empty: none was written.
-std::string text_of(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced, const fs::path& main) {
+std::string summary_text(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced,
+                         const fs::path& main) {
   std::string text;
   if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) text += kNothingTraced;
   if (!trace.processes.empty()) text += short_summary(trace) + process_lines(trace);
@@ -237,7 +238,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   add_findings(info, trace, untraced, traces);
 
   const std::string name = main_trace(files, traces);
-  Written out{.text = text_of(trace, untraced, name.empty() ? fs::path() : dir.path() / name),
+  Written out{.text = summary_text(trace, untraced, name.empty() ? fs::path() : dir.path() / name),
               .trouble = trouble_of(trace, first_error),
               .is_complete = first_error.empty() && is_whole(trace)};
   info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();

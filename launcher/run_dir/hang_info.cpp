@@ -1,25 +1,14 @@
 #include "launcher/run_dir/hang_info.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "formats/analysis/arrivals.h"
 #include "formats/analysis/stuck_work.h"
 #include "formats/io/text.h"
 #include "formats/trace/gpu_index.h"
+#include "launcher/run_dir/wall_clock.h"
 
 namespace torchprof::launcher {
-namespace {
-
-constexpr double kNsPerSecond = 1e9;
-
-UnixNs now() { return {clock::read_ns(CLOCK_REALTIME)}; }
-
-double seconds(UnixNs since, UnixNs until) {
-  return static_cast<double>(std::max<int64_t>(0, until.value - since.value)) / kNsPerSecond;
-}
-
-}  // namespace
 
 void add_stuck_gpu(Info& process_info, const formats::Process& process, bool is_running) {
   if (!process.gpu || process.gpu->stuck().empty()) return;
@@ -27,10 +16,10 @@ void add_stuck_gpu(Info& process_info, const formats::Process& process, bool is_
   // All events are needed; `process` may have come with definitions alone.
   const formats::Trace trace = formats::load({process.file}, formats::Contents::kAll);
   for (const formats::Process& same : trace.processes) {
-    const UnixNs until = is_running ? now() : same.end;
+    const UnixNs until = is_running ? wall_clock_now() : same.end;
     for (const formats::StuckWork& work : formats::stuck_work(same)) {
       Info& out = all.emplace_back(Info{{"device", work.device}, {"stream", work.stream}, {"kernel", work.name}});
-      out["seconds"] = seconds(work.since, until);
+      out["seconds"] = seconds_between(work.since, until);
       out["behind"] = std::max(work.launched, 1u) - 1;
       if (!work.collective.empty()) out["collective"] = work.collective;
       if (work.tid != 0) out["tid"] = work.tid;
@@ -46,7 +35,7 @@ void add_arrivals(Info& info, const formats::Trace& trace, bool is_running) {
     UnixNs first{INT64_MAX};
     for (const formats::Arrival& rank : group.ranks)
       if (rank.number == group.latest()) first = std::min(first, rank.time);
-    const double since = seconds(first, is_running ? now() : trace.run_end);
+    const double since = seconds_between(first, is_running ? wall_clock_now() : trace.run_end);
     if (is_running && since < kJustNow) continue;
     info["collectives"].push_back(formats::arrivals_text(group));
   }

@@ -18,16 +18,12 @@
 #include "formats/trace/open_threads.h"
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/still_running.h"
-#include "tracer/spool/clock.h"
+#include "launcher/run_dir/wall_clock.h"
 
 namespace torchprof::launcher {
 namespace {
 
-constexpr double kNsPerSecond = 1e9;
-
 std::string iso_time(UnixNs time) { return formats::iso_time(time.value); }
-
-UnixNs now() { return {clock::read_ns(CLOCK_REALTIME)}; }
 
 }  // namespace
 
@@ -94,10 +90,8 @@ void add_open(Info& info, const formats::Process& process, bool is_running) {
   const auto threads = formats::open_threads(process);
   UnixNs end = process.end;
   for (const formats::OpenThread& thread : threads) end = std::max(end, thread.last);
-  if (is_running) end = now();
-  const auto seconds = [end](UnixNs since) {
-    return static_cast<double>(std::max<int64_t>(0, end.value - since.value)) / kNsPerSecond;
-  };
+  if (is_running) end = wall_clock_now();
+  const auto seconds = [end](UnixNs since) { return seconds_between(since, end); };
   Info& open = info["open"] = Info::array();
   for (const formats::OpenThread& thread : threads) {
     Info& out = open.emplace_back(Info{{"tid", thread.tid}, {"name", thread.name}, {"last", seconds(thread.last)}});
@@ -127,7 +121,7 @@ Info begin_info(const std::vector<std::string>& command, const std::vector<std::
   info["kernel"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
   info["cpus"] = std::thread::hardware_concurrency();
   info["launcher"] = getpid();
-  const UnixNs start = now();
+  const UnixNs start = wall_clock_now();
   info["start"] = iso_time(start);
   info["start_ns"] = start.value;
   return info;
@@ -154,7 +148,7 @@ std::string oom_line(const Info& info) {
 }
 
 void add_end(Info& info, int wait_status, const std::vector<Running>& running, uint64_t oom_kills) {
-  const UnixNs end = now();
+  const UnixNs end = wall_clock_now();
   info["end"] = iso_time(end);
   info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;
   if (WIFSIGNALED(wait_status)) {

@@ -122,18 +122,25 @@ LOGS = {
 }
 
 
+def totals(*arguments):
+    """Its exit status and its lines."""
+    done = subprocess.run([sys.executable, ROOT / "tests" / "totals.py", *arguments], capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines()
+
+
 @pytest.mark.parametrize("case", LOGS)
 def test_totals_count_cases_and_believe_no_silence(tmp_path, case):
     text, status, last = LOGS[case]
     (tmp_path / "testlog.json").write_text(text)
-    done = subprocess.run([sys.executable, ROOT / "tests" / "totals.py", tmp_path / "testlog.json"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (status, last)
+    returned, lines = totals(tmp_path / "testlog.json")
+    assert (returned, lines[-1]) == (status, last)
 
 
 def test_totals_count_pytest_and_miss_a_missing_log(tmp_path):
     (tmp_path / "a.xml").write_text('<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>')
-    done = subprocess.run([sys.executable, ROOT / "tests" / "totals.py", tmp_path / "a.xml", tmp_path / "b.xml"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "5 passed, 3 failed")
+    for options in [], ["--chosen"]:
+        status, lines = totals(*options, tmp_path / "a.xml", tmp_path / "b.xml")
+        assert (status, lines[-1]) == (1, "5 passed, 3 failed")
 
 
 def test_totals_count_what_measured_time_where_it_was_tested(tmp_path):
@@ -141,5 +148,27 @@ def test_totals_count_what_measured_time_where_it_was_tested(tmp_path):
     (tmp_path / "a.xml").write_text('<testsuites><testsuite tests="9"/></testsuites>')
     (tmp_path / "a-timed.xml").write_text('<testsuites><testsuite tests="3" failures="1"/></testsuites>')
     (tmp_path / "b.xml").write_text('<testsuites><testsuite tests="4"/></testsuites>')
-    done = subprocess.run([sys.executable, ROOT / "tests" / "totals.py", tmp_path / "a.xml", tmp_path / "b.xml"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "15 passed, 1 failed")
+    status, lines = totals(tmp_path / "a.xml", tmp_path / "b.xml")
+    assert (status, lines[-1]) == (1, "15 passed, 1 failed")
+
+
+def test_totals_want_something_of_each_log_or_where_tests_were_chosen_of_one(tmp_path):
+    (tmp_path / "none.xml").write_text('<testsuites><testsuite tests="0"/></testsuites>')
+    (tmp_path / "some.xml").write_text('<testsuites><testsuite tests="2"/></testsuites>')
+    (tmp_path / "timed.xml").write_text('<testsuites><testsuite tests="0"/></testsuites>')
+    (tmp_path / "timed-timed.xml").write_text('<testsuites><testsuite tests="1"/></testsuites>')
+    for arguments, status, last in ((["none.xml", "some.xml"], 1, "2 passed, 1 failed"), (["--chosen", "none.xml", "some.xml"], 0, "2 passed, 0 failed"),
+                                    (["--chosen", "none.xml"], 1, "0 passed, 1 failed"), (["--chosen"], 1, "0 passed, 1 failed"),
+                                    (["timed.xml"], 0, "1 passed, 0 failed")):
+        returned, lines = totals(*[name if name.startswith("-") else tmp_path / name for name in arguments])
+        assert (returned, lines[-1]) == (status, last), arguments
+
+
+def test_totals_name_the_slowest_before_the_last_line(tmp_path):
+    (tmp_path / "a.xml").write_text('<testsuites><testsuite tests="3"><testcase classname="e2e.torch.test_a" name="test_x[1]" time="2.04"/>'
+                                    '<testcase classname="e2e.torch.test_a" name="test_y" time="0.5"/>'
+                                    '<testcase classname="house.test_b" name="test_z" time="31.5"/></testsuite></testsuites>')
+    (tmp_path / "testlog.json").write_text('{"name": "torchprof:unit+processor / recorder", "result": "OK", "duration": 3.25, "stdout": "test cases: 2 | 2 passed | 0 failed |"}')
+    status, lines = totals("--slowest", "3", tmp_path / "testlog.json", tmp_path / "a.xml")
+    assert status == 0 and lines[-5:] == ["the slowest:", "    31.5 s  tests/house/test_b.py::test_z", "     3.2 s  unit test recorder",
+                                          "     2.0 s  tests/e2e/torch/test_a.py::test_x[1]", "5 passed, 0 failed"]

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT, setting
 
-DIST = pathlib.Path(setting("TORCHPROF_DIST") or ROOT / "build-release" / "dist").resolve()
+DIST = pathlib.Path(setting("DIST") or ROOT / "build-release" / "dist").resolve()
 TREE = DIST.parent / "amd64" / "installed"
 
 

@@ -15,7 +15,7 @@ import zipfile
 import pytest
 
 from artefacts import dist, tree, wheel  # noqa: F401
-from conftest import ROOT
+from conftest import ROOT, setting
 
 MOST_BYTES = 6 << 20
 
@@ -128,7 +128,8 @@ def test_the_bill_of_materials_is_whole(tree):
 @pytest.mark.parametrize("suite", ["bullseye", "trixie", "sid", "bookworm-arm64"])
 def test_each_package_works_in_a_bare_root(dist, suite):
     """Debian 11, 13 and sid, and 12 for AArch64; the other tests here run in Debian 12."""
-    done = subprocess.run([sys.executable, ROOT / "tests" / "roots" / "roots.py", suite, dist, "packages"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "tests" / "roots" / "roots.py", suite, dist, "packages"], capture_output=True, text=True,
+                          env={**os.environ, "TORCHPROF_ROOTS": setting("ROOTS") or ""})
     if done.returncode == 75:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr

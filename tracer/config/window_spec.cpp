@@ -11,19 +11,19 @@ namespace {
 constexpr char kForms[] =
     "auto, all, steps=10..14, schedule=wait:5,warmup:1,active:3, every=1000steps,for=3steps, after=30s,for=5s, "
     "every=10m,for=5s, range=NAME#3, signal=USR2 or manual";
-constexpr uint64_t kMost = uint64_t{1} << 53;  // steps, or ns (104 days): sums of a few do not overflow
+constexpr uint64_t kMostSteps = uint64_t{1} << 53;  // steps, or ns (104 days): sums of a few do not overflow
 
 bool fail(char* why, size_t size, const char* text) noexcept {
   snprintf(why, size, "%s", text);
   return false;
 }
 
-// Takes the digits at the front of `text`. False: there are none, or the number is above kMost.
+// Takes the digits at the front of `text`. False: there are none, or the number is above kMostSteps.
 bool take_number(std::string_view& text, uint64_t& number) noexcept {
   const size_t before = text.size();
   for (number = 0; !text.empty() && text[0] >= '0' && text[0] <= '9'; text.remove_prefix(1)) {
     number = number * 10 + static_cast<uint64_t>(text[0] - '0');
-    if (number > kMost) return false;
+    if (number > kMostSteps) return false;
   }
   return text.size() < before;
 }
@@ -42,7 +42,7 @@ bool parse_amount(std::string_view text, uint64_t& amount, bool& is_time) noexce
   if (text == "s") unit = 1'000'000'000;
   if (text == "m") unit = 60'000'000'000;
   if (text == "h") unit = 3'600'000'000'000;
-  if (unit == 0 || amount > kMost / unit) return false;
+  if (unit == 0 || amount > kMostSteps / unit) return false;
   amount *= unit;
   return true;
 }

@@ -26,21 +26,21 @@ constexpr Layout kLayout311 = {44, 64, 24, 32, 72, 56};
 
 void* g_library = RTLD_DEFAULT;
 
-void* find(const char* symbol) noexcept { return *symbol ? dlsym(g_library, symbol) : nullptr; }
+void* find_symbol(const char* symbol) noexcept { return *symbol ? dlsym(g_library, symbol) : nullptr; }
 
 bool find_all(const char** missing) noexcept {
   Api& a = g_api;
-#define X(result, name, symbol, args)                       \
-  a.name = reinterpret_cast<result(*) args>(find(#symbol)); \
-  if (!a.name) {                                            \
-    *missing = #symbol;                                     \
-    return false;                                           \
+#define X(result, name, symbol, args)                              \
+  a.name = reinterpret_cast<result(*) args>(find_symbol(#symbol)); \
+  if (!a.name) {                                                   \
+    *missing = #symbol;                                            \
+    return false;                                                  \
   }
   TORCHPROF_PYTHON_REQUIRED(X)
 #undef X
-#define X(result, name, symbol, other, args)               \
-  a.name = reinterpret_cast<result(*) args>(find(symbol)); \
-  if (!a.name) a.name = reinterpret_cast<result(*) args>(find(other));
+#define X(result, name, symbol, other, args)                      \
+  a.name = reinterpret_cast<result(*) args>(find_symbol(symbol)); \
+  if (!a.name) a.name = reinterpret_cast<result(*) args>(find_symbol(other));
   TORCHPROF_PYTHON_OPTIONAL(X)
 #undef X
   struct Wanted {
@@ -64,7 +64,7 @@ bool find_all(const char** missing) noexcept {
                             {&a.static_method_type, "PyStaticMethod_Type"},
                             {&a.code_type, "PyCode_Type"}};
   for (const Wanted& object : objects) {
-    *object.place = static_cast<Object*>(find(object.symbol));
+    *object.place = static_cast<Object*>(find_symbol(object.symbol));
     *missing = object.symbol;
     if (!*object.place) return false;
   }
@@ -73,7 +73,7 @@ bool find_all(const char** missing) noexcept {
 
 }  // namespace
 
-void* symbol(const char* name) noexcept { return find(name); }
+void* symbol(const char* name) noexcept { return find_symbol(name); }
 
 void use_library_at(const void* address) noexcept {
   Dl_info info;
@@ -86,17 +86,17 @@ void use_library_at(const void* address) noexcept {
 }
 
 bool is_running() noexcept {
-  const auto ask = reinterpret_cast<int (*)()>(find("Py_IsInitialized"));
+  const auto ask = reinterpret_cast<int (*)()>(find_symbol("Py_IsInitialized"));
   return ask && ask();
 }
 
-bool present() noexcept { return find("PyImport_Inittab") != nullptr; }
+bool present() noexcept { return find_symbol("PyImport_Inittab") != nullptr; }
 
 bool load(const char** why) noexcept {
   static char text[160];
   *why = text;
   // "3.12.1 (main, ...) [GCC ...]"; a free-threaded build says so in it.
-  const auto ask = reinterpret_cast<const char* (*)()>(find("Py_GetVersion"));
+  const auto ask = reinterpret_cast<const char* (*)()>(find_symbol("Py_GetVersion"));
   const char* version = ask ? ask() : "?";
   int major = 0;
   if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < 10 ||
@@ -115,7 +115,7 @@ bool load(const char** why) noexcept {
     return false;
   }
   // A debug build with reference tracing has two more words in front of every object.
-  g_api.plain_build = find("_Py_RefTotal") == nullptr && find("_Py_GetRefTotal") == nullptr;
+  g_api.plain_build = find_symbol("_Py_RefTotal") == nullptr && find_symbol("_Py_GetRefTotal") == nullptr;
   if (!g_api.plain_build) {
     snprintf(text, sizeof(text), "debug builds of Python are not supported");
     return false;

@@ -14,7 +14,7 @@ constexpr Size kMostShown = 30;     // Kineto's SCALAR_LIST_LENGTH_LIMIT; it sho
 constexpr int kMostNested = 8;
 constexpr int kMostLooks = 512;  // objects that are looked at for one argument
 
-Object* g_tensor_type = nullptr;
+Object* g_tensor = nullptr;
 
 // The type that torch infers for an object; equal numbers are equal types.
 using Type = uint64_t;
@@ -124,7 +124,7 @@ class Arguments {
   size_t size() const noexcept { return is_full_ ? 0 : size_; }
 
   void add(Object* object) noexcept {
-    if (type_of(object) == g_tensor_type || is_a(object, g_tensor_type)) {
+    if (type_of(object) == g_tensor || is_a(object, g_tensor)) {
       ++tensors;
       PlainValue tensor;
       tensor.kind = Kind::kTensor;
@@ -170,7 +170,7 @@ class Arguments {
 };
 
 // The function of a static method, a new reference; nullptr: `method` is something else.
-Object* function_of(Object* method) noexcept {
+Object* function_of_method(Object* method) noexcept {
   if (!method || type_of(method) != api().static_method_type) return nullptr;
   Ref function(api().get_attr(method, "__func__"));
   return function && type_of(function.get()) == api().python_function_type ? function.release() : nullptr;
@@ -187,7 +187,7 @@ bool overrides_setup(Object* type) noexcept {
   static Object *key = nullptr, *inherited = nullptr;
   Object* method = member(type, "setup_context", key);
   if (!method || method == inherited) return false;
-  const Ref function(function_of(method));
+  const Ref function(function_of_method(method));
   const Ref name(function ? api().get_attr(function.get(), "__qualname__") : static_cast<Object*>(nullptr));
   const char* text = name ? api().utf8(name.get(), nullptr) : nullptr;
   if (!text || strcmp(text, "_SingleLevelFunction.setup_context") != 0) return true;
@@ -209,7 +209,7 @@ bool add_named(Arguments& arguments, const Applied& applied) noexcept {
   const bool has_defaults = overrides_setup(applied.function);
   if (keywords == 0 && !has_defaults) return true;
   static Object* key = nullptr;
-  const Ref forward(function_of(member(applied.function, "forward", key)));
+  const Ref forward(function_of_method(member(applied.function, "forward", key)));
   if (!forward) return keywords == 0;
   const Ref code(api().get_attr(forward.get(), "__code__"));
   const Ref names(code ? api().get_attr(code.get(), "co_varnames") : static_cast<Object*>(nullptr));
@@ -234,11 +234,11 @@ bool add_named(Arguments& arguments, const Applied& applied) noexcept {
 
 }  // namespace
 
-void know_tensor_type(Object* type) noexcept { g_tensor_type = type; }
+void know_tensor_type(Object* type) noexcept { g_tensor = type; }
 
 size_t plain_arguments(const Applied& applied, const char* name, size_t tensors,
                        PlainValue (&out)[kMostPlainValues]) noexcept {
-  if (!g_tensor_type || strcmp(name, type_name(applied.function)) != 0) return 0;
+  if (!g_tensor || strcmp(name, type_name(applied.function)) != 0) return 0;
   Arguments arguments(out);
   const Size count = api().tuple_size(applied.arguments);
   for (Size i = 0; i < count; ++i) arguments.add(api().tuple_get(applied.arguments, i));

@@ -38,7 +38,7 @@ uint64_t hash_of(FunctionId function, uint32_t offset, uint64_t name) noexcept {
 }
 
 // Guarded by the GIL. Sites of code objects that have died stay, as their definitions do.
-struct Site {
+struct CallSite {
   FunctionId function;  // of the code object; unlike an address it is never used again
   uint32_t offset;
   StringId name;
@@ -48,7 +48,7 @@ struct Site {
   bool is_free() const noexcept { return !id; }
   bool is_dead() const noexcept { return false; }
 };
-OpenTable<Site> g_sites;
+OpenTable<CallSite> g_sites;
 
 [[gnu::noinline, gnu::cold]] CallSiteId define_site(FunctionId function, StringId name,
                                                     const CallPlace& place) noexcept {
@@ -62,7 +62,7 @@ OpenTable<Site> g_sites;
 }
 
 CallSiteId find_site(FunctionId function, StringId name, const CallPlace& place) noexcept {
-  const Site* known = g_sites.find(hash_of(function, place.offset, name.value), [&](const Site& site) {
+  const CallSite* known = g_sites.find(hash_of(function, place.offset, name.value), [&](const CallSite& site) {
     return site.function == function && site.offset == place.offset && site.name == name;
   });
   if (known) [[likely]]

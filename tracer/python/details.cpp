@@ -15,15 +15,15 @@ namespace {
 
 const torch::ValueRow* g_row = nullptr;  // nullptr: tensors are not read, or not yet
 bool g_searches = false;                 // the layout of tensors is being looked for
-Object* g_tensor_type = nullptr;         // torch._C.TensorBase; it lives as long as the interpreter
+Object* g_tensor_base = nullptr;         // torch._C.TensorBase; it lives as long as the interpreter
 uint64_t g_written = 0;
 
-void note(SourceState state, const char* text) noexcept { session::note_source("modules", state, text); }
+void note_modules(SourceState state, const char* text) noexcept { session::note_source("modules", state, text); }
 
 void stop_tensors(const char* why) noexcept {
   g_row = nullptr;
   g_searches = false;
-  note(SourceState::kFailed, why);
+  note_modules(SourceState::kFailed, why);
 }
 
 // f(key, value), both borrowed from the dictionary, which nobody else can change meanwhile.
@@ -40,19 +40,19 @@ void choose_row() noexcept {
   static bool done = false;
   if (done) return;
   done = true;
-  if (!session::config().shapes) return note(SourceState::kOn, "names and paths; no parameters (--shapes off)");
+  if (!session::config().shapes) return note_modules(SourceState::kOn, "names and paths; no parameters (--shapes off)");
   Object* torch_c = api().dict_get(api().modules(), "torch._C");
-  if (torch_c) g_tensor_type = api().get_attr(torch_c, "TensorBase");
-  if (torch_c && !g_tensor_type) g_tensor_type = api().get_attr(torch_c, "_TensorBase");  // to 2.0
+  if (torch_c) g_tensor_base = api().get_attr(torch_c, "TensorBase");
+  if (torch_c && !g_tensor_base) g_tensor_base = api().get_attr(torch_c, "_TensorBase");  // to 2.0
   api().error_clear();
-  if (!g_tensor_type) return stop_tensors("names and paths only: this torch has no TensorBase");
+  if (!g_tensor_base) return stop_tensors("names and paths only: this torch has no TensorBase");
   g_searches = true;
-  note(SourceState::kOn, "names and paths; no tensor has shown its layout yet");
+  note_modules(SourceState::kOn, "names and paths; no tensor has shown its layout yet");
 }
 
 // While the layout of tensors is not known, every tensor that is at hand is looked at (objects/search.h).
 void ask(Object* object) noexcept {
-  if (!g_searches || g_row || !is_a(object, g_tensor_type)) return;
+  if (!g_searches || g_row || !is_a(object, g_tensor_base)) return;
   torch::search().see_python_tensor(object);
   if (torch::search().is_hopeless())
     return stop_tensors("names and paths only: no layout that is known fits the tensors of this torch");
@@ -60,7 +60,7 @@ void ask(Object* object) noexcept {
   if (!g_row) return;
   char text[session::kNoteSize];
   snprintf(text, sizeof(text), "names, paths and parameters, tensors as in torch %s", g_row->object->name);
-  note(SourceState::kOn, text);
+  note_modules(SourceState::kOn, text);
 }
 void ask_all(Object* values) noexcept {
   for_each(values, [](Object*, Object* value) { ask(value); });
@@ -86,7 +86,7 @@ class Writer {
   }
 
   void parameter(char tag, std::string_view name, Object* object) noexcept {
-    if (!g_row || !is_a(object, g_tensor_type) || !make_room()) return;
+    if (!g_row || !is_a(object, g_tensor_base) || !make_room()) return;
     const void* impl = impl_of(object);
     if (!impl) return;
     const size_t begin = used_;
@@ -190,7 +190,7 @@ class Writer {
       used_ += sizeof(number);
     } else if (may_nest && is_a(object, api().tuple_type)) {
       return elements(object);
-    } else if (may_nest && g_row && is_a(object, g_tensor_type)) {
+    } else if (may_nest && g_row && is_a(object, g_tensor_base)) {
       const void* impl = impl_of(object);
       byte('=');
       return impl && tensor(impl);
@@ -265,7 +265,7 @@ void record_optimizer(Object* self, ObjectId id) noexcept {
   }
   const Ref state(own_dict_item(attributes.get(), "state"));
   for_each(state.get(), [&](Object* key, Object* values) {
-    if (!is_a(key, g_tensor_type) || !is_a(values, api().dict_type)) return;
+    if (!is_a(key, g_tensor_base) || !is_a(values, api().dict_type)) return;
     writer.tag('s', key);
     for_each(values, [&](Object* name, Object* value) { writer.named_value('v', name, value); });
   });

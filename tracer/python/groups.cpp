@@ -36,18 +36,18 @@ class Line {
 };
 
 // The groups that were recorded, by their names, with the hash of what was recorded last. Guarded by the GIL.
-struct Known {
+struct KnownGroup {
   StringId name;
   uint64_t said;
 };
-Known g_known[kMaxGroups];
-unsigned g_known_count = 0;
+KnownGroup g_known_groups[kMaxGroups];
+unsigned g_known_groups_count = 0;
 uint64_t g_default_said = 0;
 
 bool is_dict(Object* object) noexcept { return object && type_of(object) == api().dict_type; }
 
 // dict[key], borrowed. Keys are compared by identity, so no __eq__ and no __hash__ of the program runs.
-Object* find(Object* dict, Object* key) noexcept {
+Object* item_of(Object* dict, Object* key) noexcept {
   Size at = 0;
   Object *found = nullptr, *value = nullptr;
   while (is_dict(dict) && api().dict_next(dict, &at, &found, &value))
@@ -62,7 +62,7 @@ std::string_view text_of(Object* object) noexcept {
   return text ? std::string_view(text, static_cast<size_t>(size)) : std::string_view();
 }
 
-long number_of(Object* group, const char* method) noexcept {
+long number_by_method(Object* group, const char* method) noexcept {
   const Ref value(api().call_method(group, method, nullptr));
   const long number = value ? api().as_long(value.get()) : -1;
   api().error_clear();
@@ -105,23 +105,23 @@ void add_ranks(Line& line, Object* ranks) noexcept {
   end_run();
 }
 
-void define(const char* key, std::string_view value) noexcept { session::define_fact(key, value); }
+void define_fact(const char* key, std::string_view value) noexcept { session::define_fact(key, value); }
 
-void define(const char* key, long value) noexcept {
+void define_fact(const char* key, long value) noexcept {
   Line line;
   line.add(value);
-  define(key, line.text());
+  define_fact(key, line.text());
 }
 
 void record_default(Object* group, std::string_view backend) noexcept {
-  const long rank = number_of(group, "rank"), size = number_of(group, "size");
+  const long rank = number_by_method(group, "rank"), size = number_by_method(group, "size");
   if (rank < 0 || size <= 0) return;
   const uint64_t said = StringTable::hash(backend) ^ (static_cast<uint64_t>(rank) << 32 | static_cast<uint64_t>(size));
   if (said == g_default_said) return;
   g_default_said = said;
-  define("distributed.rank", rank);
-  define("distributed.world_size", size);
-  define("distributed.backend", backend);
+  define_fact("distributed.rank", rank);
+  define_fact("distributed.world_size", size);
+  define_fact("distributed.backend", backend);
 }
 
 struct Tables {
@@ -129,16 +129,16 @@ struct Tables {
 };
 
 void record_group(const Tables& tables, Object* group, Object* name, bool is_default) noexcept {
-  Object* entry = find(tables.groups.get(), group);
+  Object* entry = item_of(tables.groups.get(), group);
   Object* backend = entry && type_of(entry) == api().tuple_type ? api().tuple_get(entry, 0) : nullptr;
   if (is_default) record_default(group, text_of(backend));
   const Ref description(api().get_attr(group, "group_desc"));
   api().error_clear();
-  Object* backends = find(tables.backends.get(), group);
+  Object* backends = item_of(tables.backends.get(), group);
   Line line;
-  line.add(number_of(group, "size"));
+  line.add(number_by_method(group, "size"));
   line.field();
-  add_ranks(line, find(tables.ranks.get(), group));
+  add_ranks(line, item_of(tables.ranks.get(), group));
   constexpr size_t kMost = 300;  // of each text
   for (const std::string_view text :
        {text_of(backends ? backends : backend), text_of(name), text_of(description.get())}) {
@@ -147,15 +147,15 @@ void record_group(const Tables& tables, Object* group, Object* name, bool is_def
   }
   const StringId id = session::intern(text_of(name));
   unsigned number = 0;
-  while (number < g_known_count && g_known[number].name != id) ++number;
+  while (number < g_known_groups_count && g_known_groups[number].name != id) ++number;
   if (number == kMaxGroups) return;
-  if (number == g_known_count) g_known[g_known_count++] = {id, 0};
+  if (number == g_known_groups_count) g_known_groups[g_known_groups_count++] = {id, 0};
   const uint64_t said = StringTable::hash(line.text());
-  if (said == g_known[number].said) return;
-  g_known[number].said = said;
+  if (said == g_known_groups[number].said) return;
+  g_known_groups[number].said = said;
   char key[40];
   snprintf(key, sizeof(key), "distributed.group.%u", number);
-  define(key, line.text());
+  define_fact(key, line.text());
 }
 
 }  // namespace

@@ -40,14 +40,14 @@ uint32_t g_first_calls = 0;
 uint32_t g_steps = 0;  // first and second steps of optimizers so far: these bring gradients and state
 size_t g_wasted = 0;   // see kMaxWasted
 
-Entry* find(const Object* address) noexcept {
+Entry* find_entry(const Object* address) noexcept {
   return g_entries.find(hash_of_address(address),
                         [&](const Entry& entry) { return entry.address == address && entry.watch; });
 }
 
 // Callback of the weak reference; `address` is the object's address, as an int.
 Object* on_death(Object* address, Object*) noexcept {
-  if (Entry* entry = find(static_cast<Object*>(api().as_pointer(address)))) {
+  if (Entry* entry = find_entry(static_cast<Object*>(api().as_pointer(address)))) {
     Object* watch = entry->watch;
     entry->watch = nullptr;
     api().decref(watch);
@@ -56,7 +56,7 @@ Object* on_death(Object* address, Object*) noexcept {
   return api().none;
 }
 
-ObjectId define(const Entry& entry, uint32_t first_call) noexcept {
+ObjectId define_module(const Entry& entry, uint32_t first_call) noexcept {
   ObjectDef definition{};
   definition.id = entry.id;
   definition.class_name = entry.class_name;
@@ -84,7 +84,7 @@ Entry* add(Object* self, ObjectKind kind) noexcept {
   // For a class that Python made this is __name__, which is not asked for because that might run a metaclass.
   entry.settled = kNotCalled;
   entry.class_name = session::intern(type_name(type_of(self)));
-  entry.id = define(entry, 0);
+  entry.id = define_module(entry, 0);
   if (!entry.id) return nullptr;
   entry.watch = watch.release();
   return g_entries.add(entry);
@@ -137,7 +137,7 @@ class Walk {
   // `adopted`: a module that was a root and is part of our tree now; modules with that root get ours.
   void visit(Object* self, ObjectId adopted, int depth) noexcept {
     if (depth > kMaxDepth || ++visited_ > kMaxModules) return;
-    Entry* entry = find(self);
+    Entry* entry = find_entry(self);
     bool has_place = entry != nullptr;
     if (!entry) entry = add(self, ObjectKind::kModule);
     if (!entry || entry->walk == g_walks) return;
@@ -195,7 +195,7 @@ class Walk {
 };
 
 void walk_root(Object* self) noexcept {
-  const Entry* known = find(self);
+  const Entry* known = find_entry(self);
   Walk(known ? known->root : ObjectId{}, true).from(self, known && known->path ? known->path : "");
 }
 
@@ -237,30 +237,31 @@ struct Callers {
 // Walks from the modules in which `self`, a module that was not seen before, is likely to be found.
 void look_for(Object* self, Frame* frame) noexcept {
   const Callers callers(frame);
-  if (callers.count > 0 && !find(callers.modules[callers.count - 1])) walk_root(callers.modules[callers.count - 1]);
-  for (size_t i = 0; i < callers.count && !find(self) && g_wasted < kMaxWasted; ++i) {
-    const Entry* caller = find(callers.modules[i]);
+  if (callers.count > 0 && !find_entry(callers.modules[callers.count - 1]))
+    walk_root(callers.modules[callers.count - 1]);
+  for (size_t i = 0; i < callers.count && !find_entry(self) && g_wasted < kMaxWasted; ++i) {
+    const Entry* caller = find_entry(callers.modules[i]);
     if (!caller || !caller->path) continue;
     Walk walk(caller->root, false);
     walk.from(callers.modules[i], caller->path);
-    if (!find(self)) g_wasted += walk.visited();
+    if (!find_entry(self)) g_wasted += walk.visited();
   }
-  if (!find(self)) walk_root(self);
+  if (!find_entry(self)) walk_root(self);
 }
 
 ObjectId first_calls_of(Object* self, Frame* frame, FunctionKind kind) noexcept {
   const WithoutCollector without_collector;
   const bool is_module = kind == FunctionKind::kModuleCall;
-  Entry* entry = find(self);
+  Entry* entry = find_entry(self);
   if (!entry && is_module) {
     look_for(self, frame);
-    entry = find(self);
+    entry = find_entry(self);
   }
   if (!entry) entry = add(self, is_module ? ObjectKind::kModule : ObjectKind::kOptimizer);
   if (!entry) return {};
   const ObjectId id = entry->id;
   const bool is_first = entry->settled == kNotCalled;
-  if (is_first) define(*entry, ++g_first_calls);
+  if (is_first) define_module(*entry, ++g_first_calls);
   if (!is_module) {
     ++g_steps;
     entry->settled = ++entry->steps == 2 ? kAlways : g_steps - 1;
@@ -300,7 +301,7 @@ ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
   Object* self = self_of(frame, kind);
   api().error_clear();
   if (!self) return {};
-  const Entry* entry = find(self);
+  const Entry* entry = find_entry(self);
   if (entry && (entry->settled == kAlways || entry->settled == g_steps)) [[likely]]
     return entry->id;
   const ObjectId id = first_calls_of(self, frame, kind);

@@ -256,7 +256,7 @@ void leave_tool(Object* monitoring, int tool) noexcept {
 }
 
 // Only for the first interpreter: `subinterpreters` is another source (calls.cpp).
-void note(SourceState state, const char* text) noexcept {
+void note_python(SourceState state, const char* text) noexcept {
   if (is_first_interpreter()) session::note_source("python", state, text);
 }
 
@@ -265,12 +265,12 @@ void start_on(Object* monitoring, int tool) noexcept {
   if (!register_all(monitoring, tool)) {
     api().error_clear();
     leave_tool(monitoring, tool);
-    note(SourceState::kFailed, "sys.monitoring refused our callbacks");
+    note_python(SourceState::kFailed, "sys.monitoring refused our callbacks");
     return;
   }
   set_own_tool(tool);
   snprintf(how, sizeof(how), "sys.monitoring, tool id %d", tool);
-  note(SourceState::kOn, how);
+  note_python(SourceState::kOn, how);
 }
 
 void move_away(Object* monitoring) noexcept {

@@ -22,7 +22,7 @@ TraceFunction g_ours = nullptr;      // the same while a window is open, otherwi
 
 // By thread state. The address may be used again for a later thread; its first event then sets `track` anew. Not an
 // OpenTable: it never grows, and when it is full it forgets what can be learned again.
-struct Known {
+struct KnownThread {
   ThreadState* state = nullptr;
   TrackId track;                    // none: it has had no event yet
   TrackId blind_track;              // as in the BlindBegin
@@ -30,32 +30,32 @@ struct Known {
   TraceFunction pending = nullptr;  // the program's function, for which swallow_first() stands in
 };
 constexpr size_t kKnown = 1024;
-Known g_known[kKnown];
-size_t g_known_count = 0;
+KnownThread g_known_threads[kKnown];
+size_t g_known_threads_count = 0;
 
-Known& known(ThreadState* state) noexcept {
-  if (g_known_count * 2 > kKnown) {  // threads come and go: only what cannot be learned again is kept
-    g_known_count = 0;
-    Known kept[kKnown];
+KnownThread& known(ThreadState* state) noexcept {
+  if (g_known_threads_count * 2 > kKnown) {  // threads come and go: only what cannot be learned again is kept
+    g_known_threads_count = 0;
+    KnownThread kept[kKnown];
     size_t count = 0;
-    for (Known& k : g_known) {
+    for (KnownThread& k : g_known_threads) {
       if (k.blind_by && count < kKnown / 4) kept[count++] = k;
       k = {};
     }
     for (size_t i = 0; i < count; ++i) known(kept[i].state) = kept[i];
   }
   for (size_t i = reinterpret_cast<uintptr_t>(state) >> 6;; ++i) {
-    Known& k = g_known[i % kKnown];
+    KnownThread& k = g_known_threads[i % kKnown];
     if (k.state == state) return k;
     if (k.state) continue;
     k.state = state;
-    ++g_known_count;
+    ++g_known_threads_count;
     return k;
   }
 }
 
 void after_fork_in_child() noexcept {
-  for (Known& k : g_known) k.track = k.blind_track = {};
+  for (KnownThread& k : g_known_threads) k.track = k.blind_track = {};
 }
 
 // The calling thread may have a state in more than one interpreter.
@@ -157,12 +157,12 @@ int swallow_first(Object* object, Frame* frame, int what, Object* arg) noexcept 
 
 // ---- who profiles a thread ------------------------------------------------------------------------------------------
 
-void end_blind(Known& k) noexcept {
+void end_blind(KnownThread& k) noexcept {
   put_blind<BlindEnd>(k.blind_track, k.blind_by);
   k.blind_by = {};
 }
 
-void begin_blind(Known& k, const char* by) noexcept {
+void begin_blind(KnownThread& k, const char* by) noexcept {
   ThreadBuffer* buffer = current_buffer();
   if (!buffer) return;
   k.blind_by = session::intern(by ? by : "another profiler");
@@ -175,7 +175,7 @@ void begin_blind(Known& k, const char* by) noexcept {
   void* function = read_pointer(state, layout()->profile_function);
   if (function == reinterpret_cast<void*>(g_ours) || function == reinterpret_cast<void*>(swallow_first)) return;
   const KeepError keep;
-  Known& k = known(state);
+  KnownThread& k = known(state);
   if (function) {
     if (k.blind_by && by && k.blind_by != session::intern(by)) end_blind(k);
     if (!k.blind_by) begin_blind(k, by);

@@ -26,7 +26,7 @@ Object* variable(const char* module, const char* name) noexcept {
 
 bool is_something(const Ref& value) noexcept { return value && value.get() != api().none; }
 
-long number_of(Object* object, const char* name) noexcept {
+long number_attribute(Object* object, const char* name) noexcept {
   const Ref value(own_attribute(object, name));
   return value ? api().as_long(value.get()) : -1;
 }
@@ -59,7 +59,7 @@ void record_name(pid_t pid, const Ref& process) noexcept {
 void record_number(pid_t pid) noexcept {
   const Ref info(variable("torch.utils.data._utils.worker", "_worker_info"));
   if (!is_something(info)) return;
-  const long number = number_of(info.get(), "id"), count = number_of(info.get(), "num_workers");
+  const long number = number_attribute(info.get(), "id"), count = number_attribute(info.get(), "num_workers");
   if (number < 0 || count < 0) return;
   char fact[80];
   snprintf(fact, sizeof(fact), "%d\t%ld\t%ld", static_cast<int>(pid), number, count);
@@ -83,7 +83,7 @@ ChildState& state_of(pid_t child) noexcept {
 
 // `popen`: of multiprocessing or subprocess. Its function begins or ends.
 void record_child(Object* popen, bool is_signal) noexcept {
-  const long child = popen ? number_of(popen, "pid") : -1;
+  const long child = popen ? number_attribute(popen, "pid") : -1;
   if (child <= 0) return;
   ChildState& state = state_of(static_cast<pid_t>(child));
   const Ref status(own_attribute(popen, "returncode"));

@@ -30,7 +30,7 @@ bool may_reach(uint64_t size) noexcept {
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && size <= limit.rlim_cur;
 }
 
-void read_command(char (&text)[kCommand + 1]) noexcept {
+void read_printable_command(char (&text)[kCommand + 1]) noexcept {
   const int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   ssize_t size = fd < 0 ? 0 : read(fd, text, kCommand);
   if (fd >= 0) close(fd);
@@ -55,7 +55,7 @@ void add(const char* directory, LossCause cause, int error, bool is_forked) noex
   const int fd = open_list(directory, 0);
   if (fd < 0) return;
   char command[kCommand + 1], line[kCommand + 120];
-  read_command(command);
+  read_printable_command(command);
   const int size = snprintf(line, sizeof(line), "\n%d\t%d\t%lld\t%d\t%d\t%d\t%s", static_cast<int>(getpid()),
                             static_cast<int>(getppid()), static_cast<long long>(clock::read_ns(CLOCK_REALTIME)),
                             static_cast<int>(cause), error, is_forked ? 1 : 0, command);

@@ -27,7 +27,7 @@ constexpr int64_t kSiteBytes = int64_t{64} << 10;
   buffer.commit();
 }
 
-[[gnu::noinline, gnu::cold]] void put_stack(ThreadBuffer& buffer, NativeFrameId stack, Ticks now) noexcept {
+[[gnu::noinline, gnu::cold]] void put_allocation_stack(ThreadBuffer& buffer, NativeFrameId stack, Ticks now) noexcept {
   auto* record = stack ? buffer.append<AllocationStack>(now) : nullptr;
   if (!record) return;
   record->innermost = stack;
@@ -56,7 +56,7 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
   if (bytes >= kSiteBytes || kind == Kind::OutOfMemory) [[unlikely]]
     put_site(*buffer, now);
   if (wants_stack) [[unlikely]]
-    put_stack(*buffer, stack, now);
+    put_allocation_stack(*buffer, stack, now);
   // The reader adds up the CPU's totals itself, beginning with the first total that it finds. A block of
   // at::MapAllocator is recognised by its total of 0 when it is freed, so it is recorded in the long form.
   if (kind == Kind::Memory && device.type == 0 && reserved == 0 && buffer->has_total && allocated != 0 &&

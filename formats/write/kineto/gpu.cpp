@@ -16,7 +16,7 @@
 namespace torchprof::formats::kineto {
 namespace {
 
-constexpr size_t kMaxNameBytes = size_t{16} * 1024;
+constexpr size_t kMaxGpuNameBytes = size_t{16} * 1024;
 constexpr size_t kMaxBytes = 4096;           // bytes of a slice and its flow, without the name
 constexpr uint64_t kSyncRow = 1'000'000;     // Kineto's kSyncStreamTidOffset; one less for no stream
 constexpr uint64_t kMergedPid = 1u << 29;    // above every process id of Linux (at most 2^22)
@@ -102,7 +102,7 @@ const std::string& GpuWriter::head_of(Category category, NameId name) {
   if (head.empty()) {
     head.append(category == kEvent ? R"({"ph":"i","s":"t","cat":")" : R"({"ph":"X","cat":")");
     head.append(kCategoryNames[category]).append(R"(","name":)");
-    head.append(json_string_within(names_.text(name), kMaxNameBytes)).append(R"(,"pid":)");
+    head.append(json_string_within(names_.text(name), kMaxGpuNameBytes)).append(R"(,"pid":)");
   }
   return head;
 }
@@ -280,7 +280,7 @@ char* GpuWriter::put_channel(char* at, uint32_t channel, uint8_t type) const {
 void GpuWriter::annotation_ended(uint64_t external_id, std::string_view name) {
   const std::vector<GpuAnnotations::Span> spans = annotations_.take(external_id);
   if (spans.empty()) return;
-  const std::string json = json_string_within(name, kMaxNameBytes);
+  const std::string json = json_string_within(name, kMaxGpuNameBytes);
   for (const GpuAnnotations::Span& s : spans) {
     char* at = out_.reserve(json.size() + kMaxBytes);
     at = put(put(at, R"({"ph":"X","cat":"gpu_user_annotation","name":)"), json);
@@ -339,14 +339,14 @@ void GpuWriter::put_metadata(std::string_view name, uint64_t pid, uint64_t tid, 
 }
 
 void GpuWriter::write_rows() {
-  const std::string program = json_string_within(program_name(process_), kMaxNameBytes);
+  const std::string program = json_string_within(program_name(process_), kMaxGpuNameBytes);
   for (const auto& [number, device] : index_.devices()) devices_.insert(number);
   for (const uint32_t device : std::set<uint32_t>(devices_)) {
     const uint64_t pid = device_pid(device);
     // Alone it has the program's name, as Kineto has it; viewers show the label beside it.
     const std::string gpu = process_.role + " GPU " + std::to_string(device);
     const bool is_named = place_.process && !process_.role.empty();
-    put_metadata("process_name", pid, 0, "name", is_named ? json_string_within(gpu, kMaxNameBytes) : program);
+    put_metadata("process_name", pid, 0, "name", is_named ? json_string_within(gpu, kMaxGpuNameBytes) : program);
     put_metadata("process_labels", pid, 0, "labels", json_string("GPU " + std::to_string(device) + place_.label));
     const uint64_t before = place_.process ? process_.place * uint64_t{kDevicesOfProcess} : 0;
     put_metadata("process_sort_index", pid, 0, "sort_index", std::to_string(kDeviceSortIndex + before + device));

@@ -1,4 +1,5 @@
 """What `torchprof report -t advice` finds: each rule in a program that wastes its time so, and not in one that does not."""
+import collections
 import json
 import re
 
@@ -69,7 +70,17 @@ def findings(torchprof, run):
     done = torchprof("report", run.directory, "-t", "advice", "--json")
     assert run.status == 0 and done.returncode == 0, run.stderr + done.stderr
     table, = json.loads(done.stdout)["tables"]
-    return {row["rule"]: row for row in table["rows"]}
+    found = collections.defaultdict(list)
+    for row in table["rows"]:
+        found[row["rule"]].append(row)
+    return dict(found)
+
+
+def the_one(rows, where):
+    """Of the places that a rule found. On a busy machine it may find another one beside that which was planted, and which of them costs most is up to it."""
+    there = [row for row in rows if re.search(where, row["where"])]
+    assert len(there) == 1, (where, rows)
+    return there[0]
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -78,8 +89,8 @@ def test_loading(waits, torchprof, run_torchprof, torch_python, program):
     found = findings(torchprof, run)
     assert ("loading" in found) == waits
     if waits:
-        assert "DataLoader" in found["loading"]["finding"] and found["loading"]["share_percent"] > 10
-        assert re.search(line_of(LOADS, "def __getitem__", "__getitem__"), found["loading"]["where"])
+        row = the_one(found["loading"], line_of(LOADS, "def __getitem__", "__getitem__"))
+        assert "DataLoader" in row["finding"] and row["share_percent"] > 10
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -88,8 +99,8 @@ def test_zero_grad(to_none, torchprof, run_torchprof, torch_python, program):
     found = findings(torchprof, run_torchprof([torch_python, program(text)]))
     assert ("zero_grad" in found) == (not to_none)
     if not to_none:
-        assert "set_to_none" in found["zero_grad"]["todo"]
-        assert re.search(line_of(text, "def step", "step"), found["zero_grad"]["where"])  # not the optimizer's own function
+        row = the_one(found["zero_grad"], line_of(text, "def step", "step"))  # not the optimizer's own function
+        assert "set_to_none" in row["todo"]
 
 
 def launches(kernel, times, us):
@@ -111,20 +122,19 @@ def test_waste_of_a_gpu(rule, torchprof, run_simulated):  # noqa: F811
     wasteful, careful, sim = WASTES[rule]
     found, spared = (findings(torchprof, run_simulated(GPU % line, sim=sim)[0]) for line in (wasteful, careful))
     assert rule in found and rule not in spared, (found, spared)
-    assert found[rule]["share_percent"] > 0
-    assert re.search(line_of(GPU, "def wasteful", "wasteful"), found[rule]["where"]), found
+    assert the_one(found[rule], line_of(GPU, "def wasteful", "wasteful"))["share_percent"] > 0
 
 
 def test_the_line_is_named_where_calls_are_recorded(torchprof, run_simulated):  # noqa: F811
     text = GPU % "sim.simLaunch(b'_Z1kv', 7, 2000000)\n    next(map(sim.simStreamSynchronize, [7]))"
     found = findings(torchprof, run_simulated(text, options=["--python", "calls"])[0])
-    assert re.search(line_of(text, "next(map", "wasteful"), found["sync"]["where"]), found
+    the_one(found["sync"], line_of(text, "next(map", "wasteful"))
 
 
 def test_the_line_is_named_where_native_stacks_are_recorded(torchprof, run_torchprof, torch_python, program):
     text = STEPS % False + "for _ in range(12): step()"
     run = run_torchprof([torch_python, program(text)], options=["--native", "on"])
-    assert re.search(line_of(text, "zero_grad", "step"), findings(torchprof, run)["zero_grad"]["where"])
+    the_one(findings(torchprof, run)["zero_grad"], line_of(text, "zero_grad", "step"))
 
 
 @pytest.mark.parametrize("slow, is_found", [("1", True), ("i % 2", False)])
@@ -133,8 +143,8 @@ def test_slow_rank(slow, is_found, torchprof, run_torchprof, torch_python, progr
     found = findings(torchprof, run)
     assert ("slow rank" in found) == is_found
     if is_found:
-        assert "rank 1" in found["slow rank"]["finding"]
-        assert found["slow rank"]["where"].endswith("program.py(1): <module>") and "more than they" in found["slow rank"]["evidence"]
+        row = the_one(found["slow rank"], r"program\.py\(1\): <module>$")
+        assert "rank 1" in row["finding"] and "more than they" in row["evidence"]
 
 
 def test_advice_is_text_for_people_and_of_trace_files_too(torchprof, run_torchprof, torch_python, program):

@@ -7,7 +7,7 @@ from conftest import setting
 
 pytestmark = pytest.mark.once
 
-UPDATE = setting("TORCHPROF_UPDATE_GOLDEN")
+UPDATE = setting("UPDATE_GOLDEN")
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
 TRACE = GOLDEN / "gpt2-h100.pt.trace.json.gz"
 

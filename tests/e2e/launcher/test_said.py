@@ -9,7 +9,7 @@ from conftest import setting
 pytestmark = pytest.mark.once
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-UPDATE = setting("TORCHPROF_UPDATE_GOLDEN")
+UPDATE = setting("UPDATE_GOLDEN")
 
 
 def assert_golden(name, text):

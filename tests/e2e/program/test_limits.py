@@ -272,7 +272,7 @@ def test_an_export_writes_through_no_link_that_somebody_left(torchprof, run_torc
 @pytest.fixture
 def public_tree(prefix):
     """A copy of the installed tree that every user can read."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # TMPDIR may be its user's alone
         os.chmod(directory, 0o755)
         yield pathlib.Path(shutil.copytree(prefix, pathlib.Path(directory) / "tree"))
 
@@ -280,8 +280,9 @@ def public_tree(prefix):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_trace, tmp_path, program):
     """Forked, it has its file kept open before it changes; a program that it starts has nothing of ours, and a line says so."""
-    anew = ("import os; maps = open('/proc/self/maps').read(); print('libtorchprof' in maps, [name for name, value in os.environ.items()"
-            " if name.startswith('TORCHPROF_') or 'torchprof' in value and name not in ('_', 'PWD', 'OLDPWD')])")
+    env = {**dict.fromkeys(clean_environment()), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MINE": "/home/me/torchprof"}
+    anew = ("import os; maps = open('/proc/self/maps').read(); print('libtorchprof' in maps,"
+            " sorted(name for name in os.environ if name not in ('_', 'PWD', 'OLDPWD', 'SHLVL')))")
     text = """
         import os, subprocess, sys
         def f(n): return n + 1
@@ -296,8 +297,8 @@ def test_a_process_of_another_user_is_not_lost_in_silence(public_tree, check_tra
         if os.fork() == 0: other()
         sys.exit(os.wait()[1])
         """ % anew
-    run = profile(public_tree / "bin" / "torchprof", tmp_path / "run", [PYTHON, program(textwrap.dedent(text))])
-    assert (run.status, run.stdout) == (0, "50000\nFalse ['TORCHPROF_DISABLE']\nFalse []\n"), run.stderr
+    run = profile(public_tree / "bin" / "torchprof", tmp_path / "run", [PYTHON, program(textwrap.dedent(text))], env=env)
+    assert (run.status, run.stdout) == (0, "50000\nFalse ['LC_ALL', 'MINE', 'PATH', 'TORCHPROF_DISABLE']\nFalse ['LC_ALL', 'MINE', 'PATH']\n"), run.stderr
     assert sum(counted(check_trace(trace), "f") for trace in run.traces()) == 50000
     assert len(re.findall(r"torchprof: a process starts a program as another user: it is not profiled\n", run.stderr)) == 1
 
@@ -337,7 +338,7 @@ def test_a_program_that_cannot_reach_its_run_any_more_is_recorded_to_its_end(pub
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 def test_another_user_commands_no_window(public_tree, tmp_path, program):
     """Root may, and the user of the program; whoever else gets no answer."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
         os.chmod(place, 0o755)
         text = "import subprocess, sys; [print(subprocess.run([*as_user, sys.argv[1], 'ctl', str(os.getpid()), command], capture_output=True, text=True).stdout, end='', flush=True)"
         text += "\n for as_user in (['setpriv', '--reuid', '65534', '--clear-groups'], []) for command in ('start', 'status')]"

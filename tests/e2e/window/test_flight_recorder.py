@@ -37,13 +37,12 @@ def test_the_last_part_of_every_thread_is_kept(run_torchprof, program, check_tra
     spools = list((run.directory / "spool").glob("*.spool"))
     assert sum(s.stat().st_size for s in spools) <= (2 << 20) + 5 * (64 << 10)
     slices = [e for e in trace.events if e.get("cat") == "python_function"]
-    ends = [e["ts"] + e["dur"] for e in slices]
     by_name = lambda part: [e for e in slices if e["name"].endswith(part)]
     # What began long ago is there with its true beginning, what ended long ago is not.
     assert len(by_name(": last_of_all")) == 1 and len(by_name(": main")) == 1
     assert by_name(": main")[0]["ts"] <= min(e["ts"] for e in by_name(": round_number"))
     assert 0 < len(by_name(": round_number")) < 1200
-    assert max(ends) - by_name(": last_of_all")[0]["ts"] < 1e6
+    assert all(e["ts"] + e["dur"] <= by_name(": last_of_all")[0]["ts"] for e in by_name(": round_number"))
     info = json.loads((run.directory / "run.json").read_text())
     assert info["processes"][0]["recycled_bytes"] > 0 and info["processes"][0]["lost"] == {}
     assert "older events were dropped (--keep last)" in run.stderr

@@ -5,6 +5,8 @@
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace advice_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -139,3 +141,5 @@ TEST_CASE("a rank is slow if the others wait for it in the steps, not before the
   CHECK(!says(advice_of(0), "slow rank"));
   CHECK(says(advice_of(1), "slow rank"));
 }
+
+}  // namespace advice_test

@@ -10,6 +10,8 @@
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace arrivals_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -65,3 +67,5 @@ TEST_CASE("of a rank whose window has closed nobody knows where it is") {
   CHECK(texts({{0, 5, Rank::kClosed}, {1, 3, Rank::kClosed}, {2, 4}}).empty());  // one is left
   CHECK(texts({{0, 5}, {1, 3, Rank::kOpen}}).size() == 1);
 }
+
+}  // namespace arrivals_test

@@ -7,6 +7,8 @@
 #include "formats/io/error.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace budget_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 
@@ -75,3 +77,5 @@ TEST_CASE("a budget that is nested without end is refused, not followed") {
   CHECK(complaint(R"({"step": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}")
             .starts_with("step: array is not a time"));
 }
+
+}  // namespace budget_test

@@ -7,6 +7,8 @@
 #include "formats/write/kineto/kineto.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace diff_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -350,3 +352,5 @@ TEST_CASE("peaks of the CPU are compared with peaks that were counted in the sam
   // A GPU's allocator counts always.
   CHECK(compare(run("base", false, kCuda), run("new", true, kCuda), options).checks.size() == 1);
 }
+
+}  // namespace diff_test

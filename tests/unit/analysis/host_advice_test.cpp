@@ -7,6 +7,8 @@
 #include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace host_advice_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -101,3 +103,5 @@ TEST_CASE("many short operators of one place are one finding, with the Python be
   CHECK(!says(with(50, 2000), "\"tiny operators\""));
   CHECK(!says(with(200, 40'000), "\"tiny operators\""));
 }
+
+}  // namespace host_advice_test

@@ -7,6 +7,8 @@
 
 #include "tests/unit/support/spool_builder.h"
 
+namespace memory_growth_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -64,3 +66,5 @@ TEST_CASE("few steps say nothing, nor do several windows, between which frees ar
   CHECK(grown({10, 10, 10, 10, 10, 10}).size() == 1);
   CHECK(grown({10, 10, 10, 10, 10, 10, 10, 10}, true).empty());
 }
+
+}  // namespace memory_growth_test

@@ -11,6 +11,8 @@
 #include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace memory_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -303,3 +305,5 @@ TEST_CASE("a window that begins with a mapping has nothing of the windows before
   CHECK(devices[0].end_bytes == 4096);
   CHECK(devices[0].unknown_bytes == 0);
 }
+
+}  // namespace memory_test

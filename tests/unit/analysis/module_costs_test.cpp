@@ -8,6 +8,8 @@
 #include "formats/report/tables.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace module_costs_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -118,3 +120,5 @@ TEST_CASE("a damaged size of a parameter counts nothing") {
   const LoadedTrace trace(b);
   CHECK(ModuleTree(trace->processes[0]).holding(net).bytes == 0);
 }
+
+}  // namespace module_costs_test

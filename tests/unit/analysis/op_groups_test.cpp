@@ -12,6 +12,8 @@
 #include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace op_groups_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -185,3 +187,5 @@ TEST_CASE("what is no grouping is refused") {
     CHECK(!parse_grouping(text, grouping));
   }
 }
+
+}  // namespace op_groups_test

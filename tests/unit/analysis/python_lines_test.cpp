@@ -10,6 +10,8 @@
 #include "formats/report/summary.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace python_lines_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -164,3 +166,5 @@ TEST_CASE("the report of Python has functions and lines, and says where lines co
   CHECK(none.find("lines come from the raw records of run --python calls (C calls) or --native on (operators)") !=
         std::string::npos);
 }
+
+}  // namespace python_lines_test

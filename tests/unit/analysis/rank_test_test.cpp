@@ -4,6 +4,8 @@
 
 #include <random>
 
+namespace rank_test_test {
+
 using namespace torchprof::formats;
 
 TEST_CASE("p is exact where there are few values and no ties") {
@@ -64,3 +66,5 @@ TEST_CASE("median") {
   CHECK(median({3, 1, 2}) == 2);
   CHECK(median({4, 1, 3, 2}) == 2.5);
 }
+
+}  // namespace rank_test_test

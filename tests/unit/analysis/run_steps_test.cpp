@@ -9,6 +9,8 @@
 #include "formats/trace/windows.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace run_steps_test {
+
 using namespace torchprof;
 using test::SpoolBuilder;
 
@@ -314,3 +316,5 @@ TEST_CASE("of steps that come again at a distance one that is captured names the
   CHECK(named->every == 200);
   CHECK(named->captured == 1);
 }
+
+}  // namespace run_steps_test

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+namespace cupti_buffers_test {
+
 using namespace torchprof::cupti;
 
 TEST_CASE("buffers come back in the order in which CUPTI filled them, and are used again") {
@@ -48,3 +50,5 @@ TEST_CASE("at the bound it refuses and counts, and goes on when one comes back")
   CHECK(pool->request(false) == out.back());
   CHECK(pool->most() == ActivityBuffers::kMost + 1);
 }
+
+}  // namespace cupti_buffers_test

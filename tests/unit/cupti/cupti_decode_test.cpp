@@ -9,6 +9,8 @@
 #include "cupti/activity_decode.h"
 #include "tests/cupti_sim/layouts.h"
 
+namespace cupti_decode_test {
+
 using namespace torchprof;
 using namespace torchprof::cupti;
 using namespace cupti_sim;
@@ -228,3 +230,5 @@ TEST_CASE("five million records a second of processor time") {
   CHECK(rate > 5e6);
 #endif
 }
+
+}  // namespace cupti_decode_test

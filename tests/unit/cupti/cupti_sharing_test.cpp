@@ -10,6 +10,8 @@
 #include "cupti/wishes.h"
 #include "tests/cupti_sim/layouts.h"
 
+namespace cupti_sharing_test {
+
 using namespace torchprof::cupti;
 namespace sim = cupti_sim;
 
@@ -270,3 +272,5 @@ TEST_CASE("a client that refuses a buffer, or has one too small, loses his recor
   pour(39, 5);
   CHECK((g_theirs.bytes.empty() && g_theirs.out == 0));
 }
+
+}  // namespace cupti_sharing_test

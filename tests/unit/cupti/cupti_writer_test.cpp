@@ -19,6 +19,8 @@
 #include "tracer/session.h"
 #include "tracer/spool/reader.h"
 
+namespace cupti_writer_test {
+
 using namespace torchprof;
 using namespace torchprof::cupti;
 namespace fs = std::filesystem;
@@ -216,3 +218,5 @@ TEST_CASE("millions of records a second, from CUPTI's buffer to the spool") {
   CHECK(result.best < 4 * result.best_plain);
 #endif
 }
+
+}  // namespace cupti_writer_test

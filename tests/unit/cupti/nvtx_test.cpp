@@ -22,6 +22,9 @@
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
+
+namespace nvtx_test {
+
 #define HAS_NVIDIA_HEADERS
 #endif
 
@@ -272,3 +275,5 @@ TEST_CASE("each domain pops its own ranges where more are open than are recorded
   std::filesystem::remove_all(output);
   CHECK(status == 0);
 }
+
+}  // namespace nvtx_test

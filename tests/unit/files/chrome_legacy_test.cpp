@@ -7,6 +7,8 @@
 #include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace chrome_legacy_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
@@ -42,3 +44,5 @@ TEST_CASE("nothing is an empty array, and hostile names are JSON") {
   CHECK(events.size() == 4);
   CHECK(events[0].at("name") == "<\x7f\x1b[31m>");
 }
+
+}  // namespace chrome_legacy_test

@@ -12,6 +12,8 @@
 #include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace format_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -80,3 +82,5 @@ TEST_CASE("the size of a trace is known before it is written") {
   CHECK(estimated > 0.8 * written);
   CHECK(estimated < 1.25 * written);
 }
+
+}  // namespace format_test

@@ -1,15 +1,20 @@
-// Records that a CUPTI delivered to tests/gpu/raw_records.c, decoded, as text: golden/gpu/NAME.VERSION.records and
-// .txt. VERSION says where from: "gpu" a real one, otherwise the layout of tests/cupti_sim.
+// Records that a CUPTI delivered to tests/gpu/raw_records.c, decoded, as text: golden/gpu/NAME.VERSION.records, and
+// what comes of it. VERSION says where from: "gpu" a real one, whose thousands of records are kept as a digest
+// (.digest); otherwise the layout of tests/cupti_sim, which has each kind of record with numbers that a reader
+// recognizes (.txt).
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "cupti/activity_decode.h"
-#include "tests/unit/support/spool_builder.h"
+#include "tests/unit/support/digest.h"
+#include "tests/unit/support/golden.h"
+
+namespace gpu_golden_test {
 
 using namespace torchprof;
 using namespace torchprof::cupti;
@@ -24,75 +29,123 @@ uint32_t number_at(const std::string& bytes, size_t at) {
   return number;
 }
 
-template <class... Numbers>
-std::string line(const char* kind, Numbers... numbers) {
-  std::ostringstream text;
-  text << kind;
-  ((text << ' ' << +numbers), ...);
-  return text.str();
+struct Field {
+  template <class Number>
+  Field(const char* name, Number number) : text(std::string(name) + '=' + std::to_string(number)) {}
+  std::string text;
+};
+
+std::string line(const char* kind, std::initializer_list<Field> fields) {
+  std::string text = kind;
+  for (const Field& field : fields) text += ' ' + field.text;
+  return text;
 }
 
 std::string text_of(Decoded& d) {
   switch (d.kind) {
     case Kind::GpuKernel: {
       const auto& r = d.as<GpuKernel>();
-      return line("kernel", r.end - r.start, r.correlation, r.device, r.stream, r.grid[0], r.block[0], r.registers,
-                  r.static_shared, r.dynamic_shared, r.graph, r.graph_node);
+      return line("kernel", {{"duration", r.end - r.start},
+                             {"correlation", r.correlation},
+                             {"device", r.device},
+                             {"stream", r.stream},
+                             {"grid_x", r.grid[0]},
+                             {"block_x", r.block[0]},
+                             {"registers", r.registers},
+                             {"static_shared", r.static_shared},
+                             {"dynamic_shared", r.dynamic_shared},
+                             {"graph", r.graph},
+                             {"graph_node", r.graph_node}});
     }
     case Kind::GpuCopy: {
       const auto& r = d.as<GpuCopy>();
-      return line("copy", r.end - r.start, r.correlation, r.device, r.stream, r.copy_kind, r.src_kind, r.dst_kind,
-                  r.bytes);
+      return line("copy", {{"duration", r.end - r.start},
+                           {"correlation", r.correlation},
+                           {"device", r.device},
+                           {"stream", r.stream},
+                           {"copy_kind", r.copy_kind},
+                           {"src_kind", r.src_kind},
+                           {"dst_kind", r.dst_kind},
+                           {"bytes", r.bytes}});
     }
     case Kind::GpuSet: {
       const auto& r = d.as<GpuSet>();
-      return line("set", r.end - r.start, r.correlation, r.device, r.stream, r.bytes);
+      return line("set", {{"duration", r.end - r.start},
+                          {"correlation", r.correlation},
+                          {"device", r.device},
+                          {"stream", r.stream},
+                          {"bytes", r.bytes}});
     }
     case Kind::GpuApi: {
       const auto& r = d.as<GpuApi>();
-      return line("call", r.end - r.start, r.correlation, static_cast<int>(r.api), r.cbid, r.result);
+      return line("call", {{"duration", r.end - r.start},
+                           {"correlation", r.correlation},
+                           {"api", static_cast<int>(r.api)},
+                           {"cbid", r.cbid},
+                           {"result", r.result}});
     }
     case Kind::GpuSync: {
       const auto& r = d.as<GpuSync>();
-      return line("wait", r.end - r.start, r.correlation, r.type, r.stream, r.event);
+      return line("wait", {{"duration", r.end - r.start},
+                           {"correlation", r.correlation},
+                           {"type", r.type},
+                           {"stream", r.stream},
+                           {"event", r.event}});
     }
     case Kind::GpuEvent: {
       const auto& r = d.as<GpuEvent>();
-      return line("event", r.correlation, r.stream, r.event);
+      return line("event", {{"correlation", r.correlation}, {"stream", r.stream}, {"event", r.event}});
     }
     case Kind::GpuOverhead: {
       const auto& r = d.as<GpuOverhead>();
-      return line("overhead", r.end - r.start, r.kind, r.object_kind, r.correlation);
+      return line("overhead", {{"duration", r.end - r.start},
+                               {"kind", r.kind},
+                               {"object_kind", r.object_kind},
+                               {"correlation", r.correlation}});
     }
     case Kind::GpuMemory: {
       const auto& r = d.as<GpuMemory>();
-      return line("memory", r.bytes, r.device);
+      return line("memory", {{"bytes", r.bytes}, {"device", r.device}});
     }
     case Kind::GpuMemoryPool: {
       const auto& r = d.as<GpuMemoryPool>();
-      return line("pool", r.operation, r.type, r.bytes, r.used, r.device, r.correlation);
+      return line("pool", {{"operation", r.operation},
+                           {"type", r.type},
+                           {"bytes", r.bytes},
+                           {"used", r.used},
+                           {"device", r.device},
+                           {"correlation", r.correlation}});
     }
     case Kind::GpuEnvironment: {
       const auto& r = d.as<GpuEnvironment>();
-      return line("environment", r.device, r.kind, r.values[0], r.values[1], r.values[4]);
+      return line("environment", {{"device", r.device},
+                                  {"kind", r.kind},
+                                  {"value_0", r.values[0]},
+                                  {"value_1", r.values[1]},
+                                  {"value_4", r.values[4]}});
     }
     case Kind::GpuDeviceDef: {
       const auto& r = d.as<GpuDeviceDef>();
-      return line("device", r.device, r.memory, r.multiprocessors, r.major, r.minor, r.warp_size);
+      return line("device", {{"device", r.device},
+                             {"memory", r.memory},
+                             {"multiprocessors", r.multiprocessors},
+                             {"major", r.major},
+                             {"minor", r.minor},
+                             {"warp_size", r.warp_size}});
     }
     case Kind::GpuContextDef: {
       const auto& r = d.as<GpuContextDef>();
-      return line("context", r.context, r.device);
+      return line("context", {{"context", r.context}, {"device", r.device}});
     }
     default:
-      return line("kind", static_cast<int>(d.kind));
+      return line("unexpected", {{"kind", static_cast<int>(d.kind)}});
   }
 }
 
 std::string decoded(const std::string& bytes) {
   std::ostringstream text;
   const uint32_t version = number_at(bytes, 0);
-  text << "CUPTI " << version << "\n";
+  text << line("CUPTI", {{"version", version}}) << "\n";
   for (size_t at = 4; at < bytes.size();) {
     const uint32_t size = number_at(bytes, at), name = number_at(bytes, at + 4);
     REQUIRE(at + 8 + size + name <= bytes.size());
@@ -102,7 +155,7 @@ std::string decoded(const std::string& bytes) {
     if (decode(record.data(), size, version, d) == Decoding::kDone)
       text << text_of(d);
     else
-      text << "kind " << number_at(bytes, at + 8) << " is not known";
+      text << line("unknown", {{"kind", number_at(bytes, at + 8)}});
     if (name > 0) text << ' ' << std::string_view(bytes).substr(at + 8 + size, name);
     text << '\n';
     at += 8 + size + name;
@@ -113,13 +166,20 @@ std::string decoded(const std::string& bytes) {
 }  // namespace
 
 TEST_CASE("what CUPTI delivered is decoded as it was") {
-  size_t files = 0;
+  size_t digests = 0, texts = 0;
   for (const auto& entry : fs::directory_iterator(test::golden_directory() / "gpu")) {
+    if (entry.path().extension() == ".digest") CHECK(fs::exists(fs::path(entry).replace_extension(".records")));
     if (entry.path().extension() != ".records") continue;
-    ++files;
-    const std::string name = entry.path().stem().string();
+    const std::string name = "gpu/" + entry.path().stem().string();
     CAPTURE(name);
-    test::check_golden("gpu/" + name + ".txt", decoded(test::read_file(entry.path())));
+    const std::string text = decoded(test::read_file(entry.path()));
+    if (name.ends_with(".gpu"))
+      test::check_digest(name, text), ++digests;
+    else
+      test::check_golden(name + ".txt", text), ++texts;
   }
-  CHECK(files >= 6);
+  CHECK(digests >= 9);
+  CHECK(texts >= 6);
 }
+
+}  // namespace gpu_golden_test

@@ -10,6 +10,8 @@
 #include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace kineto_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
@@ -150,3 +152,5 @@ TEST_CASE("a trace of nothing has its frame and its tail") {
   CHECK(parsed["traceEvents"].size() == 3 + 4);
   CHECK(json::parse(kineto(*trace, {}))["traceEvents"].size() == 4);
 }
+
+}  // namespace kineto_test

@@ -9,6 +9,8 @@
 #include "formats/memory/categories.h"
 #include "tests/unit/support/small_training.h"
 
+namespace memory_timeline_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
@@ -183,3 +185,5 @@ TEST_CASE("the life of a block ends with its window, and what a window frees of 
   CHECK(raw[3] == json({(kStartUs + 11) * 1000, 4, -10, unknown}));
   CHECK(raw[4][2] == 20);
 }
+
+}  // namespace memory_timeline_test

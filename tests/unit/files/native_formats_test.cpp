@@ -13,6 +13,8 @@
 #include "formats/write/stacks.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace native_formats_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using protozero::pbf_reader;
@@ -246,3 +248,5 @@ TEST_CASE("memory that no function of Python asked for has the native line outsi
   for (const char* const text : {"make", "program.cpp", "libtorch_cpu.so.2+0x10"})
     CHECK(snapshot.find(text) != std::string::npos);
 }
+
+}  // namespace native_formats_test

@@ -12,6 +12,8 @@
 #include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace perfetto_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::formats::perfetto;
@@ -180,3 +182,5 @@ TEST_CASE("hostile names are text") {
   for (const char c : text) REQUIRE(static_cast<unsigned char>(c) >= 0x20);
   CHECK(text.starts_with("10(C:\\x\"y\".py?(1): \xef\xbf\xbd( 10(<??[31m> 1010) "));
 }
+
+}  // namespace perfetto_test

@@ -9,6 +9,8 @@
 #include "formats/write/format.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace read_kineto_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 namespace fs = std::filesystem;
@@ -355,3 +357,5 @@ TEST_CASE("hostile numbers and texts are read or refused") {
   CHECK(slices(std::string(200'000, '[') + std::string(200'000, ']')) == 1);
   CHECK(error_of(write(directory / "deep", std::string(1'000'000, '['))).find("cut off after") != std::string::npos);
 }
+
+}  // namespace read_kineto_test

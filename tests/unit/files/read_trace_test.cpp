@@ -13,6 +13,8 @@
 #include "tests/unit/support/gpu_program.h"
 #include "tests/unit/support/small_training.h"
 
+namespace read_trace_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -260,3 +262,5 @@ TEST_CASE("databases that are none of these, and files that are damaged, are one
   CHECK(error_of(write(directory / "h", std::string("\x0a\x00", 2))) == "it has no slices as torchprof writes them");
   CHECK(error_of(write(directory / "i", "\n\n  {}")) == "it has no traceEvents");
 }
+
+}  // namespace read_trace_test

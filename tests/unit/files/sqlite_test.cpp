@@ -8,6 +8,8 @@
 #include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace sqlite_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -137,3 +139,5 @@ TEST_CASE("a full disk or no permission leaves nothing behind") {
   const test::LoadedTrace trace(b);
   CHECK_THROWS(write_file(*find_format("sqlite"), *trace, trace->processes, "/nonexistent/x.sqlite"));
 }
+
+}  // namespace sqlite_test

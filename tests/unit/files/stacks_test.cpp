@@ -9,6 +9,8 @@
 #include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace stacks_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
@@ -83,3 +85,5 @@ TEST_CASE("nothing is an empty profile") {
   CHECK(written(*trace, write_stacks).empty());
   CHECK(json::parse(written(*trace, write_speedscope)).at("profiles").empty());
 }
+
+}  // namespace stacks_test

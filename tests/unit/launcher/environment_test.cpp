@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <fstream>
 
+namespace environment_test {
+
 using namespace torchprof;
 using namespace torchprof::launcher;
 namespace fs = std::filesystem;
@@ -86,3 +88,5 @@ TEST_CASE("a variable is replaced wherever and however often it was there") {
       with_variables({"A=1", "LD_PRELOAD=x", "B=2", "LD_PRELOAD=y", "LD_PRELOAD2=z", "odd"}, {"LD_PRELOAD=ours"});
   CHECK(result == Strings{"A=1", "B=2", "LD_PRELOAD2=z", "odd", "LD_PRELOAD=ours"});
 }
+
+}  // namespace environment_test

@@ -10,6 +10,8 @@
 
 #include "inject/exec_memory.h"
 
+namespace exec_environment_test {
+
 using namespace torchprof::inject;
 
 namespace {
@@ -165,3 +167,5 @@ TEST_CASE("a program under a filter of seccomp is told to leave us out") {
   CHECK(with_us_disabled(none, room, sizeof(room)) == none);
   CHECK(with_us_disabled(environment, room, 16) == environment);
 }
+
+}  // namespace exec_environment_test

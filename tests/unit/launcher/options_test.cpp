@@ -7,6 +7,8 @@
 
 #include "formats/io/error.h"
 
+namespace options_test {
+
 using namespace torchprof;
 using namespace torchprof::launcher;
 
@@ -91,3 +93,5 @@ TEST_CASE("the formats of a list, without none") {
   CHECK(formats_named("table").front()->name == "table");
   CHECK(formats_named("none").empty());
 }
+
+}  // namespace options_test

@@ -8,6 +8,8 @@
 #include "tests/unit/support/spool_builder.h"
 #include "tracer/spool/clock.h"
 
+namespace live_process_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -327,3 +329,5 @@ TEST_CASE("whatever is damaged, it is read to its end") {
     p.view(20);
   }
 }
+
+}  // namespace live_process_test

@@ -6,6 +6,8 @@
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace collectives_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::Encoding;
@@ -103,3 +105,5 @@ TEST_CASE("arguments belong to the operator that has just begun, and to no other
   replay.run(lines);
   CHECK(lines.text == "aten::copy_ none -1\nrecord_param_comms 17\n");
 }
+
+}  // namespace collectives_test

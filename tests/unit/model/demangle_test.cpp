@@ -18,6 +18,8 @@
 #include "formats/io/demangle.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace demangle_test {
+
 using namespace torchprof::formats;
 using namespace torchprof::test;
 
@@ -230,3 +232,5 @@ TEST_CASE("changed names take no longer") {
   }
   CHECK(longest < CLOCKS_PER_SEC);
 }
+
+}  // namespace demangle_test

@@ -10,6 +10,8 @@
 #include "formats/gpu/kernel_names.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace distinct_names_test {
+
 using namespace torchprof::formats;
 using namespace torchprof::test;
 
@@ -51,3 +53,5 @@ TEST_CASE("names without a word, and very long ones, are numbered") {
   CHECK(set_of(names).size() == 5);
   CHECK(distinct_kernel_names({}).empty());
 }
+
+}  // namespace distinct_names_test

@@ -4,6 +4,8 @@
 
 #include "tests/unit/support/spool_builder.h"
 
+namespace distributed_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -73,3 +75,5 @@ TEST_CASE("without a rank there is nothing") {
   b.meta("distributed.rank", "one");
   CHECK(json(b).empty());
 }
+
+}  // namespace distributed_test

@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+namespace flops_test {
+
 using namespace torchprof::formats;
 
 namespace {
@@ -103,3 +105,5 @@ TEST_CASE("what the inputs do not tell counts nothing") {
   CHECK(flops("conv2d", "8x6x9x9 4x6x3x3 - [0,0] [0,0] [1,1] =1") == 0);
   CHECK(flops("mm", "4294967296x4294967296 4294967296x4294967296") == 0);  // more than 64 bits hold
 }
+
+}  // namespace flops_test

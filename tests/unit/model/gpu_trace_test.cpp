@@ -11,6 +11,8 @@
 #include "tests/unit/support/gpu_program.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace gpu_trace_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -359,3 +361,5 @@ TEST_CASE("occupancy: threads, registers and shared memory bound it") {
   CHECK(occupancy_of(k, &device).achieved == 0);
   CHECK(occupancy_of(k, nullptr).blocks_per_sm == 0);
 }
+
+}  // namespace gpu_trace_test

@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace inductor_test {
+
 using namespace torchprof::formats;
 
 namespace {
@@ -66,3 +68,5 @@ TEST_CASE("a module that cannot be read says nothing") {
   CHECK(modules.find("/dev/zero", "triton_") == nullptr);
   CHECK(modules.find("", "triton_") == nullptr);
 }
+
+}  // namespace inductor_test

@@ -1,5 +1,6 @@
 // Short names of kernels: those of torch 2.11 on an H100 as a golden file (golden/gpu/kernel_names.txt, line by line),
-// of other libraries and demanglers here.
+// of other libraries and demanglers here. The file is long and no digest: whether a name is a good one only shows when
+// it is read, and a change of the rules is reviewed by the lines that it changes.
 #include <doctest/doctest.h>
 
 #include <ctime>
@@ -12,6 +13,8 @@
 #include "formats/gpu/kernel_names.h"
 #include "formats/io/text.h"
 #include "tests/unit/support/spool_builder.h"
+
+namespace kernel_names_test {
 
 using namespace torchprof;
 using namespace torchprof::formats;
@@ -386,3 +389,5 @@ __nv_static___ZN)names");
     }
   CHECK(short_kernel_name("").empty());
 }
+
+}  // namespace kernel_names_test

@@ -11,6 +11,8 @@
 #include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace modules_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -204,3 +206,5 @@ TEST_CASE("modules without paths add up to those in whose calls they were made, 
   CHECK(tallies.at("nn.Module: A_0").backward_total_ns == 5);
   CHECK(tallies.at("nn.Module: B_0").backward_total_ns == 5);
 }
+
+}  // namespace modules_test

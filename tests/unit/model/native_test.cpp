@@ -20,6 +20,8 @@
 #include "tracer/processor/registers.h"
 #include "tracer/session.h"
 
+namespace native_test {
+
 using namespace torchprof;
 
 namespace {
@@ -204,3 +206,5 @@ TEST_CASE("an address of this program is its function, file and line where they 
   CHECK(formats::find_symbols(here.dli_fname, "not its build id", addresses).at(0).empty());
   CHECK(formats::find_symbols("/nowhere/libgone.so", "", addresses).at(0).empty());
 }
+
+}  // namespace native_test

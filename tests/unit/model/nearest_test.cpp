@@ -4,6 +4,8 @@
 
 #include <vector>
 
+namespace nearest_test {
+
 using namespace torchprof::formats;
 
 TEST_CASE("a mistyped name is known by its letters") {
@@ -23,3 +25,5 @@ TEST_CASE("what is like nothing is not guessed at") {
   CHECK(nearest(std::string(1'000'000, 'k'), names).empty());
   CHECK(nearest("k", std::vector{std::string(1'000'000, 'k')}).empty());
 }
+
+}  // namespace nearest_test

@@ -8,6 +8,8 @@
 
 #include "tests/unit/support/spool_builder.h"
 
+namespace object_details_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -106,3 +108,5 @@ TEST_CASE("modules are numbered as they were first called, those that were not c
   CHECK(names.number(first) == 1);
   CHECK(names.number(container) == 2);
 }
+
+}  // namespace object_details_test

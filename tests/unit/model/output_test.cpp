@@ -17,6 +17,8 @@
 #include "formats/io/gzip.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace output_test {
+
 using namespace torchprof;
 using formats::Gzip;
 using formats::Output;
@@ -206,3 +208,5 @@ TEST_CASE("a file that cannot grow is one clear error and leaves nothing behind"
   CHECK(message == "cannot write " + file.string() + ": File too large");
   CHECK(fs::is_empty(directory.path()));
 }
+
+}  // namespace output_test

@@ -9,6 +9,8 @@
 #include "formats/replay/thread_stack.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace replay_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -587,3 +589,5 @@ TEST_CASE("windows that overlap, end before they begin or lie outside of the pro
     for (const Slice& s : r.sink.slices) CHECK(s.end.value <= test::kStartNs + 1000);
   }
 }
+
+}  // namespace replay_test

@@ -8,6 +8,8 @@
 #include "formats/trace/endings.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace roles_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -217,3 +219,5 @@ TEST_CASE("the end of a worker of a fork server is that which the server told it
   tree.add(13, 9);                          // of somebody else
   CHECK(tree.ends() == std::vector<std::string>{"10: killed or replaced", "13: killed or replaced", "12: exit 4"});
 }
+
+}  // namespace roles_test

@@ -9,6 +9,8 @@
 #include "formats/write/stacks.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace slice_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -173,3 +175,5 @@ TEST_CASE("of steps that no window has the message says which ones there are, an
   b.at(95'000'000).step_end(95, 0, 0);
   CHECK(message(60, 70).ends_with("52 (the time of every step: report -t steps)"));
 }
+
+}  // namespace slice_test

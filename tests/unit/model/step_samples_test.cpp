@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace step_samples_test {
+
 using namespace torchprof::formats;
 
 namespace {
@@ -73,3 +75,5 @@ TEST_CASE("fewer steps than warm up, and none") {
     CHECK(samples.of(Sampled::kOperator).empty());
   }
 }
+
+}  // namespace step_samples_test

@@ -6,6 +6,8 @@
 #include "formats/replay/replay.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace steps_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -66,7 +68,7 @@ class Program {
   ObjectId optimizer(const char* name) { return b_.object(name, ObjectKind::kOptimizer); }
   std::string marks() {
     b_.clean_exit(now_);
-    return ::marks(b_);
+    return steps_test::marks(b_);
   }
   Steps steps() {
     b_.clean_exit(now_);
@@ -258,3 +260,5 @@ TEST_CASE("numbers of marks") {
   CHECK(step_number("ProfilerStep") == std::nullopt);
   CHECK(step_number("Optimizer.step#SGD.step") == std::nullopt);
 }
+
+}  // namespace steps_test

@@ -7,6 +7,8 @@
 #include "formats/trace/native_stacks.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace symbol_file_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 
@@ -82,3 +84,5 @@ TEST_CASE("a stack has its inlined functions, and what is not known by object an
         std::vector<std::string>{"0xabc", "libtorch.so+0x30", "inlined(int) (a.h:7)", "outer?one() (b.cpp:12)", "..."});
   CHECK(texts_of(process, {99}).empty());
 }
+
+}  // namespace symbol_file_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace text_test {
+
 using namespace torchprof::formats;
 
 TEST_CASE("a JSON string escapes what JSON wants escaped and repairs what is no UTF-8") {
@@ -36,3 +38,5 @@ TEST_CASE("a long text is broken at spaces, a long word shortened") {
   CHECK(wrap("in abcdefghijklmnopqrstuvwxyz.py now", 16) == Lines{"in", "  abc...vwxyz.py", "  now"});
   for (const std::string& line : wrap("ä öü ßßßßßßßßßßßßßßßßßßßßßßßßßß ö", 16)) CHECK(columns(line) <= 16);
 }
+
+}  // namespace text_test

@@ -11,6 +11,8 @@
 #include "formats/write/kineto/kineto.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace trace_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -228,3 +230,5 @@ TEST_CASE("little of a spool stays in memory once it is loaded") {
   CHECK(size_kib >= 12000);
   CHECK(resident_kib < size_kib / 4);
 }
+
+}  // namespace trace_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace waiting_test {
+
 using torchprof::formats::is_waiting;
 
 TEST_CASE("waits are known by their names, as torchprof and torch.profiler write them") {
@@ -40,3 +42,5 @@ TEST_CASE("work is not taken for waiting, whatever its name looks like") {
                            "cudaStreamSynchronize"})
     CHECK_MESSAGE(!is_waiting(name), name);
 }
+
+}  // namespace waiting_test

@@ -8,6 +8,8 @@
 #include "formats/write/format.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace gpu_table_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -163,3 +165,5 @@ TEST_CASE("the tables of a merged trace know whose devices they are") {
   const std::string text = summary_text(*trace, options), again = summary_text(directory / "t.pt.trace.json", options);
   CHECK(again.substr(again.find('\n')) == text.substr(text.find('\n')));
 }
+
+}  // namespace gpu_table_test

@@ -13,6 +13,8 @@
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace report_golden_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -241,3 +243,5 @@ TEST_CASE("formats that are text") {
                                                         {"chrome-legacy.json", write_chrome_legacy}};
   for (const auto& [name, write] : kFormats) check(name, written(*trace, write));
 }
+
+}  // namespace report_golden_test

@@ -10,6 +10,8 @@
 #include "tests/unit/support/gpu_program.h"
 #include "tests/unit/support/small_training.h"
 
+namespace report_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using nlohmann::json;
@@ -215,3 +217,5 @@ TEST_CASE("no two columns of a table have the same key") {
     CHECK(std::ranges::adjacent_find(names) == names.end());
   }
 }
+
+}  // namespace report_test

@@ -17,6 +17,8 @@
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/gpu_program.h"
 
+namespace run_tables_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using namespace torchprof::test;
@@ -359,3 +361,5 @@ TEST_CASE("the error of an estimate is that of the means of windows, and of a si
   // Means of 1, 2 and 3: 4.303 times 1 / sqrt(3).
   CHECK(*estimate_of({0, 2, 1, 3, 2, 4}, {0, 0, 1, 1, 2, 2}).error == doctest::Approx(2.484).epsilon(0.001));
 }
+
+}  // namespace run_tables_test

@@ -9,6 +9,8 @@
 #include "formats/io/text.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace table_test {
+
 using namespace torchprof;
 using namespace torchprof::formats;
 using test::SpoolBuilder;
@@ -16,7 +18,7 @@ using test::SpoolBuilder;
 namespace {
 
 // `steps` steps of a millisecond and a bit: a model of two modules, its backward and an optimizer.
-void train(SpoolBuilder& b, uint64_t steps) {
+void train_for(SpoolBuilder& b, uint64_t steps) {
   b.thread(100, "python3", 1);
   const FunctionId call = b.function("torch/nn/modules/module.py", 1190, "_call_impl", 0, FunctionKind::kModuleCall);
   const FunctionId step = b.function("torch/optim/sgd.py", 121, "step", 0, FunctionKind::kOptimizerStep);
@@ -99,7 +101,7 @@ TEST_CASE("a duration that nobody waits for is written as it is") {
 
 TEST_CASE("the summary of one process") {
   SpoolBuilder b(100, {"/usr/bin/python3", "train.py"});
-  train(b, 5);
+  train_for(b, 5);
   b.source("operators", SourceState::kOn, "torch 1.13");
   b.clean_exit(8'000'000);
   const test::LoadedTrace trace(b);
@@ -111,8 +113,8 @@ TEST_CASE("the summary of one process") {
 TEST_CASE("the summary of several processes, with what is missing") {
   SpoolBuilder first(100, {"/usr/bin/python3", "train.py"}),
       second(200, {"/usr/bin/python3", "-c", "from multiprocessing..."});
-  train(first, 4);
-  train(second, 2);
+  train_for(first, 4);
+  train_for(second, 2);
   first.clean_exit(6'000'000);
   second.source("python", SourceState::kOff, "--python off");
   second.source("operators", SourceState::kFailed, "the probe of torch 9.9 does not agree: " + std::string(200, 'x'));
@@ -171,3 +173,5 @@ TEST_CASE("a run of seconds says seconds") {
 TEST_CASE("a summary of nothing is a line") {
   CHECK(summary_text(Trace{}) == "0 processes, 0.000 us: 0 operators, 0 Python calls\n");
 }
+
+}  // namespace table_test

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 namespace torchprof::test {
@@ -442,24 +441,5 @@ std::string written(const formats::Trace& trace, formats::Processes processes, W
 }
 
 std::string written(const formats::Trace& trace, Write write) { return written(trace, trace.processes, write); }
-
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  REQUIRE_MESSAGE(in, "cannot read ", file.string());
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-fs::path golden_directory() { return GOLDEN_DIRECTORY; }
-
-void check_golden(const std::string& name, const std::string& text) {
-  const fs::path file = golden_directory() / name;
-  if (std::getenv("TORCHPROF_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream(file, std::ios::binary) << text;
-    return;
-  }
-  CHECK_MESSAGE(text == read_file(file), name, " differs; TORCHPROF_UPDATE_GOLDEN=1 writes it anew");
-}
 
 }  // namespace torchprof::test

@@ -15,6 +15,7 @@
 
 #include "formats/trace/trace.h"
 #include "formats/write/format.h"
+#include "tests/unit/support/golden.h"
 #include "tracer/spool/layout.h"
 #include "tracer/spool/record.h"
 
@@ -179,11 +180,5 @@ class LoadedTrace {
 using Write = void (*)(const formats::Trace&, formats::Processes, formats::Output&);
 std::string written(const formats::Trace& trace, formats::Processes processes, Write write);
 std::string written(const formats::Trace& trace, Write write);
-
-std::string read_file(const std::filesystem::path& file);
-
-// Compares with a golden file; TORCHPROF_UPDATE_GOLDEN=1 writes it instead, for people to look at the difference.
-std::filesystem::path golden_directory();
-void check_golden(const std::string& name, const std::string& text);
 
 }  // namespace torchprof::test

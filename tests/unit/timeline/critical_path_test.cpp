@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace critical_path_test {
+
 using namespace torchprof::formats;
 
 namespace {
@@ -297,3 +299,5 @@ TEST_CASE("waits in a circle, in a damaged file, end") {
   const Result r(m);
   r.check_whole();
 }
+
+}  // namespace critical_path_test

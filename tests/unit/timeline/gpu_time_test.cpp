@@ -7,6 +7,8 @@
 
 #include "formats/timeline/launches.h"
 
+namespace gpu_time_test {
+
 using namespace torchprof::formats;
 
 namespace {
@@ -124,3 +126,5 @@ TEST_CASE("copies by kind have the rates of each") {
   CHECK(copies.rate_sum / 2 == 20);
   CHECK(launches.copies.at("Memset").rated == 0);
 }
+
+}  // namespace gpu_time_test

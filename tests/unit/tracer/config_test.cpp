@@ -13,6 +13,8 @@
 
 #include "tracer/config/run_directory.h"
 
+namespace config_test {
+
 using namespace torchprof;
 
 namespace {
@@ -268,3 +270,5 @@ TEST_CASE("a pattern that cannot be filled in is refused") {
   CHECK(expanded("1234567", 8) == "1234567");
   CHECK(expanded("123%q{JOB}", 8) == "refused: output '123%q{JOB}': the name is too long");
 }
+
+}  // namespace config_test

@@ -5,6 +5,8 @@
 
 #include "tests/unit/support/planned_program.h"
 
+namespace last_steps_test {
+
 using namespace torchprof;
 
 namespace {
@@ -108,3 +110,5 @@ TEST_CASE("windows of the last steps get longer, so that a process does not run 
   known.opening = 20'000'000;  // as with CUPTI
   CHECK(last_steps::length(known) == 256);
 }
+
+}  // namespace last_steps_test

@@ -11,6 +11,8 @@
 #include "tests/unit/support/spool_builder.h"
 #include "tracer/spool/reader.h"
 
+namespace open_spans_test {
+
 using namespace torchprof;
 using namespace torchprof::test;
 
@@ -205,3 +207,5 @@ TEST_CASE("a span that is written at the beginning of a chunk is read back as it
   CHECK(record.as<OpBegin>().sequence == 3);
   CHECK_FALSE(cursor.next(record));
 }
+
+}  // namespace open_spans_test

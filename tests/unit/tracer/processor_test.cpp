@@ -9,6 +9,8 @@
 #include "tracer/processor/thunk.h"
 #include "tracer/processor/vectors.h"
 
+namespace processor_test {
+
 using namespace torchprof;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("an address without a signature stays as it is") {
   CHECK(processor::unsigned_address(address) == address);
   CHECK(processor::unsigned_address(0) == 0);
 }
+
+}  // namespace processor_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace record_test {
+
 using namespace torchprof;
 
 TEST_CASE("a record header keeps kind, length and time apart at their largest") {
@@ -95,3 +97,5 @@ TEST_CASE("an operator of one word follows the one before it") {
     CHECK(op.sequence == (kind == kShortNextOp ? 3 : 4));
   }
 }
+
+}  // namespace record_test

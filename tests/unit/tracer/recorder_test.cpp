@@ -26,6 +26,8 @@
 #include "tracer/session.h"
 #include "tracer/spool/reader.h"
 
+namespace recorder_test {
+
 namespace fs = std::filesystem;
 using namespace torchprof;
 
@@ -538,3 +540,5 @@ TEST_CASE("notes reach the spool whether they come before or after it is open") 
   for (const char* want : {"early", "said before the first event", "late", "said after it", "fact", "value"})
     CHECK(std::find(found.begin(), found.end(), want) != found.end());
 }
+
+}  // namespace recorder_test

@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace same_text_test {
+
 using torchprof::same_text;
 
 TEST_CASE("texts of every length are the same as themselves and differ from any that has one other byte") {
@@ -40,3 +42,5 @@ TEST_CASE("a text at the end of the last page that can be read is compared as an
   }
   munmap(pages, 2 * kPage);
 }
+
+}  // namespace same_text_test

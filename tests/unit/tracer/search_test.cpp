@@ -14,6 +14,8 @@
 #include "tracer/objects/sight.h"
 #include "tracer/objects/values.h"
 
+namespace search_test {
+
 using namespace torchprof;
 using torch::Search;
 
@@ -417,3 +419,5 @@ TEST_CASE("addresses that lead nowhere are not followed") {
     }
   }
 }
+
+}  // namespace search_test

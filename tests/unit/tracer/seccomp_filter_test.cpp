@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace seccomp_filter_test {
+
 using torchprof::effect_of;
 using torchprof::FilterEffect;
 
@@ -65,3 +67,5 @@ TEST_CASE("what the kernel refuses is left to it") {
   CHECK(effect_of(Program(BPF_MAXINSNS, answer(SECCOMP_RET_ALLOW))) == FilterEffect::kNone);
   CHECK(effect_of(Program(BPF_MAXINSNS + 1, answer(SECCOMP_RET_ALLOW))) == FilterEffect::kUnknown);
 }
+
+}  // namespace seccomp_filter_test

@@ -9,6 +9,8 @@
 #include "formats/replay/replay.h"
 #include "tests/unit/support/spool_builder.h"
 
+namespace spool_reader_test {
+
 using namespace torchprof;
 using test::SpoolBuilder;
 
@@ -399,3 +401,5 @@ TEST_CASE("bytes flipped at random: never a crash, never a read out of bounds") 
     read_all(bytes);
   }
 }
+
+}  // namespace spool_reader_test

@@ -13,6 +13,8 @@
 #include "tests/unit/support/script_stand_in.h"
 #include "tracer/session.h"
 
+namespace torch_script_test {
+
 using namespace torchprof;
 using script_stand_in::StandIn;
 
@@ -100,3 +102,5 @@ TEST_CASE("an answer that looks otherwise ends it") {
     return ask().empty();
   });
 }
+
+}  // namespace torch_script_test

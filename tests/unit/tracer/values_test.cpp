@@ -16,6 +16,8 @@
 #include "tracer/objects/values.h"
 #include "tracer/torch/known_inputs.h"
 
+namespace values_test {
+
 using namespace torchprof;
 
 namespace {
@@ -410,3 +412,5 @@ TEST_CASE("hostile encodings give less, never more than they hold") {
     }
   }
 }
+
+}  // namespace values_test

@@ -7,6 +7,8 @@
 #include <ctime>
 #include <thread>
 
+namespace wakeup_test {
+
 using torchprof::Wakeup;
 
 namespace {
@@ -63,3 +65,5 @@ TEST_CASE("errno stays as it is") {
   wakeup.sleep(now());
   CHECK(errno == 42);
 }
+
+}  // namespace wakeup_test

@@ -11,6 +11,8 @@
 #include "tracer/spool/completed.h"
 #include "tracer/spool/layout.h"
 
+namespace window_plan_test {
+
 using namespace torchprof;
 
 TEST_CASE("typical windows cover a run of any length evenly, within the overhead's budget") {
@@ -329,3 +331,5 @@ TEST_CASE("chunks of a window are free once it is given up, also those that are 
   CHECK(offset == 4096 + uint64_t{5} * kChunkSize);
   CHECK(chunks.pop(offset, 4) == 0);
 }
+
+}  // namespace window_plan_test

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+namespace window_spec_test {
+
 using torchprof::parse_window;
 using torchprof::WindowSpec;
 using Kind = WindowSpec::Kind;
@@ -125,3 +127,5 @@ TEST_CASE("what is no window is refused, and what would be one is said") {
     CHECK(why[0] != 0);
   }
 }
+
+}  // namespace window_spec_test

@@ -17,6 +17,8 @@
 #include "tracer/session.h"
 #include "tracer/window_borders.h"
 
+namespace window_test {
+
 namespace fs = std::filesystem;
 using namespace torchprof;
 using window::WindowBorders;
@@ -167,3 +169,5 @@ TEST_CASE("borders come out in the order in which they went in, as many as there
   borders.clear();
   CHECK_FALSE(borders.take(border));
 }
+
+}  // namespace window_test
