@@ -4,8 +4,12 @@ TORCHPROF_BUILD names the build directory (default: build/ in the root of the ch
 makes of it, in a directory of their own, so that the tree is used where it was not configured to lie. TORCHPROF_INSTALLED names such a
 tree that exists already: tests/roots/roots.py uses it where nothing was built.
 
-Tests that need no torch take the fixture `python` and run once for each CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
-/usr/local/bin and ~/.pyenv (those that are neither the oldest nor the newest nor that of torch with --run-slow alone). Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+Tests that need no torch take the fixture `python` and run once for each version of CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
+/usr/local/bin and ~/.pyenv. Without --run-slow that is the newest and that of torch, and in python/ the oldest. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
+
+The marker `once` is for what neither depends on the version of torch nor on that of Python nor on libc: what we say, write and read, our own arithmetic of
+windows, the simulated GPU without operators. .ci/run leaves these out in other Debians. What stays there: operators, memory, modules, stacks, what torch
+says of GPUs, what torch.profiler says; calls, imports, threads and processes of Python; starting programs and ending them.
 
 Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first line says more:
 
@@ -40,6 +44,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import importlib.util
 import itertools
 import json
 import os
@@ -56,6 +61,7 @@ import time
 import pytest
 
 import emulated
+import spread
 import trace_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -109,12 +115,30 @@ gc.set_threshold(1_000_000, 10, 100)
 OTHER_CHECKER = ROOT.parent / "shared" / "tools" / "check_trace.py"
 
 
-@functools.lru_cache(None)
+def found_once(ask):
+    """A function whose answer, which JSON can hold, holds for this interpreter on this machine: pytest's workers know what was found before they began."""
+    kept = "TESTED_" + ask.__name__.upper()
+
+    @functools.lru_cache(None)
+    def answer():
+        by, found = json.loads(os.environ.get(kept, "[null, null]"))
+        if by != sys.executable:
+            found = ask()
+            os.environ[kept] = json.dumps([sys.executable, found])
+        return found
+    return answer
+
+
+@found_once
+def what_torch_says():
+    asked = subprocess.run([sys.executable, "-c", "import torch, json; print(json.dumps([torch.__version__, torch.profiler.kineto_available(), torch.version.cuda]))"],
+                           capture_output=True, text=True, check=True)
+    return json.loads(asked.stdout)
+
+
 def torch_here():
     """((major, minor), has Kineto) of the torch that the tests run under."""
-    asked = subprocess.run([sys.executable, "-c", "import torch, json; print(json.dumps([torch.__version__, torch.profiler.kineto_available()]))"],
-                           capture_output=True, text=True, check=True)
-    version, has_kineto = json.loads(asked.stdout)
+    version, has_kineto, _ = what_torch_says()
     return tuple(int(part) for part in version.split(".")[:2]), has_kineto
 
 
@@ -281,18 +305,21 @@ class Python:
     path: str
     version: tuple
     has_torch: bool
+    is_shared: bool  # has a libpython
 
     def __str__(self):
         return "%s-%s" % (".".join(map(str, self.version)), "shared" if self.is_shared else "static")
 
-    @property
-    def is_shared(self):
-        return "libpython" in subprocess.run(["ldd", self.path], capture_output=True, text=True).stdout
-
 
 @functools.lru_cache(None)
 def find_pythons():
-    """Every CPython from 3.10 to 3.14 of this machine, each once."""
+    """A CPython of this machine of each version from 3.10 to 3.14: that which has torch, or the last."""
+    return [Python(path, tuple(version), *more) for path, version, *more in look_for_pythons()]
+
+
+@found_once
+def look_for_pythons():
+    """The fields of each."""
     places = os.environ.get("PATH", "").split(":") + ["/usr/bin", "/usr/local/bin"]
     places += [str(p / "bin") for p in sorted((pathlib.Path.home() / ".pyenv" / "versions").glob("*"))]
     found = {}
@@ -307,8 +334,10 @@ def find_pythons():
             match = re.fullmatch(r"cpython (\d+) (\d+) (\d+) (True|False)\n", probe.stdout)
             if match and (3, 10) <= (int(match[1]), int(match[2])) <= (3, 14):
                 version = tuple(int(match[i]) for i in (1, 2, 3))
-                found[os.path.realpath(path)] = Python(os.path.realpath(path), version, match[4] == "True")
-    return sorted(found.values(), key=lambda p: (p.version, p.path))
+                linked = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+                found[os.path.realpath(path)] = [os.path.realpath(path), version, match[4] == "True", "libpython" in linked]
+    each = {(version[0], version[1]): [path, version, *more] for path, version, *more in sorted(found.values(), key=lambda p: (p[2], p[1], p[0]))}
+    return sorted(each.values(), key=lambda p: p[1])
 
 
 def find_tail_call_python():
@@ -326,8 +355,9 @@ def pytest_generate_tests(metafunc):
     if "python" in metafunc.fixturenames:
         least = metafunc.definition.get_closest_marker("since")
         found = find_pythons()
-        # The oldest, the newest and that of torch; the others when there is time.
-        quick = {found[0].path, found[-1].path, *(p.path for p in found if p.has_torch)}
+        # The newest and that of torch, and where it is about Python alone the oldest; the others when there is time.
+        oldest = [found[0].path] if "e2e/python/" in metafunc.definition.nodeid else []
+        quick = {found[-1].path, *oldest, *(p.path for p in found if p.has_torch)}
         metafunc.parametrize("python", [pytest.param(p, id=str(p), marks=[] if p.path in quick else pytest.mark.slow)
                                         for p in found if not least or p.version >= least.args])
 
@@ -374,7 +404,7 @@ def memory_limit():
 @pytest.fixture(scope="session")
 def torch_python():
     """The interpreter that runs pytest; it has torch, or the tests that ask for it fail."""
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    assert importlib.util.find_spec("torch"), "%s has no torch" % sys.executable
     return sys.executable
 
 
@@ -405,6 +435,12 @@ def pytest_collection_modifyitems(config, items):
         leave_out(lambda item: not item.get_closest_marker("timed"))
     elif hasattr(config, "workerinput"):  # of pytest-xdist
         leave_out(lambda item: item.get_closest_marker("timed"))
+        items.sort(key=lambda item: spread.unit(config.rootpath, item.nodeid) == item.nodeid)  # what is long comes first, so that all workers end at one time
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return spread.Spread(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def set_signals():
@@ -421,5 +457,6 @@ def set_signals():
 
 def pytest_configure(config):
     set_signals()
+    find_pythons()
     if not INSTALLED and not shutil.which("meson"):
         raise pytest.UsageError("meson is not on PATH: the tests install the tree that it built")

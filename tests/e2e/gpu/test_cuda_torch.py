@@ -4,12 +4,12 @@ Debian's is in a root of its own, which is large: tests/roots/roots.py trixie-cu
 """
 import json
 import pathlib
+import subprocess
 
 import pytest
-import torch
 
-pytestmark = [pytest.mark.skipif(not torch.version.cuda, reason="torch is not built for CUDA here"),
-              pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu/record.py is for that")]
+from conftest import what_torch_says
+
 DRIVER = pathlib.Path("/usr/lib/x86_64-linux-gnu/nvidia/current")  # Debian's alternatives put it on the path, of which nothing is unpacked
 USES_PROFILER = """
 import torch
@@ -20,6 +20,14 @@ with torch.profiler.profile() as profiler:
         (x @ x).relu()
 print(sorted((e.key, e.count) for e in profiler.key_averages()))
 """
+
+
+@pytest.fixture(autouse=True)
+def without_a_gpu(torch_python):
+    if not what_torch_says()[2]:
+        pytest.skip("torch is not built for CUDA here")
+    if subprocess.run([torch_python, "-c", "import sys, torch; sys.exit(torch.cuda.is_available())"]).returncode:
+        pytest.skip("there is a GPU: tests/gpu/record.py is for that")
 
 
 @pytest.mark.parametrize("driver, lines", [(None, 0), (DRIVER, 1)], ids=["no library of the driver", "its library alone"])

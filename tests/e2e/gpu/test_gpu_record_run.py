@@ -74,6 +74,7 @@ def test_the_script_compares_with_torch_profiler_where_there_is_a_gpu(run_record
         assert ["kernels", "randn", 7, 1, 0] in result["data"]["different"] and "| kernels | randn | 7 | 1 | 0 |" in (tmp_path / "out" / "record.md").read_text()
 
 
+@pytest.mark.slow  # a dozen programs with torch
 def test_without_a_gpu_the_script_runs_against_the_simulator_and_says_so(run_record, tmp_path):
     done, found = run_record("--only", "autograd", "--only", "everything", "--only", "gpu on", "--only", "SIGKILL", "--seconds", "0.1", "--rounds", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -50,6 +50,7 @@ def said(event):
     return {key[5:]: value for key, value in event["args"].items() if key.startswith("NVTX ")}
 
 
+@pytest.mark.once
 def test_a_c_program_has_its_ranges_marks_and_all_that_they_say(client, tmp_path, run_torchprof, check_trace):
     done = run_torchprof([build(SOURCES / "everything.c", tmp_path / "everything", *client)])
     assert done.status == 0 and done.stdout == "0 1 1 0 1 1 0 -2 \n", done.stderr
@@ -66,6 +67,7 @@ def test_a_c_program_has_its_ranges_marks_and_all_that_they_say(client, tmp_path
     assert [e["args"]["name"] for e in trace.events if e["name"] == "thread_name" and "the other one" in e["args"]["name"]]
 
 
+@pytest.mark.once
 def test_a_range_may_end_in_another_thread(client, tmp_path, run_torchprof):
     trace = run_torchprof([build(SOURCES / "everything.c", tmp_path / "everything", *client)]).trace()
     crossing, other = ranges(trace)["from thread to thread"], ranges(trace)["in another thread"]
@@ -109,6 +111,7 @@ def test_each_library_with_nvtx_in_it_is_seen_also_one_that_comes_late(library, 
     assert set(ranges(done.trace())) == {"first", "second"}
 
 
+@pytest.mark.once
 def test_a_tool_that_is_there_already_stays(c_program, run_torchprof, tmp_path):
     theirs = {"NVTX_INJECTION64_PATH": "/nowhere/libtheirs.so"}
     bare = c_program('#include <stdio.h>\nint main() { printf("%s %d\\n", getenv("NVTX_INJECTION64_PATH"), nvtxRangePushA("a")); }')
@@ -120,6 +123,7 @@ def test_a_tool_that_is_there_already_stays(c_program, run_torchprof, tmp_path):
     assert source == {"state": "off", "detail": "NVTX_INJECTION64_PATH is /nowhere/libtheirs.so, which keeps it"}
 
 
+@pytest.mark.once
 def test_without_nvtx_its_calls_do_nothing(c_program, run_torchprof):
     text = '#include <stdio.h>\nint main() { printf("%d %d\\n", nvtxRangePushA("a"), getenv("NVTX_INJECTION64_PATH") != NULL); }'
     done = run_torchprof([c_program(text)], options=["--nvtx", "off"])
@@ -166,6 +170,7 @@ int main() {
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("window, inside", [
     ("range=opens", {"opens": 3, "within": 3}), ("range=opens#2", {"opens": 1, "within": 1}), ("range=numbered#3", {"numbered": 1, "beside": 1})])
 def test_a_range_opens_the_window(window, inside, client, c_program, run_torchprof, check_trace):
@@ -182,6 +187,7 @@ def test_a_range_of_nvtx_opens_the_window_for_operators(torch_python, library, p
     assert "now" in ranges(trace) and trace.names("cpu_op")["aten::matmul"] == 1 and "aten::add" not in trace.names("cpu_op")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("end", ["_exit(0);", "kill(getpid(), 9);", "execl(\"/bin/true\", \"true\", NULL);"])
 def test_ranges_are_there_however_the_program_ends(end, c_program, run_torchprof):
     done = run_torchprof([c_program("#include <signal.h>\n" + LOOP % ('nvtxRangePushA("open at the end"); ' + end))])
@@ -189,6 +195,7 @@ def test_ranges_are_there_however_the_program_ends(end, c_program, run_torchprof
     assert found["open at the end"]["args"]["finished"] is False and "within" in found
 
 
+@pytest.mark.once
 def test_deep_ranges_and_pops_too_many_leave_the_program_alone(c_program, run_torchprof, check_trace):
     text = """#include <stdio.h>
 int main() {
@@ -209,6 +216,7 @@ int main() {
     assert trace.names("user_annotation") == {"deep": 256, "after": 1, "unnamed": 1}
 
 
+@pytest.mark.once
 def test_the_oldest_ranges_make_room_and_open_ones_stay_known(c_program, run_torchprof, check_trace):
     text = 'int main() { nvtxRangePushA("whole run"); for (int i = 0; i < 400000; ++i) { nvtxRangePushA("one of many"); nvtxRangePop(); } nvtxRangePop(); }'
     done = run_torchprof([c_program(text)], options=["--keep", "last", "--max-size", "4M"])
@@ -217,6 +225,7 @@ def test_the_oldest_ranges_make_room_and_open_ones_stay_known(c_program, run_tor
     assert 1000 < len(many) < 400000 and all(whole["ts"] <= e["ts"] and e["ts"] + e["dur"] <= whole["ts"] + whole["dur"] for e in many)
 
 
+@pytest.mark.once
 def test_no_range_of_many_threads_is_lost(client, c_program, run_torchprof, check_trace):
     text = """#include <pthread.h>
 static void* work(void* name) {

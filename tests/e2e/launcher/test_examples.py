@@ -1,5 +1,6 @@
 """The examples train, say what they say without torchprof, and leave the traces that their headers promise."""
 import collections
+import functools
 import importlib.util
 import pathlib
 import re
@@ -11,15 +12,18 @@ import sys
 import pytest
 
 import perfetto_trace
+from conftest import clean_environment, profile
 
 
-@pytest.fixture
-def run_example(run_torchprof, run_bare, torch_python, examples):
-    """Runs an example with and without torchprof; the two must say the same."""
-    def run(script, *arguments, **more):
+@pytest.fixture(scope="module")
+def run_example(launcher, torch_python, examples, tmp_path_factory):
+    """Runs an example with and without torchprof, the first time that it is asked for; the two must say the same."""
+    @functools.cache
+    def run(script, *arguments, level="functions"):
+        directory = tmp_path_factory.mktemp("example")
         command = [torch_python, examples / script, *arguments]
-        run = run_torchprof(command, **more)
-        bare = run_bare(command)
+        run = profile(launcher, directory / "run", command, options=["--python", level])
+        bare = subprocess.run(command, capture_output=True, cwd=directory, env=clean_environment())
         assert run.status == bare.returncode == 0, run.stderr
         assert run.stdout_bytes == bare.stdout
         return run
@@ -85,11 +89,11 @@ def test_the_transformer_learns_and_its_steps_are_in_the_trace(run_example, chec
 
 @pytest.mark.once
 @pytest.mark.parametrize("script, workers", [("cnn.py", 2), ("transformer.py", 0)])
-def test_perfetto_finds_each_flow_of_the_examples_once(script, workers, run_torchprof, torchprof, torch_python, examples, check_trace, tmp_path):
+def test_perfetto_finds_each_flow_of_the_examples_once(script, workers, run_example, torchprof, check_trace, tmp_path):
     """Decoded as trace_processor does: slices nest, no two flows share an id, none begins twice, and they are those of Kineto's trace."""
-    run = run_torchprof([torch_python, examples / script, *(["--workers", workers] if workers else [])])
+    run = run_example(script, *(["--workers", str(workers)] if workers else []))
     done = torchprof("export", run.directory, "-f", "perfetto", "-o", tmp_path / "x.perfetto-trace")
-    assert run.status == done.returncode == 0, run.stderr + done.stderr
+    assert done.returncode == 0, done.stderr
     merged = check_trace(run.merged_path, merged=True) if workers else check_trace(run.trace(), imports=True)
     assert collections.Counter(perfetto_trace.Trace(tmp_path / "x.perfetto-trace").flows) == merged.flows("fwdbwd")
 
@@ -97,7 +101,7 @@ def test_perfetto_finds_each_flow_of_the_examples_once(script, workers, run_torc
 @pytest.mark.once
 @pytest.mark.parametrize("level", ["functions", "calls"])
 def test_mixed_has_every_call_that_its_header_counts(run_example, check_trace, level):
-    trace = check_trace(run_example("mixed.py", options=["--python", level]).trace())
+    trace = check_trace(run_example("mixed.py", level=level).trace())
     counted = functions(trace)
     assert {name: counted[name] for name in HEADER_OF_MIXED} == HEADER_OF_MIXED
     annotations = trace.names("user_annotation")
@@ -124,12 +128,13 @@ def test_mixed_runs_on_as_many_threads_as_it_says(run_example):
     assert len(by_function["nested_backward"]) == 2
 
 
-@pytest.fixture
-def databases(run_torchprof, torch_python, program):
+@pytest.fixture(scope="module")
+def databases(launcher, torch_python, tmp_path_factory):
     """Those of rank 0, of three steps, and of rank 7, of four."""
     text = "import torch\nw = torch.nn.Parameter(torch.zeros(2))\no = torch.optim.SGD([w], lr=1)\nfor i in range(%d):\n    o.zero_grad(); w.sum().backward(); o.step()\n"
-    runs = [run_torchprof([torch_python, program(text % steps)], options=["--format", "sqlite", "--python", "modules"],
-                          env={"RANK": str(rank), "WORLD_SIZE": "12"}) for rank, steps in ((0, 3), (7, 4))]
+    directory = tmp_path_factory.mktemp("databases")
+    runs = [profile(launcher, directory / ("rank%d" % rank), [torch_python, "-c", text % steps], options=["--format", "sqlite", "--python", "modules"],
+                    env={"RANK": str(rank), "WORLD_SIZE": "12"}) for rank, steps in ((0, 3), (7, 4))]
     return [str(run.directory / "trace.sqlite") for run in runs]
 
 

@@ -242,15 +242,10 @@ PROFILED = """
     """
 
 
-def test_the_programs_own_profile_memory_has_the_same_numbers_as_without_us(run_torchprof, run_bare, program, torch_python):
-    script = program(textwrap.dedent(PROFILED))
-    run, bare = run_torchprof([torch_python, script]), run_bare([torch_python, script])
-    assert json.loads(run.stdout) == json.loads(bare.stdout)
-
-
-def test_operators_allocate_and_free_as_much_as_torch_profiler_says(traced):
+def test_operators_allocate_and_free_as_much_as_torch_profiler_says_here_and_without_us(traced, run_bare, torch_python, program):
     trace, _, run = traced(PROFILED)
     theirs = json.loads(run.stdout)
+    assert theirs == json.loads(run_bare([torch_python, program(textwrap.dedent(PROFILED))]).stdout)
     begin, end = (i for i, (_, what) in enumerate(theirs) if what == "hypot")
     begin_mark, end_mark = sorted((e for e in trace.spans("cpu_op") if e["name"] == "aten::hypot"), key=lambda e: e["ts"])[-2:]
     ours, known = [], set()  # torch.profiler does not see the end of what it has not seen begin

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from conftest import profile
+
 METHODS = ["fork", "spawn", "forkserver"]
 WAYS = """
 import multiprocessing, os, signal, sys, time
@@ -121,8 +123,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", METHODS)
-@pytest.mark.parametrize("stays, size, name", [("persistent", 2, "DataLoader workers"), ("anew", 4, "DataLoader workers, 2 epochs")])
+# How they are started and how long they stay have nothing to do with each other: each is here with one of the other.
+@pytest.mark.parametrize("how, stays, size, name", [("fork", "persistent", 2, "DataLoader workers"), ("fork", "anew", 4, "DataLoader workers, 2 epochs"),
+                                                    ("spawn", "anew", 4, "DataLoader workers, 2 epochs"), ("forkserver", "persistent", 2, "DataLoader workers")])
 def test_dataloader_workers_are_one_row_that_says_the_epochs(how, stays, size, name, run_torchprof, torchprof, torch_python, program, load_trace):
     run = run_torchprof([torch_python, program(LOADS), how, stays, "works"], options=["--keep-spool", "--python", "modules"])
     said = ended(run)
@@ -139,8 +142,7 @@ def test_dataloader_workers_are_one_row_that_says_the_epochs(how, stays, size, n
     assert {"CPU, " + role for role in epochs} <= labels
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn"])
-@pytest.mark.parametrize("fault, end", [("dies", "killed by SIGKILL"), ("raises", None)])
+@pytest.mark.parametrize("how, fault, end", [("fork", "dies", "killed by SIGKILL"), ("fork", "raises", None), ("spawn", "dies", "killed by SIGKILL")])
 def test_a_dataloader_worker_that_was_killed_stands_on_its_own(how, fault, end, run_torchprof, torchprof, torch_python, program):
     run = run_torchprof([torch_python, program(LOADS), how, "anew", fault], options=["--keep-spool"])
     assert run.stdout in ("RuntimeError\n", "ValueError\n"), run.stderr
@@ -154,8 +156,16 @@ def test_a_dataloader_worker_that_was_killed_stands_on_its_own(how, fault, end, 
     assert ("DataLoader worker 1, killed by SIGKILL: " in run.stderr) == bool(end)
 
 
-def test_the_page_has_one_flame_graph_and_one_line_of_memory_for_the_workers(run_torchprof, torchprof, torch_python, program, tmp_path):
-    run = run_torchprof([torch_python, program(LOADS), "fork", "anew", "works"], options=["--keep-spool"])
+@pytest.fixture(scope="module")
+def forked_anew(launcher, torch_python, tmp_path_factory):
+    """The run of a program with two workers in each of two epochs."""
+    directory = tmp_path_factory.mktemp("workers")
+    (directory / "program.py").write_text(LOADS)
+    return profile(launcher, directory / "run", [torch_python, directory / "program.py", "fork", "anew", "works"], options=["--keep-spool"])
+
+
+def test_the_page_has_one_flame_graph_and_one_line_of_memory_for_the_workers(forked_anew, torchprof, tmp_path):
+    run = forked_anew
 
     def page(*options):
         assert torchprof("report", run.directory, "--html", tmp_path / "page.html", *options).returncode == 0
@@ -174,9 +184,8 @@ def test_the_page_has_one_flame_graph_and_one_line_of_memory_for_the_workers(run
     assert memory[1].endswith(", the most of 4 DataLoader workers, 2 epochs")
 
 
-def test_what_a_worker_inherited_is_not_its_memory(run_torchprof, torchprof, torch_python, program):
-    run = run_torchprof([torch_python, program(LOADS), "fork", "anew", "works"], options=["--keep-spool"])
-    tables = json.loads(torchprof("report", run.directory, "-t", "memory,processes", "--json").stdout)["tables"]
+def test_what_a_worker_inherited_is_not_its_memory(forked_anew, torchprof):
+    tables = json.loads(torchprof("report", forked_anew.directory, "-t", "memory,processes", "--json").stdout)["tables"]
     roles = {row["pid"]: row["role"] for table in tables if table["name"] == "processes" for row in table["rows"]}
     peaks = {roles[table["rows"][0]["pid"]]: table["totals"]["peak_bytes"] for table in tables if table["name"] == "memory" and table["rows"]}
     assert len(peaks) == 5 and peaks.pop(None) >= 32 << 20, peaks

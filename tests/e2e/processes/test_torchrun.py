@@ -28,7 +28,7 @@ def torchrun(torch_python):
     return command
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_each_rank_of_torchrun_is_traced_under_its_number(ranks, torchrun, run_torchprof, program, check_trace, tmp_path):
     run = run_torchprof([*torchrun, "--log_dir", tmp_path, "--nproc_per_node", ranks, program(RANK)], options=["--python", "modules"])
     assert run.status == 0, run.stderr

@@ -131,6 +131,7 @@ def test_a_filter_that_lets_us_be_changes_nothing(both, text):
     assert calls_of(run, "after") == MANY + 2
 
 
+@pytest.mark.once
 def test_a_filter_with_errors_instead_of_death(both):
     """Our own calls fail as the program's do."""
     _, run = both(PYTHON, "enter(%r, otherwise=%d); many(%d); print(libc.getpid(), 'done')" % (MORE, EPERM, MANY))
@@ -194,6 +195,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("way", WINDOWS)
 def test_our_thread_of_the_window_is_gone_when_all_threads_are_filtered(both, way):
     window, is_open, text = WINDOWS[way]
@@ -204,6 +206,7 @@ def test_our_thread_of_the_window_is_gone_when_all_threads_are_filtered(both, wa
         assert 10000 < calls_of(run, "after") < MANY
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("window", ["after=1s", "manual"])
 def test_our_thread_is_there_again_when_the_kernel_refused_the_filter(both, window):
     """Uses a flag that does not exist. The program must get the kernel's answer."""
@@ -259,6 +262,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("way", PROGRAMS)
 def test_a_program_that_inherits_the_filter_is_left_alone(both, way):
     bare, run = both(PYTHON, (WITHOUT_OURS if way != "a child alone" else "") + PROGRAMS[way])

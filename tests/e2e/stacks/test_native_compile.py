@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE, clean_environment, profile
+from conftest import PATIENCE, clean_environment, profile, torch_here
 
 # The first call is the compiler's.
 PROGRAM = """
@@ -31,7 +31,7 @@ for i in range(3):
 @pytest.fixture(scope="module")
 def recorded(launcher, torch_python, tmp_path_factory):
     """The run, and the one before it without the recorder, which compiles."""
-    if subprocess.run([torch_python, "-c", "import torch; torch.compile"], capture_output=True).returncode != 0:
+    if torch_here()[0] < (2, 0):
         pytest.skip("there is no torch.compile before torch 2")
     directory = tmp_path_factory.mktemp("native_compile")
     (directory / "program.py").write_text(PROGRAM)

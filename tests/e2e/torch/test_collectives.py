@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+import trace_rules
 from conftest import SUPPORT, profile
 
 PROGRAM = """
@@ -26,13 +27,16 @@ KEYS = ["Collective name", "dtype", "In msg nelems", "Out msg nelems", "In split
         "Src Rank", "Is asynchronized op", "Seq"]
 
 
-@pytest.fixture
-def talked(run_torchprof, check_trace, torch_python, program, tmp_path):
+@pytest.fixture(scope="module")
+def talked(launcher, torch_python, tmp_path_factory):
     """(collectives in our trace, those of torch.profiler's in the same run, version of torch); of each its arguments."""
-    run = run_torchprof([torch_python, program(PROGRAM), tmp_path / "theirs.json"])
+    directory = tmp_path_factory.mktemp("collectives")
+    (directory / "program.py").write_text(PROGRAM)
+    run = profile(launcher, directory / "run", [torch_python, directory / "program.py", directory / "theirs.json"])
     assert run.status == 0, run.stderr
-    trace = check_trace(run.trace())
-    theirs = json.loads((tmp_path / "theirs.json").read_text())
+    trace = run.trace()
+    assert trace_rules.broken_rules(trace, imports=False) == []
+    theirs = json.loads((directory / "theirs.json").read_text())
     theirs = theirs["traceEvents"] if isinstance(theirs, dict) else theirs
     args = [[{k: v for k, v in e.get("args", {}).items() if k in KEYS} for e in sorted(events, key=lambda e: e["ts"])
              if e["name"] == "record_param_comms"] for events in (trace.spans("user_annotation", "cpu_op"), theirs)]

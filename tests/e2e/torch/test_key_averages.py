@@ -11,8 +11,11 @@ from conftest import SUPPORT, profile, torch_here
 SCRIPT = SUPPORT / "key_averages.py"
 # What torch leaves out of its tables, or sums up without an operator, and what lies around its recording. aten::sum calls another overload of
 # itself and nothing else: torch then leaves out the outer one. 1.13 makes a tensor for a record_function, with aten::empty.
-NOT_COMPARED = ("[memory]", "measured", "first", "aten::is_leaf", "aten::output_nr", "aten::_version", "profiler::", "aten::sum",
-                *(["aten::empty"] if torch_here()[0] < (2, 0) else []))
+NOT_COMPARED = ("[memory]", "measured", "first", "aten::is_leaf", "aten::output_nr", "aten::_version", "profiler::", "aten::sum")
+
+
+def is_compared(name):
+    return not name.startswith(NOT_COMPARED) and (torch_here()[0] >= (2, 0) or not name.startswith("aten::empty"))
 
 
 def shapes(lists):
@@ -47,8 +50,8 @@ def run_under_both(launcher, torch_python, tmp_path_factory):
     recorded = json.loads((directory / "theirs.json").read_text())
     for row in recorded["rows"]:
         theirs[row.pop("name"), shapes(row.pop("shapes"))] = row
-    ours, theirs = ({key: row for key, row in rows.items() if not key[0].startswith(NOT_COMPARED)} for rows in (ours, theirs))
-    return ours, theirs, {name: bytes_ for name, bytes_ in recorded["self_mem"].items() if not name.startswith(NOT_COMPARED)}
+    ours, theirs = ({key: row for key, row in rows.items() if is_compared(key[0])} for rows in (ours, theirs))
+    return ours, theirs, {name: bytes_ for name, bytes_ in recorded["self_mem"].items() if is_compared(name)}
 
 
 def column(rows, key):

@@ -5,15 +5,14 @@ import re
 
 import pytest
 
-from conftest import SUPPORT
+from conftest import SUPPORT, torch_here
 
 LISTS = "Input Dims", "Input Strides", "Input type", "Concrete Inputs"
 
 
 @pytest.fixture
-def torch_version(torch_python, run_bare):
-    text = run_bare([torch_python, "-c", "import torch; print(torch.__version__)"]).stdout.decode()
-    return tuple(map(int, re.findall(r"\d+", text)[:2]))
+def torch_version():
+    return torch_here()[0]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from conftest import profile
+from conftest import profile, torch_here
 
 # Parts of the rows as they lie in the library (tracer/objects/layouts.cpp): written over, this torch is an unknown one.
 RECORD_FUNCTION_ROWS = [struct.pack("<4Q", 200, 248, 256, 264), struct.pack("<4Q", 200, 304, 312, 320)]
@@ -53,10 +53,9 @@ def tree_with_other_rows(prefix, tmp_path):
 
 
 @pytest.fixture
-def own_row(torch_python, run_bare):
+def own_row():
     """Which of OBJECT_ROWS is this torch's."""
-    version = run_bare([torch_python, "-c", "import torch; print(torch.__version__)"]).stdout.decode()
-    return OWN_ROW[re.match(r"\d+\.\d+", version)[0]]
+    return OWN_ROW["%d.%d" % torch_here()[0]]
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """-w auto: a long run keeps its beginning, typical steps and what was unusual, and the time of every step; a short one is whole."""
+import functools
 import json
 import re
 import struct
 
 import pytest
-from conftest import SUPPORT
+from conftest import SUPPORT, profile
 
 JOB = """
 import os, signal, sys, time, torch
@@ -20,7 +21,7 @@ def slow_load_batch():
 def evaluate_the_model():
     model.eval()
     with torch.no_grad():
-        for _ in range(600):
+        for _ in range(%(evaluated)d):
             model(torch.ones(2, 16))
     model.train()
 
@@ -42,10 +43,14 @@ print("done")
 BUDGET = ("-w", "auto", "--budget-events", "100K", "--budget-overhead", "10")
 
 
-@pytest.fixture
-def long_run(torch_python, program, run_torchprof):
-    def run(steps=2000, end="", options=BUDGET, status=0):
-        run = run_torchprof([torch_python, program(JOB % {"steps": steps, "end": end})], options=[*options, "--keep-spool"])
+@pytest.fixture(scope="module")
+def long_run(torch_python, launcher, tmp_path_factory):
+    """long_run(...) is a run of such a job; there is one of each kind."""
+    @functools.cache
+    def run(steps, end="", options=BUDGET, status=0, evaluated=600):
+        directory = tmp_path_factory.mktemp("job")
+        (directory / "program.py").write_text(JOB % {"steps": steps, "end": end, "evaluated": evaluated})
+        run = profile(launcher, directory / "run", [torch_python, directory / "program.py"], options=[*options, "--keep-spool"])
         assert run.status == status, run.stderr
         return run
     return run
@@ -55,6 +60,7 @@ def process_of(run):
     return json.loads((run.directory / "run.json").read_text())["processes"][0]
 
 
+@pytest.mark.once
 def test_where_outside_of_windows_says_what_is_recorded_there(long_run, torchprof):
     run = long_run(steps=400, end="os.kill(os.getpid(), signal.SIGKILL)", options=("-w", "auto", "--budget-events", "3K"), status=-9)
     said = torchprof("where", run.directory).stdout
@@ -63,13 +69,13 @@ def test_where_outside_of_windows_says_what_is_recorded_there(long_run, torchpro
 
 
 def test_a_short_program_is_whole(long_run, check_trace):
-    run = long_run(steps=40, options=("-w", "auto"))
+    run = long_run(steps=40, options=("-w", "auto"), evaluated=6)
     assert "windows" not in process_of(run)
     assert check_trace(run.trace()).names("python_function")["nn.Module: Linear_0"] >= 40
 
 
 def test_a_long_program_has_windows_and_the_time_of_every_step(long_run, check_trace):
-    run = long_run()
+    run = long_run(steps=2000)
     process = process_of(run)
     reasons = [w["reason"] for w in process["windows"]]
     assert reasons[0] == "the beginning" and reasons.count("typical") >= 3, reasons
@@ -84,8 +90,9 @@ def test_a_long_program_has_windows_and_the_time_of_every_step(long_run, check_t
     assert trace.names("cpu_op")["aten::addmm"] >= 8 * (calls - len(process["windows"]))
 
 
+@pytest.mark.once
 def test_what_was_unusual_is_named(long_run):
-    run = long_run()
+    run = long_run(steps=2000)
     assert re.search(r"2,000 +\d+ ", run.stderr), run.stderr
     assert re.search(r"in full: 0-\d+, .*; the time of every step", run.stderr), run.stderr
     # The slow phase is in a row unless the machine made other steps slow, too.
@@ -93,6 +100,7 @@ def test_what_was_unusual_is_named(long_run):
     assert re.search(r"the process's memory grows by 1\d\d\.\d+ KiB a step", run.stderr), run.stderr
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("end, status", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("raise SystemExit(3)", 3), ("os._exit(0)", 0)])
 def test_all_step_times_and_windows_are_there_however_it_ends(long_run, end, status):
     run = long_run(steps=800, end=end, status=status)
@@ -100,10 +108,11 @@ def test_all_step_times_and_windows_are_there_however_it_ends(long_run, end, sta
     assert process_of(run)["windows"][0]["reason"] == "the beginning"
 
 
+@pytest.mark.once
 def test_the_spool_stays_small_because_given_up_windows_are_written_anew(long_run):
-    short, long = (long_run(steps=steps) for steps in (800, 3200))
+    short, long = (long_run(steps=steps) for steps in (800, 2000))
     size = lambda run: sum(f.stat().st_blocks * 512 for f in (run.directory / "spool").iterdir())
-    # Four times the steps are 2,400 step times of 24 bytes more, and a few chunks.
+    # 2.5 times the steps are 1,200 step times of 24 bytes more, and a few chunks.
     assert size(long) < 1.7 * size(short), (size(long), size(short))
 
 
@@ -121,7 +130,7 @@ print("done")
 
 
 def test_a_fork_in_the_midst_of_it_is_survived(torch_python, program, run_torchprof):
-    job = program(JOB % {"steps": 600, "end": ""}, "job.py")
+    job = program(JOB % {"steps": 600, "end": "", "evaluated": 600}, "job.py")
     run = run_torchprof([torch_python, program(FORKS % str(job))], options=[*BUDGET, "--keep-spool"])
     assert run.status == 0 and run.stdout.endswith("done\n"), run.stderr
     assert re.search(r" 600 +\d+ ", run.stderr), run.stderr
@@ -184,6 +193,7 @@ def test_ranks_have_the_same_windows_typical_and_unusual_ones(windows_of_ranks):
         assert any(696 < w["step"] <= 737 for w in windows), windows
 
 
+@pytest.mark.once
 def test_a_job_that_follows_another_one_has_a_plan_of_its_own(windows_of_ranks):
     ranks, run = windows_of_ranks(600, 300)
     first, second = distances_of(run)

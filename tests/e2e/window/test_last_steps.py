@@ -1,7 +1,10 @@
 """-w auto: the last steps before a program ends are there, in whatever way it ends, where recording them costs next to nothing."""
+import concurrent.futures
 import json
 
 import pytest
+
+pytestmark = pytest.mark.once
 
 JOB = """
 import os, signal, sys, time, torch
@@ -27,22 +30,27 @@ for i in range(STEPS):
 OPTIONS = ["-w", "auto", "--budget-events", "100K", "--budget-overhead", "10"]
 
 
+ENDS = {"raise ValueError('a batch is empty')": 1, "os.kill(os.getpid(), signal.SIGKILL)": -9, "os.kill(os.getpid(), signal.SIGTERM)": -15, "": 0}
+
+
 @pytest.mark.timed  # beside others a window costs too much for them
-@pytest.mark.parametrize("end, status", [
-    ("raise ValueError('a batch is empty')", 1), ("os.kill(os.getpid(), signal.SIGKILL)", -9), ("os.kill(os.getpid(), signal.SIGTERM)", -15), ("", 0)])
-def test_the_last_steps_are_in_the_trace(torch_python, program, run_torchprof, check_trace, end, status):
-    run = run_torchprof([torch_python, program(JOB % {"steps": 500, "end": end})], options=OPTIONS)
-    assert run.status == status, run.stderr
-    windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
-    assert windows[-1]["step"] <= 499 and any(w["reason"] == "the last steps" for w in windows[-2:]), windows
-    trace = check_trace(run.trace())
-    annotations = trace.names("user_annotation")
-    # One is left out before a window of another kind, of which there are many on a busy machine.
-    there = [i for i in range(440, 500) if annotations["ProfilerStep#%d" % i]]
-    assert len(there) > 10 and there[-1] == 499, there
-    assert any(name.endswith(": the_last_thing") for name in trace.names("python_function"))
-    # They make way for what is typical.
-    assert sum(w["reason"] == "typical" for w in windows) >= 3, windows
+def test_the_last_steps_are_in_the_trace(torch_python, program, run_torchprof, check_trace):
+    """Two programs at a time, which sleep most of theirs."""
+    scripts = [program(JOB % {"steps": 500, "end": end}, "end%d/program.py" % n) for n, end in enumerate(ENDS)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda script: run_torchprof([torch_python, script], options=OPTIONS), scripts))
+    for run, status in zip(runs, ENDS.values()):
+        assert run.status == status, run.stderr
+        windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
+        assert windows[-1]["step"] <= 499 and any(w["reason"] == "the last steps" for w in windows[-2:]), windows
+        trace = check_trace(run.trace())
+        annotations = trace.names("user_annotation")
+        # One is left out before a window of another kind, of which there are many on a busy machine.
+        there = [i for i in range(440, 500) if annotations["ProfilerStep#%d" % i]]
+        assert len(there) > 10 and there[-1] == 499, there
+        assert any(name.endswith(": the_last_thing") for name in trace.names("python_function"))
+        # They make way for what is typical.
+        assert sum(w["reason"] == "typical" for w in windows) >= 3, windows
 
 
 def test_steps_of_many_events_are_not_recorded_for_their_end(torch_python, program, run_torchprof):

@@ -1,5 +1,6 @@
 """Windows: what lies in them is recorded as if they were the whole run, what lies outside is not, and the program does not notice."""
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, clean_environment, find_pythons
+from conftest import PATIENCE, clean_environment, find_pythons, torch_here
 from trace_rules import Trace
 
 TRAIN = """
@@ -33,13 +34,23 @@ print([iteration(i) for i in range(%d)])
 """
 
 
+@pytest.fixture(scope="module")
+def alone(torch_python, tmp_path_factory):
+    """alone(TEXT) is the run of a program without us, which is made once."""
+    @functools.cache
+    def run(text):
+        path = tmp_path_factory.mktemp("alone") / "program.py"
+        path.write_text(text)
+        return subprocess.run([torch_python, path], capture_output=True, env=clean_environment(), cwd=path.parent, timeout=PATIENCE)
+    return run
+
+
 @pytest.fixture
-def train(torch_python, program, run_torchprof, run_bare, check_trace):
+def train(torch_python, program, run_torchprof, alone, check_trace):
     """Trains under a window, compares what the program says with the bare run, and gives the run and its checked trace."""
     def run(window, iterations=12, text=TRAIN, options=()):
-        path = program(text % iterations)
-        bare = run_bare([torch_python, path])
-        run = run_torchprof([torch_python, path], options=["-w", window, *options])
+        bare = alone(text % iterations)
+        run = run_torchprof([torch_python, program(text % iterations)], options=["-w", window, *options])
         assert bare.returncode == run.status == 0, run.stderr
         assert run.stdout_bytes == bare.stdout
         own = [line for line in run.stderr.splitlines() if line.startswith("torchprof: ")]
@@ -78,7 +89,7 @@ def test_a_window_of_steps_has_those_steps_and_no_others(train, window, expected
     assert set(modules.values()) == {count} and len(modules) == 4
 
 
-def test_steps_of_torch_profiler_are_the_steps_of_the_window(train, torch_python):
+def test_steps_of_torch_profiler_are_the_steps_of_the_window(train):
     text = TRAIN.replace("print([iteration(i) for i in range(%d)])", """
 schedule = torch.profiler.schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=1)
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as p:
@@ -86,8 +97,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], sc
         iteration(i)
         p.step()
 """)
-    kineto = subprocess.run([torch_python, "-c", "import torch; print(torch.profiler.kineto_available())"], capture_output=True, text=True)
-    if kineto.stdout != "True\n":
+    if not torch_here()[1]:
         pytest.skip("this torch.profiler has no schedule: it is built without Kineto")
     _, trace = train("steps=6..7", text=text)
     assert {name for name in trace.names("user_annotation") if name.startswith("ProfilerStep#")} == {"ProfilerStep#6", "ProfilerStep#7"}
@@ -265,6 +275,7 @@ def test_where_shows_what_is_open_in_the_window(python, work, torchprof):
     assert shown[1:4] == ["<module>", "main", "loop"]
 
 
+@pytest.mark.once
 def test_a_signal_opens_the_window_and_the_next_closes_it(python, work, check_trace):
     running = work(python, "signal=USR2")
     for _ in range(2):
@@ -274,6 +285,7 @@ def test_a_signal_opens_the_window_and_the_next_closes_it(python, work, check_tr
     assert len(times_of_windows(running, check_trace(running.end()))) == 1
 
 
+@pytest.mark.once
 def test_a_window_of_time_opens_and_closes_by_the_clock(python, work, check_trace):
     running = work(python, "after=500ms,for=300ms")
     time.sleep(1.2)
@@ -289,6 +301,7 @@ def test_a_window_that_opens_while_python_starts_has_its_calls(python, run_torch
     assert sum(n for name, n in names.items() if name.endswith("called_late")) > 0, run.stderr
 
 
+@pytest.mark.once
 @pytest.mark.timed
 def test_a_window_of_time_comes_again_in_the_period(python, work, check_trace):
     running = work(python, "every=400ms,for=100ms,repeat=2")
@@ -297,6 +310,7 @@ def test_a_window_of_time_comes_again_in_the_period(python, work, check_trace):
     assert 0.3e6 < second - first < 0.5e6 and 0.3e6 < second_end - first_end < 0.5e6
 
 
+@pytest.mark.once
 @pytest.mark.timed
 def test_opening_and_closing_take_less_than_50_ms_with_64_threads(python, work, torchprof, check_trace):
     running = work(python, "manual", threads=64)
@@ -347,6 +361,7 @@ if pid: os.waitpid(pid, 0)
     assert all(10 < n < 40 for names in counts for name, n in names.items() if name.endswith((": in_child", ": in_parent")))
 
 
+@pytest.mark.once
 def test_a_window_of_time_counts_from_the_start_of_each_process(python, run_torchprof, check_trace, program):
     """A forked child's start is its fork, in a window of its parent's or after it."""
     path = program("""
