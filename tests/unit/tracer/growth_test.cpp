@@ -37,7 +37,8 @@ using test::SpoolBuilder;
 
 namespace {
 
-constexpr uint64_t kLonger = 4 * sizeof(uint64_t);  // what a later version may have added
+static_assert(sizeof(GpuKernel) == kLargestRecord);  // used_view()
+constexpr uint64_t kLonger = 4 * sizeof(uint64_t);   // what a later version may have added
 
 // One record of `bytes` bytes, none of them zero behind the header, and nothing after it: a sanitizer sees a look
 // beyond its end.
@@ -57,6 +58,15 @@ class Written {
   std::unique_ptr<uint64_t[]> memory_;
 };
 
+// A view whose room another record has filled before.
+RecordView used_view() {
+  const Written before(Kind::GpuKernel, kLargestRecord - 8);
+  RecordCursor cursor(before.bytes());
+  RecordView view;
+  REQUIRE(cursor.next(view));
+  return view;
+}
+
 template <class R>
 void check_every_length() {
   const Kind kind = kKindOf<R>;
@@ -68,7 +78,7 @@ void check_every_length() {
     std::byte expected[sizeof(R)] = {};
     std::memcpy(expected, written.bytes().data(), std::min<uint64_t>(bytes, sizeof(R)));
     RecordCursor cursor(written.bytes());
-    RecordView view;
+    RecordView view = used_view();
     REQUIRE(cursor.next(view));
     CHECK(view.kind() == kind);
     CHECK(view.header().bytes() == bytes);
@@ -76,6 +86,7 @@ void check_every_length() {
     CHECK(std::memcmp(&view.as<R>(), expected, sizeof(R)) == 0);
     CHECK((static_cast<const void*>(&view.as<R>()) == view.place()) == (bytes >= sizeof(R)));
     RecordRoom room;
+    std::memset(room.bytes, 0xee, sizeof(room.bytes));
     CHECK(std::memcmp(&whole_record<R>(written.bytes(), room), expected, sizeof(R)) == 0);
     CHECK_FALSE(cursor.next(view));
     CHECK(cursor.dropped_bytes() == 0);
