@@ -113,8 +113,8 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(98, StepEnd, 24)         \
   X(99, Resident, 16)
 
-// X(name, bytes of the struct now): those that have grown since, each once. A field is added at the end of the struct and
-// its size here, or nothing compiles; tests/unit/tracer/growth_test.cpp then reads it in every length it may have.
+// X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
+// size here, or nothing compiles; tests/unit/tracer/growth_test.cpp then reads it in every length it may have.
 #define TORCHPROF_GROWN_RECORDS(X)
 
 enum class Kind : uint8_t {
