@@ -70,17 +70,17 @@ class Sum {
 
 std::vector<GpuCounter> gpu_counters(const GpuIndex& index) {
   Counters counters(index);
-  for (const GpuIndex::Call& at : index.environment())
-    add_sample(counters, index.record<GpuEnvironment>(at.chunk, at.word));
+  RecordRoom room;
+  for (const GpuIndex::Call& at : index.environment()) add_sample(counters, index.record<GpuEnvironment>(at, room));
   std::map<uint32_t, Sum> memory, pools;
   for (const GpuIndex::Call& at : index.memory()) {
-    const auto& m = index.record<GpuMemory>(at.chunk, at.word);
+    const auto& m = index.record<GpuMemory>(at, room);
     if (m.kind < kDevice || (m.operation != kAllocates && m.operation != kFrees)) continue;
     const int64_t sum = memory[m.device].set(m.address, m.operation == kAllocates ? m.bytes : 0);
     counters.add(m.device, "driver memory (bytes)", true, m.time, sum);
   }
   for (const GpuIndex::Call& at : index.pools()) {
-    const auto& p = index.record<GpuMemoryPool>(at.chunk, at.word);
+    const auto& p = index.record<GpuMemoryPool>(at, room);
     const int64_t sum = pools[p.device].set(p.address, p.operation == kDestroys ? 0 : p.bytes);
     counters.add(p.device, "memory pools (bytes)", true, p.time, sum);
   }
@@ -89,8 +89,9 @@ std::vector<GpuCounter> gpu_counters(const GpuIndex& index) {
 
 std::vector<std::pair<uint32_t, GpuThrottling>> gpu_throttling(const GpuIndex& index) {
   std::map<uint32_t, GpuThrottling> found;
+  RecordRoom room;
   for (const GpuIndex::Call& at : index.environment()) {
-    const auto& e = index.record<GpuEnvironment>(at.chunk, at.word);
+    const auto& e = index.record<GpuEnvironment>(at, room);
     if (e.kind != kSpeed) continue;
     GpuThrottling& t = found[e.device];
     ++t.samples;

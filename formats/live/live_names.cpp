@@ -38,7 +38,7 @@ void LiveNames::take(const Portion& definitions) {
 
 template <class T>
 T* LiveNames::room_for(std::vector<T>& table, uint32_t id) const {
-  if (id == 0 || id > tail_.definition_bytes() / sizeof(StringDef)) return nullptr;
+  if (id == 0 || id > tail_.definition_bytes() / kFirstBytes<StringDef>) return nullptr;
   if (id >= table.size()) table.resize(std::max<size_t>(id + 1, table.size() + table.size() / 2));
   return &table[id];
 }
@@ -110,16 +110,21 @@ const WindowDef* LiveNames::window_of(uint32_t number) const {
 
 template <class R>
 R LiveNames::read(uint64_t at) const {
-  R record{};
-  if (at == 0 || tail_.read(at & ~kLowest, &record, sizeof(record)) != sizeof(record)) return {};
+  RecordRoom from, room;
+  const size_t n = at == 0 ? 0 : tail_.read(at & ~kLowest, from.bytes, sizeof(R));
+  if (n < sizeof(RecordHeader)) return {};
+  const R& record = whole_record<R>({from.bytes, n}, room);
   return record.header.kind() == kKindOf<R> ? record : R{};
 }
 
 std::string LiveNames::recorded(StringId name) const {
   if (name.value >= strings_.size() || strings_[name.value] == 0) return {};
   const uint64_t at = strings_[name.value] & ~kLowest;
-  std::string text(std::min(read<StringDef>(at).length, kMaxString), '\0');
-  text.resize(tail_.read(at + sizeof(StringDef), text.data(), text.size()));
+  const auto def = read<StringDef>(at);
+  if (def.header.bytes() < kFirstBytes<StringDef>) return {};  // it cannot be read
+  const Tail tail = tail_of<StringDef>(def.header.bytes(), std::min(def.length, kMaxString));
+  std::string text(tail.size, '\0');
+  text.resize(tail_.read(at + tail.begin, text.data(), text.size()));
   return text;
 }
 

@@ -27,13 +27,13 @@ LastOp LiveProcess::take(const Portion& portion) {
   if (!portion.is_next) thread = {};
   RecordCursor cursor(portion.records, portion.last_op);
   RecordView record;
-  uint32_t restated = 0;
+  size_t restated = 0;
   while (cursor.next(record)) {
     const uint64_t t = record.time(portion.base).value;
     last_record_ = std::max(last_record_, t);
     if (first_record_ == 0) first_record_ = t;
     if (record.kind() == Kind::Restate) {
-      restated = record.as<Restate>().count_of(record.header());
+      restated = record.begins().size();
       continue;
     }
     if (restated > 0) {

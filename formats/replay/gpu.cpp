@@ -16,10 +16,11 @@ GpuReplay::GpuReplay(const Process& process, Names& names)
       names_(names),
       by_handle_(process.meta("cupti.thread") != "system"),
       handed_out_(index_.activities().size()) {
+  RecordRoom room;
   for (const auto& [thread, calls] : index_.calls()) {
     GpuCallQueue& queue = queues_[thread];
     queue.calls = &calls;
-    queue.next = to_ns(index_.record(calls.front()).start);
+    queue.next = to_ns(index_.record<GpuApi>(calls.front(), room).start);
     const std::vector<TrackId>* tracks = by_handle_ ? index_.tracks_of(thread) : nullptr;
     for (size_t i = 0; tracks != nullptr && i < tracks->size(); ++i) handle_of_[(*tracks)[i]] = thread;
   }
@@ -55,14 +56,16 @@ int64_t GpuReplay::to_ns(uint64_t cupti) const {
 
 void GpuReplay::advance(GpuCallQueue& queue) {
   ++queue.at;
+  RecordRoom room;
   const bool is_end = queue.at == queue.calls->size();
-  queue.next = is_end ? kNoCall : to_ns(index_.record((*queue.calls)[queue.at]).start);
+  queue.next = is_end ? kNoCall : to_ns(index_.record<GpuApi>((*queue.calls)[queue.at], room).start);
 }
 
 void GpuReplay::until(GpuCallQueue& queue, int64_t t, bool is_last, uint32_t row, const ThreadStack& stack, Sink& sink,
                       CallRanges& ranges) {
+  RecordRoom room;
   while (queue.next <= t) {
-    const GpuApi& api = index_.record((*queue.calls)[queue.at]);
+    const GpuApi& api = index_.record<GpuApi>((*queue.calls)[queue.at], room);
     const int64_t begin = queue.next, end = std::max(begin, to_ns(api.end));
     if (end > t) {
       const int64_t cut = std::min(end - t, t - begin);
@@ -166,26 +169,27 @@ void GpuReplay::hand_out(size_t number, const GpuCall* call, Sink& sink) {
                        .call = call,
                        .queue_ns = 0};
   GpuSpan span = span_of(index_, a);
+  RecordRoom room;
   const auto place = [&](const auto& record, uint32_t device) {
     activity.record = &record;
     activity.device = device;
     activity.stream = record.stream;
   };
   if (a.kind == Kind::GpuKernel) {
-    const auto& kernel = index_.record<GpuKernel>(a.chunk, a.word);
+    const auto& kernel = index_.record<GpuKernel>(a, room);
     place(kernel, kernel.device);
   } else if (a.kind == Kind::GpuCopy) {
-    const auto& copy = index_.record<GpuCopy>(a.chunk, a.word);
+    const auto& copy = index_.record<GpuCopy>(a, room);
     place(copy, copy.device);
   } else if (a.kind == Kind::GpuSet) {
-    const auto& set = index_.record<GpuSet>(a.chunk, a.word);
+    const auto& set = index_.record<GpuSet>(a, room);
     place(set, set.device);
   } else if (a.kind == Kind::GpuSync) {
-    const auto& sync = index_.record<GpuSync>(a.chunk, a.word);
+    const auto& sync = index_.record<GpuSync>(a, room);
     place(sync, index_.device_of(sync.context));
   } else {
     // If CUPTI has no device time for it, it is placed at its call; Kineto puts it at 0.
-    const auto& event = index_.record<GpuEvent>(a.chunk, a.word);
+    const auto& event = index_.record<GpuEvent>(a, room);
     place(event, index_.device_of(event.context));
     if (event.device_time == 0 && call == nullptr) return;
     span.start = span.end = event.device_time != 0 ? event.device_time : call->api->start;
@@ -222,23 +226,24 @@ NameId GpuReplay::name_of(const GpuApi& api) {
 }
 
 NameId GpuReplay::name_of(const GpuIndex::Activity& a) {
+  RecordRoom room;
   switch (a.kind) {
     case Kind::GpuKernel: {
-      const StringId name = index_.record<GpuKernel>(a.chunk, a.word).name;
+      const StringId name = index_.record<GpuKernel>(a, room).name;
       return name_once(name.value, [this, name] { return kernel_name(process_.string(name)); });
     }
     case Kind::GpuCopy: {
-      const auto& copy = index_.record<GpuCopy>(a.chunk, a.word);
+      const auto& copy = index_.record<GpuCopy>(a, room);
       const uint64_t key =
           uint64_t{2} << 32 | uint64_t{copy.copy_kind} << 16 | uint64_t{copy.src_kind} << 8 | copy.dst_kind;
       return name_once(key, [&copy] { return copy_name(copy); });
     }
     case Kind::GpuSet: {
-      const auto& set = index_.record<GpuSet>(a.chunk, a.word);
+      const auto& set = index_.record<GpuSet>(a, room);
       return name_once(uint64_t{3} << 32 | set.memory_kind, [&set] { return set_name(set); });
     }
     case Kind::GpuSync: {
-      const auto& sync = index_.record<GpuSync>(a.chunk, a.word);
+      const auto& sync = index_.record<GpuSync>(a, room);
       return name_once(uint64_t{4} << 32 | sync.type, [&sync] { return sync_name(sync); });
     }
     default:

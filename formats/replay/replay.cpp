@@ -105,12 +105,12 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
     begin_thread(thread, t);
   if (is_begun_ && !is_marked_) [[unlikely]]
     mark_window(thread);
-  if (record.kind() == Kind::Restate) return restate(thread, record.as<Restate>(), record.header());
-  const bool is_stated = thread.stated_left > 0;
+  if (record.kind() == Kind::Restate) return restate(thread, record.begins());
+  const bool is_stated = !thread.stated_begins.empty();
   if (is_stated) {
-    --thread.stated_left;
     // It repeats what the chunk before this one says, if that one is here.
-    const Ticks begin{*thread.stated_begins++};
+    const Ticks begin{thread.stated_begins.front()};
+    thread.stated_begins = thread.stated_begins.subspan(1);
     if (thread.cursor.is_next()) return;
     t = std::max(thread.last, shown(to_ns(begin)));
   } else {
@@ -222,9 +222,8 @@ void Replay::Impl::push(ReplayThread& thread, const Span& span) {
 
 // After a gap only the beginning of the chunk tells what is open on the thread. What was open before the gap ends with
 // the last record before it.
-void Replay::Impl::restate(ReplayThread& thread, const Restate& restate, RecordHeader header) {
-  thread.stated_left = restate.count_of(header);
-  thread.stated_begins = restate.begins();
+void Replay::Impl::restate(ReplayThread& thread, std::span<const uint64_t> begins) {
+  thread.stated_begins = begins;
   if (thread.cursor.is_next()) return;
   stats_.lost_ends += static_cast<uint64_t>(thread.stack.size());
   end_thread(thread, thread.last);

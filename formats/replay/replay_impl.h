@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,9 +46,8 @@ struct ReplayThread {
     ObjectId object;
   };
   std::vector<OpenFrame> open_frames;  // those at the PythonSync, outermost first
-  // How many of the next records state open spans again (Restate), and when these spans began.
-  uint32_t stated_left = 0;
-  const uint64_t* stated_begins = nullptr;
+  // So many of the next records state open spans again (Restate); these are the ticks at which the spans began.
+  std::span<const uint64_t> stated_begins;
   GpuCallQueue* calls = nullptr;  // null: it made no calls of CUDA
 };
 
@@ -85,7 +85,7 @@ class Replay::Impl {
   void end_op_here(ReplayThread& thread, uint32_t low_key, int64_t t);
   void memory(ReplayThread& thread, const Memory& memory, bool is_out_of_memory, int64_t t);
   bool end_op_elsewhere(ReplayThread& ended_on, uint64_t key, int64_t t);
-  void restate(ReplayThread& thread, const Restate& restate, RecordHeader header);
+  void restate(ReplayThread& thread, std::span<const uint64_t> begins);
   void end_thread(ReplayThread& thread, int64_t t);
   void calls_until(ReplayThread& thread, int64_t t, bool is_last);
   struct CallRange final : CallRanges {

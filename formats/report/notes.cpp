@@ -95,6 +95,9 @@ std::vector<std::string> notes_of(const Trace& trace) {
               "their order, at the time at which the chunk before them began",
           p.pid);
     }
+    if (p.counts.unknown != 0)
+      add(plural(p.counts.unknown, "record") + " of kinds that this version does not know: a newer one wrote them",
+          p.pid);
     if (p.damage) {
       add("spool damaged: " + plural(p.damage.chunks, "chunk") + ", " + plural(p.damage.bytes, "byte") + " and " +
               plural(p.damage.records, "record") + " could not be read; all else was recovered",

@@ -46,9 +46,7 @@ int64_t GpuTime::unbound(int64_t t) const {
 }
 
 void GpuIndex::add(uint32_t chunk, const RecordView& record) {
-  // A GPU record is never in the short form, so it lies in the mapping itself and not in a copy.
-  const auto* at = reinterpret_cast<const std::byte*>(&record.as<GpuApi>());
-  const auto word = static_cast<uint32_t>((at - spool_.chunks()[chunk].records.data()) / 8);
+  const auto word = static_cast<uint32_t>((record.place() - spool_.chunks()[chunk].records.data()) / 8);
   const auto call = [&](uint64_t time) { return Call{clamp_ns(time), chunk, word}; };
   const auto activity = [&](uint32_t correlation) { activities_.push_back({correlation, chunk, word, record.kind()}); };
   switch (record.kind()) {
@@ -176,12 +174,13 @@ void GpuIndex::find_overlaps() {
   };
   const auto stream_of = [](const auto& r) { return pair_key(r.device, r.stream); };
   std::vector<Work> work;
+  RecordRoom room;
   for (size_t i = 0; i < activities_.size(); ++i) {
     const Activity& a = activities_[i];
     if (!runs_on_device(a.kind)) continue;
-    const uint64_t stream = a.kind == Kind::GpuKernel ? stream_of(record<GpuKernel>(a.chunk, a.word))
-                            : a.kind == Kind::GpuCopy ? stream_of(record<GpuCopy>(a.chunk, a.word))
-                                                      : stream_of(record<GpuSet>(a.chunk, a.word));
+    const uint64_t stream = a.kind == Kind::GpuKernel ? stream_of(record<GpuKernel>(a, room))
+                            : a.kind == Kind::GpuCopy ? stream_of(record<GpuCopy>(a, room))
+                                                      : stream_of(record<GpuSet>(a, room));
     if (const GpuSpan span = span_of(*this, a); span.start != 0) work.push_back({stream, span, i});
   }
   std::ranges::sort(work, {}, [](const Work& w) { return std::tuple(w.stream, w.span.start, w.span.end); });
@@ -195,9 +194,10 @@ void GpuIndex::find_overlaps() {
 }
 
 void GpuIndex::find_faults() {
+  RecordRoom room;
   for (const auto& [thread, calls] : calls_) {
     for (const Call& call : calls) {
-      const Range range = of_correlation(record(call).correlation);
+      const Range range = of_correlation(record<GpuApi>(call, room).correlation);
       for (size_t i = range.begin; i < range.end; ++i) {
         if (!runs_on_device(activities_[i].kind)) continue;
         const uint64_t start = span_of(*this, activities_[i]).start;
@@ -239,15 +239,16 @@ std::optional<GpuIndex::EventRecord> GpuIndex::recorded(uint32_t context, uint32
 
 GpuSpan span_of(const GpuIndex& index, const GpuIndex::Activity& a) {
   const auto span = [](const auto& r) { return GpuSpan{r.start, std::max(r.start, r.end)}; };
+  RecordRoom room;
   switch (a.kind) {
     case Kind::GpuKernel:
-      return span(index.record<GpuKernel>(a.chunk, a.word));
+      return span(index.record<GpuKernel>(a, room));
     case Kind::GpuCopy:
-      return span(index.record<GpuCopy>(a.chunk, a.word));
+      return span(index.record<GpuCopy>(a, room));
     case Kind::GpuSet:
-      return span(index.record<GpuSet>(a.chunk, a.word));
+      return span(index.record<GpuSet>(a, room));
     case Kind::GpuSync:
-      return span(index.record<GpuSync>(a.chunk, a.word));
+      return span(index.record<GpuSync>(a, room));
     default:
       return {};
   }

@@ -98,11 +98,11 @@ class GpuIndex {
   const std::vector<Call>& pools() const { return pools_; }    // GpuMemoryPool
   const std::vector<Call>& environment() const { return environment_; }
 
+  // The record of a Call or an Activity: in the mapped file, or in `room` where an older version wrote it (cursor.h).
   template <class R>
-  const R& record(uint32_t chunk, uint32_t word) const {
-    return *reinterpret_cast<const R*>(spool_.chunks()[chunk].records.data() + size_t{word} * 8);
+  const R& record(const auto& of, RecordRoom& room) const {
+    return whole_record<R>(spool_.chunks()[of.chunk].records.subspan(size_t{of.word} * 8), room);
   }
-  const GpuApi& record(const Call& call) const { return record<GpuApi>(call.chunk, call.word); }
 
   const GpuTime& time() const { return time_; }
   const std::map<uint32_t, GpuDeviceDef>& devices() const { return devices_; }

@@ -45,10 +45,10 @@ class Loader {
     RecordCursor cursor(chunk.records);
     RecordView record;
     uint64_t last = 0;
-    uint32_t restated = 0;  // so many of the next records repeat some of other chunks
+    size_t restated = 0;  // so many of the next records repeat some of other chunks
     while (cursor.next(record)) {
       if (record.kind() == Kind::Restate) {
-        restated = record.as<Restate>().count_of(record.header());
+        restated = record.begins().size();
         continue;
       }
       if (restated > 0) {
@@ -215,7 +215,7 @@ class Loader {
   // Ids are dense, so an id for which the file has no room comes from damage.
   template <class T>
   bool room_for(std::vector<T>& table, uint32_t id) {
-    if (id == 0 || id > spool_.definition_bytes() / sizeof(StringDef)) {
+    if (id == 0 || id > spool_.definition_bytes() / kFirstBytes<StringDef>) {
       bad();
       return false;
     }

@@ -1,5 +1,6 @@
 #include "launcher/run_dir/input.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -112,6 +113,9 @@ void demand_trace(const Input& input, const fs::path& path) {
 
 formats::Trace load(const Input& input, const fs::path& path) {
   formats::Trace trace = formats::load(input.spools);
+  const auto is_same = [&trace](const formats::Unreadable& bad) { return bad.reason == trace.unreadable[0].reason; };
+  if (trace.processes.empty() && !trace.unreadable.empty() && std::ranges::all_of(trace.unreadable, is_same))
+    throw Error(path.string() + ": none of its spools can be read: " + trace.unreadable[0].reason);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (input.run) trace.run_end = run_end_of(input.run->read_info());
   if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");

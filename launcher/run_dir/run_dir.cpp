@@ -32,7 +32,7 @@ constexpr size_t kMostInfo = size_t{256} << 20;  // most bytes of run.json that 
 constexpr const char* kChoose = "; choose another with -o";
 
 // Gives an empty object if the text cannot be read, or is nested deeper than anything we write: copying and writing it
-// are recursive.
+// are recursive. Of a newer version it gives nothing but the two versions.
 Json parse_info(const std::string& text, std::string* misfit = nullptr) {
   constexpr int kDeepest = 64;
   bool is_too_deep = false;
@@ -43,8 +43,12 @@ Json parse_info(const std::string& text, std::string* misfit = nullptr) {
   Json info = Json::parse(text, is_wanted, /*allow_exceptions=*/false);
   if (is_too_deep || !info.is_object()) info = Json::object();
   const std::string first = drop_misfits(info);
-  if (misfit != nullptr) *misfit = first;
-  return info;
+  const bool is_newer = !newer_version(info).empty();
+  if (misfit != nullptr && !is_newer) *misfit = first;
+  if (!is_newer) return info;
+  Json versions = {{"version", info["version"]}};
+  if (info.contains("torchprof")) versions["torchprof"] = info["torchprof"];
+  return versions;
 }
 
 // Whether run.json is no JSON at all but lies beside spools of ours, as a loss of power may leave it.
@@ -228,7 +232,10 @@ RunDir RunDir::open(const fs::path& path) {
   RunDir dir(path);
   dir.fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::error_code error;
-  if (!parse_info(text_in(dir.fd_.get(), "run.json", kMostInfo)).contains("torchprof")) {
+  const Json info = parse_info(text_in(dir.fd_.get(), "run.json", kMostInfo));
+  if (dir.newer_version_ = launcher::newer_version(info); !dir.newer_version_.empty())
+    complain((path / "run.json").string() + ": " + dir.newer_version_ + ": its facts about the run are missing");
+  if (!info.contains("torchprof")) {
     const bool is_there = fs::exists(fs::symlink_status(path / "run.json", error));
     if (is_there && !is_cut_short(dir.fd_.get()))
       throw Error(path.string() + ": is not a run directory of torchprof: run.json is not ours" +
@@ -263,6 +270,7 @@ Json RunDir::read_info() const {
 
 void RunDir::write_info(const Json& info) const {
   Json marked = info;
+  marked["version"] = kRunVersion;
   marked["inode"] = inode_of(fd_.get());
   formats::Output out(path_ / "run.json");
   // Commands and paths may be any bytes, but JSON is UTF-8.

@@ -2,7 +2,7 @@
 //
 // A directory is ours if its run.json names the directory's own inode: a copy, or a run.json that somebody put
 // elsewhere, does not make one ours. Without a launcher the library makes directories with a spool and no run.json.
-// Those, copies, and runs of older versions can be read, but are never written to.
+// Those, copies, and runs of versions whose run.json this one does not know can be read, but are never written to.
 //
 // Only files that we made are removed: files that run.json lists, spools that begin like one, temporary files with a
 // name of ours. They must be regular files directly in the directory or in its spool/; they are reached through
@@ -36,7 +36,9 @@ class RunDir {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path spool() const { return path_ / "spool"; }
-  bool is_live() const { return is_live_; }            // a launcher holds its lock
+  bool is_live() const { return is_live_; }  // a launcher holds its lock
+  // Of its run.json, which then is not read and must not be written (run_json.h); empty: it is of no newer version.
+  const std::string& newer_version() const { return newer_version_; }
   bool was_replaced() const { return was_replaced_; }  // create() found an earlier run
 
   std::vector<std::filesystem::path> spools() const;  // empty if there is no spool directory
@@ -75,6 +77,7 @@ class RunDir {
   std::vector<std::filesystem::path> made_;  // directories that were made, outermost first
   std::vector<std::string> earlier_;         // files of the earlier run; those in its spool/ are below
   std::vector<std::string> earlier_spools_;
+  std::string newer_version_;
   std::string earlier_info_;  // run.json of the earlier run
 };
 

@@ -1,6 +1,8 @@
 // The content of run.json. It is written when the run begins, so that a directory whose launcher was killed explains
 // itself, and again at the end.
 //
+//   always
+//     version           of this file (run_json.h)
 //   at the begin
 //     torchprof, command, directory, host, kernel, cpus, launcher (pid), start, start_ns (since 1970)
 //     environment       every TORCHPROF_*, LD_PRELOAD and PYTHONPATH, as the command got them

@@ -85,6 +85,7 @@ constexpr std::array kKnown = std::to_array<Known>({
     {"still_running/*/traced", Type::kBool},
     {"took_ns", Type::kObject},
     {"took_ns/*", Type::kNumber},
+    {"version", Type::kSmall},
 });
 static_assert(std::ranges::is_sorted(kKnown, {}, &Known::key));
 
@@ -187,6 +188,13 @@ class Drop {
 };
 
 }  // namespace
+
+std::string newer_version(const Json& info) {
+  const int version = info.value("version", kRunVersion);
+  return version <= kRunVersion ? ""
+                                : "is of version " + std::to_string(version) +
+                                      ", this torchprof reads versions up to " + std::to_string(kRunVersion);
+}
 
 std::string drop_misfits(Json& info) {
   Drop drop;

@@ -184,6 +184,8 @@ int complete_run(const Input& input, const ExportOptions& options) {
   if (input.spools.empty())
     throw Error(options.input.string() +
                 ": is exported already, and its raw records are gone; -o FILE copies its trace");
+  if (!input.run->newer_version().empty())
+    throw Error(options.input.string() + ": its run.json " + input.run->newer_version() + "; -o FILE writes elsewhere");
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
   Info info = input.run->read_info();

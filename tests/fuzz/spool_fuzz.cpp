@@ -50,7 +50,7 @@ void add_steps(SpoolBuilder& b) {
                        .value,
                    step});
     b.at(at + 300).op_end(key + 3).op(key + 4, "range", {.scope = OpScope::kNvtx});
-    b.raw(kNvtxAttributes, {b.string("domain").value, 0, 0});
+    b.raw(kNvtxAttributes, {b.string("domain").value, 0, 0, 0});
     b.at(at + 400).op_end(key + 4).end(f);
     memory(b, 0x1000 + step, -4096);
     b.at(at + 900).op_end(key + 1);

@@ -6,26 +6,42 @@
 namespace torchprof {
 namespace {
 
-constexpr std::array<uint64_t, 256> kFixedSize = [] {
-  std::array<uint64_t, 256> sizes{};
-  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = fixed_size(static_cast<Kind>(i));
+template <auto kSizeOf>
+constexpr std::array<uint16_t, 256> sizes_by_kind() {
+  std::array<uint16_t, 256> sizes{};
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = static_cast<uint16_t>(kSizeOf(static_cast<Kind>(i)));
   return sizes;
-}();
-
-std::string_view rest(const std::byte* data, uint64_t bytes, uint64_t fixed, uint32_t length, bool& whole) {
-  const uint64_t room = bytes - fixed;
-  whole = length <= room;
-  return {reinterpret_cast<const char*>(data + fixed), whole ? length : room};
 }
+
+constexpr std::array<uint16_t, 256> kBytes = sizes_by_kind<fixed_size>();
+
+template <class R>
+std::string_view text_of(const std::byte* record, RecordHeader header, uint64_t length, bool& whole) {
+  const Tail tail = tail_of<R>(header.bytes(), length);
+  whole = tail.is_whole;
+  return {reinterpret_cast<const char*>(record + tail.begin), tail.size};
+}
+
+static_assert(kSpoolVersion > 3 ||
+                  (sizeof(StringDef) == kFirstBytes<StringDef> &&
+                   sizeof(ObjectDetailDef) == kFirstBytes<ObjectDetailDef> && sizeof(Restate) == kFirstBytes<Restate>),
+              "readers of version 3 look for a tail right after the struct that they know");
 
 }  // namespace
 
+[[gnu::weak]] extern constinit const std::array<uint16_t, 256> kLeastBytes = sizes_by_kind<first_size>();
+
 std::string_view RecordView::text(bool& whole) const {
-  return rest(data_, header().bytes(), sizeof(StringDef), as<StringDef>().length, whole);
+  return text_of<StringDef>(place_, header(), as<StringDef>().length, whole);
 }
 
 std::string_view RecordView::detail(bool& whole) const {
-  return rest(data_, header().bytes(), sizeof(ObjectDetailDef), as<ObjectDetailDef>().length, whole);
+  return text_of<ObjectDetailDef>(place_, header(), as<ObjectDetailDef>().length, whole);
+}
+
+std::span<const uint64_t> RecordView::begins() const {
+  const Tail tail = tail_of<Restate>(header().bytes(), uint64_t{as<Restate>().count} * sizeof(uint64_t));
+  return {reinterpret_cast<const uint64_t*>(place_ + tail.begin), tail.size / sizeof(uint64_t)};
 }
 
 bool RecordCursor::next(RecordView& record) {
@@ -48,26 +64,33 @@ bool RecordCursor::next(RecordView& record) {
         continue;
       }
       record.data_ = nullptr;
-      expand(data, last_op_, last_step_, record.expanded_);
+      record.place_ = data;
+      expand(data, last_op_, last_step_, record.room_.bytes);
       remember(record, compact.long_kind());
       return true;
     }
     const uint64_t bytes = header.bytes();
     const auto kind = static_cast<uint8_t>(header.kind());
-    const uint64_t fixed = kFixedSize[kind];
+    const uint64_t whole = kBytes[kind];
     // Kind 0 is never written, so this is damage, and the length cannot be trusted either.
-    if (bytes == 0 || bytes > left || kind == 0 || bytes < fixed) [[unlikely]] {
+    const bool is_too_short = bytes < whole && bytes < kLeastBytes[kind];
+    if (bytes == 0 || bytes > left || kind == 0 || is_too_short) [[unlikely]] {
       dropped_ += left;
       at_ = end_;
       return false;
     }
     const std::byte* data = at_;
     at_ += bytes;
-    if (fixed == 0) [[unlikely]] {
+    if (whole == 0) [[unlikely]] {
       ++unknown_;
       continue;
     }
-    record.data_ = data;
+    record.place_ = record.data_ = data;
+    if (bytes < whole) [[unlikely]] {
+      record.data_ = nullptr;
+      std::memcpy(record.room_.bytes, data, bytes);
+      std::memset(record.room_.bytes + bytes, 0, whole - bytes);
+    }
     remember(record, header.kind());
     return true;
   }

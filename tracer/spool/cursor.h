@@ -1,9 +1,15 @@
 // Walks the records of a chunk, in the process that records and in the one that reads. No byte is trusted; nothing is
 // allocated, nothing throws.
+//
+// A record of an older version may be shorter than the struct that this build knows (record.h). It is then copied to
+// where the rest is zero; any other stays in the chunk. No byte after a record is read.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -12,26 +18,52 @@
 
 namespace torchprof {
 
-// One whole record: at least `fixed_size(kind)` bytes are there. Short records appear in their long form.
+// Bytes that a record of each kind has at least; one with fewer is damage. 0: a kind that this build does not know.
+// They are first_size() of record.h; a test of what older versions wrote links smaller ones in their place.
+extern const std::array<uint16_t, 256> kLeastBytes;
+
+// Room for a record of any kind.
+struct RecordRoom {
+  alignas(8) std::byte bytes[kLargestRecord];
+};
+
+// The record at the beginning of `from`, which has at least kLeastBytes of its kind, as all of an R: it lies there, or
+// in `room` if it is shorter than R.
+template <class R>
+const R& whole_record(std::span<const std::byte> from, RecordRoom& room) {
+  const uint64_t bytes = std::min<uint64_t>(reinterpret_cast<const RecordHeader*>(from.data())->bytes(), from.size());
+  if (bytes >= sizeof(R)) [[likely]]
+    return *reinterpret_cast<const R*>(from.data());
+  std::memcpy(room.bytes, from.data(), bytes);
+  std::memset(room.bytes + bytes, 0, sizeof(R) - bytes);
+  return *reinterpret_cast<const R*>(room.bytes);
+}
+
+// One whole record: all of its struct is there, whatever its writer knew of it. Short records appear in their long
+// form.
 class RecordView {
  public:
-  RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data()); }
+  RecordHeader header() const { return *reinterpret_cast<const RecordHeader*>(data()); }  // with the length written
   Kind kind() const { return header().kind(); }
   Ticks time(const ClockSample& base) const { return {base.ticks.value + header().time()}; }
   template <class R>
-  const R& as() const {  // only if kind() is that of R
+  const R& as() const {  // only if kind() is that of R; until the cursor moves on
     return *reinterpret_cast<const R*>(data());
   }
+  const std::byte* place() const { return place_; }  // of the record in its chunk, whatever its form
   // The text of a StringDef; cut to the record if `length` says more (then `whole` is false).
   std::string_view text(bool& whole) const;
   // What follows an ObjectDetailDef, likewise.
   std::string_view detail(bool& whole) const;
+  // Of a Restate: when each of the spans began that the next records restate, in ticks; no more than the record has.
+  std::span<const uint64_t> begins() const;
 
  private:
   friend class RecordCursor;
-  const std::byte* data() const { return data_ != nullptr ? data_ : expanded_; }
-  const std::byte* data_ = nullptr;  // in the mapping; nullptr: a short record, expanded here
-  alignas(8) std::byte expanded_[kMaxExpanded] = {};
+  const std::byte* data() const { return data_ != nullptr ? data_ : room_.bytes; }
+  const std::byte* data_ = nullptr;  // in the mapping; nullptr: in the room, expanded or with zeros after it
+  const std::byte* place_ = nullptr;
+  RecordRoom room_{};
 };
 
 // Walks the whole records of one chunk.

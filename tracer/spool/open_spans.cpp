@@ -9,11 +9,10 @@ namespace torchprof {
 void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base, bool is_next) noexcept {
   RecordCursor cursor(records);
   RecordView record;
-  const uint64_t* begins = nullptr;  // of the spans that are restated next
-  uint32_t restated = 0;
+  std::span<const uint64_t> begins;  // of the spans that are restated next
   for (;;) {
-    if (restated == 0) fold_calls(cursor, base);
-    if (ShortRecord plain; restated == 0 && cursor.next_plain(plain)) {
+    if (begins.empty()) fold_calls(cursor, base);
+    if (ShortRecord plain; begins.empty() && cursor.next_plain(plain)) {
       last_ = {base.ticks.value + plain.time()};
       add_plain(plain, last_);
       continue;
@@ -21,14 +20,13 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
     if (!cursor.next(record)) return;
     Ticks time = last_ = record.time(base);
     if (record.kind() == Kind::Restate) {
-      restated = record.as<Restate>().count_of(record.header());
-      begins = record.as<Restate>().begins();
+      begins = record.begins();
       if (!is_next) count_ = deeper_ = 0;
       continue;
     }
-    if (restated > 0) {
-      --restated;
-      time = Ticks{*begins++};
+    if (!begins.empty()) {
+      time = Ticks{begins.front()};
+      begins = begins.subspan(1);
       if (is_next) continue;
     }
     add(record, time);

@@ -4,7 +4,7 @@
 //  * No chunk is dropped because of its time. A chunk whose time is impossible (plausible()) is counted, and takes the
 //    base of the chunk before it on its track, or the spool's start: its events keep their order, and no arithmetic on
 //    times that a reader hands out overflows.
-//  * Records of unknown kinds are skipped; words past the struct that this build knows are ignored.
+//  * Records of unknown kinds are skipped; one may be longer or shorter than the struct of this build (cursor.h).
 //  * A reader is immutable after open: any number of threads may iterate. Views point into the mapping and are valid as
 //    long as the reader lives.
 //  * The process may still be writing: what it had committed when the reader was opened is seen. If somebody truncates

@@ -18,8 +18,19 @@
 // are separate records, so it is known what was open when the process died. They pair by a stack per track;
 // formats/replay/replay.h says how it is kept balanced whatever was lost.
 //
-// Compatibility: a kind is never renumbered or reused, a struct only grows at its end, a reader skips kinds that it
-// does not know and ignores words past the struct it does know. kSpoolVersion grows when an old reader would misread.
+// Compatibility: records of older and newer versions are read alike.
+//   * A kind is never renumbered or reused. A reader skips kinds that it does not know, and counts them.
+//   * A struct only grows at its end, and its old fields keep their meaning. Where a new field is zero it says what a
+//     record without it says: "not known", "none", or what was always so before.
+//   * A record that is shorter than the struct of this build is read with zeros for what it does not have; of a longer
+//     one the rest is ignored. One that is shorter than the struct ever was is damage. So the list below holds what a
+//     struct had when its kind was new, and what has grown since stands in the list after it.
+//   * What follows the struct of a few kinds (their tail) is the end of the record: the last bytes of it, rounded up to
+//     whole words, as many as a field says that the struct has had from the beginning. So it is found whatever the
+//     writer's struct had (tail_of()).
+//   * kSpoolVersion grows when an older reader would misread; that reader then refuses the whole spool. A new kind and
+//     a new field do not raise it, but for the first new field of a struct with a tail: readers that know no later
+//     version than 3 look for the tail right after the struct as it was then.
 // Version history:
 //   1   the first
 //   2   lists of optional tensors in inputs ('O', objects/values.h); chunks that are split (layout.h, kPieces)
@@ -27,6 +38,7 @@
 //       memory in two words
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,8 +50,8 @@ namespace torchprof {
 
 inline constexpr uint32_t kSpoolVersion = 3;
 
-// X(number, name, bytes of the fixed part, header included). The one list: the enumeration, the size checks, the names
-// and the reader's bounds checks are made from it.
+// X(number, name, bytes of the struct when the kind was new, header included). The one list: the enumeration, the size
+// checks, the names and the reader's bounds checks are made from it. A line never changes.
 //   1..31    definitions
 //   32..63   Python; 44: torch
 //   64..95   torch; 72..83: the GPU; 84..89: NVTX; 90..95: native stacks
@@ -100,6 +112,10 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(97, Restate, 16)         \
   X(98, StepEnd, 24)         \
   X(99, Resident, 16)
+
+// X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
+// size here, or nothing compiles; tests/unit/tracer/growth_test.cpp then reads it in every length it may have.
+#define TORCHPROF_GROWN_RECORDS(X)
 
 enum class Kind : uint8_t {
 #define X(number, name, size) name = number,
@@ -549,19 +565,12 @@ struct ThreadEnd {  // the thread ends: nothing on it stays open
 };
 
 // Stands at the beginning of a chunk whose predecessors may be gone. The `count` records that follow say what was open
-// on the thread, outermost first, as PythonFrame, CCallBegin and OpBegin; the ticks at which each began come after the
-// fixed part. A reader that has the chunk before this one knows all of it already.
+// on the thread, outermost first, as PythonFrame, CCallBegin and OpBegin; the ticks at which each began are its tail. A
+// reader that has the chunk before this one knows all of it already.
 struct Restate {
   RecordHeader header;
   uint32_t count;
   uint32_t pad;
-
-  const uint64_t* begins() const { return reinterpret_cast<const uint64_t*>(this + 1); }
-  // `count`, but no more than the record has room for begins.
-  uint32_t count_of(RecordHeader its) const {
-    const uint64_t room = its.words() - sizeof(Restate) / 8;
-    return count < room ? count : static_cast<uint32_t>(room);
-  }
 };
 
 // In chunks of kSteps alone, in the order of time.
@@ -579,30 +588,88 @@ struct Resident {  // what the process has in memory now, by the kernel's count 
   uint64_t bytes;
 };
 
-#define X(number, name, size)                                                       \
-  static_assert(sizeof(name) == (size), #name " and the list of records disagree"); \
-  static_assert(std::is_trivially_copyable_v<name> && alignof(name) == 8);
+// Bytes of the struct when the kind was new, and now.
+template <class R>
+inline constexpr uint64_t kFirstBytes = 0;
+template <class R>
+inline constexpr uint64_t kListedBytes = kFirstBytes<R>;
+#define X(number, name, first) \
+  template <>                  \
+  inline constexpr uint64_t kFirstBytes<name> = first;
 TORCHPROF_RECORDS(X)
 #undef X
+#define X(name, now)                                                                         \
+  static_assert((now) > kFirstBytes<name>, #name ": what a struct once had stays for ever"); \
+  template <>                                                                                \
+  inline constexpr uint64_t kListedBytes<name> = now;
+TORCHPROF_GROWN_RECORDS(X)
+#undef X
+#define X(number, name, first)                                                                                  \
+  static_assert(sizeof(name) == kListedBytes<name>,                                                             \
+                #name ": its new size belongs into TORCHPROF_GROWN_RECORDS; TORCHPROF_RECORDS stays as it is"); \
+  static_assert(std::is_trivially_copyable_v<name> && alignof(name) == 8 && kFirstBytes<name> % 8 == 0);
+TORCHPROF_RECORDS(X)
+#undef X
+// Readers take one for the other.
+static_assert(sizeof(PythonFrame) == sizeof(PythonBegin) && sizeof(OutOfMemory) == sizeof(Memory));
 
-// Bytes of the fixed part; 0 for a kind that this build does not know.
+// Bytes of the struct; 0 for a kind that this build does not know.
 constexpr uint64_t fixed_size(Kind kind) {
   switch (kind) {
-#define X(number, name, size) \
-  case Kind::name:            \
-    return size;
+#define X(number, name, first) \
+  case Kind::name:             \
+    return sizeof(name);
     TORCHPROF_RECORDS(X)
 #undef X
   }
   return 0;
 }
 
+// Bytes of the struct when the kind was new; likewise.
+constexpr uint64_t first_size(Kind kind) {
+  switch (kind) {
+#define X(number, name, first) \
+  case Kind::name:             \
+    return first;
+    TORCHPROF_RECORDS(X)
+#undef X
+  }
+  return 0;
+}
+
+inline constexpr size_t kLargestRecord = [] {
+  size_t largest = 0;
+#define X(number, name, first) largest = sizeof(name) > largest ? sizeof(name) : largest;
+  TORCHPROF_RECORDS(X)
+#undef X
+  return largest;
+}();
+
+// Where the tail lies in a record of so many bytes, at least kFirstBytes<R>. Not whole: the record is damaged, and has
+// fewer bytes than `length` says; the tail is then what follows the struct.
+struct Tail {
+  uint64_t begin;
+  uint64_t size;
+  bool is_whole;
+};
+template <class R>
+constexpr Tail tail_of(uint64_t bytes, uint64_t length) {
+  const uint64_t rounded = (length + 7) / 8 * 8;
+  if (rounded <= bytes - kFirstBytes<R>) return {bytes - rounded, length, true};
+  const uint64_t begin = bytes < sizeof(R) ? bytes : sizeof(R);
+  return {begin, bytes - begin, false};
+}
+// How long a tail is stands in the struct from the beginning.
+static_assert(offsetof(StringDef, length) < kFirstBytes<StringDef>);
+static_assert(offsetof(ObjectDetailDef, length) < kFirstBytes<ObjectDetailDef>);
+static_assert(offsetof(Restate, count) < kFirstBytes<Restate>);
+
 constexpr bool is_definition(Kind kind) { return static_cast<uint8_t>(kind) < 32; }
 
 template <class R>
 inline constexpr Kind kKindOf = Kind{};
-#define X(number, name, size) \
-  template <>                 \
+#define X(number, name, first) \
+  template <>                  \
   inline constexpr Kind kKindOf<name> = Kind::name;
 TORCHPROF_RECORDS(X)
 #undef X
@@ -610,11 +677,17 @@ TORCHPROF_RECORDS(X)
 #define X(number, name)                                 \
   template <>                                           \
   inline constexpr uint8_t kShortKindOf<name> = number; \
-  static_assert(number >= 128 && sizeof(name) == 16, "a short record expands to two words");
+  static_assert(number >= 128 && kFirstBytes<name> == 16, "a short record says what two words say");
 TORCHPROF_SHORT_RECORDS(X)
 #undef X
 
+// Bytes of the longest form that a short record or a span that is restated has.
 inline constexpr size_t kMaxExpanded = sizeof(OpBegin);
+#define X(number, name) static_assert(sizeof(name) <= kMaxExpanded);
+TORCHPROF_SHORT_RECORDS(X)
+#undef X
+static_assert(sizeof(Memory) <= kMaxExpanded && sizeof(StepEnd) <= kMaxExpanded);
+static_assert(sizeof(PythonFrame) <= kMaxExpanded);
 
 // What kShortNextOp refers to: the last OpBegin of the chunk, whatever its form.
 struct LastOp {
@@ -665,7 +738,18 @@ inline void expand(const std::byte* record, const LastOp& last, uint64_t last_st
     return;
   }
   if (head.long_kind() != Kind::OpBegin) {
-    put(CCallBegin{RecordHeader::make(head.long_kind(), 2, head.time()), {head.value()}, 0});  // all are alike
+    // All are alike: what two words say, and zeros for what their structs have had since.
+    constexpr size_t kMost = [] {
+      size_t most = 0;
+#define X(number, name) most = sizeof(name) > most ? sizeof(name) : most;
+      TORCHPROF_SHORT_RECORDS(X)
+#undef X
+      return most;
+    }();
+    std::array<uint64_t, kMost / 8> alike{};
+    alike[0] = RecordHeader::make(head.long_kind(), 2, head.time()).bits;
+    alike[1] = head.value();
+    put(alike);
     return;
   }
   OpBegin op{};

@@ -299,8 +299,9 @@ void GpuWriter::annotation_ended(uint64_t external_id, std::string_view name) {
 
 void GpuWriter::write_overheads() {
   const uint64_t pid = kOverheadPid + place_.process.value_or(0);
+  RecordRoom room;
   for (const GpuIndex::Call& place : index_.overheads()) {
-    const auto& o = index_.record<GpuOverhead>(place.chunk, place.word);
+    const auto& o = index_.record<GpuOverhead>(place, room);
     if (o.start == 0) continue;
     const int64_t begin = std::clamp(index_.time().to_unix(o.start), process_.start.value, process_.end.value);
     const int64_t end = GpuSpan{o.start, o.end}.end_after({begin}, process_.end).value;

@@ -225,6 +225,22 @@ TEST_CASE("what precedes damage is kept and what follows is counted") {
   CHECK(cursor.dropped_bytes() == 64 - at);
 }
 
+TEST_CASE("a record of fewer bytes than its kind ever had is damage, whatever the kind") {
+  for (unsigned kind = 1; kind < 128; ++kind) {
+    const uint64_t first = first_size(static_cast<Kind>(kind));
+    CAPTURE(kind);
+    CHECK(kLeastBytes[kind] == first);
+    if (first < 16) continue;
+    std::vector<uint64_t> words(first / 8);  // one too few, and the record after them
+    words[0] = RecordHeader::make(static_cast<Kind>(kind), words.size() - 1, 0).bits;
+    words.back() = RecordHeader::make(Kind::ThreadEnd, 1, 0).bits;
+    RecordCursor cursor(std::as_bytes(std::span(words)));
+    RecordView record;
+    CHECK_FALSE(cursor.next(record));
+    CHECK(cursor.dropped_bytes() == first);
+  }
+}
+
 TEST_CASE("chunks that are damaged are dropped and counted, unclaimed ones are not") {
   SpoolBuilder b;
   b.thread(100);
