@@ -18,8 +18,6 @@
 #include "tests/unit/support/small_training.h"
 #include "tracer/spool/cursor.h"
 
-namespace growth_test {
-
 namespace torchprof {
 
 // In place of cursor.cpp's.
@@ -412,5 +410,3 @@ TEST_CASE("what an older or newer version wrote is read by every command as if i
   TORCHPROF_RECORDS(X)
 #undef X
 }
-
-}  // namespace growth_test
