@@ -14,7 +14,7 @@
 namespace torchprof::inject {
 namespace {
 
-struct Object {
+struct LoadedObject {
   ElfW(Addr) base = 0;
   const ElfW(Sym) * symbols = nullptr;
   const char* strings = nullptr;
@@ -33,7 +33,7 @@ const T* at(ElfW(Addr) base, ElfW(Addr) value) noexcept {
   return reinterpret_cast<const T*>(value < base ? base + value : value);
 }
 
-bool read_object(const dl_phdr_info& info, Object& object) noexcept {
+bool read_object(const dl_phdr_info& info, LoadedObject& object) noexcept {
   object.base = info.dlpi_addr;
   const ElfW(Dyn)* dynamic = nullptr;
   for (int i = 0; i < info.dlpi_phnum; ++i) {
@@ -84,7 +84,7 @@ bool read_object(const dl_phdr_info& info, Object& object) noexcept {
   return is_rela && object.symbols && object.strings;
 }
 
-bool store(const Object& object, void** slot, void* value) noexcept {
+bool store(const LoadedObject& object, void** slot, void* value) noexcept {
   const auto address = reinterpret_cast<ElfW(Addr)>(slot);
   const auto page = static_cast<ElfW(Addr)>(sysconf(_SC_PAGESIZE));
   auto* begin = reinterpret_cast<void*>(address & ~(page - 1));
@@ -103,7 +103,7 @@ struct Request {
   size_t count;
 };
 
-size_t redirect(const Object& object, const Object::Table& table, const Request& request) noexcept {
+size_t redirect(const LoadedObject& object, const LoadedObject::Table& table, const Request& request) noexcept {
   size_t stored = 0;
   for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)); ++i) {
     const ElfW(Rela)& entry = table.entries[i];
@@ -125,7 +125,7 @@ struct Walk {
   size_t skip;
 };
 
-bool needs(const dl_phdr_info& info, const Object& object, const char* library) noexcept {
+bool needs(const dl_phdr_info& info, const LoadedObject& object, const char* library) noexcept {
   for (int i = 0; i < info.dlpi_phnum; ++i) {
     if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
     const auto* dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.base + info.dlpi_phdr[i].p_vaddr);
@@ -141,7 +141,7 @@ int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   if (walk.index++ < walk.skip) return 0;
   // Not the executable (it has no name), not the vDSO (it has no file), and not us: we must reach the real functions.
   if (!info->dlpi_name || info->dlpi_name[0] != '/' || strstr(info->dlpi_name, "/libtorchprof.so")) return 0;
-  Object object;
+  LoadedObject object;
   if (!read_object(*info, object) || (walk.needed && !needs(*info, object, walk.needed))) return 0;
   redirect(object, object.plt, walk.request);
   redirect(object, object.data, walk.request);
@@ -160,7 +160,7 @@ int visit_named(dl_phdr_info* info, size_t, void* data) noexcept {
   const char* slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : nullptr;
   if (!slash || strncmp(slash + 1, walk.library, strlen(walk.library)) != 0) return 0;
   walk.path = info->dlpi_name;
-  Object object;
+  LoadedObject object;
   if (walk.request.count == 0 || !read_object(*info, object)) return 1;
   walk.stored = redirect(object, object.plt, walk.request) + redirect(object, object.data, walk.request);
   return 1;

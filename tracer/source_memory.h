@@ -62,7 +62,7 @@ class SourceMemory {
   static constexpr size_t kPartBytes[] = {8, 8, 24};
   static constexpr size_t begin_of(Part part) noexcept {
     size_t at = 0;
-    for (size_t i = 0; i < static_cast<size_t>(part); ++i) at += kPartBytes[i];
+    for (size_t i = 0; i < std::size(kPartBytes) && i < static_cast<size_t>(part); ++i) at += kPartBytes[i];
     return at;
   }
   static constexpr size_t kAllParts = 8 + 8 + 24;
