@@ -27,7 +27,7 @@ struct Saved {
   char text[3 * PATH_MAX];   // the run directory is named twice
   uid_t user;
 };
-Saved g_saved;
+constinit Saved g_saved{};
 
 std::string_view name_of(std::string_view entry) noexcept { return entry.substr(0, entry.find('=')); }
 

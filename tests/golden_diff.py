@@ -42,13 +42,22 @@ def run(command, **more):
     return done.stdout
 
 
+def sources_of(target):
+    """The files that a target is compiled of. Where they are compiled as one (Meson's unity), that names them."""
+    for group in target["target_sources"]:
+        yield from map(pathlib.Path, group.get("sources", []))
+        for generated in map(pathlib.Path, group.get("generated_sources", [])):
+            if re.search(r"-unity\d+\.cpp$", generated.name) and generated.exists():
+                yield from (pathlib.Path(os.path.realpath(name)) for name in re.findall(r"(?m)^#include<(.*)>$", generated.read_text()))
+
+
 def programs(build):
     """[(test program, its source file)] of the tests that have dumps, whatever the programs are called."""
     source = pathlib.Path(json.loads((build / "meson-info" / "meson-info.json").read_text())["directories"]["source"])
     with_dumps = {path for path in (source / "tests" / "unit").rglob("*_test.cpp") if DUMPS in path.read_text()}
     found = {}
     for target in json.loads(run(["meson", "introspect", "--targets", build])):
-        for path in with_dumps.intersection(pathlib.Path(file) for sources in target["target_sources"] for file in sources.get("sources", [])):
+        for path in with_dumps.intersection(sources_of(target)):
             if target["type"] == "executable":
                 found[path] = pathlib.Path(target["filename"][0])
     if not with_dumps:

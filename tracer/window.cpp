@@ -30,7 +30,7 @@ constinit bool g_sees_ranges = false;
 
 namespace {
 
-using Kind = WindowSpec::Kind;
+using SpecKind = WindowSpec::Kind;
 constexpr std::string_view kProfilerStep = "ProfilerStep#";
 constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 constexpr uint32_t kMostWindows = 60'000;  // their numbers fit into a chunk's header
@@ -55,9 +55,9 @@ struct State {
   std::atomic<uint64_t> range_key{0};  // of the range that is to keep the window open; 0: none
   uint64_t holder = 0;                 // key of the range for which the window was opened
 };
-State g_state;
+constinit State g_state{};
 
-Source g_sources[kMostSources];
+constinit Source g_sources[kMostSources] = {};
 size_t g_source_count = 0;
 constinit Interpreter g_interpreter = {
     {[]() noexcept {}, []() noexcept {}}, []() noexcept { return false; }, []() noexcept { return uintptr_t{0}; }};
@@ -112,7 +112,7 @@ void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
 // Whether a child does not go on with the window of its parent.
 bool leaves_at_fork() noexcept {
   const State& s = g_state;
-  return s.spec.kind == Kind::kAuto ? !auto_window::is_whole() : s.spec.kind == Kind::kTime && !s.spec.holds(0);
+  return s.spec.kind == SpecKind::kAuto ? !auto_window::is_whole() : s.spec.kind == SpecKind::kTime && !s.spec.holds(0);
 }
 
 // Only the forking thread is left: a lock that another thread held, or a border that it was writing, would stay like
@@ -122,13 +122,13 @@ void window_after_fork() noexcept {
   s.lock = PTHREAD_MUTEX_INITIALIZER;
   s.borders.clear();
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
-  if (s.spec.kind == Kind::kAuto) {
+  if (s.spec.kind == SpecKind::kAuto) {
     s.steps = {};
     s.has_open_border = s.has_profiler_steps = false;
     auto_window::after_fork_in_child();
   }
   if (!leaves_at_fork()) return;
-  if (!is_open() && s.spec.kind != Kind::kAuto) return;
+  if (!is_open() && s.spec.kind != SpecKind::kAuto) return;
   // With -w auto also where the parent was closing its window when it forked: its sources may still be on.
   // The child does not have the parent's window. The sources are switched off later, by our thread: Python, with its
   // GIL, is not ready in the child yet.
@@ -152,7 +152,7 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   if (s.must_leave) leave();
   s.must_leave = false;
   const uint32_t number = window::number();
-  if (number >= kMostWindows && s.spec.kind == Kind::kAuto) {
+  if (number >= kMostWindows && s.spec.kind == SpecKind::kAuto) {
     if (!std::exchange(s.is_used_up, true))
       session::note_source("windows", SourceState::kFailed, "all 60,000 of the process are used: no more are opened");
     return false;
@@ -165,7 +165,7 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   if (!session::define_window({number + 1, step, s.begin, {}, reason})) return false;
   detail::g_number.store(number + 1, std::memory_order_relaxed);
   detail::g_is_open.store(true, std::memory_order_relaxed);
-  session::resume(s.spec.kind == Kind::kAuto ? static_cast<uint16_t>(number + 1) : 1);
+  session::resume(s.spec.kind == SpecKind::kAuto ? static_cast<uint16_t>(number + 1) : 1);
   open_sources();
   g_interpreter.source.opened();
   return true;
@@ -184,8 +184,8 @@ void close_window() noexcept {
 }
 
 void at_step(uint64_t step, Ticks at) noexcept {
-  if (g_state.spec.kind == Kind::kAuto) return auto_window::at_step(step, at);
-  if (g_state.spec.kind != Kind::kSteps) return;
+  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at);
+  if (g_state.spec.kind != SpecKind::kSteps) return;
   if (g_state.spec.holds(step))
     open(step);
   else
@@ -196,7 +196,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
 bool takes_over_from_profiler() noexcept {
   constexpr uint32_t kMostBetween = 64;  // an iteration may have several optimizers' steps, or accumulate gradients
   State& s = g_state;
-  if (s.spec.kind != Kind::kAuto || ++s.since_profiler_step < kMostBetween) return false;
+  if (s.spec.kind != SpecKind::kAuto || ++s.since_profiler_step < kMostBetween) return false;
   const uint64_t current = s.steps.current();
   s.steps = {};
   s.steps.set(current);
@@ -247,7 +247,7 @@ bool set(bool opens) noexcept {
     if (!change) return false;
     if (g_state.must_leave) leave();
     g_state.must_leave = false;
-    if (g_state.spec.kind == Kind::kAuto)
+    if (g_state.spec.kind == SpecKind::kAuto)
       is_done = auto_window::ask(opens) || !opens;
     else if (opens)
       open(g_state.steps.current());
@@ -317,10 +317,10 @@ void start(const Config& config) noexcept {
   char why[256];
   if (!parse_window(config.window, s.spec, why, sizeof(why))) return;
   // The last part of a run is no matter of windows.
-  if (s.spec.kind == Kind::kAuto && config.keep == Keep::kLast) s.spec = {};
-  if (s.spec.kind == Kind::kAll) return;
+  if (s.spec.kind == SpecKind::kAuto && config.keep == Keep::kLast) s.spec = {};
+  if (s.spec.kind == SpecKind::kAll) return;
   pthread_atfork(nullptr, nullptr, window_after_fork);
-  if (s.spec.kind == Kind::kAuto) {
+  if (s.spec.kind == SpecKind::kAuto) {
     s.begin = session::now();
     s.reason = WindowReason::kStart;
     detail::g_sees_annotations = true;
@@ -330,11 +330,11 @@ void start(const Config& config) noexcept {
     return auto_window::start(config, kShutter, session::spool_directory());
   }
   session::note_fact("window", config.window);
-  detail::g_sees_annotations = s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kRange;
-  detail::g_sees_ranges = s.spec.kind == Kind::kRange;
+  detail::g_sees_annotations = s.spec.kind == SpecKind::kSteps || s.spec.kind == SpecKind::kRange;
+  detail::g_sees_ranges = s.spec.kind == SpecKind::kRange;
   detail::g_is_open.store(false, std::memory_order_relaxed);
   session::pause();
-  if ((s.spec.kind == Kind::kSteps || s.spec.kind == Kind::kTime) && s.spec.holds(0)) open(0);
+  if ((s.spec.kind == SpecKind::kSteps || s.spec.kind == SpecKind::kTime) && s.spec.holds(0)) open(0);
 }
 
 void add_source(const Source& source) noexcept {
@@ -344,15 +344,15 @@ void add_source(const Source& source) noexcept {
 void set_interpreter(const Interpreter& interpreter) noexcept { g_interpreter = interpreter; }
 
 bool is_whole_run() noexcept {
-  const Kind kind = g_state.spec.kind;
-  return kind == Kind::kAll || (kind == Kind::kAuto && auto_window::is_whole());
+  const SpecKind kind = g_state.spec.kind;
+  return kind == SpecKind::kAll || (kind == SpecKind::kAuto && auto_window::is_whole());
 }
 
 void announce() noexcept {
-  const Kind kind = g_state.spec.kind;
-  if (kind == Kind::kAll || kind == Kind::kAuto) return;  // both begin with the first event
+  const SpecKind kind = g_state.spec.kind;
+  if (kind == SpecKind::kAll || kind == SpecKind::kAuto) return;  // both begin with the first event
   session::open_spool();
-  if (kind == Kind::kSteps || kind == Kind::kRange) return;
+  if (kind == SpecKind::kSteps || kind == SpecKind::kRange) return;
   if (!start_thread(g_state.spec, session::config().window, kDoor))
     warn_once(Cause::kThread, "no thread could be started: the window %s never opens", session::config().window);
 }
@@ -365,7 +365,7 @@ void detail::annotation_begins(const char* name, uint64_t key) noexcept {
     const auto [end, error] = std::from_chars(name + kProfilerStep.size(), name + text.size(), step);
     if (error != std::errc{}) return;
     meet(WindowBorders::Kind::kProfilerStep, step);
-  } else if (spec.kind == Kind::kRange && text == spec.range && !is_open()) {
+  } else if (spec.kind == SpecKind::kRange && text == spec.range && !is_open()) {
     const uint64_t entered = g_state.entered.fetch_add(1, std::memory_order_relaxed) + 1;
     if (spec.nth != 0 && entered != spec.nth) return;
     uint64_t none = 0;
@@ -376,7 +376,7 @@ void detail::annotation_begins(const char* name, uint64_t key) noexcept {
 
 void detail::annotation_ended(const char* name, uint64_t key) noexcept {
   const std::string_view text = name;
-  if (g_state.spec.kind == Kind::kRange && key == g_state.range_key.load(std::memory_order_relaxed)) {
+  if (g_state.spec.kind == SpecKind::kRange && key == g_state.range_key.load(std::memory_order_relaxed)) {
     g_state.range_key.store(0, std::memory_order_relaxed);
     meet(WindowBorders::Kind::kRangeEnd, key);
   } else if (text.starts_with(kOptimizerStep)) {

@@ -24,7 +24,7 @@
 namespace torchprof::window {
 namespace {
 
-using Kind = WindowSpec::Kind;
+using SpecKind = WindowSpec::Kind;
 constexpr int kPatienceMs = 500;  // to wait for a client's line
 
 struct Shared {
@@ -93,7 +93,7 @@ void obey(const char* command, char* answer, size_t size) noexcept {
     snprintf(answer, size, "error: start, stop or status");
     return;
   }
-  if ((starts || stops) && g_shared.spec->kind != Kind::kManual && g_shared.spec->kind != Kind::kAuto) {
+  if ((starts || stops) && g_shared.spec->kind != SpecKind::kManual && g_shared.spec->kind != SpecKind::kAuto) {
     snprintf(answer, size, "error: its window is %s; only `manual` and `auto` are opened by hand", g_shared.name);
     return;
   }
@@ -130,8 +130,8 @@ void serve(int client) noexcept {
 
 void run() noexcept {
   while (!g_thread.must_end()) {
-    const Kind kind = g_shared.spec->kind;
-    const int timeout = kind == Kind::kTime ? keep_time() : kind == Kind::kAuto ? g_shared.door->tick() : -1;
+    const SpecKind kind = g_shared.spec->kind;
+    const int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
     if (poll(ready, 2, timeout) <= 0) continue;
     // The program has closed what it does not know; poll() would come back at once for ever.
@@ -148,7 +148,7 @@ void run() noexcept {
   }
 }
 
-bool start_thread() noexcept {
+bool start_own_thread() noexcept {
   Shared& s = g_shared;
   s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   s.socket = listen_for_commands();
@@ -162,7 +162,7 @@ void thread_after_fork() noexcept {
   if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
-  start_thread();
+  start_own_thread();
 }
 
 }  // namespace
@@ -176,9 +176,9 @@ void follow_forks() noexcept {
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept {
   if (g_shared.door) return true;
   g_shared = {&spec, name, &door};
-  if (!start_thread()) return false;
+  if (!start_own_thread()) return false;
   follow_forks();
-  if (spec.kind == Kind::kSignal) {
+  if (spec.kind == SpecKind::kSignal) {
     struct sigaction action {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;

@@ -84,7 +84,7 @@ Shown shown(const ReportTable& table, bool appends) {
   return out;
 }
 
-std::string text_of(const ReportDocument& report) {
+std::string report_text(const ReportDocument& report) {
   std::string out = shorten(report.headline, kWidth) + "\n";
   for (const ReportTable& table : report.tables) {
     const Shown s = shown(table, true);
@@ -239,7 +239,7 @@ std::string render(const ReportDocument& report, ReportStyle style) {
     case ReportStyle::kText:
       break;
   }
-  return text_of(report);
+  return report_text(report);
 }
 
 }  // namespace torchprof::formats

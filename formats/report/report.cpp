@@ -67,7 +67,7 @@ std::optional<uint32_t> whole_number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
-ProcessFacts facts_of(const Process& process) {
+ProcessFacts facts_of_process(const Process& process) {
   return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors"))};
 }
 
@@ -141,7 +141,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     add_estimates(report, part, p);
     if (timelines.has_any()) {
       Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans));
-      if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of(p)));
+      if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of_process(p)));
       if (timelines.has_sums()) all.push_back(&of_processes.emplace_back(std::move(timeline)));
     }
     report.add(std::move(part));

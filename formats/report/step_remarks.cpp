@@ -22,7 +22,7 @@ constexpr size_t kMostRemarks = 32;
 
 using Parts = std::vector<const ReportPart*>;
 
-std::string ns_text(int64_t ns) { return duration_text(static_cast<double>(ns)); }
+std::string whole_ns_text(int64_t ns) { return duration_text(static_cast<double>(ns)); }
 
 std::string name_of(const ReportPart& part) { return part.role.empty() ? "pid " + part.pid : part.role; }
 
@@ -86,13 +86,14 @@ std::string which_text(const UnusualSteps& u) {
                    : count_text(u.count) + " steps from " + std::to_string(u.first) + " to " + std::to_string(u.last);
   if (u.every != 0) text += ", mostly each " + count_text(u.every);
   text += ": " + print("%.1f", u.times) + " times the median";
-  if (u.count > 1) text += ", " + ns_text(u.more_ns) + " in all";
+  if (u.count > 1) text += ", " + whole_ns_text(u.more_ns) + " in all";
   return text;
 }
 
 std::string why_text(const UnusualSteps& u) {
   std::string text;
-  if (!u.what.empty()) text.append("+").append(ns_text(u.what_ns)).append(" a step in ").append(printable(u.what));
+  if (!u.what.empty())
+    text.append("+").append(whole_ns_text(u.what_ns)).append(" a step in ").append(printable(u.what));
   if (!u.shapes.empty()) text.append(text.empty() ? "" : "; ").append("other shapes: ").append(printable(u.shapes));
   if (!text.empty()) return text;
   if (u.is_even) return "all of it took longer";
@@ -181,7 +182,7 @@ void describe(const Parts& parts, const Numbers& all, bool is_text, std::vector<
   const RunSteps& slowest =
       *(*std::ranges::max_element(parts, {}, [](const ReportPart* part) { return part->run->most_ns; }))->run;
   if (slowest.line.empty()) return;
-  remarks.push_back(line_text(slowest.line) + "  at most " + ns_text(slowest.most_ns) + ", step " +
+  remarks.push_back(line_text(slowest.line) + "  at most " + whole_ns_text(slowest.most_ns) + ", step " +
                     std::to_string(slowest.slowest));
   if (is_text) remarks.push_back(marks_text(slowest.line_captured));
 }

@@ -9,12 +9,12 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMaxListed = 30;
+constexpr size_t kMaxListedRanks = 30;
 
 NumberList list(EncodedReader& in) {
   NumberList result;
   result.count = in.varint();
-  for (size_t i = 0; i < std::min<uint64_t>(result.count, kMaxListed) && !in.failed(); ++i)
+  for (size_t i = 0; i < std::min<uint64_t>(result.count, kMaxListedRanks) && !in.failed(); ++i)
     result.listed.push_back(in.zigzag());
   return result;
 }

@@ -73,3 +73,11 @@ def test_the_installed_tree_runs_where_it_is_moved(prefix, tmp_path):
 def test_a_place_that_ld_preload_cannot_name_is_refused(prefix, tmp_path):
     run = dry_run_of_a_copy(prefix, tmp_path / "some where")
     assert run.returncode == 125 and "LD_PRELOAD cannot hold a path with a space" in run.stderr
+
+
+def test_nothing_of_ours_waits_for_a_constructor(library):
+    """What the library knows is there before any constructor runs. Otherwise one that comes after ours would undo what ours has learned."""
+    names = re.findall(r"(?m)^[0-9a-f]+ t _GLOBAL__sub_I_(\S+)$", read("nm", library))
+    # The C++ library's own, and of cupti the one that registers a destructor.
+    assert [name for name in names if not name.startswith(("eh_alloc", "recorder_cupti", "cupti_source"))] == []
+    assert names  # it was not stripped

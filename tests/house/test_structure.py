@@ -1,5 +1,6 @@
 """The size of the rooms and of the files in them: what a stranger can overlook at a glance."""
 import collections
+import functools
 import re
 import statistics
 import subprocess
@@ -64,3 +65,52 @@ def test_unit_tests_with_threads_run_under_the_sanitizer_of_threads():
     found = {name.removeprefix("tests/unit/").removesuffix("_test.cpp") for name in tracked()
              if re.fullmatch(r"tests/unit/\w+/\w+_test\.cpp", name) and starting.search((ROOT / name).read_text())}
     assert found == set(re.findall(r"'(.*?)'", listed))
+
+
+DEFINED = re.compile(r"(?:template <.*>\s*)?(?:\[\[[^\]]*\]\]\s*)*(?:(?:inline|constexpr|constinit|static|thread_local|const|extern) )*"
+                     r"(?:(?:class|struct|enum class|enum|union) (?:alignas\([^)]*\) )?(\w+)|using (\w+) =|[\w:<>,&*\[\] ]+?[\s&*](\w+)\s*[(={;\[])")
+
+
+def named(name):
+    """[(namespaces, None for one without a name; what is named there)] of a file, by lines that begin a definition."""
+    namespaces = []
+    for line in (ROOT / name).read_text().splitlines():
+        if opened := re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{", line):
+            namespaces.append(opened[1])
+        elif line.startswith("}  // namespace") and namespaces:
+            namespaces.pop()
+        elif namespaces and not line[:1].isspace() and (defined := DEFINED.match(line)):
+            yield tuple(namespaces), next(filter(None, defined.groups()))
+
+
+@functools.cache
+def read_with(name):
+    """The headers of the product that the compiler reads with a file."""
+    found = set()
+    for header in re.findall(r'(?m)^#include "([\w/]+\.h)"', (ROOT / name).read_text()):
+        if (ROOT / header).exists() and header not in found:
+            found |= {header} | read_with(header)
+    return found
+
+
+def test_no_name_of_a_file_hides_one_of_a_header():
+    """A room is compiled as one source. A name of a file's own would be taken, without a word, by a file after it that means a header's."""
+    product = [name for name in tracked() if name.startswith(tuple(folder + "/" for folder in PRODUCT))]
+    of_headers = collections.defaultdict(set)
+    for name in product:
+        if name.endswith(".h"):
+            for namespaces, what in named(name):
+                of_headers[what].add(("::".join(filter(None, namespaces)), name))
+    hidden = set()
+    for name in product:
+        if not name.endswith(".cpp"):
+            continue
+        room = [other for other in product if other.endswith(".cpp") and other != name and other.rpartition("/")[0] == name.rpartition("/")[0]]
+        for namespaces, what in named(name):
+            inner = "::".join(filter(None, namespaces)) + "::"
+            if what.startswith("__"):
+                continue
+            for header in [header for around, header in of_headers[what] if None in namespaces and inner.startswith(around + "::")]:
+                hidden |= {(name, what, header, other) for other in room
+                           if header in read_with(other) and "\nnamespace %s {" % inner[:-2] in (ROOT / other).read_text() and re.search(r"(?<![\w.>])%s\b" % what, (ROOT / other).read_text())}
+    assert sorted(hidden) == []

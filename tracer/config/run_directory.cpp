@@ -14,7 +14,7 @@ namespace {
 using Text = char[256];
 
 // nullptr: there is no such placeholder.
-const char* text_of(char placeholder, Text& text) noexcept {
+const char* placeholder_text(char placeholder, Text& text) noexcept {
   switch (placeholder) {
     case '%':
       return "%";
@@ -62,7 +62,7 @@ bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error
     if (*p == '%') {
       if (*++p == 0) return refuse(error, "output '%s': a lone %% at its end: %%%% is a percent sign", pattern);
       const char* last = p;
-      piece = *p == 'q' ? variable_in(p + 1, last, pattern, error) : text_of(*p, text);
+      piece = *p == 'q' ? variable_in(p + 1, last, pattern, error) : placeholder_text(*p, text);
       if (!piece && *p == 'q') return false;
       if (!piece)
         return refuse(error, "output '%s': %%%c is not a placeholder: %%h, %%p, %%t, %%q{NAME} or %%%%", pattern, *p);

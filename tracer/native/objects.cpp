@@ -19,7 +19,7 @@ struct Mapped {
   NativeObjectId id;
 };
 constexpr size_t kMostObjects = 2048;  // code of any further one counts as code without a file
-Mapped g_mapped[kMostObjects];
+constinit Mapped g_mapped[kMostObjects] = {};
 size_t g_count = 0;
 uint32_t g_last_id = 0;
 

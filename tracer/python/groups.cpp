@@ -40,7 +40,7 @@ struct KnownGroup {
   StringId name;
   uint64_t said;
 };
-KnownGroup g_known_groups[kMaxGroups];
+constinit KnownGroup g_known_groups[kMaxGroups] = {};
 unsigned g_known_groups_count = 0;
 uint64_t g_default_said = 0;
 

@@ -1,6 +1,5 @@
-// The program that runs the cases of doctest, in the same surroundings wherever it is started. tests/conftest.py does so
-// for the other tests. A filter that matches no case is a failure: a test whose file was renamed would pass for ever.
-#define DOCTEST_CONFIG_IMPLEMENT
+// The program that runs the cases of doctest, in the same surroundings wherever it is started. tests/conftest.py does
+// so for the other tests. A filter that matches no case is a failure: a test whose file was renamed would pass for ever.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
