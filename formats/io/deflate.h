@@ -1,8 +1,8 @@
 // Compresses text to deflate (RFC 1951), some three times as fast as zlib's level 1 and to less.
 //
-// It is made for what we write: lines that are much alike, of some hundred bytes. Only matches of kShortest bytes and
-// more are looked for, each where these bytes were last seen, and the first one is taken. Binary data, where shorter
-// matches count, becomes up to a quarter larger than with zlib. Each block has Huffman codes of its own, or is stored.
+// It is made for what we write: lines that are much alike, of some hundred bytes. Only matches of eight bytes and more
+// are looked for, each where these bytes were last seen, and the first one is taken. Where shorter matches count (source
+// code, binary data) the result is larger than zlib's. Each block has Huffman codes of its own, or is stored.
 //
 // The same input gives the same bytes on every processor.
 // Memory: 420 KiB an object. One thread at a time. Errors: none but std::bad_alloc, of the constructor.
@@ -41,7 +41,7 @@ class Deflate {
   const uint8_t* find_matches(const uint8_t* base, const uint8_t* at, const uint8_t* end);
   void put_matches(const Codes& codes, const uint8_t* at, Bits& bits) const;
 
-  std::vector<uint16_t> table_;                // by hash of kShortest bytes: where they were last seen, modulo 64 KiB
+  std::vector<uint16_t> table_;                // by hash of eight bytes: where they were last seen, modulo 64 KiB
   std::vector<Match> matches_;                 // of a block
   size_t count_ = 0;                           // of matches
   std::array<uint32_t, 286> symbol_counts_{};  // literals, the end of the block, lengths
