@@ -35,13 +35,13 @@ uint64_t load(const uint8_t* at) {
 size_t hash_of(uint64_t bytes) { return static_cast<size_t>(bytes * 0x9E3779B185EBCA87 >> (64 - kHashBits)); }
 
 // At most `most`, of which eight bytes are known to be the same.
-size_t length_of_match(const uint8_t* at, size_t distance, size_t most) {
+size_t length_of_match(const uint8_t* at, const uint8_t* before, size_t most) {
   size_t length = 8;
   for (; length + 8 <= most; length += 8) {
-    const uint64_t difference = load(at + length) ^ load(at + length - distance);
+    const uint64_t difference = load(at + length) ^ load(before + length);
     if (difference != 0) return length + static_cast<size_t>(std::countr_zero(difference)) / 8;
   }
-  while (length < most && at[length] == at[length - distance]) ++length;
+  while (length < most && at[length] == before[length]) ++length;
   return length;
 }
 
@@ -289,7 +289,7 @@ const uint8_t* Deflate::find_matches(const uint8_t* base, const uint8_t* at, con
       ++symbol_counts[*at++];
       continue;
     }
-    const size_t length = length_of_match(at, distance, std::min(kLongest, static_cast<size_t>(end - at)));
+    const size_t length = length_of_match(at, at - distance, std::min(kLongest, static_cast<size_t>(end - at)));
     ++symbol_counts[kFirstLength + kLengths[length - kLeast].symbol];
     ++distance_counts[distance_symbol(distance - 1u)];
     *match++ = {static_cast<uint32_t>(at - literals), static_cast<uint16_t>(length), distance};

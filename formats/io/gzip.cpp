@@ -84,22 +84,27 @@ void Gzip::work(Deflate& deflater) {
   }
 }
 
-void Gzip::submit(std::string_view data, bool is_last) {
+char* Gzip::room() {
   if (count_ == ring_.size()) write_oldest();
   const size_t place = (first_ + count_) % ring_.size();
   Chunk& chunk = ring_[place];
   const Chunk& before = ring_[(place + ring_.size() - 1) % ring_.size()];
   const size_t before_end = before.dictionary + before.data;
   chunk.dictionary = std::min(before_end, Deflate::kWindow);
-  chunk.data = data.size();
   chunk.text.resize(Deflate::kWindow + kChunk + Deflate::kPadding);
   chunk.compressed.resize(Deflate::bound(kChunk));
   std::copy_n(before.text.begin() + static_cast<ptrdiff_t>(before_end - chunk.dictionary), chunk.dictionary,
               chunk.text.begin());
-  std::ranges::copy(data, chunk.text.begin() + static_cast<ptrdiff_t>(chunk.dictionary));
+  return chunk.text.data() + chunk.dictionary;
+}
+
+void Gzip::submit(size_t size, bool is_last) {
+  const size_t place = (first_ + count_) % ring_.size();
+  Chunk& chunk = ring_[place];
+  chunk.data = size;
   chunk.is_last = is_last;
   if (size_ > 0 && may_start_) start_threads();
-  size_ += data.size();
+  size_ += size;
   ++count_;
   const std::lock_guard lock(lock_);
   if (threads_.empty()) {
@@ -126,12 +131,13 @@ void Gzip::write_oldest() {
   sink_({chunk.compressed.data(), chunk.size});
 }
 
-void Gzip::add(std::string_view data) {
-  if (!data.empty()) submit(data, false);
+void Gzip::add(size_t size) {
+  if (size > 0) submit(size, false);
 }
 
 void Gzip::finish() {
-  submit({}, true);
+  room();
+  submit(0, true);
   while (count_ > 0) write_oldest();
   char trailer[8];
   for (int i = 0; i < 4; ++i) {

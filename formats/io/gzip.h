@@ -27,7 +27,7 @@ class Deflate;
 
 class Gzip {
  public:
-  static constexpr size_t kChunk = size_t{256} * 1024;  // the most that add() takes
+  static constexpr size_t kChunk = size_t{256} * 1024;
   static constexpr unsigned kMostThreads = 8;
 
   // `sink` takes what is compressed, in order, on the caller's thread.
@@ -36,7 +36,10 @@ class Gzip {
   Gzip(const Gzip&) = delete;
   Gzip& operator=(const Gzip&) = delete;
 
-  void add(std::string_view data);
+  // Where the next kChunk bytes, or fewer, may be written; then add() says how many were. May wait for the oldest chunk and
+  // give it to the sink.
+  char* room();
+  void add(size_t size);
   void finish();  // then nothing can be added
 
  private:
@@ -51,7 +54,7 @@ class Gzip {
     uint32_t crc = 0;
   };
 
-  void submit(std::string_view data, bool is_last);
+  void submit(size_t size, bool is_last);
   void start_threads();
   static void compress(Chunk& chunk, Deflate& deflate);
   void work(Deflate& deflater);
