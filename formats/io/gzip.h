@@ -7,7 +7,7 @@
 // Threads: one thread at a time calls. Threads of its own, as many as there are cores but at most kMostThreads,
 // compress until the object is destroyed, with all signals blocked; they start with the second chunk. Where none can be
 // started the caller compresses.
-// Memory: some 600 KiB a chunk, for two chunks a thread.
+// Memory: some 550 KiB a chunk, for two chunks a thread, and a Deflate a thread.
 // Errors: throws what the sink throws, and std::bad_alloc.
 #pragma once
 
@@ -36,8 +36,8 @@ class Gzip {
   Gzip(const Gzip&) = delete;
   Gzip& operator=(const Gzip&) = delete;
 
-  // Where the next kChunk bytes, or fewer, may be written; then add() says how many were. May wait for the oldest chunk and
-  // give it to the sink.
+  // Where the next kChunk bytes, or fewer, may be written; then add() says how many were. May wait for the oldest chunk
+  // and give it to the sink.
   char* room();
   void add(size_t size);
   void finish();  // then nothing can be added
