@@ -4,8 +4,8 @@
 // are looked for, each where these bytes were last seen, and the first one is taken. Where shorter matches count, in
 // source code or binary data, the result is larger than zlib's. Each block has Huffman codes of its own, or is stored.
 //
-// Why no library: Debian has no static one of ISA-L (libisal-dev 2.30 to 2.31); libdeflate takes no dictionary and always
-// ends the stream, so that chunks of it are no single member of gzip.
+// Why no library: Debian has no static one of ISA-L (libisal-dev 2.30 to 2.31). libdeflate takes no dictionary and
+// always ends the stream, so that chunks of it are no single member of gzip.
 //
 // The same input gives the same bytes on every processor.
 // Memory: 290 KiB an object. One thread at a time. Errors: none but std::bad_alloc, of the constructor.
