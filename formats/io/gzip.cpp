@@ -1,19 +1,16 @@
 #include "formats/io/gzip.h"
 
 #include <pthread.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <csignal>
 #include <exception>
 
-#include "formats/io/error.h"
+#include "formats/io/deflate.h"
 
 namespace torchprof::formats {
 namespace {
-
-constexpr size_t kWindow = size_t{1} << MAX_WBITS;
-constexpr int kLevel = 1;  // the higher levels take several times as long to save a fifth
-constexpr size_t kRoomOfFlush = 64;
 
 unsigned thread_count() { return std::clamp(std::thread::hardware_concurrency(), 1u, Gzip::kMostThreads); }
 
@@ -35,38 +32,17 @@ class BlockSignals {
 
 }  // namespace
 
-class Gzip::Deflater {
- public:
-  Deflater() {
-    if (deflateInit2(&stream_, kLevel, Z_DEFLATED, -MAX_WBITS, MAX_MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK)
-      throw Error("cannot compress: no memory");
-  }
-  ~Deflater() { deflateEnd(&stream_); }
-  Deflater(const Deflater&) = delete;
-  Deflater& operator=(const Deflater&) = delete;
-
-  void run(Chunk& chunk) {
-    const auto bytes = [](std::vector<char>& v) { return reinterpret_cast<Bytef*>(v.data()); };
-    deflateReset(&stream_);
-    if (!chunk.dictionary.empty())
-      deflateSetDictionary(&stream_, bytes(chunk.dictionary), static_cast<uInt>(chunk.dictionary.size()));
-    stream_.next_in = bytes(chunk.data);
-    stream_.avail_in = static_cast<uInt>(chunk.data.size());
-    stream_.next_out = bytes(chunk.compressed);
-    stream_.avail_out = static_cast<uInt>(chunk.compressed.size());
-    deflate(&stream_, chunk.is_last ? Z_FINISH : Z_SYNC_FLUSH);
-    chunk.size = chunk.compressed.size() - stream_.avail_out;
-    chunk.crc = crc32(0, bytes(chunk.data), static_cast<uInt>(chunk.data.size()));
-  }
-
- private:
-  z_stream stream_{};
-};
+void Gzip::compress(Chunk& chunk, Deflate& deflate) {
+  const std::string_view text(chunk.text.data(), chunk.dictionary + chunk.data);
+  chunk.size = deflate.run(text, chunk.dictionary, chunk.is_last, chunk.compressed.data());
+  chunk.crc = static_cast<uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(chunk.text.data() + chunk.dictionary), chunk.data));
+}
 
 Gzip::Gzip(std::function<void(std::string_view)> sink) : sink_(std::move(sink)), ring_(size_t{2} * thread_count() + 1) {
   deflaters_.reserve(size_t{1} + thread_count());  // push_back() after a thread began must not fail
   threads_.reserve(thread_count());
-  deflaters_.push_back(std::make_unique<Deflater>());
+  deflaters_.push_back(std::make_unique<Deflate>());
   sink_(std::string_view("\x1f\x8b\x08\0\0\0\0\0\x04\xff", 10));  // RFC 1952: no name, no time, the fastest, any system
 }
 
@@ -84,7 +60,7 @@ void Gzip::start_threads() {
   const BlockSignals blocked;
   try {
     while (threads_.size() < thread_count()) {
-      auto deflater = std::make_unique<Deflater>();
+      auto deflater = std::make_unique<Deflate>();
       threads_.emplace_back(&Gzip::work, this, std::ref(*deflater));
       deflaters_.push_back(std::move(deflater));
     }
@@ -92,7 +68,7 @@ void Gzip::start_threads() {
   }
 }
 
-void Gzip::work(Deflater& deflater) {
+void Gzip::work(Deflate& deflater) {
   std::unique_lock lock(lock_);
   for (;;) {
     has_work_.wait(lock, [this] { return stops_ || waiting_ > 0; });
@@ -101,28 +77,38 @@ void Gzip::work(Deflater& deflater) {
     next_ = (next_ + 1) % ring_.size();
     --waiting_;
     lock.unlock();
-    deflater.run(chunk);
+    compress(chunk, deflater);
     lock.lock();
     chunk.state = State::kDone;
     is_done_.notify_one();
   }
 }
 
-void Gzip::submit(std::string_view data, bool is_last) {
+char* Gzip::room() {
   if (count_ == ring_.size()) write_oldest();
   const size_t place = (first_ + count_) % ring_.size();
   Chunk& chunk = ring_[place];
-  const std::vector<char>& before = ring_[(place + ring_.size() - 1) % ring_.size()].data;
-  chunk.dictionary.assign(before.end() - static_cast<ptrdiff_t>(std::min(before.size(), kWindow)), before.end());
-  chunk.data.assign(data.begin(), data.end());
-  chunk.compressed.resize(deflateBound(nullptr, kChunk) + kRoomOfFlush);
+  const Chunk& before = ring_[(place + ring_.size() - 1) % ring_.size()];
+  const size_t before_end = before.dictionary + before.data;
+  chunk.dictionary = std::min(before_end, Deflate::kWindow);
+  chunk.text.resize(Deflate::kWindow + kChunk + Deflate::kPadding);
+  chunk.compressed.resize(Deflate::bound(kChunk));
+  std::copy_n(before.text.begin() + static_cast<ptrdiff_t>(before_end - chunk.dictionary), chunk.dictionary,
+              chunk.text.begin());
+  return chunk.text.data() + chunk.dictionary;
+}
+
+void Gzip::submit(size_t size, bool is_last) {
+  const size_t place = (first_ + count_) % ring_.size();
+  Chunk& chunk = ring_[place];
+  chunk.data = size;
   chunk.is_last = is_last;
   if (size_ > 0 && may_start_) start_threads();
-  size_ += data.size();
+  size_ += size;
   ++count_;
   const std::lock_guard lock(lock_);
   if (threads_.empty()) {
-    deflaters_.front()->run(chunk);
+    compress(chunk, *deflaters_.front());
     chunk.state = State::kDone;
     return;
   }
@@ -141,16 +127,17 @@ void Gzip::write_oldest() {
   }
   first_ = (first_ + 1) % ring_.size();
   --count_;
-  crc_ = crc32_combine(crc_, chunk.crc, static_cast<z_off_t>(chunk.data.size()));
+  crc_ = static_cast<uint32_t>(crc32_combine(crc_, chunk.crc, static_cast<z_off_t>(chunk.data)));
   sink_({chunk.compressed.data(), chunk.size});
 }
 
-void Gzip::add(std::string_view data) {
-  if (!data.empty()) submit(data, false);
+void Gzip::add(size_t size) {
+  if (size > 0) submit(size, false);
 }
 
 void Gzip::finish() {
-  submit({}, true);
+  room();
+  submit(0, true);
   while (count_ > 0) write_oldest();
   char trailer[8];
   for (int i = 0; i < 4; ++i) {

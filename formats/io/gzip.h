@@ -1,17 +1,15 @@
 // A gzip member compressed by several threads.
 //
 // Data is cut into chunks, as pigz does it. Each chunk is compressed on its own, with the end of the one before as its
-// dictionary, and ends at a byte (zlib's Z_SYNC_FLUSH). Put together the chunks are one deflate stream that any reader
-// of gzip reads, and that is only five bytes a chunk longer.
+// dictionary, and ends at a byte (deflate.h). Put together the chunks are one deflate stream that any reader of gzip
+// reads, and that is only five bytes a chunk longer. However many threads compress, the bytes are the same.
 //
 // Threads: one thread at a time calls. Threads of its own, as many as there are cores but at most kMostThreads,
 // compress until the object is destroyed, with all signals blocked; they start with the second chunk. Where none can be
 // started the caller compresses.
-// Memory: some 600 KiB a chunk, for two chunks a thread.
-// Errors: throws Error where there is no memory, and what the sink throws.
+// Memory: some 550 KiB a chunk, for two chunks a thread, and a Deflate a thread.
+// Errors: throws what the sink throws, and std::bad_alloc.
 #pragma once
-
-#include <zlib.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -25,9 +23,11 @@
 
 namespace torchprof::formats {
 
+class Deflate;
+
 class Gzip {
  public:
-  static constexpr size_t kChunk = size_t{256} * 1024;  // the most that add() takes
+  static constexpr size_t kChunk = size_t{256} * 1024;
   static constexpr unsigned kMostThreads = 8;
 
   // `sink` takes what is compressed, in order, on the caller's thread.
@@ -36,7 +36,10 @@ class Gzip {
   Gzip(const Gzip&) = delete;
   Gzip& operator=(const Gzip&) = delete;
 
-  void add(std::string_view data);
+  // Where the next kChunk bytes, or fewer, may be written; then add() says how many were. May wait for the oldest chunk
+  // and give it to the sink.
+  char* room();
+  void add(size_t size);
   void finish();  // then nothing can be added
 
  private:
@@ -44,23 +47,25 @@ class Gzip {
   struct Chunk {
     State state = State::kFree;
     bool is_last = false;
-    std::vector<char> dictionary, data, compressed;
+    std::vector<char> text;           // the dictionary, then the data
+    size_t dictionary = 0, data = 0;  // their sizes
+    std::vector<char> compressed;
     size_t size = 0;  // of the compressed data
-    uLong crc = 0;
+    uint32_t crc = 0;
   };
-  class Deflater;
 
-  void submit(std::string_view data, bool is_last);
+  void submit(size_t size, bool is_last);
   void start_threads();
-  void work(Deflater& deflater);
+  static void compress(Chunk& chunk, Deflate& deflate);
+  void work(Deflate& deflater);
   void write_oldest();
 
   const std::function<void(std::string_view)> sink_;
   std::vector<Chunk> ring_;
   size_t first_ = 0, count_ = 0;  // chunks in the ring that are not written yet
-  uLong crc_ = 0;
+  uint32_t crc_ = 0;
   uint64_t size_ = 0;
-  std::vector<std::unique_ptr<Deflater>> deflaters_;  // the first is the caller's, the others the threads'
+  std::vector<std::unique_ptr<Deflate>> deflaters_;  // the first is the caller's, the others the threads'
   std::vector<std::thread> threads_;
   bool may_start_ = true;  // they are started once
   std::mutex lock_;        // for what follows, and for the chunks' states

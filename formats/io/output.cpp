@@ -80,14 +80,12 @@ int Output::writer_of(std::string_view name) {
 
 // A temporary file that an earlier process with our process id left behind stays.
 Output::Output(const fs::path& file, Existing existing)
-    : file_(file), temporary_(file), existing_(existing), buffer_(kBufferSize) {
+    : file_(file), temporary_(file), existing_(existing), buffer_(file.extension() == ".gz" ? 0 : kBufferSize) {
   std::error_code ignored;
   if (existing == Existing::kKept && fs::exists(fs::symlink_status(file, ignored))) fail_for_existing();
   const bool is_file = !fs::exists(file, ignored) || fs::is_regular_file(file, ignored);
   if (existing == Existing::kOwn && !is_file)
     throw Error(file.string() + ": is not a file any more; remove it, or name a file with -o");
-  at_ = buffer_.data();
-  end_ = at_ + buffer_.size();
   if (!is_file && fs::is_fifo(file, ignored)) {
     fd_ = open_fifo(file);
     if (fd_ < 0 && errno == ENXIO) throw Error("cannot write " + file.string() + ": nobody reads from this FIFO");
@@ -98,13 +96,16 @@ Output::Output(const fs::path& file, Existing existing)
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (is_file ? O_EXCL | O_NOFOLLOW : O_TRUNC), 0666);
     if (fd_ < 0 && (errno != EEXIST || !is_file || i == kMostTries)) fail("cannot create", errno);
   }
-  if (file.extension() == ".gz")
+  if (buffer_.empty())
     gzip_ = std::make_unique<Gzip>([this](std::string_view data) { write_all(data.data(), data.size()); });
+  use(gzip_ ? gzip_->room() : buffer_.data());
 }
 
-Output::Output(std::string& memory) : memory_(&memory), buffer_(kBufferSize) {
-  at_ = buffer_.data();
-  end_ = at_ + buffer_.size();
+Output::Output(std::string& memory) : memory_(&memory), buffer_(kBufferSize) { use(buffer_.data()); }
+
+void Output::use(char* buffer) {
+  begin_ = at_ = buffer;
+  end_ = begin_ + kBufferSize;
 }
 
 Output::~Output() { discard(); }
@@ -142,20 +143,17 @@ void Output::write(std::string_view text) {
 }
 
 void Output::flush() {
-  const auto size = static_cast<size_t>(at_ - buffer_.data());
-  at_ = buffer_.data();
+  const auto size = static_cast<size_t>(at_ - begin_);
+  at_ = begin_;
   flushed_ += size;
-  sink(buffer_.data(), size);
-}
-
-void Output::sink(const char* data, size_t size) {
   if (memory_ != nullptr) {
-    memory_->append(data, size);
+    memory_->append(begin_, size);
     written_ += size;
   } else if (gzip_) {
-    gzip_->add({data, size});
+    gzip_->add(size);
+    use(gzip_->room());
   } else {
-    write_all(data, size);
+    write_all(begin_, size);
   }
 }
 

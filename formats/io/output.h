@@ -54,12 +54,12 @@ class Output {
   static bool is_temporary(std::string_view name);  // of any process
   static int writer_of(std::string_view name);      // its process id; 0 if it is no temporary
   // Bytes given to write() so far, before compression; and those on the disk (complete after commit()).
-  uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - buffer_.data()); }
+  uint64_t bytes_in() const { return flushed_ + static_cast<uint64_t>(at_ - begin_); }
   uint64_t bytes_out() const { return written_; }
 
  private:
   void flush();
-  void sink(const char* data, size_t size);
+  void use(char* buffer);
   void write_all(const char* data, size_t size);
   [[noreturn]] void fail(const std::string& what, int error);
   [[noreturn]] void fail_for_existing();
@@ -72,7 +72,8 @@ class Output {
   std::string* memory_ = nullptr;
   int fd_ = -1;
   std::unique_ptr<Gzip> gzip_;
-  std::vector<char> buffer_;
+  std::vector<char> buffer_;  // empty where the bytes are compressed: they are written to where that is done
+  char* begin_ = nullptr;
   char* at_ = nullptr;
   char* end_ = nullptr;
   uint64_t flushed_ = 0;

@@ -4,23 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <cstring>
-#include <iterator>
 #include <string_view>
 
 namespace torchprof::formats {
 
 inline char* put(char* at, std::string_view text) { return at + text.copy(at, text.size()); }
 
-inline char* put(char* at, uint64_t value) {
-  char digits[20];
-  char* first = std::end(digits);
-  do {
-    *--first = static_cast<char>('0' + value % 10);
-    value /= 10;
-  } while (value != 0);
-  return put(at, {first, static_cast<size_t>(std::end(digits) - first)});
-}
+inline char* put(char* at, uint64_t value) { return std::to_chars(at, at + 20, value).ptr; }
 
 inline char* put_signed(char* at, int64_t value) {
   if (value >= 0) return put(at, static_cast<uint64_t>(value));

@@ -11,7 +11,10 @@ uint32_t& ThreadStack::open_count(const Span& span) {
   return counts[span.name.value];
 }
 
-void ThreadStack::push(Span span) {
+void ThreadStack::push(const Span& pushed) {
+  const int32_t around = innermost_op();
+  spans_.push_back(pushed);
+  Span& span = spans_.back();
   span.outermost = open_count(span)++ == 0 || span.is_async;
   span.below_python = top_python_;
   span.below_op = top_op_;
@@ -19,10 +22,8 @@ void ThreadStack::push(Span span) {
     if (top_op_ >= 0) span.outer_op = (*this)[top_op_].outer_op;
     if (!span.outer_op && !is_annotation(span.scope)) span.outer_op = span.name;
   }
-  const int32_t around = innermost_op();
   span.op_child_ns = around >= 0 ? (*this)[around].child_ns : 0;
-  (span.is_op() ? top_op_ : top_python_) = size();
-  spans_.push_back(span);
+  (span.is_op() ? top_op_ : top_python_) = size() - 1;
   inherit_module(size() - 1);
 }
 

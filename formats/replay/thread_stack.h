@@ -88,7 +88,7 @@ class ThreadStack {
   int32_t innermost_op() const { return nesting_op(top_op_); }
   int32_t op_around(int32_t i) const { return nesting_op((*this)[i].below_op); }
 
-  void push(Span span);
+  void push(const Span& span);
   // Pushes a frame below the operators on top, which began inside it: it begins with the lowest of them, or earlier.
   void push_below_ops(Span frame);
   // Takes span `i` out; indices above it move down by one. The caller adds its time to the spans below (ended()).
