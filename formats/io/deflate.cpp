@@ -9,7 +9,7 @@ namespace torchprof::formats {
 namespace {
 
 // Numbers and tables of RFC 1951.
-constexpr size_t kLongest = 258, kLeast = 3;                    // of a match, in deflate
+constexpr size_t kLongestMatch = 258, kShortestMatch = 3;       // of a match, in deflate
 constexpr unsigned kEndOfBlock = 256, kFirstLength = 257;       // symbols
 constexpr unsigned kMostBitsOfCodeSize = 7;                     // of the codes that sizes of codes are written in
 constexpr unsigned kRepeat = 16, kZeros = 17, kManyZeros = 18;  // symbols among sizes of codes
@@ -47,17 +47,17 @@ size_t length_of_match(const uint8_t* at, const uint8_t* before, size_t most) {
 
 struct LengthSymbol {
   uint8_t symbol;  // less kFirstLength
-  uint8_t base;    // the first length that it is for, less kLeast
+  uint8_t base;    // the first length that it is for, less kShortestMatch
 };
-constexpr std::array<LengthSymbol, kLongest - kLeast + 1> kLengths = [] {
-  std::array<LengthSymbol, kLongest - kLeast + 1> lengths{};
+constexpr std::array<LengthSymbol, kLongestMatch - kShortestMatch + 1> kLengths = [] {
+  std::array<LengthSymbol, kLongestMatch - kShortestMatch + 1> lengths{};
   size_t base = 0;
   for (uint8_t symbol = 0; symbol < 28; ++symbol) {
     const size_t next = base + (size_t{1} << kLengthExtra[symbol]);
     for (size_t i = base; i < std::min(next, lengths.size()); ++i) lengths[i] = {symbol, static_cast<uint8_t>(base)};
     base = next;
   }
-  lengths.back() = {28, kLongest - kLeast};
+  lengths.back() = {28, kLongestMatch - kShortestMatch};
   return lengths;
 }();
 
@@ -69,10 +69,15 @@ unsigned distance_symbol(unsigned distance) {
 }
 constexpr unsigned distance_extra(unsigned symbol) { return symbol < 4 ? 0 : symbol / 2 - 1; }
 
-struct Code {
+}  // namespace
+
+// Not in the namespace above: a class with a name has members of it.
+struct HuffmanCode {
   uint16_t bits = 0;
   uint8_t size = 0;  // 0: the symbol does not come
 };
+
+namespace {
 
 // How many codes have which size, of a Huffman code for these counts, which ascend and are two at least.
 void find_sizes(std::span<const uint32_t> counts, unsigned most, std::span<unsigned> of_size) {
@@ -110,7 +115,7 @@ void find_sizes(std::span<const uint32_t> counts, unsigned most, std::span<unsig
 }
 
 // Codes of at most `most` bits for symbols that come so often.
-void make_codes(std::span<const uint32_t> counts, unsigned most, Code* codes) {
+void make_codes(std::span<const uint32_t> counts, unsigned most, HuffmanCode* codes) {
   struct Leaf {
     uint32_t count;
     uint16_t symbol;
@@ -136,7 +141,7 @@ void make_codes(std::span<const uint32_t> counts, unsigned most, Code* codes) {
   unsigned next[kMostBits + 1] = {};
   for (unsigned size = 1; size <= most; ++size) next[size] = (next[size - 1] + of_size[size - 1]) << 1;
   for (size_t symbol = 0; symbol < counts.size(); ++symbol) {
-    Code& code = codes[symbol];
+    HuffmanCode& code = codes[symbol];
     if (code.size == 0) continue;
     unsigned bits = next[code.size]++;
     for (unsigned i = 0; i < code.size; ++i, bits >>= 1)  // the first bit is the highest
@@ -184,7 +189,7 @@ class Deflate::Bits {
     bits_ |= bits << size_;
     size_ += size;
   }
-  void put(Code code) { put(code.bits, code.size); }
+  void put(HuffmanCode code) { put(code.bits, code.size); }
   void flush() {
     std::memcpy(at_, &bits_, sizeof(bits_));
     at_ += size_ / 8;
@@ -210,12 +215,12 @@ class Deflate::Bits {
 
 // The codes of a block.
 struct Deflate::Codes {
-  Code symbols[286];
-  Code distances[30];
+  HuffmanCode symbols[286];
+  HuffmanCode distances[30];
   struct {
     uint32_t bits, size;
-  } lengths[kLongest - kLeast + 1];  // with the bits behind the symbol
-  Code sizes[19];
+  } lengths[kLongestMatch - kShortestMatch + 1];  // with the bits behind the symbol
+  HuffmanCode sizes[19];
   uint8_t size_list[286 + 30];
   size_t symbol_count = 286, distance_count = 30, size_count = 19;  // those that are written
   size_t bits = 0;                                                  // of the block
@@ -229,7 +234,7 @@ struct Deflate::Codes {
     for (size_t i = 0; i < distance_count; ++i) size_list[symbol_count + i] = distances[i].size;
     for (size_t i = 0; i < std::size(lengths); ++i) {
       const auto [symbol, base] = kLengths[i];
-      const Code code = symbols[kFirstLength + symbol];
+      const HuffmanCode code = symbols[kFirstLength + symbol];
       lengths[i] = {code.bits | static_cast<uint32_t>(i - base) << code.size, 0u + code.size + kLengthExtra[symbol]};
     }
     for (size_t i = 0; i < symbol_counts.size(); ++i)
@@ -289,8 +294,8 @@ const uint8_t* Deflate::find_matches(const uint8_t* base, const uint8_t* at, con
       ++symbol_counts[*at++];
       continue;
     }
-    const size_t length = length_of_match(at, at - distance, std::min(kLongest, static_cast<size_t>(end - at)));
-    ++symbol_counts[kFirstLength + kLengths[length - kLeast].symbol];
+    const size_t length = length_of_match(at, at - distance, std::min(kLongestMatch, static_cast<size_t>(end - at)));
+    ++symbol_counts[kFirstLength + kLengths[length - kShortestMatch].symbol];
     ++distance_counts[distance_symbol(distance - 1u)];
     *match++ = {static_cast<uint32_t>(at - literals), static_cast<uint16_t>(length), distance};
     // All the places in the match would cost more time than they save bytes.
@@ -315,14 +320,14 @@ void Deflate::put_matches(const Codes& codes, const uint8_t* at, Bits& bits) con
       bits.flush();
     }
     for (uint32_t k = 0; k < 3; ++k) {  // without a branch, which would be hard to predict
-      const Code code = codes.symbols[at[k]];
+      const HuffmanCode code = codes.symbols[at[k]];
       const unsigned mask = 0u - static_cast<unsigned>(k < literals);
       bits.put(code.bits & mask, code.size & mask);
     }
     at += literals;
     bits.flush();
     if (match.length == 0) break;
-    const auto length = codes.lengths[match.length - kLeast];
+    const auto length = codes.lengths[match.length - kShortestMatch];
     bits.put(length.bits, length.size);
     const unsigned distance = match.distance - 1u, symbol = distance_symbol(distance);
     bits.put(codes.distances[symbol]);
