@@ -1,5 +1,6 @@
 // The program that runs the cases of doctest, in the same surroundings wherever it is started. tests/conftest.py does
-// so for the other tests. A filter that matches no case is a failure: a test whose file was renamed would pass for ever.
+// so for the other tests. A filter that matches no case is a failure: a test whose file was renamed would else pass for
+// ever.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 #include <sys/stat.h>
