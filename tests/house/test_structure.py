@@ -40,21 +40,28 @@ def test_what_is_about_the_processor_is_in_few_files():
     assert len(found) - len(rest) == 4 and rest == {"inject/meson.build"}, rest  # which chooses between two files that are assembler throughout
 
 
+def by_namespace(name):
+    """[(the namespaces around it, None for one without a name; a line)] of a file, but for the lines that open and close namespaces."""
+    namespaces = []
+    for line in (ROOT / name).read_text().splitlines():
+        if opened := re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{", line):
+            namespaces.append(opened[1])
+        elif line.startswith("}  // namespace") and namespaces:
+            namespaces.pop()
+        else:
+            yield tuple(namespaces), line
+
+
 def test_no_two_types_of_a_namespace_have_one_name():
     """Where no file includes both, no compiler complains, and one's destructor may run for the other."""
     found = collections.defaultdict(set)
     for name in tracked():
         if not name.endswith((".h", ".cpp")):
             continue
-        namespaces = []
-        for line in (ROOT / name).read_text().splitlines():
-            if opened := re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{", line):
-                namespaces.append(opened[1])
-            elif line.startswith("}  // namespace") and namespaces:
-                namespaces.pop()
-            elif defined := re.match(r"(?:template <.*> )?(?:class|struct|union|enum class) (?:alignas\([^)]*\) )?(\w+)(?: final)?(?: : .*)? \{", line):
-                if None not in namespaces:
-                    found["::".join(namespaces + [defined[1]])].add(name)
+        for namespaces, line in by_namespace(name):
+            defined = re.match(r"(?:template <.*> )?(?:class|struct|union|enum class) (?:alignas\([^)]*\) )?(\w+)(?: final)?(?: : .*)? \{", line)
+            if defined and None not in namespaces:
+                found["::".join([*namespaces, defined[1]])].add(name)
     assert len(found) > 400
     assert {type_: sorted(files) for type_, files in found.items() if len(files) > 1} == {}
 
@@ -73,14 +80,9 @@ DEFINED = re.compile(r"(?:template <.*>\s*)?(?:\[\[[^\]]*\]\]\s*)*(?:(?:inline|c
 
 def named(name):
     """[(namespaces, None for one without a name; what is named there)] of a file, by lines that begin a definition."""
-    namespaces = []
-    for line in (ROOT / name).read_text().splitlines():
-        if opened := re.match(r"(?:inline )?namespace(?: ([\w:]+))? \{", line):
-            namespaces.append(opened[1])
-        elif line.startswith("}  // namespace") and namespaces:
-            namespaces.pop()
-        elif namespaces and not line[:1].isspace() and (defined := DEFINED.match(line)):
-            yield tuple(namespaces), next(filter(None, defined.groups()))
+    for namespaces, line in by_namespace(name):
+        if namespaces and not line[:1].isspace() and (defined := DEFINED.match(line)):
+            yield namespaces, next(filter(None, defined.groups()))
 
 
 @functools.cache

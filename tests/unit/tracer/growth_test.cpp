@@ -103,33 +103,35 @@ void check_every_length() {
 template <class R>
 void check_every_tail(uint64_t length_at, uint64_t unit, auto tail_of_view) {
   const uint64_t least = kLeastBytes[static_cast<size_t>(kKindOf<R>)];
+  // Of a record of `bytes` bytes that says `length`, alone in its chunk.
+  const auto check = [&](uint64_t bytes, uint32_t length, auto expect) {
+    Written written(kKindOf<R>, bytes);
+    written.put(length_at, &length, sizeof(length));
+    RecordCursor cursor(written.bytes());
+    RecordView view;
+    REQUIRE(cursor.next(view));
+    const auto [whole, tail] = tail_of_view(view);
+    expect(written, whole, tail);
+    CHECK_FALSE(cursor.next(view));
+    CHECK(cursor.dropped_bytes() == 0);
+  };
   for (uint64_t head = least; head <= sizeof(R) + kLonger; head += 8) {
     for (uint32_t length = 0; length <= 20; ++length) {
       CAPTURE(head);
       CAPTURE(length);
       const uint64_t rounded = (length * unit + 7) / 8 * 8;
-      Written written(kKindOf<R>, head + rounded);
-      written.put(length_at, &length, sizeof(length));
-      RecordCursor cursor(written.bytes());
-      RecordView view;
-      REQUIRE(cursor.next(view));
-      const auto [whole, tail] = tail_of_view(view);
-      CHECK(whole);
-      CHECK(tail.size() == length * unit);
-      CHECK((tail.empty() || tail.data() == written.bytes().data() + head));
-      CHECK_FALSE(cursor.next(view));
-      CHECK(cursor.dropped_bytes() == 0);
+      check(head + rounded, length, [&](const Written& written, bool whole, auto tail) {
+        CHECK(whole);
+        CHECK(tail.size() == length * unit);
+        CHECK((tail.empty() || tail.data() == written.bytes().data() + head));
+      });
     }
     // More than the record has room for, also beside what is certainly the struct: what there is after the struct.
     for (const uint32_t length : {uint32_t{100}, kMaxString + 1, UINT32_MAX}) {
-      Written written(kKindOf<R>, head);
-      written.put(length_at, &length, sizeof(length));
-      RecordCursor cursor(written.bytes());
-      RecordView view;
-      REQUIRE(cursor.next(view));
-      const auto [whole, tail] = tail_of_view(view);
-      CHECK_FALSE(whole);
-      CHECK(tail.size() == (head > sizeof(R) ? head - sizeof(R) : 0));
+      check(head, length, [&](const Written&, bool whole, auto tail) {
+        CHECK_FALSE(whole);
+        CHECK(tail.size() == (head > sizeof(R) ? head - sizeof(R) : 0));
+      });
     }
   }
 }
