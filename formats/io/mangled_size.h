@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/io/ascii.h"
+
 namespace torchprof::formats {
 
 // Of a part of a name: `own`, and `parameters` times the template arguments that its "T_" stand for. Sums and products
@@ -66,8 +68,6 @@ class NameMeasure {
   bool is_more(std::string_view end) { return !failed_ && !eat(end); }
   void keep(const MangledSize& size) { parts_.push_back(size); }
 
-  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-  static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
   static bool is_one_of(char c, std::string_view set) { return set.find(c) != set.npos; }
 
   // mangled_names.cpp

@@ -37,7 +37,6 @@ constexpr FrameLayout kFrames[] = {
     {72, false, 0, 0, 56, 208, 8, 0, 0, 0, 74},     // 3.14
 };
 constexpr uintptr_t kTags = 3;
-constexpr intptr_t kCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
 // The loop's own frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14). In 3.14 a higher value
 // is FRAME_OWNED_BY_CSTACK, which is no function's frame either.
 constexpr uint8_t kOwnedByLoop = 3;

@@ -20,6 +20,8 @@
 
 namespace torchprof::python {
 
+inline constexpr intptr_t kCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
+
 struct FrameLayout;
 
 struct Position {

@@ -10,8 +10,6 @@ namespace torchprof::python {
 
 namespace {
 
-constexpr intptr_t kBytesOfCodeUnit = 2;  // bytes, sizeof(_Py_CODEUNIT)
-
 // The places that the thread has asked for lately, by function and instruction.
 struct KnownLines {
   static constexpr Mapping kMapping = Mapping::kPythonLines;
@@ -33,7 +31,7 @@ Site current_site(ThreadBuffer& buffer) noexcept {
   KnownLines::Line without_memory{};
   auto* const memory = buffer.sources.map<KnownLines>();
   KnownLines::Line& known =
-      memory ? memory->lines[(key ^ key >> 32) / kBytesOfCodeUnit % std::size(memory->lines)] : without_memory;
+      memory ? memory->lines[(key ^ key >> 32) / kCodeUnit % std::size(memory->lines)] : without_memory;
   if (known.key != key) [[unlikely]] {
     const int line = api().code_line(here.code, here.offset);
     if (line <= 0) return {};
