@@ -79,9 +79,9 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
 
 namespace {
 
-class Assembly {
+class AdviceAssembly {
  public:
-  explicit Assembly(const std::vector<AdvisedProcess>& processes) : all_(processes) {
+  explicit AdviceAssembly(const std::vector<AdvisedProcess>& processes) : all_(processes) {
     const bool have_steps = std::ranges::any_of(all_, [](const AdvisedProcess& p) { return p.advice->has_steps; });
     for (size_t i = 0; i < all_.size(); ++i)
       if (!all_[i].is_loader && all_[i].advice->has_steps == have_steps &&
@@ -306,6 +306,6 @@ class Assembly {
 
 }  // namespace
 
-Advice advice_of(const std::vector<AdvisedProcess>& processes) { return Assembly(processes).run(); }
+Advice advice_of(const std::vector<AdvisedProcess>& processes) { return AdviceAssembly(processes).run(); }
 
 }  // namespace torchprof::formats

@@ -14,9 +14,9 @@ namespace torchprof::formats {
 namespace {
 
 // Finds the calls that launched what is stuck.
-class Launches : public Sink {
+class StuckLaunches : public Sink {
  public:
-  Launches(const Process& process, Replay& replay, std::multimap<uint32_t, StuckWork*> wanted)
+  StuckLaunches(const Process& process, Replay& replay, std::multimap<uint32_t, StuckWork*> wanted)
       : process_(process), replay_(replay), wanted_(std::move(wanted)) {}
 
   void slice(const Slice&) override {}
@@ -75,7 +75,7 @@ std::vector<StuckWork> stuck_work(const Process& process) {
   std::multimap<uint32_t, StuckWork*> wanted;
   for (size_t i = 0; i < out.size(); ++i) wanted.emplace(correlations[i], &out[i]);
   Replay replay(process);
-  Launches launches(process, replay, std::move(wanted));
+  StuckLaunches launches(process, replay, std::move(wanted));
   replay.run(launches);
   return out;
 }

@@ -10,7 +10,7 @@
 namespace torchprof::formats {
 namespace {
 
-struct Shown {
+struct ShownDiff {
   std::string title;
   Cells head;
   std::vector<Cells> rows;
@@ -48,20 +48,20 @@ std::string verdict(const DiffRow& row) {
   return row.time.now > row.time.base ? "slower" : "faster";
 }
 
-Shown memory_cells(const DiffTable& table, const std::string& title) {
-  Shown shown{title, {"base", "new", "change", "device"}, {}};
+ShownDiff memory_cells(const DiffTable& table, const std::string& title) {
+  ShownDiff shown{title, {"base", "new", "change", "device"}, {}};
   for (const DiffRow& row : table.rows)
     shown.rows.push_back({amount_text(table.metric, row.bytes.base), amount_text(table.metric, row.bytes.now),
                           change_text(row.bytes, row.fate), printable(row.name)});
   return shown;
 }
 
-Shown cells_of(const DiffTable& table, bool by_step, size_t most) {
+ShownDiff cells_of(const DiffTable& table, bool by_step, size_t most) {
   const std::string title = title_of(table.metric, by_step);
   if (table.metric == Metric::kMemory) return memory_cells(table, title);
   const bool has_bytes =
       std::ranges::any_of(table.rows, [](const DiffRow& row) { return row.bytes.base + row.bytes.now != 0; });
-  Shown shown{title, {"base", "new", "change", "p", "", "calls"}, {}};
+  ShownDiff shown{title, {"base", "new", "change", "p", "", "calls"}, {}};
   if (has_bytes) shown.head.emplace_back("allocated");
   shown.head.emplace_back("name");
   for (const DiffRow& row : table.rows) {
@@ -96,7 +96,7 @@ std::string as_code(const std::string& text) {
   return out + "`";
 }
 
-std::string markdown_table(const Shown& shown) {
+std::string markdown_table(const ShownDiff& shown) {
   std::string out = "|";
   for (const std::string& title : shown.head) out += " " + title + " |";
   out += "\n|";
@@ -146,7 +146,7 @@ std::string diff_text(const Diff& diff, size_t rows) {
   std::string out;
   for (const std::string& line : diff.head) out += shorten(printable(line), kWidth) + "\n";
   for (const DiffTable& table : diff.tables) {
-    const Shown shown = cells_of(table, diff.by_step, rows);
+    const ShownDiff shown = cells_of(table, diff.by_step, rows);
     if (!shown.rows.empty()) section(out, shown.title, aligned(shown.head, shown.rows));
   }
   std::string notes, failed;
@@ -169,7 +169,7 @@ std::string diff_markdown(const Diff& diff, size_t rows) {
   for (const std::string& note : diff.notes) out += "- " + as_code(printable(note)) + "\n";
   bool is_first = true;
   for (const DiffTable& table : diff.tables) {
-    const Shown shown = cells_of(table, diff.by_step, rows);
+    const ShownDiff shown = cells_of(table, diff.by_step, rows);
     if (shown.rows.empty()) continue;
     if (is_first)
       out += "\n**" + shown.title + "**\n\n" + markdown_table(shown);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{1} << 62;  // limit of totals: a damaged record may have any number
 
-int64_t add(int64_t total, int64_t bytes) {
+int64_t add_clamped(int64_t total, int64_t bytes) {
   int64_t sum = 0;
   return __builtin_add_overflow(total, bytes, &sum) ? total : std::clamp(sum, -kMostBytes, kMostBytes);
 }
@@ -58,7 +58,7 @@ MemoryCollector::Device& MemoryCollector::device(int8_t type, int8_t index) {
 void MemoryCollector::Device::hold(uint32_t owner, int64_t bytes, int sign) {
   if (owner >= accounts.size()) accounts.resize(std::max<size_t>(owner + 1, accounts.size() * 2));
   Account& account = accounts[owner];
-  account.now.bytes = formats::add(account.now.bytes, sign * bytes);
+  account.now.bytes = add_clamped(account.now.bytes, sign * bytes);
   account.now.blocks += static_cast<uint64_t>(sign);
   if (std::exchange(account.changed, true)) return;
   changed.push_back(owner);
@@ -97,7 +97,7 @@ bool MemoryCollector::add(const MemoryChange& change) {
   }
   const bool is_strange = e.bytes < 0 && !d.live.contains(e.address);  // from before the capture, or the parent's
   if (e.is_mapped)
-    d.mapped = std::max<int64_t>(0, is_strange ? d.mapped : formats::add(d.mapped, e.bytes));
+    d.mapped = std::max<int64_t>(0, is_strange ? d.mapped : add_clamped(d.mapped, e.bytes));
   else
     d.counted = static_cast<int64_t>(std::min<uint64_t>(e.allocated, kMostBytes));
   d.result.end_bytes = d.counted + d.mapped;
@@ -115,7 +115,7 @@ bool MemoryCollector::add(const MemoryChange& change) {
   const uint32_t owner = intern(e.owner);
   d.live.emplace(e.address, Block{owner, e.bytes});
   hold(d, owner, e.bytes, 1);
-  d.accounts[owner].allocated = formats::add(d.accounts[owner].allocated, e.bytes);
+  d.accounts[owner].allocated = add_clamped(d.accounts[owner].allocated, e.bytes);
   ++d.accounts[owner].allocations;
   if (d.result.end_bytes <= d.result.peak_bytes) return false;
   d.result.peak_bytes = d.result.end_bytes;
@@ -136,9 +136,9 @@ std::vector<MemorySum> MemoryCollector::sums(const Device& device, Part part,
     const Account& account = device.accounts[i];
     if (account.allocations == 0) continue;
     MemorySum& sum = by_part[owners_[i].*part];
-    sum.bytes = formats::add(sum.bytes, account.at_peak.bytes);
+    sum.bytes = add_clamped(sum.bytes, account.at_peak.bytes);
     sum.blocks += account.at_peak.blocks;
-    sum.allocated = formats::add(sum.allocated, account.allocated);
+    sum.allocated = add_clamped(sum.allocated, account.allocated);
     sum.allocations += account.allocations;
   }
   std::vector<MemorySum> result;
@@ -162,7 +162,7 @@ std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::strin
     for (uint32_t i = 0; i < d.accounts.size(); ++i) {
       if (d.accounts[i].at_peak.blocks == 0) continue;
       order.push_back(i);
-      known = formats::add(known, d.accounts[i].at_peak.bytes);
+      known = add_clamped(known, d.accounts[i].at_peak.bytes);
     }
     // Stable: owners are numbered in the order in which they came.
     std::ranges::stable_sort(order, std::greater<>{}, [&d](uint32_t i) { return d.accounts[i].at_peak.bytes; });
@@ -171,7 +171,7 @@ std::vector<DeviceMemory> MemoryCollector::finish(const std::function<std::strin
       if (k < kMaxShares) {
         result.shares.push_back({text_of(owners_[order[k]], text), held.bytes, held.blocks});
       } else {
-        result.rest.bytes = formats::add(result.rest.bytes, held.bytes);
+        result.rest.bytes = add_clamped(result.rest.bytes, held.bytes);
         result.rest.blocks += held.blocks;
       }
     }

@@ -35,9 +35,9 @@ bool is_without(const ReportTable& table, std::string_view key) {
                              [i](const auto& row) { return std::holds_alternative<std::monostate>(row[i]); });
 }
 
-class Assembly {
+class DocumentAssembly {
  public:
-  Assembly(const Report& report, const TableOptions& options)
+  DocumentAssembly(const Report& report, const TableOptions& options)
       : report_(report), options_(options), groups_(groups_of(report.parts, !options.has_all_processes)) {
     document_.headline = report.headline;
     document_.notes = report.notes;
@@ -382,7 +382,7 @@ void check(const TableOptions& options) {
 
 std::string summary_text(const Report& report, const TableOptions& options) {
   check(options);
-  return render(Assembly(report, options).run(), options.style);
+  return render(DocumentAssembly(report, options).run(), options.style);
 }
 
 Report report_for(const Trace& trace, const TableOptions& options) {

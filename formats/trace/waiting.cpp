@@ -65,15 +65,15 @@ constexpr std::array<std::string_view, 12> kBuiltins{"sleep",        "select",  
                                                      "wait",         "wait3",       "wait4",   "sigwait",
                                                      "sigtimedwait", "sigwaitinfo", "pause",   "_shutdown"};
 
-std::optional<std::string_view> between(std::string_view text, std::string_view begin, std::string_view end) {
+std::optional<std::string_view> inside(std::string_view text, std::string_view begin, std::string_view end) {
   if (!text.starts_with(begin) || !text.ends_with(end) || text.size() < begin.size() + end.size()) return std::nullopt;
   return text.substr(begin.size(), text.size() - begin.size() - end.size());
 }
 
 bool is_waiting_call(std::string_view name) {
-  if (const auto function = between(name, "<built-in function ", ">"))
+  if (const auto function = inside(name, "<built-in function ", ">"))
     return std::ranges::find(kBuiltins, *function) != kBuiltins.end();
-  auto method = between(name, "<built-in method ", ">");
+  auto method = inside(name, "<built-in method ", ">");
   if (!method) return false;
   method = method->substr(0, method->find(" object at 0x"));
   if (method->ends_with(" object")) method->remove_suffix(std::string_view(" object").size());

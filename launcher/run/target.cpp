@@ -4,8 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <regex>
+#include <algorithm>
 #include <sstream>
+#include <string_view>
 
 #include "tracer/config/program_file.h"
 
@@ -13,6 +14,8 @@ namespace torchprof::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kPython = "python";
 
 class File {
  public:
@@ -81,8 +84,22 @@ Target look_at(const std::string& command, const std::string& path_list) {
 }
 
 bool is_python(const fs::path& program) {
-  static const std::regex pattern("python([0-9]+(\\.[0-9]+)?t?)?");
-  return std::regex_match(program.filename().string(), pattern);
+  const std::string name = program.filename();
+  std::string_view rest = name;
+  if (!rest.starts_with(kPython)) return false;
+  rest.remove_prefix(kPython.size());
+  const auto take_digits = [&] {
+    const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    rest.remove_prefix(digits);
+    return digits > 0;
+  };
+  if (rest.empty()) return true;
+  if (!take_digits()) return false;
+  if (rest.starts_with('.')) {
+    rest.remove_prefix(1);
+    if (!take_digits()) return false;
+  }
+  return rest.empty() || rest == "t";
 }
 
 }  // namespace torchprof::launcher

@@ -34,7 +34,6 @@ using namespace std::chrono_literals;
 
 constexpr size_t kSummaryRows = 5;
 constexpr size_t kMostProcesses = 8;
-constexpr size_t kWidestCommand = 80;  // columns
 
 constexpr std::string_view kNothingTraced =
     "no process of the command was traced. Likely causes: no Python and no libtorch ran in it, the program is "

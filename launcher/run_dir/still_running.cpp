@@ -12,7 +12,6 @@ namespace torchprof::launcher {
 namespace {
 
 constexpr size_t kMostShown = 8;
-constexpr size_t kWidestCommand = 80;  // columns
 
 // Empty for a process that has ended or is a zombie.
 Info command_of(uint32_t pid) {

@@ -16,6 +16,8 @@
 
 namespace torchprof::launcher {
 
+constexpr size_t kWidestCommand = 80;  // columns that the command of a process takes in a line for people
+
 Info still_running(const std::vector<Running>& processes);
 
 // Those of `earlier` (from run.json) that still run, and the writers of `spools`.

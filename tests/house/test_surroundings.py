@@ -38,6 +38,7 @@ SAMPLE = ["program/test_limits.py::test_a_process_of_another_user_is_not_lost_in
           "files/test_advice.py::test_zero_grad", "gpu/test_gpu_trace.py::test_each_kind_of_work_is_in_the_trace"]
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_tests_passes_in_surroundings_that_do_not_suit_it():
     told = {"TORCHPROF_INSTALLED": INSTALLED} if INSTALLED else {}
     done = subprocess.run([sys.executable, ROOT / "tests" / "hostile.py", *("tests/e2e/" + test for test in SAMPLE)], capture_output=True, text=True,

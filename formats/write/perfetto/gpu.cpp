@@ -163,7 +163,7 @@ void GpuTracks::write_busy(const Device& d) {
     }
     covered = std::max(covered, end);
   }
-  const std::string track = Packets::counter_fields(packets_.add_track(d.track, "busy", Unit::kPercent));
+  const std::string track = Packets::counter_fields(packets_.add_track(d.track, "busy", CounterUnit::kPercent));
   int64_t last = -1;
   for (size_t i = 0; i < ns.size(); ++i) {
     const int64_t percent = ns[i] * 100 / width;
@@ -175,7 +175,7 @@ void GpuTracks::write_busy(const Device& d) {
 void GpuTracks::write_queue(Device& d) {
   if (d.queued.empty()) return;
   std::ranges::sort(d.queued);
-  const std::string track = Packets::counter_fields(packets_.add_track(d.track, "queue depth", Unit::kCount));
+  const std::string track = Packets::counter_fields(packets_.add_track(d.track, "queue depth", CounterUnit::kCount));
   int64_t depth = 0;
   for (size_t i = 0; i < d.queued.size(); ++i) {
     depth += d.queued[i].second;
@@ -186,7 +186,7 @@ void GpuTracks::write_queue(Device& d) {
 
 void GpuTracks::write_counters() {
   for (const GpuCounter& counter : gpu_counters(*process_.gpu)) {
-    const Unit unit = counter.is_bytes ? Unit::kBytes : Unit::kCount;
+    const CounterUnit unit = counter.is_bytes ? CounterUnit::kBytes : CounterUnit::kCount;
     const uint64_t track = packets_.add_track(device(counter.device).track, counter.name, unit);
     const std::string fields = Packets::counter_fields(track);
     for (const auto& [time, value] : counter.values) packets_.count(fields, time, value);

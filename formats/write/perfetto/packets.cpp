@@ -62,19 +62,19 @@ void Packets::event(UnixNs time, std::string_view track, std::string_view fields
   out_.advance(buffer.data() + buffer.size());
 }
 
-uint64_t Packets::add_track(uint64_t parent, std::string_view name, Unit unit) {
+uint64_t Packets::add_track(uint64_t parent, std::string_view name, CounterUnit unit) {
   const uint64_t id = next_track();
   packet(packet::kNeedsIncrementalState, [&](pbf_writer& p) {
     pbf_writer track(p, packet::kTrackDescriptor);
     track.add_uint64(track::kUuid, id);
     track.add_uint64(track::kParent, parent);
     track.add_bytes(track::kName, text_field(name));
-    if (unit == Unit::kNoCounter) return;
+    if (unit == CounterUnit::kNoCounter) return;
     pbf_writer counter(track, track::kCounter);
-    if (unit == Unit::kPercent)
+    if (unit == CounterUnit::kPercent)
       counter.add_bytes(counter::kUnitName, "%");
     else
-      counter.add_uint32(counter::kUnit, unit == Unit::kBytes ? counter::kBytes : counter::kCount);
+      counter.add_uint32(counter::kUnit, unit == CounterUnit::kBytes ? counter::kBytes : counter::kCount);
   });
   return id;
 }

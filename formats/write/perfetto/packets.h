@@ -17,7 +17,7 @@ namespace torchprof::formats::perfetto {
 std::string track_field(uint64_t track);
 std::string type_field(uint32_t type);
 
-enum class Unit : uint8_t { kNoCounter, kBytes, kCount, kPercent };
+enum class CounterUnit : uint8_t { kNoCounter, kBytes, kCount, kPercent };
 
 class Packets {
  public:
@@ -46,7 +46,7 @@ class Packets {
   void event(UnixNs time, std::string_view track, std::string_view fields, std::string_view more = {});
 
   uint64_t next_track() { return ++last_track_; }
-  uint64_t add_track(uint64_t parent, std::string_view name, Unit unit = Unit::kNoCounter);
+  uint64_t add_track(uint64_t parent, std::string_view name, CounterUnit unit = CounterUnit::kNoCounter);
   // `track`: encoded fields of a counter's track.
   void count(std::string_view track, UnixNs time, int64_t value);
   static std::string counter_fields(uint64_t track);

@@ -233,7 +233,7 @@ class ProcessWriter final : public Sink {
   void count(Counter& counter, UnixNs time, uint64_t value, std::string_view what, const MemoryEvent& of) {
     if (counter.track.empty()) {
       const std::string name = std::string(what).append(device_text(of.device_type, of.device_index));
-      counter.track = Packets::counter_fields(packets_.add_track(process_track_, name, Unit::kBytes));
+      counter.track = Packets::counter_fields(packets_.add_track(process_track_, name, CounterUnit::kBytes));
     }
     counter.last = value;
     packets_.count(counter.track, time, static_cast<int64_t>(value));

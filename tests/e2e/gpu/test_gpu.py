@@ -1,5 +1,6 @@
 """The GPU, simulated: CUPTI's records reach the spool, each one or a count of it, whatever CUPTI does."""
 import collections
+import math
 import os
 
 import pytest
@@ -203,11 +204,16 @@ if sys.argv[1:]: sim.simUseIdleClient()
 sim.simInit(1)
 print(min(sim.simStorm(1, 2000, 4, 1) for _ in range(60)))
 """
-    run, _ = run_simulated(rounds, options=["--format", "none", "--python", "off"])
-    bare = run_bare([torch_python, program(rounds), "idle"], env={"SIM": SIM, "PYTHONPATH": SUPPORT})
-    ours, idle = float(run.stdout), float(bare.stdout)
-    # A launch takes 2 us on a slow machine and 6 under an emulator, and what we do in it takes as many times longer.
-    assert ours - idle < max(150, idle / 10), (ours, idle)
+    # What else the machine does only adds to a time, to whole programs at once: the least of each counts, of programs that take turns.
+    ours = idle = math.inf
+    for _ in range(10):
+        run, _ = run_simulated(rounds, options=["--format", "none", "--python", "off"])
+        bare = run_bare([torch_python, program(rounds), "idle"], env={"SIM": SIM, "PYTHONPATH": SUPPORT})
+        ours, idle = min(ours, float(run.stdout)), min(idle, float(bare.stdout))
+        # A launch takes 2 us on a slow machine and 6 under an emulator, and what we do in it takes as many times longer.
+        if ours - idle < max(150, idle / 10):
+            return
+    pytest.fail("%.0f ns with us, %.0f without" % (ours, idle))
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/local/cuda/lib/libcupti.so.13"), reason="there is no CUPTI 13 in /usr/local/cuda")
