@@ -32,11 +32,19 @@ uint64_t load(const uint8_t* at) {
   return bytes;
 }
 
+// By its first bytes: a text has no control characters but tabs and ends of lines.
+bool is_text(const uint8_t* at, const uint8_t* end) {
+  constexpr ptrdiff_t kLooked = 1024;
+  return std::none_of(at, at + std::min(end - at, kLooked), [](uint8_t byte) { return byte < '\t'; });
+}
+
+constexpr size_t kShort = 5;  // bytes of a match in what is no text, where no eight are the same
+uint64_t first_bytes(uint64_t bytes) { return bytes & ((uint64_t{1} << kShort * 8) - 1); }
+
 size_t hash_of(uint64_t bytes) { return static_cast<size_t>(bytes * 0x9E3779B185EBCA87 >> (64 - kHashBits)); }
 
-// At most `most`, of which eight bytes are known to be the same.
-size_t length_of_match(const uint8_t* at, const uint8_t* before, size_t most) {
-  size_t length = 8;
+// At most `most`, of which `length` are known to be the same.
+size_t length_of_match(const uint8_t* at, const uint8_t* before, size_t length, size_t most) {
   for (; length + 8 <= most; length += 8) {
     const uint64_t difference = load(at + length) ^ load(before + length);
     if (difference != 0) return length + static_cast<size_t>(std::countr_zero(difference)) / 8;
@@ -272,6 +280,7 @@ struct Deflate::Codes {
 Deflate::Deflate() : table_(size_t{1} << kHashBits), matches_(kMostMatches) {}
 
 // Of one block, which ends at the returned place.
+template <bool kIsText>
 const uint8_t* Deflate::find_matches(const uint8_t* base, const uint8_t* at, const uint8_t* end) {
   symbol_counts_.fill(0);
   distance_counts_.fill(0);
@@ -288,13 +297,26 @@ const uint8_t* Deflate::find_matches(const uint8_t* base, const uint8_t* at, con
     uint16_t& seen = table[hash_of(here)];
     // Never more than there is before `at`: what a place modulo 64 KiB says can only be too small. And 0, which the
     // table begins with, is a place.
-    const auto distance = static_cast<uint16_t>(place - seen);
+    auto distance = static_cast<uint16_t>(place - seen);
     seen = place;
-    if (here != load(at - distance) || static_cast<uint16_t>(distance - 1) >= kWindow) {
+    size_t known = 8;
+    bool is_match = here == load(at - distance) && static_cast<uint16_t>(distance - 1) < kWindow;
+    if constexpr (!kIsText) {
+      uint16_t& seen_short = short_table_[hash_of(first_bytes(here))];
+      if (!is_match) {
+        known = kShort;
+        distance = static_cast<uint16_t>(place - seen_short);
+        is_match =
+            first_bytes(here) == first_bytes(load(at - distance)) && static_cast<uint16_t>(distance - 1) < kWindow;
+      }
+      seen_short = place;
+    }
+    if (!is_match) {
       ++symbol_counts[*at++];
       continue;
     }
-    const size_t length = length_of_match(at, at - distance, std::min(kLongestMatch, static_cast<size_t>(end - at)));
+    const size_t most = std::min(kLongestMatch, static_cast<size_t>(end - at));
+    const size_t length = length_of_match(at, at - distance, known, most);
     ++symbol_counts[kFirstLength + kLengths[length - kShortestMatch].symbol];
     ++distance_counts[distance_symbol(distance - 1u)];
     *match++ = {static_cast<uint32_t>(at - literals), static_cast<uint16_t>(length), distance};
@@ -347,12 +369,14 @@ size_t Deflate::run(std::string_view text, size_t begin, bool is_last, char* out
   const uint8_t* at = base + begin;
   const uint8_t* const end = base + text.size();
   // Of what was compressed before nothing may stay: it differs from thread to thread.
+  const bool takes_text = is_text(at, end);
   std::ranges::fill(table_, uint16_t{0});
+  if (!takes_text) short_table_.assign(table_.size(), 0);
   // Every other place: all of them take twice as long and save a thousandth.
   for (const uint8_t* p = base; p < at; p += 2) table_[hash_of(load(p))] = static_cast<uint16_t>(p - base);
   Bits bits(out);
   while (at != end) {
-    const uint8_t* const next = find_matches(base, at, end);
+    const uint8_t* const next = takes_text ? find_matches<true>(base, at, end) : find_matches<false>(base, at, end);
     const auto size = static_cast<size_t>(next - at);
     const Codes codes(symbol_counts_, distance_counts_);
     if (codes.bits / 8 < size + 5 * (size / kMostStored + 1)) {

@@ -89,6 +89,26 @@ std::string events(size_t count) {
   return text;
 }
 
+// Like packets of Perfetto: numbers of fields, lengths, varints.
+std::string packets(size_t count) {
+  std::mt19937 random(1);
+  std::string data;
+  const auto add = [&](uint8_t field, uint64_t value) {
+    data.push_back(static_cast<char>(field));
+    for (; value > 127; value >>= 7) data.push_back(static_cast<char>(128 | (value & 127)));
+    data.push_back(static_cast<char>(value));
+  };
+  for (size_t i = 0; i < count; ++i) {
+    add(8, random() % 9000);
+    add(80, 4711);
+    add(90, 12 + random() % 3);
+    add(72, 1 + random() % 2);
+    add(24, random() % 60);
+    if (i % 2 == 0) data.append("\x28\x01\x5a\x02\x09", 6);
+  }
+  return data;
+}
+
 }  // namespace
 
 TEST_CASE("what is compressed is whole, whatever it is") {
@@ -106,6 +126,8 @@ TEST_CASE("what is compressed is whole, whatever it is") {
       {"a match that is too far away", repeated(noise(Deflate::kWindow + 1, 256), 200'000)},
       {"a match 64 KiB away", repeated(noise(65'536, 256), 300'000)},
       {"events", events(20'000)},
+      {"packets", packets(50'000)},
+      {"text, then packets", events(3000) + packets(30'000)},
   };
   Deflate deflate;
   for (const auto& [name, text] : texts) {
@@ -137,7 +159,7 @@ TEST_CASE("nothing of what was compressed before changes the bytes") {
 
 TEST_CASE("what is behind the text does not change the bytes") {
   Deflate deflate;
-  for (const std::string& text : {events(100), std::string("abcdefgabcdefg")}) {
+  for (const std::string& text : {events(100), packets(100), std::string("abcdefgabcdefg")}) {
     std::string compressed[2];
     for (const bool again : {false, true}) {
       const std::string padded = text + (again ? text : std::string(Deflate::kPadding, '\0'));
@@ -149,9 +171,9 @@ TEST_CASE("what is behind the text does not change the bytes") {
   }
 }
 
-TEST_CASE("events take at most what they take by zlib, and noise what it takes as it is") {
+TEST_CASE("events and packets take at most what they take by zlib, and noise what it takes as it is") {
   Deflate deflate;
-  for (const std::string& text : {events(20'000), events(20)})
+  for (const std::string& text : {events(20'000), events(20), packets(50'000), packets(500)})
     CHECK(compress(deflate, text, text.size()).size() <= size_by_zlib(text));
   const std::string text = noise(200'000, 256);
   CHECK(compress(deflate, text, text.size()).size() <= text.size() + 100);
