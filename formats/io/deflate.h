@@ -2,7 +2,8 @@
 //
 // It is made for what we write: lines that are much alike, of some hundred bytes. Of a text only matches of eight bytes
 // and more are looked for, each where these bytes were last seen, and the first one is taken; of other data (protobuf)
-// those of five as well. Where shorter matches count, in source code, the result is larger than zlib's. Each block has Huffman codes of its own, or is stored.
+// those of five as well. Where shorter matches count, in source code, the result is larger than zlib's. Each block has
+// Huffman codes of its own, or is stored.
 //
 // Why no library: Debian has no static one of ISA-L (libisal-dev 2.30 to 2.31). libdeflate takes no dictionary and
 // always ends the stream, so that chunks of it are no single member of gzip.
