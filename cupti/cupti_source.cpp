@@ -12,6 +12,7 @@
 #include <ctime>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "cupti/cupti_abi.h"
 #include "cupti/source.h"
@@ -153,13 +154,20 @@ void flush_for_the_end() noexcept {
   pthread_mutex_unlock(&source().writing);
 }
 
+// CUPTI has what it did not deliver, and these buffers wait for a lock that our thread has in a call of CUPTI.
+void say_unwritten() noexcept {
+  char text[64];
+  snprintf(text, sizeof(text), "%zu buffers were delivered", source().buffers.queued());
+  session::define_fact("gpu.unwritten", text);
+}
+
 void finish() {
   if (seal::is_sealed()) return;
   const KeepErrno keep;
   Source& s = source();
   const State last = state();
   if (last != State::kOn && last != State::kAside) return;
-  if (!lock_for_the_end()) return;
+  if (!lock_for_the_end()) return say_unwritten();
   if (last == State::kOn)
     write_all(true);
   else
@@ -346,11 +354,17 @@ void process_exits_now() noexcept {
   Source& s = source();
   s.must_flush.store(true, std::memory_order_release);  // pairs with the exchange in run()
   s.work.wake();
-  constexpr time_t kPatienceSeconds = 1;  // a program may exit like this because CUDA hangs
-  timespec until{};
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += kPatienceSeconds;
-  while (sem_timedwait(&s.flushed, &until) != 0 && errno == EINTR) continue;
+  // A program may exit like this because CUDA hangs. As long as buffers are written it does not.
+  constexpr time_t kPatienceSeconds = 1;
+  for (size_t before = SIZE_MAX, left = s.buffers.queued(); left != before;
+       before = std::exchange(left, s.buffers.queued())) {
+    timespec until{};
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += kPatienceSeconds;
+    int result = 0;
+    while ((result = sem_timedwait(&s.flushed, &until)) != 0 && errno == EINTR) continue;
+    if (result == 0) return;
+  }
 }
 
 void expect_subscriber() noexcept { source().expects_subscriber.store(true, std::memory_order_relaxed); }

@@ -41,7 +41,8 @@ void start() noexcept;
 
 // Writes all records that there are; what still runs on a device is recorded without an end. Any thread, in any state.
 void interpreter_ended() noexcept;
-// The same for a process that ends at once: our thread does it, and is waited for at most a second.
+// The same for a process that ends at once: our thread does it, and is waited for while it writes, and at most a second
+// where it does not.
 void process_exits_now() noexcept;
 // A library of the program (libkineto) takes a subscription: it no longer means that another tool has CUPTI.
 void expect_subscriber() noexcept;

@@ -59,8 +59,10 @@ void write_completed() noexcept {
   Completed buffer;
   if (!s.other.is_there()) {
     // Those that are there now: a thread that launches without a pause may fill them faster than they are written, and
-    // who waited for the last would keep the program from its end.
-    for (size_t left = s.buffers.queued(); left > 0 && s.buffers.take(buffer); --left) {
+    // who waited for the last would keep the program from its end. And whoever ends the process waits for one buffer at
+    // most, not for as many as a slow machine has left: it writes the others itself.
+    for (size_t left = s.buffers.queued();
+         left > 0 && !s.end_waits.load(std::memory_order_relaxed) && s.buffers.take(buffer); --left) {
       see_calls(s.api, buffer, s.sharing());  // what they launched may run after another client has come
       write_buffer(s.api, buffer, s.tally, s.devices, nullptr, &ActivityBuffers::progress_of(buffer.data));
       s.buffers.give_back(buffer.data, buffer.valid);

@@ -7,6 +7,7 @@
 //     cut=1        a buffer that is flushed ends within its last record
 //     late=1       a buffer comes back after the exit handlers of those who were loaded later
 //     slowflush=N  a flush takes N ms of processor time
+//     slow=N       who reads a full buffer takes N ms longer
 //     withhold=1   what is in buffers is kept until a forced flush
 //     drift=N      its clock runs N millionths too fast
 //     deaf=1       calls that are enabled one by one have no records
@@ -572,6 +573,10 @@ SIM_API int cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* out) {
 SIM_API int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) {
   FAIL_IF_SET;
   uint8_t* next = buffer;
+  // Where reading a buffer takes long; not of a copy of one record. A buffer is read twice.
+  static const long slow_ms = setting("slow", 0);
+  if (constexpr size_t kFull = 1 << 20; !*record && slow_ms > 0 && valid > kFull)
+    usleep(static_cast<useconds_t>(slow_ms * 500));
   if (*record) {
     uint32_t kind = 0;
     std::memcpy(&kind, *record, sizeof(kind));

@@ -95,6 +95,12 @@ def test_where_cupti_hangs_an_exit_at_once_is_not_kept_for_long(run_both):
     assert run.status == 3
 
 
+@pytest.mark.slow
+def test_where_cupti_hangs_at_the_end_a_line_says_what_is_missing(run_simulated):  # noqa: F811
+    run, _ = run_simulated(BEGIN + "sim.simHang()\ntime.sleep(1)\nsys.exit(3)")
+    assert run.status == 3 and "the last records of the GPU were not written, as CUPTI did not come back" in run.stderr, run.stderr
+
+
 def test_what_exit_handlers_of_python_launch_is_there(run_both, check_trace):
     run, _ = run_both(BEGIN + "atexit.register(lambda: (launch(2, 1000), sim.simDeviceSynchronize()))")
     assert len(check_trace(run.trace(), expect={"kernel": 7, "cuda_sync": 2}).spans("kernel")) == 7 and not gpu_lines(run), run.stderr
@@ -118,6 +124,15 @@ def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulat
     found, (report,) = spool.gpu_records(spool.spools(run)[0]), reports.values()
     assert 5 <= len(found[spool.KERNEL]) <= report["10"][1] and not found[spool.DROPPED]
     assert len(set(spool.correlations(found, spool.KERNEL))) == len(found[spool.KERNEL])
+
+
+@pytest.mark.parametrize("end, slow", [("os._exit(3)", 200), pytest.param("exit(3)", 1000, marks=pytest.mark.slow)], ids=["os._exit()", "exit()"])
+def test_where_buffers_are_written_slowly_all_of_them_are_waited_for(run_simulated, end, slow):  # noqa: F811
+    """Longer than for a CUPTI that hangs: 1 s at an exit at once, 5 s at each of the two ends of a program."""
+    run, _ = run_simulated(BEGIN + "sim.simStorm(1, 120_000, 4, 1)\n" + end, sim="slow=%d" % slow, options=["--format", "none"])
+    assert run.status == 3 and not gpu_lines(run), run.stderr
+    found = spool.gpu_records(spool.spools(run)[0])
+    assert len(found[spool.KERNEL]) == 120_005 and not found[spool.DROPPED]
 
 
 @pytest.mark.slow
