@@ -368,8 +368,8 @@ size_t Deflate::run(std::string_view text, size_t begin, bool is_last, char* out
   const auto* const base = reinterpret_cast<const uint8_t*>(text.data());
   const uint8_t* at = base + begin;
   const uint8_t* const end = base + text.size();
-  // Of what was compressed before nothing may stay: it differs from thread to thread.
   const bool takes_text = is_text(at, end);
+  // Of what was compressed before nothing may stay: it differs from thread to thread.
   std::ranges::fill(table_, uint16_t{0});
   if (!takes_text) short_table_.assign(table_.size(), 0);
   // Every other place: all of them take twice as long and save a thousandth.
