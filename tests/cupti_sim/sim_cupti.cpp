@@ -100,9 +100,9 @@ Cupti& cupti() {
 }
 
 thread_local bool t_in_callback = false;
-thread_local std::vector<uint64_t> t_external;  // identifiers that the program pushed
-std::atomic<bool> g_hangs{false};
-std::atomic<uint64_t> g_flushes{0};  // that have begun
+thread_local std::vector<uint64_t> t_external;       // identifiers that the program pushed
+std::atomic<bool> g_hangs{false}, g_is_hung{false};  // from now on; and who flushes does not come back
+std::atomic<uint64_t> g_flushes{0};                  // that have begun
 
 [[noreturn]] void forbidden(const char* function, const char* why) {
   std::fprintf(stderr, "simulated CUPTI: %s: %s\n", function, why);
@@ -556,7 +556,10 @@ SIM_API int cuptiActivityFlushAll(uint32_t flag) {
   g_flushes.fetch_add(1, std::memory_order_relaxed);
   const std::clock_t end = std::clock() + setting("slowflush", 0) * CLOCKS_PER_SEC / 1000;
   while (std::clock() < end) continue;
-  while (g_hangs) pause();
+  while (g_hangs) {
+    g_is_hung = true;
+    pause();
+  }
   if (flag == 1)
     give_up_pending();
   else
@@ -614,6 +617,10 @@ SIM_API bool simUntilWritten() {
 }
 // From now on cuptiActivityFlushAll() does not return.
 SIM_API void simHang() { g_hangs = true; }
+// Returns when a client that flushes from time to time hangs there.
+SIM_API void simUntilHung() {
+  while (!g_is_hung) usleep(1000);
+}
 // A client that enables what torchprof does, and throws away what it gets.
 SIM_API void simUseIdleClient() {
   static std::atomic<uint8_t*> kept{nullptr};

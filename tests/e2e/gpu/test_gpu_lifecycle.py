@@ -97,7 +97,7 @@ def test_where_cupti_hangs_an_exit_at_once_is_not_kept_for_long(run_both):
 
 @pytest.mark.slow
 def test_where_cupti_hangs_at_the_end_a_line_says_what_is_missing(run_simulated):  # noqa: F811
-    run, _ = run_simulated(BEGIN + "sim.simHang()\ntime.sleep(1)\nsys.exit(3)")
+    run, _ = run_simulated(BEGIN + "sim.simHang()\nsim.simUntilHung()\nsys.exit(3)")
     assert run.status == 3 and "the last records of the GPU were not written, as CUPTI did not come back" in run.stderr, run.stderr
 
 
