@@ -134,12 +134,18 @@ void note_tally() noexcept {
   session::define_fact("gpu.records", text);
 }
 
+// As pthread_mutex_timedlock() and sem_timedwait() want it.
+timespec after_seconds(time_t seconds) noexcept {
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += seconds;
+  return until;
+}
+
 // Takes the lock `writing`. False: the thread that has it does not come back from CUPTI.
 bool lock_for_the_end() noexcept {
   constexpr time_t kPatienceSeconds = 5;
-  timespec until{};
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += kPatienceSeconds;
+  const timespec until = after_seconds(kPatienceSeconds);
   Source& s = source();
   s.end_waits.store(true, std::memory_order_relaxed);
   const bool has_lock = pthread_mutex_timedlock(&s.writing, &until) == 0;
@@ -358,9 +364,7 @@ void process_exits_now() noexcept {
   constexpr time_t kPatienceSeconds = 1;
   for (size_t before = SIZE_MAX, left = s.buffers.queued(); left != before;
        before = std::exchange(left, s.buffers.queued())) {
-    timespec until{};
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += kPatienceSeconds;
+    const timespec until = after_seconds(kPatienceSeconds);
     int result = 0;
     while ((result = sem_timedwait(&s.flushed, &until)) != 0 && errno == EINTR) continue;
     if (result == 0) return;
