@@ -32,6 +32,7 @@
 #include "tracer/config/program_file.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/readable.h"
+#include "tracer/spool/run_files.h"
 
 // Of glibc 2.34 and later, whose headers say the same.
 extern "C" int execveat(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept;
@@ -123,7 +124,7 @@ class Text {
 };
 
 [[gnu::noinline]] void note_untraced(const char* path, const char* reason, ExecMemory& memory) noexcept {
-  if (!file_of_run("spool/untraced", memory.name)) return;
+  if (!file_of_run(kUntracedOfRun, memory.name)) return;
   const File file(open(memory.name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat status;
   if (file.get() < 0 || fstat(file.get(), &status) != 0 || status.st_size > kMostNotes) return;

@@ -11,6 +11,7 @@
 #include "tracer/process/descriptors.h"
 #include "tracer/process/seal.h"
 #include "tracer/spool/fault.h"
+#include "tracer/spool/run_files.h"
 
 namespace torchprof::window {
 namespace {
@@ -45,8 +46,8 @@ SharedPlan& join_shared_plan(const char* directory, int64_t began, int64_t now) 
   constexpr int kMostJobs = 100;
   for (int job = 0; job < kMostJobs; ++job) {
     char path[PATH_MAX];
-    if (snprintf(path, sizeof(path), "%s/windows.%s.%s.%d.%d", directory, host, port, static_cast<int>(getppid()),
-                 job) >= static_cast<int>(sizeof(path)))
+    if (snprintf(path, sizeof(path), "%s/%s%s.%s.%d.%d", directory, kWindowsBegin, host, port,
+                 static_cast<int>(getppid()), job) >= static_cast<int>(sizeof(path)))
       break;
     SharedPlan* const plan = map_plan(path);
     if (!plan) break;

@@ -83,6 +83,27 @@ Target look_at(const std::string& command, const std::string& path_list) {
   return target;
 }
 
+// Options as CPython reads them (Python/getopt.c): letters may stand together. What W and X take is the rest of the
+// word or the next one; c and m end them, and run no file.
+std::string missing_script(const fs::path& file, const std::vector<std::string>& command) {
+  if (!is_python(file)) return {};
+  for (size_t i = 1; i < command.size(); ++i) {
+    const std::string& word = command[i];
+    std::error_code ignored;
+    if (word == "--check-hash-based-pycs") {
+      ++i;
+    } else if (!word.starts_with('-')) {
+      return fs::status(word, ignored).type() == fs::file_type::not_found ? word : std::string{};
+    } else if (word.size() < 2 || word.starts_with("--")) {
+      return {};
+    } else if (const size_t taker = word.find_first_of("cmWX", 1); taker != word.npos) {
+      if (word[taker] == 'c' || word[taker] == 'm') return {};
+      if (taker + 1 == word.size()) ++i;
+    }
+  }
+  return {};
+}
+
 bool is_python(const fs::path& program) {
   const std::string name = program.filename();
   std::string_view rest = name;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace torchprof::launcher {
 
@@ -16,6 +17,10 @@ struct Target {
 
 // `path_list`: the value of PATH.
 Target look_at(const std::string& command, const std::string& path_list);
+
+// The script of a Python command, where there is none of that name: Python will say so and end. Empty if it is there,
+// or the command runs no file. `file`: of look_at(); `command`: with its arguments.
+std::string missing_script(const std::filesystem::path& file, const std::vector<std::string>& command);
 
 // Whether its name is "python", "python3", "python3.11" ...; "pypy" is not.
 bool is_python(const std::filesystem::path& program);

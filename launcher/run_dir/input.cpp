@@ -97,7 +97,10 @@ Input find_input(const fs::path& path) {
   }
   if (input.spools.empty()) input.trace = trace_in(path, input.several);
   if (input.spools.empty() && input.trace.empty() && input.several.empty())
-    throw Error(path.string() + ": holds neither traces nor spools: no process was traced, or nothing was exported");
+    throw Error(path.string() + ": holds neither traces nor spools: no process was traced, or nothing was exported" +
+                (input.run && fs::is_directory(input.run->earlier(), error)
+                     ? "; the run before it is in " + input.run->earlier().string()
+                     : ""));
   return input;
 }
 

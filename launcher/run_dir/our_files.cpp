@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "formats/write/format.h"
-#include "launcher/run_dir/writers.h"
 
 namespace torchprof::launcher {
 
@@ -50,6 +50,11 @@ bool is_regular(int directory, const std::string& name) {
   return fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode);
 }
 
+bool is_directory(int directory, const std::string& name) {
+  struct stat status {};
+  return fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+}
+
 std::string text_in(int directory, const std::string& name, size_t most) {
   const Descriptor file(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
@@ -62,13 +67,33 @@ std::string text_in(int directory, const std::string& name, size_t most) {
   return text;
 }
 
-std::string set_aside(const std::string& list) { return list + ".earlier"; }
+namespace {
+
+// HOST.NUMBER.NUMBER...: HOST may hold anything, dots too.
+bool ends_with_numbers(std::string_view name, int count) {
+  for (; count > 0; --count) {
+    const size_t dot = name.rfind('.');
+    if (dot == name.npos || dot + 1 == name.size()) return false;
+    if (name.find_first_not_of("0123456789", dot + 1) != name.npos) return false;
+    name = name.substr(0, dot);
+  }
+  return true;
+}
+
+// Until 0.2.0 a list of an earlier run had this name while a new one began.
+bool is_old_list(const std::string& name) {
+  return std::ranges::any_of(kLists, [&name](const std::string& list) { return name == list + ".earlier"; });
+}
+
+}  // namespace
 
 bool is_ours_in_spool(int directory, const std::string& name) {
   if (!is_regular(directory, name)) return false;
-  if (std::ranges::any_of(kLists, [&name](const char* list) { return name == list || name == set_aside(list); }))
-    return true;
-  if (!name.ends_with(".spool") || number_in(name) == 0) return false;
+  if (std::ranges::find(kLists, name) != kLists.end() || is_old_list(name)) return true;
+  if (name.starts_with(kWindowsBegin) && ends_with_numbers(name, kNumbersOfWindows)) return true;
+  if (!name.ends_with(kSpoolEnd)) return false;
+  const std::string_view stem = std::string_view(name).substr(0, name.size() - std::string_view(kSpoolEnd).size());
+  if (!ends_with_numbers(stem, kNumbersOfSpool)) return false;
   // All zeros: its process died before it wrote the magic number.
   const std::string begin = text_in(directory, name, sizeof(kSpoolMagic));
   return std::ranges::all_of(begin, [](char c) { return c == 0; }) ||
@@ -77,6 +102,15 @@ bool is_ours_in_spool(int directory, const std::string& name) {
 
 bool is_output_name(const std::string& name) {
   return name.find('/') == std::string::npos && (formats::Output::is_temporary(name) || formats::may_be_output(name));
+}
+
+bool move_to(int from, const std::string& name, int to) noexcept {
+  if (renameat2(from, name.c_str(), to, name.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  // Not every file system can do that.
+  struct stat status {};
+  if (fstatat(to, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) errno = EEXIST;
+  return errno == ENOENT && renameat(from, name.c_str(), to, name.c_str()) == 0;
 }
 
 void remove_file(int directory, const std::string& name) noexcept {

@@ -3,12 +3,11 @@
 // All access is through the directory's descriptor, and no link is followed. Nothing throws.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "tracer/spool/layout.h"
+#include "tracer/spool/run_files.h"
 
 namespace torchprof::launcher {
 
@@ -31,18 +30,18 @@ Descriptor open_directory(int at, const std::string& name);
 // The names in it, sorted, without "." and "..".
 std::vector<std::string> names_in(int directory);
 bool is_regular(int directory, const std::string& name);
+bool is_directory(int directory, const std::string& name);
 // The first `most` bytes of a regular file; empty if there is no such file.
 std::string text_in(int directory, const std::string& name, size_t most);
 
-// The lists in RUN/spool to which processes of a run add lines.
-inline constexpr std::array<const char*, 3> kLists{"untraced", "used", kUncapturedName};
-// The name under which a list of an earlier run is set aside until the command of a new run has started.
-std::string set_aside(const std::string& list);
-// Whether the library writes such a file into RUN/spool: HOST.PID.START.spool that begins like a spool, or one of
-// kLists.
+// Whether the library writes such a file into RUN/spool: it has a name of tracer/spool/run_files.h, and a spool begins
+// like one.
 bool is_ours_in_spool(int directory, const std::string& name);
 // Whether it is the name of a trace, a table, or a temporary file of one.
 bool is_output_name(const std::string& name);
+// Moves a file or a directory to another directory of the same file system, where the name is free. False: errno says
+// why not.
+bool move_to(int from, const std::string& name, int to) noexcept;
 // Removes a regular file, and nothing else.
 void remove_file(int directory, const std::string& name) noexcept;
 

@@ -21,6 +21,7 @@
 #include "launcher/run_dir/writers.h"
 #include "launcher/terminal/say.h"
 #include "tracer/config/run_directory.h"
+#include "tracer/spool/reader.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -30,6 +31,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostInfo = size_t{256} << 20;  // most bytes of run.json that are read
 constexpr const char* kChoose = "; choose another with -o";
+constexpr const char* kInfo = "run.json";
+constexpr const char* kSpool = "spool";
+constexpr const char* kEarlier = "earlier-run";
 
 // Gives an empty object if the text cannot be read, or is nested deeper than anything we write: copying and writing it
 // are recursive. Of a newer version it gives nothing but the two versions.
@@ -63,6 +67,11 @@ bool is_cut_short(int fd) {
 uint64_t inode_of(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+// Whether it is the run.json of a run that was recorded in this directory.
+bool is_of(const Json& info, int directory) {
+  return info.contains("torchprof") && info.value("inode", Json()) == inode_of(directory);
 }
 
 bool may_others_write(const struct stat& status) {
@@ -123,6 +132,43 @@ Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
   return at;
 }
 
+enum class Content : uint8_t { kNothing, kEvents, kUnknown };
+
+// Nothing: no event or step, or its process died before it had written the header.
+Content content_of(const fs::path& spool) {
+  std::string ignored;
+  if (const auto reader = SpoolReader::open(spool, ignored)) {
+    const bool has_events = std::ranges::any_of(reader->chunks(), [](const ChunkView& chunk) {
+      return chunk.kind != ChunkKind::kDefinitions && !chunk.records.empty();
+    });
+    return has_events ? Content::kEvents : Content::kNothing;
+  }
+  const std::string begin = text_in(AT_FDCWD, spool, sizeof(kSpoolMagic));
+  return std::ranges::all_of(begin, [](char c) { return c == 0; }) ? Content::kNothing : Content::kUnknown;
+}
+
+bool holds_something(const std::vector<fs::path>& spools) {
+  return std::ranges::any_of(spools, [](const fs::path& spool) { return content_of(spool) != Content::kNothing; });
+}
+
+void remove_spools_in(int run) noexcept {
+  {
+    const Descriptor spool = open_directory(run, kSpool);
+    for (const std::string& name : names_in(spool.get()))
+      if (is_ours_in_spool(spool.get(), name)) remove_file(spool.get(), name);
+  }
+  unlinkat(run, kSpool, AT_REMOVEDIR);  // only if empty
+}
+
+// All files of the run in a directory; run.json last, which says which they are.
+void remove_own_in(int run) noexcept {
+  for (const std::string& name : own_files(parse_info(text_in(run, kInfo, kMostInfo)))) remove_file(run, name);
+  for (const std::string& name : names_in(run))
+    if (formats::Output::is_temporary(name)) remove_file(run, name);
+  remove_spools_in(run);
+  remove_file(run, kInfo);
+}
+
 Error not_ours(const fs::path& path, const std::string& what) { return Error(path.string() + ": " + what + kChoose); }
 
 }  // namespace
@@ -167,7 +213,6 @@ RunDir RunDir::create(const fs::path& path) {
   dir.lock();
   // Another launcher may have made a run in it between our mkdir() and the lock.
   if (!is_new || !names_in(dir.fd_.get()).empty()) dir.find_earlier_run();
-  dir.make_spool();
   return dir;
 }
 
@@ -178,52 +223,94 @@ void RunDir::lock() const {
     throw not_ours(path_, "a torchprof run is writing into it");
 }
 
-// For a directory that existed before. Changes nothing.
+// For a directory that existed before. Changes nothing, unless a launcher was killed before it could put things right.
 void RunDir::find_earlier_run() {
   const int fd = fd_.get();
+  recover();
   const std::vector<std::string> names = names_in(fd);
   const auto has = [&names](const std::string& name) { return std::ranges::binary_search(names, name); };
-  earlier_info_ = text_in(fd, "run.json", kMostInfo);
-  const Json info = parse_info(earlier_info_);
-  const bool is_ours = info.contains("torchprof") && info.value("inode", Json()) == inode_of(fd);
-  if (!names.empty() && !is_ours) {
+  const Json info = parse_info(text_in(fd, kInfo, kMostInfo));
+  if (!names.empty() && !is_of(info, fd)) {
     if (info.contains("torchprof"))
       throw not_ours(path_, "its run.json was written by another version or in another directory");
     throw not_ours(path_, "is not empty and not a run directory of torchprof");
   }
   demand_private(fd, path_);
   if (names.empty()) return;
-  if (!spools().empty()) {
-    if (!info.value("exported", Json()).is_boolean() || !info["exported"].get<bool>())
-      throw Error(path_.string() + ": holds an earlier run that was not exported (`torchprof export " + path_.string() +
-                  "`)" + kChoose);
-    if (!written(spools()).empty()) throw not_ours(path_, "a process of the earlier run still writes into it");
-  }
-  earlier_ = own_files(info);
+  demand_replaceable(info);
+  is_earlier_worth_ = spools().empty() ? !own_files(info).empty() : holds_something(spools());
+  earlier_ = {kInfo};
+  for (const std::string& name : own_files(info)) earlier_.push_back(name);
   for (const formats::Format& format : formats::all_formats())
     if (const std::string name = formats::run_file(format); has(name) && !std::ranges::count(earlier_, name))
       throw not_ours(path_ / name, "is not of the earlier run, and would be replaced");
   for (const std::string& name : names)
     if (formats::Output::is_temporary(name)) earlier_.push_back(name);
-  if (has("spool")) {
-    const Descriptor spool = open_directory(fd, "spool");
-    if (spool.get() < 0) throw not_ours(path_ / "spool", "is not of the earlier run");
-    for (const std::string& name : names_in(spool.get())) {
-      if (!is_ours_in_spool(spool.get(), name)) throw not_ours(this->spool() / name, "is not of the earlier run");
-      earlier_spools_.push_back(name);
-    }
+  if (!has(kSpool)) return;
+  const Descriptor spool = open_directory(fd, kSpool);
+  if (spool.get() < 0) throw not_ours(path_ / kSpool, "is not of the earlier run");
+  for (const std::string& name : names_in(spool.get()))
+    if (!is_ours_in_spool(spool.get(), name)) throw not_ours(this->spool() / name, "is not of the earlier run");
+  earlier_.emplace_back(kSpool);
+}
+
+// Throws Error where an earlier run would be lost.
+void RunDir::demand_replaceable(const Json& info) const {
+  const bool is_exported = info.value("exported", Json()) == Json(true);
+  if (!is_exported && holds_something(spools()))
+    throw Error(path_.string() + ": holds an earlier run that was not exported (`torchprof export " + path_.string() +
+                "`)" + kChoose);
+  if (!written(spools()).empty()) throw not_ours(path_, "a process of the earlier run still writes into it");
+}
+
+// What a launcher that was killed has set aside: it goes back to its place if the run after it has recorded nothing.
+void RunDir::recover() {
+  const int fd = fd_.get();
+  const Descriptor aside = open_directory(fd, kEarlier);
+  if (aside.get() < 0) return;
+  const Json info = parse_info(text_in(fd, kInfo, kMostInfo));
+  const Json earlier = parse_info(text_in(aside.get(), kInfo, kMostInfo));
+  if (!is_of(earlier, fd) && !is_of(earlier, aside.get())) {
+    if (!names_in(aside.get()).empty()) throw not_ours(this->earlier(), "is not of the earlier run");
+    unlinkat(fd, kEarlier, AT_REMOVEDIR);
+    return;
   }
-  was_replaced_ = true;
+  has_earlier_ = true;
+  const bool was_half_moved = !is_regular(fd, kInfo);  // it is moved first, and back last
+  if (!was_half_moved && (!is_of(info, fd) || has_recorded() || !written(spools()).empty())) return;
+  demand_private(fd, path_);
+  if (!was_half_moved) remove_own_in(fd);
+  if (!put_earlier_back()) throw Error(this->earlier().string() + ": cannot be put back: " + std::strerror(errno));
+}
+
+void RunDir::begin() {
+  if (has_earlier_) remove_earlier();  // of a launcher that was killed: the run after it has been exported
+  if (!earlier_.empty()) set_earlier_aside();
+  has_begun_ = true;
+  make_spool();
+}
+
+void RunDir::set_earlier_aside() {
+  const auto fail = [this] {
+    const std::string why = std::strerror(errno);
+    put_earlier_back();
+    throw Error(path_.string() + ": cannot set the earlier run in it aside: " + why + kChoose);
+  };
+  if (mkdirat(fd_.get(), kEarlier, 0700) != 0) fail();
+  has_earlier_ = true;
+  const Descriptor aside = open_directory(fd_.get(), kEarlier);
+  for (const std::string& name : earlier_)
+    if ((name == kSpool || is_regular(fd_.get(), name)) && !move_to(fd_.get(), name, aside.get())) fail();
 }
 
 void RunDir::make_spool() {
-  made_spool_ = mkdirat(fd_.get(), "spool", 0700) == 0;
+  made_spool_ = mkdirat(fd_.get(), kSpool, 0700) == 0;
   if (!made_spool_ && errno != EEXIST) {
     const std::string why = std::strerror(errno);
-    remove_if_unused();
+    give_up();
     throw Error(path_.string() + ": cannot write into the run directory: " + why);
   }
-  const Descriptor spool = open_directory(fd_.get(), "spool");
+  const Descriptor spool = open_directory(fd_.get(), kSpool);
   if (spool.get() < 0) throw Error(this->spool().string() + ": " + std::strerror(errno));
   if (!made_spool_) demand_private(spool.get(), this->spool());
 }
@@ -256,6 +343,8 @@ bool is_locked(const fs::path& path) {
   return locked;
 }
 
+fs::path RunDir::earlier() const { return path_ / kEarlier; }
+
 std::vector<fs::path> RunDir::spools() const {
   std::error_code error;
   return fs::is_directory(spool(), error) ? formats::find_spools(spool()) : std::vector<fs::path>{};
@@ -281,7 +370,7 @@ void RunDir::write_info(const Json& info) const {
 
 std::vector<RunDir::Untraced> RunDir::untraced() const {
   std::vector<Untraced> out;
-  std::istringstream in(formats::read_file(spool() / "untraced"));
+  std::istringstream in(formats::read_file(spool() / kUntracedName));
   for (std::string line; std::getline(in, line);) {
     // "PID PATH: REASON". A path may hold the separator ": ", a reason does not.
     const size_t path = line.find(' ') + 1, end = line.rfind(": ");
@@ -296,49 +385,42 @@ std::vector<RunDir::Untraced> RunDir::untraced() const {
   return out;
 }
 
-void RunDir::set_lists_aside() const noexcept {
-  const Descriptor spool = open_directory(fd_.get(), "spool");
-  for (const char* list : kLists)
-    if (is_regular(spool.get(), list)) renameat(spool.get(), list, spool.get(), set_aside(list).c_str());
+bool RunDir::has_recorded() const {
+  return std::ranges::any_of(spools(), [](const fs::path& p) { return content_of(p) == Content::kEvents; });
 }
 
-void RunDir::remove_earlier() const noexcept {
-  for (const std::string& name : earlier_) remove_file(fd_.get(), name);
-  const Descriptor spool = open_directory(fd_.get(), "spool");
-  for (const std::string& name : earlier_spools_)
-    if (std::ranges::find(kLists, name) == kLists.end()) remove_file(spool.get(), name);
-  for (const char* list : kLists) remove_file(spool.get(), set_aside(list));
+void RunDir::remove_earlier() noexcept {
+  const Descriptor aside = open_directory(fd_.get(), kEarlier);
+  remove_own_in(aside.get());
+  unlinkat(fd_.get(), kEarlier, AT_REMOVEDIR);  // only if empty
+  has_earlier_ = false;
 }
 
-void RunDir::remove_spools() const noexcept {
-  {
-    const Descriptor spool = open_directory(fd_.get(), "spool");
-    for (const std::string& name : names_in(spool.get()))
-      if (is_ours_in_spool(spool.get(), name)) remove_file(spool.get(), name);
-  }
-  unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty
+// run.json last: until then what is left is known as ours.
+bool RunDir::put_earlier_back() noexcept {
+  const Descriptor aside = open_directory(fd_.get(), kEarlier);
+  if (aside.get() < 0) return true;
+  if (is_directory(aside.get(), kSpool)) unlinkat(fd_.get(), kSpool, AT_REMOVEDIR);  // the new one, if empty
+  for (const std::string& name : names_in(aside.get()))
+    if (name != kInfo && !move_to(aside.get(), name, fd_.get())) return false;
+  if (is_regular(aside.get(), kInfo) && !move_to(aside.get(), kInfo, fd_.get())) return false;
+  has_earlier_ = unlinkat(fd_.get(), kEarlier, AT_REMOVEDIR) != 0;
+  return !has_earlier_;
 }
+
+void RunDir::remove_spools() const noexcept { remove_spools_in(fd_.get()); }
 
 void RunDir::remove_temporaries() const noexcept {
   for (const std::string& name : names_in(fd_.get()))
     if (formats::Output::is_temporary(name)) remove_file(fd_.get(), name);
 }
 
-void RunDir::remove_if_unused() const noexcept {
-  if (!was_replaced_) {
-    remove_file(fd_.get(), "run.json");
-  } else if (text_in(fd_.get(), "run.json", kMostInfo) != earlier_info_) {
-    try {
-      formats::Output out(path_ / "run.json");
-      out.write(earlier_info_);
-      out.commit();
-    } catch (const Error&) {  // run.json stays as this run has written it
-    }
+void RunDir::give_up() noexcept {
+  if (has_begun_) {
+    remove_own_in(fd_.get());
+    put_earlier_back();
   }
-  const Descriptor spool = open_directory(fd_.get(), "spool");
-  for (const char* list : kLists) renameat2(spool.get(), set_aside(list).c_str(), spool.get(), list, RENAME_NOREPLACE);
-  if (made_spool_) unlinkat(fd_.get(), "spool", AT_REMOVEDIR);  // only if empty, like those below
-  for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());
+  for (auto path = made_.rbegin(); path != made_.rend(); ++path) rmdir(path->c_str());  // only if empty
 }
 
 }  // namespace torchprof::launcher

@@ -4,9 +4,13 @@
 // elsewhere, does not make one ours. Without a launcher the library makes directories with a spool and no run.json.
 // Those, copies, and runs of versions whose run.json this one does not know can be read, but are never written to.
 //
-// Only files that we made are removed: files that run.json lists, spools that begin like one, temporary files with a
-// name of ours. They must be regular files directly in the directory or in its spool/; they are reached through
+// Only files that we made are removed: files that run.json lists, what tracer/spool/run_files.h names, temporary files
+// with a name of ours. They must be regular files directly in the directory or in its spool/; they are reached through
 // descriptors, and no link is followed. A directory that existed before keeps its mode and its other files.
+//
+// An earlier run is replaced by one that recorded something, and by no other. Until then it lies in RUN/earlier-run, as
+// it was but for its place: a run directory of its own, which can be read. A launcher that is killed leaves it there,
+// and the next one puts it back if the run in between recorded nothing.
 //
 // The launcher that writes a run holds a lock on the directory (flock). The lock ends with the launcher, however that
 // ends. So one can tell whether a run still goes on, was finished, or lost its launcher.
@@ -36,12 +40,14 @@ class RunDir {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path spool() const { return path_ / "spool"; }
+  std::filesystem::path earlier() const;     // where the run before it lies while this one has recorded nothing
   bool is_live() const { return is_live_; }  // a launcher holds its lock
   // Of its run.json, which then is not read and must not be written (run_json.h); empty: it is of no newer version.
   const std::string& newer_version() const { return newer_version_; }
-  bool was_replaced() const { return was_replaced_; }  // create() found an earlier run
 
   std::vector<std::filesystem::path> spools() const;  // empty if there is no spool directory
+  // Whether any of its processes has recorded an event by now. Outside of windows nothing is.
+  bool has_recorded() const;
   // Programs started by the command into which the library could not get, with the reason; each once, in the order in
   // which they came.
   struct Untraced {
@@ -53,32 +59,38 @@ class RunDir {
   nlohmann::ordered_json read_info() const;  // run.json; an empty object if it cannot be read
   void write_info(const nlohmann::ordered_json& info) const;
 
-  // Call it before the command starts: its processes would add to the earlier run's lists.
-  void set_lists_aside() const noexcept;
-  // Removes the files of the earlier run that create() found. Call it when the command has started; until then they
-  // stay.
-  void remove_earlier() const noexcept;
+  // Moves the earlier run that create() found, if any, to earlier() and makes the new one's spool/. Call it before
+  // anything of the new run is written. Throws Error, with everything as it was, if that cannot be done.
+  void begin();
+  bool has_earlier() const { return has_earlier_; }  // one lies there
+  // Whether it has to be kept until has_recorded(): it has recorded something itself.
+  bool is_earlier_worth() const { return is_earlier_worth_; }
+  void remove_earlier() noexcept;  // the new run replaces it
+  // The other way round: removes what the new run has written and restores everything as create() found it.
+  void give_up() noexcept;
   void remove_spools() const noexcept;
   void remove_temporaries() const noexcept;  // those of an export that was interrupted
-  // If the command could not be started: restores everything as create() found it.
-  void remove_if_unused() const noexcept;
 
  private:
   explicit RunDir(std::filesystem::path path) : path_(std::move(path)) {}
   void lock() const;
   void find_earlier_run();
+  void demand_replaceable(const nlohmann::ordered_json& info) const;
+  void recover();
+  void set_earlier_aside();
+  bool put_earlier_back() noexcept;
   void make_spool();
 
   std::filesystem::path path_;
   Descriptor fd_;
   bool is_live_ = false;
-  bool was_replaced_ = false;
+  bool has_earlier_ = false;
+  bool is_earlier_worth_ = false;
+  bool has_begun_ = false;
   bool made_spool_ = false;
   std::vector<std::filesystem::path> made_;  // directories that were made, outermost first
-  std::vector<std::string> earlier_;         // files of the earlier run; those in its spool/ are below
-  std::vector<std::string> earlier_spools_;
+  std::vector<std::string> earlier_;         // names of the earlier run in the directory, run.json first
   std::string newer_version_;
-  std::string earlier_info_;  // run.json of the earlier run
 };
 
 // The files of a run directory that are ours: "files" in its run.json.

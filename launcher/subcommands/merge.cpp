@@ -4,7 +4,7 @@
 // files of a directory on one clock. They are hard-linked where the file system can do that, so that nothing is copied.
 // Writers make ids unique, as they do for a run on several hosts.
 //
-// An earlier run in the output is replaced once all spools have been taken, and stays as it is if one cannot be.
+// An earlier run in the output is replaced once the new one is there, and stays as it is if anything fails before.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -19,7 +19,7 @@
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
-#include "tracer/spool/layout.h"
+#include "tracer/spool/run_files.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -116,7 +116,7 @@ std::string with_sources(std::string trouble, const std::vector<Source>& sources
 
 // Adds the lists beside the spools: untraced programs (run_dir.h) and processes without room (tracer/spool/layout.h).
 void add_lists(const Source& source, const fs::path& directory) {
-  for (const char* const name : {"untraced", kUncapturedName}) {
+  for (const char* const name : {kUntracedName, kUncapturedName}) {
     const std::string text = formats::read_file(source.path / "spool" / name);
     if (!text.empty()) std::ofstream(directory / name, std::ios::binary | std::ios::app) << text;
   }
@@ -149,27 +149,26 @@ int merge(const Arguments& arguments) {
   const MergeOptions options = parse_merge(arguments);
   const auto formats = formats_named(options.format.c_str());
   const std::vector<Source> sources = sources_of(options);
-  const RunDir dir = RunDir::create(fs::absolute(options.output).lexically_normal());
-  bool has_replaced = false;
+  RunDir dir = RunDir::create(fs::absolute(options.output).lexically_normal());
   Written written;
   try {
     Taken taken(dir.path());
     for (const Source& source : sources)
       for (const fs::path& spool : source.input.spools) taken.take(spool);
-    has_replaced = true;
-    dir.set_lists_aside();  // otherwise add_lists() would add to them
-    dir.remove_earlier();
+    dir.begin();
     taken.move_to(dir.spool());
+    if (dir.has_earlier() && dir.is_earlier_worth() && !dir.has_recorded())
+      throw Error("merge: the runs have recorded nothing, so the earlier run in " + dir.path().string() + " stays");
     for (const Source& source : sources) add_lists(source, dir.spool());
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
     const Info info = info_of(sources);
     dir.write_info(info);  // here because it must not fail; write_run() would go on
     written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say);
   } catch (const Error&) {
-    if (has_replaced) dir.remove_spools();
-    dir.remove_if_unused();
+    dir.give_up();
     throw;
   }
+  dir.remove_earlier();
   say(written.text);
   complain(with_sources(written.trouble, sources, dir.spool()));
   if (written.is_complete && options.discard && !formats.empty()) dir.remove_spools();

@@ -88,29 +88,54 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   complain(kStay + dir.spool().string());
 }
 
+// Says what finish() would say of a run that has recorded nothing, and gives the earlier run its place back. Throws
+// nothing.
+void keep_earlier(RunDir& dir, const Info& info, bool is_any_running) try {
+  const Written outcome = write_run(dir, info, {}, formats::NativeFrames::kFolded, [](const std::string&) {});
+  say(oom_line(info) + outcome.text + outcome.trouble + still_running_lines(dir.read_info()));
+  if (is_any_running) {  // it may record something yet
+    complain("nothing was recorded so far; the earlier run lies in " + dir.earlier().string());
+    return;
+  }
+  dir.give_up();
+  complain("nothing was recorded, so the earlier run in " + dir.path().string() + " stays as it was");
+} catch (const std::exception& error) {
+  complain(reason_of(error));
+  complain("the earlier run lies in " + dir.earlier().string());
+}
+
 int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
                    const Library& library) {
   const Signals signals;
-  const RunDir dir = RunDir::create(output);
+  RunDir dir = RunDir::create(output);
   Info info = begin_info(options.command, environment);
   const uint64_t killed_before = count_oom_kills();
   int status = 0;
   std::vector<Running> running;
   const Marks marks(output, library.preload);
+  bool has_earlier = false;
+  const auto replace_earlier = [&dir] {  // true: that is done, or there is none
+    if (dir.has_earlier() && (!dir.is_earlier_worth() || dir.has_recorded())) dir.remove_earlier();
+    return !dir.has_earlier();
+  };
   try {
+    dir.begin();
+    has_earlier = dir.has_earlier();
     dir.write_info(info);
-    dir.set_lists_aside();
     Child child(options.command, environment, signals, marks);
-    dir.remove_earlier();
-    if (dir.was_replaced()) say(output.string() + ": the earlier run in it was replaced");
-    status = child.wait();
+    status = child.wait(replace_earlier);
     running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
   } catch (const Error&) {
-    dir.remove_if_unused();
+    dir.give_up();
     throw;
   }
   add_end(info, status, running, count_oom_kills() - killed_before);
-  finish(dir, info, options, signals);
+  if (!replace_earlier()) {
+    keep_earlier(dir, info, !running.empty());
+  } else {
+    if (has_earlier) say(output.string() + ": the earlier run in it was replaced");
+    finish(dir, info, options, signals);
+  }
   end_like(status);
 }
 
@@ -133,6 +158,11 @@ int run(const Arguments& arguments) {
   if (is_inside(options, before, library)) {
     say("the capture goes to " + output.string() + ", which the environment names already, and is exported from there");
     become(options.command, environment);
+  }
+  const Target target = look_at(options.command.front(), value_in(before, "PATH"));
+  if (const std::string script = missing_script(target.file, options.command); !script.empty()) {
+    say("there is no " + script + ": nothing is captured");
+    become(options.command, before);
   }
   char launched[PATH_MAX + 256];
   write_launched(output.c_str(), launched);

@@ -8,13 +8,14 @@
 #include <cstdio>
 
 #include "tracer/process/descriptors.h"
+#include "tracer/spool/run_files.h"
 
 namespace torchprof {
 
 void RunBudget::open(const char* directory, uint64_t bytes) noexcept {
   limit_ = bytes / kChunkSize;
   uncounted_.store(0, std::memory_order_relaxed);
-  if (snprintf(path_, sizeof(path_), "%s/used", directory) >= static_cast<int>(sizeof(path_))) limit_ = 0;
+  if (snprintf(path_, sizeof(path_), "%s/%s", directory, kUsedName) >= static_cast<int>(sizeof(path_))) limit_ = 0;
 }
 
 bool RunBudget::take(uint32_t chunks) noexcept {

@@ -21,6 +21,7 @@
 #include "tracer/spool/fault.h"
 #include "tracer/spool/file_lock.h"
 #include "tracer/spool/record.h"
+#include "tracer/spool/run_files.h"
 
 namespace torchprof {
 namespace {
@@ -80,8 +81,8 @@ bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimi
 
 bool SpoolWriter::choose_name(const char* directory, const HostName& host, const ClockSample& start,
                               char (&path)[PATH_MAX]) noexcept {
-  snprintf(name_, sizeof(name_), "%s.%d.%lld.spool", host, static_cast<int>(getpid()),
-           static_cast<long long>(start.realtime.value));
+  snprintf(name_, sizeof(name_), "%s.%d.%lld%s", host, static_cast<int>(getpid()),
+           static_cast<long long>(start.realtime.value), kSpoolEnd);
   if (snprintf(path, sizeof(path), "%s/%s", directory, name_) < static_cast<int>(sizeof(path))) return true;
   warn_once(Cause::kOutput, "the name of the output directory is too long: nothing is recorded");
   return false;

@@ -119,3 +119,117 @@ def test_root_writes_nothing_where_another_user_can_change_the_way(call, tmp_pat
     done = call("run", "-o", place, "true")
     assert done.returncode == 125 and len(done.stderr.splitlines()) == 1 and "another user" in done.stderr, done.stderr
     assert not list((tmp_path / "private").iterdir()) and not list((tmp_path / "theirs" / "a").iterdir())
+
+
+TRAIN = """import os, time, torch
+from torch.profiler import record_function
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train():
+    for _ in range(8):
+        with record_function("PART"):
+            model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+"""
+# Two ranks, as a launcher forks them: they agree on their windows in a file of the run.
+RANKS = TRAIN + """
+children = []
+for rank in range(2):
+    os.environ.update(MASTER_PORT="29500", RANK=str(rank), WORLD_SIZE="2")
+    pid = os.fork()
+    if pid == 0:
+        train()
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+OPENS = "import os, subprocess; subprocess.run([os.environ['LAUNCHER'], 'ctl', str(os.getpid()), 'start'], check=True)\n" + CALLS % 100
+SIGNALLED = """import os, signal, subprocess
+os.kill(os.getpid(), signal.SIGUSR1)
+while b"closed" in subprocess.check_output([os.environ["LAUNCHER"], "ctl", str(os.getpid()), "status"]): pass
+""" + CALLS % 100
+CHILDREN = "import os, subprocess, sys\nos.fork() or os._exit(0)\nos.wait()\nfor _ in range(2): subprocess.run([sys.executable, '-c', %r])\n" % (CALLS % 10)
+KILLED = CALLS % 100 + "import os; os.kill(os.getpid(), 9)"
+ALL_FORMATS = "kineto,kineto-ranks,perfetto,chrome-legacy,json-stream,stacks,stacks-cuda,speedscope,pprof,memory-timeline,memory-timeline-raw," \
+    "memory-timeline-html,memory-snapshot,sqlite,table"
+
+# What a run is: its options, its program. With what it leaves in RUN/spool beside its spools, where that is a list of its own.
+KINDS = {
+    "auto": ([], CALLS % 100, set()),
+    "ranks that have windows": ([], RANKS, {"windows"}),
+    "all": (["-w", "all"], CALLS % 100, set()),
+    "steps": (["-w", "steps=2..3"], TRAIN + "train()", set()),
+    "a window again and again": (["-w", "every=3steps,for=1step"], TRAIN + "train()", set()),
+    "a range": (["-w", "range=PART"], TRAIN + "train()", set()),
+    "a window of time": (["-w", "after=0s"], CALLS % 100, set()),
+    "a window by hand": (["-w", "manual"], OPENS, set()),
+    "a window by signal": (["-w", "signal=USR1"], SIGNALLED, set()),
+    "children": ([], CHILDREN, set()),
+    "programs that cannot be traced": ([], "import os; os.system('/sbin/ldconfig -V')", {"untraced"}),
+    "no room": (["--max-run-size", "1M"], CALLS % 300_000, {"used"}),
+    "the last part": (["--keep", "last", "--max-size", "1M"], CALLS % 100_000, set()),
+    "killed": ([], KILLED, set()),
+    "C calls and native stacks": (["--python", "calls", "--native", "on"], CALLS % 100, set()),
+    "every format": (["--format", ALL_FORMATS], CALLS % 100, set()),
+    "without its records": (["--discard"], CALLS % 100, set()),
+}
+
+
+def content(run):
+    return {path.relative_to(run): (path.lstat().st_mtime_ns, path.lstat().st_ino, path.read_bytes()) for path in run.rglob("*") if path.is_file()}
+
+
+def test_each_kind_of_run_is_replaced_by_the_next_and_by_no_command_that_fails(call, launcher, tmp_path, monkeypatch):
+    """Each kind finds what the one before it has left, and the first what the last has; between them come commands that record nothing."""
+    monkeypatch.setenv("LAUNCHER", str(launcher))
+    run = tmp_path / "run"
+    for number, name in enumerate([*KINDS, *list(KINDS)[:2]]):
+        options, program, lists = KINDS[name]
+        done = call("run", "-o", "run", *options, PYTHON, "-c", program)
+        assert done.returncode == (-9 if name == "killed" else 0), (name, done.stderr)
+        assert ("the earlier run in it was replaced" in done.stderr) == (number > 0), (name, done.stderr)
+        info = json.loads((run / "run.json").read_text())
+        assert info["command"][-1] == program and {p.name for p in run.iterdir()} - {"spool"} == {"run.json", *info["files"]}, name
+        left = [p.name for p in run.glob("spool/*")]
+        pids = {str(p["pid"]) for p in info["processes"]}
+        assert {n.split(".")[-3] for n in left if n.endswith(".spool")} == (set() if name == "without its records" else pids), name
+        assert lists <= {n.split(".")[0] for n in left} and info["exported"], (name, left)
+        before = content(run)
+        for failing, said in ((["./nothing"], "cannot start"), ([PYTHON, "-u", "nothing.py"], "there is no nothing.py"),
+                              (["false"], "nothing was recorded, so the earlier run in %s stays" % run)):
+            done = call("run", "-o", "run", "-w", "manual", *failing)
+            assert done.returncode != 0 and said in done.stderr, (name, failing, done.stderr)
+            assert content(run) == before and sorted(tmp_path.iterdir()) == [run], (name, failing)
+
+
+def test_a_merge_is_replaced_by_a_merge(call, tmp_path):
+    for name in "ab":
+        call("run", "-o", name, PYTHON, "-c", CALLS % 100)
+    for _ in range(2):
+        done = call("merge", "a", "b", "-o", "both")
+        assert done.returncode == 0 and len(list((tmp_path / "both" / "spool").glob("*.spool"))) == 2, done.stderr
+    before = content(tmp_path / "both")
+    call("run", "-o", "c", "-w", "manual", PYTHON, "-c", "pass")
+    done = call("merge", "c", "-o", "both")
+    assert done.returncode == 125 and "have recorded nothing" in done.stderr and content(tmp_path / "both") == before
+
+
+@pytest.mark.parametrize("moment", ["before it has recorded anything", "before the command starts", "while it is set aside", "later"])
+def test_a_launcher_that_is_killed_loses_no_earlier_run(call, tmp_path, moment):
+    run = tmp_path / "run"
+    call("run", "-o", "run", PYTHON, "-c", CALLS % 1000)
+    before = content(run)
+    (tmp_path / "kill.py").write_text((CALLS % 100 if moment == "later" else "") + "import os; os.kill(os.getppid(), 9)")
+    system_call = {"before the command starts": "pipe2:signal=KILL:when=1", "while it is set aside": "renameat2:signal=KILL:when=2"}.get(moment)
+    call("run", "-o", "run", "-w", "all" if moment == "later" else "manual", PYTHON, "kill.py",
+         around=["strace", "-qq", "-o", "/dev/null", "-e", "inject=" + system_call] if system_call else ())
+    if moment == "later":
+        assert call("export", "run").returncode == 0 and "<string>(1): work" not in call("report", "run", "--top", 10_000).stdout
+        assert call("run", "-o", "run", PYTHON, "-c", CALLS % 10).returncode == 0
+        assert not (run / "earlier-run").exists()
+        return
+    if moment != "while it is set aside":
+        assert "<string>(1): work" in call("report", run / "earlier-run", "--top", 10_000).stdout
+    assert call("run", "-o", "run", "./nothing").returncode == 127
+    assert content(run) == before and sorted(p.name for p in run.iterdir()) == ["run.json", "spool", "summary.txt", "trace.json.gz"]

@@ -1,0 +1,32 @@
+// Every name that the library writes into RUN/spool: one list for those who write them, and for the launcher, which
+// removes what is ours and nothing else (launcher/run_dir/our_files.h). A name that is written and not listed makes its
+// directory one that no later run can use.
+//
+//     HOST.PID.START.spool            a process (layout.h); START in ns since 1970
+//     untraced                        programs into which the library could not get (inject/exec.cpp)
+//     used                            what all processes have used of --max-run-size (run_budget.h)
+//     uncaptured                      processes that could not be recorded (layout.h)
+//     windows.HOST.PORT.PARENT.JOB    what the ranks of a job agree on (tracer/run_windows.h)
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "tracer/spool/layout.h"
+
+namespace torchprof {
+
+inline constexpr const char* kSpoolEnd = ".spool";
+inline constexpr const char* kUntracedOfRun = "spool/untraced";  // from RUN on
+inline constexpr const char* kUntracedName = kUntracedOfRun + std::string_view("spool/").size();
+inline constexpr const char* kUsedName = "used";
+inline constexpr const char* kWindowsBegin = "windows.";
+
+// Those whose whole name is known.
+inline constexpr std::array<const char*, 3> kLists{kUntracedName, kUsedName, kUncapturedName};
+
+// How many whole numbers a name ends with, after HOST.
+inline constexpr int kNumbersOfSpool = 2;    // PID.START, before kSpoolEnd
+inline constexpr int kNumbersOfWindows = 3;  // PORT.PARENT.JOB
+
+}  // namespace torchprof
