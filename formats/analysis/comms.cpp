@@ -17,7 +17,9 @@ uint64_t bytes_of(int64_t elements, uint8_t type) {
   return elements <= 0 ? 0 : std::min(static_cast<uint64_t>(elements), kMostBytesOfCall) * element_size(type);
 }
 
+// 0: not known.
 uint64_t bytes_of(std::string_view inputs) {
+  if (is_cut(inputs)) return 0;
   uint64_t bytes = 0;
   for (const Input& input : decode_inputs(inputs)) {
     for (const Tensor& tensor : input.tensors) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "formats/io/text.h"
 
@@ -22,7 +23,7 @@ class Decoder {
     if (in_.done() || in_.peek() == 'K') return false;
     const char tag = static_cast<char>(in_.byte());
     if (tag == '+') {
-      in_.fail();  // the encoding is cut off here, so next_keyword() must find nothing
+      is_cut_ = true;
       return false;
     }
     if (tag == '(' || tag == '[' || tag == 'O') {
@@ -32,6 +33,7 @@ class Decoder {
     }
     return !in_.failed();
   }
+  bool is_cut() const { return is_cut_; }
 
   // After next() has returned false.
   bool next_keyword(KeywordInput& keyword) {
@@ -128,7 +130,7 @@ class Decoder {
     for (uint64_t i = 0; i < count && !in_.failed(); ++i) {
       const char tag = static_cast<char>(in_.byte());
       if (tag == '+') {
-        in_.fail();
+        input.left_out = count - i;
         break;
       }
       Input element;
@@ -147,8 +149,11 @@ class Decoder {
       }
     }
     input.text += "]";
-    if (input.kind != Input::Kind::kScalarList || count > kMaxListText) input.text.clear();
-    if (count > kMaxListText && !is_tensors) input.kind = Input::Kind::kOther;
+    if (input.kind != Input::Kind::kScalarList || count > kMaxListText || input.left_out > 0) input.text.clear();
+    if (count > kMaxListText && !is_tensors) {
+      input.kind = Input::Kind::kOther;
+      input.left_out = 0;  // nobody shows any of them
+    }
   }
 
   // As c10::IValue prints a double: 17 digits, and a dot behind a whole number.
@@ -161,6 +166,7 @@ class Decoder {
   }
 
   EncodedReader in_;
+  bool is_cut_ = false;
 };
 
 void append_numbers(std::string& out, const std::vector<int64_t>& numbers) {
@@ -210,51 +216,61 @@ std::string_view type_of(const Input& input) {
   return {};
 }
 
-}  // namespace
+struct Decoded {
+  std::vector<Input> list{};
+  bool is_cut = false;  // more follow
+  std::vector<KeywordInput> keywords{};
+};
 
-std::vector<Input> decode_inputs(std::string_view encoded) {
-  std::vector<Input> inputs;
+Decoded decode(std::string_view encoded) {
+  Decoded inputs;
   Decoder decoder(encoded);
-  for (Input input; decoder.next(input);) inputs.push_back(std::move(input));
+  for (Input input; decoder.next(input);) inputs.list.push_back(std::move(input));
+  inputs.is_cut = decoder.is_cut();
+  for (KeywordInput keyword; decoder.next_keyword(keyword);) inputs.keywords.push_back(std::move(keyword));
   return inputs;
 }
 
-std::vector<KeywordInput> decode_keywords(std::string_view encoded) {
-  std::vector<KeywordInput> keywords;
-  Decoder decoder(encoded);
-  for (Input input; decoder.next(input);) {
-  }
-  for (KeywordInput keyword; decoder.next_keyword(keyword);) keywords.push_back(std::move(keyword));
-  return keywords;
+bool has_cut_list(const std::vector<Input>& inputs) {
+  return std::ranges::any_of(inputs, [](const Input& input) { return input.left_out > 0; });
 }
 
-std::string dims_json(std::string_view encoded) {
-  std::string out = "[";
-  for (const Input& input : decode_inputs(encoded)) {
-    if (out.size() > 1) out += ',';
-    append_shape(out, input, &Tensor::sizes);
+// Halves the longest lists of tensors; where all are short, the number of inputs. False: nothing is left to shorten.
+bool shorten(Decoded& inputs) {
+  constexpr size_t kShort = 8;
+  size_t longest = 0;
+  for (const Input& input : inputs.list) longest = std::max(longest, input.tensors.size());
+  if (longest > kShort) {
+    for (Input& input : inputs.list) {
+      if (input.tensors.size() <= longest / 2) continue;
+      input.left_out += input.tensors.size() - longest / 2;
+      input.tensors.resize(longest / 2);
+    }
+    return true;
   }
-  return out + "]";
+  if (inputs.list.empty()) return !std::exchange(inputs.keywords, {}).empty();
+  inputs.list.resize(inputs.list.size() / 2);
+  inputs.is_cut = true;
+  return true;
 }
 
-std::string inputs_json(std::string_view encoded) {
-  const std::vector<Input> inputs = decode_inputs(encoded);
+std::string json_of(const Decoded& inputs, bool has_lists) {
   std::string out;
   const auto list = [&](std::string_view key, const auto& append) {
     out.append(",\"").append(key).append("\":[");
-    for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t i = 0; i < inputs.list.size(); ++i) {
       if (i > 0) out += ',';
-      append(inputs[i]);
+      append(inputs.list[i]);
     }
     out += ']';
   };
-  if (!encoded.starts_with('K')) {
+  if (has_lists) {
     list("Input Dims", [&](const Input& input) { append_shape(out, input, &Tensor::sizes); });
     list("Input Strides", [&](const Input& input) { append_shape(out, input, &Tensor::strides); });
     list("Input type", [&](const Input& input) { out += json_string(type_of(input)); });
     list("Concrete Inputs", [&](const Input& input) { out += json_string(input.text); });
     const auto is_optional = [](const Input& input) { return input.kind == Input::Kind::kOptionalTensorList; };
-    if (std::any_of(inputs.begin(), inputs.end(), is_optional)) {
+    if (std::ranges::any_of(inputs.list, is_optional)) {
       list("Optional Input Dims", [&](const Input& input) {
         if (is_optional(input))
           append_shapes(out, input.tensors, &Tensor::sizes);
@@ -262,10 +278,46 @@ std::string inputs_json(std::string_view encoded) {
           out += "[]";
       });
     }
+    if (inputs.is_cut || has_cut_list(inputs.list)) {
+      list("Inputs left out", [&](const Input& input) { out += std::to_string(input.left_out); });
+      if (inputs.is_cut) out.insert(out.size() - 1, inputs.list.empty() ? "\"more\"" : ",\"more\"");
+    }
   }
-  for (const auto& [name, json] : decode_keywords(encoded)) {
+  for (const auto& [name, json] : inputs.keywords) {
     if (!json.empty()) out.append(",").append(json_string(name)).append(":").append(json);
   }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Input> decode_inputs(std::string_view encoded) { return decode(encoded).list; }
+
+bool is_cut(std::string_view encoded) {
+  const Decoded inputs = decode(encoded);
+  return inputs.is_cut || has_cut_list(inputs.list);
+}
+
+std::vector<KeywordInput> decode_keywords(std::string_view encoded) { return decode(encoded).keywords; }
+
+std::string dims_json(std::string_view encoded) {
+  const Decoded inputs = decode(encoded);
+  std::string out = "[";
+  for (const Input& input : inputs.list) {
+    if (out.size() > 1) out += ',';
+    append_shape(out, input, &Tensor::sizes);
+    if (input.left_out > 0 && input.kind == Input::Kind::kTensorList)
+      out.insert(out.size() - 1, (input.tensors.empty() ? "\"+" : ",\"+") + std::to_string(input.left_out) + "\"");
+  }
+  if (inputs.is_cut) out += out.size() > 1 ? ",\"+\"" : "\"+\"";
+  return out + "]";
+}
+
+std::string inputs_json(std::string_view encoded, size_t most) {
+  Decoded inputs = decode(encoded);
+  const bool has_lists = !encoded.starts_with('K');
+  std::string out = json_of(inputs, has_lists);
+  while (out.size() > most && shorten(inputs)) out = json_of(inputs, has_lists);
   return out;
 }
 

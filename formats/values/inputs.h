@@ -24,11 +24,15 @@ struct Input {
   std::string text{};               // of a scalar or a list of scalars
   std::vector<int64_t> integers{};  // of an integer, a truth value, or a list of these
   std::string word{};               // a string, or as much of it as was kept
+  uint64_t left_out = 0;            // elements at the end of a list that are not here
 };
 
 std::vector<Input> decode_inputs(std::string_view encoded);
+// More inputs follow that are not in decode_inputs(), or one of these has elements left out.
+bool is_cut(std::string_view encoded);
 
-// The shapes alone, as Kineto's "Input Dims": "[[2,3],[]]".
+// The shapes alone, as Kineto's "Input Dims": "[[2,3],[]]". What is_cut() is marked: "[[[2,3],"+7"],"+"]" stands for seven
+// more tensors in that list, and more inputs behind it.
 std::string dims_json(std::string_view encoded);
 
 struct KeywordInput {
@@ -44,7 +48,11 @@ std::vector<KeywordInput> decode_keywords(std::string_view encoded);
 //                                            unless there are only keywords
 //   ,"Optional Input Dims":[[],[[],[2]]]     if there is a list of optional tensors: one entry an input; [] for None
 //                                            and for any other input
+//   ,"Inputs left out":[44,0,"more"]         if not all of it was kept: of each input how many of its last elements are
+//                                            missing; "more" at the end: inputs are missing, too
 //   ,"NAME":VALUE                            for each keyword
-std::string inputs_json(std::string_view encoded);
+//
+// Of a text above `most` bytes lists of tensors become shorter, then there are fewer inputs.
+std::string inputs_json(std::string_view encoded, size_t most = SIZE_MAX);
 
 }  // namespace torchprof::formats

@@ -18,6 +18,7 @@ constexpr uint32_t kNoTag = 255;
 constexpr uint32_t kFirstTag = 6;  // lower tags are the same in all rows: None, tensors, numbers
 constexpr uint32_t kMostTag = 64;  // no torch has half as many
 constexpr uint32_t kUndefinedShows = 2;
+constexpr uintptr_t kLeastAddress = 4096;  // of an object: the first page is never mapped
 
 template <class F>
 void for_each_bit(uint32_t mask, F f) noexcept {
@@ -25,6 +26,12 @@ void for_each_bit(uint32_t mask, F f) noexcept {
 }
 
 constexpr uint32_t bit(size_t i) noexcept { return uint32_t{1} << i; }
+// What the row says of a value with this tag: it points to a counted object. From the symbols to the list all do, but
+// for Bool (aten/src/ATen/core/ivalue.h of 1.13 to 2.15: SymInt, SymFloat, SymBool, Tuple, String, Blob, GenericList),
+// and the pointer is never null.
+constexpr bool is_object(const TagRow& row, uint32_t tag) noexcept {
+  return tag + row.symbols >= row.boolean && tag <= row.list && tag != row.boolean;
+}
 constexpr bool is_one(uint32_t mask) noexcept { return std::has_single_bit(mask); }
 size_t first_of(uint32_t mask) noexcept { return static_cast<size_t>(std::countr_zero(mask)); }
 
@@ -158,11 +165,12 @@ Search::Mask Search::see_value(const void* value, Mask rows, bool may_nest) noex
   }
   if (tag < kFirstTag) return rows;
   const Class what = class_of(object);
+  const bool is_no_address = reinterpret_cast<uintptr_t>(object) < kLeastAddress;
   Mask wrong = 0, shown = 0;
   for_each_bit(tags_in(), [&](size_t i) {
     const bool is_list = tag == tags_[i].list, is_string = tag == tags_[i].string;
     if ((is_list && what != Class::kList) || (is_string && what != Class::kString) ||
-        (tag == tags_[i].boolean && field_at<uint8_t>(value, 0) > 1))
+        (tag == tags_[i].boolean && field_at<uint8_t>(value, 0) > 1) || (is_object(tags_[i], tag) && is_no_address))
       wrong |= bit(i);
     else if (is_list || is_string)
       shown |= bit(i);

@@ -6,7 +6,7 @@
 //
 //     a row is out      when one object contradicts it: a c10::TensorImpl whose elements are not the product of its
 //                       sizes, a counted object without the row's header, a value with the tag of a list that is no
-//                       list
+//                       list, or with that of an object that is no address: the first truth value decides
 //     an object shows   the row when it cannot be chance: a tensor of two elements or more whose storage is a
 //                       c10::StorageImpl that holds as many bytes as they need; a list or a string, by its class. The
 //                       undefined tensor, of which everything is known, counts twice

@@ -32,23 +32,71 @@ enum Strides : uint8_t { kStridesFollow, kStridesContiguous, kStridesNone };
 // std::unordered_map of libstdc++: offset of the first node; a node is {next node, key, value}.
 constexpr size_t kMapFirst = 16, kNodeNext = 0, kNodeKey = 8;
 constexpr size_t kMaxKey = 64, kMaxText = 256;  // bytes of a keyword's name, and of a string that it holds
+constexpr size_t kMostListed = 30;              // elements of a list of numbers that a reader looks at
 
 class Encoder {
  public:
   Encoder(const ValueRow& row, unsigned char* out, size_t room = kMaxInputs) noexcept
       : row_(row), begin_(out), at_(out), end_(out + room - kReserve) {}
 
-  // False: the row is wrong.
-  bool inputs(const void* values, size_t count) noexcept {
-    for (size_t i = 0; i < count; ++i) {
-      if (full()) {
-        *at_++ = '+';
-        return true;
-      }
-      if (!value(static_cast<const char*>(values) + i * kValueSize, true)) return false;
-    }
-    return true;
+  // Whoever returns false has found the row to be wrong.
+
+  // Everything. is_full(): it was too much, and something is missing.
+  bool inputs(const void* values, size_t count, const void* map, size_t string_size) noexcept {
+    for (size_t i = 0; i < count && !is_full(); ++i)
+      if (!value(input(values, i), true)) return false;
+    return is_full() || !map || keywords(map, string_size);
   }
+
+  // What fits, where everything was too much. Numbers and types come first: they say what the operator does. Lists of
+  // tensors share the room that these leave, each by the number of its elements.
+  [[gnu::noinline, gnu::cold]] bool inputs_that_fit(const void* values, size_t count, const void* map,
+                                                    size_t string_size) noexcept {
+    if (map && !keywords(map, string_size)) return false;
+    no_room_ = false;
+    const size_t of_keywords = std::min(size(), static_cast<size_t>(end_ - begin_) / 2);
+    end_ -= of_keywords;
+    const auto room = static_cast<size_t>(end_ - begin_);
+    size_t fixed = 0, elements = 0;
+    for (size_t i = 0; i < count && fixed < room; ++i) {
+      at_ = begin_;
+      const List list = list_in(input(values, i));
+      if (!list.is_of_tensors()) {
+        if (!brief_value(input(values, i), list)) return false;
+      } else {
+        begin_list(list);
+        mark_cut();
+        elements += list.count;
+      }
+      fixed += size();
+    }
+    at_ = begin_;
+    size_t spare = room - std::min(room, fixed);
+    for (size_t i = 0; i < count; ++i) {
+      unsigned char* const before = at_;
+      const List list = list_in(input(values, i));
+      no_room_ = false;
+      if (!list.is_of_tensors()) {
+        if (!brief_value(input(values, i), list)) return false;
+      } else {
+        begin_list(list);
+        const unsigned char* const first = at_;
+        const size_t share = elements ? spare * list.count / elements : 0;
+        if (!elements_of(list, list.count, std::min<const unsigned char*>(end_, at_ + share))) return false;
+        no_room_ = false;
+        spare -= std::min(spare, static_cast<size_t>(at_ - first));
+        elements -= std::min(elements, list.count);
+      }
+      if (!is_full()) continue;
+      at_ = before;
+      mark_cut();
+      break;
+    }
+    end_ += of_keywords;
+    no_room_ = false;
+    return !map || keywords(map, string_size);
+  }
+
   bool tensor_with_storage(const void* impl) noexcept {
     if (!tensor(impl)) return false;
     if (*begin_ != 'T') return true;
@@ -60,47 +108,45 @@ class Encoder {
   }
 
   bool arguments(const PlainValue* arguments, size_t count, const void* tensors) noexcept {
+    size_t in_list = 0;
     for (size_t i = 0, seen = 0; i < count; ++i) {
-      if (full()) {
-        *at_++ = '+';
-        return true;
-      }
+      unsigned char* const before = at_;
       if (arguments[i].kind != PlainValue::Kind::kTensor)
         plain(arguments[i]);
-      else if (!value(static_cast<const char*>(tensors) + seen++ * kValueSize, false))
+      else if (!value(input(tensors, seen++), false))
         return false;
+      if (is_full()) {
+        at_ = before;
+        mark_cut();
+        if (in_list > 0) mark_cut();  // of the list, then of all
+        return true;
+      }
+      if (in_list > 0)
+        --in_list;
+      else if (arguments[i].kind == PlainValue::Kind::kList)
+        in_list = static_cast<size_t>(arguments[i].integer);
     }
     return true;
   }
 
-  bool keywords(const void* map, size_t string_size) noexcept {
-    size_t left = field_at<size_t>(map, kMapSize);
-    for (const void* node = field_at<const void*>(map, kMapFirst); node && left > 0; --left) {
-      if (at_ + kMaxKey + kMaxText + 16 > end_) {
-        *at_++ = '+';
-        return true;
-      }
-      byte('K');
-      text(field_at<const char*>(node, kNodeKey), kMaxKey);
-      const char* held = static_cast<const char*>(node) + kNodeKey + string_size;
-      const auto tag = field_at<uint32_t>(held, 8);
-      if (tag == kTensor)
-        byte('?');  // its sizes are not shown
-      else if (tag == row_.string)
-        string(field_at<const void*>(held, 0), kMaxText);
-      else if (!value(held, true))
-        return false;
-      node = field_at<const void*>(node, kNodeNext);
-    }
-    return true;
-  }
+  bool is_full() const noexcept { return no_room_ || at_ > end_; }
   size_t size() const noexcept { return static_cast<size_t>(at_ - begin_); }
 
  private:
-  // Room for the longest single argument that is written without asking for room; a tensor asks for itself.
+  // Room behind end_ for the longest single value that is written without asking for room. Tensors and texts ask.
   static constexpr size_t kReserve = 64;
 
-  bool full() const noexcept { return at_ >= end_; }
+  struct List {
+    const char* begin;
+    size_t count;
+    char tag;  // as it is encoded; 0: the value is no list
+    bool is_of_tensors() const noexcept { return tag == '(' || tag == 'O'; }
+  };
+
+  static const char* input(const void* values, size_t i) noexcept {
+    return static_cast<const char*>(values) + i * kValueSize;
+  }
+  void mark_cut() noexcept { byte('+'); }
   void byte(uint8_t value) noexcept { *at_++ = value; }
   void varint(uint64_t value) noexcept { at_ = put_varint(at_, value); }
   void zigzag(int64_t value) noexcept { varint(zigzag_of(value)); }
@@ -127,7 +173,9 @@ class Encoder {
       byte('B');
       byte(field_at<uint8_t>(value, 0));
     } else if (tag == row_.list && may_nest) {
-      return list(field_at<const void*>(value, 0));
+      const List list = list_at(field_at<const void*>(value, 0));
+      begin_list(list);
+      return elements_of(list, list.count, end_);
     } else if (tag == row_.string) {
       string(field_at<const void*>(value, 0), kReserve / 2);
     } else {
@@ -165,19 +213,67 @@ class Encoder {
 
   bool is_symbolic(uint32_t tag) const noexcept { return tag < row_.boolean && tag + row_.symbols >= row_.boolean; }
 
-  bool list(const void* list) noexcept {
+  List list_in(const void* value) const noexcept {
+    return field_at<uint32_t>(value, 8) == row_.list ? list_at(field_at<const void*>(value, 0)) : List{};
+  }
+  List list_at(const void* list) const noexcept {
     const auto begin = field_at<const char*>(list, row_.refcounted);
     const auto end = field_at<const char*>(list, row_.refcounted + 8);
     const auto count = static_cast<size_t>(end - begin) / kValueSize;
-    byte(is_list_of_tensors(row_, list) ? '(' : has_tensors(begin, count) ? 'O' : '[');
-    varint(count);
-    for (size_t i = 0; i < count; ++i) {
-      if (full()) {
-        byte('+');  // in the place of the element: the reader stops here
+    return {begin, count, is_list_of_tensors(row_, list) ? '(' : has_tensors(begin, count) ? 'O' : '['};
+  }
+  void begin_list(const List& list) noexcept {
+    byte(static_cast<uint8_t>(list.tag));
+    varint(list.count);
+  }
+  // The first `most` elements, as far as they end before `limit`.
+  bool elements_of(const List& list, size_t most, const unsigned char* limit) noexcept {
+    for (size_t i = 0; i < list.count; ++i) {
+      unsigned char* const before = at_;
+      if (i < most && !value(list.begin + i * kValueSize, false)) return false;
+      if (i < most && !no_room_ && at_ <= limit) continue;
+      at_ = before;
+      mark_cut();
+      no_room_ = true;
+      break;
+    }
+    return true;
+  }
+  // One that is no list of tensors; `list`: list_in() of it.
+  bool brief_value(const void* value, const List& list) noexcept {
+    if (!list.tag) return this->value(value, false);
+    begin_list(list);
+    if (!elements_of(list, kMostListed, end_)) return false;
+    no_room_ = false;
+    return true;
+  }
+
+  bool keywords(const void* map, size_t string_size) noexcept {
+    size_t left = field_at<size_t>(map, kMapSize);
+    for (const void* node = field_at<const void*>(map, kMapFirst); node && left > 0; --left) {
+      unsigned char* const before = at_;
+      byte('K');
+      text(field_at<const char*>(node, kNodeKey), kMaxKey);
+      if (!is_full() && !keyword_value(static_cast<const char*>(node) + kNodeKey + string_size)) return false;
+      if (is_full()) {
+        at_ = before;
+        mark_cut();
+        no_room_ = true;
         return true;
       }
-      if (!value(begin + i * kValueSize, false)) return false;
+      node = field_at<const void*>(node, kNodeNext);
     }
+    return true;
+  }
+
+  bool keyword_value(const char* held) noexcept {
+    const auto tag = field_at<uint32_t>(held, 8);
+    if (tag == kTensor)
+      byte('?');  // its sizes are not shown
+    else if (tag == row_.string)
+      string(field_at<const void*>(held, 0), kMaxText);
+    else
+      return value(held, true);
     return true;
   }
 
@@ -196,6 +292,10 @@ class Encoder {
   }
   void text(const char* text, size_t most) noexcept {
     const size_t length = strnlen(text, most);
+    if (at_ + length + 2 > end_ + kReserve) {
+      no_room_ = true;
+      return;
+    }
     varint(length);
     memcpy(at_, text, length);
     at_ += length;
@@ -239,8 +339,7 @@ class Encoder {
     }
     if (numel != field_at<uint64_t>(sizes, kNumel)) return false;
     if (at_ + dims * 20 > end_ + kReserve - 16) {
-      byte('+');
-      at_ = end_;  // nothing more
+      no_room_ = true;
       return true;
     }
     byte('T');
@@ -272,6 +371,7 @@ class Encoder {
   unsigned char* begin_;
   unsigned char* at_;
   unsigned char* end_;
+  bool no_room_ = false;  // something was not written
 };
 
 }  // namespace
@@ -309,9 +409,11 @@ size_t encode_arguments(const ValueRow& row, const PlainValue* arguments, size_t
 size_t encode_inputs(const ValueRow& row, const void* values, size_t count, const void* keywords, size_t string_size,
                      unsigned char* out) noexcept {
   Encoder encoder(row, out);
-  if (!encoder.inputs(values, count)) return 0;
-  if (keywords && !encoder.keywords(keywords, string_size)) return 0;
-  return encoder.size();
+  if (!encoder.inputs(values, count, keywords, string_size)) return 0;
+  if (!encoder.is_full()) [[likely]]
+    return encoder.size();
+  Encoder brief(row, out);
+  return brief.inputs_that_fit(values, count, keywords, string_size) ? brief.size() : 0;
 }
 
 PlainTensor read_tensor(const ValueRow& row, const void* value) noexcept {

@@ -10,13 +10,14 @@
 // Encoding of inputs, a string of bytes that is interned (operators with equal inputs share it), read by
 // formats/values/inputs.h:
 //
-//     inputs  := arg* keyword* ['+']              '+': more follow that were not kept
+//     inputs  := arg* ['+'] keyword* ['+']        '+': more follow that were not kept
 //     arg     := 'T' tensor
 //              | 'U'                              undefined tensor
 //              | 'X' type device                  a tensor whose sizes must not be read: symbolic, nested ...
 //              | '(' n arg*                       a list of tensors
 //              | 'O' n arg*                       a list of tensors and None, where its type allows both
-//              | '[' n arg*                       a list of anything else; all three kinds end early at '+'
+//              | '[' n arg*                       a list of anything else; all three kinds end early at '+', in the
+//                                                 place of the first of the n that were not kept
 //              | 'I' zigzag                       an integer
 //              | 'B' byte                         a truth value
 //              | 'D' 8 bytes                      a floating-point number
@@ -66,8 +67,10 @@ inline DeviceBytes read_device(DeviceOrder order, const void* at) noexcept {
   return order == DeviceOrder::kFlagFirst ? DeviceBytes{b[0], b[1], b[2]} : DeviceBytes{b[2], b[0], b[1]};
 }
 
-inline constexpr size_t kValueSize = 16;    // sizeof(c10::IValue): payload, u32 tag
-inline constexpr size_t kMaxInputs = 2048;  // bytes of an encoding; what does not fit is cut, with '+'
+inline constexpr size_t kValueSize = 16;  // sizeof(c10::IValue): payload, u32 tag
+// Bytes of an encoding. Of more than that everything that no list of tensors holds is kept first; these lists share the
+// room that is left. What does not fit is cut, with '+'.
+inline constexpr size_t kMaxInputs = 2048;
 
 // Encodes `count` inputs at `values` (c10::IValue[]), then those in `keywords` (a std::unordered_map<std::string,
 // c10::IValue> whose strings have `string_size` bytes, or nullptr). Returns the bytes written; 0: one of them disproved

@@ -64,10 +64,7 @@ class Texts {
     if (!s.inputs || s.inputs.value >= process_.strings.size()) return {};
     if (s.inputs.value >= inputs_.size()) inputs_.resize(process_.strings.size());
     std::string& text = inputs_[s.inputs.value];
-    if (text.empty()) {
-      text = inputs_json(process_.string(s.inputs));
-      if (text.size() > kMaxInputsBytes) text = inputs_json({});
-    }
+    if (text.empty()) text = inputs_json(process_.string(s.inputs), kMaxInputsBytes);
     return text;
   }
 

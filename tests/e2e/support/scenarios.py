@@ -401,6 +401,17 @@ def optimizers():
 
 
 @scenario
+def lists_of_many_tensors():
+    for count in (30, 31, 600):
+        rows = [torch.ones(1, 3) for _ in range(count)]
+        torch.cat(rows, dim=0)
+        torch._foreach_add(rows, 2.0)
+    if TORCH >= (2, 4):
+        layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(40)])
+        train(layers, lambda layers: sum(layer(torch.ones(2, 4)).sum() for layer in layers), torch.optim.AdamW(layers.parameters(), lr=0.25, fused=True))
+
+
+@scenario
 def ddp_over_gloo(kept=[]):
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
     torch.manual_seed(int(os.environ["RANK"]))

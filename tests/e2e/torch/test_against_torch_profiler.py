@@ -57,6 +57,15 @@ def interpreter_stack(ours, theirs):
                 break
 
 
+def long_lists(ours, theirs):
+    """Nothing of lists of more than 30 tensors."""
+    for o in ours.operators:
+        for i, kind in enumerate(o.types or []):
+            left_out = o.args.get("Inputs left out", [0] * len(o.types))[i]
+            if kind == "TensorList" and len(o.dims[i]) + left_out > 30:
+                o.dims[i] = o.strides[i] = []
+
+
 def weak_references(ours, theirs):
     for recording in (ours, theirs):
         recording.allocations = [a for a in recording.allocations if a.bytes > 0]
@@ -93,6 +102,7 @@ BY_DESIGN = [
     (marks_of_steps, SCENARIOS, ALWAYS, "torch.profiler marks steps where the program calls its step(), we mark an optimizer's as well"),
     (interpreter_stack, ["torchscript", "cpp_threads", "tensors_of_all_kinds"], ALWAYS,
      "torch.profiler takes all that lies on the interpreter's stack for inputs of a boxed call; we take the operator's own"),
+    (long_lists, ["lists_of_many_tensors"], HAS_KINETO, "torch.profiler leaves out the sizes of a list of more than 30 tensors; we keep those that fit"),
     (weak_references, ["tensors_of_all_kinds"], HAS_KINETO,
      "torch.profiler's weak references keep alive what sparse tensors and functorch's wrappers hold, until it stops"),
     (gated_ranges, ["compiled"], lambda torch, kineto: torch >= (2, 7), "torch makes these ranges only while its own profiler is on"),

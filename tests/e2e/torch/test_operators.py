@@ -66,6 +66,50 @@ def spans_seen(trace):
             yield [span["name"], e["name"], *[e["args"].get(key, []) for key in LISTS]]
 
 
+LONG = """
+import torch
+for count in (3, 100, 600): torch.cat([torch.ones(1, 3)] * count, dim=0)
+"""
+
+
+def test_where_a_list_has_too_many_tensors_the_other_inputs_stay_and_it_says_how_many_are_left_out(trace_of):
+    few, some, many = [e["args"] for e in operators(trace_of(LONG), "aten::cat")]
+    for args in (few, some, many):
+        assert args["Input type"] == ["TensorList", "Scalar"] and args["Concrete Inputs"] == ["", "0"]
+        assert set(map(tuple, args["Input Dims"][0])) == {(1, 3)}
+    assert len(few["Input Dims"][0]) == 3 and len(some["Input Dims"][0]) == 100
+    assert "Inputs left out" not in few and "Inputs left out" not in some
+    left_out, of_the_number = many["Inputs left out"]
+    assert left_out > 0 and of_the_number == 0 and len(many["Input Dims"][0]) + left_out == 600
+
+
+FIRST = """
+import os, sys
+import numpy, torch
+for line in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(line)
+        os._exit(0)
+    os.wait()
+"""
+# What a program may do first: operators with truth values and without a list or a text before them, and those with them.
+FIRST_LINES = ["torch.eye(3)", "torch.arange(3)", "torch.randperm(5)", "torch.from_numpy(numpy.ones((3, 4))).float()", "torch.FloatTensor([1., 2.]).sum()",
+               "torch.tensor(True).to(torch.float64)", "torch.ones(2, 3)", "torch.tensor([1j]).abs()", "torch.empty(0).sum(0)",
+               "torch.nn.Linear(3, 4)(torch.ones(2, 3))", "torch.einsum('ij,kj->ik', torch.ones(3, 4), torch.ones(3, 4))"]
+
+
+def test_the_first_operators_of_a_program_have_their_inputs(run_torchprof, torch_python, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(FIRST)
+    run = run_torchprof([torch_python, program, *FIRST_LINES], options=["--python", "off"])
+    assert run.status == 0, run.stderr
+    children = [trace for trace in run.traces() if trace.spans("cpu_op")]
+    assert len(children) == len(FIRST_LINES)
+    for trace in children:
+        without = [e["name"] for e in trace.spans("cpu_op") if "Input Dims" not in e["args"]]
+        assert without == [], trace.names("cpu_op")
+
+
 def test_inputs_of_odd_tensors_are_what_torch_profiler_sees(run_torchprof, torch_python, tmp_path, torch_version):
     run = run_torchprof([torch_python, SUPPORT / "odd_tensors.py", tmp_path / "theirs.json"])
     assert run.status == 0, run.stderr

@@ -380,21 +380,125 @@ TEST_CASE("keyword inputs alone bring no lists of inputs, and an empty map none 
 
 TEST_CASE("what does not fit is cut, not spilled") {
   Maker make(k2_14);
-  std::vector<Value> many(3000, make.integer(int64_t{1} << 60));
-  std::unordered_map<std::string, Value> map;
-  for (const auto& values :
-       {many, std::vector<Value>{make.list(many)}, std::vector<Value>(500, make.tensor({7, 8}, {8, 1}))}) {
-    const std::string encoded = encode(k2_14, values, &map);
+  const std::vector<Value> many(3000, make.integer(int64_t{1} << 60));
+  for (const auto& values : {many, std::vector<Value>(500, make.tensor({7, 8}, {8, 1}))}) {
+    const std::string encoded = encode(k2_14, values);
     CHECK(encoded.size() > 1900);
     CHECK(encoded.size() <= torch::kMaxInputs);
     CHECK(encoded.back() == '+');
+    CHECK(formats::is_cut(encoded));
     CHECK(formats::decode_inputs(encoded).size() < values.size());
+    CHECK(json(encoded).ends_with(R"(0,"more"])"));
+    CHECK(formats::dims_json(encoded).ends_with(R"(,"+"])"));
   }
   static const std::string long_text(5000, 'x');
+  std::unordered_map<std::string, Value> map;
   for (int i = 0; i < 100; ++i) map["key " + std::to_string(i)] = make.string(long_text.c_str());
   const std::string encoded = encode(k2_14, {}, &map);
   CHECK(encoded.size() <= torch::kMaxInputs);
   CHECK(formats::decode_keywords(encoded).size() >= 5);
+}
+
+TEST_CASE("where there are too many inputs, numbers, types and keywords stay, and as many shapes as fit") {
+  std::mt19937 random(7);
+  const auto any = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  constexpr size_t kLongest = 8 + 5 * 20;  // bytes of a tensor
+  size_t cut = 0;
+  for (int round = 0; round < 400; ++round) {
+    CAPTURE(round);
+    const Layout& layout = any(2) ? k2_14 : k1_13;
+    Maker make(layout);
+    const std::vector<Value> tensors{make.tensor({4, 4}, {4, 1}), make.tensor({}, {}), make.tensor({2, 3}, {1, 2}),
+                                     make.tensor({1 << 20, 2, 3, 4, 5}, {1, 1 << 20, 1 << 22, 1 << 24, 1 << 26})};
+    const std::vector<Value> numbers{make.real(0.25),
+                                     make.boolean(true),
+                                     make.integer(-7),
+                                     make.none(),
+                                     make.complex(1, 2),
+                                     make.string("a"),
+                                     make.list({make.integer(3)}),
+                                     make.list(std::vector<Value>(any(60), make.integer(5)))};
+    std::vector<Value> values(1 + any(20)), in_list;
+    std::vector<size_t> lengths(values.size(), SIZE_MAX);
+    size_t lists = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = numbers[any(numbers.size())];
+      if (any(3) != 0) continue;
+      lengths[i] = any(10) == 0 ? 0 : any(600);
+      in_list.clear();
+      for (size_t k = 0; k < lengths[i]; ++k) in_list.push_back(tensors[any(tensors.size())]);
+      values[i] = make.list(in_list, Maker::kOfTensors);
+      ++lists;
+    }
+    std::unordered_map<std::string, Value> map;
+    if (any(2)) map = {{"grid", make.integer(3)}, {"text", make.string("abc")}};
+    const std::string encoded = encode(layout, values, &map);
+    REQUIRE(encoded.size() <= torch::kMaxInputs);
+    CHECK(formats::decode_keywords(encoded).size() == map.size());
+    const std::vector<formats::Input> inputs = formats::decode_inputs(encoded);
+    REQUIRE(inputs.size() == values.size());
+    bool has_left_out = false;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (lengths[i] == SIZE_MAX) {
+        const formats::Input alone = formats::decode_inputs(encode(layout, {values[i]})).at(0);
+        CHECK(inputs[i].kind == alone.kind);
+        CHECK(inputs[i].text == alone.text);
+        continue;
+      }
+      CHECK(inputs[i].kind == formats::Input::Kind::kTensorList);
+      CHECK(inputs[i].tensors.size() + inputs[i].left_out == lengths[i]);
+      has_left_out = has_left_out || inputs[i].left_out > 0;
+    }
+    CHECK(formats::is_cut(encoded) == has_left_out);
+    CHECK((json(encoded).find("\"Inputs left out\"") != std::string::npos) == has_left_out);
+    if (!has_left_out) continue;
+    ++cut;
+    CHECK(encoded.size() + 64 + (1 + kLongest) * lists > torch::kMaxInputs);
+  }
+  CHECK(cut > 100);
+}
+
+TEST_CASE("the lists of an operator that has six equal ones are cut alike") {
+  Maker make(k2_14);
+  const Value list = make.list(std::vector<Value>(300, make.tensor({4, 4}, {4, 1})));
+  std::vector<Value> adam(6, list);
+  adam.push_back(make.real(0.25));
+  const std::vector<formats::Input> inputs = formats::decode_inputs(encode(k2_14, adam));
+  REQUIRE(inputs.size() == 7);
+  CHECK(inputs[6].text == "0.25");
+  for (size_t i = 0; i < 6; ++i) {
+    CHECK(inputs[i].tensors.size() >= 40);
+    CHECK(inputs[i].tensors.size() <= 42);
+  }
+}
+
+TEST_CASE("a list that an earlier version cut, and with it all that followed, is read as far as it goes") {
+  Maker make(k2_14);
+  const std::string whole = encode(k2_14, {make.list(std::vector<Value>(3, make.tensor({2}, {1})))});
+  for (const char* marks : {"++", "+++", "++++"}) {
+    const std::string old = encode(k2_14, {make.integer(1)}) + "(\x09" + whole.substr(2) + marks;
+    CHECK(json(old) ==
+          R"(,"Input Dims":[[],[[2],[2],[2]]],"Input Strides":[[],[[1],[1],[1]]],"Input type":["Scalar","TensorList"])"
+          R"(,"Concrete Inputs":["1",""],"Inputs left out":[0,6,"more"])");
+    CHECK(formats::dims_json(old) == R"([[],[[2],[2],[2],"+6"],"+"])");
+    CHECK(formats::decode_keywords(old).empty());
+  }
+}
+
+TEST_CASE("a text that must not be longer keeps what fits") {
+  Maker make(k2_14);
+  const std::unordered_map<std::string, Value> map{{"n", make.integer(1)}};
+  const Value wide = make.tensor(std::vector<int64_t>(60, 1), std::vector<int64_t>(60, 1));
+  const std::string encoded = encode(
+      k2_14, {make.list(std::vector<Value>(100, make.tensor({2, 3}, {3, 1}))), make.real(0.5), wide, wide}, &map);
+  const size_t whole = json(encoded).size();
+  for (size_t most = 0; most <= whole; ++most) {
+    const std::string text = formats::inputs_json(encoded, most);
+    if (most > 200) CHECK(text.size() <= most);
+    CHECK((text == json(encoded)) == (most == whole));
+    if (most > whole / 2) CHECK(text.find("0.5") != std::string::npos);
+    if (most > 200) CHECK(text.ends_with(R"(,"n":1)"));
+  }
 }
 
 TEST_CASE("hostile encodings give less, never more than they hold") {
