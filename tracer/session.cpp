@@ -380,6 +380,12 @@ void finish() noexcept {
   if (r.spool.is_open()) r.spool.finish();
 }
 
+bool writes_spool(const char* file) noexcept {
+  const Recorder& r = recorder();
+  const Lock lock(recorder().lock);
+  return r.spool.is_open() && strcmp(r.spool.name(), file) == 0;
+}
+
 }  // namespace session
 
 void ThreadBuffer::begin_window(uint16_t number) noexcept {

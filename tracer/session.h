@@ -193,4 +193,7 @@ inline constexpr size_t kNoteSize = 240;
 void note_fact(const char* key, const char* value) noexcept;
 void note_source(const char* name, SourceState state, const char* detail) noexcept;
 
+// Whether this process writes the spool of this file name. Takes the recorder's lock.
+bool writes_spool(const char* file) noexcept;
+
 }  // namespace torchprof::session

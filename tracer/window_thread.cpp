@@ -87,7 +87,14 @@ bool may_command(int client) noexcept {
   return peer.uid == geteuid() || peer.uid == 0;
 }
 
-void obey(const char* command, char* answer, size_t size) noexcept {
+void obey(char* command, char* answer, size_t size) noexcept {
+  if (char* const space = strchr(command, ' ')) {
+    *space = 0;
+    if (!session::writes_spool(space + 1)) {
+      snprintf(answer, size, "error: it is a process of another run");
+      return;
+    }
+  }
   const bool starts = strcmp(command, "start") == 0, stops = strcmp(command, "stop") == 0;
   if (!starts && !stops && strcmp(command, "status") != 0) {
     snprintf(answer, size, "error: start, stop or status");
@@ -108,7 +115,7 @@ void obey(const char* command, char* answer, size_t size) noexcept {
 }
 
 void serve(int client) noexcept {
-  char line[64] = "";
+  char line[64 + NAME_MAX] = "";
   size_t length = 0;
   pollfd ready{client, POLLIN, 0};
   while (!memchr(line, '\n', length) && length + 1 < sizeof(line) && !g_thread.must_end() &&

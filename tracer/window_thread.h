@@ -7,6 +7,8 @@
 // alone. One line in, one line out, each ends with a newline:
 //     start | stop     opens or closes the window, where it is `manual` or `auto`
 //     status
+//     each may be followed by a space and the file name of a spool: only the process that writes it obeys, since its
+//     process id may be another's by now, or on another machine
 //     -> "ok: open, window 2" | "ok: closed, 2 windows so far" | "error: ..."
 #pragma once
 

@@ -20,7 +20,7 @@ constexpr size_t kWidestCommand = 80;  // columns that the command of a process 
 
 Info still_running(const std::vector<Running>& processes);
 
-// Those of `earlier` (from run.json) that still run, and the writers of `spools`.
+// Those of `earlier` (from run.json, if the run was one of this machine) that still run, and the writers of `spools`.
 Info those_that_still_run(const Info& earlier, const std::vector<std::filesystem::path>& spools);
 
 // Adds their roles, from info["processes"].

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 
 #include "tracer/spool/file_lock.h"
+#include "tracer/spool/layout.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -43,6 +45,12 @@ uint32_t own_number(uint32_t pid) {
     break;
   }
   return pid;
+}
+
+bool is_this_host(std::string_view host) {
+  char own[HOST_NAME_MAX + 1] = "";
+  if (gethostname(own, sizeof(own) - 1) != 0 || *own == 0) return host == "localhost";
+  return host == std::string_view(own) || host == std::string_view(own).substr(0, sizeof(FileHeader::host) - 1);
 }
 
 uint32_t number_in(const fs::path& spool) {

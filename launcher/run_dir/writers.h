@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace torchprof::launcher {
@@ -20,6 +21,10 @@ std::filesystem::path spool_of(uint32_t pid);
 
 // The id of a process in its own PID namespace, which it puts into its spool's name.
 uint32_t own_number(uint32_t pid);
+
+// Whether a process that wrote this name of its host, in its spool or in run.json, ran on this machine; a container may
+// have a name of its own.
+bool is_this_host(std::string_view host);
 
 // The process id in the name of a spool, HOST.PID.START.spool; 0: the name has another form.
 uint32_t number_in(const std::filesystem::path& spool);

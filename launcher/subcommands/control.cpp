@@ -10,13 +10,15 @@
 #include <cstdio>
 #include <utility>
 
+#include "launcher/run_dir/writers.h"
+
 namespace torchprof::launcher {
 
 using namespace std::chrono;
 
-ControlRequest::ControlRequest(uint32_t pid, std::string_view command)
+ControlRequest::ControlRequest(uint32_t pid, std::string_view command, const std::string& spool)
     : pid_(pid), fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-  if (!connect_to()) {
+  if (!connect_to(spool.empty() ? own_number(pid) : number_in(spool))) {
     text_ =
         "error: it does not listen: `ctl` is for windows of time, `signal`, `manual` and, once a long run has windows, "
         "`auto`; until then everything is recorded";
@@ -24,6 +26,7 @@ ControlRequest::ControlRequest(uint32_t pid, std::string_view command)
     return;
   }
   std::string line(command);
+  if (!spool.empty()) line.append(" ").append(spool);
   line += '\n';
   if (send(fd_, line.data(), line.size(), MSG_NOSIGNAL) >= 0) return;
   text_ = "error: it has gone";
@@ -41,10 +44,10 @@ ControlRequest::ControlRequest(ControlRequest&& other) noexcept
       text_(std::move(other.text_)),
       deadline_(other.deadline_) {}
 
-bool ControlRequest::connect_to() const {
+bool ControlRequest::connect_to(uint32_t own_number) const {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%u", pid_);
+  const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%u", own_number);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
   if (connect(fd_, reinterpret_cast<sockaddr*>(&address), size) != 0) return false;
   // Anybody may use this socket name, so the peer's pid is checked.

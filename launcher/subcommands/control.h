@@ -10,7 +10,9 @@ namespace torchprof::launcher {
 
 class ControlRequest {
  public:
-  ControlRequest(uint32_t pid, std::string_view command);
+  // `pid`: in our namespace. `spool`: the name of the file that the process writes, if that is how it was found: no other
+  // process obeys; otherwise empty.
+  ControlRequest(uint32_t pid, std::string_view command, const std::string& spool);
   ~ControlRequest();
   ControlRequest(ControlRequest&& other) noexcept;
   ControlRequest& operator=(ControlRequest&&) = delete;
@@ -25,7 +27,7 @@ class ControlRequest {
   std::string wait();
 
  private:
-  bool connect_to() const;
+  bool connect_to(uint32_t own_number) const;
 
   uint32_t pid_;
   int fd_;

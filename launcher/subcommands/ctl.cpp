@@ -1,11 +1,15 @@
 // torchprof ctl: opens and closes the windows of running programs. Each process listens on a socket of its own
 // (tracer/window_thread.h).
+#include <map>
 #include <string>
 #include <vector>
 
+#include "formats/io/cells.h"
 #include "formats/io/error.h"
+#include "formats/io/text.h"
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/input.h"
+#include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
@@ -15,24 +19,36 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_alive(uint32_t pid) {
-  std::error_code ignored;
-  return fs::exists("/proc/" + std::to_string(pid), ignored);
-}
+struct Asked {
+  uint32_t pid;
+  std::string spool;  // its file's name; empty: the user named the process
+};
 
-std::vector<uint32_t> processes_of(const std::string& target) {
+// A process id alone says nothing: it may be another process's by now, or count on another machine.
+std::vector<Asked> processes_of(const std::string& target) {
   if (const auto pid = process_named(target)) {
-    if (!is_alive(*pid)) throw Error("there is no process " + target);
-    return {*pid};
+    std::error_code ignored;
+    if (!fs::exists("/proc/" + target, ignored)) throw Error("there is no process " + target);
+    return {{*pid, ""}};
   }
-  std::vector<uint32_t> pids;
+  std::vector<Asked> asked;
+  std::map<std::string, size_t> elsewhere;  // by host
   const Input input = find_input(target);
   demand_trace(input, target);
+  Writers writers;
   const formats::Trace trace = formats::load(input.spools, formats::Contents::kDefinitions);
-  for (const formats::Process& process : trace.processes)
-    if (is_alive(process.pid)) pids.push_back(process.pid);
-  if (pids.empty()) throw Error(target + ": none of its processes runs any more");
-  return pids;
+  for (const formats::Process& process : trace.processes) {
+    const uint32_t pid = writers.writer_of(process.file);
+    if (pid == 0 && !is_this_host(process.host) && !process.clean_exit)
+      ++elsewhere[std::string(process.host)];
+    else if (pid != 0 || writers.is_written(process.file))
+      asked.push_back({pid != 0 ? pid : process.pid, process.file.filename()});
+  }
+  for (const auto& [host, count] : elsewhere)
+    complain(formats::plural(count, "process") + " of host " + formats::printable(host) +
+             " skipped: `torchprof ctl` reaches those of its own machine");
+  if (asked.empty()) throw Error(target + ": none of its processes runs here any more");
+  return asked;
 }
 
 }  // namespace
@@ -40,8 +56,8 @@ std::vector<uint32_t> processes_of(const std::string& target) {
 int ctl(const Arguments& arguments) {
   const CtlOptions options = parse_ctl(arguments);
   int status = 0;
-  for (const uint32_t pid : processes_of(without_launcher(options.target))) {
-    const std::string answer = ControlRequest(pid, options.command).wait();
+  for (const auto& [pid, spool] : processes_of(without_launcher(options.target))) {
+    const std::string answer = ControlRequest(pid, options.command, spool).wait();
     const std::string name = "process " + std::to_string(pid);
     if (answer.starts_with("ok: ")) {
       print(name + ": " + answer.substr(4) + "\n");

@@ -22,6 +22,7 @@
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/still_running.h"
+#include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
@@ -189,7 +190,9 @@ int complete_run(const Input& input, const ExportOptions& options) {
   if (input.run->is_live())
     throw Error(options.input.string() + ": the run still goes on; -o FILE writes what there is so far");
   Info info = input.run->read_info();
-  info["still_running"] = those_that_still_run(info.value("still_running", Info::array()), input.spools);
+  const bool was_here = is_this_host(info.value("host", ""));  // otherwise its process ids are not ours
+  info["still_running"] =
+      those_that_still_run(was_here ? info.value("still_running", Info::array()) : Info::array(), input.spools);
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   remove_dead_temporaries(input.run->path());
   const auto written = [&] {

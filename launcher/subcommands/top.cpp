@@ -120,17 +120,23 @@ class Job {
     if (std::ranges::any_of(watched_, [](const Watched& one) { return one.shown.is_live; })) return false;
     return !run_ || has_ended_run();
   }
-  std::vector<uint32_t> live_pids() const {
-    std::vector<uint32_t> pids;
+  struct Live {
+    uint32_t pid;
+    std::string spool;
+  };
+  // Those of this machine that we see.
+  std::vector<Live> live_here() const {
+    std::vector<Live> out;
     for (const Watched& one : watched_)
-      if (one.shown.is_live) pids.push_back(one.shown.pid);
-    return pids;
+      if (one.shown.is_live && one.is_seen) out.push_back({one.shown.pid, one.spool.filename()});
+    return out;
   }
 
   TopState state() const {
     TopState state;
     state.target = options_.target;
-    const size_t live = live_pids().size();
+    const auto live =
+        static_cast<size_t>(std::ranges::count_if(watched_, [](const Watched& one) { return one.shown.is_live; }));
     for (const Watched& one : watched_)
       if (one.shown.is_live || live == 0 || is_missing(one.shown)) state.processes.push_back(one.shown);
     state.state = std::to_string(live) + (live == 1 ? " process" : " processes");
@@ -149,6 +155,7 @@ class Job {
   struct Watched {
     fs::path spool;
     std::unique_ptr<formats::LiveProcess> process;  // null: it has ended, `shown` stays as it is
+    bool is_seen = false;                           // its process id is one of this machine, in our namespace
     TopProcess shown;
   };
 
@@ -188,6 +195,7 @@ class Job {
     one.spool = spool;
     one.shown.is_live = is_live;
     one.shown.pid = is_live ? Writers().writer_of(spool) : 0;
+    one.is_seen = one.shown.pid != 0;
     if (one.shown.pid == 0) one.shown.pid = tail->header().pid;
     one.process =
         std::make_unique<formats::LiveProcess>(std::move(tail), static_cast<int64_t>(options_.seconds) * 1'000'000'000);
@@ -200,7 +208,7 @@ class Job {
     one.process->look(is_live, bytes);
     one.shown.view = one.process->view(kMostRows);
     one.shown.is_live = is_live;
-    if (is_live) one.shown.resident = resident_bytes(one.shown.pid);
+    if (is_live && one.is_seen) one.shown.resident = resident_bytes(one.shown.pid);
     if (!is_live) one.process.reset();  // and its file is closed
   }
 
@@ -234,10 +242,10 @@ class Job {
 // What w has asked for, and what the processes have answered so far.
 class Windows {
  public:
-  void ask(const std::vector<uint32_t>& pids) {
+  void ask(const std::vector<Job::Live>& processes) {
     requests_.clear();
-    for (const uint32_t pid : pids) requests_.emplace_back(pid, "start");
-    if (requests_.empty()) said_ = "w: no process runs";
+    for (const auto& [pid, spool] : processes) requests_.emplace_back(pid, "start", spool);
+    if (requests_.empty()) said_ = "w: no process runs here";
   }
   std::vector<pollfd> fds() const {
     std::vector<pollfd> out;
@@ -299,7 +307,7 @@ bool watch(Job& job) {
     char key = 0;
     const Screen::Event event = screen.wait(next, answers, key);
     if (event == Screen::Event::kLeave || (event == Screen::Event::kKey && (key == 'q' || key == 'Q'))) return false;
-    if (event == Screen::Event::kKey && key == 'w') windows.ask(job.live_pids());
+    if (event == Screen::Event::kKey && key == 'w') windows.ask(job.live_here());
   }
 }
 

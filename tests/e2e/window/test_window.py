@@ -1,11 +1,15 @@
 """Windows: what lies in them is recorded as if they were the whole run, what lies outside is not, and the program does not notice."""
 import datetime
+import fcntl
 import functools
 import json
 import os
 import pathlib
+import re
 import signal
+import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -339,6 +343,37 @@ def test_ctl_says_why_it_cannot(work, torchprof):
     stranger = torchprof("ctl", os.getpid(), "status")
     assert stranger.returncode == 1 and "process %d: it does not listen" % os.getpid() in stranger.stderr
     assert torchprof("ctl", 2**22, "status").stderr == "torchprof: there is no process 4194304\n"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("other", ["a dead process's number", "another run's, by a lock", "another machine's"])
+def test_a_process_is_commanded_only_by_its_own_run(work, torchprof, launcher, tmp_path, other):
+    """A run whose process had the number that a process of another run has now, here or on another machine."""
+    running = work(find_pythons()[0], "manual")
+    stranger = tmp_path / "stranger"
+    subprocess.run([launcher, "run", "-q", "-o", stranger, "-w", "manual", sys.executable, "-c", "import os; os._exit(0)"], check=True, env=clean_environment())
+    spool, = stranger.glob("spool/*.spool")
+    host, _, start, _ = spool.name.rsplit(".", 3)
+    data = bytearray(spool.read_bytes())  # pid and host of its header, as tracer/spool/layout.h has them
+    struct.pack_into("<I", data, 16, running.pid)
+    if other == "another machine's":
+        struct.pack_into("64s", data, 144, host := b"elsewhere")
+        host = host.decode()
+    spool.unlink()
+    spool = spool.with_name("%s.%d.%s.spool" % (host, running.pid, start))
+    spool.write_bytes(data)
+    with open(spool) as locked:
+        if other != "a dead process's number":
+            fcntl.flock(locked, fcntl.LOCK_EX)  # as another host holds it on NFS
+        said = {command: torchprof("ctl", stranger, command) for command in ("start", "status")}
+        picture = torchprof("top", stranger, "--once").stdout
+    gone = "torchprof: %s: none of its processes runs here any more\n" % stranger
+    expected = {"a dead process's number": (125, gone),
+                "another run's, by a lock": (1, "torchprof: process %d: it is a process of another run\n" % running.pid),
+                "another machine's": (125, "torchprof: 1 process of host elsewhere skipped: `torchprof ctl` reaches those of its own machine\n" + gone)}
+    assert {command: (done.returncode, done.stderr) for command, done in said.items()} == dict.fromkeys(said, expected[other])
+    assert re.search(r"process %d +- +- +-( |$)" % running.pid, picture, re.MULTILINE), "the stranger's memory: " + picture
+    assert torchprof("ctl", running.directory, "status").stdout == "process %d: closed, 0 windows so far\n" % running.pid
 
 
 def test_a_forked_child_has_a_window_of_its_own(python, run_torchprof, check_trace, program):
