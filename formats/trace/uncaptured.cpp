@@ -129,7 +129,11 @@ std::vector<std::string> uncaptured_lines(const Trace& trace) {
     lines.push_back(std::move(line));
   }
   const uint64_t more = trace.uncaptured.more + (missing.size() > kMostLines ? missing.size() - kMostLines : 0);
-  if (more != 0) lines.push_back("and " + plural(more, "process") + " more were never captured: see run.json");
+  if (more != 0 && missing.empty())
+    lines.push_back(plural(more, "process") +
+                    " or more found no room: nothing of them was captured, not even the name");
+  else if (more != 0)
+    lines.push_back("and " + plural(more, "process") + " more were never captured: see run.json");
   return lines;
 }
 

@@ -25,6 +25,7 @@
 #include "launcher/run_dir/still_running.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
+#include "tracer/spool/run_files.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -162,6 +163,10 @@ formats::Trace load_run(const RunDir& dir, const Info& info, formats::NativeFram
   formats::Trace trace = formats::load(dir.spools());
   trace.run_end = run_end_of(info);
   if (trace.processes.empty()) formats::read_uncaptured(dir.spool(), trace.uncaptured);
+  // A process made the list and had no room for its line.
+  std::error_code ignored;
+  if (trace.processes.empty() && trace.uncaptured.empty() && fs::exists(dir.spool() / kUncapturedName, ignored))
+    trace.uncaptured.more = 1;
   phases.over("load");
   formats::name_native_frames(trace, frames);
   phases.over("symbols");
@@ -181,11 +186,13 @@ void add_findings(Info& info, const formats::Trace& trace, const std::vector<Run
     if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
 }
 
-// `main`: the path of the trace to open; empty: none was written.
+// `main`: the path of the trace to open; empty: none was written. `is_known_why`: if nothing was traced, other lines say
+// why.
 std::string summary_text(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced,
-                         const fs::path& main) {
+                         const fs::path& main, bool is_known_why) {
   std::string text;
-  if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty()) text += kNothingTraced;
+  if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty() && !is_known_why)
+    text += kNothingTraced;
   if (!trace.processes.empty()) text += short_summary(trace) + process_lines(trace);
   if (trace.processes.empty())
     for (const std::string& line : formats::uncaptured_lines(trace)) text += line + "\n";
@@ -220,8 +227,10 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   try {
     dir.write_info(info);
   } catch (const Error& error) {
-    first_error = std::string(error.what()) + "; `torchprof export " + dir.path().string() +
-                  " --format kineto -o FILE` writes the trace elsewhere";
+    first_error = error.what();
+    if (!trace.processes.empty())
+      first_error +=
+          "; `torchprof export " + dir.path().string() + " --format kineto -o FILE` writes the trace elsewhere";
   }
   // A trace that run.json does not list would not be known as ours, so none is written. The summary is made all the
   // same.
@@ -237,7 +246,7 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   add_findings(info, trace, untraced, traces);
 
   const std::string name = main_trace(files, traces);
-  Written out{.text = summary_text(trace, untraced, name.empty() ? fs::path() : dir.path() / name),
+  Written out{.text = summary_text(trace, untraced, name.empty() ? fs::path() : dir.path() / name, !has_info),
               .trouble = trouble_of(trace, first_error),
               .is_complete = first_error.empty() && is_whole(trace)};
   info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();

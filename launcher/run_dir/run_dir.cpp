@@ -385,6 +385,23 @@ std::vector<RunDir::Untraced> RunDir::untraced() const {
   return out;
 }
 
+std::string RunDir::what_befell() const {
+  struct stat here {
+  }, there{};
+  if (fstat(fd_.get(), &here) != 0) return {};
+  if (lstat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino && here.st_dev == there.st_dev)
+    return is_directory(fd_.get(), kSpool)
+               ? std::string{}
+               : spool().string() + " was removed while the command ran, with all that was recorded";
+  std::error_code error;
+  const fs::path now = fs::read_symlink("/proc/self/fd/" + std::to_string(fd_.get()), error);
+  if (!error && now != path_ && lstat(now.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
+      here.st_dev == there.st_dev)
+    return path_.string() + " was moved to " + now.string() + " while the command ran: `torchprof export " +
+           now.string() + "` writes what was recorded until then";
+  return path_.string() + " was removed while the command ran, with all that was recorded";
+}
+
 bool RunDir::has_recorded() const {
   return std::ranges::any_of(spools(), [](const fs::path& p) { return content_of(p) == Content::kEvents; });
 }

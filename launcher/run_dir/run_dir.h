@@ -46,6 +46,9 @@ class RunDir {
   const std::string& newer_version() const { return newer_version_; }
 
   std::vector<std::filesystem::path> spools() const;  // empty if there is no spool directory
+  // For a directory that this object has made for a run: an empty text, or for people what has become of it or of its
+  // spool/ since, so that nothing of the run is to be found at path().
+  std::string what_befell() const;
   // Whether any of its processes has recorded an event by now. Outside of windows nothing is.
   bool has_recorded() const;
   // Programs started by the command into which the library could not get, with the reason; each once, in the order in

@@ -10,8 +10,8 @@ namespace torchprof::launcher {
 
 class ControlRequest {
  public:
-  // `pid`: in our namespace. `spool`: the name of the file that the process writes, if that is how it was found: no other
-  // process obeys; otherwise empty.
+  // `pid`: in our namespace. `spool`: the name of the file that the process writes, if that is how it was found: no
+  // other process obeys; otherwise empty.
   ControlRequest(uint32_t pid, std::string_view command, const std::string& spool);
   ~ControlRequest();
   ControlRequest(ControlRequest&& other) noexcept;

@@ -75,7 +75,9 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
     add_roles_of_running(written);
   }
   say(oom_line(written) + still_running_lines(written));
-  if (!outcome.is_complete || writes_on) {
+  if ((!outcome.is_complete || writes_on) && dir.spools().empty()) {
+    complain(outcome.trouble);
+  } else if (!outcome.is_complete || writes_on) {
     std::string trouble = outcome.trouble;  // its last line says what becomes of the records
     while (trouble.ends_with('\n')) trouble.pop_back();
     complain((trouble.empty() ? "" : trouble + "; ") + kStay + dir.spool().string() + "; `torchprof export " +
@@ -85,7 +87,18 @@ void finish(const RunDir& dir, const Info& info, const RunOptions& options, cons
   }
 } catch (const std::exception& error) {
   complain(reason_of(error));
-  complain(kStay + dir.spool().string());
+  if (!dir.spools().empty()) complain(kStay + dir.spool().string());
+}
+
+// Of a run whose directory is not where it was. Throws nothing.
+void finish_without_directory(RunDir& dir, const std::string& what_befell, const Info& info) try {
+  say(oom_line(info) + still_running_lines(info));
+  complain(what_befell);
+  if (!dir.has_earlier()) return;
+  dir.give_up();
+  if (!dir.has_earlier()) complain("the earlier run in " + dir.path().string() + " stays as it was");
+} catch (const std::exception& error) {
+  complain(reason_of(error));
 }
 
 // Says what finish() would say of a run that has recorded nothing, and gives the earlier run its place back. Throws
@@ -130,7 +143,9 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
     throw;
   }
   add_end(info, status, running, count_oom_kills() - killed_before);
-  if (!replace_earlier()) {
+  if (const std::string befell = dir.what_befell(); !befell.empty()) {
+    finish_without_directory(dir, befell, info);
+  } else if (!replace_earlier()) {
     keep_earlier(dir, info, !running.empty());
   } else {
     if (has_earlier) say(output.string() + ": the earlier run in it was replaced");

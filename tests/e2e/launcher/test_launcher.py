@@ -608,3 +608,32 @@ def test_a_short_command_costs_few_system_calls(launcher, tmp_path):
     asked = [line for line in lines if "/environ" in line]
     assert len(asked) < min(30, len(list(pathlib.Path("/proc").glob("[0-9]*"))) / 2), asked
     assert len(lines) - len(asked) < 60, lines
+
+
+BEFALL = {
+    "removed": ("shutil.rmtree('run')", "{run} was removed while the command ran, with all that was recorded"),
+    "its spool is removed": ("shutil.rmtree('run/spool')", "{run}/spool was removed while the command ran, with all that was recorded"),
+    "another one is in its place": ("shutil.rmtree('run'); os.mkdir('run')", "{run} was removed while the command ran, with all that was recorded"),
+    "moved": ("os.rename('run', 'there')", "{run} was moved to {there} while the command ran: `torchprof export {there}` writes what was recorded until then"),
+}
+
+
+@pytest.mark.parametrize("what", BEFALL)
+def test_the_end_says_what_befell_the_run_directory_and_nothing_else(torchprof, tmp_path, what):
+    act, said = BEFALL[what]
+    done = torchprof("run", "-o", "run", PYTHON, "-c", "import os, shutil\ndef work(): pass\nwork()\n" + act)
+    assert done.returncode == 0
+    assert done.stderr == "torchprof: " + said.format(run=tmp_path / "run", there=tmp_path / "there") + "\n"
+    if what == "moved":
+        assert torchprof("export", "there").returncode == 0 and "<string>(2): work" in torchprof("report", "there", "--top", 10_000).stdout
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3, 4])
+def test_without_room_from_the_start_the_end_names_no_records_that_are_not_there(launcher, mount_namespace, program, tmp_path, pages):
+    script = program("""mount -t tmpfs -o size=%dk none full && "$1" run -o full/run "$2" -c pass; find full/run/spool -name '*.spool'\n""" % (4 * pages), "script.sh")
+    (tmp_path / "full").mkdir()
+    done = subprocess.run([*mount_namespace, "bash", script, launcher, PYTHON], cwd=tmp_path, capture_output=True, text=True, env=clean_environment())
+    assert "Likely causes" not in done.stderr and done.stderr.count("No space left on device") >= 1, done.stderr
+    has_records = done.stdout != ""
+    assert ("never captured (the disk was full)" in done.stderr) == has_records, done.stderr
+    assert has_records or ("the raw records" not in done.stderr and "torchprof export" not in done.stderr), done.stderr
