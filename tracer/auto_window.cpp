@@ -25,6 +25,8 @@ constexpr int64_t kLeastBetweenSamples = 50 * kMs;
 constexpr int64_t kWithoutSteps = 10 * kSecond;
 constexpr int64_t kLongestAsked = 10 * kSecond;
 constexpr int kShortestSleep = 20, kLongestSleep = 1000;  // ms
+// Of a window that opens in the midst of a step, with that one; and after a slow step in a window that is open.
+constexpr uint64_t kStepsOverdue = 2, kStepsAfter = 3, kMostAfter = 3;
 constexpr uint64_t kForever = UINT64_MAX;
 
 struct AutoState {
@@ -33,14 +35,20 @@ struct AutoState {
   const char* directory = "";
   uint64_t budget = 0;
   std::atomic<bool> is_whole{true};
-  std::atomic<bool> is_half_used{false};
+  std::atomic<bool> needs_thread{false};
   bool has_joined = false;
   int64_t process_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
   int64_t phase_began = 0;
   int64_t last_border = 0;    // 0: no step has ended
   int64_t last_duration = 0;  // of the last step
   int64_t last_sample = 0;
-  int64_t half_used_at = 0;
+  uint64_t limit = 0;   // events at which the beginning may end
+  int64_t used_at = 0;  // when they were there; 0: they are not yet
+  bool has_steps = false;
+  bool wants_first = false;    // the first steps come after the beginning, and are still to be recorded
+  uint64_t first_step = 0;     // of those in the beginning
+  uint64_t first_border = 0;   // step
+  uint64_t before_border = 0;  // events
   uint64_t step = 0;
   bool was_open = true;       // for some of the current step
   bool is_cut = false;        // a window opened or closed in the midst of the current step
@@ -49,10 +57,13 @@ struct AutoState {
   int64_t switching = 0;      // what closing and opening windows took at the begin of the current step
   // The window that is open, or was last.
   WindowReason reason = WindowReason::kStart;
+  WindowReason opened_as = WindowReason::kStart;  // what `reason` was when it was opened
   int64_t opened_at = 0;
   uint64_t opened_step = 0;
   uint64_t close_at = kForever;  // step
-  int64_t close_by = 0;          // time; 0: none
+  uint64_t close_at_most = kForever;
+  uint64_t overdue_step = kForever;  // the last one that had a window in its midst
+  int64_t close_by = 0;              // time; 0: none
 };
 AutoState g_auto;
 
@@ -107,15 +118,25 @@ void give_up_unwanted() noexcept {
   }
 }
 
+// It stands for something else than when it was opened.
+void define_reason() noexcept {
+  const AutoState& s = g_auto;
+  session::WindowEdges edges{};
+  edges.number = s.shutter.number();
+  edges.reason = s.reason;
+  session::define_window(edges);
+}
+
 void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_at, int64_t close_by) noexcept {
   AutoState& s = g_auto;
   const int64_t before = now_ns();
   if (!s.shutter.open(s.step, reason)) return;
   s.opened_at = now_ns();
   s.plan.switched(s.opened_at - before);
-  s.reason = reason;
+  s.reason = s.opened_as = reason;
   s.opened_step = s.step;
   s.close_at = close_at;
+  s.close_at_most = close_at == kForever ? kForever : close_at + kMostAfter;
   s.close_by = close_by;
   s.was_open = true;
   s.plan.opened({s.shutter.number(), reason, first, is_by_time, 0});
@@ -126,10 +147,8 @@ void close(int64_t now) noexcept {
   const int64_t before = now_ns();
   s.shutter.close();
   s.plan.switched(now_ns() - before);
-  const bool is_typical = s.reason == WindowReason::kTypical;
-  // What the user asked for is not weighed against the budget.
-  if (s.reason != WindowReason::kAsked)
-    s.plan.closed(s.is_cut ? 0 : s.step - s.opened_step, now - s.opened_at, is_typical, now);
+  s.plan.closed(s.is_cut ? 0 : s.step - s.opened_step, now);
+  if (s.reason != s.opened_as) define_reason();
   give_up_unwanted();
   write_facts(now);
 }
@@ -137,11 +156,37 @@ void close(int64_t now) noexcept {
 // A window of the last steps is open, which makes way for any other.
 bool is_last() noexcept { return g_auto.shutter.is_open() && g_auto.reason == WindowReason::kLast; }
 
+bool is_larger_than(uint64_t part) noexcept {
+  return session::recorded_in(g_auto.shutter.number()) > g_auto.budget / part;
+}
+
+// It counts against the budget of events and of overhead, and has to be kept for a reason.
+bool is_weighed() noexcept {
+  const AutoState& s = g_auto;
+  return s.shutter.is_open() && s.reason != WindowReason::kAsked && s.reason != WindowReason::kLast &&
+         s.reason != WindowReason::kStart;
+}
+
+// The window of the last steps that is open is kept for what the plan says; it ends after so many steps.
+void turn_last(uint64_t steps) noexcept {
+  AutoState& s = g_auto;
+  s.reason = s.plan.reason();
+  s.close_at = s.step + steps;
+  s.close_at_most = s.close_at + kMostAfter;
+  s.was_last = false;
+}
+
 // Once a process: there are two who may ask.
 void need_thread() noexcept {
   // Held to the end: a sealed process may make no system calls, and may be about to be sealed on another thread.
   const seal::Calls calls;
-  if (calls && !g_auto.is_half_used.exchange(true, std::memory_order_relaxed)) g_auto.shutter.needs_thread();
+  if (calls && !g_auto.needs_thread.exchange(true, std::memory_order_relaxed)) g_auto.shutter.needs_thread();
+}
+
+// The beginning of the run is being recorded, or that of its steps.
+bool is_start() noexcept {
+  const AutoState& s = g_auto;
+  return s.is_whole.load(std::memory_order_relaxed) || (s.shutter.is_open() && s.reason == WindowReason::kStart);
 }
 
 // The beginning is over.
@@ -149,28 +194,57 @@ void close_start(int64_t now) noexcept {
   AutoState& s = g_auto;
   session::note_fact("window", "auto");
   // First: closing may wait for the GIL, and a child that is forked meanwhile has to know that it has no window.
-  s.is_whole.store(false, std::memory_order_relaxed);
+  const bool was_whole = s.is_whole.exchange(false, std::memory_order_relaxed);
   s.shutter.close();
   need_thread();  // another rank may have ended the beginning
   s.phase_began = now;
-  s.plan.opened({s.shutter.number(), WindowReason::kStart, 0, false, 0});
-  s.plan.start_is_over(now, session::recorded());
+  s.used_at = 0;
+  if (was_whole) s.plan.opened({s.shutter.number(), WindowReason::kStart, 0, false, 0});
+  const uint64_t events = session::recorded(), steps = s.has_steps ? s.step - s.first_border : 0;
+  s.plan.start_is_over(now,
+                       steps != 0 ? static_cast<double>(events - s.before_border) / static_cast<double>(steps) : 0);
   write_facts(now);
 }
 
 // need_thread() is called on the thread that records.
-void watch_events() noexcept { session::when_recorded(g_auto.budget / 2, need_thread); }
+void watch_events() noexcept {
+  g_auto.limit = g_auto.budget;
+  session::when_recorded(g_auto.budget, need_thread);
+}
+
+// The first step has ended. However much ran before it, half of the budget is left for the steps.
+void begin_steps(uint64_t step) noexcept {
+  AutoState& s = g_auto;
+  const bool is_whole = s.is_whole.load(std::memory_order_relaxed);
+  s.has_steps = true;
+  s.wants_first = !is_whole;
+  s.first_border = step;
+  s.first_step = is_whole ? 0 : step;
+  s.before_border = session::recorded();
+  s.limit = std::max(is_whole ? s.budget : 0, s.before_border + s.budget / 2);
+}
 
 // Whether this step is the one at which the beginning is over. It is so in all ranks: they are at this border or just
-// before it, so that all see at the next one what one of them says here.
+// before it, so that all see at the next one what one of them says here. Three steps are in it, whatever they take.
 bool start_ends(uint64_t step) noexcept {
   AutoState& s = g_auto;
   std::atomic<uint64_t>& start = shared_plan().start;
   uint64_t none = 0;
-  if (s.is_half_used.load(std::memory_order_relaxed))
+  if (session::recorded() >= s.limit && step >= s.first_step + 2)
     start.compare_exchange_strong(none, step + 2, std::memory_order_relaxed);
   const uint64_t ends = start.load(std::memory_order_relaxed);
   return ends != 0 && step + 1 >= ends;
+}
+
+// Opens the window of the first steps, which come after the beginning.
+void open_first(uint64_t step) noexcept {
+  constexpr uint64_t kMostLate = 16;  // steps; a GPU's window may not be in yet
+  AutoState& s = g_auto;
+  s.wants_first = !start_ends(step) && step <= s.first_border + kMostLate;
+  if (!s.wants_first) return;
+  s.first_step = step;
+  open(WindowReason::kStart, step, false, kForever, 0);
+  s.wants_first = !s.shutter.is_open();
 }
 
 }  // namespace
@@ -189,16 +263,16 @@ void after_fork_in_child() noexcept {
   AutoState& s = g_auto;
   s.plan = WindowPlan{};
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
-  s.has_joined = false;
+  s.has_joined = s.has_steps = s.wants_first = false;
   s.is_cut = s.was_last = s.is_asked_for = false;
   s.switching = 0;
-  s.half_used_at = 0;
-  s.is_half_used.store(false, std::memory_order_relaxed);
+  s.used_at = 0;
+  s.needs_thread.store(false, std::memory_order_relaxed);
   s.process_began = s.phase_began = now_ns();
   s.last_border = s.last_sample = 0;
   s.step = 0;
   if (!s.is_whole.load(std::memory_order_relaxed)) {
-    s.plan.start_is_over(s.phase_began, 0);
+    s.plan.start_is_over(s.phase_began);
     s.was_open = false;
   }
   watch_events();
@@ -212,7 +286,6 @@ void at_step(uint64_t step, Ticks at) noexcept {
     s.has_joined = true;
     s.plan.join(join_shared_plan(s.directory, s.process_began, now));
   }
-  const bool is_whole = s.is_whole.load(std::memory_order_relaxed);
   const int64_t duration = s.last_border != 0 && step == s.step + 1 ? now - s.last_border : 0;
   s.last_border = now;
   s.last_duration = duration;
@@ -221,18 +294,25 @@ void at_step(uint64_t step, Ticks at) noexcept {
   session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, was_open, s.switching, at);
   sample_memory(now);
   s.plan.step_ended(step, duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
-  if (is_whole) {
+  if (is_last() && s.plan.reason() != WindowReason::kLast) turn_last(0);
+  const bool goes_on = s.plan.wants_more() && is_weighed();
+  if (goes_on) s.close_at = std::max(s.close_at, std::min(step + kStepsAfter, s.close_at_most));
+  if (!s.has_steps) begin_steps(step);
+  if (is_start()) {
     if (start_ends(step)) close_start(now);
   } else if (s.shutter.is_open()) {
     // A program may begin to count anew.
     if (step < s.opened_step) s.is_cut = true;
-    const bool makes_way = is_last() && s.plan.due(step).reason != WindowReason::kLast;
-    if (step >= s.close_at || step < s.opened_step || makes_way) close(now);
+    const bool makes_way = is_last() && s.plan.due(step, s.shutter.has_gaps()).reason != WindowReason::kLast;
+    if (step >= s.close_at || step < s.opened_step || makes_way ||
+        (is_weighed() && (s.wants_first || (!goes_on && is_larger_than(16)))))
+      close(now);
   } else if (s.plan.has_news()) {
     give_up_unwanted();
   }
+  if (!s.shutter.is_open() && s.wants_first) open_first(step);
   if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
-    if (const auto due = s.plan.due(step);
+    if (const auto due = s.plan.due(step, s.shutter.has_gaps());
         due.reason != WindowReason::kNone && !(due.reason == WindowReason::kLast && s.is_asked_for))
       open(due.reason, due.first, false, step + due.length, 0);
   // What closing and opening took is none of the next step's time.
@@ -249,18 +329,20 @@ int tick() noexcept {
   const auto in = [now](int64_t time) {
     return static_cast<int>(std::clamp<int64_t>((time - now) / kMs + 1, kShortestSleep, kLongestSleep));
   };
-  if (s.is_whole.load(std::memory_order_relaxed)) {
-    if (!s.is_half_used.load(std::memory_order_relaxed)) return kLongestSleep;
-    // Without steps, or in the midst of a long one.
-    if (s.half_used_at == 0) s.half_used_at = now;
-    if (now - s.half_used_at < kSecond && session::recorded() < s.budget / 4 * 3) return kShortestSleep;
+  if (is_start()) {
+    const uint64_t events = session::recorded();
+    if (events < s.limit) return kLongestSleep;
+    // Without steps, or in the midst of a long one, which is whole where that is possible.
+    if (s.used_at == 0) s.used_at = now;
+    if (s.has_steps && now - s.used_at < kWithoutSteps && events < s.limit + s.budget) return kShortestSleep;
     s.is_cut = true;
     close_start(now);
     return kLongestSleep;
   }
+  if (s.overdue_step == s.step) s.plan.lasts(s.step, now - s.last_border);
   if (s.shutter.is_open()) {
-    const bool is_large = s.reason == WindowReason::kAsked || is_last();
-    const bool is_too_big = session::recorded_in(s.shutter.number()) > s.budget / (is_large ? 4 : 16);
+    // One that is weighed is closed at the end of a step where that comes in time: what is there of a step is whole.
+    const bool is_too_big = is_larger_than(s.reason == WindowReason::kOverdue ? 8 : 4);
     const bool is_too_long = s.close_by != 0 && now >= s.close_by;
     if (is_too_big || is_too_long) {
       s.is_cut = true;
@@ -275,13 +357,18 @@ int tick() noexcept {
   if (patience != 0) {
     const int64_t lasted = now - s.last_border;
     if (lasted < patience) return in(s.last_border + patience);
-    const bool is_seen = s.opened_step == s.step && s.reason == WindowReason::kOverdue;
-    // One that lasts very long may be a hang. That costs nothing to look at: nothing happens in it. The window is
-    // closed where it gets too big, or with the step.
-    if (!is_seen && (s.plan.wish_overdue(s.step, lasted, now) || (lasted >= kWithoutSteps && !is_last()))) {
+    const bool is_seen = s.overdue_step == s.step;
+    // The window is closed where it gets too big, or with the step after it.
+    if (!is_seen && s.plan.wish_overdue(s.step, lasted, now)) {
+      s.overdue_step = s.step;
+      if (is_last() && !is_larger_than(32) && s.plan.turn_last_overdue(s.step, lasted)) {
+        turn_last(kStepsOverdue);
+        return kShortestSleep;
+      }
       s.is_cut = true;
       if (is_last()) close(now);
-      open(WindowReason::kOverdue, s.step, false, s.step + 2, 0);
+      open(WindowReason::kOverdue, s.step, false, s.step + kStepsOverdue, 0);
+      if (!s.shutter.is_open()) s.overdue_step = kForever;
       return kShortestSleep;
     }
     // It may turn out to be more unusual than those that have the places and the budget, and so may the next step.
@@ -302,7 +389,7 @@ int tick() noexcept {
 bool ask(bool opens) noexcept {
   AutoState& s = g_auto;
   const int64_t now = now_ns();
-  if (s.is_whole.load(std::memory_order_relaxed)) return opens;  // it is open
+  if (is_start()) return opens;  // it is open
   if (opens == (s.shutter.is_open() && !is_last())) return true;
   s.is_cut = true;
   if (s.shutter.is_open()) close(now);

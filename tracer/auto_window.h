@@ -2,8 +2,12 @@
 // (window_plan.h). What it is told comes from window.cpp, with the lock of its changes held, if it does not say
 // otherwise.
 //
-// Until half of the budget of events is used, everything is recorded, and nothing is different from `-w all` but that
-// the times of steps are kept; no thread is started. A process that ends before that has no windows at all.
+// The beginning: until the budget of events is used, everything is recorded, and nothing is different from `-w all` but
+// that the times of steps are kept; no thread is started. A process that ends before that has no windows at all.
+//
+// However much runs before the first step, half of the budget is left for the steps: the beginning goes on until they
+// have used it, and there are at least three. Where the budget is used before the first step has ended, the rest up to
+// its end is not recorded, but for windows by time, and the first steps are a second window of the beginning.
 //
 // A child after fork goes on with its own budget if its parent still recorded everything; otherwise it begins without a
 // window, and has some by time until it has steps of its own.
@@ -23,6 +27,7 @@ struct Shutter {
   void (*close)() noexcept;
   bool (*is_open)() noexcept;
   uint32_t (*number)() noexcept;
+  bool (*has_gaps)() noexcept;  // after one has closed the next one cannot be opened for a while
   // Half of the budget is used: a thread has to call tick() from now on. On the thread that records, in the midst of an
   // event, without the lock.
   void (*needs_thread)() noexcept;

@@ -25,6 +25,7 @@ class StepTimes {
   }
   bool is_known() const noexcept { return count_ >= kFewest; }
   int64_t median() const noexcept { return median_; }
+  int64_t deviation() const noexcept { return deviation_; }  // the median one
   // Above it a step is far slower than the others.
   int64_t slow() const noexcept { return slow_step(median_, deviation_); }
 

@@ -18,7 +18,8 @@ constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
 
 double WindowPlan::room_for_unusual(int64_t now, bool is_due) const noexcept {
   const double all = (1 - kTypicalShare) * overhead_of_windows() * static_cast<double>(now - begun_);
-  return all - spent_unusual_ - (is_due ? 0 : std::max(0.0, kDueShare * all - spent_due_));
+  const double due = cost_of(spent_due_);
+  return all - cost_of(spent_unusual_) - due - (is_due ? 0 : std::max(0.0, kDueShare * all - due));
 }
 
 // `slow` is the first of some slow ones. Where two like it lie as far apart as it is from the last one of them, the
@@ -113,10 +114,15 @@ void WindowPlan::drop_missed(uint64_t step) noexcept {
 }
 
 bool WindowPlan::wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept {
+  constexpr int64_t kMayHang = 10'000'000'000;
   const double times = static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median()));
   if (has(WindowReason::kOverdue, step)) return true;
+  if (lasted >= kMayHang) {
+    claim(WindowReason::kOverdue, WindowReason::kOverdue, step, score_from(times));
+    return true;
+  }
   // In a row of slow steps the windows after a slow one tell more, and the budget is theirs.
-  if (was_slow_ && !is_by_far_the_first(WindowReason::kOverdue, times)) return false;
+  if (was_slow_ && times < 2 * slow_times_ && !is_by_far_the_first(WindowReason::kOverdue, times)) return false;
   return wish(WindowReason::kOverdue, step, times, now);
 }
 
@@ -129,9 +135,7 @@ void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
 
 bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due) noexcept {
   const Share& share = *share_of(reason);
-  const double one = slowdown() * static_cast<double>(share.length) * static_cast<double>(closed_.median()) +
-                     2 * static_cast<double>(switch_ns_);
-  if (room_for_unusual(now, is_due) < one && !is_by_far_the_first(reason, score)) return false;
+  if (room_for_unusual(now, is_due) < cost_of_one(share.length) && !is_by_far_the_first(reason, score)) return false;
   if (!claim(reason, reason, first, score_from(score))) return false;
   if (reason != WindowReason::kOverdue)  // that one opens at once
     *std::ranges::min_element(
@@ -149,15 +153,55 @@ bool WindowPlan::is_by_far_the_first(WindowReason reason, double score) const no
   for (size_t i = share.begin; i < share.end; ++i)
     if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed); place != 0)
       most = std::max(most, score_of(place));
-  return score_from(score) >= 2 * std::max(most, score_from(kLongStep));
+  return score >= 2 * std::max(times_from(most), static_cast<double>(kLongStep));
 }
 
-// A step of the typical window that is open was slow: the window takes a place of those for slow steps, and stays where
-// the distance has left it behind. What it costs has been spent.
-void WindowPlan::keep_typical(double times) noexcept {
-  if (!has(WindowReason::kTypical, latest_.first))
-    claim(WindowReason::kSlow, WindowReason::kTypical, latest_.first, score_from(times));
-  raise_score(WindowReason::kTypical, latest_.first, times);
+// A step of the window that is open was slow: the window is as unusual as that, if it was not before. A typical one
+// takes a place of those for slow steps, and stays where the distance has left it behind. What it costs has been spent.
+void WindowPlan::keep_open(double times) noexcept {
+  if (std::ranges::none_of(kept(), [this](const Kept& kept) { return kept.number == latest_.number; })) return;
+  if (latest_.is_by_time || (!is_unusual(latest_.reason) && latest_.reason != WindowReason::kTypical)) return;
+  if (!has(latest_.reason, latest_.first)) {
+    if (latest_.reason != WindowReason::kTypical && latest_.reason != WindowReason::kOverdue) return;
+    const auto share = latest_.reason == WindowReason::kTypical ? WindowReason::kSlow : latest_.reason;
+    if (!claim(share, latest_.reason, latest_.first, score_from(times))) return;
+  }
+  // How long the row of slow steps is, which counts for those that are due, is no matter of how slow this one was.
+  if (latest_.reason != WindowReason::kExpected) raise_score(latest_.reason, latest_.first, times);
+  wants_more_ = true;
+}
+
+// The window of the last steps that is open stands for this from now on, and is kept as long as it has the place.
+bool WindowPlan::turn_last(WindowReason reason, uint64_t first, double times) noexcept {
+  if (latest_.reason != WindowReason::kLast) return false;
+  for (Kept& kept : kept_of()) {
+    if (kept.number != latest_.number) continue;
+    if (!has(reason, first) && !claim(reason, reason, first, score_from(times))) return false;
+    kept.reason = latest_.reason = reason;
+    kept.first = latest_.first = first;
+    return true;
+  }
+  return false;
+}
+
+// As for one that would open now. A large one is not worth its events.
+bool WindowPlan::turn_last_slow(uint64_t step, double times) noexcept {
+  constexpr double kSmall = 1.0 / 32;  // of the budget
+  const double events = static_cast<double>(last_steps()) * events_a_step();
+  if (events > kSmall * static_cast<double>(budget_.events)) return false;
+  if (!turn_last(WindowReason::kSlow, step + 1, times)) return false;
+  wants_more_ = true;
+  return true;
+}
+
+void WindowPlan::lasts(uint64_t step, int64_t lasted) noexcept {
+  raise_score(WindowReason::kOverdue, step,
+              static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median())));
+}
+
+bool WindowPlan::turn_last_overdue(uint64_t step, int64_t lasted) noexcept {
+  return turn_last(WindowReason::kOverdue, step,
+                   static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median())));
 }
 
 // Takes a free place of the share, or that of the least unusual one. One that another rank has asked for at about the
@@ -180,7 +224,7 @@ bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t fi
     }
     uint64_t place = shared_->places[weakest].load(std::memory_order_relaxed);
     // Of those that are about as unusual, the first ones stay: otherwise each would push out the one before it.
-    if (points <= (place != 0 ? score_of(place) : floor) * 6 / 5) return false;
+    if (times_from(points) <= times_from(place != 0 ? score_of(place) : floor) * 1.2) return false;
     if (!shared_->places[weakest].compare_exchange_strong(place, pack(first, reason, points),
                                                           std::memory_order_relaxed))
       continue;
@@ -219,29 +263,42 @@ bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
   });
 }
 
-// The least unusual window of the share that has the most events loses its place. What is as unusual gets none from
-// then on: it would have to be given up again.
+// Of the reasons whose windows have the most events, the least unusual window loses its place. What is as unusual gets
+// none from then on: it would have to be given up again. The most unusual one stays, however large it is.
 void WindowPlan::make_room() noexcept {
-  uint64_t events[SharedPlan::kShares] = {};
-  for (const Kept& kept : kept_of())
-    for (const Share& share : kShares)
-      for (size_t i = share.begin; i < share.end; ++i)
-        if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-            place != 0 && reason_of(place) == kept.reason && first_of(place) == kept.first && !kept.is_by_time)
-          events[&share - kShares] += kept.events;
-  const auto most = static_cast<size_t>(std::ranges::max_element(events) - events);
-  size_t weakest = SharedPlan::kPlaces;
-  uint64_t least = UINT64_MAX;
-  for (size_t i = kShares[most].begin; i < kShares[most].end; ++i) {
-    const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-    if (place == 0 || score_of(place) >= least) continue;
-    least = score_of(place);
-    weakest = i;
+  // Windows after a slow step and in the midst of one are worth the same: how slow the step was tells.
+  static constexpr size_t kPoolOf[] = {0, 1, 0, 2};
+  static_assert(std::size(kPoolOf) == SharedPlan::kShares && kShares[0].reason == WindowReason::kSlow &&
+                kShares[2].reason == WindowReason::kOverdue);
+  constexpr size_t kPools = 3;
+  struct Pool {
+    uint64_t events = 0, windows = 0;
+  } pools[kPools];
+  struct Weakest {
+    size_t place = SharedPlan::kPlaces;
+    uint64_t score = UINT64_MAX;
+  } weakest[kPools];
+  for (const Share& share : kShares) {
+    const size_t at = kPoolOf[&share - kShares];
+    for (size_t i = share.begin; i < share.end; ++i) {
+      const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
+      if (place == 0) continue;
+      for (const Kept& kept : kept_of()) {
+        if (reason_of(place) != kept.reason || first_of(place) != kept.first || kept.is_by_time) continue;
+        pools[at].events += kept.events;
+        ++pools[at].windows;
+      }
+      if (score_of(place) < weakest[at].score) weakest[at] = {i, score_of(place)};
+    }
   }
-  if (weakest == SharedPlan::kPlaces) return;
-  if (least > shared_->floors[most].load(std::memory_order_relaxed))
-    shared_->floors[most].store(least, std::memory_order_relaxed);
-  shared_->places[weakest].store(0, std::memory_order_relaxed);
+  size_t most = kPools;
+  for (size_t i = 0; i < kPools; ++i)
+    if (pools[i].windows > 1 && (most == kPools || pools[i].events > pools[most].events)) most = i;
+  if (most == kPools) return;
+  for (size_t i = 0; i < SharedPlan::kShares; ++i)
+    if (kPoolOf[i] == most && weakest[most].score > shared_->floors[i].load(std::memory_order_relaxed))
+      shared_->floors[i].store(weakest[most].score, std::memory_order_relaxed);
+  shared_->places[weakest[most].place].store(0, std::memory_order_relaxed);
   shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
 }
 

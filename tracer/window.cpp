@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -306,8 +307,15 @@ bool is_settled() noexcept {
 }
 
 constexpr Shutter kShutter = {
-    [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); }, close_window,
-    []() noexcept { return is_open(); }, []() noexcept { return window::number(); }, needs_thread};
+    [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); },
+    close_window,
+    []() noexcept { return is_open(); },
+    []() noexcept { return window::number(); },
+    []() noexcept {
+      return std::any_of(g_sources, g_sources + g_source_count,
+                         [](const Source& source) { return source.settles_after && source.settles_after() > 0; });
+    },
+    needs_thread};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -25,8 +26,8 @@ struct Share {
 inline constexpr Share kShares[] = {
     {WindowReason::kSlow, 0, 12, 4},
     {WindowReason::kExpected, 12, 18, 3},
-    {WindowReason::kOverdue, 18, 24, 2},
-    {WindowReason::kMemory, 24, SharedPlan::kPlaces, 3},
+    {WindowReason::kOverdue, 18, 30, 2},
+    {WindowReason::kMemory, 30, SharedPlan::kPlaces, 3},
 };
 static_assert(std::size(kShares) == SharedPlan::kShares);
 inline const Share* share_of(WindowReason reason) noexcept {
@@ -44,8 +45,17 @@ constexpr WindowReason reason_of(uint64_t place) noexcept { return static_cast<W
 constexpr uint64_t score_of(uint64_t place) noexcept { return place & 0xffff; }
 // By how many steps a window may open too late.
 constexpr uint64_t most_late(WindowReason reason) noexcept { return reason == WindowReason::kExpected ? 1 : kMostLate; }
+// How unusual something is, as a multiple of what is usual, in 16 bits: a thousandth of an octave each, from 2^-16 to
+// 2^48 times: the six lower bits of a double's exponent, and the upper ten of its fraction. No step is so long that it
+// is as unusual as another one that is shorter. 0 times is score 0: there is none.
+inline constexpr uint64_t kScoreShift = 42, kScoreBase = uint64_t{1023 - 16} << 10;
 constexpr uint64_t score_from(double times) noexcept {
-  return static_cast<uint64_t>(std::clamp(times * 100, 1.0, 65535.0));
+  if (!(times > 0)) return 0;
+  const uint64_t bits = std::bit_cast<uint64_t>(times) >> kScoreShift;
+  return std::clamp<uint64_t>(bits, kScoreBase + 1, kScoreBase + 0xffff) - kScoreBase;
+}
+constexpr double times_from(uint64_t score) noexcept {
+  return score != 0 ? std::bit_cast<double>((score + kScoreBase) << kScoreShift) : 0;
 }
 
 inline bool is_unusual(WindowReason reason) noexcept { return share_of(reason) != nullptr; }

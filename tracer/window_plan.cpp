@@ -1,7 +1,7 @@
 #include "tracer/window_plan.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "tracer/last_steps.h"
@@ -16,6 +16,25 @@ namespace {
 constexpr size_t kMostTypical = 48;
 constexpr uint64_t kFirstDistance = 10;
 constexpr double kUnknownSlowdown = 1.0;
+constexpr double kUsualEventNs = 150;  // docs/cost.md
+
+// Of the latest values of a ring.
+struct Middle {
+  double median = 0, deviation = 0;
+  size_t count = 0;
+};
+template <size_t N>
+Middle middle_of(const int64_t (&ring)[N], size_t added) noexcept {
+  int64_t sorted[N] = {};
+  const size_t n = std::min(added, N);
+  if (n == 0) return {};
+  std::copy_n(ring, n, sorted);
+  std::nth_element(sorted, sorted + n / 2, sorted + n);
+  const int64_t median = sorted[n / 2];
+  for (size_t i = 0; i < n; ++i) sorted[i] = std::abs(sorted[i] - median);
+  std::nth_element(sorted, sorted + n / 2, sorted + n);
+  return {static_cast<double>(median), static_cast<double>(sorted[n / 2]), n};
+}
 
 }  // namespace
 
@@ -24,9 +43,10 @@ void WindowPlan::begin(Budget budget, SharedPlan& shared) noexcept {
   shared_ = &shared;
 }
 
-void WindowPlan::start_is_over(int64_t now, uint64_t events) noexcept {
+void WindowPlan::start_is_over(int64_t now, double events_a_step) noexcept {
   begun_ = now;
-  start_events_ = events;
+  start_events_a_step_ = events_a_step;
+  spent_typical_ = spent_unusual_ = spent_due_ = spent_last_ = {};
 }
 
 double WindowPlan::slowdown() const noexcept {
@@ -36,17 +56,86 @@ double WindowPlan::slowdown() const noexcept {
 }
 
 double WindowPlan::typical_slowdown() const noexcept {
-  int64_t sorted[kTypicalSteps] = {};
-  const size_t n = std::min(typical_steps_, kTypicalSteps);
-  if (n == 0 || closed_.median() <= 0) return kUnknownSlowdown;
-  std::copy_n(typical_ns_, n, sorted);
-  const size_t middle = n / 2;
-  std::nth_element(sorted, sorted + middle, sorted + n);
-  return static_cast<double>(sorted[middle]) / static_cast<double>(closed_.median()) - 1;
+  const Middle typical = middle_of(typical_ns_, typical_steps_);
+  if (typical.count == 0 || closed_.median() <= 0) return kUnknownSlowdown;
+  return typical.median / static_cast<double>(closed_.median()) - 1;
+}
+
+// ---- what windows cost ----------------------------------------------------------------------------------------------
+// By what is recorded in them, not by how long they last: a step that sleeps for half a minute costs nothing.
+
+double WindowPlan::events_a_step() const noexcept {
+  double events = 0, steps = 0;
+  for (const Kept& kept : kept()) {
+    // The last events of a window come in with the next one.
+    if (kept.reason != WindowReason::kTypical || kept.steps == 0 || kept.number + 1 >= latest_.number) continue;
+    events += kept.events;
+    steps += kept.steps;
+  }
+  return steps > 0 ? events / steps : start_events_a_step_;
+}
+
+// By how much a step in a typical window lasts longer than others. Where that is less than what steps differ by anyway,
+// an event costs what it usually does, as far as that agrees with it. Before there are such windows, the steps of the
+// beginning tell.
+double WindowPlan::step_ns() const noexcept {
+  constexpr double kLeast = 30;
+  constexpr size_t kFewest = 4;
+  const double events = events_a_step();
+  Middle open = middle_of(typical_ns_, typical_steps_);
+  if (open.count < kFewest && open_.is_known())
+    open = {static_cast<double>(open_.median()), static_cast<double>(open_.deviation()), kTypicalSteps};
+  if (open.count < kFewest || !closed_.is_known()) return events * kUsualEventNs;
+  const double more = open.median - static_cast<double>(closed_.median());
+  // Two standard errors of a median, by the median deviation of a normal distribution.
+  const double root = open.count >= 16 ? 4 : open.count >= 9 ? 3 : 2;
+  const double doubt = 2 * 1.2533 * 1.4826 * std::max(open.deviation, static_cast<double>(closed_.deviation())) / root;
+  return std::max(events * kLeast, std::clamp(events * kUsualEventNs, more - doubt, more + doubt));
+}
+
+double WindowPlan::event_ns() const noexcept {
+  const double events = events_a_step();
+  return events > 0 ? step_ns() / events : kUsualEventNs;
+}
+
+double WindowPlan::opening_ns() const noexcept {
+  const Middle first = middle_of(first_ns_, first_steps_), later = middle_of(typical_ns_, typical_steps_);
+  return first.count != 0 && later.count != 0 ? std::max(0.0, first.median - later.median) : 0;
+}
+
+double WindowPlan::cost_of(const Spent& spent) const noexcept {
+  return spent.switching + spent.windows * opening_ns() + spent.events * event_ns();
+}
+
+double WindowPlan::cost_of_one(uint64_t steps) const noexcept {
+  return 2 * static_cast<double>(switch_ns_) + opening_ns() + static_cast<double>(steps) * step_ns();
+}
+
+WindowPlan::Spent* WindowPlan::spent_on(const Kept& window) noexcept {
+  switch (window.reason) {
+    case WindowReason::kStart:
+    case WindowReason::kAsked:  // what the user asked for is not weighed against the budget
+      return nullptr;
+    case WindowReason::kTypical:
+      return &spent_typical_;
+    case WindowReason::kLast:
+      return &spent_last_;
+    case WindowReason::kExpected:
+      return &spent_due_;
+    default:
+      return &spent_unusual_;
+  }
+}
+
+void WindowPlan::book(Booked& window, uint32_t events) noexcept {
+  // Fewer than before: the window has been given up meanwhile, and its last ones are counted anew.
+  window.spent->events += events >= window.events ? events - window.events : events;
+  window.events = events;
 }
 
 double WindowPlan::overhead(int64_t now) const noexcept {
-  return now > begun_ ? (spent_typical_ + spent_unusual_ + spent_last_) / static_cast<double>(now - begun_) : 0;
+  const double all = cost_of(spent_typical_) + cost_of(spent_unusual_) + cost_of(spent_due_) + cost_of(spent_last_);
+  return now > begun_ ? all / static_cast<double>(now - begun_) : 0;
 }
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
@@ -62,24 +151,35 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   const double least = was_open ? took / (1 + slowdown()) : took;
   const bool is_later = was_open && steps_in_window_++ > 0;
   const double most = is_later ? std::max(least, took - usual * slowdown()) : least;
-  if (is_later && !is_cut && latest_.reason == WindowReason::kTypical && !latest_.is_by_time)
-    typical_ns_[typical_steps_++ % kTypicalSteps] = duration;
+  if (was_open && !is_cut && latest_.reason == WindowReason::kTypical && !latest_.is_by_time) {
+    if (is_later)
+      typical_ns_[typical_steps_++ % kTypicalSteps] = duration;
+    else
+      first_ns_[first_steps_++ % kTypicalSteps] = duration;
+  }
   const bool is_slow = is_known && most > static_cast<double>(closed_.slow());
   if (!is_cut) (was_open ? open_ : closed_).add(duration);
   if (shared_->distance.load(std::memory_order_relaxed) == 0) choose_distance();
   // When its window opened, the step had lasted as long as any that gets one. Only now is it known how unusual it was.
-  if (latest_.reason == WindowReason::kOverdue && latest_.first + 1 == step)
-    raise_score(WindowReason::kOverdue, latest_.first, took / usual);
+  const bool was_overdue = latest_.reason == WindowReason::kOverdue && latest_.first + 1 == step;
+  if (was_overdue)
+    keep_open(took / usual);
+  else
+    raise_score(WindowReason::kOverdue, step - 1, took / usual);
   slow_in_a_row_ = is_slow ? slow_in_a_row_ + 1 : 0;
   if (is_slow) {
     // A phase of slow steps is more than a single one that took longer.
     const double score = most / usual * static_cast<double>(std::min(slow_in_a_row_, kMostOfPhase));
     const bool is_regular = !was_slow_ && expect({step - 1, least / usual, most / usual}, now);
-    // One border later, so that the other ranks, which are at this one or just before it, can follow. After one of many
-    // that come at a regular distance nothing is unusual: what that would cost is left to the next of them.
-    if (!was_open && !is_regular) wish(WindowReason::kSlow, step + 1, score, now);
-    if (was_open && !is_regular && latest_.reason == WindowReason::kTypical && !latest_.is_by_time) keep_typical(score);
+    // After one of many that come at a regular distance nothing is unusual: what that would cost is left to the next of
+    // them.
+    if (!is_regular && was_open && !was_overdue) keep_open(score);
+    // One border later, so that the other ranks, which are at this one or just before it, can follow. Where a window is
+    // open it goes on instead.
+    const bool goes_on = is_open_ && (was_open || turn_last_slow(step, score));
+    if (!is_regular && !goes_on) wish(WindowReason::kSlow, step + 1, score, now);
     has_slow_ = true;
+    slow_times_ = most / usual;
   }
   was_slow_ = is_slow;
 }
@@ -91,10 +191,8 @@ bool WindowPlan::is_open_or_kept(WindowReason reason, uint64_t first) const noex
 
 void WindowPlan::choose_distance() noexcept {
   if (!closed_.is_known()) return;
-  const double switching =
-      2 * static_cast<double>(switch_ns_) / static_cast<double>(std::max<int64_t>(1, closed_.median()));
-  const double least =
-      (static_cast<double>(kLength) * slowdown() + switching) / (kTypicalShare * overhead_of_windows());
+  const double least = cost_of_one(kLength) / static_cast<double>(std::max<int64_t>(1, closed_.median())) /
+                       (kTypicalShare * overhead_of_windows());
   uint64_t distance = kFirstDistance;
   while (static_cast<double>(distance) < least && distance < kMostStep / 2) distance *= 2;
   raise_distance(distance);
@@ -113,12 +211,12 @@ bool WindowPlan::has_news() noexcept {
   return std::exchange(seen_changes_, changes) != changes;
 }
 
-WindowPlan::Opening WindowPlan::due(uint64_t step) const noexcept {
+WindowPlan::Opening WindowPlan::due(uint64_t step, bool has_gaps) const noexcept {
   const Opening due = due_but_last(step);
   const uint64_t length = last_steps();
-  // They make way a step before the next window: what closes one may take a while to come in (window.h).
-  if (due.reason != WindowReason::kNone || length == 0 || due_but_last(step + 1).reason != WindowReason::kNone)
-    return due;
+  if (due.reason != WindowReason::kNone || length == 0) return due;
+  // With gaps they make way a step before the next window.
+  if (has_gaps && due_but_last(step + 1).reason != WindowReason::kNone) return due;
   return {WindowReason::kLast, step, length - step % length};
 }
 
@@ -165,10 +263,11 @@ void WindowPlan::choose_last_steps(int64_t now) noexcept {
   constexpr uint64_t kFewestWindows = 3;
   std::atomic<uint64_t>& shared = shared_->last_steps;
   uint64_t before = shared.load(std::memory_order_relaxed);
-  uint64_t events = 0, windows = 0;
+  double events = 0;
+  uint64_t windows = 0;
   for (const Kept& kept : kept_of()) {
-    if (kept.reason != WindowReason::kTypical || kept.is_by_time || kept.events == 0) continue;
-    events = std::max<uint64_t>(events, kept.events);
+    if (kept.reason != WindowReason::kTypical || kept.is_by_time || kept.events == 0 || kept.steps == 0) continue;
+    events = std::max(events, static_cast<double>(kept.events) / kept.steps);
     ++windows;
   }
   if (before == SharedPlan::kNoLastSteps || windows < kFewestWindows || !closed_.is_known()) return;
@@ -176,7 +275,7 @@ void WindowPlan::choose_last_steps(int64_t now) noexcept {
   known.overhead = budget_.overhead;
   known.events = budget_.events;
   known.step = closed_.median();
-  known.events_a_step = static_cast<double>(events) / static_cast<double>(kLength);
+  known.events_a_step = events;
   known.slowdown = typical_slowdown();
   known.opening = switch_ns_;
   known.elapsed = now - begun_;
@@ -198,40 +297,45 @@ void WindowPlan::opened(const Kept& window) noexcept {
   if (window.reason != WindowReason::kAsked && count_ < kMostKept) kept_[count_++] = window;
   latest_ = window;
   if (window.reason == WindowReason::kLast) newest_last_ = window.first;
-  has_slow_ = false;
+  is_open_ = window.reason != WindowReason::kStart;
+  has_slow_ = wants_more_ = false;
   steps_in_window_ = 0;
+  booked_[1] = booked_[0];
+  booked_[0] = {window.number, 0, spent_on(window)};
 }
 
-void WindowPlan::closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept {
+void WindowPlan::closed(uint64_t steps, int64_t now) noexcept {
+  is_open_ = false;
+  for (Kept& kept : kept_of())
+    if (kept.number == latest_.number) kept.steps = static_cast<uint32_t>(steps);
+  Spent* const spent = spent_on(latest_);
+  const double switching = std::exchange(switching_, 0);
+  if (spent == nullptr) return;
+  spent->switching += switching;
+  spent->windows += 1;
   // One that was closed in the midst of a step may hold the slow one, which has not ended yet.
   if (steps != 0 && latest_.reason == WindowReason::kExpected && !has_slow_) give_up_in_vain(latest_.first);
   if (latest_.reason == WindowReason::kExpected && has_slow_) in_vain_ /= 2;
-  // Of a window in the midst of a step only the time is known. A slow step is not slow because of us: what windows add
-  // to the usual ones is taken twice for it.
-  const double usual = static_cast<double>(steps) * static_cast<double>(closed_.median());
-  const double share = static_cast<double>(lasted) * slowdown() / (1 + slowdown());
-  const double beyond = std::max(0.0, static_cast<double>(lasted) - usual);
-  const double switching = std::exchange(spent_switching_, 0);
-  const double cost = (steps == 0 ? share : std::min(beyond, usual * slowdown() * 2)) + switching;
-  if (latest_.reason == WindowReason::kLast) {
-    spent_last_ += static_cast<double>(lasted) * cost_of_last_ + switching;
-    return choose_last_steps(now);
-  }
-  (is_typical ? spent_typical_ : spent_unusual_) += cost;
-  if (latest_.reason == WindowReason::kExpected) spent_due_ += cost;
-  if (!is_typical || steps == 0) return;
+  if (latest_.reason == WindowReason::kLast) return choose_last_steps(now);
+  if (latest_.reason != WindowReason::kTypical || steps == 0) return;
   choose_last_steps(now);
-  // Two windows are granted in advance: the first one may come soon after the beginning.
-  const double allowed = kTypicalShare * overhead_of_windows() * static_cast<double>(now - begun_) + 2 * cost;
+  closed_typical_at_ = now;
+}
+
+// Two windows are granted in advance: the first one may come soon after the beginning.
+void WindowPlan::slow_down() noexcept {
+  if (closed_typical_at_ == 0) return;
+  const auto elapsed = static_cast<double>(std::exchange(closed_typical_at_, 0) - begun_);
+  const double allowed = kTypicalShare * overhead_of_windows() * elapsed + 2 * cost_of_one(kLength);
   // Twice what it was when the window opened: other ranks may have seen the same, and doubled it already.
-  if (spent_typical_ > allowed && distance_at_opening_ != 0 && distance_at_opening_ < kMostStep / 2)
+  if (cost_of(spent_typical_) > allowed && distance_at_opening_ != 0 && distance_at_opening_ < kMostStep / 2)
     raise_distance(distance_at_opening_ * 2);
 }
 
 // Too many or too big: the distance doubles, or the least unusual window loses its place.
 void WindowPlan::fit() noexcept {
-  // A beginning that was closed late, since no step had ended, does not leave the rest without anything.
-  uint64_t room = std::max(budget_.events / 2, budget_.events - std::min(budget_.events, start_events_));
+  slow_down();
+  uint64_t room = budget_.events;
   for (const Kept& kept : kept_of())
     if (kept.reason == WindowReason::kLast) room -= std::min<uint64_t>(room / 2, kept.events);
   uint64_t typical = 0, unusual = 0, by_time = 0;
@@ -246,10 +350,10 @@ void WindowPlan::fit() noexcept {
     timed += kept.is_by_time;
   }
   const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
-  if (distance != 0 && distance < kMostStep / 2 && (typical > room / 2 || count > kMostTypical))
+  if (distance != 0 && distance < kMostStep / 2 && (typical > room / 3 || count > kMostTypical))
     raise_distance(distance * 2);
-  if (timed > 1 && (by_time > room / 2 || timed > kMostTypical)) time_distance_ *= 2;
-  if (unusual > room / 2) make_room();
+  if (timed > 1 && (by_time > room / 3 || timed > kMostTypical)) time_distance_ *= 2;
+  if (unusual > room / 3 * 2) make_room();
 }
 
 bool WindowPlan::is_wanted(const Kept& kept) const noexcept {

@@ -1,4 +1,4 @@
-// -w auto: which steps are worth a window once the beginning of the run has used its half of the budget.
+// -w auto: which steps are worth a window once the beginning of the run is over.
 //
 //   typical    three steps after each multiple of a distance. The distance begins where the overhead's budget allows it
 //              and doubles when the windows are too many or too big; those that are no multiple of the new distance are
@@ -6,8 +6,8 @@
 //              gets.
 //   unusual    the steps after a slow one; those where a slow one is due, because slow ones came at a regular distance
 //              (if none comes the window is given up, and three of a row are enough); what is left of a step that
-//              lasts far too long; the steps after a jump in memory; a typical window in which a step was slow. There
-//              are a few places for each of these; the most unusual ones keep them.
+//              lasts far too long; the steps after a jump in memory; a window in which a step was slow, which goes on
+//              for some steps. There are a few places for each of these; the most unusual ones keep them.
 //   last       all other steps, where that costs next to nothing (last_steps.h): windows one after another, of which
 //              the last two are kept. They count as steps without a window, and make way for any other one.
 //
@@ -16,8 +16,9 @@
 // themselves. One that a rank has passed when another asks for it opens at the rank's next step, if it is near. Ranks
 // that wait for a slow one all see a slow step; they ask for the same place.
 //
-// The cost of a window is what its steps took beyond the median of steps without one. Steps count from 0: `step` is the
-// number of steps that have ended, and thus the one that begins. Times in ns.
+// The cost of a window is what is recorded in it: its events, by what one adds to a typical step, and what it takes to
+// open and to close it. How long it lasts does not matter. Steps count from 0: `step` is the number of steps that have
+// ended, and thus the one that begins. Times in ns.
 //
 // Pure but for the shared plan's atomics, each of which stands for itself (relaxed). One thread at a time, but for
 // SharedPlan. No allocation.
@@ -27,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "tracer/spool/record.h"
 #include "tracer/step_times.h"
@@ -34,7 +36,7 @@
 namespace torchprof {
 
 struct SharedPlan {
-  static constexpr size_t kPlaces = 28, kShares = 4;
+  static constexpr size_t kPlaces = 34, kShares = 4;
   static constexpr uint64_t kNoLastSteps = UINT64_MAX;  // they turned out to be too expensive for a rank
   std::atomic<int64_t> joined;            // when the first process joined, ns of CLOCK_MONOTONIC; 0: none has
   std::atomic<uint64_t> changes;          // of the distance and the places, so far
@@ -49,7 +51,7 @@ struct SharedPlan {
 class WindowPlan {
  public:
   struct Budget {
-    uint64_t events = 1'000'000;  // of the process, the beginning included
+    uint64_t events = 1'000'000;  // of the process after its beginning
     double overhead = 0.02;       // of the time since the beginning
   };
   struct Kept {
@@ -59,6 +61,7 @@ class WindowPlan {
     bool is_by_time = false;
     uint32_t events = 0;
     bool is_left_behind = false;  // typical, and no multiple of the distance any more: kept because it was slow
+    uint32_t steps = 0;           // 0: it was opened or closed in the midst of one, or is still open
   };
   struct Opening {
     WindowReason reason = WindowReason::kNone;  // kNone: no window is due
@@ -71,31 +74,42 @@ class WindowPlan {
   static constexpr int64_t kTimeLength = 200'000'000;   // of such a window
 
   void begin(Budget budget, SharedPlan& shared) noexcept;
-  // The whole beginning is recorded; from here on the plan decides. `events`: what the beginning took.
-  void start_is_over(int64_t now, uint64_t events) noexcept;
+  // The beginning is recorded; from here on the plan decides. `events_a_step`: of its steps, 0 if that is not known.
+  // Once more where the first steps come after it.
+  void start_is_over(int64_t now, double events_a_step = 0) noexcept;
   // From here on with others.
   void join(SharedPlan& shared) noexcept { shared_ = &shared; }
 
   // A step has ended after `duration`. `was_open`: a window was open for some of it, `is_cut`: it was opened or closed
   // in its midst.
   void step_ended(uint64_t step, int64_t duration, bool was_open, bool is_cut, int64_t now) noexcept;
-  // The window that begins with this step, if any.
-  Opening due(uint64_t step) const noexcept;
+  // The window that begins with this step, if any. `has_gaps`: one that closes takes a while to come in (window.h).
+  Opening due(uint64_t step, bool has_gaps = false) const noexcept;
   // The same for a moment without steps. `elapsed`: ns since the beginning was over.
   Opening due_at(int64_t elapsed) const noexcept;
   // How long the current step may last until a window opens in its midst; 0: that is not known.
   int64_t patience() const noexcept;
-  // Wishes for one: false if others are more unusual, or the budget does not allow it.
+  // Wishes for one: false if others are more unusual, or the budget does not allow it. A step of more than ten seconds
+  // may be a hang: that always has one, and whether it is kept is seen when it has ended.
   bool wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept;
+  // The same where a window of the last steps is open, which has the step from its begin: it becomes that window.
+  bool turn_last_overdue(uint64_t step, int64_t lasted) noexcept;
+  // It still lasts: its window is as unusual as that by now.
+  void lasts(uint64_t step, int64_t lasted) noexcept;
+  // Of the window that is open, or was last: it changes where one of the last steps becomes another one.
+  WindowReason reason() const noexcept { return latest_.reason; }
   void resident(uint64_t step, uint64_t bytes, int64_t now) noexcept;
 
-  // A window has opened, or has closed after so many steps and so long a time.
+  // Once after a step: it was slow, and the window that is open should have those after it, too.
+  bool wants_more() noexcept { return std::exchange(wants_more_, false); }
+
+  // A window has opened, or has closed after so many steps (0: in the midst of one); measure() comes after that.
   void opened(const Kept& window) noexcept;
-  void closed(uint64_t steps, int64_t lasted, bool is_typical, int64_t now) noexcept;
+  void closed(uint64_t steps, int64_t now) noexcept;
   // To open a window, or to close one, has taken so long.
   void switched(int64_t took) noexcept {
     switch_ns_ = switch_ns_ == 0 ? took : (3 * switch_ns_ + took) / 4;
-    spent_switching_ += static_cast<double>(took);
+    switching_ += static_cast<double>(took);
   }
   // What windows take by now; after that some may be too much. `latest`: the number of the last one that was opened.
   // Those of long ago do not change any more.
@@ -104,6 +118,8 @@ class WindowPlan {
     constexpr uint32_t kLately = 500;
     for (Kept& kept : kept_of())
       if (kept.number + kLately > latest) kept.events = events_of(kept.number);
+    for (Booked& window : booked_)
+      if (window.spent != nullptr) book(window, events_of(window.number));
     fit();
   }
   // Whether the shared plan may have changed since this was asked last: then there may be windows to be given up.
@@ -122,8 +138,19 @@ class WindowPlan {
     uint64_t step = 0;
     double least = 0, most = 0;  // times the median; they differ where it is not known what a window added
   };
+  struct Spent {  // on windows of a kind
+    double events = 0;
+    double windows = 0;
+    double switching = 0;  // ns
+  };
+  struct Booked {  // a window whose events are still coming in
+    uint32_t number = 0;
+    uint32_t events = 0;     // that are in `spent` already
+    Spent* spent = nullptr;  // nullptr: they are not weighed
+  };
   std::span<Kept> kept_of() noexcept { return {kept_, count_}; }
   void fit() noexcept;
+  void slow_down() noexcept;
   void choose_distance() noexcept;
   void raise_distance(uint64_t to) noexcept;
   // `is_due`: one for a slow step that is due, to which a part of the budget belongs.
@@ -136,7 +163,17 @@ class WindowPlan {
   bool is_open_or_kept(WindowReason reason, uint64_t first) const noexcept;
   void make_room() noexcept;
   bool claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept;
-  void keep_typical(double times) noexcept;
+  void keep_open(double times) noexcept;
+  bool turn_last(WindowReason reason, uint64_t first, double times) noexcept;
+  bool turn_last_slow(uint64_t step, double times) noexcept;
+  void book(Booked& window, uint32_t events) noexcept;
+  Spent* spent_on(const Kept& window) noexcept;
+  double cost_of(const Spent& spent) const noexcept;  // ns
+  double cost_of_one(uint64_t steps) const noexcept;  // ns, of a window of so many steps
+  double step_ns() const noexcept;                    // what it takes to record a step
+  double event_ns() const noexcept;                   // what it takes to record one
+  double opening_ns() const noexcept;                 // what the first step of a window takes more than the next
+  double events_a_step() const noexcept;              // 0: not known
   void raise_score(WindowReason reason, uint64_t first, double times) noexcept;
   bool is_in_grid(uint64_t step) const noexcept;
   bool is_wanted(const Kept& kept) const noexcept;
@@ -153,19 +190,25 @@ class WindowPlan {
   SharedPlan* shared_ = nullptr;
   StepTimes closed_, open_;
   int64_t begun_ = 0;
-  uint64_t start_events_ = 0;
-  double spent_typical_ = 0, spent_unusual_ = 0, spent_due_ = 0;  // ns; the last is a part of the second
-  double spent_switching_ = 0;                                    // not in any of them yet
-  double spent_last_ = 0;
+  double start_events_a_step_ = 0;
+  Spent spent_typical_, spent_unusual_, spent_due_, spent_last_;
+  double switching_ = 0;  // ns, not in any of them yet
+  Booked booked_[2];      // the window that was opened last, and the one before it
   static constexpr size_t kTypicalSteps = 16;
   int64_t typical_ns_[kTypicalSteps] = {};  // the latest steps of typical windows, but for the first of each window
   size_t typical_steps_ = 0;
+  int64_t first_ns_[kTypicalSteps] = {};  // of these
+  size_t first_steps_ = 0;
+  int64_t closed_typical_at_ = 0;  // since measure() was called last; 0: none was
+  bool is_open_ = false;           // a window is
+  bool wants_more_ = false;
   double cost_of_last_ = 0;   // of the last steps, as a part of the time
   uint64_t newest_last_ = 0;  // where the newest window of them begins
   int64_t switch_ns_ = 0;
   SlowStep slow_steps_[64];  // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
+  double slow_times_ = 0;  // of the last slow step: times the median
   uint64_t slow_in_a_row_ = 0;
   static constexpr size_t kExpected = 8;
   uint64_t expected_[kExpected] = {};  // where this process asked for a window because a slow step was due

@@ -19,7 +19,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
      "what part of the run is captured: auto, all, steps=10..14, after=30s, ... [auto]"},
     {"TORCHPROF_BUDGET_EVENTS", "--budget-events", 0, false, "N",
-     "with -w auto: about so many events a process, e.g. 500K or 2M [1M]"},
+     "with -w auto: a process of so many events is whole, e.g. 500K or 2M [1M]"},
     {"TORCHPROF_BUDGET_OVERHEAD", "--budget-overhead", 0, false, "PERCENT",
      "with -w auto: what windows may add to the run's time [2]"},
     {"TORCHPROF_PYTHON", "--python", 0, false, "off|modules|functions|calls",

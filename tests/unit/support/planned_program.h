@@ -1,6 +1,7 @@
 // A made-up program with a made-up clock, whose windows a plan decides (tracer/window_plan.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,20 +23,25 @@ struct Program {
   void run(
       uint64_t steps, const std::function<int64_t(uint64_t)>& ns = [](uint64_t) { return kStep; }) {
     for (uint64_t end = step + steps; step < end;) {
+      const bool was_closed = open == 0;
+      const int64_t took = was_closed ? ns(step) : ns(step) + added;
+      if (looks_at_long_steps && !in_start && (was_closed || reason == WindowReason::kLast)) look_at(took);
+      const bool is_cut = was_closed && open != 0;
       const bool was_open = open != 0;
-      const int64_t took = was_open ? ns(step) + added : ns(step);
       now += took;
       if (was_open && !in_start) captured.insert(step);
       ++step;
-      plan.step_ended(step, took, was_open && reason != WindowReason::kLast, false, now);
+      plan.step_ended(step, took, was_open && reason != WindowReason::kLast, is_cut, now);
+      if (open != 0) reason = in_start ? reason : plan.reason();
+      if (plan.wants_more() && open != 0) close_at = std::max(close_at, step + 3);
       if (in_start && step >= 40) {
         in_start = false;
-        plan.start_is_over(now, 0);
+        plan.start_is_over(now);
         open = 0;
       } else if (open != 0 && !in_start && (step >= close_at || makes_way())) {
         plan.switched(switching);
         now += switching;
-        plan.closed(step - opened_step, now - opened_at, reason == WindowReason::kTypical, now);
+        plan.closed(is_cut ? 0 : step - opened_step, now);
         open = 0;
       }
       plan.measure(windows, [this](uint32_t) { return events; });
@@ -55,6 +61,23 @@ struct Program {
       plan.opened({open, due.reason, due.first, false, 0});
     }
   }
+  // The thread that looks at a step while it lasts, as tracer/auto_window.cpp has it.
+  void look_at(int64_t took) {
+    for (int64_t lasted = plan.patience(); lasted != 0 && lasted < took; lasted *= 2) {
+      if (!plan.wish_overdue(step, lasted, now + lasted)) continue;
+      if (open != 0 && plan.turn_last_overdue(step, lasted)) {
+        reason = WindowReason::kOverdue;
+      } else {
+        if (open != 0) plan.closed(0, now + lasted);
+        open = ++windows;
+        reason = WindowReason::kOverdue;
+        opened_step = step;
+        plan.opened({open, reason, step, false, 0});
+      }
+      close_at = step + 2;
+      return plan.lasts(step, took);
+    }
+  }
   // As tracer/auto_window.cpp has it.
   bool makes_way() const { return reason == WindowReason::kLast && plan.due(step).reason != WindowReason::kLast; }
   std::set<uint64_t> kept(WindowReason which) const {
@@ -72,6 +95,7 @@ struct Program {
   bool in_start = true;
   int64_t added = kStep / 2, switching = 1'000;
   bool can_open = true;
+  bool looks_at_long_steps = false;
   int64_t now = 0, opened_at = 0;
   WindowReason reason = WindowReason::kStart;
   std::set<uint64_t> captured;

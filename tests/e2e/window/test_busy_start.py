@@ -1,0 +1,76 @@
+"""-w auto: what runs before the first step takes nothing from the steps, and the longest step is kept whatever else happens."""
+import json
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+JOB = """
+import sys, time, torch
+torch.set_num_threads(1)
+calls, steps, long_steps = int(sys.argv[1]), int(sys.argv[2]), dict(tuple(map(float, each.split(":"))) for each in sys.argv[3:])
+
+def token(i):
+    return i
+
+def load_the_text():
+    for i in range(calls):
+        token(i)
+
+def wait_for_the_disk(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.02)
+        torch.ones(1)
+
+load_the_text()
+a = torch.ones(4, 4, requires_grad=True)
+optimizer = torch.optim.SGD([a], lr=0.1)
+for i in range(steps):
+    wait_for_the_disk(long_steps.get(i, 0))
+    for _ in range(40):
+        a + a
+    time.sleep(0.002)
+    a.sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def job(torch_python, program, run_torchprof, torchprof):
+    """job(EVENTS, ARGUMENT...): the process of run.json, and which steps are in full."""
+    def run(events, *arguments):
+        run = run_torchprof([torch_python, program(JOB), *arguments], options=["--budget-events", events])
+        assert run.status == 0, run.stderr
+        process, = json.loads((run.directory / "run.json").read_text())["processes"]
+        tables = json.loads(torchprof("report", run.directory, "-t", "steps", "--json").stdout)["tables"]
+        rows = [row for table in tables if table["name"] == "step_times" for row in table["rows"]]
+        return process, {row["step"] for row in rows if row.get("in_full") == "yes"}
+    return run
+
+
+def test_a_busy_start_leaves_the_first_steps_their_half_of_the_budget(job):
+    process, in_full = job("20K", 60_000, 400)
+    beginnings = [w["step"] for w in process["windows"] if w["reason"] == "the beginning"]
+    assert beginnings == [0, 1]
+    assert in_full >= set(range(1, 60)), in_full  # of some 100 events each
+    assert max(in_full) > 300, in_full  # the rest has windows as any other run
+
+
+def test_a_run_of_fewer_events_than_the_budget_is_whole(job):
+    assert "windows" not in job("200K", 100_000, 300)[0]
+
+
+def test_a_beginning_of_many_events_has_three_steps(job):
+    process, in_full = job("10K", 9_000, 300)
+    assert in_full >= {0, 1, 2}, in_full
+
+
+def test_long_steps_are_kept_and_those_after_them(job):
+    """They wait: that costs nothing, however long it takes."""
+    lasts = {250: 3, 300: 0.7, 330: 0.7, 390: 0.7}
+    process, in_full = job("20K", 0, 450, *("%d:%g" % each for each in lasts.items()))
+    midst = {w["step"] for w in process["windows"] if w["reason"] == "in the midst of a long step"}
+    for step in lasts:
+        assert step in midst | in_full, (step, midst, in_full)
+        assert {step + 2, step + 3} <= in_full, (step, in_full)
