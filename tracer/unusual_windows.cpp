@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kDueShare = 0.4;  // of the budget of unusual windows: where a slow step is due
 constexpr std::ptrdiff_t kMostOfRow = 3;
+constexpr uint64_t kStepsOverdue = 2;
 constexpr uint64_t kJump = uint64_t{64} << 20;  // bytes
 
 }  // namespace
@@ -117,10 +118,10 @@ bool WindowPlan::wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexce
   constexpr int64_t kMayHang = 10'000'000'000;
   const double times = static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median()));
   if (has(WindowReason::kOverdue, step)) return true;
-  if (lasted >= kMayHang) {
-    claim(WindowReason::kOverdue, WindowReason::kOverdue, step, score_from(times));
-    return true;
-  }
+  // Its window is within the budget by what this step alone has added to the time, whatever has been spent before.
+  const bool pays_for_itself = static_cast<double>(lasted) * overhead_of_windows() >= cost_of_one(kStepsOverdue);
+  if (lasted >= kMayHang || pays_for_itself)
+    return claim(WindowReason::kOverdue, WindowReason::kOverdue, step, score_from(times)) || lasted >= kMayHang;
   // In a row of slow steps the windows after a slow one tell more, and the budget is theirs.
   if (was_slow_ && times < 2 * slow_times_ && !is_by_far_the_first(WindowReason::kOverdue, times)) return false;
   return wish(WindowReason::kOverdue, step, times, now);

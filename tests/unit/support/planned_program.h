@@ -63,7 +63,8 @@ struct Program {
   }
   // The thread that looks at a step while it lasts, as tracer/auto_window.cpp has it.
   void look_at(int64_t took) {
-    for (int64_t lasted = plan.patience(); lasted != 0 && lasted < took; lasted *= 2) {
+    constexpr int64_t kMostSleep = 1'000'000'000;
+    for (int64_t lasted = plan.patience(); lasted != 0 && lasted < took; lasted += std::min(lasted, kMostSleep)) {
       if (!plan.wish_overdue(step, lasted, now + lasted)) continue;
       if (open != 0 && plan.turn_last_overdue(step, lasted)) {
         reason = WindowReason::kOverdue;

@@ -174,6 +174,15 @@ TEST_CASE("what windows cost is what they add, by the events in them") {
   }
 }
 
+TEST_CASE("a step that is so long that its window is within the budget by itself has one, whatever was spent before") {
+  Program program;
+  program.looks_at_long_steps = true;
+  program.switching = 3 * kStep;  // as on a busy machine: nothing is left for a step as slow as another one
+  program.run(3'000, [](uint64_t step) { return step % 300 == 299 ? 500 * kStep : kStep; });
+  for (uint64_t step = 299; step < 3'000; step += 300) CHECK(program.captured.contains(step));
+  CHECK(program.plan.overhead(program.now) < 0.04);
+}
+
 TEST_CASE("a phase that is far slower than all before it gets a window, though the budget is used up") {
   Program program({1'000'000, 0.0005});  // less than one window in 1,000 steps
   program.run(3'000, [](uint64_t step) {
