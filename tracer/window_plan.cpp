@@ -14,7 +14,8 @@ using namespace places;
 namespace {
 
 constexpr size_t kMostTypical = 48;
-constexpr uint64_t kFirstDistance = 10;
+constexpr uint64_t kFirstDistance = 10, kFarthestFirst = 160;
+constexpr double kGrantedNs = 100'000'000;
 constexpr double kUnknownSlowdown = 1.0;
 constexpr double kUsualEventNs = 150;  // docs/cost.md
 
@@ -194,7 +195,7 @@ void WindowPlan::choose_distance() noexcept {
   const double least = cost_of_one(kLength) / static_cast<double>(std::max<int64_t>(1, closed_.median())) /
                        (kTypicalShare * overhead_of_windows());
   uint64_t distance = kFirstDistance;
-  while (static_cast<double>(distance) < least && distance < kMostStep / 2) distance *= 2;
+  while (static_cast<double>(distance) < least && distance < kFarthestFirst) distance *= 2;
   raise_distance(distance);
 }
 
@@ -322,11 +323,13 @@ void WindowPlan::closed(uint64_t steps, int64_t now) noexcept {
   closed_typical_at_ = now;
 }
 
-// Two windows are granted in advance: the first one may come soon after the beginning.
+// Two windows are granted in advance, since the first one may come soon after the beginning, and as many as add a tenth
+// of a second: a run of some seconds has typical steps, too, also where a busy machine makes each window dear.
 void WindowPlan::slow_down() noexcept {
   if (closed_typical_at_ == 0) return;
   const auto elapsed = static_cast<double>(std::exchange(closed_typical_at_, 0) - begun_);
-  const double allowed = kTypicalShare * overhead_of_windows() * elapsed + 2 * cost_of_one(kLength);
+  const double allowed =
+      kTypicalShare * overhead_of_windows() * elapsed + std::max(2 * cost_of_one(kLength), kGrantedNs);
   // Twice what it was when the window opened: other ranks may have seen the same, and doubled it already.
   if (cost_of(spent_typical_) > allowed && distance_at_opening_ != 0 && distance_at_opening_ < kMostStep / 2)
     raise_distance(distance_at_opening_ * 2);

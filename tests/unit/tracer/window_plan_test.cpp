@@ -174,6 +174,14 @@ TEST_CASE("what windows cost is what they add, by the events in them") {
   }
 }
 
+TEST_CASE("a short run has typical windows, however dear they are") {
+  Program program;
+  program.switching = kStep;
+  program.added = kStep;
+  program.run(400);
+  CHECK(program.kept(WindowReason::kTypical).size() >= 2);
+}
+
 TEST_CASE("a step that is so long that its window is within the budget by itself has one, whatever was spent before") {
   Program program;
   program.looks_at_long_steps = true;
