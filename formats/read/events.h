@@ -34,16 +34,24 @@ struct TraceFile {
   UnixNs start{};                      // on the file's clock
   int64_t wall_ns = 0;                 // from the first begin to the last end
   uint64_t impossible = 0;             // number of events left out because of impossible times
+  bool has_others = false;             // it has more than kMostProcesses: the rest are one
 };
+
+// What is known of a process takes some 10 KB.
+inline constexpr size_t kMostProcesses = 10'000;
 
 struct Interned {
   uint32_t operator()(const std::string& text) {
-    const auto [it, is_new] = ids.try_emplace(text, static_cast<uint32_t>(texts.size()));
+    const bool is_other = texts.size() >= most && !ids.contains(text);
+    has_others = has_others || is_other;
+    const auto [it, is_new] = ids.try_emplace(is_other ? "others" : text, static_cast<uint32_t>(texts.size()));
     if (is_new) texts.push_back(&it->first);
     return it->second;
   }
-  std::unordered_map<std::string, uint32_t> ids;
-  std::vector<const std::string*> texts;
+  size_t most = SIZE_MAX;   // different texts; those beyond are one
+  bool has_others = false;  // there were some
+  std::unordered_map<std::string, uint32_t> ids{};
+  std::vector<const std::string*> texts{};
 };
 
 struct ReadSlice {
@@ -115,7 +123,8 @@ struct ReadEvents {
     std::string tid;
   };
 
-  Interned names, pids;
+  Interned names;
+  Interned pids{.most = kMostProcesses};
   std::vector<ReadSlice> slices;
   std::vector<ReadCall> calls;
   std::vector<ReadWait> waits;

@@ -326,6 +326,7 @@ void each_work(const ReadEvents& read, const std::vector<uint32_t>& order,
 TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   TraceFile result;
   result.impossible = read.impossible;
+  result.has_others = read.pids.has_others;
   auto& events = read.slices;
   for (ReadSlice& e : events) e.is_async = e.is_operator && (e.is_async || read.is_overflow(e.row));
   std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });

@@ -96,6 +96,12 @@ void add_sums(Report& report, const std::vector<const Timeline*>& timelines, con
   }
 }
 
+void add_depth_note(Report& report, uint64_t too_deep) {
+  if (too_deep != 0)
+    report.notes.push_back(plural(too_deep, "slice") + " inside of " + count_text(kDeepestSpan) +
+                           " others: not in advice, the critical path and launches");
+}
+
 }  // namespace
 
 // Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
@@ -123,6 +129,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   std::deque<Timeline> of_processes;
   std::vector<const Timeline*> all;
   report.start = trace.start;
+  uint64_t too_deep = 0;
   EventCounts counts;
   std::vector<const Process*> in_order(trace.processes.size());
   for (const Process& p : trace.processes) in_order[p.place - 1] = &p;
@@ -141,6 +148,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     add_estimates(report, part, p);
     if (timelines.has_any()) {
       Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans));
+      too_deep += timeline.too_deep;
       if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of_process(p)));
       if (timelines.has_sums()) all.push_back(&of_processes.emplace_back(std::move(timeline)));
     }
@@ -160,6 +168,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
+  add_depth_note(report, too_deep);
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
   report.gpu_remarks = gpu_remarks_of(trace);
   uint64_t steps = 0, captured = 0;
@@ -183,7 +192,9 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   uint64_t slices = 0;
   std::vector<ProcessAdvice> advice;
   std::vector<const Timeline*> all;
+  uint64_t too_deep = 0;
   for (auto& part : file.processes) {
+    too_deep += part.timeline.too_deep;
     if (timelines.has_advice) advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
     slices += part.statistics.slices;
     if (timelines.has_sums()) all.push_back(&part.timeline);
@@ -193,6 +204,10 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(name);
+  add_depth_note(report, too_deep);
+  if (file.has_others)
+    report.notes.push_back("the file has more than " + count_text(kMostProcesses) +
+                           " processes: those that came later are taken as one, 'others'");
   if (file.impossible != 0)
     report.notes.push_back(plural(file.impossible, "event") +
                            " left out for impossible times (out of range, or an end before the begin)");

@@ -9,17 +9,23 @@
 namespace torchprof::formats {
 namespace {
 
-void sort_row(std::vector<TimelineSpan>& spans, std::vector<uint32_t>& open) {
+// Returns the number of spans that it has left out.
+size_t sort_row(std::vector<TimelineSpan>& spans, std::vector<uint32_t>& open) {
   // Spans of a replay come in the order of their ends: of equal ones the outer one comes later.
   std::ranges::reverse(spans);
   std::ranges::stable_sort(spans, {}, [](const TimelineSpan& s) { return std::pair(s.begin, -s.end); });
   open.clear();
-  for (uint32_t i = 0; i < spans.size(); ++i) {
-    while (!open.empty() && spans[open.back()].end <= spans[i].begin && spans[open.back()].end < spans[i].end)
-      open.pop_back();
-    spans[i].parent = open.empty() ? kNoSpan : open.back();
-    open.push_back(i);
+  uint32_t kept = 0;
+  for (const TimelineSpan& span : spans) {
+    while (!open.empty() && spans[open.back()].end <= span.begin && spans[open.back()].end < span.end) open.pop_back();
+    if (open.size() == kDeepestSpan) continue;
+    spans[kept] = span;
+    spans[kept].parent = open.empty() ? kNoSpan : open.back();
+    open.push_back(kept++);
   }
+  const size_t left_out = spans.size() - kept;
+  spans.erase(spans.begin() + kept, spans.end());
+  return left_out;
 }
 
 }  // namespace
@@ -62,7 +68,7 @@ std::string_view Timeline::place_of(uint32_t row, uint32_t index) const {
 
 void Timeline::finish() {
   std::vector<uint32_t> open;
-  for (TimelineRow& row : rows) sort_row(row.spans, open);
+  for (TimelineRow& row : rows) too_deep += sort_row(row.spans, open);
   std::ranges::sort(work, {}, [](const TimelineWork& w) { return std::tuple(w.begin, w.device, w.stream); });
   std::ranges::sort(waits, {}, [](const TimelineWait& w) { return std::tuple(w.begin, w.device, w.stream); });
   std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> calls;

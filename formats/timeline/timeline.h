@@ -28,6 +28,7 @@
 namespace torchprof::formats {
 
 inline constexpr size_t kMostSpans = 4'000'000;
+inline constexpr size_t kDeepestSpan = 4096;  // spans around one; what is deeper is left out: many walks go outwards
 inline constexpr uint32_t kNoSpan = UINT32_MAX;
 
 enum class SpanKind : uint8_t {
@@ -110,7 +111,8 @@ struct Timeline {
   std::map<uint32_t, std::string> device_names;
   int64_t begin = 0;  // of the whole capture
   int64_t end = 0;
-  bool is_cut = false;  // something was left out, because there was too much
+  bool is_cut = false;    // something was left out, because there was too much
+  uint64_t too_deep = 0;  // spans left out by finish(), because they lie in more than kDeepestSpan others
 
   std::string_view text(uint32_t name) const { return texts_[name]; }
   size_t names() const { return texts_.size(); }  // names are dense from 0, which is the empty text

@@ -250,3 +250,22 @@ def test_where_memory_runs_out_a_line_says_so(launcher, tmp_path):
     done = subprocess.run([launcher, "report", tmp_path / "x.json"], capture_output=True, text=True, timeout=PATIENCE,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (32 << 20, 32 << 20)))
     assert not is_orderly(done) and "memory ran out" in done.stderr
+
+
+def test_a_file_of_very_many_processes_has_the_later_ones_as_one(torchprof, tmp_path):
+    events = [{"ph": "X", "cat": "cpu_op", "name": "mm", "pid": pid, "tid": 1, "ts": pid, "dur": 1} for pid in range(10_500)]
+    (tmp_path / "many.json").write_text(json.dumps({"traceEvents": events}))
+    done = torchprof("report", "many.json", "-t", "processes,ops", "--json")
+    report = json.loads(done.stdout)
+    assert "more than 10,000 processes" in done.stdout and report["tables"]
+    operators = [row for table in report["tables"] if table["name"] == "ops" and not table.get("process") for row in table["rows"]]
+    assert sum(row["calls"] for row in operators if row["name"] == "mm") >= 10_500
+
+
+def test_slices_nested_very_deep_are_counted_and_their_tables_still_come(torchprof, tmp_path):
+    depth = 50_000
+    events = [{"ph": "X", "cat": "python_function", "name": "torch/f.py(1): f", "pid": 1, "tid": 1, "ts": i, "dur": 2 * (depth - i)} for i in range(depth)]
+    (tmp_path / "deep.json").write_text(json.dumps({"traceEvents": events}))
+    done = torchprof("report", "deep.json", "-t", "advice,critical,python")
+    assert "45,904 slices inside of 4,096 others: not in advice, the critical path and launches" in done.stdout
+    assert "50,000" in done.stdout and done.returncode == 0
