@@ -163,7 +163,9 @@ void flush_for_the_end() noexcept {
 // CUPTI has what it did not deliver, and these buffers wait for a lock that our thread has in a call of CUPTI.
 void say_unwritten() noexcept {
   char text[64];
-  snprintf(text, sizeof(text), "%zu buffers were delivered", source().buffers.queued());
+  Source& s = source();
+  snprintf(text, sizeof(text), "%zu buffers were delivered",
+           s.buffers.queued() + s.unwritten.load(std::memory_order_relaxed));
   session::define_fact("gpu.unwritten", text);
 }
 
@@ -362,8 +364,10 @@ void process_exits_now() noexcept {
   s.work.wake();
   // A program may exit like this because CUDA hangs. As long as buffers are written it does not.
   constexpr time_t kPatienceSeconds = 1;
-  for (size_t before = SIZE_MAX, left = s.buffers.queued(); left != before;
-       before = std::exchange(left, s.buffers.queued())) {
+  const auto work_left = [&s] {
+    return s.buffers.queued() + s.unseen.load(std::memory_order_relaxed) + s.unwritten.load(std::memory_order_relaxed);
+  };
+  for (size_t before = SIZE_MAX, left = work_left(); left != before; before = std::exchange(left, work_left())) {
     const timespec until = after_seconds(kPatienceSeconds);
     int result = 0;
     while ((result = sem_timedwait(&s.flushed, &until)) != 0 && errno == EINTR) continue;

@@ -60,7 +60,7 @@ void write_completed() noexcept {
   if (!s.other.is_there()) {
     // Those that are there now: a thread that launches without a pause may fill them faster than they are written, and
     // who waited for the last would keep the program from its end. And whoever ends the process waits for one buffer at
-    // most, not for as many as a slow machine has left: it writes the others itself.
+    // most, not for as many as a slow machine has left: it writes the others itself. Likewise below.
     for (size_t left = s.buffers.queued();
          left > 0 && !s.end_waits.load(std::memory_order_relaxed) && s.buffers.take(buffer); --left) {
       see_calls(s.api, buffer, s.sharing());  // what they launched may run after another client has come
@@ -79,10 +79,22 @@ void write_completed() noexcept {
     const Lock lock(s.wishing);
     s.clock.reads(now.own, now.other);
   }
-  for (size_t i = from; i < s.count_to_pour; ++i) see_calls(s.api, slot(i), sharing);
-  for (size_t i = from; i < s.count_to_pour; ++i)
-    write_buffer(s.api, slot(i), s.tally, s.devices, &sharing,
-                 slot(i).is_foreign ? nullptr : &ActivityBuffers::progress_of(slot(i).data));
+  const size_t taken = s.count_to_pour - from;
+  size_t unseen = s.unseen.load(std::memory_order_relaxed) + taken;
+  size_t unwritten = s.unwritten.load(std::memory_order_relaxed) + taken;
+  s.unwritten.store(unwritten, std::memory_order_relaxed);
+  s.unseen.store(unseen, std::memory_order_relaxed);
+  const auto goes_on = [&s] { return !s.end_waits.load(std::memory_order_relaxed); };
+  while (unseen > 0 && goes_on()) {
+    see_calls(s.api, slot(s.count_to_pour - unseen), sharing);
+    s.unseen.store(--unseen, std::memory_order_relaxed);
+  }
+  while (unseen == 0 && unwritten > 0 && goes_on()) {
+    const Completed& next = slot(s.count_to_pour - unwritten);
+    write_buffer(s.api, next, s.tally, s.devices, &sharing,
+                 next.is_foreign ? nullptr : &ActivityBuffers::progress_of(next.data));
+    s.unwritten.store(--unwritten, std::memory_order_relaxed);
+  }
 }
 
 namespace {
@@ -147,13 +159,14 @@ void pour_completed() noexcept {
   size_t left = 0;  // those that are there now: see write_completed()
   {
     const Lock lock(s.writing);
-    left = s.count_to_pour;
+    left = s.count_to_pour - s.unwritten.load(std::memory_order_relaxed);
   }
-  for (; left > 0 && state() == State::kOn; --left) {  // not at the end, where the other client may be gone
+  // Not at the end, where the other client may be gone, and not while an exit waits for what is not written.
+  for (; left > 0 && state() == State::kOn && !s.must_flush.load(std::memory_order_relaxed); --left) {
     Completed buffer;
     {
       const Lock lock(s.writing);
-      if (s.count_to_pour == 0) break;
+      if (s.count_to_pour == s.unwritten.load(std::memory_order_relaxed)) break;
       buffer = s.to_pour[s.first_to_pour];
       s.first_to_pour = (s.first_to_pour + 1) % ActivityBuffers::kMostForced;
       --s.count_to_pour;

@@ -54,10 +54,13 @@ struct Source {
   OpenStreams open_streams;                // at the last look
   std::atomic<bool> has_open_work{false};  // in them
   StuckWork stuck;
-  Completed to_pour[ActivityBuffers::kMostForced]{};  // written, but not yet given to the other client; a ring
+  // Not yet given to the other client; a ring. The last `unwritten` of them are not written yet, and of the last
+  // `unseen` among these the calls have not been seen.
+  Completed to_pour[ActivityBuffers::kMostForced]{};
   size_t first_to_pour = 0, count_to_pour = 0;
-  Wakeup work;                          // a buffer has come, or the window has changed
-  std::atomic<bool> must_flush{false};  // our thread has to flush, and then to post `flushed`
+  std::atomic<size_t> unseen{0}, unwritten{0};  // read also without the lock
+  Wakeup work;                                  // a buffer has come, or the window has changed
+  std::atomic<bool> must_flush{false};          // our thread has to flush, and then to post `flushed`
   sem_t flushed{};
   std::atomic<bool> must_forget{false};  // the calls of a window that has closed are still watched
   std::atomic<bool> end_waits{false};    // whoever ends the process waits for `writing`

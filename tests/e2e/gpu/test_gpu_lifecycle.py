@@ -126,10 +126,16 @@ def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulat
     assert len(set(spool.correlations(found, spool.KERNEL))) == len(found[spool.KERNEL])
 
 
-@pytest.mark.parametrize("end, slow", [("os._exit(3)", 200), pytest.param("exit(3)", 1000, marks=pytest.mark.slow)], ids=["os._exit()", "exit()"])
-def test_where_buffers_are_written_slowly_all_of_them_are_waited_for(run_simulated, end, slow):  # noqa: F811
+CLIENT = {"CLIENT": SIM.with_name("libother_client.so")}
+# Of another client: each buffer is for both. torchprof sees it at the import of an extension module.
+IN_A_SESSION = "client = ctypes.CDLL(os.environ['CLIENT'])\nimport _lsprof\nclient.clientStart()\n"
+
+
+@pytest.mark.parametrize("before, end, slow", [("", "os._exit(3)", 200), (IN_A_SESSION, "os._exit(3)", 200), pytest.param("", "exit(3)", 1000, marks=pytest.mark.slow)],
+                         ids=["os._exit()", "os._exit() beside another client", "exit()"])
+def test_where_buffers_are_written_slowly_all_of_them_are_waited_for(run_simulated, before, end, slow):  # noqa: F811
     """Longer than for a CUPTI that hangs: 1 s at an exit at once, 5 s at each of the two ends of a program."""
-    run, _ = run_simulated(BEGIN + "sim.simStorm(1, 120_000, 4, 1)\n" + end, sim="slow=%d" % slow, options=["--format", "none"])
+    run, _ = run_simulated(BEGIN + before + "sim.simStorm(1, 120_000, 4, 1)\n" + end, sim="slow=%d" % slow, env=CLIENT, options=["--format", "none"])
     assert run.status == 3 and not gpu_lines(run), run.stderr
     found = spool.gpu_records(spool.spools(run)[0])
     assert len(found[spool.KERNEL]) == 120_005 and not found[spool.DROPPED]
