@@ -201,4 +201,12 @@ void define_fact(std::string_view key, std::string_view value) noexcept {
 void note_fact(const char* key, const char* value) noexcept { keep_note(key, false, SourceState::kOn, value); }
 void note_source(const char* name, SourceState state, const char* text) noexcept { keep_note(name, true, state, text); }
 
+void note_interpreter(const InterpreterDef& interpreter) noexcept {
+  Recorder& r = recorder();
+  const KeepErrno keep;
+  const Lock lock(r.lock);
+  r.interpreter = interpreter;
+  if (r.spool.is_open()) define(interpreter);
+}
+
 }  // namespace torchprof::session

@@ -47,14 +47,15 @@ void add_to_window(uint32_t window, uint32_t events) noexcept {
   } while (!place_of(window).compare_exchange_weak(old, fresh, std::memory_order_relaxed));
 }
 
-// Makes room for one more record of steps, of any kind, at this time. False: nothing can be recorded any more.
-bool make_room_for_steps(Ticks now) noexcept {
+// Makes room for one more record of so many bytes beside the events, at this time. False: nothing can be recorded any
+// more.
+bool make_room_for_steps(Ticks now, size_t bytes = sizeof(StepEnd)) noexcept {
   Recorder& r = recorder();
   StepChunks& s = r.steps;
   if (!r.spool.is_open() || r.state.load(std::memory_order_relaxed) != State::kCapturing || !is_our_process())
     return false;
-  const bool has_room = s.chunk && s.used + sizeof(StepEnd) <= kChunkCapacity &&
-                        now.value - s.chunk->base.ticks.value <= RecordHeader::kMaxTime;
+  const bool has_room =
+      s.chunk && s.used + bytes <= kChunkCapacity && now.value - s.chunk->base.ticks.value <= RecordHeader::kMaxTime;
   if (has_room) return true;
   ChunkHeader* fresh = r.spool.claim(ChunkKind::kSteps, TrackId{}, s.sequence, now, s.chunk, s.run);
   if (!fresh) {
@@ -68,12 +69,14 @@ bool make_room_for_steps(Ticks now) noexcept {
 
 uint64_t time_in_steps(Ticks now) noexcept { return now.value - recorder().steps.chunk->base.ticks.value; }
 
+// `more`: bytes that follow the struct.
 template <class R>
-void put_step_record(const R& record) noexcept {
-  static_assert(sizeof(R) <= sizeof(StepEnd));
+void put_step_record(const R& record, const void* more = nullptr, size_t bytes = 0) noexcept {
   StepChunks& s = recorder().steps;
-  memcpy(reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used, &record, sizeof(R));
-  s.used += sizeof(R);
+  std::byte* const at = reinterpret_cast<std::byte*>(s.chunk) + sizeof(ChunkHeader) + s.used;
+  memcpy(at, &record, sizeof(R));
+  if (bytes != 0) memcpy(at + sizeof(R), more, bytes);
+  s.used += static_cast<uint32_t>(sizeof(R) + bytes);
   // Pairs with the load in SpoolReader::collect_chunk(): the record is written.
   s.chunk->committed.store(s.used, std::memory_order_release);
 }
@@ -138,6 +141,18 @@ bool record_resident(uint64_t bytes, Ticks now) noexcept {
   const Lock lock(recorder().lock);
   if (!make_room_for_steps(now)) return false;
   put_step_record(Resident{RecordHeader::make(Kind::Resident, sizeof(Resident) / 8, time_in_steps(now)), bytes});
+  return true;
+}
+
+bool record_stack(ThreadStack stack, const StackFrame* frames, Ticks now) noexcept {
+  static_assert(sizeof(ThreadStack) + kMostFrames * sizeof(StackFrame) <= RecordHeader::kMaxWords * 8);
+  static_assert(sizeof(StackFrame) == 8);
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  const size_t more = stack.count * sizeof(StackFrame);
+  if (!make_room_for_steps(now, sizeof(stack) + more)) return false;
+  stack.header = RecordHeader::make(Kind::ThreadStack, (sizeof(stack) + more) / 8, time_in_steps(now));
+  put_step_record(stack, frames, more);
   return true;
 }
 

@@ -74,6 +74,7 @@ struct Recorder {
   std::atomic<uint32_t> next_track{0};
   Note notes[kNotes * 2];
   size_t note_count = 0;
+  InterpreterDef interpreter{};  // `interpreter` 0: none is known
   // Set in a forked child until its spool is open: the parent's definitions, which are to be copied.
   bool inherits = false;
   Definitions inherited;

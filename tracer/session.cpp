@@ -90,6 +90,7 @@ bool open_spool_locked() noexcept {
   r.parent_file.let_go();
   r.inherits = false;
   for (size_t i = 0; i < r.note_count; ++i) write_note(r.notes[i]);
+  if (r.interpreter.interpreter != 0) define(r.interpreter);
   return r.state.load(std::memory_order_relaxed) == State::kCapturing;
 }
 

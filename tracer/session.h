@@ -150,6 +150,10 @@ void give_up_window(uint32_t number) noexcept;
 // their own; false: the spool is not open, or nothing can be recorded any more.
 bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switching_ns, Ticks now) noexcept;
 bool record_resident(uint64_t bytes, Ticks now) noexcept;
+// The Python stack of a thread (record.h, ThreadStack); its header is not used. `frames`: stack.count of them, at most
+// kMostFrames. Likewise.
+inline constexpr size_t kMostFrames = 512;
+bool record_stack(ThreadStack stack, const StackFrame* frames, Ticks now) noexcept;
 
 // With -w auto: how many events this process has recorded, in all or in one window. They are counted when a chunk is
 // full or its thread comes to the next window, so the last ones of each thread are missing. A child after fork begins
@@ -192,6 +196,8 @@ inline constexpr size_t kNotes = 24;
 inline constexpr size_t kNoteSize = 240;
 void note_fact(const char* key, const char* value) noexcept;
 void note_source(const char* name, SourceState state, const char* detail) noexcept;
+// Likewise: where Python's stacks lie in this process. The later one holds.
+void note_interpreter(const InterpreterDef& interpreter) noexcept;
 
 // Whether this process writes the spool of this file name. Takes the recorder's lock.
 bool writes_spool(const char* file) noexcept;

@@ -36,6 +36,8 @@ constexpr std::string_view kProfilerStep = "ProfilerStep#";
 constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 constexpr uint32_t kMostWindows = 60'000;  // their numbers fit into a chunk's header
 
+constexpr int64_t kFirstStacks = 10'000'000'000;
+
 struct State {
   WindowSpec spec;
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the rest, but for the atomics
@@ -55,13 +57,18 @@ struct State {
   std::atomic<uint64_t> entered{0};    // how often the range was entered
   std::atomic<uint64_t> range_key{0};  // of the range that is to keep the window open; 0: none
   uint64_t holder = 0;                 // key of the range for which the window was opened
+  bool is_our_thread = false;          // that has the lock
+  int64_t last_border = 0;             // ns, CLOCK_MONOTONIC: when a step ended; the start of the process before that
+  int64_t next_stacks = kFirstStacks;  // ns after last_border at which the stacks are stated, if no step ends before
 };
 constinit State g_state{};
 
 constinit Source g_sources[kMostSources] = {};
 size_t g_source_count = 0;
-constinit Interpreter g_interpreter = {
-    {[]() noexcept {}, []() noexcept {}}, []() noexcept { return false; }, []() noexcept { return uintptr_t{0}; }};
+constinit Interpreter g_interpreter = {{[]() noexcept {}, []() noexcept {}},
+                                       []() noexcept { return false; },
+                                       []() noexcept { return uintptr_t{0}; },
+                                       []() noexcept {}};
 
 void open_sources() noexcept {
   for (size_t i = 0; i < g_source_count; ++i) g_sources[i].opened();
@@ -123,6 +130,8 @@ void window_after_fork() noexcept {
   s.lock = PTHREAD_MUTEX_INITIALIZER;
   s.borders.clear();
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
+  s.is_our_thread = false;
+  s.next_stacks = kFirstStacks;
   if (s.spec.kind == SpecKind::kAuto) {
     s.steps = {};
     s.has_open_border = s.has_profiler_steps = false;
@@ -166,6 +175,8 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   if (!session::define_window({number + 1, step, s.begin, {}, reason})) return false;
   detail::g_number.store(number + 1, std::memory_order_relaxed);
   detail::g_is_open.store(true, std::memory_order_relaxed);
+  // Before anything that waits for the interpreter's lock.
+  if (s.is_our_thread) g_interpreter.state_stacks();
   session::resume(s.spec.kind == SpecKind::kAuto ? static_cast<uint16_t>(number + 1) : 1);
   open_sources();
   g_interpreter.source.opened();
@@ -175,6 +186,7 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
 void close_window() noexcept {
   State& s = g_state;
   if (!is_open()) return;
+  if (s.is_our_thread) g_interpreter.state_stacks();
   detail::g_is_open.store(false, std::memory_order_relaxed);
   const Ticks end = session::now();
   if (session::clock_source() != clock::kNoClock) s.closed_at = clock::read_ns(CLOCK_MONOTONIC);
@@ -185,6 +197,8 @@ void close_window() noexcept {
 }
 
 void at_step(uint64_t step, Ticks at) noexcept {
+  g_state.last_border = clock::read_ns(CLOCK_MONOTONIC);
+  g_state.next_stacks = kFirstStacks;
   if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at);
   if (g_state.spec.kind != SpecKind::kSteps) return;
   if (g_state.spec.holds(step))
@@ -240,12 +254,31 @@ void pass(const WindowBorders::Border& border) noexcept {
   }
 }
 
+// What opens and closes while it lives does so on the thread of ours. With the lock.
+class OurThread {
+ public:
+  OurThread() noexcept { g_state.is_our_thread = true; }
+  ~OurThread() { g_state.is_our_thread = false; }
+  OurThread(const OurThread&) = delete;
+  OurThread& operator=(const OurThread&) = delete;
+};
+
+// A step that lasts very long may be a hang, and the process may be killed in it.
+void state_stacks_of_long_step() noexcept {
+  State& s = g_state;
+  const int64_t lasted = clock::read_ns(CLOCK_MONOTONIC) - std::max(s.last_border, s.process_start);
+  if (lasted < s.next_stacks) return;
+  s.next_stacks = 2 * lasted;
+  g_interpreter.state_stacks();
+}
+
 bool set(bool opens) noexcept {
   if (g_interpreter.is_starting()) return false;
   bool is_done = true;
   {
     const Change change;
     if (!change) return false;
+    const OurThread ours;
     if (g_state.must_leave) leave();
     g_state.must_leave = false;
     if (g_state.spec.kind == SpecKind::kAuto)
@@ -283,6 +316,8 @@ int tick() noexcept {
     const Change change;
     if (!change) return sleep;
     if (g_state.must_leave && elapsed() < kSettled) return static_cast<int>(kSettled / 1'000'000);
+    const OurThread ours;
+    state_stacks_of_long_step();
     if (g_state.must_leave) leave();
     g_state.must_leave = false;
     sleep = auto_window::tick();
@@ -291,7 +326,11 @@ int tick() noexcept {
   return sleep;
 }
 
-constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick};
+void state_stacks() noexcept {
+  if (!g_interpreter.is_starting()) g_interpreter.state_stacks();
+}
+
+constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick, state_stacks};
 
 void needs_thread() noexcept {
   if (!start_thread(g_state.spec, session::config().window, kDoor))

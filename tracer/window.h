@@ -7,7 +7,9 @@
 //
 // A step ends with the annotation "ProfilerStep#N" where torch.profiler has a schedule, otherwise with an optimizer's
 // step, counted by spool/step_counter.h; without Python two optimizers of one class are told apart by nothing. The n-th
-// window is WindowDef n. What is open on a thread when a window opens is stated at the thread's first event in it.
+// window is WindowDef n. What is open on a thread when a window opens is stated at the thread's first event in it. In a
+// hang there is none: so our thread states the stacks of all threads (ThreadStack) before it opens or closes a window,
+// and with -w auto when a step has lasted 10 s, 20 s, 40 s and so on.
 //
 // A window of time counts from the start of the process; in a forked child, from the fork.
 //
@@ -54,6 +56,9 @@ struct Interpreter {
   bool (*is_starting)() noexcept;
   // The optimizer whose step() the calling thread is in, as an address alone; 0: none is to be found.
   uintptr_t (*current_optimizer)() noexcept;
+  // Records the stack of every thread but the calling one, which is ours (session::record_stack). It must not wait for
+  // the interpreter's lock: a hang may hold it.
+  void (*state_stacks)() noexcept;
 };
 void set_interpreter(const Interpreter& interpreter) noexcept;
 

@@ -96,10 +96,12 @@ void obey(char* command, char* answer, size_t size) noexcept {
     }
   }
   const bool starts = strcmp(command, "start") == 0, stops = strcmp(command, "stop") == 0;
-  if (!starts && !stops && strcmp(command, "status") != 0) {
+  const bool states = strcmp(command, "stacks") == 0;
+  if (!starts && !stops && !states && strcmp(command, "status") != 0) {
     snprintf(answer, size, "error: start, stop or status");
     return;
   }
+  if (states) g_shared.door->state_stacks();
   if ((starts || stops) && g_shared.spec->kind != SpecKind::kManual && g_shared.spec->kind != SpecKind::kAuto) {
     snprintf(answer, size, "error: its window is %s; only `manual` and `auto` are opened by hand", g_shared.name);
     return;

@@ -7,6 +7,7 @@
 // alone. One line in, one line out, each ends with a newline:
 //     start | stop     opens or closes the window, where it is `manual` or `auto`
 //     status
+//     stacks           records the Python stacks of all threads, for `torchprof where`
 //     each may be followed by a space and the file name of a spool: only the process that writes it obeys, since its
 //     process id may be another's by now, or on another machine
 //     -> "ok: open, window 2" | "ok: closed, 2 windows so far" | "error: ..."
@@ -26,6 +27,7 @@ struct Door {
   void (*describe)(char* text, unsigned long size) noexcept;
   uint64_t (*elapsed)() noexcept;  // nanoseconds since the process started, or was forked
   int (*tick)() noexcept;          // -w auto: does what is due; ms until it is to be called again
+  void (*state_stacks)() noexcept;
 };
 
 // Milliseconds to wait while somebody else opens or closes the window.

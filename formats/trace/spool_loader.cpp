@@ -80,6 +80,13 @@ class Loader {
         rest_.steps.push_back({time, r.step, r.window, r.was_open, r.switching_us});
       } else if (record.kind() == Kind::Resident) {
         rest_.resident.push_back({time, record.as<Resident>().bytes});
+      } else if (record.kind() == Kind::ThreadStack) {
+        const auto& r = record.as<ThreadStack>();
+        SpoolRest::Stack& stack = rest_.stacks[r.tid];
+        stack.at = time;
+        if (r.is_same) continue;
+        stack.beyond = r.beyond;
+        stack.frames.assign(record.frames().begin(), record.frames().end());
       }
       rest_.last_event = std::max(rest_.last_event, time);
     }
@@ -135,6 +142,9 @@ class Loader {
         return define_in(p_.call_sites, record.as<CallSiteDef>());
       case Kind::ObjectDetailDef:
         return define_detail(record);
+      case Kind::InterpreterDef:
+        p_.interpreter = record.as<InterpreterDef>();
+        return;
       case Kind::WindowDef:
         return define_window(record.as<WindowDef>());
       case Kind::MetaDef: {

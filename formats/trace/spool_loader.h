@@ -3,6 +3,7 @@
 // Damage is counted in Process::damage; nothing is thrown but for memory. One call for each process, on one thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -31,6 +32,12 @@ struct SpoolRest {
     uint64_t bytes;
   };
   std::vector<Sample> resident;
+  struct Stack {
+    Ticks at;
+    uint64_t beyond;
+    std::vector<StackFrame> frames;
+  };
+  std::map<uint32_t, Stack> stacks;  // by tid, the latest
 };
 
 // `process.spool` is set; fills in the rest.

@@ -99,6 +99,13 @@ struct ResidentSize {
   uint64_t bytes = 0;
 };
 
+struct StatedStack {  // ThreadStack: the latest of a thread, where it has no later step (python_stacks.h)
+  uint32_t tid = 0;
+  UnixNs at;
+  uint64_t beyond = 0;                  // frames further out than those
+  std::vector<StackFrame> frames = {};  // innermost first
+};
+
 struct Blind {  // time without Python calls, because a profiler of the program's own had the thread (blind.h)
   std::string_view by;
   uint64_t times = 0;
@@ -143,6 +150,8 @@ struct Process {
   uint64_t windows_given_up = 0;       // by -w auto, for others; without those of the last steps, which all are
   std::vector<StepTime> steps;         // of the whole run, in the order of time; only with -w auto
   std::vector<ResidentSize> resident;  // likewise: samples of what the process had in memory
+  std::vector<StatedStack> stacks;     // by tid: as a thread of ours in the process saw them last
+  InterpreterDef interpreter{};        // where its stacks lie in its memory; `interpreter` 0: not known
 
   Selection selection;  // the part that is shown; load() selects all of it
 

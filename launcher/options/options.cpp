@@ -246,7 +246,8 @@ std::string parse_where(const Arguments& arguments) {
   Parser parser(
       "where", "PID|RUN",
       "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
-      "open, outermost first, and since when. The program is not stopped.");
+      "open, outermost first, since when, and the line of each Python function. The program is not stopped. Functions\n"
+      "that no event has told of, as in a hang outside of windows, have no time.");
   parser.app()
       .add_option("PID|RUN", target,
                   "a process that is being profiled, its `torchprof run`, a run directory, or a .spool")

@@ -86,18 +86,24 @@ Info process_info(const formats::Process& process, UnixNs run_end) {
   return out;
 }
 
-void add_open(Info& info, const formats::Process& process, bool is_running) {
-  const auto threads = formats::open_threads(process);
+void add_open(Info& info, const formats::Process& process, const std::vector<formats::ThreadLines>& stacks,
+              bool is_running) {
+  const auto threads = formats::open_threads(process, stacks);
   UnixNs end = process.end;
-  for (const formats::OpenThread& thread : threads) end = std::max(end, thread.last);
+  for (const formats::OpenThread& thread : threads) end = std::max({end, thread.last, thread.stack_at});
   if (is_running) end = wall_clock_now();
   const auto seconds = [end](UnixNs since) { return seconds_between(since, end); };
   Info& open = info["open"] = Info::array();
   for (const formats::OpenThread& thread : threads) {
-    Info& out = open.emplace_back(Info{{"tid", thread.tid}, {"name", thread.name}, {"last", seconds(thread.last)}});
+    Info& out = open.emplace_back(Info{{"tid", thread.tid}, {"name", thread.name}});
+    if (thread.last != UnixNs{}) out["last"] = seconds(thread.last);
+    if (thread.stack_at != UnixNs{}) out["stack"] = seconds(thread.stack_at);
     out["spans"] = Info::array();
-    for (const formats::OpenSpan& span : thread.spans)
-      out["spans"].push_back({{"name", span.name}, {"seconds", seconds(span.begin)}});
+    for (const formats::OpenSpan& span : thread.spans) {
+      Info& added = out["spans"].emplace_back(Info{{"name", span.name}});
+      if (span.begin != UnixNs{}) added["seconds"] = seconds(span.begin);
+      if (span.line != 0) added["line"] = span.line;
+    }
     if (thread.deeper != 0) out["deeper"] = thread.deeper;
   }
 }
@@ -178,7 +184,7 @@ void add_processes(Info& info, const formats::Trace& trace) {
     Info& added = info["processes"].emplace_back(process_info(process, trace.run_end));
     // The spool will be removed: this keeps what helps to find why the process died.
     if (process.clean_exit || formats::has_ended_well(process)) continue;
-    add_open(added, process, false);
+    add_open(added, process, formats::stated_stacks(process), false);
     add_stuck_gpu(added, process, false);
     has_died = true;
   }

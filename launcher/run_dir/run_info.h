@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/trace/python_stacks.h"
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/writers.h"
 
@@ -53,8 +54,10 @@ std::string oom_line(const Info& info);
 // A process as in run.json. `run_end`: 0 if it is not known.
 Info process_info(const formats::Process& process, UnixNs run_end = {});
 // Adds "open": for every thread that had not ended, what it was doing and since when, in seconds before the end or
-// before now.
-void add_open(Info& info, const formats::Process& process, bool is_running);
+// before now, and the lines of `stacks`: [tid, name, last (none: it has no event), stack (when its Python stack was
+// so), deeper, spans [name, seconds (none: not known), line]].
+void add_open(Info& info, const formats::Process& process, const std::vector<formats::ThreadLines>& stacks,
+              bool is_running);
 
 // When the command ended, from what add_end() wrote; 0 if it is not known.
 UnixNs run_end_of(const Info& info);

@@ -16,8 +16,10 @@ namespace torchprof::launcher {
 
 using namespace std::chrono;
 
-ControlRequest::ControlRequest(uint32_t pid, std::string_view command, const std::string& spool)
-    : pid_(pid), fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+ControlRequest::ControlRequest(uint32_t pid, std::string_view command, const std::string& spool, milliseconds patience)
+    : pid_(pid),
+      fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+      deadline_(steady_clock::now() + patience) {
   if (!connect_to(spool.empty() ? own_number(pid) : number_in(spool))) {
     text_ =
         "error: it does not listen: `ctl` is for windows of time, `signal`, `manual` and, once a long run has windows, "

@@ -1,4 +1,5 @@
-// A request to the window thread of a process (tracer/window_thread.h): `start`, `stop` or `status`, and its answer.
+// A request to the window thread of a process (tracer/window_thread.h): `start`, `stop`, `status` or `stacks`, and its
+// answer.
 #pragma once
 
 #include <chrono>
@@ -11,8 +12,9 @@ namespace torchprof::launcher {
 class ControlRequest {
  public:
   // `pid`: in our namespace. `spool`: the name of the file that the process writes, if that is how it was found: no
-  // other process obeys; otherwise empty.
-  ControlRequest(uint32_t pid, std::string_view command, const std::string& spool);
+  // other process obeys; otherwise empty. `patience`: a busy process may have to wait for Python's lock.
+  ControlRequest(uint32_t pid, std::string_view command, const std::string& spool,
+                 std::chrono::milliseconds patience = std::chrono::seconds(5));
   ~ControlRequest();
   ControlRequest(ControlRequest&& other) noexcept;
   ControlRequest& operator=(ControlRequest&&) = delete;
@@ -33,8 +35,7 @@ class ControlRequest {
   int fd_;
   bool is_over_ = false;
   std::string text_;
-  // A busy process may have to wait for Python's lock.
-  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  std::chrono::steady_clock::time_point deadline_;
 };
 
 }  // namespace torchprof::launcher

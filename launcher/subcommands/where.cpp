@@ -1,4 +1,6 @@
-// torchprof where: what every thread is doing. It reads only the spools; the program is not stopped and not touched.
+// torchprof where: what every thread is doing. It reads the spools, and of processes that live the memory in which
+// Python keeps its stacks; where that is not allowed it asks the thread of ours in them (tracer/window_thread.h). The
+// program is not stopped, and nothing of it is changed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,10 +12,13 @@
 #include "formats/io/error.h"
 #include "formats/io/median.h"
 #include "formats/io/text.h"
+#include "formats/trace/python_stacks.h"
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/wall_clock.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 
@@ -109,13 +114,25 @@ void print_process(const Info& process) {
     out.append(2 + std::min(depth, kDeepest), ' ').append(text).append("\n");
   };
   for (const Info& thread : process.value("open", Info::array())) {
+    const std::string before = process.value("running", false) ? " ago" : " before the end";
     out.append("  thread ").append(std::to_string(thread.value("tid", 0u)));
-    out.append(" (").append(thread.value("name", "")).append("), last event ");
-    out.append(seconds_text(thread.value("last", 0.0)));
-    out.append(process.value("running", false) ? " ago\n" : " before the end\n");
+    if (const std::string name = thread.value("name", ""); !name.empty()) out.append(" (").append(name).append(")");
+    if (thread.contains("last"))
+      out.append(", last event ").append(seconds_text(thread.value("last", 0.0))).append(before);
+    else
+      out.append(", no event");
+    // One of just now needs no word.
+    constexpr double kJustNow = 1;
+    const double stack = thread.value("stack", 0.0);
+    if (thread.contains("stack") && (!process.value("running", false) || stack > kJustNow))
+      out.append(", Python's stack as it was ").append(seconds_text(stack)).append(before);
+    out.append("\n");
     size_t depth = 0;
-    for (const Info& span : thread.value("spans", Info::array()))
-      add(seconds_text(span.value("seconds", 0.0)), depth++, span.value("name", ""));
+    for (const Info& span : thread.value("spans", Info::array())) {
+      std::string name = span.value("name", "");
+      if (const auto line = span.value("line", 0u); line != 0) name.append(", line ").append(std::to_string(line));
+      add(span.contains("seconds") ? seconds_text(span.value("seconds", 0.0)) : "", depth++, name);
+    }
     if (const auto deeper = thread.value("deeper", uint64_t{0}); deeper != 0)
       add("", 0, "... and " + std::to_string(deeper) + " calls inside it");
     if (depth == 0) add("", 0, "nothing recorded is open");
@@ -123,6 +140,25 @@ void print_process(const Info& process) {
   for (const Info& work : process.value("stuck_gpu", Info::array()))
     out += stuck_text(work, process.value("running", false));
   print(out);
+}
+
+// The Python stacks of a process that runs, by its memory; `pid`: in our PID namespace, 0: not seen.
+std::vector<formats::ThreadLines> stacks_now(const formats::Process& process, uint32_t pid) {
+  if (pid == 0) return {};
+  return formats::read_stacks(process, pid, wall_clock_now());
+}
+
+// Asks the processes whose memory may not be read to state their stacks in their spools. True: one of them did.
+bool ask_for_stacks(const formats::Trace& trace, Writers& writers) {
+  constexpr std::chrono::milliseconds kPatience{1000};
+  std::vector<ControlRequest> requests;
+  for (const formats::Process& process : trace.processes) {
+    const uint32_t pid = process.interpreter.interpreter != 0 ? writers.writer_of(process.file) : 0;
+    if (pid != 0 && !formats::may_read(pid)) requests.emplace_back(pid, "stacks", process.file.filename(), kPatience);
+  }
+  bool has_new = false;
+  for (ControlRequest& request : requests) has_new = request.wait().starts_with("ok: ") || has_new;
+  return has_new;
 }
 
 // Prints from run.json what was open in processes that died, for runs whose spools are gone.
@@ -155,10 +191,11 @@ int where(const Arguments& arguments) {
     is_over = input.run && !input.run->is_live();
   }
   if (spools.empty()) throw Error(target + ": is a trace, which does not say what was open; give the run directory");
-  const formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
+  formats::Trace trace = formats::load(spools, formats::Contents::kDefinitions);
+  Writers writers;
+  if (ask_for_stacks(trace, writers)) trace = formats::load(spools, formats::Contents::kDefinitions);
   for (const formats::Unreadable& bad : trace.unreadable) complain(bad.file.string() + ": " + bad.reason);
   if (trace.processes.empty()) throw Error(target + ": none of its spools can be read");
-  Writers writers;
   bool is_running = false;
   size_t shown = 0;
   for (const formats::Process& process : trace.processes) {
@@ -168,7 +205,9 @@ int where(const Arguments& arguments) {
     ++shown;
     info["running"] = runs;
     info["steps"] = steps_text(process, runs);
-    add_open(info, process, runs);
+    auto stacks = runs ? stacks_now(process, writers.writer_of(process.file)) : std::vector<formats::ThreadLines>{};
+    if (stacks.empty()) stacks = formats::stated_stacks(process);
+    add_open(info, process, stacks, runs);
     add_stuck_gpu(info, process, runs);
     is_running = is_running || runs;
     print_process(info);

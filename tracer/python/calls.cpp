@@ -8,6 +8,7 @@
 #include "tracer/python/imports.h"
 #include "tracer/python/monitoring.h"
 #include "tracer/python/profile.h"
+#include "tracer/python/threads.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -23,6 +24,7 @@ void start_calls(PythonLevel level) noexcept {
     return;
   }
   check_frames();
+  prepare_stacks();
   g_level = level;
   start_imports();
   ++g_epoch;

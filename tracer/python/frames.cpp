@@ -21,7 +21,13 @@ struct FrameLayout {
   size_t cframe;    // PyThreadState.cframe; 0: 3.12 on
   size_t outer;     // CFrame.previous
   size_t is_entry;  // of the frame: a bool (3.11), true for a run's outermost; 0: every run has one frame (3.10)
-  size_t owner;     // of the frame: a char (3.12 on), see kOwnedByLoop
+  size_t owner;     // of the frame: a char (3.11 on), see kOwnedByLoop
+  // What a thread needs that looks at the others (describe_stacks). Checked by prepare_stacks() in every process.
+  size_t threads;     // PyInterpreterState: the first thread; 0: the rest is not known
+  size_t tid;         // PyThreadState.native_thread_id
+  size_t line;        // PyCodeObject.co_firstlineno
+  size_t ascii_text;  // sizeof(PyASCIIObject), where the characters of a str of ASCII begin
+  size_t other_text;  // sizeof(PyCompactUnicodeObject), likewise of any other
 };
 
 namespace {
@@ -30,12 +36,16 @@ namespace {
 // Include/internal/pycore_{frame,interpframe_structs}.h. Measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5
 // and 3.14.10.
 constexpr FrameLayout kFrames[] = {
-    {24, false, 0, 32, 96, 0, 24, 48, 8, 0, 0},     // 3.10
-    {56, true, 8, 32, 56, 184, 48, 56, 16, 68, 0},  // 3.11
-    {56, true, 0, 0, 56, 192, 8, 0, 0, 0, 70},      // 3.12
-    {72, false, 0, 0, 56, 200, 8, 0, 0, 0, 70},     // 3.13
-    {72, false, 0, 0, 56, 208, 8, 0, 0, 0, 74},     // 3.14
+    {24, false, 0, 32, 96, 0, 24, 48, 8, 0, 0, 0, 0, 0, 0, 0},            // 3.10
+    {56, true, 8, 32, 56, 184, 48, 56, 16, 68, 69, 16, 160, 72, 48, 72},  // 3.11
+    {56, true, 0, 0, 56, 192, 8, 0, 0, 0, 70, 72, 144, 68, 40, 56},       // 3.12
+    {72, false, 0, 0, 56, 200, 8, 0, 0, 0, 70, 7344, 160, 68, 40, 56},    // 3.13
+    {72, false, 0, 0, 56, 208, 8, 0, 0, 0, 74, 7344, 160, 68, 40, 56},    // 3.14
 };
+// The same in all of them, from 3.11 on: PyThreadState.next and interp; PyCodeObject.ob_size, co_filename, co_qualname
+// and co_linetable; PyASCIIObject.length and state; PyBytesObject.ob_size and ob_sval.
+constexpr uint16_t kNextThread = 8, kOfThread = 16, kCodeUnits = 16, kFile = 112, kQualname = 128, kLineTable = 136;
+constexpr uint16_t kTextLength = 16, kTextState = 32, kBytesLength = 16, kBytesData = 32;
 constexpr uintptr_t kTags = 3;
 // The loop's own frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14). In 3.14 a higher value
 // is FRAME_OWNED_BY_CSTACK, which is no function's frame either.
@@ -104,6 +114,27 @@ void check_frames() noexcept {
   // The first pairs with the load in current_position(), the second with that in FrameWalk(): api() is filled.
   g_frames.store(&at, std::memory_order_release);
   if (check_runs(at, self, frame)) g_runs.store(&at, std::memory_order_release);
+}
+
+InterpreterDef describe_stacks() noexcept {
+  const FrameLayout* at = g_frames.load(std::memory_order_relaxed);
+  const Api& a = api();
+  if (!at || at->threads == 0) return {};
+  const auto offset = [](size_t value) { return static_cast<uint16_t>(value); };
+  InterpreterDef out{};
+  out.interpreter = reinterpret_cast<uintptr_t>(a.main_interpreter());
+  out.code_type = reinterpret_cast<uintptr_t>(a.code_type);
+  out.threads = offset(at->threads), out.next = kNextThread, out.of_thread = kOfThread, out.tid = offset(at->tid);
+  out.current = offset(at->current), out.of_cframe = offset(at->of_cframe), out.has_cframe = at->by_cframe;
+  out.code = offset(at->code), out.instruction = offset(at->instruction), out.previous = offset(at->previous);
+  out.owner = offset(at->owner);
+  out.loop = at->cframe ? UINT8_MAX : kOwnedByLoop;
+  out.instructions = offset(at->first), out.code_units = kCodeUnits, out.line = offset(at->line);
+  out.file = kFile, out.name = kQualname, out.lines = kLineTable;
+  out.text_length = kTextLength, out.text_state = kTextState;
+  out.text_of_ascii = offset(at->ascii_text), out.text_of_others = offset(at->other_text);
+  out.bytes_length = kBytesLength, out.bytes_data = kBytesData;
+  return out;
 }
 
 Position current_position() noexcept {

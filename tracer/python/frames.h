@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "tracer/python/abi.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::python {
 
@@ -32,6 +33,11 @@ struct Position {
 // Compares the offsets with the API; where they do not hold, nothing below finds anything. Once, called from Python
 // code with the GIL held, after prepare_objects().
 void check_frames() noexcept;
+
+// What another thread, or another process, needs to walk the stacks of this interpreter by their memory alone. Nothing
+// (`interpreter` 0): check_frames() found no layout that holds, or it is that of 3.10, which does not say a thread's
+// number. With the GIL held.
+InterpreterDef describe_stacks() noexcept;
 
 // The position of the innermost frame. Any thread, with or without the GIL; no allocation, no lock.
 Position current_position() noexcept;

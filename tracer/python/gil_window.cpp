@@ -8,6 +8,7 @@
 #include "tracer/python/modules.h"
 #include "tracer/python/monitoring.h"
 #include "tracer/python/profile.h"
+#include "tracer/python/threads.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -90,7 +91,7 @@ uintptr_t current_optimizer() noexcept {
 }  // namespace
 
 void follow_window() noexcept {
-  window::set_interpreter({{window_opened, window_closed}, is_starting, current_optimizer});
+  window::set_interpreter({{window_opened, window_closed}, is_starting, current_optimizer, state_all_stacks});
 }
 
 }  // namespace torchprof::python

@@ -24,7 +24,8 @@ std::string_view text_of(const std::byte* record, RecordHeader header, uint64_t 
 
 static_assert(kSpoolVersion > 3 ||
                   (sizeof(StringDef) == kFirstBytes<StringDef> &&
-                   sizeof(ObjectDetailDef) == kFirstBytes<ObjectDetailDef> && sizeof(Restate) == kFirstBytes<Restate>),
+                   sizeof(ObjectDetailDef) == kFirstBytes<ObjectDetailDef> && sizeof(Restate) == kFirstBytes<Restate> &&
+                   sizeof(ThreadStack) == kFirstBytes<ThreadStack>),
               "readers of version 3 look for a tail right after the struct that they know");
 
 }  // namespace
@@ -42,6 +43,11 @@ std::string_view RecordView::detail(bool& whole) const {
 std::span<const uint64_t> RecordView::begins() const {
   const Tail tail = tail_of<Restate>(header().bytes(), uint64_t{as<Restate>().count} * sizeof(uint64_t));
   return {reinterpret_cast<const uint64_t*>(place_ + tail.begin), tail.size / sizeof(uint64_t)};
+}
+
+std::span<const StackFrame> RecordView::frames() const {
+  const Tail tail = tail_of<ThreadStack>(header().bytes(), uint64_t{as<ThreadStack>().count} * sizeof(StackFrame));
+  return {reinterpret_cast<const StackFrame*>(place_ + tail.begin), tail.size / sizeof(StackFrame)};
 }
 
 bool RecordCursor::next(RecordView& record) {

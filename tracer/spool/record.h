@@ -67,6 +67,7 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(8, ObjectDetailDef, 32)  \
   X(9, WindowDef, 40)        \
   X(11, CallSiteDef, 24)     \
+  X(18, InterpreterDef, 72)  \
   X(20, GpuDeviceDef, 88)    \
   X(21, GpuContextDef, 24)   \
   X(22, ThreadHandleDef, 16) \
@@ -111,7 +112,8 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(96, ThreadEnd, 8)        \
   X(97, Restate, 16)         \
   X(98, StepEnd, 24)         \
-  X(99, Resident, 16)
+  X(99, Resident, 16)        \
+  X(104, ThreadStack, 24)
 
 // X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
 // size here, or nothing compiles; tests/unit/tracer/growth_test.cpp then reads it in every length it may have.
@@ -296,6 +298,38 @@ struct CallSiteDef {  // a place that calls a C function
   StringId name;        // of the callee, as in CCallBegin
   FunctionId function;  // that calls
   uint32_t line;        // in its file; 0: not known
+};
+
+// Where Python's threads and their frames lie in the memory of this process: whoever may read that memory walks their
+// stacks by it (python_stack.h). Addresses, and offsets in bytes into the structures of CPython that the comments name.
+struct InterpreterDef {
+  RecordHeader header;
+  uint64_t interpreter;     // address of the first PyInterpreterState; 0: its stacks cannot be read
+  uint64_t code_type;       // address of PyCode_Type
+  uint16_t threads;         // PyInterpreterState: the first PyThreadState
+  uint16_t next;            // PyThreadState: the next one
+  uint16_t of_thread;       // likewise: the PyInterpreterState that it belongs to
+  uint16_t tid;             // likewise: gettid(), 8 bytes
+  uint16_t current;         // likewise: the current frame, or a CFrame
+  uint16_t of_cframe;       // CFrame: the current frame
+  uint16_t has_cframe;      // 1: `current` is a CFrame
+  uint16_t code;            // _PyInterpreterFrame: its code object, with tags in the lowest two bits
+  uint16_t instruction;     // likewise: the instruction that runs
+  uint16_t previous;        // likewise: the frame further out
+  uint16_t owner;           // likewise: a char that says whose frame it is
+  uint16_t loop;            // this owner and higher ones: no function's frame
+  uint16_t instructions;    // PyCodeObject: the first instruction
+  uint16_t code_units;      // likewise: the number of instructions, of two bytes each
+  uint16_t line;            // likewise: co_firstlineno, an int
+  uint16_t file;            // likewise: co_filename
+  uint16_t name;            // likewise: co_qualname
+  uint16_t lines;           // likewise: co_linetable
+  uint16_t text_length;     // PyASCIIObject: characters
+  uint16_t text_state;      // likewise: bits 2 to 4 bytes of a character, 5 compact, 6 ASCII
+  uint16_t text_of_ascii;   // where the characters of such a text begin
+  uint16_t text_of_others;  // likewise, of one that is not ASCII
+  uint16_t bytes_length;    // PyBytesObject: bytes
+  uint16_t bytes_data;      // likewise: the first
 };
 
 // Why a window of `-w auto` was opened.
@@ -583,6 +617,22 @@ struct StepEnd {  // a step has ended now; it began when the one before it ended
   static constexpr int64_t kMostSwitching = (1 << 24) - 1;
 };
 
+// The Python stack of a thread, as a thread of ours has read it from memory, without a part of the thread itself. Where
+// the thread has events after it, those hold.
+struct ThreadStack {
+  RecordHeader header;
+  uint32_t tid;     // gettid(); it may have no track
+  uint16_t count;   // frames that follow as StackFrame, innermost first
+  uint8_t is_same;  // 1: none follow, since they are those of the ThreadStack before it of this thread
+  uint8_t pad;
+  uint32_t beyond;  // frames that are further out than those
+  uint32_t window;  // number of the window that was open; 0: none
+};
+struct StackFrame {
+  FunctionId function;
+  uint32_t line;  // that it was executing; 0: not known
+};
+
 struct Resident {  // what the process has in memory now, by the kernel's count (VmRSS)
   RecordHeader header;
   uint64_t bytes;
@@ -663,6 +713,7 @@ constexpr Tail tail_of(uint64_t bytes, uint64_t length) {
 static_assert(offsetof(StringDef, length) < kFirstBytes<StringDef>);
 static_assert(offsetof(ObjectDetailDef, length) < kFirstBytes<ObjectDetailDef>);
 static_assert(offsetof(Restate, count) < kFirstBytes<Restate>);
+static_assert(offsetof(ThreadStack, count) < kFirstBytes<ThreadStack>);
 
 constexpr bool is_definition(Kind kind) { return static_cast<uint8_t>(kind) < 32; }
 

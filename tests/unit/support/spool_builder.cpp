@@ -310,6 +310,18 @@ SpoolBuilder& SpoolBuilder::resident(uint64_t bytes_of_memory) {
   return *this;
 }
 
+SpoolBuilder& SpoolBuilder::thread_stack(uint32_t tid, const std::vector<StackFrame>& frames) {
+  ThreadStack record{};
+  record.tid = tid;
+  record.count = static_cast<uint16_t>(frames.size());
+  const auto* bytes = reinterpret_cast<const std::byte*>(&record);
+  std::vector<std::byte> all(bytes, bytes + sizeof(record));
+  const auto* more = reinterpret_cast<const std::byte*>(frames.data());
+  all.insert(all.end(), more, more + frames.size() * sizeof(StackFrame));
+  append_step(Kind::ThreadStack, all);
+  return *this;
+}
+
 SpoolBuilder& SpoolBuilder::on(TrackId track) {
   track_ = track;
   return *this;

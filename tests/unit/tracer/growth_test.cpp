@@ -27,6 +27,7 @@ extern constinit const std::array<uint16_t, 256> kLeastBytes = [] {
   least[static_cast<size_t>(Kind::StringDef)] = kFirstBytes<StringDef>;
   least[static_cast<size_t>(Kind::ObjectDetailDef)] = kFirstBytes<ObjectDetailDef>;
   least[static_cast<size_t>(Kind::Restate)] = kFirstBytes<Restate>;
+  least[static_cast<size_t>(Kind::ThreadStack)] = kFirstBytes<ThreadStack>;
   return least;
 }();
 
@@ -99,12 +100,12 @@ void check_every_length() {
   CHECK(cursor.dropped_bytes() == least - 8);
 }
 
-// `length_at`: where the struct says how many units of `unit` bytes its tail has.
-template <class R>
+// `length_at`: where the struct says, as a Length, how many units of `unit` bytes its tail has.
+template <class R, class Length = uint32_t>
 void check_every_tail(uint64_t length_at, uint64_t unit, auto tail_of_view) {
   const uint64_t least = kLeastBytes[static_cast<size_t>(kKindOf<R>)];
   // Of a record of `bytes` bytes that says `length`, alone in its chunk.
-  const auto check = [&](uint64_t bytes, uint32_t length, auto expect) {
+  const auto check = [&](uint64_t bytes, Length length, auto expect) {
     Written written(kKindOf<R>, bytes);
     written.put(length_at, &length, sizeof(length));
     RecordCursor cursor(written.bytes());
@@ -116,7 +117,7 @@ void check_every_tail(uint64_t length_at, uint64_t unit, auto tail_of_view) {
     CHECK(cursor.dropped_bytes() == 0);
   };
   for (uint64_t head = least; head <= sizeof(R) + kLonger; head += 8) {
-    for (uint32_t length = 0; length <= 20; ++length) {
+    for (Length length = 0; length <= 20; ++length) {
       CAPTURE(head);
       CAPTURE(length);
       const uint64_t rounded = (length * unit + 7) / 8 * 8;
@@ -127,7 +128,7 @@ void check_every_tail(uint64_t length_at, uint64_t unit, auto tail_of_view) {
       });
     }
     // More than the record has room for, also beside what is certainly the struct: what there is after the struct.
-    for (const uint32_t length : {uint32_t{100}, kMaxString + 1, UINT32_MAX}) {
+    for (const Length length : {Length{100}, static_cast<Length>(kMaxString + 1), static_cast<Length>(-1)}) {
       check(head, length, [&](const Written&, bool whole, auto tail) {
         CHECK_FALSE(whole);
         CHECK(tail.size() == (head > sizeof(R) ? head - sizeof(R) : 0));
@@ -162,6 +163,10 @@ TEST_CASE("a tail is found after a struct of any length") {
   check_every_tail<Restate>(offsetof(Restate, count), sizeof(uint64_t), [](const RecordView& view) {
     const auto begins = view.begins();
     return std::pair(begins.size() == view.as<Restate>().count, std::as_bytes(begins));
+  });
+  check_every_tail<ThreadStack, uint16_t>(offsetof(ThreadStack, count), sizeof(StackFrame), [](const RecordView& view) {
+    const auto frames = view.frames();
+    return std::pair(frames.size() == view.as<ThreadStack>().count, std::as_bytes(frames));
   });
 }
 
@@ -246,6 +251,9 @@ std::vector<std::byte> steps() {
         .op_end(step)
         .step_end(step, 1, 2, 3)
         .resident(step << 20);
+  const FunctionId waits = b.function("/usr/lib/x.py", 7, "waits", 9);
+  b.raw_definition(number_of(Kind::InterpreterDef), {0x1000, 0x2000, 1, 2, 3, 4, 5, 6});
+  b.at(700).thread_stack(100, {{waits, 8}}).thread_stack(101, {{waits, 9}, {waits, 10}});
   return b.bytes();
 }
 
@@ -359,8 +367,8 @@ std::string said_of(const std::vector<std::byte>& spool, const std::filesystem::
     CHECK(process.damage.chunks == 0);
     CHECK(process.damage.bytes == 0);
     said += std::to_string(process.damage.records) + " bad\n";
-    for (const formats::OpenThread& thread : formats::open_threads(process))
-      for (const formats::OpenSpan& span : thread.spans) said += span.name + "\n";
+    for (const formats::OpenThread& thread : formats::open_threads(process, formats::stated_stacks(process)))
+      for (const formats::OpenSpan& span : thread.spans) said += span.name + std::to_string(span.line) + "\n";
   }
   std::string error;
   auto tail = formats::SpoolTail::open(file, error);
