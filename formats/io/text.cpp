@@ -22,11 +22,55 @@ size_t offset_of(std::string_view utf8, size_t n) {
   return i;
 }
 
+// How many bytes of `text`, valid UTF-8, are one character at `i` on which a terminal acts; 0: it does not.
+size_t acted_upon(std::string_view text, size_t i) {
+  const auto byte = [text, i](size_t n) { return i + n < text.size() ? static_cast<unsigned char>(text[i + n]) : 0; };
+  const unsigned first = byte(0);
+  if (first < 0x20 || first == 0x7f) return 1;
+  if (first == 0xc2) return byte(1) >= 0x80 && byte(1) <= 0x9f ? 2 : 0;  // C1
+  if (first == 0xd8) return byte(1) == 0x9c ? 2 : 0;                     // U+061C
+  if (first != 0xe2) return 0;
+  const unsigned last = byte(2);
+  // U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069
+  if (byte(1) == 0x80) return last == 0x8e || last == 0x8f || (last >= 0xa8 && last <= 0xae) ? 3 : 0;
+  return byte(1) == 0x81 && last >= 0xa6 && last <= 0xa9 ? 3 : 0;
+}
+
+// Puts what `instead` gives for it in the place of each such character.
+template <class Instead>
+std::string replaced(std::string_view text, Instead instead) {
+  std::string out;
+  size_t copied = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t size = acted_upon(text, i);
+    if (size == 0) {
+      ++i;
+      continue;
+    }
+    out.append(text.substr(copied, i - copied));
+    instead(out, text.substr(i, size));
+    copied = i += size;
+  }
+  return copied == 0 ? std::string(text) : out.append(text.substr(copied));
+}
+
+std::string json_of(std::string_view bytes) {
+  using nlohmann::json;
+  return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 }  // namespace
 
 std::string json_string(std::string_view bytes) {
-  using nlohmann::json;
-  return json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
+  return replaced(json_of(bytes), [](std::string& out, std::string_view character) {
+    const auto bits = [character](size_t n) { return static_cast<unsigned>(static_cast<unsigned char>(character[n])); };
+    const unsigned code = character.size() == 1   ? bits(0)
+                          : character.size() == 2 ? (bits(0) & 0x1f) << 6 | (bits(1) & 0x3f)
+                                                  : (bits(0) & 0xf) << 12 | (bits(1) & 0x3f) << 6 | (bits(2) & 0x3f);
+    char escaped[8];
+    snprintf(escaped, sizeof(escaped), "\\u%04x", code & 0xffff);
+    out += escaped;
+  });
 }
 
 std::string json_string_within(std::string_view bytes, size_t most) {
@@ -36,11 +80,16 @@ std::string json_string_within(std::string_view bytes, size_t most) {
 }
 
 std::string printable(std::string_view bytes) {
-  std::string text(bytes);
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  std::string text = for_terminal(bytes);
+  std::ranges::replace(text, '\n', '?');
+  return text;
+}
+
+std::string for_terminal(std::string_view bytes) {
   // Through JSON and back: what is left of the text is valid UTF-8.
-  return nlohmann::json::parse(json_string(text)).get<std::string>();
+  const bool is_ascii = std::ranges::all_of(bytes, [](char c) { return static_cast<signed char>(c) >= 0; });
+  const std::string text = is_ascii ? std::string(bytes) : nlohmann::json::parse(json_of(bytes)).get<std::string>();
+  return replaced(text, [](std::string& out, std::string_view character) { out += character == "\n" ? '\n' : '?'; });
 }
 
 size_t columns(std::string_view utf8) {

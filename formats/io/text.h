@@ -8,14 +8,19 @@
 
 namespace torchprof::formats {
 
-// A JSON string with its quotes: valid UTF-8 (U+FFFD where the bytes are not), no control character.
+// A JSON string with its quotes: valid UTF-8 (U+FFFD where the bytes are not); what for_terminal() would replace is
+// escaped, so that the text is the same to who reads it.
 std::string json_string(std::string_view bytes);
 
 // The same, of as much of the front as takes at most `most` bytes of JSON.
 std::string json_string_within(std::string_view bytes, size_t most);
 
-// One line of valid UTF-8 for people: control characters become '?', invalid bytes U+FFFD.
+// One line of valid UTF-8 for people: invalid bytes become U+FFFD, and '?' what a terminal would act upon: the control
+// characters C0, DEL and C1 (ECMA-48; U+009B begins a sequence as ESC [ does), and those that turn the direction of
+// text or end a line (Unicode: Bidi_Control, U+2028, U+2029).
 std::string printable(std::string_view bytes);
+// The same of text with several lines.
+std::string for_terminal(std::string_view bytes);
 
 // Number of code points: the columns on a terminal, but for a few scripts.
 size_t columns(std::string_view utf8);

@@ -12,6 +12,7 @@
 #include "formats/analysis/comms.h"
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
+#include "formats/io/text.h"
 #include "formats/read/kineto_keys.h"
 #include "formats/read/kineto_times.h"
 #include "formats/read/launches.h"
@@ -142,11 +143,15 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     else if (is_cut)
       error = "it is cut off after " + std::to_string(position - 1) + " bytes";
     else
-      error.assign("it is not JSON at byte ").append(std::to_string(position)).append(": ").append(what);
+      error.assign("it is not JSON at byte ")
+          .append(std::to_string(position))
+          .append(": ")
+          .append(shorten(printable(what), kWidestError));
     return false;
   }
 
  private:
+  static constexpr size_t kWidestError = 200;  // it has the value that was read, of any length
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
 
   bool is_text_wanted() const {

@@ -186,8 +186,8 @@ void add_findings(Info& info, const formats::Trace& trace, const std::vector<Run
     if (!traces[i].empty()) info["processes"][i]["trace"] = traces[i];
 }
 
-// `main`: the path of the trace to open; empty: none was written. `is_known_why`: if nothing was traced, other lines say
-// why.
+// `main`: the path of the trace to open; empty: none was written. `is_known_why`: if nothing was traced, other lines
+// say why.
 std::string summary_text(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced,
                          const fs::path& main, bool is_known_why) {
   std::string text;

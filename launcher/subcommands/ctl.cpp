@@ -60,7 +60,7 @@ int ctl(const Arguments& arguments) {
     const std::string answer = ControlRequest(pid, options.command, spool).wait();
     const std::string name = "process " + std::to_string(pid);
     if (answer.starts_with("ok: ")) {
-      print(name + ": " + answer.substr(4) + "\n");
+      print_text(name + ": " + answer.substr(4) + "\n");
     } else {
       complain(name + ": " + (answer.starts_with("error: ") ? answer.substr(7) : answer));
       status = 1;

@@ -37,7 +37,7 @@ int diff(const Arguments& arguments) {
   }
   const std::string text =
       options.is_markdown ? formats::diff_markdown(diff, options.rows) : formats::diff_text(diff, options.rows);
-  print(text);
+  print_text(text);
   return diff.failed() == 0 ? 0 : kPastTheLimit;
 }
 

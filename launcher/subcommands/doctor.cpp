@@ -111,7 +111,7 @@ Trial try_out(const fs::path& python, const Library& library, const Config& conf
 void line(std::string_view name, std::string_view text) {
   std::string out(name);
   out.resize(std::max<size_t>(13, name.size()), ' ');
-  print(out.append(" ").append(text).append("\n"));
+  print_text(out.append(" ").append(text).append("\n"));
 }
 
 void describe_machine(const Library& library) {

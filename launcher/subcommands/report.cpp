@@ -56,7 +56,7 @@ int report(const Arguments& arguments) {
   const std::string text = input.spools.empty() ? formats::summary_text(one_trace(input), options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);
   if (input.run && input.run->is_live()) say("the run still goes on: this is what there is so far");
-  print(text);
+  print_text(text);
   return 0;
 }
 

@@ -82,7 +82,7 @@ class Picture {
 
  private:
   void add(const std::string& text, const char* colour = nullptr) {
-    const std::string line = cut(text, style_.size.columns);
+    const std::string line = cut(formats::printable(text), style_.size.columns);
     lines_.push_back(colour != nullptr && style_.has_colours ? colour + line + "\033[0m" : line);
   }
 

@@ -97,7 +97,7 @@ std::string steps_text(const formats::Process& process, bool is_running) {
 
 void print_arrivals(const Info& info) {
   for (const Info& line : info.value("collectives", Info::array()))
-    print("collective " + line.get<std::string>() + "\n");
+    print_text("collective " + line.get<std::string>() + "\n");
 }
 
 // Prints a process as in run.json, with what add_open() and add_stuck_gpu() have added.
@@ -139,7 +139,7 @@ void print_process(const Info& process) {
   }
   for (const Info& work : process.value("stuck_gpu", Info::array()))
     out += stuck_text(work, process.value("running", false));
-  print(out);
+  print_text(out);
 }
 
 // The Python stacks of a process that runs, by its memory; `pid`: in our PID namespace, 0: not seen.

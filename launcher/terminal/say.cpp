@@ -8,6 +8,7 @@
 #include <new>
 
 #include "formats/io/error.h"
+#include "formats/io/text.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -32,7 +33,7 @@ std::string as_lines(std::string_view text) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
     out += "torchprof: ";
-    for (const char c : text.substr(0, end)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    out += formats::shorten(formats::printable(text.substr(0, end)), kLongestLine);
     out += '\n';
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
   }
@@ -53,6 +54,8 @@ void print(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
+
+void print_text(std::string_view text) { print(formats::for_terminal(text)); }
 
 void complain(std::string_view text) {
   const std::string lines = as_lines(text);

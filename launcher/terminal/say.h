@@ -1,11 +1,11 @@
 // Output for people and programs.
 //
-// print() writes what the user asked for to stdout. It throws Error if that cannot be written; if the reader has gone,
-// the error has no text.
+// print() writes what the user asked for to stdout, as it is; print_text() as a terminal survives it
+// (formats/io/text.h). They throw Error if that cannot be written; if the reader has gone, the error has no text.
 //
 // say() and complain() write lines for people to stderr. Each line begins with "torchprof: ", and a call is one
-// write(), so that lines of several processes do not mix. Control characters other than newline become '?', because
-// names and paths may hold anything.
+// write(), so that lines of several processes do not mix. A terminal survives them, because names and paths may hold
+// anything, and a line of more than kLongestLine columns loses its middle.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,10 @@
 
 namespace torchprof::launcher {
 
+inline constexpr size_t kLongestLine = 5000;  // more than a path can have
+
 void print(std::string_view text);
+void print_text(std::string_view text);
 
 // `text` may have several lines; a newline at its end adds no empty one. Prints nothing after set_quiet(true).
 void say(std::string_view text);

@@ -2,9 +2,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
 namespace text_test {
 
 using namespace torchprof::formats;
+using namespace std::string_literals;
 
 TEST_CASE("a JSON string escapes what JSON wants escaped and repairs what is no UTF-8") {
   CHECK(json_string("aten::add") == R"("aten::add")");
@@ -20,6 +27,36 @@ TEST_CASE("text for people is one line of valid UTF-8") {
   CHECK(printable("a\nb\x1b[31m") == "a?b?[31m");
   CHECK(printable("\xfe!") == "\xef\xbf\xbd!");
   CHECK(printable("") == "");
+  CHECK(printable("\u009b31m\u202egnp\u2066\u200f\u061c\u2028\x7f") == "?31m?gnp?????");
+}
+
+TEST_CASE("of any bytes, text for a terminal is UTF-8 without a character on which one acts, and JSON says the same") {
+  const std::vector<std::string> pieces = {"a",          "\n",     "\x1b[31m", "\x7f",   "\0"s,    "\u0080",
+                                           "\u009b",     "\u009f", "\u00a0",   "\u061c", "\u200e", "\u200f",
+                                           "\u2028",     "\u2029", "\u202a",   "\u202e", "\u2066", "\u2069",
+                                           "\U0001f600", "\xc2",   "\xe2\x80", "\x9b"};
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    std::string bytes;
+    for (size_t n = random() % 12; n > 0; --n) bytes += pieces[random() % pieces.size()];
+    const std::string text = for_terminal(bytes), line = printable(bytes), json = json_string(bytes);
+    CAPTURE(json);
+    std::string as_line = text;
+    std::ranges::replace(as_line, '\n', '?');
+    CHECK(line == as_line);
+    for (const std::string& out : {text, json}) {
+      for (size_t i = 0; i < out.size(); ++i) {
+        const auto c = static_cast<unsigned char>(out[i]);
+        CHECK(((c == '\n' && out == text) || (c >= 0x20 && c != 0x7f)));
+      }
+      for (const std::string& piece : pieces)
+        if (piece.size() > 1 && piece != "\u00a0" && piece != "\U0001f600" && piece != "\xe2\x80")
+          CHECK(out.find(piece) == out.npos);
+    }
+    // The same text to who reads it, but for bytes that are no UTF-8.
+    const std::string read = nlohmann::json::parse(json).get<std::string>();
+    CHECK(for_terminal(read) == text);
+  }
 }
 
 TEST_CASE("a long text loses its middle, by characters") {
