@@ -47,6 +47,42 @@ void add_costs(const StepView& view, ProcessAdvice& advice) {
   advice.collective_place = view.where(most_of(collectives));
 }
 
+// torch/utils/data/_utils/worker.py, 1.13 to 2.14.
+bool is_worker_loop(const TimelineSpan& s, std::string_view name) {
+  return s.kind == SpanKind::kPython && name.ends_with("): _worker_loop") &&
+         name.find("torch/utils/data/_utils/worker.py(") != name.npos;
+}
+
+LoaderWork loader_work_of(const StepView& view, const ProcessAdvice& advice) {
+  const Timeline& timeline = view.timeline();
+  LoaderWork work{.begin = timeline.begin, .end = timeline.end};
+  for (uint32_t r = 0; r < view.rows().size(); ++r) {
+    const auto& spans = timeline.rows[r].spans;
+    const RowView& row = view.rows()[r];
+    if (row.own.empty()) continue;
+    uint32_t loop = kNoSpan;
+    std::vector<bool> is_inside(spans.size());
+    for (uint32_t i = 0; i < spans.size(); ++i) {
+      const TimelineSpan& s = spans[i];
+      const bool is_loop = is_worker_loop(s, view.text(s.name));
+      if (is_loop && loop == kNoSpan) loop = i;
+      is_inside[i] = is_loop || (s.parent != kNoSpan && is_inside[s.parent]);
+      if (is_inside[i] && row.own[i] != 0 && row.place[i] != 0)
+        add_to(work.functions[std::string(view.text(row.place[i]))], row.own[i]);
+    }
+    if (loop == kNoSpan) continue;
+    // What was running already when its window opened begins with what is around it.
+    const uint32_t around = spans[loop].parent;
+    if (around == kNoSpan || spans[around].begin < spans[loop].begin)
+      work.start_ns = spans[loop].begin - timeline.begin;
+    return work;
+  }
+  // No Python was recorded.
+  for (const auto& [key, ns] : advice.costs)
+    if (!key.first.empty()) add_to(work.functions[key.first], ns);
+  return work;
+}
+
 }  // namespace
 
 ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts) {
@@ -71,6 +107,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.nccl_ns = view.per_step(view.in_steps(nccl));
   advice.gpu_ns = view.per_step(view.busy_ns());
   add_costs(view, advice);
+  if (facts.is_loader) advice.loader = loader_work_of(view, advice);
   const Subject subject{view, facts.threads, facts.processors, growth};
   find_on_the_host(subject, advice.findings);
   find_on_gpus(subject, advice.findings);
@@ -159,26 +196,47 @@ class AdviceAssembly {
   // What the workers' own time goes to.
   void add_workers(Finding& loading) const {
     std::map<std::string, int64_t> functions;
-    int64_t all = 0;
-    size_t workers = 0;
+    int64_t worked = 0, started = 0;
+    std::vector<const LoaderWork*> workers;
     for (const AdvisedProcess& p : all_) {
       if (!p.is_loader) continue;
-      ++workers;
-      for (const auto& [key, ns] : p.advice->costs) {
-        if (key.first.empty()) continue;  // the worker's loop, which waits
-        add_to(functions[key.first], ns);
-        add_to(all, ns);
+      workers.push_back(&p.advice->loader);
+      add_to(started, p.advice->loader.start_ns);
+      for (const auto& [function, ns] : p.advice->loader.functions) {
+        add_to(functions[function], ns);
+        add_to(worked, ns);
       }
     }
-    if (workers == 0) {
+    if (workers.empty()) {
       add_sentence(loading.evidence, "The program loads by itself, without workers.");
       return;
     }
+    const size_t at_once = most_at_once(workers);
+    const bool is_restarted = workers.size() > at_once;
+    std::string whose = plural(at_once, "worker");
+    if (is_restarted) whose += " (" + std::to_string(workers.size()) + " in all, one after the other)";
     const auto most = std::ranges::max_element(functions, {}, [](const auto& f) { return f.second; });
-    if (most == functions.end() || all == 0) return;
-    add_sentence(loading.evidence, "Of what its " + plural(workers, "worker") + " do, " +
-                                       percent_text(most->second, all) + " is in " + most->first + ".");
-    loading.where = most->first;
+    if (most != functions.end() && worked != 0) {
+      add_sentence(loading.evidence, "Of the work of its " + whose + " " + percent_text(most->second, worked) +
+                                         " is in " + most->first + ".");
+      loading.where = most->first;
+    }
+    if (started <= worked) return;
+    add_sentence(loading.evidence, "A worker takes " + ns_text(started / static_cast<int64_t>(workers.size())) +
+                                       " to start, more than its batches take.");
+    if (is_restarted) loading.todo = "Keep the workers from epoch to epoch (persistent_workers=True).";
+  }
+
+  static size_t most_at_once(const std::vector<const LoaderWork*>& workers) {
+    std::vector<std::pair<int64_t, int>> changes;  // one that ends makes room for one that begins then
+    for (const LoaderWork* w : workers) {
+      changes.emplace_back(w->begin, 1);
+      changes.emplace_back(w->end, -1);
+    }
+    std::ranges::sort(changes);
+    int running = 0, most = 1;
+    for (const auto& [time, change] : changes) most = std::max(most, running += change);
+    return static_cast<size_t>(most);
   }
 
   // torch has three names for one collective: "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".

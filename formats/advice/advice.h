@@ -19,6 +19,14 @@
 
 namespace torchprof::formats {
 
+// Of a worker of a DataLoader.
+struct LoaderWork {
+  int64_t begin = 0, end = 0;  // of the process
+  int64_t start_ns = 0;        // until it waits for its first batch: the interpreter and imports, where it is spawned
+  // What batches took on the main thread, by function of the program. Without waiting for the next one.
+  std::map<std::string, int64_t> functions{};
+};
+
 struct ProcessAdvice {
   bool has_steps = false;
   uint64_t steps = 0;
@@ -33,11 +41,13 @@ struct ProcessAdvice {
   // the largest.
   std::map<std::pair<std::string, std::string>, int64_t> costs{};
   std::vector<StepSpan> spans{};  // the steps
+  LoaderWork loader{};
 };
 
 struct ProcessFacts {
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
+  bool is_loader = false;                // a worker of a DataLoader
 };
 
 ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts);

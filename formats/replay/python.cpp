@@ -7,6 +7,8 @@ namespace torchprof::formats {
 
 void Replay::Impl::begin_python(ReplayThread& thread, FunctionId function, ObjectId object, bool preexisting,
                                 int64_t t) {
+  if (begins_forked_worker(function)) [[unlikely]]
+    leave_what_was_forked(thread, t);
   Span span{.kind = SliceKind::kPython};
   span.preexisting = preexisting;
   span.name = names_.function(function, object);
@@ -74,7 +76,32 @@ void Replay::Impl::sync_python(ReplayThread& thread, int64_t t) {
   std::ranges::reverse(thread.open_frames);
 }
 
+// All that multiprocessing lets a forked child do is inside of this function: Lib/multiprocessing/process.py, 3.10 to
+// 3.14; from popen_fork.py, or in a fork server from forkserver.py, which both call os._exit() behind it.
+bool Replay::Impl::begins_forked_worker(FunctionId function) const {
+  if (process_.forked_from.empty() || function.value >= process_.functions.size()) return false;
+  const FunctionDef& def = process_.functions[function.value];
+  return def.kind == FunctionKind::kWorker && process_.string(def.name) == "_bootstrap";
+}
+
+// Those that have just been stated were never this process's own.
+void Replay::Impl::leave_what_was_forked(ReplayThread& thread, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  for (int32_t i = stack.top_python(); i >= 0; i = stack.top_python()) {
+    if (stack[i].begin < t) {
+      close_frame(thread, i, t, true);
+    } else {
+      stack.take(i);
+      for (int32_t k = i; k < stack.size(); ++k) stack.inherit_module(k);
+    }
+  }
+}
+
 bool Replay::Impl::is_still_open(ReplayThread& thread, const PythonFrame& frame) {
+  // The parent's frames, which are stated again and were left.
+  if (thread.restated == 0 && !thread.open_frames.empty() && frame.function != thread.open_frames.front().function &&
+      begins_forked_worker(thread.open_frames.front().function))
+    return true;
   if (thread.restated < thread.open_frames.size()) {
     const auto& open = thread.open_frames[thread.restated];
     if (open.function == frame.function && open.object == frame.object) {

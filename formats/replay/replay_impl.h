@@ -73,6 +73,8 @@ class Replay::Impl {
   void end_c_call(ReplayThread& thread, int64_t t);
   void sync_python(ReplayThread& thread, int64_t t);
   bool is_still_open(ReplayThread& thread, const PythonFrame& frame);
+  bool begins_forked_worker(FunctionId function) const;
+  void leave_what_was_forked(ReplayThread& thread, int64_t t);
   void end_restating(ReplayThread& thread);
   void begin_gc(ReplayThread& thread, uint32_t generation, int64_t t);
   void end_gc(ReplayThread& thread, const GcEnd& end, int64_t t);

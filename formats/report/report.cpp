@@ -67,16 +67,19 @@ std::optional<uint32_t> whole_number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
+bool is_loader(std::string_view role) { return role.find("DataLoader worker") != role.npos; }
+
 ProcessFacts facts_of_process(const Process& process) {
-  return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors"))};
+  return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors")),
+          is_loader(process.role)};
 }
 
 Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<ProcessAdvice>& advice) {
   std::vector<AdvisedProcess> processes;
   for (size_t i = 0; i < advice.size(); ++i) {
     const ReportPart& part = parts[i];
-    processes.push_back({part.role.empty() ? "process " + part.pid : part.role,
-                         part.role.find("DataLoader worker") != std::string::npos, &advice[i], &part.statistics.comms});
+    processes.push_back({part.role.empty() ? "process " + part.pid : part.role, is_loader(part.role), &advice[i],
+                         &part.statistics.comms});
   }
   return advice_of(processes);
 }
@@ -195,7 +198,8 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   uint64_t too_deep = 0;
   for (auto& part : file.processes) {
     too_deep += part.timeline.too_deep;
-    if (timelines.has_advice) advice.push_back(advice_of(part.timeline, part.statistics.growth, {}));
+    if (timelines.has_advice)
+      advice.push_back(advice_of(part.timeline, part.statistics.growth, {.is_loader = is_loader(part.role)}));
     slices += part.statistics.slices;
     if (timelines.has_sums()) all.push_back(&part.timeline);
     report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});

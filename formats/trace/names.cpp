@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/io/pair_key.h"
+#include "formats/trace/roles.h"
 
 namespace torchprof::formats {
 
@@ -17,6 +18,7 @@ Names::Names(const Process& process)
       operators_(process.strings.size()),
       unknown_function_(intern("<unknown function>")),
       unknown_string_(intern("<unknown>")) {
+  is_text_program_ = !runs_multiprocessing(process);
   std::vector<uint32_t> order;
   for (uint32_t i = 1; i < process.objects.size(); ++i) {
     if (process.objects[i].id) order.push_back(i);
@@ -73,7 +75,9 @@ NameId Names::format_place(FunctionId id, uint32_t line) {
   const FunctionDef& def = process_.functions[id.value];
   const NameId name = intern(place_text(def, line, process_.string(def.file), process_.string(def.name)));
   if (name.value >= is_program_.size()) is_program_.resize(std::max<size_t>(name.value + 1, is_program_.size() * 2));
-  if (def.kind != FunctionKind::kImport && is_program_file(process_.string(def.file))) is_program_[name.value] = true;
+  const std::string_view file = process_.string(def.file);
+  if (def.kind != FunctionKind::kImport && is_program_file(file) && (is_text_program_ || file != "<string>"))
+    is_program_[name.value] = true;
   return name;
 }
 

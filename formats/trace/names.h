@@ -75,6 +75,7 @@ class Names {
   std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; 0: not formatted yet
   std::unordered_map<uint64_t, NameId> places_;                    // a cache, by function and line
   std::vector<bool> is_program_;                                   // by name
+  bool is_text_program_ = true;                                    // the text of `python -c` is the program's (roles.h)
   NameId unknown_function_, unknown_string_;
 };
 

@@ -266,6 +266,12 @@ std::vector<size_t> order_of(const std::vector<Standing>& standings) {
 
 }  // namespace
 
+bool runs_multiprocessing(const Process& process) {
+  const ProcessKind kind = kind_of_command(process);
+  return kind == ProcessKind::kMultiprocessingWorker || kind == ProcessKind::kForkServer ||
+         kind == ProcessKind::kResourceTracker;
+}
+
 void assign_roles(std::vector<Process>& processes) {
   const std::vector<size_t> parents = parents_of(processes);
   std::vector<Standing> standings;

@@ -30,4 +30,8 @@ namespace torchprof::formats {
 //           workers, be it for training or validation
 void assign_roles(std::vector<Process>& processes);
 
+// Whether what its interpreter runs is a text of multiprocessing (`python -c "from multiprocessing.spawn import ..."`):
+// a worker that was spawned, a fork server and what it forks, a resource tracker.
+bool runs_multiprocessing(const Process& process);
+
 }  // namespace torchprof::formats

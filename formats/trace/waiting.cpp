@@ -27,7 +27,9 @@ constexpr std::array kFunctions = std::to_array<Function>({
     {"subprocess.py", "communicate"},
     {"multiprocessing/connection.py", "wait"},
     {"multiprocessing/connection.py", "_poll"},
-    {"multiprocessing/connection.py", "_recv"},  // the header of a message: until the other side sends one
+    {"multiprocessing/connection.py", "_recv"},        // the header of a message: until the other side sends one
+    {"multiprocessing/forkserver.py", "read_signed"},  // until a child has begun, or has ended
+    {"multiprocessing/resource_tracker.py", "main"},
     {"multiprocessing/popen_fork.py", "poll"},
     {"multiprocessing/popen_fork.py", "wait"},
     {"multiprocessing/synchronize.py", "wait"},

@@ -9,10 +9,11 @@
 //               (cudaStreamSynchronize, item()), because the program's own work is done there
 //
 // Sources: CPython 3.10 to 3.14, Lib/{threading,selectors,socket,subprocess}.py, Lib/multiprocessing/{connection,
-// popen_fork,synchronize}.py, Lib/concurrent/futures/thread.py, and the reprs of the functions of _thread, _queue,
-// _multiprocessing, select, socket, time, posix and signal. torch: _inductor/compile_worker/subproc_pool.py (2.4 and
-// later; the thread that reads results), distributed/elastic/agent/server/api.py (1.13 to 2.14; torchrun watches its
-// ranks). The e2e test test_waits.py runs each of CPython's.
+// forkserver,popen_fork,resource_tracker,synchronize}.py, Lib/concurrent/futures/thread.py, and the reprs of the
+// functions of _thread, _queue, _multiprocessing, select, socket, time, posix and signal. torch:
+// _inductor/compile_worker/subproc_pool.py (2.4 and later; the thread that reads results),
+// distributed/elastic/agent/server/api.py (1.13 to 2.14; torchrun watches its ranks). The e2e tests test_waits.py and
+// test_workers.py run each of CPython's.
 #pragma once
 
 #include <string_view>

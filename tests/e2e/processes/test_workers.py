@@ -17,6 +17,27 @@ class Numbers(torch.utils.data.Dataset):
 if __name__ == "__main__":
     for batch in torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context=sys.argv[1]): pass
 """
+EPOCHS = """
+import sys, torch
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self): return 12
+    def __getitem__(self, i):
+        x = torch.ones(2)
+        for _ in range(1000): x = x + 1
+        return x
+
+def train():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        for batch in torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context=sys.argv[1]):
+            model(batch).sum().backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    train()
+"""
 POOLS = """
 import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
@@ -70,6 +91,22 @@ def test_dataloader_workers_are_traced_and_named_by_their_number(how, run_torchp
     assert merged[0][1] == "CPU" and all(name.startswith("%s (python3" % label.partition("CPU, ")[2]) for name, label in merged[1:])
     assert [label for _, label in merged if "DataLoader" in label] == ["CPU, DataLoader worker 0", "CPU, DataLoader worker 1"]
     assert re.search(r"^torchprof: 2 DataLoader workers: ", run.stderr, re.M), run.stderr
+
+
+@pytest.mark.parametrize("how", ["fork", "forkserver"])
+def test_the_work_of_workers_is_credited_to_what_they_do_and_they_are_counted_once(how, run_torchprof, torchprof, torch_python, program):
+    run = run_torchprof([torch_python, program(EPOCHS), how], options=["--format", "none"])
+    assert run.status == 0, run.stderr
+    tables = {table["name"]: table["rows"] for table in json.loads(torchprof("report", run.directory, "-t", "advice,python", "--waits", "--json").stdout)["tables"]}
+    loading, = [row for row in tables["advice"] if row["rule"] == "loading"]
+    assert re.search(r"Of the work of its 2 workers \(4 in all, one after the other\) [\d.]+ % is in \S+\(6\): __getitem__\.", loading["evidence"]), loading
+    assert "): __getitem__" in loading["where"]
+    # The frames that a fork left in its children are none of what these do.
+    by_name = {row["name"].rpartition(": ")[2]: row for row in tables["python"]}
+    assert by_name["_worker_loop"]["calls"] == 4
+    assert how != "fork" or by_name["_launch"]["total_ns"] < by_name["_worker_loop"]["total_ns"], by_name
+    helpers = {re.sub(r"\(\d+\)", "", row["name"]): row["waits"] for row in tables["python"]}
+    assert how != "forkserver" or helpers["multiprocessing/forkserver.py: read_signed"] == helpers["multiprocessing/resource_tracker.py: main"] == "yes", helpers
 
 
 @pytest.mark.parametrize("how", HELPERS)

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -287,6 +288,44 @@ TEST_CASE("a garbage collection holds what it runs") {
   const Replayed r(b);
   CHECK(r.sink.text == "100 30-40 test.py(1): finalizer\n100 20-50 Python GC\n100 10-60 test.py(1): f\n");
   CHECK(r.stats.unmatched_ends == 1);
+}
+
+TEST_CASE("a child that multiprocessing forked leaves its parent's frames, however often they are stated again") {
+  for (const bool is_forked : {true, false}) {
+    SpoolBuilder b;
+    b.thread(100);
+    if (is_forked) std::strcpy(b.header().forked_from, "parent.spool");
+    const FunctionId train = b.function("train"), launch = b.function("_launch"), work = b.function("work");
+    const FunctionId bootstrap =
+        b.function("/usr/lib/python3.11/multiprocessing/process.py", 9, "_bootstrap", 20, FunctionKind::kWorker);
+    b.at(10).sync().frame(train).frame(launch).at(20).begin(bootstrap).at(30).begin(work);
+    b.at(40).sync().frame(train).frame(launch).frame(bootstrap).frame(work).at(50).end(work);
+    b.at(60).sync().frame(train).frame(launch).frame(bootstrap).at(70).end(bootstrap).thread_end();
+    CHECK(replayed(b) == (is_forked ? R"(
+100 10-20 test.py(1): _launch preexisting
+100 10-20 test.py(1): train preexisting
+100 30-50 test.py(1): work
+100 20-70 multiprocessing/process.py(9): _bootstrap
+)"
+                                    : R"(
+100 30-50 test.py(1): work
+100 20-70 multiprocessing/process.py(9): _bootstrap
+100 10-70 test.py(1): _launch preexisting
+100 10-70 test.py(1): train preexisting
+)"));
+  }
+}
+
+TEST_CASE("frames of the parent that are stated with those of a forked worker are not its own") {
+  SpoolBuilder b;
+  b.thread(100);
+  std::strcpy(b.header().forked_from, "parent.spool");
+  const FunctionId train = b.function("train"), work = b.function("work");
+  const FunctionId bootstrap = b.function("multiprocessing/process.py", 9, "_bootstrap", 0, FunctionKind::kWorker);
+  b.at(10).sync().frame(train).frame(bootstrap).frame(work).at(50).end(work).at(70).end(bootstrap);
+  CHECK(replayed(b) ==
+        "\n100 10-50 test.py(1): work preexisting\n"
+        "100 10-70 multiprocessing/process.py(9): _bootstrap preexisting\n");
 }
 
 TEST_CASE("a thread that somebody else profiles shows for how long") {
