@@ -67,7 +67,7 @@ def test_where_shows_what_hangs_long_after_its_begin_was_let_go(launcher, torchp
         assert run.stdout.readline() == "hangs\n"
         shown = torchprof("where", tmp_path / "run").stdout
         run.communicate()
-    frames = [line.split()[-1] for line in shown.splitlines() if "program.py" in line]
+    frames = [line.split("): ")[1].split(",")[0] for line in shown.splitlines() if "program.py(" in line]
     assert run.returncode == 0 and frames[-3:] == ["<module>", "outer", "hangs"], shown
 
 
