@@ -353,10 +353,10 @@ void WindowPlan::fit() noexcept {
     timed += kept.is_by_time;
   }
   const uint64_t distance = shared_->distance.load(std::memory_order_relaxed);
-  if (distance != 0 && distance < kMostStep / 2 && (typical > room / 3 || count > kMostTypical))
+  if (distance != 0 && distance < kMostStep / 2 && (typical > room / 4 || count > kMostTypical))
     raise_distance(distance * 2);
-  if (timed > 1 && (by_time > room / 3 || timed > kMostTypical)) time_distance_ *= 2;
-  if (unusual > room / 3 * 2) make_room();
+  if (timed > 1 && (by_time > room / 4 || timed > kMostTypical)) time_distance_ *= 2;
+  if (unusual > room / 4 * 3) make_room();
 }
 
 bool WindowPlan::is_wanted(const Kept& kept) const noexcept {

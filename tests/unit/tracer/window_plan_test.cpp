@@ -357,7 +357,7 @@ TEST_CASE("a window that could not open in time leaves its place to others") {
 
 TEST_CASE("where unusual windows are too big, those that are no more unusual than one that made way get none") {
   Program program;
-  program.events = 30'000;  // 22 fill the room for all
+  program.events = 30'000;  // 25 fill the room for all
   uint64_t random = 1;
   const auto some_are_slow = [&](uint64_t) {
     random = random * 6364136223846793005u + 1442695040888963407u;
