@@ -20,7 +20,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                endings interpreters torchrun tree workers
     python     Python calls, imports, lines, waits, stacks and collections: gc imports python python_lines stacks_of_threads waits
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:
-               against_torch_profiler collectives compare flops key_averages modules native operators steps
+               against_torch_profiler collectives compare flops key_averages modules native operators ranges steps
                unknown_torch
     memory     allocations, the peak, growth, and the formats of memory: memory memory_growth memory_snapshot
                memory_timeline

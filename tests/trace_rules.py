@@ -197,6 +197,12 @@ def nesting(trace):
             open_spans.append(e)
 
 
+def recorded(e):
+    """Begin and end of a slice, which may be drawn shorter so that its row nests."""
+    cut = [e["args"].get(key, 0) / 1000 for key in ("Cut at begin, ns", "Cut at end, ns")]
+    return e["ts"] - cut[0], _end(e) + cut[1]
+
+
 def python_parents(trace):
     """A parent id names a slice of the same thread that holds the child."""
     by_id = {}
@@ -214,7 +220,9 @@ def python_parents(trace):
         parent = by_id.get((pid, parent_id))
         if parent is None:
             yield "%s: its parent %s is nowhere" % (e["name"], parent_id)
-        elif parent["tid"] != e["tid"] or e["ts"] < parent["ts"] - ROUNDING_US or _end(e) > _end(parent) + ROUNDING_US:
+            continue
+        (begin, end), (first, last) = recorded(e), recorded(parent)
+        if parent["tid"] != e["tid"] or begin < first - ROUNDING_US or end > last + ROUNDING_US:
             yield "%s does not lie in its parent %s" % (e["name"], parent["name"])
 
 

@@ -53,9 +53,9 @@ class CallTree::Builder final : public Sink {
  private:
   // A span that is open. If a call and an annotation are directly inside each other, it is not known yet which will be
   // the outer one: `with record_function(...)` begins its annotation inside __enter__ and ends it inside __exit__, and
-  // the replay moves these times to the end of __enter__ and the begin of __exit__. So the inner span first gets a node
-  // apart, without a parent, which takes what happens in it. When it ends, or the span around it does, that node's
-  // children move to their place.
+  // the replay draws these before and after it (range_helpers.h). So the inner span first gets a node apart, without a
+  // parent, which takes what happens in it. When it ends, or the span around it does, that node's children move to
+  // their place.
   struct Open {
     uint64_t key;
     uint32_t node;
@@ -112,8 +112,8 @@ class CallTree::Builder final : public Sink {
       return tree_.tree_.child(caller, name_of(s.name));
     };
     if (lane.open.size() <= i) return node_of_slice();
-    // An annotation that is open when a call around it ends will begin there: what was in it so far belongs to the
-    // call. Calls that are open when an annotation around them ends began where it ends: they keep what is in them.
+    // An annotation that is open when a call around it ends was begun by it: what was in it so far belongs to the call.
+    // Calls that are open when an annotation around them ends are ending it: they keep what is in them.
     const Open it = lane.open[i];
     if (s.kind != SliceKind::kOperator)
       give_up(lane, i + 1, it.node);

@@ -10,7 +10,7 @@
 // With native stacks, the frames through which an operator was called are around it (formats/native/path.h), as nodes
 // without time or calls of their own.
 //
-// Spans that cross other annotations (overflow rows of a replay) and marks of steps that we make are not in the tree;
+// Spans that cross others (overflow rows of a replay) and marks of steps that we make are not in the tree;
 // what ran inside them is on the thread's own row. Marks that the program makes are one name, "ProfilerStep*". Memory:
 // one node for each path.
 #pragma once

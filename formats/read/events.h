@@ -64,9 +64,14 @@ struct ReadSlice {
   uint32_t is_backward : 1;
   uint32_t is_async : 1;  // an operator that nests with nothing
   uint32_t module;        // interned name of an operator's module, plus 1; 0: none
-  uint32_t external;      // External id, 0: none
+  uint32_t external;      // of an operator: External id; of a Python call: index into ReadEvents::cuts, plus 1; 0: none
 };
 static_assert(sizeof(ReadSlice) == 32);
+
+struct ReadCut {  // by so much (ns) a call is drawn shorter than it was in a trace of ours (Slice::drawn_begin)
+  int64_t at_begin = 0;
+  int64_t at_end = 0;
+};
 
 struct ReadCall {  // of CUDA or HIP
   int64_t begin;   // ns
@@ -125,13 +130,15 @@ struct ReadEvents {
 
   Interned names;
   Interned pids{.most = kMostProcesses};
-  std::vector<ReadSlice> slices;
+  std::vector<ReadSlice> slices;  // as drawn; from totals_of() on as recorded
+  std::vector<ReadCut> cuts;
   std::vector<ReadCall> calls;
   std::vector<ReadWait> waits;
   std::vector<ReadCollective> collectives;
   std::vector<ReadMemory> memory;
   std::unordered_map<uint32_t, ModulePlace> places;  // of modules, by name
   std::vector<RowKey> rows;
+  std::vector<uint32_t> thread_rows;  // by row: that of its thread; from totals_of() on
   std::vector<MadeStep> steps;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
@@ -147,9 +154,18 @@ struct ReadEvents {
   uint64_t impossible = 0;  // number of events left out because of impossible times
 
   uint32_t row(const std::string& pid, const std::string& tid);
+  // Keeps a cut, if it is one. Returns what ReadSlice::external has of it.
+  uint32_t cut(const ReadCut& cut) {
+    if (cut.at_begin == 0 && cut.at_end == 0) return 0;
+    cuts.push_back(cut);
+    return static_cast<uint32_t>(cuts.size());
+  }
+  ReadCut cut_of(const ReadSlice& s) const {
+    return s.is_operator || s.external == 0 ? ReadCut{} : cuts[s.external - 1];
+  }
   // "4711 (python3)", without what we and Kineto write around it; the tid if the row has no name.
   std::string thread(uint32_t row) const;
-  // Whether it holds, in a trace of ours, annotations that overlap others of its thread.
+  // Whether it holds, in a trace of ours, what does not nest with the others of its thread.
   bool is_overflow(uint32_t row) const;
   // Whether an event with these times is possible and taken; counts it if not.
   bool takes(int64_t begin, int64_t end) {

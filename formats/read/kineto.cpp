@@ -266,6 +266,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     return value >= 0 && value < 4e9 ? static_cast<uint32_t>(value) : otherwise;
   }
 
+  static int64_t cut_of(double value) { return value > 0 && value < 1e15 ? static_cast<int64_t>(value) : 0; }
+
   bool argument(double value) {
     switch (key_) {
       case Key::kDeviceType:
@@ -278,6 +280,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
         return true;
       case Key::kFlops:
         if (value > 0 && value < 1e19) event_.flops = value;
+        return true;
+      case Key::kCutBegin:
+        event_.cut.at_begin = cut_of(value);
+        return true;
+      case Key::kCutEnd:
+        event_.cut.at_end = cut_of(value);
         return true;
       case Key::kExternalId:
         event_.external = number_or(value, 0);
@@ -350,7 +358,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
     into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
                             event_.is_backward, is_operator && (event_.is_async || is_work_range(event_.name)), module,
-                            is_operator ? event_.external : 0});
+                            is_operator ? event_.external : into_.cut(event_.cut)});
     if (is_operator && !event_.collective.empty()) add_collective();
   }
 
@@ -427,6 +435,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
     std::string sync_kind, collective, type, group, group_description, group_ranks;
     ModulePlace place;
+    ReadCut cut;
     std::array<double, kMemoryArguments> memory{};
     int64_t begin_ns = 0, duration_ns = 0;
     double flops = 0;

@@ -7,7 +7,7 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr std::array<std::pair<std::string_view, Key>, 47> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Key>, 49> kKeys = {{
     {"Device Type", Key::kDeviceType},
     {"Device Id", Key::kDeviceId},
     {"Addr", Key::kAddress},
@@ -17,6 +17,8 @@ constexpr std::array<std::pair<std::string_view, Key>, 47> kKeys = {{
     {"Step ends with", Key::kEndsWith},
     {"Backward", Key::kBackward},
     {"Asynchronous", Key::kAsync},
+    {"Cut at begin, ns", Key::kCutBegin},
+    {"Cut at end, ns", Key::kCutEnd},
     {"name", Key::kName},
     {"path", Key::kPath},
     {"ph", Key::kPhase},

@@ -58,6 +58,8 @@ enum class KinetoKey : uint8_t {
   kGroupRanks,
   kDistributed,
   kRank,
+  kCutBegin,
+  kCutEnd,
 };
 inline constexpr size_t kMemoryArguments = 6;
 

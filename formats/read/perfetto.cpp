@@ -148,9 +148,16 @@ class PerfettoReader final : public PacketSink {
                               .is_operator = is_operator,
                               .is_annotation = category == PacketCategory::kAnnotation,
                               .is_backward = of.is_backward,
-                              .is_async = of.is_async || lane.is_overflow,
+                              .is_async = of.is_async,
                               .module = module,
-                              .external = category == PacketCategory::kOperator ? claim_calls(lane, begin.time) : 0});
+                              .external = category == PacketCategory::kOperator ? claim_calls(lane, begin.time)
+                                          : is_operator                         ? 0
+                                                                                : events_.cut(cut_of(of))});
+  }
+
+  static ReadCut cut_of(const PacketArguments& of) {
+    constexpr uint64_t kMost = 1'000'000'000'000'000;
+    return {static_cast<int64_t>(std::min(of.cut_begin, kMost)), static_cast<int64_t>(std::min(of.cut_end, kMost))};
   }
 
   // After all calls are known.

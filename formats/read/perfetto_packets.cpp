@@ -29,12 +29,26 @@ PacketCategory category_of(std::string_view name) {
   return name == "gpu_memcpy" || name == "gpu_memset" ? PacketCategory::kCopyOrSet : PacketCategory::kOther;
 }
 
-enum class Argument : uint8_t { kOther, kFlops, kBackward, kAsync, kModule, kPath, kRoot, kEndedBy, kOccupancy };
+enum class Argument : uint8_t {
+  kOther,
+  kFlops,
+  kBackward,
+  kAsync,
+  kModule,
+  kPath,
+  kRoot,
+  kEndedBy,
+  kOccupancy,
+  kCutBegin,
+  kCutEnd
+};
 
 Argument argument_of(std::string_view name) {
   if (name == "FLOPs") return Argument::kFlops;
   if (name == "Backward") return Argument::kBackward;
   if (name == "Asynchronous") return Argument::kAsync;
+  if (name == "Cut at begin, ns") return Argument::kCutBegin;
+  if (name == "Cut at end, ns") return Argument::kCutEnd;
   if (name == "Module") return Argument::kModule;
   if (name == "Module path") return Argument::kPath;
   if (name == "Module root") return Argument::kRoot;
@@ -286,6 +300,12 @@ class PacketReader {
         break;
       case Argument::kAsync:
         into.is_async = number != 0;
+        break;
+      case Argument::kCutBegin:
+        into.cut_begin = number;
+        break;
+      case Argument::kCutEnd:
+        into.cut_end = number;
         break;
       case Argument::kModule:
         into.module = text;

@@ -24,7 +24,7 @@ struct PacketEvent {
 static_assert(sizeof(PacketEvent) == 32);
 
 struct PacketArguments {
-  uint64_t flops = 0;
+  uint64_t flops = 0, cut_begin = 0, cut_end = 0;
   std::string_view module, path, root, ended_by;  // valid until the next packet
   bool is_backward = false;
   bool is_async = false;

@@ -42,9 +42,10 @@ class Maker {
     for (const ReadSlice& s : read_.slices) {
       SpanKind kind = s.is_annotation ? SpanKind::kAnnotation : SpanKind::kOperator;
       if (!s.is_operator) kind = python_kind(*read_.names.texts[s.name]);
+      const ReadCut cut = read_.cut_of(s);
       add(s.row,
-          {.begin = s.begin,
-           .end = s.begin + s.duration,
+          {.begin = s.begin + cut.at_begin,
+           .end = s.begin + s.duration - cut.at_end,
            .name = s.name,
            .kind = kind,
            .is_backward = s.is_backward != 0,

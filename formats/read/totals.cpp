@@ -36,8 +36,11 @@ bool ReadEvents::is_overflow(uint32_t of) const {
 
 namespace {
 
-// Goes through the slices of one row, sorted by begin and then longer ones first: nesting, self times, recursion, and
-// what was open at memory events.
+// Goes through the slices of one thread, sorted by begin and then longer ones first: nesting, self times, recursion,
+// and what was open at memory events.
+//
+// Slices may cross: ranges outlive functions, and each other (formats/replay/thread_stack.h has the rule for self time,
+// which is the same here); other tools' slices also by what clocks are off.
 class RowSweep {
  public:
   RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places,
@@ -47,20 +50,19 @@ class RowSweep {
   // `memory` is sorted by time, `calls` by begin and then longer ones first.
   void run(std::span<const ReadSlice> events, std::span<ReadMemory> memory, std::span<const ReadCall> calls) {
     for (const ReadSlice& e : events) {
-      for (; !calls.empty() && calls.front().begin < e.begin; calls = calls.subspan(1)) add_call(calls.front());
-      for (; !memory.empty() && memory.front().change.time.value < e.begin; memory = memory.subspan(1))
-        name_owner(memory.front());
+      add_until(e.begin, memory, calls);
       if (e.is_async) {
         collector_.add(true, e.name, *names_.texts[e.name], e.begin, sum(e.begin, e.duration), 0, true);
         continue;
       }
-      while (!open_.empty() && open_.back().end <= e.begin) close();
+      close_until(e.begin);
       auto& count = counts_[{e.name, e.is_operator}];
-      open_.push_back({&e, sum(e.begin, e.duration), 0, 0, 0, 0, count++ == 0});
+      const int64_t end = sum(e.begin, e.duration);
+      nests_ = nests_ && (open_.empty() || end <= open_.back().end);
+      open_.push_back({&e, end, 0, e.begin, 0, 0, count++ == 0});
     }
-    for (const ReadCall& call : calls) add_call(call);
-    for (; !memory.empty(); memory = memory.subspan(1)) name_owner(memory.front());
-    while (!open_.empty()) close();
+    add_until(std::numeric_limits<int64_t>::max(), memory, calls);
+    close_until(std::numeric_limits<int64_t>::max());
   }
 
  private:
@@ -68,17 +70,33 @@ class RowSweep {
     const ReadSlice* event;
     int64_t end;
     int64_t child_ns;
-    int64_t calls_ns;  // of calls of CUDA directly inside
+    int64_t counts_from;  // from here on its time is that of a child of the slice below
+    int64_t calls_ns;     // of calls of CUDA directly inside
     int64_t module_child_ns;
-    int64_t gpu_child_ns;  // GPU time of the operators inside it
-    bool outermost;
+    bool outermost;  // of those with its name that are open
   };
   struct KeyHash {
     size_t operator()(const std::pair<uint32_t, bool>& k) const { return k.first * 2 + k.second; }
   };
 
+  // Takes the memory events and calls before `t`, in the order of time.
+  void add_until(int64_t t, std::span<ReadMemory>& memory, std::span<const ReadCall>& calls) {
+    for (;;) {
+      const int64_t call = calls.empty() ? t : calls.front().begin;
+      if (!memory.empty() && memory.front().change.time.value < std::min(t, sum(call, 1))) {
+        name_owner(memory.front());
+        memory = memory.subspan(1);
+      } else if (call < t) {
+        add_call(calls.front());
+        calls = calls.subspan(1);
+      } else {
+        return;
+      }
+    }
+  }
+
   void name_owner(ReadMemory& m) {
-    while (!open_.empty() && open_.back().end <= m.change.time.value) close();
+    close_until(m.change.time.value);
     MemoryOwner& owner = m.change.owner;
     bool looks_for_place = owner.place == 0, looks_for_module = true;
     for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
@@ -115,7 +133,7 @@ class RowSweep {
   // A call nests with slices, but for what clocks and whole microseconds are off by. What lies in a call before it (of
   // the driver in one of the runtime) is counted already.
   void add_call(const ReadCall& call) {
-    while (!open_.empty() && open_.back().end <= call.begin) close();
+    close_until(call.begin);
     const int64_t begin = std::max(call.begin, calls_end_);
     const int64_t own_ns = std::max<int64_t>(0, difference(call.end, begin));
     calls_end_ = std::max(calls_end_, call.end);
@@ -128,21 +146,48 @@ class RowSweep {
     collector_.add_call(call.name, *names_.texts[call.name], call.begin, call.end, own_ns, inside_ns);
   }
 
-  void close() {
-    const Open o = open_.back();
-    open_.pop_back();
-    --counts_[{o.event->name, o.event->is_operator}];
-    const auto parent = std::find_if(open_.rbegin(), open_.rend(),
-                                     [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; });
-    if (parent != open_.rend()) add_to(parent->child_ns, o.event->duration);
-    const int64_t launched = devices_.launched_by(o.event->external);
-    if (const int64_t gpu_ns = sum(launched, o.gpu_child_ns); gpu_ns != 0) {
-      if (parent != open_.rend()) add_to(parent->gpu_child_ns, gpu_ns);
-      collector_.add_gpu_self(o.event->name, launched);
-      if (o.outermost) collector_.add_gpu_total(o.event->name, gpu_ns);
+  // Closes what ends up to `t`, in the order of the ends.
+  void close_until(int64_t t) {
+    while (nests_ && !open_.empty() && open_.back().end <= t) close(open_.size() - 1);
+    while (!nests_) {
+      size_t first = open_.size();
+      nests_ = true;
+      for (size_t i = open_.size(); i-- > 0;) {
+        if (open_[i].end <= t && (first == open_.size() || open_[i].end < open_[first].end)) first = i;
+        nests_ = nests_ && (i == 0 || open_[i].end <= open_[i - 1].end);
+      }
+      if (first == open_.size()) return;
+      close(first);
+      if (nests_) return close_until(t);
     }
+  }
+
+  void close(size_t i) {
+    const Open& it = open_[i];
+    const auto is_like = [&it](const Open& o) { return o.event->is_operator == it.event->is_operator; };
+    const auto above = std::find_if(open_.begin() + static_cast<ptrdiff_t>(i) + 1, open_.end(), is_like);
+    if (above != open_.end()) {
+      add_to(open_[i].child_ns, std::max<int64_t>(0, it.end - above->counts_from));
+      above->counts_from = std::max(above->counts_from, it.end);
+    }
+    const Open o = it;
+    if (const int64_t launched = o.event->is_operator ? devices_.launched_by(o.event->external) : 0; launched != 0) {
+      collector_.add_gpu_self(o.event->name, launched);
+      for (size_t k = 0; k <= i; ++k)
+        if (open_[k].event->is_operator && open_[k].outermost) collector_.add_gpu_total(open_[k].event->name, launched);
+    }
+    const auto at = open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
+    if (--counts_[{o.event->name, o.event->is_operator}] > 0 && o.outermost) {
+      const auto next = std::find_if(at, open_.end(), [&o](const Open& p) {
+        return p.event->name == o.event->name && p.event->is_operator == o.event->is_operator;
+      });
+      if (next != open_.end()) next->outermost = true;
+    }
+    const auto is_like_it = [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; };
+    const auto parent = std::find_if(std::make_reverse_iterator(at), open_.rend(), is_like_it);
+    if (parent != open_.rend()) add_to(parent->child_ns, std::max<int64_t>(0, o.end - o.counts_from));
     const int64_t self_ns = std::max<int64_t>(0, difference(o.event->duration, o.child_ns));
-    add_module(o, self_ns);
+    add_module(o, self_ns, i);
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
                    self_ns - std::min(self_ns, o.calls_ns), o.outermost);
   }
@@ -159,15 +204,16 @@ class RowSweep {
     return name + 1;
   }
 
-  void add_module(const Open& o, int64_t self_ns) {
+  // It was at index `place`.
+  void add_module(const Open& o, int64_t self_ns, size_t place) {
     const ReadSlice& e = *o.event;
     if (e.is_operator) {
       if (!e.is_backward || e.module == 0) return;
       collector_.modules.backward(module(e.module - 1), self_ns);
       collector_.sample_module(e.module, e.begin, self_ns, false);
     } else if (is_module_call(e)) {
-      const auto caller =
-          std::find_if(open_.rbegin(), open_.rend(), [this](const Open& p) { return is_module_call(*p.event); });
+      const auto caller = std::find_if(open_.rend() - static_cast<ptrdiff_t>(place), open_.rend(),
+                                       [this](const Open& p) { return is_module_call(*p.event); });
       if (caller != open_.rend()) add_to(caller->module_child_ns, e.duration);
       const int64_t own_ns = std::max<int64_t>(0, difference(e.duration, o.module_child_ns));
       collector_.modules.call(module(e.name), caller != open_.rend() ? module(caller->event->name) : 0, e.duration,
@@ -180,7 +226,8 @@ class RowSweep {
   const Interned& names_;
   const std::unordered_map<uint32_t, ModulePlace>& places_;
   const TraceDevices& devices_;
-  std::vector<Open> open_;
+  std::vector<Open> open_;  // in the order of their begins
+  bool nests_ = true;       // none ends after one that began before it
   int64_t calls_end_ = std::numeric_limits<int64_t>::min();
   std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
@@ -221,7 +268,7 @@ std::unordered_map<uint32_t, uint32_t> owners_of(const ReadEvents& read) {
   std::unordered_map<uint32_t, uint32_t> owner = read.device_owners;
   const auto wanted = read.devices.owner_wanted();
   for (const ReadSlice& e : read.slices) {
-    const auto device = e.external == 0 ? wanted.end() : wanted.find(e.external);
+    const auto device = e.external == 0 || !e.is_operator ? wanted.end() : wanted.find(e.external);
     if (device != wanted.end()) owner.emplace(device->second, read.rows[e.row].pid);
   }
   return owner;
@@ -259,9 +306,26 @@ void add_calls_elsewhere(ReadEvents& read, const std::vector<bool>& is_known, co
   }
 }
 
+// The row of the thread to which each row belongs: itself, but for those of what does not nest in a trace of ours.
+std::vector<uint32_t> rows_of_threads(const ReadEvents& read) {
+  std::map<std::pair<uint32_t, std::string>, uint32_t> threads;
+  std::vector<uint32_t> result(read.rows.size());
+  for (uint32_t row = 0; row < result.size(); ++row) {
+    result[row] = row;
+    if (read.is_ours && !read.is_overflow(row)) threads.try_emplace({read.rows[row].pid, read.thread(row)}, row);
+  }
+  for (uint32_t row = 0; row < result.size(); ++row) {
+    if (!read.is_overflow(row)) continue;
+    const auto thread = threads.find({read.rows[row].pid, read.thread(row)});
+    if (thread != threads.end()) result[row] = thread->second;
+  }
+  return result;
+}
+
 std::vector<std::vector<uint32_t>> rows_by_pid(const ReadEvents& read) {
   std::vector<std::vector<uint32_t>> rows(read.pids.texts.size());
-  for (uint32_t row = 0; row < read.rows.size(); ++row) rows[read.rows[row].pid].push_back(row);
+  for (uint32_t row = 0; row < read.rows.size(); ++row)
+    if (read.thread_rows[row] == row) rows[read.rows[row].pid].push_back(row);
   return rows;
 }
 
@@ -272,8 +336,9 @@ StepTimes::Slices slices_of(const ReadEvents& read, const std::vector<uint32_t>&
     uint64_t count = 0;
     for (const uint32_t row : rows) {
       const auto at = [&read, row](int64_t time) {
-        return std::ranges::lower_bound(read.slices, std::pair(row, time), {},
-                                        [](const ReadSlice& s) { return std::pair(uint32_t{s.row}, s.begin); });
+        return std::ranges::lower_bound(read.slices, std::pair(row, time), {}, [&read](const ReadSlice& s) {
+          return std::pair(read.thread_rows[s.row], s.begin);
+        });
       };
       count += static_cast<uint64_t>(at(end) - at(begin));
     }
@@ -292,12 +357,13 @@ std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors
   };
   for (size_t i = 0; i < events.size();) {
     size_t end = i;
-    while (end < events.size() && events[end].row == events[i].row) ++end;
-    const uint32_t pid = read.rows[events[i].row].pid;
+    const uint32_t row = read.thread_rows[events[i].row];
+    while (end < events.size() && read.thread_rows[events[end].row] == row) ++end;
+    const uint32_t pid = read.rows[row].pid;
     came(pid);
     RowSweep(collectors[pid], read.names, read.places, read.devices)
-        .run({events.data() + i, end - i}, of_row(read.memory, events[i].row), of_row(read.calls, events[i].row));
-    is_done[events[i].row] = true;
+        .run({events.data() + i, end - i}, of_row(read.memory, row), of_row(read.calls, row));
+    is_done[row] = true;
     i = end;
   }
   add_calls_elsewhere(read, is_known, is_done, collectors);
@@ -328,8 +394,14 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   result.impossible = read.impossible;
   result.has_others = read.pids.has_others;
   auto& events = read.slices;
-  for (ReadSlice& e : events) e.is_async = e.is_operator && (e.is_async || read.is_overflow(e.row));
-  std::ranges::sort(events, {}, [](const ReadSlice& e) { return std::tuple(uint32_t{e.row}, e.begin, -e.duration); });
+  for (ReadSlice& e : events) {
+    const ReadCut cut = read.cut_of(e);
+    e.begin -= cut.at_begin;
+    e.duration += cut.at_begin + cut.at_end;
+  }
+  read.thread_rows = rows_of_threads(read);
+  std::ranges::sort(events, {},
+                    [&read](const ReadSlice& e) { return std::tuple(read.thread_rows[e.row], e.begin, -e.duration); });
   auto& memory = read.memory;
   std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
   std::ranges::sort(read.calls, {}, [](const ReadCall& c) { return std::tuple(c.row, c.begin, -c.end); });

@@ -7,8 +7,12 @@
 
 namespace torchprof::formats {
 
-void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& span, int64_t end, bool finished) {
+void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& span, int64_t end, int64_t drawn_end,
+                        bool finished) {
   const bool is_own_row = row == thread.row;
+  const int64_t begin = span.recorded_begin();
+  // Those below it on the stack are around it, also where it is drawn elsewhere; but not those of a thread that ended.
+  const bool has_around = span.below() >= 0 && span.below() < thread.stack.size();
   uint64_t parent = 0;
   if (!span.is_op() && span.below_python >= 0) parent = thread.stack[span.below_python].id;
   const bool is_nvtx = span.is_op() && span.scope == OpScope::kNvtx;
@@ -20,8 +24,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
     while (i >= 0 && !thread.stack[i].is_module_call) i = thread.stack[i].below_python;
     if (i >= 0) calling_module = thread.stack[i].module;
   }
-  const bool nests = is_own_row && !span.is_async;
-  const int64_t self = nests ? std::max<int64_t>(0, difference(end - span.begin, span.child_ns)) : 0;
+  const int64_t self = span.is_async ? 0 : std::max<int64_t>(0, difference(end - begin, span.child_ns));
   sink_->slice({.kind = span.kind,
                 .finished = finished,
                 .preexisting = span.preexisting,
@@ -29,20 +32,22 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .is_async = span.is_async,
                 .row = row,
                 .name = span.name,
-                .begin = {span.begin},
+                .begin = {begin},
                 .end = {end},
+                .drawn_begin = {span.begin},
+                .drawn_end = {drawn_end},
                 .module = span.module,
                 .is_backward = span.is_backward,
                 .self_ns = self,
                 .calls_ns = std::min(self, span.calls_ns),
-                .own_ns = is_own_row ? std::max<int64_t>(0, difference(end - span.begin, span.inside_ns)) : 0,
-                .around = is_own_row && span.below() >= 0 ? &thread.stack[0] : nullptr,
-                .depth = is_own_row ? static_cast<uint32_t>(span.below() + 1) : 0,
+                .own_ns = is_own_row ? std::max<int64_t>(0, difference(drawn_end - span.begin, span.inside_ns)) : 0,
+                .around = has_around ? &thread.stack[0] : nullptr,
+                .depth = has_around ? static_cast<uint32_t>(span.below() + 1) : 0,
                 .python_id = span.is_op() ? 0 : span.id,
                 .python_parent = parent,
                 .object = span.object,
                 .calling_module = calling_module,
-                .module_self_ns = std::max<int64_t>(0, difference(end - span.begin, span.module_child_ns)),
+                .module_self_ns = std::max<int64_t>(0, difference(end - begin, span.module_child_ns)),
                 .site = span.site,
                 .generation = span.generation,
                 .collected = span.collected,
@@ -61,7 +66,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .nvtx = is_nvtx ? &nvtx : nullptr});
 }
 
-// `span` was taken from index `i` and has ended on the thread's own row.
+// `span` was taken from place `i` of the thread's row, or it was apart and `i` spans are open there.
 void Replay::Impl::took(const ReplayThread& thread, int32_t i, const Span& span, int64_t end, bool finished) {
   if (const auto mark = steps_.ended(thread.row, thread.stack, i, span, end, finished)) emit_step(*mark);
 }

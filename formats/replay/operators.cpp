@@ -49,9 +49,7 @@ void Replay::Impl::find_module(Span& span) const {
 }
 
 void Replay::Impl::end_op(ReplayThread& thread, uint64_t key, int64_t t) {
-  const int32_t open = thread.stack.find_op(key);
-  if (open >= 0 && !(thread.stack[open].is_async && thread.stack.top_op() > open)) return close_op(thread, open, t);
-  if (open >= 0) detach(thread, open);
+  if (const int32_t open = thread.stack.find_op(key); open >= 0) return close_op(thread, open, t);
   for (size_t i = 0; i < thread.detached.size(); ++i) {
     if (thread.detached[i].key == key) return end_detached(thread, i, t, true);
   }
@@ -65,7 +63,7 @@ void Replay::Impl::end_op_here(ReplayThread& thread, uint32_t low_key, int64_t t
   int32_t i = thread.stack.top_op();
   while (i >= 0 && !is_it(thread.stack[i])) i = thread.stack[i].below_op;
   if (i >= 0) return close_op(thread, i, t);
-  // The latest one with this key that was moved to a row of its own.
+  // The latest one with this key whose thread has ended.
   for (size_t k = thread.detached.size(); k-- > 0;) {
     if (is_it(thread.detached[k])) return end_detached(thread, k, t, true);
   }
@@ -79,12 +77,8 @@ bool Replay::Impl::end_op_elsewhere(ReplayThread& ended_on, uint64_t key, int64_
     const int32_t i = other.stack.find_op(key);
     if (i >= 0 && other.calls != nullptr) calls_until(other, t, false);
     if (i >= 0) {
-      if (i == other.stack.size() - 1) {
-        close_op(other, i, t);
-      } else {
-        detach(other, i);
-        end_detached(other, other.detached.size() - 1, t, true);
-      }
+      if (i != other.stack.size() - 1) set_apart(other, i);
+      close_op(other, i, t);
       return true;
     }
     for (size_t i = 0; i < other.detached.size(); ++i) {
@@ -98,33 +92,102 @@ bool Replay::Impl::end_op_elsewhere(ReplayThread& ended_on, uint64_t key, int64_
 
 void Replay::Impl::close_op(ReplayThread& thread, int32_t i, int64_t t) {
   ThreadStack& stack = thread.stack;
-  int64_t end = t;
-  if (i != stack.size() - 1) {
-    int32_t frame = i + 1;
-    while (frame < stack.size() && stack[frame].is_op()) ++frame;
-    for (; frame > i + 1; --frame) detach(thread, frame - 1);
-    if (frame < stack.size()) {
-      end = std::max(stack[i].begin, stack[frame].begin);
-      if (stack[frame].below_op == i) {
-        // Operators that ran inside that frame are no longer inside this operator.
-        const int64_t beyond = stack[i].child_ns - stack[frame].op_child_ns;
-        stack[i].child_ns -= beyond;
-        stack.add_child(stack[i], beyond);
-      }
-    }
+  t = std::max(stack[i].begin, t);
+  stack.pass(i, t);
+  int64_t drawn_end = t;
+  if (i == stack.size() - 1 || stack[i].is_apart) {
+    // It crosses nothing, or nothing that is drawn beside it.
+  } else if (is_annotation(stack[i].scope) || stack[i].is_async) {
+    cross_above(thread, i, t);
+  } else if (stack.top_python() > i) {
+    set_apart(thread, i);
+  } else {
+    drawn_end = cut_before(thread, i, t);
   }
+  close(thread, i, t, drawn_end, true, true);
+}
+
+// The range `i` ends at `t`, below spans that began in it and are still open. Those that help to end it are drawn from
+// there on. What else crosses needs another row: the ranges above, or for a function or an operator the range itself.
+void Replay::Impl::cross_above(ReplayThread& thread, int32_t i, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  const auto is_range = [&stack](int32_t k) { return stack[k].is_op() && is_annotation(stack[k].scope); };
+  int32_t first = i + 1;
+  while (first < stack.size() && (stack[first].is_apart || is_range(first))) ++first;
+  bool are_helpers = !stack[i].is_async;
+  if (first < stack.size() && !ranges_.is_helper(stack[first])) {
+    for (int32_t k = first; k < stack.size(); ++k)
+      are_helpers = are_helpers && (is_range(k) || stack[k].kind == SliceKind::kCCall);
+  }
+  if (!are_helpers) return set_apart(thread, i);
+  for (int32_t k = stack.size() - 1; k > i; --k) {
+    Span& above = stack[k];
+    if (above.is_apart) continue;
+    if (is_range(k) || above.is_async) {
+      set_apart(thread, k);
+      continue;
+    }
+    stack.leave_inside(k);
+    above.cut += std::max<int64_t>(0, t - above.begin);
+    above.begin = std::max(above.begin, t);
+  }
+}
+
+// Span `i` ends at `t`, below operators that began in it and are still open. Returns up to where it is drawn: to the
+// begin of the first range that it helps to begin. The others need a row of their own.
+int64_t Replay::Impl::cut_before(ReplayThread& thread, int32_t i, int64_t t) {
+  ThreadStack& stack = thread.stack;
+  int64_t drawn_end = t;
+  for (int32_t k = stack.size() - 1; k > i; --k) {
+    if (!stack[k].is_op() || stack[k].is_apart) continue;
+    if (!helps_to_begin(thread, i, k))
+      set_apart(thread, k);
+    else
+      drawn_end = std::min(drawn_end, std::max(stack[i].begin, stack[k].begin));
+  }
+  return drawn_end;
+}
+
+// `range` is the first operator in which span `i` was still open.
+bool Replay::Impl::helps_to_begin(ReplayThread& thread, int32_t i, int32_t range) {
+  ThreadStack& stack = thread.stack;
+  if (stack[range].is_async || !is_annotation(stack[range].scope)) return false;
+  if (stack[i].is_op() && is_annotation(stack[i].scope)) return false;
+  if (!stack[range].is_judged) {
+    stack[range].is_judged = true;
+    stack[range].helper = ranges_.find_helper(stack, range, thread.cursor);
+  }
+  const uint64_t helper = stack[range].helper;
+  if (helper == 0) return false;
+  for (int32_t k = stack[i].is_op() ? stack[i].below_python : i; k >= 0; k = stack[k].below_python)
+    if (stack[k].id == helper) return true;
+  return false;
+}
+
+void Replay::Impl::set_apart(ReplayThread& thread, int32_t i) {
+  if (thread.stack[i].is_apart) return;
+  steps_.detached(thread.row, thread.stack.on_row(i));
+  thread.stack.set_apart(i);
+}
+
+// Takes span `i` off the stack and hands it out.
+void Replay::Impl::close(ReplayThread& thread, int32_t i, int64_t t, int64_t drawn_end, bool finished, bool has_ended) {
+  ThreadStack& stack = thread.stack;
+  const bool has_marks = !steps_.is_idle();
+  const int32_t place = has_marks ? stack.on_row(stack[i].is_apart ? stack.size() : i) : 0;
   const Span span = stack.take(i);
-  stack.ended(span, end - span.begin);
-  emit(thread, thread.row, span, end, true);
-  link(thread, thread.row, span);
-  took(thread, i, span, end, true);
+  stack.ended(span, t, drawn_end);
+  // What is above it is no longer in this call of a module.
+  for (int32_t k = i; span.is_module_call && k < stack.size(); ++k) stack.inherit_module(k);
+  const uint32_t row = span.is_apart ? overflow_row(thread, span.begin, t) : thread.row;
+  emit(thread, row, span, t, drawn_end, finished);
+  if (span.is_op() && finished) link(thread, row, span);
+  if (has_marks) took(thread, place, span, drawn_end, has_ended);
 }
 
 void Replay::Impl::detach(ReplayThread& thread, int32_t i) {
-  thread.stack.leave_inside(i);
-  thread.stack.dissolve(i);
+  set_apart(thread, i);
   thread.detached.push_back(thread.stack.take(i));
-  steps_.detached(thread.row, i);
 }
 
 void Replay::Impl::end_detached(ReplayThread& thread, size_t i, int64_t t, bool finished) {
@@ -132,21 +195,36 @@ void Replay::Impl::end_detached(ReplayThread& thread, size_t i, int64_t t, bool 
   thread.detached.erase(thread.detached.begin() + static_cast<ptrdiff_t>(i));
   const int64_t end = std::max(span.begin, t);
   const uint32_t row = overflow_row(thread, span.begin, end);
-  emit(thread, row, span, end, finished);
+  emit(thread, row, span, end, end, finished);
   if (finished) link(thread, row, span);
 }
 
+// The first row on which it nests. Slices come in the order of their ends, so it can only be around others.
 uint32_t Replay::Impl::overflow_row(ReplayThread& thread, int64_t begin, int64_t end) {
-  for (auto& [row, taken_until] : thread.overflow) {
-    if (begin < taken_until) continue;
-    taken_until = end;
-    return row;
-  }
-  const auto row = static_cast<uint32_t>(rows_.size());
+  for (OverflowRow& row : thread.overflow)
+    if (row.takes(begin, end)) return row.number;
+  const auto number = static_cast<uint32_t>(rows_.size());
   const Row& own = rows_[thread.row];
   rows_.push_back({next_tid_++, own.tid, own.thread_name, own.python_name, true});
-  thread.overflow.emplace_back(row, end);
-  return row;
+  thread.overflow.push_back({number, {}});
+  thread.overflow.back().takes(begin, end);
+  return number;
+}
+
+bool OverflowRow::takes(int64_t begin, int64_t end) {
+  if (!taken.empty() && end < taken.back().second) return false;
+  size_t i = taken.size();
+  while (i > 0 && taken[i - 1].first >= begin) --i;
+  if (i > 0 && taken[i - 1].second > begin) return false;
+  taken.resize(i);
+  taken.emplace_back(begin, end);
+  // The oldest count as one from the first's begin to the last's end, so that this takes no more room.
+  constexpr size_t kMost = 64;
+  if (taken.size() > kMost) {
+    taken[1].first = taken[0].first;
+    taken.erase(taken.begin());
+  }
+  return true;
 }
 
 void Replay::Impl::link(const ReplayThread& thread, uint32_t row, const Span& span) {

@@ -26,7 +26,7 @@ void Replay::Impl::begin_python(ReplayThread& thread, FunctionId function, Objec
   // from it.)
   const int32_t next = thread.stack.top_python() + 1;
   if (preexisting && thread.open_frames.empty() && !steps_.is_waiting(thread.row) && next < thread.stack.size() &&
-      is_annotation(thread.stack[next].scope))
+      is_annotation(thread.stack[next].scope) && !thread.stack[next].is_apart)
     return thread.stack.push_below_ops(span);
   push(thread, span);
 }
@@ -185,30 +185,14 @@ void Replay::Impl::end_blind(const BlindEnd& end, int64_t t) {
 void Replay::Impl::end_module_call(ThreadStack& stack, int32_t i, int64_t t) {
   if (!stack[i].is_module_call) return;
   if (const int32_t caller = stack.module_call_below(i); caller >= 0)
-    add_to(stack[caller].module_child_ns, t - stack[i].begin);
+    add_to(stack[caller].module_child_ns, t - stack[i].recorded_begin());
 }
 
-// Closes the innermost frame or C call. Only operators are above it; they begin where it ends.
+// Closes the innermost frame or C call. Only operators are above it.
 void Replay::Impl::close_frame(ReplayThread& thread, int32_t i, int64_t t, bool finished) {
-  ThreadStack& stack = thread.stack;
-  for (int32_t k = stack.size() - 1; k > i; --k) {
-    stack.leave_inside(k);
-    Span& op = stack[k];
-    if (op.is_async) {
-      detach(thread, k);
-      continue;
-    }
-    // What has run inside the operator lies before its new begin.
-    stack.dissolve(k);
-    op.begin = t;
-  }
-  end_module_call(stack, i, t);
-  const Span span = stack.take(i);
-  stack.ended(span, t - span.begin);
-  // The operators are no longer in this call of a module.
-  for (int32_t k = i; span.is_module_call && k < stack.size(); ++k) stack.inherit_module(k);
-  emit(thread, thread.row, span, t, finished);
-  took(thread, i, span, t, finished);
+  const int64_t drawn_end = cut_before(thread, i, t);
+  end_module_call(thread.stack, i, t);
+  close(thread, i, t, drawn_end, finished, finished);
 }
 
 }  // namespace torchprof::formats

@@ -27,7 +27,11 @@ Span* last_op(ReplayThread& thread) {
 }  // namespace
 
 Replay::Impl::Impl(const Process& process)
-    : process_(process), names_(process), steps_(process, names_), cpu_memory_(!process.forked_from.empty()) {
+    : process_(process),
+      names_(process),
+      steps_(process, names_),
+      ranges_(process),
+      cpu_memory_(!process.forked_from.empty()) {
   for (const Track& track : process.tracks) {
     const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
     rows_.push_back({tid, tid, track.name, track.python_name, false});
@@ -264,10 +268,7 @@ void Replay::Impl::finish(ReplayThread& thread, int64_t t, bool by_window) {
     const int32_t i = stack.size() - 1;
     const int64_t end = std::max(stack[i].begin, t);
     end_module_call(stack, i, end);
-    const Span span = stack.take(i);
-    stack.ended(span, end - span.begin);
-    emit(thread, thread.row, span, end, false);
-    took(thread, i, span, end, by_window);
+    close(thread, i, end, end, false, by_window);
   }
   steps_.thread_ended(thread.row, t);
   while (!thread.detached.empty()) {

@@ -6,14 +6,15 @@
 //
 // One stack for each thread holds its Python frames, C calls and operators together (outermost at the bottom), so that
 // the slices of every row nest exactly:
-//   * A Python frame ends: frames and C calls above it have lost their ends and end with it. Operators above it stay
-//     open and now begin where the frame ends: `with record_function(...)` begins inside the frame of `__enter__`, but
-//     the slice is to show the body of the block.
-//   * An operator ends below frames that are still open (it ends inside the frame of `__exit__`): it ends where the
-//     lowest of them begins.
-//   * An operator ends below operators that are still open (annotations that cross): the later ones move to a row of
-//     their own with their exact times. So do operators that end on another thread across what is open there. An
-//     asynchronous operator (a range that NVTX starts and ends by its number) moves itself instead.
+//   * A Python frame ends: frames and C calls above it have lost their ends and end with it.
+//   * A range (annotation) has its recorded begin and end, always. `with record_function(...)` begins it inside the
+//     frame of `__enter__` and ends it inside that of `__exit__`: these helpers (range_helpers.h) are drawn up to its
+//     begin, and from its end on.
+//   * What else crosses is drawn on a row of its own, which says whose it is: a range that outlives the function,
+//     generator or coroutine in which it began, or ends in one that began in it; of two ranges the later one; an
+//     operator that ends on another thread across what is open there; an asynchronous one (a range that NVTX starts
+//     and ends by its number).
+//   * Sums know nothing of rows: a range stays open on its thread, wherever it is drawn (thread_stack.h).
 //   * PythonSync states the Python stack anew: open frames that are found in their old places stay, from the outermost
 //     on; from the first difference on the old ones end.
 //   * The first stack that is stated in a window existed before the window: it goes below the annotation that opened
@@ -50,23 +51,27 @@ struct Slice {
   SliceKind kind;
   bool finished;     // false: still open when the recording ended
   bool preexisting;  // a Python frame that was on the stack when capture began
-  bool outermost;    // no other slice of this kind and name is around it on its thread
+  bool outermost;    // no other slice of this kind and name is around it on its thread (crosses it, perhaps)
   bool is_async;     // an operator that may end on another thread, and across others
   uint32_t row;      // index into Replay::rows()
   NameId name;
-  UnixNs begin;
+  UnixNs begin;  // as recorded; sums are of these
   UnixNs end;
+  UnixNs drawn_begin;  // where it is drawn, so that the slices of its row nest; in [begin, end]
+  UnixNs drawn_end;
   // The innermost call of an nn.Module around the slice, or the slice itself. In the backward: the module of the
   // forward operator (matched as flows are), none if that was in no module's call.
   ObjectId module;
   bool is_backward;
   // Self time among slices of the same kind: without those directly inside (C calls count as Python). Never negative; 0
-  // for an operator that does not nest: an asynchronous one, or one on an overflow row.
+  // for an asynchronous operator, which is around others only by chance.
   int64_t self_ns;
   int64_t calls_ns;  // the part of an operator's self time in calls of CUDA
-  // Self time among slices of all kinds; 0 on an overflow row, because what ran inside is on the thread's own row.
+  // Self time among the slices of all kinds as they are drawn; 0 on an overflow row, because what ran inside is on the
+  // thread's own row.
   int64_t own_ns;
-  // The `depth` slices around it on its row, outermost first; none on an overflow row. Valid during the call.
+  // The `depth` spans around it on its thread, outermost first. Some may be drawn on other rows: those that are apart,
+  // and all for a slice on an overflow row. Valid during the call.
   const Span* around;
   uint32_t depth;
 

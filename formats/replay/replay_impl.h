@@ -13,6 +13,7 @@
 #include "formats/replay/forward_backward.h"
 #include "formats/replay/forward_modules.h"
 #include "formats/replay/gpu.h"
+#include "formats/replay/range_helpers.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/step_tracker.h"
 #include "formats/replay/thread_stack.h"
@@ -23,17 +24,24 @@ namespace torchprof::formats {
 
 constexpr uint32_t kFirstSyntheticTid = 1u << 30;  // above every thread id of Linux (at most 2^22)
 
+struct OverflowRow {
+  uint32_t number;
+  std::vector<std::pair<int64_t, int64_t>> taken;  // begins and ends of what no other slice on it is around
+  // Puts a slice on the row if it nests there.
+  bool takes(int64_t begin, int64_t end);
+};
+
 struct ReplayThread {
   ReplayThread(const SpoolReader& spool, const Track& t, uint32_t r) : track(&t), row(r), cursor(spool, t) {}
   const Track* track;
   uint32_t row;
   TrackCursor cursor;
   ThreadStack stack;
-  std::vector<Span> detached;                          // open operators that get a row of their own
-  std::vector<std::pair<uint32_t, int64_t>> overflow;  // overflow rows, and when each becomes free
-  uint64_t last_op_key = 0;                            // key of the last OpBegin
-  int64_t last = 0;                                    // time of the last record
-  AllocationSite site{};                               // for the memory event at `site_time`
+  std::vector<Span> detached;  // asynchronous operators that were open when the thread ended
+  std::vector<OverflowRow> overflow;
+  uint64_t last_op_key = 0;  // key of the last OpBegin
+  int64_t last = 0;          // time of the last record
+  AllocationSite site{};     // for the memory event at `site_time`
   int64_t site_time = -1;
   NativeFrameId native{};  // for the next memory event
   bool begun = false;
@@ -108,10 +116,16 @@ class Replay::Impl {
   static void end_module_call(ThreadStack& stack, int32_t i, int64_t t);
   void find_module(Span& span) const;
   void close_op(ReplayThread& thread, int32_t i, int64_t t);
+  void cross_above(ReplayThread& thread, int32_t i, int64_t t);
+  int64_t cut_before(ReplayThread& thread, int32_t i, int64_t t);
+  bool helps_to_begin(ReplayThread& thread, int32_t i, int32_t range);
+  void set_apart(ReplayThread& thread, int32_t i);
+  // `finished`: for the slice; `has_ended`: for the steps.
+  void close(ReplayThread& thread, int32_t i, int64_t t, int64_t drawn_end, bool finished, bool has_ended);
   void detach(ReplayThread& thread, int32_t i);
   void end_detached(ReplayThread& thread, size_t i, int64_t t, bool finished);
   uint32_t overflow_row(ReplayThread& thread, int64_t begin, int64_t end);
-  void emit(const ReplayThread& thread, uint32_t row, const Span& span, int64_t end, bool finished);
+  void emit(const ReplayThread& thread, uint32_t row, const Span& span, int64_t end, int64_t drawn_end, bool finished);
   void took(const ReplayThread& thread, int32_t i, const Span& span, int64_t end, bool finished);
   void emit_step(const StepTracker::Mark& mark);
   void link(const ReplayThread& thread, uint32_t row, const Span& span);
@@ -128,6 +142,7 @@ class Replay::Impl {
   std::vector<Row> rows_;
   std::vector<ReplayThread> threads_;
   StepTracker steps_;
+  RangeHelpers ranges_;
   ForwardBackward forward_backward_;
   ForwardModules forward_modules_;
   NvtxRanges nvtx_;

@@ -22,7 +22,7 @@ void SliceFilter::slice(const Slice& s) {
   last_was_shown_ = shows(s.begin, s.end) && shows_row(s.row);
   if (!last_was_shown_) return;
   if (s.kind == SliceKind::kOperator && s.sequence >= 0 && s.fwd_thread == 0)
-    shown_forwards_.emplace(s.row, s.begin.value);
+    shown_forwards_.emplace(s.row, s.drawn_begin.value);
   sink_.slice(s);
 }
 

@@ -68,15 +68,18 @@ bool StepTracker::is_work(const Span& span) {
 
 // Every open span keeps the begin of the span directly inside it in which work first began.
 void StepTracker::mark_work(uint32_t thread, ThreadStack& stack) {
+  int64_t inside = stack[stack.size() - 1].begin;
   for (int32_t i = stack.size() - 1; i-- > 0;) {
+    if (stack[i].is_apart) continue;
     if (stack[i].first_work != 0) return;  // then those below have it, too
-    stack[i].first_work = stack[i + 1].begin;
+    stack[i].first_work = inside;
+    inside = stack[i].begin;
   }
-  first_work_.try_emplace(thread, stack[0].begin);
+  first_work_.try_emplace(thread, inside);
 }
 
 int64_t StepTracker::work_in(const ThreadStack& stack, int32_t depth) const {
-  const Span& home = stack[depth - 1];
+  const Span& home = stack.nth_on_row(depth - 1);
   return std::max(home.begin, home.first_work);
 }
 
@@ -132,7 +135,7 @@ void StepTracker::thread_ended(uint32_t thread, int64_t t) {
 std::optional<StepTracker::Mark> StepTracker::ended(uint32_t thread, const ThreadStack& stack, int32_t i,
                                                     const Span& span, int64_t end, bool finished) {
   if (is_idle() || (pending_ && thread != thread_)) return std::nullopt;
-  if (pending_) removed(i, end);
+  if (pending_ && !span.is_apart) removed(i, end);
   // What was on the stack when capture began belongs to an earlier step.
   if (!finished || span.preexisting || !span.outermost || role_of(span) != Role::kStep) return std::nullopt;
   return stepped(thread, stack, i, span.name, end);
@@ -161,7 +164,7 @@ std::optional<StepTracker::Mark> StepTracker::stepped(uint32_t thread, const Thr
     const Pending& p = *pending_;
     const int32_t common = p.open();
     int64_t begin = p.begin;
-    if (common > p.home) begin = p.is_first ? work_in(stack, common) : stack[common - 1].begin;
+    if (common > p.home) begin = p.is_first ? work_in(stack, common) : stack.nth_on_row(common - 1).begin;
     const int64_t step_end = p.end_within(p.home);
     mark = Mark{p.number, std::min(begin, step_end), step_end, p.ended_by};
     next.begin = p.closed.empty() ? p.time : p.closed.back().second;
@@ -169,7 +172,7 @@ std::optional<StepTracker::Mark> StepTracker::stepped(uint32_t thread, const Thr
   } else {
     thread_ = thread;
     const auto work = first_work_.find(thread);
-    next.begin = work != first_work_.end() ? work->second : depth > 0 ? stack[0].begin : end;
+    next.begin = work != first_work_.end() ? work->second : depth > 0 ? stack.nth_on_row(0).begin : end;
     next.is_first = true;
     next.own_home = depth;
     next.own_begin = depth > 0 ? work_in(stack, depth) : next.begin;

@@ -51,10 +51,11 @@ class StepTracker {
   }
   // A step has ended on this thread, and its mark is not placed yet.
   bool is_waiting(uint32_t thread) const { return pending_ && thread_ == thread; }
-  // `span` was taken from index `i` and has ended. If a step ended with it, the mark of the step before.
+  // `span` was taken from place `i` of the thread's row and has ended; of one that is apart `i` is how many others are
+  // open there. If a step ended with it, the mark of the step before.
   std::optional<Mark> ended(uint32_t thread, const ThreadStack& stack, int32_t i, const Span& span, int64_t end,
                             bool finished);
-  // The span at `i` was taken off the stack and moved to another row.
+  // The span at place `i` of the thread's row is from now on drawn elsewhere.
   void detached(uint32_t thread, int32_t i);
   void thread_ended(uint32_t thread, int64_t t);
   // A window opens: steps count on from `step`. Before it all spans have ended and finish() was called.

@@ -12,17 +12,16 @@ uint32_t& ThreadStack::open_count(const Span& span) {
 }
 
 void ThreadStack::push(const Span& pushed) {
-  const int32_t around = innermost_op();
   spans_.push_back(pushed);
   Span& span = spans_.back();
-  span.outermost = open_count(span)++ == 0 || span.is_async;
+  span.outermost = span.is_async || open_count(span)++ == 0;
   span.below_python = top_python_;
   span.below_op = top_op_;
   if (span.is_op()) {
     if (top_op_ >= 0) span.outer_op = (*this)[top_op_].outer_op;
     if (!span.outer_op && !is_annotation(span.scope)) span.outer_op = span.name;
   }
-  span.op_child_ns = around >= 0 ? (*this)[around].child_ns : 0;
+  span.counts_from = span.begin;
   (span.is_op() ? top_op_ : top_python_) = size() - 1;
   inherit_module(size() - 1);
 }
@@ -34,8 +33,6 @@ void ThreadStack::push_below_ops(Span frame) {
   frame.begin = std::min(frame.begin, (*this)[at].begin);
   spans_.insert(spans_.begin() + at, frame);
   relink(at);
-  const int32_t below_op = op_around(at);
-  (*this)[at].op_child_ns = below_op >= 0 ? (*this)[below_op].child_ns : 0;
   for (int32_t i = at; i < size(); ++i) inherit_module(i);
 }
 
@@ -54,8 +51,14 @@ int32_t ThreadStack::module_call_below(int32_t i) const {
 
 Span ThreadStack::take(int32_t i) {
   const Span span = (*this)[i];
-  --open_count(span);
+  apart_ -= span.is_apart ? 1 : 0;
   spans_.erase(spans_.begin() + i);
+  if (!span.is_async && --open_count(span) > 0 && span.outermost) {
+    const auto next = std::find_if(spans_.begin() + i, spans_.end(), [&span](const Span& s) {
+      return s.is_op() == span.is_op() && s.name.value == span.name.value && !s.is_async;
+    });
+    if (next != spans_.end()) next->outermost = true;
+  }
   if (i == size()) {
     top_python_ = span.below_python;
     top_op_ = span.below_op;
@@ -92,22 +95,63 @@ void ThreadStack::add_call(int64_t ns) {
   if (op >= 0) add_to((*this)[op].calls_ns, ns);
 }
 
-void ThreadStack::dissolve(int32_t i) {
+void ThreadStack::pass(int32_t i, int64_t t) {
   Span& span = (*this)[i];
-  const int32_t below = nesting_op(span.below_op);
-  const int64_t before = below >= 0 ? (*this)[below].child_ns : 0;
-  for (int32_t k = i + 1; k < size(); ++k)
-    if (nesting_op((*this)[k].below_op) == i) add_to((*this)[k].op_child_ns, before);
-  if (below >= 0) {
-    add_to((*this)[below].child_ns, span.child_ns);
-    add_to((*this)[below].calls_ns, span.calls_ns);
+  if (span.is_async) return;
+  for (int32_t k = i + 1; k < size(); ++k) {
+    Span& above = (*this)[k];
+    if (!above.is_op() || above.is_async || nesting_op(above.below_op) != i) continue;
+    add_to(span.child_ns, std::max<int64_t>(0, t - above.counts_from));
+    above.counts_from = std::max(above.counts_from, t);
+    return;  // those further up are inside of that one
   }
-  span.child_ns = span.calls_ns = 0;
 }
 
-void ThreadStack::add_child(const Span& span, int64_t ns) {
-  const int32_t below = span.is_op() ? nesting_op(span.below_op) : span.below_python;
-  if (below >= 0) add_to((*this)[below].child_ns, ns);
+void ThreadStack::ended(const Span& span, int64_t end, int64_t drawn_end) {
+  const int32_t around = nesting_op(span.below_op);
+  if (end - span.recorded_begin() < min_ns) {
+    if (around >= 0) add_to((*this)[around].calls_ns, span.calls_ns);
+    return;
+  }
+  if (!span.is_op()) {
+    if (span.below_python >= 0) add_to((*this)[span.below_python].child_ns, end - span.recorded_begin());
+  } else if (!span.is_async && around >= 0) {
+    add_to((*this)[around].child_ns, std::max<int64_t>(0, end - span.counts_from));
+  }
+  if (span.is_apart) return;
+  if (const int32_t below = drawn_below(span.below() + 1); below >= 0)
+    add_to((*this)[below].inside_ns, drawn_end - span.begin);
+}
+
+int32_t ThreadStack::drawn_below(int32_t i) const {
+  while (--i >= 0 && (*this)[i].is_apart) {
+  }
+  return i;
+}
+
+void ThreadStack::leave_inside(int32_t i) {
+  if (const int32_t below = drawn_below(i); below >= 0) add_to((*this)[below].inside_ns, (*this)[i].inside_ns);
+  (*this)[i].inside_ns = 0;
+}
+
+void ThreadStack::set_apart(int32_t i) {
+  leave_inside(i);
+  (*this)[i].is_apart = true;
+  ++apart_;
+}
+
+int32_t ThreadStack::on_row(int32_t i) const {
+  if (apart_ == 0) return i;
+  int32_t count = 0;
+  for (int32_t k = 0; k < i; ++k) count += (*this)[k].is_apart ? 0 : 1;
+  return count;
+}
+
+int32_t ThreadStack::index_on_row(int32_t n) const {
+  if (apart_ == 0) return n;
+  int32_t i = 0;
+  for (; n > 0 || (*this)[i].is_apart; ++i) n -= (*this)[i].is_apart ? 0 : 1;
+  return i;
 }
 
 }  // namespace torchprof::formats

@@ -1,4 +1,8 @@
-// The open spans of one thread: a stack (outermost at the bottom) from whose middle spans can be taken, too.
+// The open spans of one thread, in the order in which they began (outermost at the bottom). Any of them may end first.
+//
+// Self time goes to the span of a kind that began last of those that are open. So of two that cross, the time of both
+// is that of the later one, nothing counts twice, and the self times of a thread add up to the time in which anything
+// of the kind was open. Where a span is drawn does not matter for that (`is_apart`).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +20,9 @@ struct Span {
   SliceKind kind;
   bool preexisting = false;
   bool is_async = false;
-  bool outermost = false;
+  bool outermost = false;  // of those with its name that are open on the thread; those above follow when it ends
+  bool is_apart = false;   // an operator that crosses others, so that it is drawn on a row of its own
+  bool is_judged = false;  // `helper` is known
   OpScope scope{};
   NameId name{};
   FunctionId function{};
@@ -32,11 +38,13 @@ struct Span {
   uint32_t generation = 0;
   int64_t collected = 0;
   int64_t uncollectable = 0;
-  int64_t begin = 0;       // ns, UnixNs
-  int64_t first_work = 0;  // ns, begin of the span directly inside in which work first began (step_tracker.h)
-  int64_t child_ns = 0;    // of ended spans of the same kind directly inside
-  int64_t calls_ns = 0;    // of an operator: of calls of CUDA directly inside
-  uint64_t id = 0;         // python_id or external_id
+  int64_t begin = 0;        // ns, UnixNs; where it is drawn from
+  int64_t cut = 0;          // by so much it began before `begin`: there a range ended in it, of which it is a helper
+  int64_t first_work = 0;   // ns, begin of the span directly inside in which work first began (step_tracker.h)
+  int64_t child_ns = 0;     // time of spans of the same kind directly inside, so far as they have ended
+  int64_t counts_from = 0;  // from here on its time is that of a child of the operator below
+  int64_t calls_ns = 0;     // of an operator: of calls of CUDA directly inside
+  uint64_t id = 0;          // python_id or external_id
   // operators
   uint64_t key = 0;
   uint64_t handle = 0;
@@ -52,10 +60,11 @@ struct Span {
   // Indices of the nearest spans below: a Python frame or C call, and an operator; -1: none.
   int32_t below_python = -1;
   int32_t below_op = -1;
-  int64_t inside_ns = 0;    // of ended spans of any kind directly inside
-  int64_t op_child_ns = 0;  // child_ns of the nearest operator below that nests, when this span began
+  int64_t inside_ns = 0;  // of ended spans of any kind that are drawn directly inside
+  uint64_t helper = 0;    // of a range: id of the outermost frame that helps to begin it; 0: none
 
   int32_t below() const { return std::max(below_python, below_op); }
+  int64_t recorded_begin() const { return begin - cut; }
   bool is_op() const { return kind == SliceKind::kOperator; }
   // An operator that is not an annotation.
   bool is_real_op() const { return is_op() && !is_annotation(scope); }
@@ -99,34 +108,33 @@ class ThreadStack {
   void inherit_module(int32_t i);
   // Index of the nearest call of a module below span `i`; -1: none.
   int32_t module_call_below(int32_t i) const;
-  // Adds `ns` to the child time of the nearest span of the same kind below `span`.
-  void add_child(const Span& span, int64_t ns);
   // A call of CUDA was made on top of all that is open: adds its time to the operator in which it is directly.
   void add_call(int64_t ns);
-  // Operator `i` will be taken and does not nest: what ran inside it counts as inside the operator below.
-  void dissolve(int32_t i);
-  // `span` was taken and lasted `ns`: adds that to the spans below.
-  void ended(const Span& span, int64_t ns) {
-    if (ns < min_ns) {
-      if (const int32_t op = nesting_op(span.below_op); op >= 0) add_to((*this)[op].calls_ns, span.calls_ns);
-      return;
-    }
-    if (!span.is_async) add_child(span, ns);
-    if (const int32_t below = span.below(); below >= 0) add_to((*this)[below].inside_ns, ns);
-  }
+  // Operator `i` ends at `t`, below others that are open: their time up to now was inside of it.
+  void pass(int32_t i, int64_t t);
+  // `span` was taken, ended at `end`, and is drawn up to `drawn_end`: adds its time to the spans below.
+  void ended(const Span& span, int64_t end, int64_t drawn_end);
   // Counts what ran inside span `i` so far as run directly inside the span below.
-  void leave_inside(int32_t i) {
-    if (i > 0) add_to((*this)[i - 1].inside_ns, (*this)[i].inside_ns);
-    (*this)[i].inside_ns = 0;
-  }
+  void leave_inside(int32_t i);
+  // Draws operator `i` on a row of its own from now on.
+  void set_apart(int32_t i);
+
+  // As if those apart were not there: how many spans are below index `i`, and the one with so many below it.
+  int32_t on_row(int32_t i) const;
+  Span& nth_on_row(int32_t n) { return (*this)[index_on_row(n)]; }
+  const Span& nth_on_row(int32_t n) const { return (*this)[index_on_row(n)]; }
 
  private:
+  int32_t index_on_row(int32_t n) const;
+  // Nearest span below index `i` that is drawn on the thread's row; -1: none.
+  int32_t drawn_below(int32_t i) const;
   void relink(int32_t from);
   uint32_t& open_count(const Span& span);
 
   std::vector<Span> spans_;
   int32_t top_python_ = -1;
   int32_t top_op_ = -1;
+  int32_t apart_ = 0;              // how many are
   std::vector<uint32_t> open_[2];  // how many are open by name: Python and C calls, operators
 };
 

@@ -37,7 +37,7 @@ class TimelineSink final : public Sink {
     uint32_t detail = 0;
     if (s.kind == SliceKind::kOperator) detail = s.inputs.value << 1;
     if (kind == TimelineKind::kModule) detail = s.object.value << 1 | 1;
-    timeline_.add({s.begin.value, s.end - s.begin, s.row << 1, s.name.value, detail, 0, kind});
+    timeline_.add({s.drawn_begin.value, s.drawn_end - s.drawn_begin, s.row << 1, s.name.value, detail, 0, kind});
   }
   void gpu_call(const GpuCall& c) override {
     timeline_.add({c.begin.value, c.end - c.begin, c.row << 1, c.name.value, 0, 0, TimelineKind::kGpuCall});

@@ -12,9 +12,9 @@
 //   waits   of Python functions and lines: it only waits (formats/trace/waiting.h). Tables for people leave it out
 //           unless asked; it has no share, as idle time is not spent. The totals have it apart
 //   calls   how often it began
-//           What does not nest has a total and no self time, and takes none from what is around it: a range that may
-//           end on another thread (of distributed or RPC, a range of NVTX by number), as in torch, and an annotation
-//           that crosses another one. Ranges of one name that overlap all count in the total
+//           Of two that cross, as ranges do, the time of both is that of the later one. A range that may end on another
+//           thread (of distributed or RPC, a range of NVTX by number) has a total and no self time, and takes none from
+//           what is around it, as in torch. Ranges of one name that overlap all count in the total
 //   step    a `ProfilerStep#N` annotation if there are any, with its own duration. Otherwise a step ends where an
 //           optimizer's step ends, and is timed from the end of the step before (so the first one counts and has no
 //           time); with several optimizers, the steps of the one that has the most count. What is left after the last

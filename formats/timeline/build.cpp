@@ -41,8 +41,8 @@ class TimelineSink final : public Sink {
     // Of functions it is known by their name alone.
     const bool has_place = kind == SpanKind::kOperator || kind == SpanKind::kAnnotation;
     const NameId place = has_place && has_lines_ ? places_.of({s.around, s.depth}, s.native) : NameId{};
-    spans(s.row).push_back({.begin = s.begin.value,
-                            .end = s.end.value,
+    spans(s.row).push_back({.begin = s.drawn_begin.value,
+                            .end = s.drawn_end.value,
                             .name = name(s.name),
                             .place = name(place),
                             .kind = kind,

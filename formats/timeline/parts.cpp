@@ -1,7 +1,9 @@
 #include "formats/timeline/parts.h"
 
+#include <cstdint>
 #include <unordered_map>
 
+#include "formats/io/intervals.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -44,30 +46,31 @@ std::vector<size_t> tallies_of_rows(const Timeline& timeline, std::vector<Thread
 std::vector<ThreadTally> threads_of(const Timeline& timeline) {
   std::vector<ThreadTally> result;
   const std::vector<size_t> tally_of_row = tallies_of_rows(timeline, result);
+  struct Open {
+    Intervals any, operators, python;
+  };
+  std::vector<Open> opens(result.size());
   for (size_t r = 0; r < timeline.rows.size(); ++r) {
     const TimelineRow& row = timeline.rows[r];
     ThreadTally& tally = result[tally_of_row[r]];
-    struct Inside {
-      int64_t any = 0, operators = 0, python = 0;  // ns of spans directly inside
-    };
-    std::vector<Inside> inside(row.spans.size() + 1);  // the last: outside of all
-    for (size_t i = row.spans.size(); i-- > 0;) {
-      const TimelineSpan& s = row.spans[i];
+    Open& open = opens[tally_of_row[r]];
+    for (const TimelineSpan& s : row.spans) {
       if (s.kind == SpanKind::kCall) continue;  // tables of threads know operators and Python alone
-      Inside& own = inside[i];
       const bool is_op = s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation;
-      const bool nests = !row.is_overflow && !s.is_async;
-      if (!row.is_overflow) add_to(tally.open_ns, std::max<int64_t>(0, s.ns() - own.any));
-      if (nests)
-        add_to(is_op ? tally.operator_ns : tally.python_ns,
-               std::max<int64_t>(0, s.ns() - (is_op ? own.operators : own.python)));
+      if (!row.is_overflow) open.any.add(s.begin, s.end);
+      if (!s.is_async) (is_op ? open.operators : open.python).add(s.begin, s.end);
       ++(is_op ? tally.operators : tally.python_calls);
-      Inside& around = inside[s.parent == kNoSpan ? row.spans.size() : s.parent];
-      add_to(around.any, s.ns());
-      // What is of the other kind passes on what is inside of it.
-      add_to(around.operators, is_op && nests ? s.ns() : own.operators);
-      add_to(around.python, is_op ? own.python : s.ns());
     }
+  }
+  // The self times of a kind add up to the time in which any is open.
+  for (size_t i = 0; i < opens.size(); ++i) {
+    const auto length = [](Intervals& intervals) {
+      intervals.settle();
+      return intervals.length(INT64_MIN, INT64_MAX);
+    };
+    result[i].open_ns = length(opens[i].any);
+    result[i].operator_ns = length(opens[i].operators);
+    result[i].python_ns = length(opens[i].python);
   }
   for (const TimelineWork& w : timeline.work)
     if (w.row != kNoSpan) add_to(result[tally_of_row[w.row]].gpu_ns, w.ns());

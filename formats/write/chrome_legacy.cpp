@@ -29,7 +29,7 @@ class LegacyWriter final : public Sink {
   void run() { replay_.run(*this); }
 
   void slice(const Slice& s) override {
-    if (s.kind == SliceKind::kOperator) write(name(s.name), s.row, s.begin, s.end);
+    if (s.kind == SliceKind::kOperator) write(name(s.name), s.row, s.drawn_begin, s.drawn_end);
   }
   // The rest after the last step would look like a step: there is nothing here to tell it by.
   void step(const StepMark& m) override {

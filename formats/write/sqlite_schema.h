@@ -23,7 +23,7 @@ CREATE TABLE processes(
   lost_events INTEGER);
 CREATE TABLE threads(
   id INTEGER PRIMARY KEY, process INTEGER, tid INTEGER, name TEXT, python_name TEXT,
-  is_overflow INTEGER);       -- 1: holds what crosses other annotations of thread `tid`
+  is_overflow INTEGER);       -- 1: holds what crosses others of thread `tid`
 CREATE TABLE modules(
   id INTEGER PRIMARY KEY, process INTEGER,
   name TEXT,                  -- 'nn.Module: Linear_0'

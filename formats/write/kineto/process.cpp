@@ -62,9 +62,9 @@ class ProcessWriter final : public Sink {
     at = put(at, head);
     at = put(at, uint64_t{replay_.rows()[s.row].tid});
     at = put(at, R"(,"ts":)");
-    at = put_us(at, s.begin.value - base_);
+    at = put_us(at, s.drawn_begin.value - base_);
     at = put(at, R"(,"dur":)");
-    at = put_us(at, s.end - s.begin);
+    at = put_us(at, s.drawn_end - s.drawn_begin);
     at = s.kind == SliceKind::kOperator ? put_op_args(at, s) : put_python_args(at, s);
     at = put(at, texts_.overload_of(s));
     at = put(at, inputs);
@@ -79,6 +79,8 @@ class ProcessWriter final : public Sink {
     at = put(at, nvtx);
     if (s.is_backward && s.kind == SliceKind::kOperator) at = put(at, R"(,"Backward":true)");
     if (s.is_async) at = put(at, R"(,"Asynchronous":true)");
+    if (s.drawn_begin > s.begin) at = put_signed(put(at, R"(,"Cut at begin, ns":)"), s.drawn_begin - s.begin);
+    if (s.drawn_end < s.end) at = put_signed(put(at, R"(,"Cut at end, ns":)"), s.end - s.drawn_end);
     if (!s.finished) at = put(at, R"(,"finished":false)");
     out_.advance(at);
     end_event(s.native);

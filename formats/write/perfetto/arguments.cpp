@@ -21,6 +21,8 @@ const std::string& SliceArguments::of(const Slice& s) {
   else
     python_arguments(s);
   if (!s.finished) out_ += names_.argument("finished", false);
+  if (s.drawn_begin > s.begin) out_ += names_.argument("Cut at begin, ns", s.drawn_begin - s.begin);
+  if (s.drawn_end < s.end) out_ += names_.argument("Cut at end, ns", s.end - s.drawn_end);
   return out_;
 }
 

@@ -93,18 +93,24 @@ class ProcessWriter final : public Sink {
   void slice(const Slice& s) override {
     Lane& lane = lane_of(s.row);
     const uint64_t key = span_key(s);
-    begin_around(lane, {s.around, s.depth}, key, s.begin, s.end);
-    if (!lane.begun.empty() && lane.begun.back() == key)
-      lane.begun.pop_back();
+    const uint32_t depth = replay_.rows()[s.row].is_overflow ? 0 : s.depth;
+    const bool is_cut = s.drawn_end < s.end;  // so that a range inside of it goes on on this row
+    begin_around(lane, {s.around, depth}, key, s.drawn_begin, s.drawn_end, is_cut);
+    if (const auto begun = std::ranges::find(lane.begun, key); begun != lane.begun.end())
+      lane.begun.erase(begun);
     else
-      event(s.begin, lane.track, begin_of(category_of(s.kind, s.scope), s.name), callstacks_.field(s.native));
-    event(s.end, lane.track, end_, arguments_.of(s));
+      event(s.drawn_begin, lane.track, begin_of(category_of(s.kind, s.scope), s.name), callstacks_.field(s.native));
+    UnixNs end = s.drawn_end;
+    // The range before which it is cut may be begun already, because of what began with it. Of equal times the order
+    // in the file counts.
+    if (is_cut && end > s.drawn_begin && !lane.begun.empty()) --end.value;
+    event(end, lane.track, end_, arguments_.of(s));
     if (gpu_ && s.kind == SliceKind::kOperator && is_annotation(s.scope)) annotation_ended(s);
   }
 
   void gpu_call(const GpuCall& c) override {
     Lane& lane = lane_of(c.row);
-    begin_around(lane, c.stack->spans(), kNoKey, c.begin, c.end);
+    begin_around(lane, c.stack->spans(), kNoKey, c.begin, c.end, false);
     const Category category = c.api->api == GpuApiKind::kDriver ? kCudaDriver : kCudaRuntime;
     event(c.begin, lane.track, begin_of(category, c.name), gpu_->begins(c).append(callstacks_.field(c.native)));
     event(c.end, lane.track, end_, gpu_->arguments(c));
@@ -272,16 +278,19 @@ class ProcessWriter final : public Sink {
   }
 
   // Before a slice: first writes the begins of slices around it that begin at the same time. An annotation whose begin
-  // is written already, but which the end of a function below it has moved, is ended here and begins again.
-  void begin_around(Lane& lane, std::span<const Span> around, uint64_t key, UnixNs begin, UnixNs end) {
+  // is written already, but which has moved to another row since, is ended here, unless some are to be kept.
+  void begin_around(Lane& lane, std::span<const Span> around, uint64_t key, UnixNs begin, UnixNs end, bool keeps) {
     const auto is_around = [around](uint64_t begun) {
-      return std::ranges::any_of(around, [begun](const Span& span) { return span_key(span) == begun; });
+      return std::ranges::any_of(around,
+                                 [begun](const Span& span) { return !span.is_apart && span_key(span) == begun; });
     };
-    for (; !lane.begun.empty() && lane.begun.back() != key && !is_around(lane.begun.back()); lane.begun.pop_back())
+    for (; !keeps && !lane.begun.empty() && lane.begun.back() != key && !is_around(lane.begun.back());
+         lane.begun.pop_back())
       event(end, lane.track, end_);
     size_t tied = around.size();
     while (tied > 0 && around[tied - 1].begin == begin.value) --tied;
-    for (; tied < around.size(); ++tied) begin_early(lane, around[tied]);
+    for (; tied < around.size(); ++tied)
+      if (!around[tied].is_apart) begin_early(lane, around[tied]);
   }
 
   void annotation_ended(const Slice& s) {

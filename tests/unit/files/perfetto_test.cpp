@@ -155,23 +155,22 @@ TEST_CASE("slices that begin together are begun from the outermost in") {
         "10(test.py(1): f 10(test.py(1): g 10(test.py(1): h 10(aten::add 20) 20) 30) 40) ");
 }
 
-TEST_CASE("an annotation that ends in __exit__ ends where that begins") {
+TEST_CASE("a range keeps its times, and __enter__ and __exit__ are cut") {
   SpoolBuilder b;
   b.thread(100);
-  const FunctionId enter = b.function("enter"), exit = b.function("exit"), inner = b.function("inner");
+  const FunctionId enter = b.function("__enter__"), exit = b.function("__exit__"), inner = b.function("inner");
   b.at(10).begin(enter).at(12).annotation(1, "block").at(20).end(enter).at(30).begin(exit).at(32).begin(inner);
   b.at(34).end(inner).at(36).op_end(1).at(40).end(exit);
   CHECK(events_of(*test::LoadedTrace(b)) ==
-        "10(test.py(1): enter 20) 20(block 30) 30(test.py(1): exit 32(test.py(1): inner 34) 40) ");
+        "10(test.py(1): __enter__ 12) 12(block 32(test.py(1): inner 34) 36) 36(test.py(1): __exit__ 40) ");
 }
 
-TEST_CASE("an annotation that was begun with what is in it and is moved begins anew") {
+TEST_CASE("a range that begins with what is in it begins after its __enter__") {
   SpoolBuilder b;
   b.thread(100);
-  const FunctionId enter = b.function("enter"), inner = b.function("inner");
+  const FunctionId enter = b.function("__enter__"), inner = b.function("inner");
   b.at(10).begin(enter).at(12).annotation(1, "block").begin(inner).at(15).end(inner).at(20).end(enter).at(30).op_end(1);
-  CHECK(events_of(*test::LoadedTrace(b)) ==
-        "10(test.py(1): enter 12(block 12(test.py(1): inner 15) 20) 20) 20(block 30) ");
+  CHECK(events_of(*test::LoadedTrace(b)) == "10(test.py(1): __enter__ 11) 12(block 12(test.py(1): inner 15) 30) ");
 }
 
 TEST_CASE("hostile names are text") {

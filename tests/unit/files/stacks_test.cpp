@@ -49,14 +49,14 @@ TEST_CASE("what is left of microseconds stays with its thread") {
 TEST_CASE("an operator that a function leaves open is inside of what called the function") {
   SpoolBuilder b(100, {"python3"});
   b.thread(100, "main");
-  const FunctionId f = b.function("f"), enter = b.function("enter"), g = b.function("g");
+  const FunctionId f = b.function("f"), enter = b.function("__enter__"), g = b.function("g");
   b.at(1'000).begin(f).at(2'000).begin(enter).at(3'000).annotation(1, "block");
   b.op(2, "aten::empty").at(4'000).op_end(2).at(5'000).end(enter);
   b.at(6'000).begin(g).at(9'000).end(g).at(10'000).op_end(1).at(11'000).end(f);
   const std::string head = "python3_100;100_(main);test.py(1):_f";
-  CHECK(written(*test::LoadedTrace(b), write_stacks) == head + " 2\n" + head + ";test.py(1):_enter 2\n" + head +
-                                                            ";test.py(1):_enter;aten::empty 1\n" + head + ";block 2\n" +
-                                                            head + ";block;test.py(1):_g 3\n");
+  CHECK(written(*test::LoadedTrace(b), write_stacks) == head + " 2\n" + head + ";test.py(1):___enter__ 1\n" + head +
+                                                            ";test.py(1):___enter__;aten::empty 1\n" + head +
+                                                            ";block 3\n" + head + ";block;test.py(1):_g 3\n");
 }
 
 TEST_CASE("steps that a program marks are one path") {

@@ -18,7 +18,8 @@ using test::SpoolBuilder;
 
 namespace {
 
-// Each slice as "thread begin-end name", a flow as "forward -> backward", in the order in which they come.
+// Each slice as "thread begin-end name", as it is drawn ("*": on a row of its own), a flow as "forward -> backward", in
+// the order in which they come.
 class TextSink final : public Sink {
  public:
   explicit TextSink(const Replay& replay, Names& names) : replay_(replay), names_(names) {}
@@ -26,13 +27,14 @@ class TextSink final : public Sink {
   void slice(const Slice& s) override {
     const Row& row = replay_.rows()[s.row];
     text += std::to_string(row.sort_tid) + (row.is_overflow ? "* " : " ");
-    text += std::to_string(s.begin.value - test::kStartNs) + "-" + std::to_string(s.end.value - test::kStartNs) + " ";
+    text += std::to_string(s.drawn_begin.value - test::kStartNs) + "-";
+    text += std::to_string(s.drawn_end.value - test::kStartNs) + " ";
     text += names_.text(s.name);
     if (!s.finished) text += " unfinished";
     if (s.preexisting) text += " preexisting";
     text += "\n";
-    at_[{s.row, s.begin.value}] = names_.text(s.name);
-    for (uint32_t i = 0; i < s.depth; ++i) REQUIRE(s.around[i].begin <= s.begin.value);
+    at_[{s.row, s.drawn_begin.value}] = names_.text(s.name);
+    for (uint32_t i = 0; i < s.depth; ++i) REQUIRE(s.around[i].recorded_begin() <= s.begin.value);
     slices.push_back(s);
   }
   void step(const StepMark& m) override { steps.push_back(m); }
@@ -69,15 +71,17 @@ void check_nesting(const Replayed& r) {
   std::map<uint32_t, int64_t> own;
   std::map<uint32_t, std::map<int64_t, int64_t>> covered;  // end of the longest by begin
   for (const Slice& s : r.sink.slices) {
-    REQUIRE(s.begin <= s.end);
+    REQUIRE(s.begin <= s.drawn_begin);
+    REQUIRE(s.drawn_begin <= s.drawn_end);
+    REQUIRE(s.drawn_end <= s.end);
     REQUIRE(s.self_ns >= 0);
     REQUIRE(s.self_ns <= s.end - s.begin);
     const Row& row = r.replay.rows()[s.row];
-    rows[row.tid].emplace_back(s.begin.value, -s.end.value);
+    rows[row.tid].emplace_back(s.drawn_begin.value, -s.drawn_end.value);
     own[row.tid] += s.own_ns;
     if (row.is_overflow) continue;
-    int64_t& end = covered[row.tid][s.begin.value];
-    end = std::max(end, s.end.value);
+    int64_t& end = covered[row.tid][s.drawn_begin.value];
+    end = std::max(end, s.drawn_end.value);
   }
   for (const StepMark& m : r.sink.steps) {
     REQUIRE(m.begin <= m.end);
@@ -118,7 +122,7 @@ TEST_CASE("frames, C calls and operators nest on one stack") {
 )");
 }
 
-TEST_CASE("an annotation opened in __enter__ and closed in __exit__ is the body of the block") {
+TEST_CASE("an annotation opened in __enter__ and closed in __exit__ keeps its times, and these are drawn around it") {
   SpoolBuilder b;
   b.thread(100);
   const FunctionId f = b.function("f"), enter = b.function("__enter__"), exit = b.function("__exit__");
@@ -126,13 +130,86 @@ TEST_CASE("an annotation opened in __enter__ and closed in __exit__ is the body 
   b.at(30).end(enter).at(40).op(2, "aten::add").at(50).op_end(2);
   b.at(60).begin(exit).at(65).op_end(1).at(70).end(exit).at(80).end(f);
   CHECK(replayed(b) == R"(
-100 22-28 <enter>
-100 20-30 test.py(1): __enter__
+100 22-25 <enter>
+100 20-25 test.py(1): __enter__
 100 40-50 aten::add
-100 30-60 block
-100 60-70 test.py(1): __exit__
+100 25-65 block
+100 65-70 test.py(1): __exit__
 100 10-80 test.py(1): f
 )");
+  const Replayed r(b);
+  const Slice &call = r.sink.slices[0], &enter_slice = r.sink.slices[1], &exit_slice = r.sink.slices[4];
+  CHECK(call.self_ns == 6);
+  CHECK(enter_slice.end - enter_slice.begin == 10);
+  CHECK(enter_slice.self_ns == 4);
+  CHECK(exit_slice.end - exit_slice.begin == 10);
+  CHECK(exit_slice.self_ns == 10);
+  CHECK(r.sink.slices[3].self_ns == 30);  // block
+  CHECK(r.sink.slices[5].self_ns == 50);  // f
+}
+
+TEST_CASE("what begins a range for an __enter__ is drawn with it, whatever it is") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f"), enter = b.function("__enter__"), start = b.function("start");
+  b.at(10).begin(f).at(20).begin(enter).at(21).begin(start).at(22).op(9, "dispatch").at(25).annotation(1, "block");
+  b.at(26).op_end(9).at(27).end(start).at(28).c_begin("<tail>").at(29).c_end().at(30).end(enter);
+  b.at(60).op_end(1).at(80).end(f);
+  CHECK(replayed(b) == R"(
+100 22-25 dispatch
+100 21-25 test.py(1): start
+100 28-29 <tail>
+100 20-25 test.py(1): __enter__
+100 25-60 block
+100 10-80 test.py(1): f
+)");
+}
+
+TEST_CASE("a range that outlives the function in which it began has a row of its own, and its times and sums") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId main = b.function("main"), start = b.function("start"), stop = b.function("stop");
+  const FunctionId enter = b.function("__enter__"), exit = b.function("__exit__");
+  b.at(10).begin(main).at(20).begin(start).at(22).begin(enter).at(25).annotation(1, "phase").at(28).end(enter);
+  b.at(30).op(2, "aten::add").at(40).op_end(2).at(50).end(start).at(55).op(3, "aten::add").at(65).op_end(3);
+  b.at(70).begin(stop).at(75).begin(exit).at(77).op_end(1).at(80).end(exit).at(85).end(stop).at(90).end(main);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 22-25 test.py(1): __enter__
+100 30-40 aten::add
+100 20-50 test.py(1): start
+100 55-65 aten::add
+100* 25-77 phase
+100 75-80 test.py(1): __exit__
+100 70-85 test.py(1): stop
+100 10-90 test.py(1): main
+)");
+  CHECK(r.sink.slices[4].self_ns == 32);
+  CHECK(r.sink.slices[2].self_ns == 24);
+  check_nesting(r);
+}
+
+TEST_CASE("each row for what crosses is filled as far as ranges nest there") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId f = b.function("f");
+  b.at(10).begin(f).annotation(1, "outer").at(11).annotation(2, "inner").at(12).annotation(3, "crossing").at(20).end(f);
+  b.at(30).op_end(2).at(40).op_end(1).at(50).op_end(3).at(60).begin(f).annotation(4, "later").at(61).end(f).at(70);
+  b.op_end(4);
+  const Replayed r(b);
+  CHECK(r.replay.rows().size() == 3);
+  check_nesting(r);
+}
+
+TEST_CASE("of ranges with one name that cross, both are counted in full") {
+  SpoolBuilder b;
+  b.thread(100);
+  b.at(10).annotation(1, "request").at(20).annotation(2, "request").at(30).op_end(1).at(40).op_end(2);
+  const Replayed r(b);
+  CHECK(r.sink.slices[0].outermost);
+  CHECK(r.sink.slices[1].outermost);
+  CHECK(r.sink.slices[0].self_ns == 10);
+  CHECK(r.sink.slices[1].self_ns == 20);
 }
 
 TEST_CASE("nested blocks keep their order") {
@@ -144,12 +221,12 @@ TEST_CASE("nested blocks keep their order") {
   b.at(50).begin(exit).at(55).op_end(2).at(60).end(exit);
   b.at(70).begin(exit).at(75).op_end(1).at(80).end(exit);
   CHECK(replayed(b) == R"(
-100 10-20 test.py(1): __enter__
-100 30-40 test.py(1): __enter__
-100 40-50 inner
-100 50-60 test.py(1): __exit__
-100 20-70 outer
-100 70-80 test.py(1): __exit__
+100 10-15 test.py(1): __enter__
+100 30-35 test.py(1): __enter__
+100 35-55 inner
+100 55-60 test.py(1): __exit__
+100 15-75 outer
+100 75-80 test.py(1): __exit__
 )");
 }
 
@@ -236,7 +313,7 @@ TEST_CASE("a restated stack closes what was open and marks what was there before
   CHECK(replayed(b) == R"(
 100 10-30 test.py(1): g preexisting
 100 10-40 test.py(1): f preexisting
-100 40-50 block
+100* 20-50 block
 )");
 }
 
@@ -261,9 +338,9 @@ TEST_CASE("frames that are stated once a window is open are around the annotatio
   b.on(t).at(10).annotation(1, "block").at(12).sync().frame(main).frame(enter).at(13).end(enter);
   b.at(20).op(2, "aten::add").at(30).op_end(2).at(50).op_end(1).at(60).end(main);
   CHECK(replayed(b) == R"(
-100 10-13 test.py(1): __enter__ preexisting
+100 10-10 test.py(1): __enter__ preexisting
 100 20-30 aten::add
-100 13-50 block
+100 10-50 block
 100 10-60 test.py(1): main preexisting
 )");
 }
@@ -546,6 +623,106 @@ TEST_CASE("whatever is lost, every row nests") {
       }
     }
     check_nesting(Replayed(b));
+  }
+}
+
+// Times and self times of a random program, worked out moment by moment.
+struct Expected {
+  std::string name;
+  int64_t begin = 0, end = 0, self = 0;
+  auto operator<=>(const Expected&) const = default;
+};
+
+// Functions, C calls and operators nest; ranges begin and end anywhere.
+std::vector<Expected> random_program(SpoolBuilder& b, std::mt19937_64& random) {
+  struct Open {
+    size_t index;
+    uint64_t key;  // 0: a function or C call
+    FunctionId function;
+    bool is_range;
+  };
+  const FunctionId functions[] = {b.function("f"), b.function("__enter__"), b.function("__exit__")};
+  const char* const names[] = {"test.py(1): f", "test.py(1): __enter__", "test.py(1): __exit__"};
+  std::vector<Expected> all;
+  std::vector<Open> open;
+  uint64_t key = 0;
+  int64_t t = 10;
+  const auto pass = [&](int64_t until) {
+    for (const bool is_op : {false, true})
+      for (size_t i = open.size(); i-- > 0;)
+        if ((open[i].key != 0) == is_op) {
+          all[open[i].index].self += until - t;
+          break;
+        }
+    t = until;
+    b.at(static_cast<uint64_t>(t));
+  };
+  const auto end = [&](size_t i) {
+    all[open[i].index].end = t;
+    if (open[i].key != 0)
+      b.op_end(open[i].key);
+    else if (open[i].function)
+      b.end(open[i].function);
+    else
+      b.c_end();
+    open.erase(open.begin() + static_cast<ptrdiff_t>(i));
+  };
+  for (int step = 0; step < 60; ++step) {
+    pass(t + 1 + static_cast<int64_t>(random() % 20));
+    const size_t f = random() % 3, any = open.empty() ? 0 : random() % open.size();
+    const size_t kind = random() % 8;
+    if (kind >= 5 && !open.empty()) {
+      size_t i = any;  // a range, or else the innermost of what nests
+      if (!open[i].is_range)
+        for (i = open.size() - 1; open[i].is_range;) --i;
+      end(i);
+      continue;
+    }
+    Open it{all.size(), kind < 3 ? 0 : ++key, {}, kind == 3};
+    if (kind < 2) it.function = functions[f];
+    all.push_back({kind < 2 ? names[f] : kind == 2 ? "<c>" : kind == 3 ? "range" : "op", t});
+    kind < 2    ? b.begin(functions[f])
+    : kind == 2 ? b.c_begin("<c>")
+    : kind == 3 ? b.annotation(key, "range")
+                : b.op(key, "op");
+    open.push_back(it);
+  }
+  while (!open.empty()) {
+    pass(t + 1);
+    size_t i = open.size() - 1;
+    if (random() % 2 == 0)
+      for (size_t k = 0; k < open.size(); ++k)
+        if (open[k].is_range) i = k;
+    end(i);
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+TEST_CASE("whatever crosses, each range has its recorded times, and sums are those of the recorded times") {
+  std::mt19937_64 random(7);
+  for (int variant = 0; variant < 400; ++variant) {
+    CAPTURE(variant);
+    SpoolBuilder b;
+    b.thread(100);
+    const std::vector<Expected> expected = random_program(b, random);
+    Replayed r(b);
+    std::vector<Expected> seen;
+    for (const Slice& s : r.sink.slices) {
+      const bool is_cut = s.drawn_begin != s.begin || s.drawn_end != s.end;
+      CHECK_FALSE((is_cut && is_annotation(s.scope)));
+      seen.push_back({std::string(r.replay.names().text(s.name)), s.begin.value - test::kStartNs,
+                      s.end.value - test::kStartNs, s.self_ns});
+    }
+    std::ranges::sort(seen);
+    REQUIRE(seen.size() == expected.size());
+    for (size_t i = 0; i < seen.size(); ++i) {
+      CAPTURE(seen[i].name);
+      CHECK(seen[i].begin == expected[i].begin);
+      CHECK(seen[i].end == expected[i].end);
+      CHECK(seen[i].self == expected[i].self);
+    }
+    check_nesting(r);
   }
 }
 
