@@ -323,6 +323,20 @@ void at_step(uint64_t step, Ticks at) noexcept {
   s.was_last = is_last();
 }
 
+// Windows stay as they are: it is too late for one that begins or ends with this step.
+void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept {
+  AutoState& s = g_auto;
+  if (session::clock_source() == clock::kNoClock) return;
+  const int64_t duration = s.last_border != 0 && step == s.step + 1 ? std::max<int64_t>(0, ns - s.last_border) : 0;
+  const uint8_t was_open = s.was_open ? s.is_cut ? 1 : 2 : 0;
+  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, was_open, s.switching, at);
+  s.plan.step_ended(step, duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, ns);
+  s.step = step;
+  s.last_border = ns;
+  s.last_duration = duration;
+  s.switching = 0;
+}
+
 int tick() noexcept {
   AutoState& s = g_auto;
   const int64_t now = now_ns();

@@ -40,6 +40,9 @@ void start(const Config& config, const Shutter& shutter, const char* directory) 
 void after_fork_in_child() noexcept;
 // A step has ended at this time: `step` steps have ended by now.
 void at_step(uint64_t step, Ticks at) noexcept;
+// The same of an earlier step, at whose end that was not known; `ns` as CLOCK_MONOTONIC has it. at_step() follows when
+// the step after it has ended.
+void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept;
 // What the time demands. Returns milliseconds until it wants to be called again.
 int tick() noexcept;
 // By hand. False: it cannot be opened now.

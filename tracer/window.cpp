@@ -49,9 +49,12 @@ struct State {
   Ticks left_at;            // when the child was forked in a window of the parent that it does not have; 0: it was not
   bool is_used_up = false;  // there are no more numbers of windows
   bool must_leave = false;  // the sources still have to be switched off because of that
-  int64_t process_start = 0;  // ns, CLOCK_MONOTONIC
-  StepCounter steps;
+  int64_t process_start = 0;           // ns, CLOCK_MONOTONIC
+  Ticks latest;                        // of the borders that have passed
+  WindowBorders::Border step_end{};    // the last end of an optimizer's step that is a part of the current step
+  WindowBorders::Border end_before{};  // the one before that
   bool has_open_border = false;        // the current step has ended for some optimizers, but not for all
+  bool has_mark_ended = false;         // the current step is over because its mark has ended
   bool has_profiler_steps = false;     // the program itself says the number of a step
   uint32_t since_profiler_step = 0;    // steps of optimizers since it did so last
   std::atomic<uint64_t> entered{0};    // how often the range was entered
@@ -62,12 +65,14 @@ struct State {
   int64_t next_stacks = kFirstStacks;  // ns after last_border at which the stacks are stated, if no step ends before
 };
 constinit State g_state{};
+constinit StepCounter g_steps{};  // likewise under the lock
 
 constinit Source g_sources[kMostSources] = {};
 size_t g_source_count = 0;
 constinit Interpreter g_interpreter = {{[]() noexcept {}, []() noexcept {}},
                                        []() noexcept { return false; },
-                                       []() noexcept { return uintptr_t{0}; },
+                                       []() noexcept { return ObjectId{}; },
+                                       []() noexcept { return false; },
                                        []() noexcept {}};
 
 void open_sources() noexcept {
@@ -77,7 +82,7 @@ void close_sources() noexcept {
   for (size_t i = g_source_count; i-- > 0;) g_sources[i].closed();
 }
 
-void pass(const WindowBorders::Border& border) noexcept;
+void pass(WindowBorders::Border border) noexcept;
 
 // Takes the lock if nobody else has it.
 class Change {
@@ -113,7 +118,7 @@ void pass_borders() noexcept {
 }
 
 void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
-  g_state.borders.put({kind, value, session::now()});
+  g_state.borders.put({kind, value, session::now(), clock::read_ns(CLOCK_MONOTONIC)});
   pass_borders();
 }
 
@@ -133,8 +138,8 @@ void window_after_fork() noexcept {
   s.is_our_thread = false;
   s.next_stacks = kFirstStacks;
   if (s.spec.kind == SpecKind::kAuto) {
-    s.steps = {};
-    s.has_open_border = s.has_profiler_steps = false;
+    g_steps.start_at(0);
+    s.has_open_border = s.has_profiler_steps = s.has_mark_ended = false;
     auto_window::after_fork_in_child();
   }
   if (!leaves_at_fork()) return;
@@ -200,6 +205,8 @@ void at_step(uint64_t step, Ticks at) noexcept {
   g_state.last_border = clock::read_ns(CLOCK_MONOTONIC);
   g_state.next_stacks = kFirstStacks;
   if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at);
+  // For those that ended in a window.
+  session::record_step(step, is_open() ? number() : 0, is_open() ? 2 : 0, 0, at);
   if (g_state.spec.kind != SpecKind::kSteps) return;
   if (g_state.spec.holds(step))
     open(step);
@@ -207,32 +214,77 @@ void at_step(uint64_t step, Ticks at) noexcept {
     close_window();
 }
 
+// A step before the one that ends now turns out to have ended then.
+void step_was_at(uint64_t step, const WindowBorders::Border& border) noexcept {
+  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::step_was_at(step, border.at, border.ns);
+  at_step(step, border.at);
+}
+
 // With -w auto: the program's torch.profiler has ended, and its steps go on. With the lock.
 bool takes_over_from_profiler() noexcept {
   constexpr uint32_t kMostBetween = 64;  // an iteration may have several optimizers' steps, or accumulate gradients
   State& s = g_state;
   if (s.spec.kind != SpecKind::kAuto || ++s.since_profiler_step < kMostBetween) return false;
-  const uint64_t current = s.steps.current();
-  s.steps = {};
-  s.steps.set(current);
-  s.has_profiler_steps = false;
+  g_steps.start_at(g_steps.current());
+  s.has_profiler_steps = s.has_open_border = false;
   return true;
 }
 
-// With the lock.
-void pass(const WindowBorders::Border& border) noexcept {
+// So many steps have ended, by the program's own marks.
+void program_says(uint64_t step, Ticks at) noexcept {
+  g_state.has_profiler_steps = true;
+  g_state.since_profiler_step = 0;
+  g_state.has_open_border = false;
+  g_steps.start_at(step);
+  at_step(step, at);
+}
+
+// The border comes after the last optimizer of the iteration. Where the next iteration begins without one of them, or a
+// new optimizer turns out to have ended a step of its own, it is known late.
+void optimizer_step(const WindowBorders::Border& border) noexcept {
   State& s = g_state;
+  const uint64_t before = g_steps.current();
+  switch (g_steps.ended(border.value)) {
+    case StepCounter::Ended::kBehind:
+      return;
+    case StepCounter::Ended::kPart:
+      s.end_before = std::exchange(s.step_end, border);
+      break;
+    case StepCounter::Ended::kNew:
+      if (s.has_open_border) step_was_at(before, s.step_end);
+      s.step_end = border;
+      s.has_open_border = true;
+      break;
+    case StepCounter::Ended::kSplit:
+      if (s.has_open_border) step_was_at(before, s.end_before);
+      step_was_at(before + 1, s.step_end);
+      s.step_end = border;
+      s.has_open_border = true;
+      break;
+  }
+  if (!s.has_open_border || !g_steps.is_complete()) return;
+  s.has_open_border = false;
+  at_step(g_steps.current(), border.at);
+}
+
+// With the lock.
+void pass(WindowBorders::Border border) noexcept {
+  State& s = g_state;
+  // Threads that come at the same time may pass in another order than that of their looks at the clock.
+  s.latest.value = border.at.value = std::max(s.latest.value, border.at.value);
   switch (border.kind) {
     case WindowBorders::Kind::kProfilerStep:
-      s.has_profiler_steps = true;
-      s.since_profiler_step = 0;
-      s.steps.set(border.value);
-      return at_step(border.value, border.at);
+      // Mostly the end of the mark before has said so.
+      if (std::exchange(s.has_mark_ended, false) && g_steps.current() == border.value) return;
+      return program_says(border.value, border.at);
+    case WindowBorders::Kind::kProfilerStepEnd:
+      s.has_mark_ended = true;
+      return program_says(border.value + 1, border.at);
     case WindowBorders::Kind::kRangeBegin:
       // It may be over by now.
       if (is_open() || s.range_key.load(std::memory_order_relaxed) != border.value) return;
       s.holder = border.value;
-      open(s.steps.current());
+      open(g_steps.current());
       return;
     case WindowBorders::Kind::kRangeEnd:
       if (s.holder == border.value) close_window();
@@ -241,17 +293,7 @@ void pass(const WindowBorders::Border& border) noexcept {
       break;
   }
   if (s.has_profiler_steps && !takes_over_from_profiler()) return;
-  // The border comes after the last optimizer of the iteration, or where the next iteration begins without one of them.
-  const uint64_t count = s.steps.ended(border.value);
-  if (count > s.steps.current()) {
-    if (s.has_open_border) at_step(s.steps.current(), border.at);
-    s.steps.set(count);
-    s.has_open_border = true;
-  }
-  if (s.has_open_border && s.steps.is_complete()) {
-    s.has_open_border = false;
-    at_step(count, border.at);
-  }
+  optimizer_step(border);
 }
 
 // What opens and closes while it lives does so on the thread of ours. With the lock.
@@ -284,7 +326,7 @@ bool set(bool opens) noexcept {
     if (g_state.spec.kind == SpecKind::kAuto)
       is_done = auto_window::ask(opens) || !opens;
     else if (opens)
-      open(g_state.steps.current());
+      open(g_steps.current());
     else
       close_window();
   }
@@ -335,6 +377,13 @@ constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick, state_sta
 void needs_thread() noexcept {
   if (!start_thread(g_state.spec, session::config().window, kDoor))
     warn_once(Cause::kThread, "no thread could be started: -w auto opens windows at steps alone");
+}
+
+// "ProfilerStep#12"
+bool is_mark(std::string_view name, uint64_t& step) noexcept {
+  if (!name.starts_with(kProfilerStep)) return false;
+  name.remove_prefix(kProfilerStep.size());
+  return std::from_chars(name.data(), name.data() + name.size(), step).ec == std::errc{};
 }
 
 // Whether all records of the window before are in.
@@ -407,10 +456,7 @@ void announce() noexcept {
 void detail::annotation_begins(const char* name, uint64_t key) noexcept {
   const std::string_view text = name;
   const WindowSpec& spec = g_state.spec;
-  if (text.starts_with(kProfilerStep)) {
-    uint64_t step = 0;
-    const auto [end, error] = std::from_chars(name + kProfilerStep.size(), name + text.size(), step);
-    if (error != std::errc{}) return;
+  if (uint64_t step = 0; is_mark(text, step)) {
     meet(WindowBorders::Kind::kProfilerStep, step);
   } else if (spec.kind == SpecKind::kRange && text == spec.range && !is_open()) {
     const uint64_t entered = g_state.entered.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -426,8 +472,11 @@ void detail::annotation_ended(const char* name, uint64_t key) noexcept {
   if (g_state.spec.kind == SpecKind::kRange && key == g_state.range_key.load(std::memory_order_relaxed)) {
     g_state.range_key.store(0, std::memory_order_relaxed);
     meet(WindowBorders::Kind::kRangeEnd, key);
+  } else if (uint64_t step = 0; is_mark(text, step)) {
+    if (g_interpreter.ends_whole_step()) meet(WindowBorders::Kind::kProfilerStepEnd, step);
   } else if (text.starts_with(kOptimizerStep)) {
-    meet(WindowBorders::Kind::kOptimizerStep, std::hash<std::string_view>{}(text) ^ g_interpreter.current_optimizer());
+    meet(WindowBorders::Kind::kOptimizerStep,
+         std::hash<std::string_view>{}(text) ^ g_interpreter.current_optimizer().value);
   }
 }
 

@@ -15,11 +15,12 @@ namespace torchprof::window {
 class WindowBorders {
  public:
   static constexpr uint64_t kMost = 256;
-  enum class Kind : uint8_t { kProfilerStep, kOptimizerStep, kRangeBegin, kRangeEnd };
+  enum class Kind : uint8_t { kProfilerStep, kProfilerStepEnd, kOptimizerStep, kRangeBegin, kRangeEnd };
   struct Border {
     Kind kind;
     uint64_t value;  // the step, the optimizer that has ended one, or the range's key
     Ticks at;
+    int64_t ns = 0;  // the same by CLOCK_MONOTONIC
   };
 
   // Any thread. False: there is no room.

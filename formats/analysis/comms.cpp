@@ -82,7 +82,7 @@ void CommsCollector::gpu(const GpuActivity& a) {
 }
 
 int64_t CommsCollector::step_of(int64_t begin) const {
-  if (process_.windows.empty() || process_.steps.empty()) return 0;
+  if (process_.windows.empty() || process_.timed_steps().empty()) return 0;
   const auto step = std::ranges::upper_bound(process_.steps, begin, {}, [](const StepTime& s) { return s.end.value; });
   constexpr uint64_t kMostSteps = uint64_t{1} << 48;  // more than that comes from a damaged record
   return step != process_.steps.end() && step->in_full && step->step < kMostSteps ? static_cast<int64_t>(step->step) + 1

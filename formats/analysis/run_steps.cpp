@@ -291,7 +291,7 @@ std::optional<double> cost_of(const Process& process) {
 }  // namespace
 
 std::optional<RunSteps> run_steps_of(const Process& process) {
-  if (process.windows.empty() || process.steps.empty()) return {};
+  if (process.windows.empty() || process.timed_steps().empty()) return {};
   const TimedSteps steps(process.steps);
   if (steps.size() == 0) return {};
   RunSteps run;

@@ -35,10 +35,12 @@ class CollectingSink final : public Sink {
       };
     }
     collector_.sampler = std::move(sampler);
+    if (process.counts.python != 0) collector_.has_calls();
   }
   void slice(const Slice& s) override {
     collector_.add(s.kind == SliceKind::kOperator, s.name.value, replay_.names().text(s.name), s.begin.value,
                    s.end.value, s.self_ns - s.calls_ns, s.outermost);
+    if (!s.finished) collector_.cut_last();
     const uint64_t flops = flops_.of(s.name, replay_.names().text(s.name), s.inputs);
     if (flops != 0) collector_.add_flops(s.name.value, flops);
     if (groups_ && s.kind == SliceKind::kOperator) groups_->slice(s, flops);
@@ -198,6 +200,16 @@ Collector::Named& Collector::named(bool is_operator, uint32_t name) {
   return list[name];
 }
 
+namespace {
+
+// "torch/profiler/profiler.py(811): step", as tracer/python/code.cpp knows it.
+bool is_profiler_call(std::string_view text) {
+  constexpr std::string_view kFile = "torch/profiler/profiler.py(", kName = "): step";
+  return text.ends_with(kName) && text.find(kFile) != text.npos;
+}
+
+}  // namespace
+
 void Collector::add(bool is_operator, uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
                     bool outermost) {
   Named& n = named(is_operator, name);
@@ -206,11 +218,14 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
     n.role = Role::kPlain;
     if (is_operator && text.starts_with(kProfilerStep)) n.role = Role::kProfilerStep;
     if (text.starts_with(is_operator ? kOptimizerStep : kOptimizerPrefix)) n.role = Role::kStepEnd;
+    if (!is_operator && is_profiler_call(text)) n.role = Role::kProfilerCall;
   }
   ++slices_;
   if (sampler) sampler->time(is_operator ? Sampled::kOperator : Sampled::kPython, name, begin, self_ns);
   if (n.tally.calls == 0) n.tally.first_ns = self_ns;
   n.tally.add_call(self_ns, outermost ? end - begin : 0);
+  is_mark_last_ = n.role == Role::kProfilerStep;
+  if (n.role == Role::kProfilerCall) steps_.add_profiler_call(begin, end);
   if (n.role == Role::kProfilerStep) steps_.add(step_number(text).value_or(0), begin, end, "ProfilerStep");
   if (n.role == Role::kStepEnd && outermost) steps_.add_end(is_operator, name, end);
 }
@@ -285,9 +300,10 @@ Statistics collect(const Process& process, const StatisticsRequest& request, std
 // Only the steps to which windows have added nothing: what they add is not the program's.
 void add_every_step(const Process& process, size_t warmup, StepSamples& samples) {
   if (process.windows.empty()) return;
+  const std::span<const StepTime> steps = process.timed_steps();
   std::vector<int64_t> ns;
-  for (size_t i = warmup; i < process.steps.size(); ++i)
-    if (const StepTime& step = process.steps[i]; step.ns > 0 && step.is_free) {
+  for (size_t i = warmup; i < steps.size(); ++i)
+    if (const StepTime& step = steps[i]; step.ns > 0 && step.is_free) {
       ns.push_back(step.ns);
       samples.every_steps += !step.in_full;
     }
@@ -301,7 +317,7 @@ namespace {
 // The steps that stand for all of a run of which -w auto kept a part: those of typical windows, or where they are too
 // few also those of the beginning.
 std::optional<StepSampler> typical_steps(const Process& process) {
-  if (process.windows.empty() || process.steps.empty()) return {};
+  if (process.windows.empty() || process.timed_steps().empty()) return {};
   constexpr size_t kFewest = 6;
   std::vector<StepSpan> typical, early;
   for (const StepTime& step : process.steps) {

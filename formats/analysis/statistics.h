@@ -100,6 +100,12 @@ class Collector {
   void step(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
     steps_.add(number, begin, end, ended_by);
   }
+  // The slice that was added last had not ended when the recording did.
+  void cut_last() {
+    if (is_mark_last_) steps_.cut_last();
+  }
+  // Python calls are among the slices.
+  void has_calls() { steps_.has_calls = true; }
   // The calls of modules among the slices.
   ModuleCollector modules;
   // Self time of a module for the samples, in a call of it or in its backward.
@@ -120,7 +126,7 @@ class Collector {
                     const std::function<std::string(uint32_t)>& kernel);
 
  private:
-  enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd };
+  enum class Role : uint8_t { kUnseen, kPlain, kProfilerStep, kStepEnd, kProfilerCall };
   struct Named {
     Role role = Role::kUnseen;
     Tally tally;
@@ -137,6 +143,7 @@ class Collector {
   std::vector<Called> calls_;  // by name
   int64_t in_operators_ns_ = 0;
   StepTimes steps_;
+  bool is_mark_last_ = false;
   uint64_t slices_ = 0;
 };
 

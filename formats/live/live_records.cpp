@@ -196,13 +196,13 @@ void LiveProcess::take_gpu(const RecordView& record) {
 
 void LiveProcess::choose_step_source() {
   StepSource source = StepSource::kNone;
+  if (names_.has_kind(FunctionKind::kProfilerStep)) source = StepSource::kProfilerCalls;
   if (names_.has_role(NameRole::kOptimizerStep)) source = StepSource::kAnnotations;
   if (names_.has_kind(FunctionKind::kOptimizerStep)) source = StepSource::kOptimizers;
-  if (names_.has_kind(FunctionKind::kProfilerStep)) source = StepSource::kProfilerCalls;
   if (names_.has_role(NameRole::kProfilerStep)) source = StepSource::kMarks;
   if (source == source_) return;
   source_ = source;
-  counter_ = {};
+  counter_.start_at(0);
   step_end_ = step_thread_ = 0;
 }
 
@@ -223,19 +223,25 @@ void LiveProcess::take_steps(const Portion& portion) {
 
 void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t) {
   if (has_step_records_) return;
+  // Threads come one after the other here: those of the others would be counted again.
   if (step_thread_ == 0) step_thread_ = track.value;
   if (step_thread_ != track.value) return;
-  const uint64_t count = counter_.ended(requester);
-  if (count < counter_.current()) return;
-  if (count == counter_.current()) {  // another optimizer's part of the same step
-    if (!steps_.empty() && steps_.back().first == step_end_ && t > step_end_) {
-      steps_.back().second += t - step_end_;
-      steps_.back().first = t;
-    }
-    step_end_ = t;
-    return;
+  switch (counter_.ended(requester)) {
+    case StepCounter::Ended::kBehind:
+      return;
+    case StepCounter::Ended::kPart:
+      if (!steps_.empty() && steps_.back().first == step_end_ && t > step_end_) {
+        steps_.back().second += t - step_end_;
+        steps_.back().first = t;
+      }
+      step_end_ = t;
+      return;
+    case StepCounter::Ended::kSplit:
+      ++step_count_;  // its time is a part of that of the step before
+      break;
+    case StepCounter::Ended::kNew:
+      break;
   }
-  counter_.set(count);
   // A step that ended before the window does not say when this one began.
   if (step_end_ != 0 && step_end_ >= (window_ != 0 ? from_ : 0) && t > step_end_)
     add_step(t - step_end_, t);

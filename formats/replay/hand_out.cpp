@@ -68,12 +68,12 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
 
 // `span` was taken from place `i` of the thread's row, or it was apart and `i` spans are open there.
 void Replay::Impl::took(const ReplayThread& thread, int32_t i, const Span& span, int64_t end, bool finished) {
-  if (const auto mark = steps_.ended(thread.row, thread.stack, i, span, end, finished)) emit_step(*mark);
+  for (const StepTracker::Mark& mark : steps_.ended(thread.row, thread.stack, i, span, end, finished)) emit_step(mark);
 }
 
 void Replay::Impl::emit_step(const StepTracker::Mark& mark) {
   sink_->step({.number = mark.number,
-               .row = steps_.thread(),
+               .row = mark.is_apart ? overflow_row(threads_[mark.thread], mark.begin, mark.end) : mark.thread,
                .begin = {mark.begin},
                .end = {mark.end},
                .external_id = ++stats_.external_ids,

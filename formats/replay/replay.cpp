@@ -94,7 +94,7 @@ bool Replay::Impl::is_in_window(int64_t t) {
   }
   if (window_ == windows.size() || t < windows[window_].begin.value) return false;
   if (!is_begun_) {
-    steps_.restart(windows[window_].step);
+    steps_.restart(windows[window_].step, windows[window_].begin.value);
     cpu_memory_.begin_window(windows[window_].number);
     is_begun_ = true;
     is_marked_ = process_.has_windows_of_steps();

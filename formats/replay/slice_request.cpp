@@ -113,7 +113,7 @@ void select_steps(std::pair<uint64_t, uint64_t> wanted, std::vector<Process>& pr
     const StepFinder found(processes[i], wanted);
     captured.insert(found.numbers.begin(), found.numbers.end());
     has_windows = has_windows || !processes[i].windows.empty();
-    has_times = has_times || !processes[i].steps.empty();
+    has_times = has_times || !processes[i].timed_steps().empty();
     first = std::min(first, found.first);
     last = std::max(last, found.last);
     begin = std::min(begin, found.begin);

@@ -19,12 +19,12 @@ bool has_function(const Process& process, FunctionKind kind) {
 
 StepTracker::StepTracker(const Process& process, Names& names) : process_(process), names_(names) {
   if (has_name(process, kProfilerStep)) return;
-  if (has_function(process, FunctionKind::kProfilerStep)) {
-    source_ = Source::kProfilerCalls;
-  } else if (has_function(process, FunctionKind::kOptimizerStep)) {
+  if (has_function(process, FunctionKind::kOptimizerStep)) {
     source_ = Source::kOptimizers;
   } else if (has_name(process, kOptimizerStep)) {
     source_ = Source::kAnnotations;
+  } else if (has_function(process, FunctionKind::kProfilerStep)) {
+    source_ = Source::kProfilerCalls;
   }
 }
 
@@ -100,105 +100,194 @@ std::optional<int64_t> StepTracker::Pending::end_of(int32_t home_depth) const {
   return std::nullopt;
 }
 
-void StepTracker::removed(int32_t i, int64_t end) {
-  if (i >= pending_->open()) return;  // it began after the step's end
-  if (end < pending_->time) {
+void StepTracker::Pending::removed(int32_t i, int64_t end) {
+  if (i >= open()) return;  // it began after the step's end
+  if (end < time) {
     // An annotation that ended before the step's end: the mark can only begin after it.
-    Pending& p = *pending_;
-    if (i < p.home) p.begin = std::max(p.begin, end);
-    if (i < p.own_home) p.own_begin = std::max(p.own_begin, end);
+    if (i < home) begin = std::max(begin, end);
+    if (i < own_home) own_begin = std::max(own_begin, end);
     return shifted(i);
   }
-  pending_->closed.emplace_back(i, end);
+  closed.emplace_back(i, end);
 }
 
 // The span at `i` turns out not to hold the end of the step.
-void StepTracker::shifted(int32_t i) {
-  Pending& p = *pending_;
-  if (i >= p.open()) return;
-  --p.depth;
-  if (i < p.home) --p.home;
-  if (i < p.own_home) --p.own_home;
-  for (auto& [index, at] : p.closed) --index;
+void StepTracker::Pending::shifted(int32_t i) {
+  if (i >= open()) return;
+  --depth;
+  if (i < home) --home;
+  if (i < own_home) --own_home;
+  for (auto& [index, at] : closed) --index;
+}
+
+StepTracker::Mark StepTracker::Pending::own_mark() const {
+  if (is_apart) return {number, std::min(begin, time), time, ended_by, thread, true};
+  const int64_t end = end_within(is_first ? own_home : home);
+  return {number, std::min(is_first ? own_begin : begin, end), end, ended_by, thread};
 }
 
 void StepTracker::detached(uint32_t thread, int32_t i) {
-  if (pending_ && thread == thread_) shifted(i);
+  if (is_waiting(thread)) pending_->shifted(i);
+  if (prospect_ && prospect_->next.thread == thread) prospect_->next.shifted(i);
 }
 
 void StepTracker::thread_ended(uint32_t thread, int64_t t) {
-  if (pending_ && thread == thread_ && !thread_end_) thread_end_ = t;
+  if (is_waiting(thread) && !pending_->thread_end) pending_->thread_end = t;
+  if (prospect_ && prospect_->next.thread == thread && !prospect_->next.thread_end) prospect_->next.thread_end = t;
 }
 
 // ---- steps -----------------------------------------------------------------------------------------------
 
-std::optional<StepTracker::Mark> StepTracker::ended(uint32_t thread, const ThreadStack& stack, int32_t i,
-                                                    const Span& span, int64_t end, bool finished) {
-  if (is_idle() || (pending_ && thread != thread_)) return std::nullopt;
-  if (pending_ && !span.is_apart) removed(i, end);
+std::span<const StepTracker::Mark> StepTracker::ended(uint32_t thread, const ThreadStack& stack, int32_t i,
+                                                      const Span& span, int64_t end, bool finished) {
+  if (is_idle()) return {};
+  if (is_waiting(thread) && !span.is_apart) pending_->removed(i, end);
+  if (prospect_ && prospect_->next.thread == thread && !span.is_apart) prospect_->next.removed(i, end);
   // What was on the stack when capture began belongs to an earlier step.
-  if (!finished || span.preexisting || !span.outermost || role_of(span) != Role::kStep) return std::nullopt;
-  return stepped(thread, stack, i, span.name, end);
+  if (!finished || span.preexisting || !span.outermost || role_of(span) != Role::kStep) return {};
+  marks_.clear();
+  if (follows()) {
+    take_recorded(span.begin);
+    prospect_ = prospect(thread, stack, i, span.name, end);
+  } else {
+    count(span.name, stack, prospect(thread, stack, i, span.name, end));
+  }
+  return marks_;
 }
 
-std::optional<StepTracker::Mark> StepTracker::stepped(uint32_t thread, const ThreadStack& stack, int32_t depth,
-                                                      NameId requester, int64_t end) {
-  const uint64_t count = counter_.ended(requester.value);
-  if (count < counter_.current()) return std::nullopt;
-  if (count == counter_.current()) {  // another optimizer's part of the same step
-    Pending& p = *pending_;
-    if (p.open() < p.home) return std::nullopt;  // the call that held both steps has ended
-    if (p.is_first) {
-      p.own_home = std::min(p.open(), p.own_home);
-      p.own_begin = p.own_home > 0 ? work_in(stack, p.own_home) : p.begin;
-    }
-    p.time = end;
-    thread_end_.reset();
-    p.depth = depth;
-    p.closed.clear();
-    return std::nullopt;
-  }
-  Pending next{.number = first_ + counter_.current(), .time = end, .depth = depth, .ended_by = requester};
-  std::optional<Mark> mark;
-  if (pending_) {
-    const Pending& p = *pending_;
-    const int32_t common = p.open();
-    int64_t begin = p.begin;
-    if (common > p.home) begin = p.is_first ? work_in(stack, common) : stack.nth_on_row(common - 1).begin;
-    const int64_t step_end = p.end_within(p.home);
-    mark = Mark{p.number, std::min(begin, step_end), step_end, p.ended_by};
-    next.begin = p.closed.empty() ? p.time : p.closed.back().second;
-    next.home = common;
-  } else {
-    thread_ = thread;
+StepTracker::Prospect StepTracker::prospect(uint32_t thread, const ThreadStack& stack, int32_t depth, NameId requester,
+                                            int64_t end) const {
+  Prospect made;
+  Pending& next = made.next;
+  next.time = end;
+  next.depth = depth;
+  next.ended_by = requester;
+  next.thread = thread;
+  if (!pending_) {
     const auto work = first_work_.find(thread);
     next.begin = work != first_work_.end() ? work->second : depth > 0 ? stack.nth_on_row(0).begin : end;
     next.is_first = true;
     next.own_home = depth;
     next.own_begin = depth > 0 ? work_in(stack, depth) : next.begin;
+    return made;
   }
-  pending_ = std::move(next);
-  thread_end_.reset();
-  counter_.set(count);
-  return mark;
-}
-
-void StepTracker::restart(uint64_t step) {
-  first_ = step;
-  counter_ = {};
-  pending_.reset();
-  thread_end_.reset();
-  first_work_.clear();
-}
-
-std::vector<StepTracker::Mark> StepTracker::finish(int64_t t) {
-  if (!pending_) return {};
   const Pending& p = *pending_;
-  const int32_t home = p.is_first ? p.own_home : p.home;
-  const int64_t end = p.end_within(home);
-  const int64_t rest = p.end_of(home).value_or(thread_end_.value_or(std::max(end, t)));
-  return {{p.number, std::min(p.is_first ? p.own_begin : p.begin, end), end, p.ended_by},
-          {first_ + counter_.current(), end, rest, {}}};
+  if (p.thread != thread) {
+    // No call that held the end of this one holds that of the next: both have their exact times.
+    made.mark =
+        Mark{p.number, std::min(p.is_first ? p.own_begin : p.begin, p.time), p.time, p.ended_by, p.thread, true};
+    next.begin = p.time;
+    next.is_apart = true;
+    return made;
+  }
+  const int32_t common = p.open();
+  if (p.is_apart) {
+    made.mark = p.own_mark();
+  } else {
+    int64_t begin = p.begin;
+    if (common > p.home) begin = p.is_first ? work_in(stack, common) : stack.nth_on_row(common - 1).begin;
+    const int64_t step_end = p.end_within(p.home);
+    made.mark = Mark{p.number, std::min(begin, step_end), step_end, p.ended_by, p.thread};
+  }
+  next.begin = p.closed.empty() ? p.time : p.closed.back().second;
+  next.home = common;
+  return made;
+}
+
+// The step that `prospect_` is about has ended: it has this number.
+void StepTracker::commit(uint64_t number) {
+  if (prospect_->mark) marks_.push_back(*prospect_->mark);
+  pending_ = std::move(prospect_->next);
+  pending_->number = number;
+  prospect_.reset();
+}
+
+// ---- steps whose ends the recorder has taken -------------------------------------------------------------
+
+// As those of spans: within the selection.
+int64_t StepTracker::time_of(size_t step) const {
+  return std::clamp(process_.steps[step].end.value, process_.selection.begin, process_.selection.end);
+}
+
+// A step ended with the last requester's step before `until`, if one ended since that began.
+void StepTracker::take_recorded(int64_t until) {
+  const size_t first = next_;
+  while (next_ < process_.steps.size() && time_of(next_) < until) ++next_;
+  if (first == next_ || !prospect_) return;
+  const uint64_t number = process_.steps[next_ - 1].step;
+  const uint64_t expected = pending_ ? pending_->number + 1 : first_;
+  if (number != expected && next_ >= 2) {
+    prospect_->next.is_apart = true;
+    prospect_->next.begin = time_of(next_ - 2);
+  }
+  commit(number);
+}
+
+// ---- steps that are counted here -------------------------------------------------------------------------
+
+void StepTracker::count(NameId requester, const ThreadStack& stack, Prospect ended) {
+  const auto last = [this] { return first_ + counter_->current() - 1; };
+  switch (counter_->ended(requester.value)) {
+    case StepCounter::Ended::kBehind:
+      return prospect_.reset();
+    case StepCounter::Ended::kPart:
+      extend(stack, ended);
+      prospect_ = std::move(ended);
+      return;
+    case StepCounter::Ended::kSplit:
+      // What has ended now follows the step before that is known only now.
+      if (prospect_) {
+        const Pending now = std::move(ended.next);
+        commit(last() - 1);
+        ended = prospect(now.thread, stack, now.depth, requester, now.time);
+      }
+      break;
+    case StepCounter::Ended::kNew:
+      break;
+  }
+  prospect_ = std::move(ended);
+  commit(last());
+}
+
+// Another requester's part of the same step.
+void StepTracker::extend(const ThreadStack& stack, const Prospect& with) {
+  Pending& p = *pending_;
+  if (p.open() < p.home || p.is_apart || p.thread != with.next.thread) {
+    // The call that held both steps has ended, or there is none.
+    if (p.is_apart) p.time = with.next.time;
+    return;
+  }
+  if (p.is_first) {
+    p.own_home = std::min(p.open(), p.own_home);
+    p.own_begin = p.own_home > 0 ? work_in(stack, p.own_home) : p.begin;
+  }
+  p.time = with.next.time;
+  p.thread_end.reset();
+  p.depth = with.next.depth;
+  p.closed.clear();
+}
+
+void StepTracker::restart(uint64_t step, int64_t begin) {
+  first_ = step;
+  counter_->start_at(0);
+  pending_.reset();
+  prospect_.reset();
+  first_work_.clear();
+  while (next_ < process_.steps.size() && process_.steps[next_].end.value <= begin) ++next_;
+}
+
+std::span<const StepTracker::Mark> StepTracker::finish(int64_t t) {
+  marks_.clear();
+  if (follows()) take_recorded(t + 1);
+  if (!pending_) return marks_;
+  const Pending& p = *pending_;
+  marks_.push_back(p.own_mark());
+  const int64_t end = marks_.back().end;
+  const int64_t rest =
+      p.is_apart ? std::max(end, t)
+                 : p.end_of(p.is_first ? p.own_home : p.home).value_or(p.thread_end.value_or(std::max(end, t)));
+  marks_.push_back({p.number + 1, end, rest, {}, p.thread, p.is_apart});
+  return marks_;
 }
 
 }  // namespace torchprof::formats

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <span>
+#include <utility>
 
 namespace torchprof::formats {
 
@@ -16,20 +18,29 @@ Steps StepTimes::from_ends(const Text& text) {
   const bool is_annotation = ends_[false].empty();
   auto& ends = ends_[is_annotation];
   std::ranges::sort(ends);
-  StepCounter counter;
-  std::optional<int64_t> border;
+  const auto counter = std::make_unique<StepCounter>();
+  std::vector<int64_t> borders;  // ends of steps
+  int64_t before = 0;            // that of the step before a new requester took part in it
   for (const auto& [end, requester] : ends) {
-    const uint64_t count = counter.ended(requester);
-    if (count <= counter.current()) continue;
-    if (count > counter.current() + 1) ++steps.jumps;
-    counter.set(count);
-    if (border) {
-      steps.ns.push_back(end - *border);
-      steps.spans.push_back({*border, end, steps.count});
+    switch (counter->ended(requester)) {
+      case StepCounter::Ended::kBehind:
+        continue;
+      case StepCounter::Ended::kPart:
+        before = std::exchange(borders.back(), end);
+        continue;
+      case StepCounter::Ended::kSplit:
+        borders.push_back(std::exchange(borders.back(), before));
+        break;
+      case StepCounter::Ended::kNew:
+        break;
     }
-    border = end;
-    ++steps.count;
+    borders.push_back(end);
     if (steps.ended_by.empty()) steps.ended_by = text(is_annotation, requester);
+  }
+  steps.count = borders.size();
+  for (size_t i = 1; i < borders.size(); ++i) {
+    steps.ns.push_back(borders[i] - borders[i - 1]);
+    steps.spans.push_back({borders[i - 1], borders[i], i});
   }
   return steps;
 }
@@ -64,19 +75,27 @@ bool StepTimes::last_is_fragment(const Slices& slices) const {
   return usual >= kFewest && slices(last.begin, last.end) < (usual + 1) / 2;
 }
 
+bool StepTimes::ends_in_call(const Mark& mark) const {
+  const auto next = std::ranges::upper_bound(profiler_calls_, mark.end, {}, &StepSpan::begin);
+  return next != profiler_calls_.begin() && mark.end <= std::prev(next)->end;
+}
+
 Steps StepTimes::finish(const Slices& slices, const Text& text) {
   if (marks_.empty()) return from_ends(text);
   Steps steps;
   std::ranges::stable_sort(marks_, {}, &Mark::begin);
+  std::ranges::sort(profiler_calls_, {}, &StepSpan::begin);
   const bool rests_are_said = std::ranges::any_of(marks_, &Mark::is_rest);
+  const bool may_end_with_rest = !slices && !(has_calls && profiler_calls_.empty());
   for (auto& ends : ends_) std::ranges::sort(ends);
   if (slices && !rests_are_said && last_is_fragment(slices)) marks_.back().is_rest = true;
   for (size_t i = 0; i < marks_.size(); ++i) {
-    if (marks_[i].is_rest) continue;
+    if (marks_[i].is_rest || (has_calls && marks_[i].is_cut)) continue;
     // A number that goes down is that of another torch.profiler, which starts anew. torch 1.13 gives the first number
     // twice.
     const bool follows = i + 1 < marks_.size() && marks_[i + 1].number >= marks_[i].number;
-    if (!slices && !rests_are_said && !follows && marks_.size() > 1) continue;
+    const bool is_single = marks_.size() == 1 && !has_calls;
+    if (may_end_with_rest && !rests_are_said && !follows && !is_single && !ends_in_call(marks_[i])) continue;
     ++steps.count;
     steps.ns.push_back(marks_[i].end - marks_[i].begin);
     steps.spans.push_back({marks_[i].begin, marks_[i].end, marks_[i].number});

@@ -33,6 +33,12 @@ class StepTimes {
  public:
   // Marks come in any order. `ended_by` is empty for the rest after the last step of the run or of a window.
   void add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by);
+  // The mark that was added last had not ended when the recording did.
+  void cut_last() { marks_.back().is_cut = true; }
+  // A call of torch.profiler.profile.step(). Where calls are recorded (`has_calls`), a mark that ends in one is a step,
+  // and of a program without such calls all marks are: it makes them itself.
+  void add_profiler_call(int64_t begin, int64_t end) { profiler_calls_.push_back({begin, end, 0}); }
+  bool has_calls = false;
   // For a file without marks, as torch.profiler writes it without a schedule: the ends of optimizers' steps. Python
   // calls are preferred to annotations, which do not tell two optimizers of one class apart.
   void add_end(bool is_annotation, uint32_t requester, int64_t end) {
@@ -56,12 +62,15 @@ class StepTimes {
     int64_t end;
     uint64_t number;
     bool is_rest;
+    bool is_cut = false;
   };
   Steps from_ends(const Text& text);
   bool has_end(const Mark& mark) const;  // of an optimizer's step
   bool last_is_fragment(const Slices& slices) const;
+  bool ends_in_call(const Mark& mark) const;
 
   std::vector<Mark> marks_;
+  std::vector<StepSpan> profiler_calls_;
   std::vector<std::pair<int64_t, uint32_t>> ends_[2];
   std::string ended_by_;
 };

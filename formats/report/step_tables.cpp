@@ -1,6 +1,7 @@
 // Tables of steps: how long they took, and of those that were captured what they took it for.
 #include <algorithm>
-#include <set>
+#include <cstdlib>
+#include <map>
 
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
@@ -21,7 +22,31 @@ constexpr size_t kFewestStepRows = 1'000;   // of a process, however many there 
 struct StepLine {
   uint64_t step;
   const StepParts* parts;  // null: without detail
-  int64_t ns;
+  int64_t ns;              // 0: not known
+};
+
+// The parts of steps that were captured, by the times of all steps. A program that begins to count anew has steps of
+// the same number: each has the parts of the mark that ends the nearest to it.
+class DetailedSteps {
+ public:
+  explicit DetailedSteps(const std::vector<StepParts>& parts) {
+    for (const StepParts& s : parts) parts_.emplace(s.step.number, &s);
+  }
+  const StepParts* take(const StepTime& step) {
+    const auto [first, last] = parts_.equal_range(step.step);
+    const auto distance = [&](const auto& entry) {
+      return std::abs(difference(entry.second->step.end, step.end.value));
+    };
+    const auto nearest =
+        std::min_element(first, last, [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+    if (nearest == last) return nullptr;
+    const StepParts* found = nearest->second;
+    parts_.erase(nearest);
+    return found;
+  }
+
+ private:
+  std::multimap<uint64_t, const StepParts*> parts_;
 };
 
 size_t rows_of_process(const std::vector<ReportPart>& parts) {
@@ -71,13 +96,9 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
   for (const ReportPart& part : parts) {
     const std::span<const StepTime> steps = part.all_steps;
     has_runs |= !steps.empty();
-    std::set<uint64_t> in_full;
-    for (const StepTime& step : steps)
-      if (step.in_full) in_full.insert(step.step);
+    DetailedSteps detailed(part.statistics.step_parts);
     std::vector<StepLine> lines;
-    for (const StepParts& s : part.statistics.step_parts) {
-      // Of a step that was captured in part the spool has the whole time.
-      if (!steps.empty() && !in_full.contains(s.step.number)) continue;
+    const auto add = [&](const StepParts& s) {
       const int64_t ns = s.step.end - s.step.begin;
       lines.push_back({s.step.number, &s, ns});
       add_to(all, ns);
@@ -86,14 +107,17 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
       add_to(sum.loading_ns, s.loading_ns);
       add_to(sum.host_ns, s.host_ns);
       add_to(sum.idle_ns, s.idle_ns);
-    }
-    const size_t together = (steps.size() + most_of_process - 1) / most_of_process;
+    };
+    if (steps.empty()) std::ranges::for_each(part.statistics.step_parts, add);
+    const size_t together = std::max<size_t>(1, (steps.size() + most_of_process - 1) / most_of_process);
     if (together > 1)
       table.remarks.push_back("a row without detail stands for the longest of " + count_text(together) + " steps");
-    for (size_t i = 0; i < steps.size(); i += std::max<size_t>(1, together)) {
+    for (size_t i = 0; i < steps.size(); i += together) {
       const StepTime* longest = nullptr;
       for (size_t k = i; k < std::min(i + together, steps.size()); ++k)
-        if (!steps[k].in_full && steps[k].ns > 0 && (longest == nullptr || steps[k].ns > longest->ns))
+        if (const StepParts* s = steps[k].in_full ? detailed.take(steps[k]) : nullptr)
+          add(*s);  // of a step that was captured in part the spool has the whole time
+        else if (longest == nullptr || steps[k].ns > longest->ns)
           longest = &steps[k];
       if (longest != nullptr) lines.push_back({longest->step, nullptr, longest->ns});
     }
@@ -108,8 +132,8 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
                               s->host_ns, s->idle_ns, part.run ? Cell(std::string("yes")) : Cell{},
                               s->is_outlier ? Cell(std::string("outlier")) : Cell{}});
       else
-        table.rows.push_back(
-            {part.pid, count(line.step), line.ns, Cell{}, Cell{}, Cell{}, Cell{}, Cell{}, std::string("no"), Cell{}});
+        table.rows.push_back({part.pid, count(line.step), line.ns > 0 ? Cell(line.ns) : Cell{}, Cell{}, Cell{}, Cell{},
+                              Cell{}, Cell{}, std::string("no"), Cell{}});
       if (trim) trim(table);
     }
   }

@@ -112,7 +112,7 @@ void place_steps(Process& p, const SpoolRest& rest) {
     step.step = s.step - 1;
     step.end = p.clock.to_unix(s.end);
     if (before != nullptr && before->step + 1 == s.step)
-      step.ns = std::max<int64_t>(0, step.end - p.clock.to_unix(before->end) - int64_t{s.switching_us} * 1000);
+      step.ns = std::max<int64_t>(1, step.end - p.clock.to_unix(before->end) - int64_t{s.switching_us} * 1000);
     if (s.was_open != 0 && s.window != 0 && kept(s.window)) step.window = s.window;
     step.is_free = adds_nothing(s);
     step.in_full = s.was_open == 2 && kept(s.window);
@@ -211,6 +211,11 @@ EventCounts& EventCounts::operator+=(const EventCounts& other) {
   records += other.records;
   unknown += other.unknown;
   return *this;
+}
+
+std::span<const StepTime> Process::timed_steps() const {
+  const std::string_view spec = meta("window");
+  return windows.empty() || spec.empty() || spec == "auto" ? std::span(steps) : std::span<const StepTime>();
 }
 
 bool Process::has_windows_of_steps() const {

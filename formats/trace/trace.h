@@ -146,9 +146,11 @@ struct Process {
   uint64_t recycled_bytes = 0;   // of the oldest events, dropped on purpose (--keep last)
   EventCounts counts;
   std::vector<Blind> blind;
-  std::vector<Window> windows;         // by time, not overlapping; empty: the whole run
-  uint64_t windows_given_up = 0;       // by -w auto, for others; without those of the last steps, which all are
-  std::vector<StepTime> steps;         // of the whole run, in the order of time; only with -w auto
+  std::vector<Window> windows;    // by time, not overlapping; empty: the whole run
+  uint64_t windows_given_up = 0;  // by -w auto, for others; without those of the last steps, which all are
+  // In the order of time. With -w auto of the whole run; with windows of steps or of a range at least those that ended in
+  // windows, which tell where steps end and no more. Otherwise none.
+  std::vector<StepTime> steps;
   std::vector<ResidentSize> resident;  // likewise: samples of what the process had in memory
   std::vector<StatedStack> stacks;     // by tid: as a thread of ours in the process saw them last
   InterpreterDef interpreter{};        // where its stacks lie in its memory; `interpreter` 0: not known
@@ -179,8 +181,10 @@ struct Process {
     return object.value < details.size() ? details[object.value].root : ObjectId{};
   }
   std::string_view meta(std::string_view key) const;  // empty if there is none
-  bool has_windows_of_steps() const;                  // or it has none; such windows have no `Window #N` in the trace
-  uint64_t lost_events() const;                       // single events, lost while the capture went on
+  // `steps` where their times are those of all steps of the run (-w auto); otherwise none.
+  std::span<const StepTime> timed_steps() const;
+  bool has_windows_of_steps() const;  // or it has none; such windows have no `Window #N` in the trace
+  uint64_t lost_events() const;       // single events, lost while the capture went on
 };
 
 struct Unreadable {

@@ -110,6 +110,8 @@ bool is_compiler(std::string_view file, std::string_view name) noexcept {
          (name == "compile_fx_inner" && ends_with(file, "torch/_inductor/compile_fx.py"));
 }
 
+constexpr std::string_view kProfilerFile = "torch/profiler/profiler.py";  // 1.13 to 2.14
+
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
   if (ends_with(file, "torch/nn/modules/module.py") && (ends_with(name, "_call_impl") || name == "__call__") &&
       is_module_call(code))
@@ -121,7 +123,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   if (name == "_find_and_load" && file == "<frozen importlib._bootstrap>")
     return g_imports_in_brief ? FunctionKind::kImport : FunctionKind::kFunction;
   if (is_compiler(file, name)) return g_imports_in_brief ? FunctionKind::kCompile : FunctionKind::kFunction;
-  if (name == "step" && ends_with(file, "torch/profiler/profiler.py")) return FunctionKind::kProfilerStep;
+  if (name == "step" && ends_with(file, kProfilerFile)) return FunctionKind::kProfilerStep;
   if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
     return FunctionKind::kThread;
   if (ends_with(file, "torch/distributed/distributed_c10d.py") &&
@@ -283,6 +285,12 @@ Function detail::seen_function_slow(Object* code) noexcept {
   if (!is_plain) return function_slow(code);
   if (is_first_interpreter() || !is_shared(code)) set_extra(code, {Function::kNoId});
   return {Function::kNoId};
+}
+
+bool is_of_profiler(Object* code) noexcept {
+  const KeepError keep;
+  const Ref file_object(api().get_attr(code, "co_filename"));
+  return ends_with(Text(file_object.get()).view(), kProfilerFile);
 }
 
 FunctionId define_compilation(Object* code) noexcept {

@@ -73,6 +73,9 @@ inline Function seen_function(Object* code) noexcept {
   return mark ? Function{mark} : detail::seen_function_slow(code);
 }
 
+// Whether it is a function of torch.profiler's, of any kind.
+bool is_of_profiler(Object* code) noexcept;
+
 // Defines what stands for the compilation of `code`: "compile f", at its file and line.
 FunctionId define_compilation(Object* code) noexcept;
 

@@ -67,12 +67,14 @@ bool is_starting() noexcept {
   return false;
 }
 
-// Takes the GIL.
-uintptr_t current_optimizer() noexcept {
-  if (g_level == PythonLevel::kOff) return 0;
+// Looks at the innermost frames of the calling thread, from the inside out, until `is_found(frame, code)`. Takes the
+// GIL.
+template <class IsFound>
+void look_at_frames(IsFound is_found) noexcept {
+  if (g_level == PythonLevel::kOff) return;
   const WithGil gil;
-  if (!gil) return 0;
-  // Optimizer.step is a few frames out at most, because of the context manager that annotates it.
+  if (!gil) return;
+  // What ends an annotation is a few frames in at most, because of the context manager that makes it.
   constexpr int kMaxFramesBack = 8;
   Object* frame = reinterpret_cast<Object*>(api().current_frame());
   if (frame) api().incref(frame);
@@ -80,18 +82,38 @@ uintptr_t current_optimizer() noexcept {
   for (int i = 0; at && i < kMaxFramesBack; ++i) {
     auto* here = reinterpret_cast<Frame*>(at.get());
     const Ref code(api().frame_code(here));
-    if (function_of(code.get()).kind() == FunctionKind::kOptimizerStep)
-      return reinterpret_cast<uintptr_t>(optimizer_in(here));
+    if (is_found(here, code.get())) return;
     at.reset(reinterpret_cast<Object*>(api().frame_back(here)));
   }
   api().error_clear();
-  return 0;
+}
+
+ObjectId current_optimizer() noexcept {
+  ObjectId optimizer;
+  look_at_frames([&optimizer](Frame* frame, Object* code) {
+    if (function_of(code).kind() != FunctionKind::kOptimizerStep) return false;
+    optimizer = optimizer_in(frame);
+    return true;
+  });
+  return optimizer;
+}
+
+bool ends_whole_step() noexcept {
+  bool is_whole = false;
+  look_at_frames([&is_whole](Frame*, Object* code) {
+    is_whole = true;
+    if (seen_function(code).kind() == FunctionKind::kProfilerStep) return true;
+    is_whole = !is_of_profiler(code);
+    return !is_whole;
+  });
+  return is_whole;
 }
 
 }  // namespace
 
 void follow_window() noexcept {
-  window::set_interpreter({{window_opened, window_closed}, is_starting, current_optimizer, state_all_stacks});
+  window::set_interpreter(
+      {{window_opened, window_closed}, is_starting, current_optimizer, ends_whole_step, state_all_stacks});
 }
 
 }  // namespace torchprof::python

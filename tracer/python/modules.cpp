@@ -293,7 +293,18 @@ Object* first_local(Frame* frame, const char* name) noexcept {
 }
 
 Object* self_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kModuleCall); }
-Object* optimizer_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kOptimizerStep); }
+
+ObjectId optimizer_in(Frame* frame) noexcept {
+  const KeepError keep;
+  Object* self = self_of(frame, FunctionKind::kOptimizerStep);
+  api().error_clear();
+  if (!self) return {};
+  if (const Entry* entry = find_entry(self)) return entry->id;
+  // What it holds is recorded when a call of it is.
+  const WithoutCollector without_collector;
+  const Entry* entry = add(self, ObjectKind::kOptimizer);
+  return entry ? entry->id : ObjectId{};
+}
 
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {
   if (kind == FunctionKind::kFunction || kind == FunctionKind::kProfilerStep || !frame) return {};

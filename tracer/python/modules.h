@@ -36,7 +36,7 @@ ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 Object* first_local(Frame* frame, const char* name) noexcept;
 // The first argument, `self`, of any method that has just begun or is about to end; borrowed from the frame.
 Object* self_in(Frame* frame) noexcept;
-// The optimizer in a frame of FunctionKind::kOptimizerStep; borrowed. nullptr: not known.
-Object* optimizer_in(Frame* frame) noexcept;
+// The optimizer in a frame of FunctionKind::kOptimizerStep, also where calls are not recorded. None: not known.
+ObjectId optimizer_in(Frame* frame) noexcept;
 
 }  // namespace torchprof::python

@@ -1,9 +1,17 @@
-// Counts the steps of a training, by the rule of torch's KinetoStepTracker (torch/autograd/profiler.py): each requester
-// (an optimizer) has a count, and the largest is the step, so two optimizers in one iteration make one step. The first
-// step of a new requester completes the current step, as in the first iteration of two optimizers. If its second step
-// comes right after, its first was a step of its own, and its count goes up by two.
+// Counts the steps of a training: the one definition of a step, for the recorder (window.h) and for readers of runs that
+// do not say where their steps end (no StepEnd).
 //
-// Requesters are any numbers. There are kMost places; if there are more requesters, the others share the last one.
+// Each requester (an optimizer) has a count, and the largest is the step, as in torch's KinetoStepTracker
+// (torch/autograd/profiler.py). So two optimizers in one iteration make one step, which ends with the last of them; of
+// a critic that steps five times and a generator that steps once the critic's are the steps; and two threads with an
+// optimizer each have the steps of the faster one. Beyond torch's rule:
+//   * The first step of a new requester completes the current step, as in the first iteration of two optimizers. If its
+//     second step comes right after, its first was a step of its own (kSplit).
+//   * Nobody is further behind than kMostBehind: where another optimizer goes on alone, its steps soon count.
+//
+// Requesters are any numbers. Of those that are not far behind kMost are told apart; if there are more, the last of them
+// is forgotten and counts as new when it comes again. Pure; no allocation; one thread at a time. As large as 64 KiB:
+// never on the stack of a thread that is not ours.
 #pragma once
 
 #include <algorithm>
@@ -14,44 +22,91 @@ namespace torchprof {
 
 class StepCounter {
  public:
-  // The count of the requester whose step has ended. Above `current()`: a new step. Equal: it completes the current
-  // one.
-  uint64_t ended(uint64_t requester) noexcept {
+  enum class Ended : uint8_t {
+    kBehind,  // no part of the current step
+    kPart,    // the current step ends with it, so far
+    kNew,     // a new step has ended, the current one from here on
+    kSplit,   // two have: one with what the requester ended before, which was no part of the step before, and this one
+  };
+  static constexpr uint64_t kMostBehind = 64;
+
+  Ended ended(uint64_t requester) noexcept {
     Requester& r = find(requester);
     const bool is_new = r.count == 0;
-    if (is_new)
-      r.count = std::max<uint64_t>(1, current_);
-    else
-      r.count += last_was_new_ && last_ == requester ? 2 : 1;
-    last_was_new_ = is_new && current_ > 0;
+    const bool is_again = last_was_new_ && last_ == requester;
     last_ = requester;
-    return r.count;
+    last_was_new_ = is_new && current_ > 0;
+    leave(r.count);
+    if (is_new && current_ > 0) {
+      r.count = current_;
+      ++there_;
+      return Ended::kPart;
+    }
+    if (is_again && r.count == current_) {  // nobody else takes part in the two
+      current_ += 2;
+      r.count = current_;
+      behind_ = 0;
+      there_ = 1;
+      return Ended::kSplit;
+    }
+    r.count = std::max(r.count, current_ - std::min(current_, kMostBehind)) + 1;
+    if (r.count > current_) {
+      current_ = r.count;
+      behind_ = there_;
+      there_ = 1;
+      return Ended::kNew;
+    }
+    if (r.count + 1 == current_) ++behind_;
+    if (r.count != current_) return Ended::kBehind;
+    ++there_;
+    return Ended::kPart;
   }
   // Whether every requester that took part in the step before has ended this one: the iteration seems to be over.
-  bool is_complete() const noexcept {
-    return std::ranges::none_of(requesters_,
-                                [this](const Requester& r) { return r.count != 0 && r.count + 1 == current_; });
+  bool is_complete() const noexcept { return behind_ == 0; }
+  uint64_t current() const noexcept { return current_; }  // steps that have ended
+
+  // Forgets all requesters. `current` steps have ended.
+  void start_at(uint64_t current) noexcept {
+    std::fill_n(requesters_, kMost, Requester{});
+    current_ = current;
+    last_ = there_ = behind_ = 0;
+    last_was_new_ = false;
   }
-  void set(uint64_t count) noexcept { current_ = count; }
-  uint64_t current() const noexcept { return current_; }
 
  private:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = 4096;  // a power of two
+  static constexpr size_t kLooked = 32;  // places that are looked at for a requester
   struct Requester {
     uint64_t id = 0;
-    uint64_t count = 0;
+    uint64_t count = 0;  // 0: the place is free
   };
+  // Its place, or the one for it: a free one, otherwise that of the one that is the furthest behind.
   Requester& find(uint64_t id) noexcept {
-    size_t i = 0;
-    while (i + 1 < kMost && requesters_[i].count != 0 && requesters_[i].id != id) ++i;
-    requesters_[i].id = id;
-    return requesters_[i];
+    const auto first = static_cast<size_t>(id * 0x9e3779b97f4a7c15u >> 52);
+    Requester* last = nullptr;
+    for (size_t i = 0; i < kLooked; ++i) {
+      Requester& r = requesters_[(first + i) % kMost];
+      if (r.count != 0 && r.id == id) return r;
+      if (last == nullptr || r.count < last->count) last = &r;
+      if (r.count == 0) break;
+    }
+    leave(last->count);
+    *last = {id, 0};
+    return *last;
+  }
+  // One with this count is about to have another one.
+  void leave(uint64_t count) noexcept {
+    if (count == 0) return;
+    if (count == current_) --there_;
+    if (count + 1 == current_) --behind_;
   }
 
   Requester requesters_[kMost];
   uint64_t current_ = 0;
   uint64_t last_ = 0;
   bool last_was_new_ = false;
+  uint64_t there_ = 0;   // requesters that have ended the current step
+  uint64_t behind_ = 0;  // those that have ended the step before it and not this one
 };
 
 }  // namespace torchprof

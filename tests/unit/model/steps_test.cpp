@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "formats/analysis/statistics.h"
 #include "formats/replay/replay.h"
 #include "tests/unit/support/spool_builder.h"
@@ -136,16 +139,25 @@ TEST_CASE("two optimizers in one iteration are one step, which ends with the sec
 )");
 }
 
-TEST_CASE("an optimizer that follows another one goes on counting, and the jump is reported") {
+TEST_CASE("an optimizer that follows another one goes on counting, and its first step is one of its own") {
   Program p;
   const ObjectId one = p.optimizer("Adam"), two = p.optimizer("SGD");
   p.call("main");
   for (int i = 0; i < 3; ++i) p.step(one);
-  for (int i = 0; i < 3; ++i) p.step(two);
+  for (int i = 0; i < 3; ++i) p.call("train_step").wait(1).step(two).returns();
   p.returns();
+  CHECK(p.marks() == R"(
+0 1-2 Optimizer: Adam_0
+1 2-3 Optimizer: Adam_0
+2 3-4 Optimizer: Adam_0
+3 4-6 Optimizer: SGD_0
+4 6-8 Optimizer: SGD_0
+5 8-10 Optimizer: SGD_0
+6 10-10 rest
+)");
   const Steps steps = p.steps();
-  CHECK(steps.jumps == 1);
-  CHECK(steps.count == 5);  // and the numbers go up to 6
+  CHECK(steps.jumps == 0);
+  CHECK(steps.count == 6);
 }
 
 TEST_CASE("an optimizer that steps seldom adds no steps") {
@@ -210,20 +222,110 @@ TEST_CASE("a program that marks its steps gets no others, and the last mark is n
   CHECK(steps.ended_by == "ProfilerStep");
 }
 
-TEST_CASE("torch.profiler's step ends steps where it annotates none") {
-  Program p;
-  const ObjectId sgd = p.optimizer("SGD");
-  SpoolBuilder& b = p.builder();
+TEST_CASE("torch.profiler's step ends steps where it annotates none and there is no optimizer") {
+  SpoolBuilder b;
+  b.thread(100);
   const FunctionId step = b.function("torch/profiler/profiler.py", 811, "step", 0, FunctionKind::kProfilerStep);
+  FunctionId optimizer{};
+  SUBCASE("without") {}
+  SUBCASE("with one") { optimizer = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep); }
+  const ObjectId sgd = b.object("SGD", ObjectKind::kOptimizer);
   for (uint64_t t = 10'000; t <= 20'000; t += 10'000) {
-    b.at(t).begin(FunctionId{2}, sgd).at(t + 1000).end(FunctionId{2});
+    if (optimizer) b.at(t).begin(optimizer, sgd).at(t + 1000).end(optimizer);
     b.at(t + 2000).begin(step).at(t + 3000).end(step);
   }
-  CHECK(p.wait(49).marks() == R"(
-0 13-13 torch/profiler/profiler.py(811): step
-1 13-23 torch/profiler/profiler.py(811): step
-2 23-50 rest
-)");
+  b.clean_exit(50'000);
+  const test::LoadedTrace trace(b);
+  const Steps steps = statistics_of(trace->processes.at(0)).steps;
+  CHECK(steps.count == 2);
+  CHECK(steps.ended_by == (optimizer ? "Optimizer: SGD_0" : "torch/profiler/profiler.py(811): step"));
+}
+
+TEST_CASE("which marks of the program's own are steps is told by the calls of torch.profiler's step") {
+  SpoolBuilder b;
+  b.thread(100);
+  const FunctionId main = b.function("train.py", 1, "main", 0);
+  FunctionId step{};
+  size_t expected = 6;  // all are the program's own
+  SUBCASE("without such calls") {}
+  SUBCASE("a mark that ends in no such call is the rest after the last step") {
+    step = b.function("torch/profiler/profiler.py", 811, "step", 0, FunctionKind::kProfilerStep);
+    expected = 4;
+  }
+  uint64_t t = 1000, key = 0;
+  b.at(t).begin(main);
+  for (int training = 0; training < 2; ++training) {
+    for (int i = 0; i < 3; ++i) {
+      b.at(t += 1000).annotation(++key, "ProfilerStep#" + std::to_string(i));
+      t += 1000;
+      if (step && i < 2) b.at(t).begin(step);
+      b.at(t += 10).op_end(key);
+      if (step && i < 2) b.at(t += 10).end(step);
+    }
+  }
+  b.at(t += 1000).annotation(++key, "ProfilerStep#0");  // the program was killed in it
+  b.clean_exit(t + 1000);
+  const test::LoadedTrace trace(b);
+  CHECK(statistics_of(trace->processes.at(0)).steps.count == expected);
+}
+
+TEST_CASE("steps are those whose ends the recorder has taken, whatever is seen of them, on any threads") {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    SpoolBuilder b;
+    const bool has_python = random() % 4 != 0;
+    const FunctionId train = b.function("train.py", 1, "train", 0);
+    const FunctionId wrapper =
+        has_python ? b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep) : FunctionId{};
+    const unsigned threads = 1 + random() % 2, optimizers = 1 + random() % 4;
+    std::vector<ObjectId> objects;
+    for (unsigned i = 0; i < optimizers; ++i) objects.push_back(b.object("Adam", ObjectKind::kOptimizer));
+    std::vector<TrackId> tracks;
+    for (unsigned i = 0; i < threads; ++i) tracks.push_back(b.thread(100 + i));
+    std::vector<uint64_t> ends;
+    uint64_t t = 1000, key = 0;
+    for (int i = 0; i < 60; ++i) {
+      b.on(tracks[random() % threads]);
+      const bool has_call = has_python && random() % 2 == 0;
+      if (has_call) b.at(t += 100 + random() % 100).begin(train);
+      b.at(t += 100 + random() % 1000).op(++key, "aten::linear", {.sequence = 1});
+      b.at(t += 200).op_end(key);
+      if (has_python) b.at(t += 50).begin(wrapper, objects[random() % optimizers]);
+      b.at(t += 50).annotation(++key, "Optimizer.step#Adam.step");
+      b.at(t += 300).op_end(key);
+      if (random() % 3 != 0) {  // of some optimizers' steps it says that they end none
+        ends.push_back(t += 3);
+        b.at(t).step_end(ends.size(), 0, 0);
+      }
+      if (has_python) b.at(t += 20).end(wrapper);
+      if (has_call) b.at(t += 40).end(train);
+    }
+    b.clean_exit(t + 5000);
+    const test::LoadedTrace trace(b);
+    Replay replay(trace->processes.at(0));
+    class MarkSink final : public Sink {
+     public:
+      void slice(const Slice&) override {}
+      void step(const StepMark& m) override {
+        if (m.ended_by) marks.push_back(m);
+      }
+      std::vector<StepMark> marks;
+    } sink;
+    replay.run(sink);
+    REQUIRE(sink.marks.size() == ends.size());
+    std::ranges::sort(sink.marks, {}, &StepMark::number);
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const StepMark& m = sink.marks[i];
+      CHECK(m.number == i);
+      CHECK(m.begin <= m.end);
+      // Without Python the recorder's time is that of the annotation's end or a little later.
+      const int64_t end = test::kStartNs + static_cast<int64_t>(ends[i]);
+      CHECK(m.end.value + 3 >= end);
+      if (i + 1 < ends.size()) CHECK(m.end.value < test::kStartNs + static_cast<int64_t>(ends[i + 1]));
+      if (i > 0) CHECK(m.begin >= sink.marks[i - 1].end);
+    }
+  }
 }
 
 TEST_CASE("steps count on from the number with which a window opens") {

@@ -119,7 +119,8 @@ TEST_CASE("sources open in their order and close in the reverse one, the interpr
     static std::string calls;
     window::set_interpreter({{[]() noexcept { calls += "P"; }, []() noexcept { calls += "p"; }},
                              []() noexcept { return false; },
-                             []() noexcept { return uintptr_t{0}; },
+                             []() noexcept { return ObjectId{}; },
+                             []() noexcept { return false; },
                              []() noexcept {}});
     window::add_source({[]() noexcept { calls += "A"; }, []() noexcept { calls += "a"; }});
     window::add_source({[]() noexcept { calls += "B"; }, []() noexcept { calls += "b"; }});
@@ -131,12 +132,16 @@ TEST_CASE("sources open in their order and close in the reverse one, the interpr
 
 TEST_CASE("two optimizers of one class end one step, where there is an interpreter that tells them apart") {
   CHECK(holds("steps=3..4", [] {
-    static uintptr_t optimizer = 0;
+    static ObjectId optimizer;
     const auto none = []() noexcept {};
-    window::set_interpreter({{none, none}, []() noexcept { return false; }, []() noexcept { return optimizer; }, none});
-    for (const uintptr_t each : {1, 2, 1, 2}) optimizer = each, step(0);
+    window::set_interpreter({{none, none},
+                             []() noexcept { return false; },
+                             []() noexcept { return optimizer; },
+                             []() noexcept { return false; },
+                             none});
+    for (const uint32_t each : {1, 2, 1, 2}) optimizer = {each}, step(0);
     const bool was_open = window::number() > 0;
-    for (const uintptr_t each : {1, 2}) optimizer = each, step(0);
+    for (const uint32_t each : {1, 2}) optimizer = {each}, step(0);
     return !was_open && window::is_open();
   }));
 }
