@@ -30,12 +30,16 @@ void ModuleCostCollector::gpu(const GpuActivity& a) {
   const ThreadStack& stack = *a.call->stack;
   if (names_.object(a.call->module) != nullptr) {
     Cost& cost = at(a.call->module);
-    add_to(a.call->is_backward ? cost.gpu_backward_self : cost.gpu_forward_self, ns);
+    add_to(a.call->is_backward    ? cost.gpu_backward_self
+           : a.call->is_recompute ? cost.gpu_recompute_self
+                                  : cost.gpu_forward_self,
+           ns);
   }
   for (int32_t i = stack.top_python(); i >= 0; i = stack[i].below_python) {
     const Span& span = stack[i];
     if (!span.object || !span.outermost) continue;
-    if (span.is_module_call && !a.call->is_backward) add_to(at(span.object).gpu_forward_total, ns);
+    if (span.is_module_call && !span.is_recompute && !a.call->is_backward && !a.call->is_recompute)
+      add_to(at(span.object).gpu_forward_total, ns);
     if (is_optimizer(span.object)) add_to(optimizers_[span.object.value].gpu_ns, ns);
   }
 }
@@ -51,9 +55,13 @@ void ModuleCostCollector::memory(ObjectId module, bool is_cpu, int64_t bytes) {
 }
 
 void ModuleCostCollector::roll_up() {
-  for (uint32_t i = 1; i < costs_.size(); ++i)
-    if (const int64_t ns = costs_[i].gpu_backward_self; ns != 0)
-      for (ObjectId m{i}; m; m = tree_.holder(m)) add_to(at(m).gpu_backward_total, ns);
+  const auto add_up = [this](int64_t Cost::*self, int64_t Cost::*total) {
+    for (uint32_t i = 1; i < costs_.size(); ++i)
+      if (const int64_t ns = costs_[i].*self; ns != 0)
+        for (ObjectId m{i}; m; m = tree_.holder(m)) add_to(at(m).*total, ns);
+  };
+  add_up(&Cost::gpu_backward_self, &Cost::gpu_backward_total);
+  add_up(&Cost::gpu_recompute_self, &Cost::gpu_recompute_total);
   for (const auto& [optimizer, time] : optimizers_) {
     for (const auto& [module, share] : tree_.shares({optimizer})) {
       at(module).optimizer_ns += share * static_cast<double>(time.ns);
@@ -75,6 +83,8 @@ void ModuleCostCollector::put_into(ModuleTallies& tallies) {
                                       .gpu_forward_total_ns = cost.gpu_forward_total,
                                       .gpu_backward_self_ns = cost.gpu_backward_self,
                                       .gpu_backward_total_ns = cost.gpu_backward_total,
+                                      .gpu_recompute_self_ns = cost.gpu_recompute_self,
+                                      .gpu_recompute_total_ns = cost.gpu_recompute_total,
                                       .optimizer_ns = std::llround(cost.optimizer_ns),
                                       .optimizer_gpu_ns = std::llround(cost.optimizer_gpu_ns),
                                       .parameters = holding.parameters,

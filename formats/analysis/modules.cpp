@@ -1,6 +1,7 @@
 #include "formats/analysis/modules.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/analysis/module_name.h"
 #include "formats/io/sum.h"
@@ -12,6 +13,8 @@ ModuleCosts& ModuleCosts::operator+=(const ModuleCosts& other) {
   add_to(gpu_forward_total_ns, other.gpu_forward_total_ns);
   add_to(gpu_backward_self_ns, other.gpu_backward_self_ns);
   add_to(gpu_backward_total_ns, other.gpu_backward_total_ns);
+  add_to(gpu_recompute_self_ns, other.gpu_recompute_self_ns);
+  add_to(gpu_recompute_total_ns, other.gpu_recompute_total_ns);
   add_to(optimizer_ns, other.optimizer_ns);
   add_to(optimizer_gpu_ns, other.optimizer_gpu_ns);
   parameters = std::max(parameters, other.parameters);
@@ -30,6 +33,8 @@ ModuleTally& ModuleTally::operator+=(const ModuleTally& other) {
   add_to(forward_total_ns, other.forward_total_ns);
   add_to(backward_self_ns, other.backward_self_ns);
   add_to(backward_total_ns, other.backward_total_ns);
+  add_to(recompute_self_ns, other.recompute_self_ns);
+  add_to(recompute_total_ns, other.recompute_total_ns);
   if (other.costs) costs = costs ? * costs += *other.costs : *other.costs;
   return *this;
 }
@@ -49,12 +54,19 @@ void ModuleCollector::define(uint32_t module, std::string_view name, std::string
 
 void ModuleCollector::call(uint32_t module, uint32_t caller, int64_t duration, int64_t self_ns, bool outermost) {
   Module& m = at(module);
-  if (m.tally.calls++ == 0) m.caller = caller;
+  ++m.tally.calls;
+  if (!std::exchange(m.is_called, true)) m.caller = caller;
   add_to(m.tally.forward_self_ns, self_ns);
   if (outermost) add_to(m.tally.forward_total_ns, duration);
 }
 
 void ModuleCollector::backward(uint32_t module, int64_t self_ns) { add_to(at(module).tally.backward_self_ns, self_ns); }
+
+void ModuleCollector::recompute(uint32_t module, uint32_t caller, int64_t self_ns) {
+  Module& m = at(module);
+  if (!std::exchange(m.is_called, true)) m.caller = caller;
+  add_to(m.tally.recompute_self_ns, self_ns);
+}
 
 std::string ModuleCollector::stable_name(uint32_t module) const {
   const Module& m = modules_[module];
@@ -75,6 +87,18 @@ uint32_t ModuleCollector::holder(uint32_t module, const Places& places) const {
   });
 }
 
+// Adds `ns` to this total of the module and of all that it is part of.
+void ModuleCollector::roll_up(uint32_t module, int64_t ns, int64_t ModuleTally::*total, const Places& places) {
+  // First callers may form a cycle: each module gets the time once. No path is kDeepest long.
+  constexpr int kDeepest = 256;
+  std::vector<uint32_t> passed;
+  for (uint32_t m = module; ns != 0 && m != 0 && passed.size() < kDeepest; m = holder(m, places)) {
+    if (std::ranges::find(passed, m) != passed.end()) break;
+    add_to(modules_[m].tally.*total, ns);
+    passed.push_back(m);
+  }
+}
+
 ModuleTallies ModuleCollector::finish() {
   Places places;
   for (uint32_t i = 1; i < modules_.size(); ++i) {
@@ -84,15 +108,8 @@ ModuleTallies ModuleCollector::finish() {
     if (const uint32_t parent = modules_[i].name.empty() ? 0 : holder(i, places); parent != 0)
       modules_[i].tally.parent = modules_[parent].name;
   for (uint32_t i = 1; i < modules_.size(); ++i) {
-    const int64_t ns = modules_[i].tally.backward_self_ns;
-    // First callers may form a cycle: each module gets the time once. No path is kDeepest long.
-    constexpr int kDeepest = 256;
-    std::vector<uint32_t> passed;
-    for (uint32_t m = i; ns != 0 && m != 0 && passed.size() < kDeepest; m = holder(m, places)) {
-      if (std::ranges::find(passed, m) != passed.end()) break;
-      add_to(modules_[m].tally.backward_total_ns, ns);
-      passed.push_back(m);
-    }
+    roll_up(i, modules_[i].tally.backward_self_ns, &ModuleTally::backward_total_ns, places);
+    roll_up(i, modules_[i].tally.recompute_self_ns, &ModuleTally::recompute_total_ns, places);
   }
   ModuleTallies tallies;
   for (Module& m : modules_) {

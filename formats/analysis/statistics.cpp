@@ -145,13 +145,14 @@ class CollectingSink final : public Sink {
       if (!s.is_backward) return;
       const uint32_t m = module(s.module);
       if (m == 0) return;
-      collector_.modules.backward(m, s.self_ns);
-      collector_.sample_module(m, s.begin.value, s.self_ns, false);
+      collector_.modules.backward(m, s.self_ns - s.recompute_ns);
+      collector_.sample_module(m, s.begin.value, s.self_ns - s.recompute_ns, false);
     } else if (s.kind == SliceKind::kPython && s.object && s.object == s.module) {
       const uint32_t m = module(s.object);
       if (m == 0) return;
+      collector_.sample_module(m, s.begin.value, s.module_self_ns, !s.is_recompute);
+      if (s.is_recompute) return collector_.modules.recompute(m, module(s.calling_module), s.module_self_ns);
       collector_.modules.call(m, module(s.calling_module), s.end - s.begin, s.module_self_ns, s.outermost);
-      collector_.sample_module(m, s.begin.value, s.module_self_ns, true);
     }
   }
 

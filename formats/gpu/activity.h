@@ -23,6 +23,7 @@ struct GpuCall {  // a call of the CUDA runtime or driver; nests with the slices
   uint64_t external_id;         // of that operator, 0: none
   ObjectId module;              // as an operator that began here would have it
   bool is_backward;             // likewise
+  bool is_recompute;            // likewise
   StringId collective;          // of that operator, if it is a collective
   int64_t collective_sequence;  // -1: none
   NativeFrameId native;         // of that operator, if the call started work on a device

@@ -60,6 +60,7 @@ class RowSweep {
       const int64_t end = sum(e.begin, e.duration);
       nests_ = nests_ && (open_.empty() || end <= open_.back().end);
       open_.push_back({&e, end, 0, e.begin, 0, 0, count++ == 0});
+      place_in_backward(open_.back());
     }
     add_until(std::numeric_limits<int64_t>::max(), memory, calls);
     close_until(std::numeric_limits<int64_t>::max());
@@ -73,7 +74,11 @@ class RowSweep {
     int64_t counts_from;  // from here on its time is that of a child of the slice below
     int64_t calls_ns;     // of calls of CUDA directly inside
     int64_t module_child_ns;
-    bool outermost;  // of those with its name that are open
+    bool outermost;                 // of those with its name that are open
+    bool is_in_backward = false;    // in a function of the autograd engine
+    bool is_recompute = false;      // a module's call there, or inside such a call, but for its own backward
+    int64_t recompute_ns = 0;       // of an operator's self time: in such calls
+    int64_t operator_child_ns = 0;  // child_ns of the operator around it when it began
   };
   struct KeyHash {
     size_t operator()(const std::pair<uint32_t, bool>& k) const { return k.first * 2 + k.second; }
@@ -93,6 +98,17 @@ class RowSweep {
         return;
       }
     }
+  }
+
+  // As formats/replay/thread_stack.h has it. In a trace without our mark only the engine's functions tell the backward.
+  void place_in_backward(Open& o) {
+    const ReadSlice& e = *o.event;
+    const Open* const around = open_.size() > 1 ? &open_[open_.size() - 2] : nullptr;
+    const bool is_backward = e.is_operator && (e.is_backward || names_.texts[e.name]->starts_with(kEvaluateFunction));
+    o.is_in_backward = is_backward || (around && around->is_in_backward);
+    o.is_recompute = !is_backward && around && (around->is_recompute || (is_module_call(e) && around->is_in_backward));
+    const auto op = std::find_if(open_.rbegin() + 1, open_.rend(), [](const Open& p) { return p.event->is_operator; });
+    if (op != open_.rend()) o.operator_child_ns = op->child_ns;
   }
 
   void name_owner(ReadMemory& m) {
@@ -187,7 +203,14 @@ class RowSweep {
     const auto parent = std::find_if(std::make_reverse_iterator(at), open_.rend(), is_like_it);
     if (parent != open_.rend()) add_to(parent->child_ns, std::max<int64_t>(0, o.end - o.counts_from));
     const int64_t self_ns = std::max<int64_t>(0, difference(o.event->duration, o.child_ns));
-    add_module(o, self_ns, i);
+    if (o.is_recompute && (i == 0 || !open_[i - 1].is_recompute)) {
+      const auto op = std::find_if(std::make_reverse_iterator(at), open_.rend(),
+                                   [](const Open& p) { return p.event->is_operator; });
+      if (op != open_.rend())
+        add_to(op->recompute_ns,
+               std::max<int64_t>(0, difference(o.event->duration, difference(op->child_ns, o.operator_child_ns))));
+    }
+    add_module(o, self_ns - std::min(self_ns, o.recompute_ns), i);
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
                    self_ns - std::min(self_ns, o.calls_ns), o.outermost);
   }
@@ -216,9 +239,12 @@ class RowSweep {
                                        [this](const Open& p) { return is_module_call(*p.event); });
       if (caller != open_.rend()) add_to(caller->module_child_ns, e.duration);
       const int64_t own_ns = std::max<int64_t>(0, difference(e.duration, o.module_child_ns));
-      collector_.modules.call(module(e.name), caller != open_.rend() ? module(caller->event->name) : 0, e.duration,
-                              own_ns, o.outermost);
-      collector_.sample_module(module(e.name), e.begin, own_ns, true);
+      const uint32_t called_by = caller != open_.rend() ? module(caller->event->name) : 0;
+      if (o.is_recompute)
+        collector_.modules.recompute(module(e.name), called_by, own_ns);
+      else
+        collector_.modules.call(module(e.name), called_by, e.duration, own_ns, o.outermost);
+      collector_.sample_module(module(e.name), e.begin, own_ns, !o.is_recompute);
     }
   }
 

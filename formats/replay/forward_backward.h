@@ -13,9 +13,9 @@
 #include <string_view>
 #include <unordered_map>
 
-namespace torchprof::formats {
+#include "formats/trace/names.h"
 
-inline constexpr std::string_view kEvaluateFunction = "autograd::engine::evaluate_function: ";
+namespace torchprof::formats {
 
 class ForwardBackward {
  public:

@@ -133,6 +133,7 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
                .external_id = 0,
                .module = {},
                .is_backward = false,
+               .is_recompute = false,
                .collective = {},
                .collective_sequence = -1,
                .native = {}};
@@ -147,6 +148,7 @@ void GpuReplay::hand_out(const GpuApi& api, int64_t begin, int64_t end, uint32_t
   if (stack.size() > 0) {
     call.module = stack[stack.size() - 1].module;
     call.is_backward = stack[stack.size() - 1].is_backward;
+    call.is_recompute = stack[stack.size() - 1].is_recompute && !call.is_backward;
   }
   sink.gpu_call(call);
   ranges.add_call(end - begin);

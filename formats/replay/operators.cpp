@@ -25,12 +25,14 @@ void Replay::Impl::begin_op(ReplayThread& thread, const OpBegin& begin, int64_t 
   span.sequence = begin.sequence;
   span.fwd_thread = begin.fwd_thread;
   find_module(span);
+  span.is_engine = begin.scope == OpScope::kFunction && is_evaluate_function(span.name);
   if (begin.scope == OpScope::kBackwardFunction && stack.top_op() >= 0) {
     Span& before = stack[stack.top_op()];
     if (before.key == thread.last_op_key && before.scope == OpScope::kFunction && is_evaluate_function(before.name)) {
       before.sequence = begin.sequence;
       before.fwd_thread = begin.fwd_thread;
       before.has_own_module = before.is_backward = true;
+      before.is_recompute = false;
       before.module = span.module;
     }
   }

@@ -184,6 +184,7 @@ void Replay::Impl::end_blind(const BlindEnd& end, int64_t t) {
 
 void Replay::Impl::end_module_call(ThreadStack& stack, int32_t i, int64_t t) {
   if (!stack[i].is_module_call) return;
+  stack.recomputed(i, t - stack[i].recorded_begin());
   if (const int32_t caller = stack.module_call_below(i); caller >= 0)
     add_to(stack[caller].module_child_ns, t - stack[i].recorded_begin());
 }

@@ -63,10 +63,14 @@ struct Slice {
   // forward operator (matched as flows are), none if that was in no module's call.
   ObjectId module;
   bool is_backward;
+  // A call of an nn.Module that a backward makes to compute again what it needs (activation checkpointing), or inside
+  // such a call; not what is_backward there.
+  bool is_recompute;
   // Self time among slices of the same kind: without those directly inside (C calls count as Python). Never negative; 0
   // for an asynchronous operator, which is around others only by chance.
   int64_t self_ns;
-  int64_t calls_ns;  // the part of an operator's self time in calls of CUDA
+  int64_t calls_ns;      // the part of an operator's self time in calls of CUDA
+  int64_t recompute_ns;  // of a backward operator's self time, in calls of modules that compute again (is_recompute)
   // Self time among the slices of all kinds as they are drawn; 0 on an overflow row, because what ran inside is on the
   // thread's own row.
   int64_t own_ns;

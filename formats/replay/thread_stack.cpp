@@ -22,6 +22,8 @@ void ThreadStack::push(const Span& pushed) {
     if (!span.outer_op && !is_annotation(span.scope)) span.outer_op = span.name;
   }
   span.counts_from = span.begin;
+  const int32_t around = nesting_op(span.below_op);
+  span.op_child_ns = around >= 0 ? (*this)[around].child_ns : 0;
   (span.is_op() ? top_op_ : top_python_) = size() - 1;
   inherit_module(size() - 1);
 }
@@ -33,14 +35,20 @@ void ThreadStack::push_below_ops(Span frame) {
   frame.begin = std::min(frame.begin, (*this)[at].begin);
   spans_.insert(spans_.begin() + at, frame);
   relink(at);
+  const int32_t around = op_around(at);
+  (*this)[at].op_child_ns = around >= 0 ? (*this)[around].child_ns : 0;
   for (int32_t i = at; i < size(); ++i) inherit_module(i);
 }
 
 void ThreadStack::inherit_module(int32_t i) {
   Span& span = (*this)[i];
+  const Span* const below = i > 0 ? &(*this)[i - 1] : nullptr;
+  if (!span.is_backward || !span.has_own_module)
+    span.is_recompute = below && (below->is_recompute || (span.is_module_call && below->is_in_backward));
+  span.is_in_backward = span.is_engine || (span.has_own_module && span.is_backward) || (below && below->is_in_backward);
   if (span.has_own_module) return;
-  span.module = i > 0 ? (*this)[i - 1].module : ObjectId{};
-  span.is_backward = i > 0 && (*this)[i - 1].is_backward;
+  span.module = below ? below->module : ObjectId{};
+  span.is_backward = below && below->is_backward;
 }
 
 int32_t ThreadStack::module_call_below(int32_t i) const {
@@ -105,6 +113,15 @@ void ThreadStack::pass(int32_t i, int64_t t) {
     above.counts_from = std::max(above.counts_from, t);
     return;  // those further up are inside of that one
   }
+}
+
+void ThreadStack::recomputed(int32_t i, int64_t ns) {
+  const Span& span = (*this)[i];
+  if (!span.is_recompute || (i > 0 && (*this)[i - 1].is_recompute)) return;
+  const int32_t op = op_around(i);
+  if (op >= 0)
+    add_to((*this)[op].recompute_ns,
+           std::max<int64_t>(0, difference(ns, difference((*this)[op].child_ns, span.op_child_ns))));
 }
 
 void ThreadStack::ended(const Span& span, int64_t end, int64_t drawn_end) {

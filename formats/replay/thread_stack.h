@@ -31,6 +31,10 @@ struct Span {
   // the module of the forward operator. Unless `has_own_module`, it is the module of the span below.
   ObjectId module{};
   bool is_backward = false;
+  // A call of a module that a backward makes, to compute again what it needs, and all inside it but its own backward.
+  bool is_recompute = false;
+  bool is_in_backward = false;  // in a function of the autograd engine, at any depth
+  bool is_engine = false;       // it is one
   bool has_own_module = false;
   bool is_module_call = false;
   int64_t module_child_ns = 0;  // for a module's call: ended calls of other modules directly inside
@@ -38,13 +42,14 @@ struct Span {
   uint32_t generation = 0;
   int64_t collected = 0;
   int64_t uncollectable = 0;
-  int64_t begin = 0;        // ns, UnixNs; where it is drawn from
-  int64_t cut = 0;          // by so much it began before `begin`: there a range ended in it, of which it is a helper
-  int64_t first_work = 0;   // ns, begin of the span directly inside in which work first began (step_tracker.h)
-  int64_t child_ns = 0;     // time of spans of the same kind directly inside, so far as they have ended
-  int64_t counts_from = 0;  // from here on its time is that of a child of the operator below
-  int64_t calls_ns = 0;     // of an operator: of calls of CUDA directly inside
-  uint64_t id = 0;          // python_id or external_id
+  int64_t begin = 0;         // ns, UnixNs; where it is drawn from
+  int64_t cut = 0;           // by so much it began before `begin`: there a range ended in it, of which it is a helper
+  int64_t first_work = 0;    // ns, begin of the span directly inside in which work first began (step_tracker.h)
+  int64_t child_ns = 0;      // time of spans of the same kind directly inside, so far as they have ended
+  int64_t counts_from = 0;   // from here on its time is that of a child of the operator below
+  int64_t calls_ns = 0;      // of an operator: of calls of CUDA directly inside
+  int64_t recompute_ns = 0;  // of an operator: of its self time, in calls of modules that it makes to compute again
+  uint64_t id = 0;           // python_id or external_id
   // operators
   uint64_t key = 0;
   uint64_t handle = 0;
@@ -60,8 +65,9 @@ struct Span {
   // Indices of the nearest spans below: a Python frame or C call, and an operator; -1: none.
   int32_t below_python = -1;
   int32_t below_op = -1;
-  int64_t inside_ns = 0;  // of ended spans of any kind that are drawn directly inside
-  uint64_t helper = 0;    // of a range: id of the outermost frame that helps to begin it; 0: none
+  int64_t inside_ns = 0;    // of ended spans of any kind that are drawn directly inside
+  int64_t op_child_ns = 0;  // child_ns of the nearest operator below that nests, when this span began
+  uint64_t helper = 0;      // of a range: id of the outermost frame that helps to begin it; 0: none
 
   int32_t below() const { return std::max(below_python, below_op); }
   int64_t recorded_begin() const { return begin - cut; }
@@ -114,6 +120,8 @@ class ThreadStack {
   void pass(int32_t i, int64_t t);
   // `span` was taken, ended at `end`, and is drawn up to `drawn_end`: adds its time to the spans below.
   void ended(const Span& span, int64_t end, int64_t drawn_end);
+  // The call of a module `i` is about to end after `ns`: what it computes again is no time of the backward's own.
+  void recomputed(int32_t i, int64_t ns);
   // Counts what ran inside span `i` so far as run directly inside the span below.
   void leave_inside(int32_t i);
   // Draws operator `i` on a row of its own from now on.

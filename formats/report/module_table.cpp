@@ -22,6 +22,8 @@ bool has_any(const ModuleTallies& modules, int64_t ModuleCosts::*cost) {
 void choose_columns(ReportTable& table, const ModuleTallies& modules) {
   const bool has_backward = std::ranges::any_of(modules, [](const auto& m) { return m.second.backward_self_ns != 0; });
   show(table, has_backward, {"backward_self_ns", "backward_total_ns"});
+  show(table, std::ranges::any_of(modules, [](const auto& m) { return m.second.recompute_self_ns != 0; }),
+       {"recompute_total_ns"});
   if (!std::ranges::any_of(modules, [](const auto& m) { return m.second.costs.has_value(); })) return;
   const bool has_gpu =
       has_any(modules, &ModuleCosts::gpu_forward_total_ns) || has_any(modules, &ModuleCosts::gpu_backward_total_ns);
@@ -30,6 +32,7 @@ void choose_columns(ReportTable& table, const ModuleTallies& modules) {
   show(table, has_any(modules, &ModuleCosts::optimizer_ns), {"optimizer_ns"});
   show(table, has_gpu, {"gpu_forward_total_ns"});
   show(table, has_any(modules, &ModuleCosts::gpu_backward_total_ns), {"gpu_backward_total_ns"});
+  show(table, has_any(modules, &ModuleCosts::gpu_recompute_total_ns), {"gpu_recompute_total_ns"});
   show(table, true, {has_any(modules, &ModuleCosts::gpu_peak_bytes) ? "gpu_peak_bytes" : "cpu_peak_bytes"});
 }
 
@@ -47,11 +50,15 @@ ReportTable modules_table(const ModuleTallies& modules) {
                           m.forward_total_ns,
                           m.backward_self_ns,
                           m.backward_total_ns,
+                          m.recompute_self_ns,
+                          m.recompute_total_ns,
                           cost(&ModuleCosts::optimizer_ns),
                           cost(&ModuleCosts::gpu_forward_self_ns),
                           cost(&ModuleCosts::gpu_forward_total_ns),
                           cost(&ModuleCosts::gpu_backward_self_ns),
                           cost(&ModuleCosts::gpu_backward_total_ns),
+                          cost(&ModuleCosts::gpu_recompute_self_ns),
+                          cost(&ModuleCosts::gpu_recompute_total_ns),
                           cost(&ModuleCosts::optimizer_gpu_ns),
                           m.self_ns(),
                           m.total_ns(),

@@ -20,6 +20,9 @@
 
 namespace torchprof::formats {
 
+// What the autograd engine runs of a backward, with all that its function calls; torch 1.13 to 2.15.
+inline constexpr std::string_view kEvaluateFunction = "autograd::engine::evaluate_function: ";
+
 using NameId = Id<struct NameTag>;  // dense from 1; 0 is none
 
 // The two names in OpBegin::name: the operator's and its overload's.

@@ -200,7 +200,7 @@ class ProcessTables final : public Sink {
     tables_.python->insert(static_cast<int64_t>(first_.python + s.python_id), id_, thread(s.row),
                            python(s.python_parent), name(s.name), kind, module(s.module), s.begin.value,
                            s.end - s.begin, s.self_ns, some(s.module_self_ns, kind == "module"), int64_t{s.outermost},
-                           int64_t{s.finished});
+                           int64_t{s.finished}, int64_t{s.is_recompute});
   }
 
   void op(const Slice& s) {

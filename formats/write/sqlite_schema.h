@@ -6,7 +6,7 @@
 
 namespace torchprof::formats {
 
-inline constexpr int kSqliteSchemaVersion = 1;
+inline constexpr int kSqliteSchemaVersion = 2;
 
 inline constexpr const char* kSqliteTables = R"sql(
 CREATE TABLE info(  -- schema_version, torchprof, start_ns and end_ns of the run
@@ -39,7 +39,8 @@ CREATE TABLE python(          -- calls of Python functions, modules, optimizers 
   self_ns INTEGER,            -- without Python and C calls directly inside
   module_self_ns INTEGER,     -- of a module's call: without calls of other modules directly inside
   is_outermost INTEGER,       -- 0: inside a call of the same name; durations of the others add up to a total
-  is_finished INTEGER);       -- 0: was open when the recording ended
+  is_finished INTEGER,        -- 0: was open when the recording ended
+  is_recompute INTEGER);      -- 1: in a call of a module that a backward makes to compute again what it needs
 CREATE TABLE ops(             -- operators and annotations
   id INTEGER PRIMARY KEY, process INTEGER, thread INTEGER,
   parent INTEGER,             -- ops.id of the operator or annotation around it
@@ -136,12 +137,15 @@ CREATE VIEW kernel_totals AS
   FROM (SELECT process, name, count(*) AS calls, sum(duration_ns) AS total_ns, avg(duration_ns) AS average_ns,
       max(duration_ns) AS longest_ns FROM kernels GROUP BY process, name) a
     JOIN processes p ON p.id = a.process JOIN strings n ON n.id = a.name;
-CREATE VIEW module_totals AS  -- of calls (forward), and of the operators of the backward of what they called themselves
+CREATE VIEW module_totals AS  -- of calls (forward; in a backward: recompute), and of the operators of the backward of what
+                              -- they called themselves
   SELECT p.pid, p.rank, m.name, m.path, coalesce(f.calls, 0) AS calls, coalesce(f.total_ns, 0) AS forward_total_ns,
-    coalesce(f.self_ns, 0) AS forward_self_ns, coalesce(b.self_ns, 0) AS backward_self_ns, g.gpu_self_ns
+    coalesce(f.self_ns, 0) AS forward_self_ns, coalesce(b.self_ns, 0) AS backward_self_ns, coalesce(f.recompute_self_ns, 0) AS recompute_self_ns, g.gpu_self_ns
   FROM modules m JOIN processes p ON p.id = m.process
-    LEFT JOIN (SELECT module, count(*) AS calls, sum(duration_ns) FILTER (WHERE is_outermost) AS total_ns,
-      sum(module_self_ns) AS self_ns FROM python WHERE kind = 'module' GROUP BY module) f ON f.module = m.id
+    LEFT JOIN (SELECT module, count(*) FILTER (WHERE NOT is_recompute) AS calls,
+      sum(duration_ns) FILTER (WHERE is_outermost AND NOT is_recompute) AS total_ns,
+      sum(module_self_ns) FILTER (WHERE NOT is_recompute) AS self_ns,
+      sum(module_self_ns) FILTER (WHERE is_recompute) AS recompute_self_ns FROM python WHERE kind = 'module' GROUP BY module) f ON f.module = m.id
     LEFT JOIN (SELECT module, sum(self_ns) AS self_ns FROM ops WHERE is_backward GROUP BY module) b ON b.module = m.id
     LEFT JOIN (SELECT module, sum(duration_ns) AS gpu_self_ns FROM kernels GROUP BY module) g ON g.module = m.id
   WHERE f.calls IS NOT NULL OR b.self_ns IS NOT NULL;

@@ -16,10 +16,10 @@ function moduleTree() {
     if (at === root || at.row) at.children.set(row.name, { children: new Map(), row });
     else at.row = row;
   }
-  const total = n => n.row ? (n.row.forward_total_ns || 0) + (n.row.backward_total_ns || 0) : 0;
+  const total = n => n.row ? (n.row.forward_total_ns || 0) + (n.row.backward_total_ns || 0) + (n.row.recompute_total_ns || 0) : 0;
   const matching = (label, n) => matches(label + " " + (n.row ? n.row.name : "")) || [...n.children].some(([l, c]) => matching(l, c));
   const draw = (label, n, depth) => {
-    const numbers = n.row ? "forward " + time(n.row.forward_total_ns || 0) + ", backward " + time(n.row.backward_total_ns || 0) + ", " + cell(n.row.calls) + " calls" : "";
+    const numbers = n.row ? "forward " + time(n.row.forward_total_ns || 0) + ", backward " + time(n.row.backward_total_ns || 0) + (n.row.recompute_total_ns ? ", recompute " + time(n.row.recompute_total_ns) : "") + ", " + cell(n.row.calls) + " calls" : "";
     const line = [label + (n.row && n.row.name !== label ? "  " + n.row.name.replace(/^nn\.Module: /, "") : ""), make("span", { class: "num" }, numbers)];
     const inside = [...n.children].filter(([l, c]) => matching(l, c)).sort((a, b) => total(b[1]) - total(a[1]));
     if (!inside.length) return make("div", { class: "leaf" }, ...line);

@@ -78,6 +78,8 @@ class ProcessWriter final : public Sink {
     at = put(at, module);
     at = put(at, nvtx);
     if (s.is_backward && s.kind == SliceKind::kOperator) at = put(at, R"(,"Backward":true)");
+    if (s.is_recompute && (s.kind == SliceKind::kOperator || (s.object && s.object == s.module)))
+      at = put(at, R"(,"Recompute":true)");
     if (s.is_async) at = put(at, R"(,"Asynchronous":true)");
     if (s.drawn_begin > s.begin) at = put_signed(put(at, R"(,"Cut at begin, ns":)"), s.drawn_begin - s.begin);
     if (s.drawn_end < s.end) at = put_signed(put(at, R"(,"Cut at end, ns":)"), s.end - s.drawn_end);

@@ -47,6 +47,7 @@ void SliceArguments::operator_arguments(const Slice& s) {
   if (s.inductor != nullptr) out_ += of_json(inductor_json(*s.inductor));
   if (s.is_async) add(flags_, 2, [&] { return names_.argument("Asynchronous", true); });
   place(s.module, s.is_backward);
+  if (s.is_recompute) add(flags_, 3, [&] { return names_.argument("Recompute", true); });
 }
 
 void SliceArguments::place(ObjectId id, bool is_backward) {
@@ -65,6 +66,8 @@ std::string SliceArguments::of_nvtx(const NvtxAttributes& attributes) {
 }
 
 void SliceArguments::python_arguments(const Slice& s) {
+  if (s.is_recompute && s.object && s.object == s.module)
+    add(flags_, 3, [&] { return names_.argument("Recompute", true); });
   if (s.object && s.object == s.module && process_.root(s.object))
     add(paths_, s.object.value, [&] {
       return names_.argument("Module path", process_.path(s.object)) +

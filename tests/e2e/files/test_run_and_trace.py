@@ -12,7 +12,8 @@ TABLES = "ops", "modules", "python", "kernels", "steps", "step_times", "calls", 
 # What only the raw records have.
 RECORDS_ONLY = {
     "ops": {"source"},
-    "modules": {"optimizer_ns", "gpu_forward_self_ns", "gpu_forward_total_ns", "gpu_backward_self_ns", "gpu_backward_total_ns", "gpu_optimizer_ns",
+    "modules": {"optimizer_ns", "gpu_forward_self_ns", "gpu_forward_total_ns", "gpu_backward_self_ns", "gpu_backward_total_ns",
+                "gpu_recompute_self_ns", "gpu_recompute_total_ns", "gpu_optimizer_ns",
                 "parameters", "own_parameters", "parameter_bytes", "cpu_peak_bytes", "gpu_peak_bytes"},
     "kernels": {"occupancy_percent"},  # files have whole percents
     "comms": {"bytes", "gb_per_s"},    # of gloo: shapes of lists of tensors, without their types

@@ -258,7 +258,7 @@ def test_a_shared_layer_a_kept_graph_and_the_backward_of_a_backward(profiled):
     assert backward["SoftmaxBackwardDataBackward0"] == {"other"}
 
 
-def test_what_checkpointing_computes_again_is_forward(profiled):
+def test_what_checkpointing_computes_again_is_marked_and_belongs_to_its_modules(profiled):
     trace, _ = profiled("""
         from torch.utils.checkpoint import checkpoint
         class Net(nn.Module):
@@ -270,7 +270,9 @@ def test_what_checkpointing_computes_again_is_forward(profiled):
         Net()(torch.randn(2, 3, requires_grad=True)).backward()
         """)
     sigmoids = [e["args"] for e in trace.named("aten::sigmoid", "cpu_op")]
-    assert [(s["Module path"], s.get("Backward", False)) for s in sigmoids] == [("body.1", False)] * 2
+    assert [(s["Module path"], s.get("Backward", False), s.get("Recompute", False)) for s in sigmoids] == [("body.1", False, False), ("body.1", False, True)]
+    calls = [e["args"].get("Recompute", False) for e in trace.named("nn.Module: Sigmoid_0", "python_function")]
+    assert calls == [False, True]
     backward = owners(trace, True)
     assert (backward["SigmoidBackward0"], backward["AddmmBackward0"]) == ({"body.1"}, {"body.0"})
     assert backward["CheckpointFunctionBackward"] == {""}
@@ -368,3 +370,94 @@ sim.simDeviceSynchronize()
     gpu = {path: tuple(row["gpu_%s_ns" % key] for key in ("forward_self", "forward_total", "backward_total", "optimizer")) for path, row in rows.items()}
     expected = {"": (0, 20000, 20000, 12000), "0": (10000, 10000, 10000, 6000), "1": (10000, 10000, 10000, 6000)}
     assert gpu == {path: pytest.approx(times, abs=4) for path, times in expected.items()}  # at most four kernels, whose begins and ends are rounded
+
+
+# ---- what is computed again -------------------------------------------------------------------------------------------------
+
+CHECKPOINTED = """
+import json, sys, time, torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+torch.set_num_threads(1)
+PATTERN, REENTRANT = sys.argv[1], sys.argv[2] == "True"
+in_backward, told = False, {}
+
+class Leaf(nn.Module):
+    # Takes known times: a function of autograd's waits in its forward and in its backward.
+    def __init__(self, ms):
+        super().__init__()
+        self.ms, self.weight = ms, nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        times = told.setdefault(self.name, [0, 0])
+        times[in_backward] += 1
+        time.sleep(self.ms / 1000)
+        return x * self.weight
+
+class Block(nn.Module):
+    def __init__(self, ms):
+        super().__init__()
+        self.first, self.second = Leaf(ms), Leaf(2 * ms)
+    def forward(self, x):
+        if PATTERN == "nested":
+            return checkpoint(self.first, checkpoint(self.second, x, use_reentrant=REENTRANT), use_reentrant=REENTRANT)
+        return self.second(self.first(x))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(2), Block(3)])
+        self.head = Leaf(1)
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x) if PATTERN == "none" else checkpoint(block, x, use_reentrant=REENTRANT)
+        if PATTERN == "function":
+            x = checkpoint(lambda x: self.head(x).sin(), x, use_reentrant=REENTRANT)
+        else:
+            x = self.head(x)
+        return x.sum()
+
+net = Net()
+for name, module in net.named_modules():
+    module.name = name
+for _ in range(2):
+    loss = net(torch.ones(2, 4, requires_grad=True))
+    in_backward = True
+    if PATTERN == "create_graph" and not REENTRANT:
+        torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+    else:
+        loss.backward()
+    in_backward = False
+print(json.dumps({name: [times[0], times[1], net.get_submodule(name).ms] for name, times in told.items()}))
+"""
+
+
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+@pytest.mark.parametrize("pattern", ["none", "blocks", "nested", "function", "create_graph"])
+def test_what_a_backward_computes_again_is_a_time_of_its_own_in_modules_and_what_they_are_in(run_torchprof, torchprof, torch_python, program, pattern, reentrant):
+    run = run_torchprof([torch_python, program(CHECKPOINTED), pattern, reentrant])
+    assert run.status == 0, run.stderr
+    told = json.loads(run.stdout)
+    rows = module_rows(torchprof, run)
+    ms = lambda path, key: rows[path][key] / 1e6
+    for path, (forward, again, each) in told.items():
+        # Sleeps are at least as long as asked for; what they take longer is in none of the others' times.
+        assert rows[path]["calls"] == forward
+        assert ms(path, "forward_self_ns") >= forward * each
+        assert ms(path, "recompute_self_ns") >= again * each and (again != 0) == (rows[path]["recompute_self_ns"] != 0)
+    assert any(again for _, again, _ in told.values()) == (pattern != "none")
+    for path, row in rows.items():
+        inside = [other for name, other in rows.items() if name == path or name.startswith(path + ".") or path == ""]
+        assert row["recompute_total_ns"] == sum(other["recompute_self_ns"] for other in inside)
+        assert row["backward_total_ns"] == sum(other["backward_self_ns"] for other in inside)
+        assert row["total_ns"] == row["forward_total_ns"] + row["backward_total_ns"] + row["recompute_total_ns"]
+        # What is inside of it takes no longer than it does.
+        assert row["total_ns"] >= sum(other["self_ns"] for other in inside) * 0.999
+    # No time counts twice: the model's is at most the program's, and the sleeps of the recomputation are none of the backward's.
+    assert rows[""]["backward_total_ns"] / 1e6 < sum(again * each for _, again, each in told.values()) or pattern in ("none", "function")
+    # The trace file tells the same.
+    of_trace = torchprof("report", run.trace_paths[0], "-t", "modules", "--json", "-n", 1000)
+    assert of_trace.returncode == 0, of_trace.stderr
+    table, = json.loads(of_trace.stdout)["tables"]
+    for row in table["rows"]:
+        for key in ("forward_self_ns", "backward_self_ns", "recompute_self_ns", "recompute_total_ns", "calls"):
+            assert abs(row[key] - rows[row["path"] or ""][key]) <= 1e-3 * rows[row["path"] or ""]["total_ns"], (key, row)
