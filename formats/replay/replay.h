@@ -19,8 +19,8 @@
 //     on; from the first difference on the old ones end.
 //   * The first stack that is stated in a window existed before the window: it goes below the annotation that opened
 //     the window from inside the frame of `__enter__`.
-//   * A child that multiprocessing forked never comes back to its parent's frames: they end where its own first function
-//     begins, and are left out where the stack is stated later.
+//   * A child that multiprocessing forked never comes back to its parent's frames: they end where its own first
+//     function begins, and are left out where the stack is stated later.
 //   * An end whose begin was never seen is counted and otherwise ignored.
 //   * What is open when a thread ends is ended there; what is open when the process ends too, marked as unfinished.
 // No slice has a negative duration, and none lies outside of [Process::start, Process::end].

@@ -31,8 +31,8 @@ std::vector<Input> decode_inputs(std::string_view encoded);
 // More inputs follow that are not in decode_inputs(), or one of these has elements left out.
 bool is_cut(std::string_view encoded);
 
-// The shapes alone, as Kineto's "Input Dims": "[[2,3],[]]". What is_cut() is marked: "[[[2,3],"+7"],"+"]" stands for seven
-// more tensors in that list, and more inputs behind it.
+// The shapes alone, as Kineto's "Input Dims": "[[2,3],[]]". What is_cut() is marked: "[[[2,3],"+7"],"+"]" stands for
+// seven more tensors in that list, and more inputs behind it.
 std::string dims_json(std::string_view encoded);
 
 struct KeywordInput {
