@@ -112,12 +112,14 @@ class CallTree::Builder final : public Sink {
       return tree_.tree_.child(caller, name_of(s.name));
     };
     if (lane.open.size() <= i) return node_of_slice();
-    // An annotation that is open when a call around it ends was begun by it: what was in it so far belongs to the call.
-    // Calls that are open when an annotation around them ends are ending it: they keep what is in them.
+    // An annotation that is open when a call around it ends keeps what is in it if the call is drawn up to its begin.
+    // Otherwise it is drawn elsewhere, and what was in it so far belongs to the call. Calls that are open when an
+    // annotation around them ends are ending it: they keep what is in them.
     const Open it = lane.open[i];
-    if (s.kind != SliceKind::kOperator)
+    const bool is_cut = s.drawn_end < s.end;
+    if (s.kind != SliceKind::kOperator && !is_cut)
       give_up(lane, i + 1, it.node);
-    else if (lane.open.size() > i + 1 && !lane.open[i + 1].is_apart)
+    else if (!is_cut && lane.open.size() > i + 1 && !lane.open[i + 1].is_apart)
       give_up(lane, i + 1);
     lane.open.erase(lane.open.begin() + static_cast<ptrdiff_t>(i));
     if (!it.is_apart) return it.node;

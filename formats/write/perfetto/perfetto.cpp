@@ -103,7 +103,7 @@ class ProcessWriter final : public Sink {
     UnixNs end = s.drawn_end;
     // The range before which it is cut may be begun already, because of what began with it. Of equal times the order
     // in the file counts.
-    if (is_cut && end > s.drawn_begin && !lane.begun.empty()) --end.value;
+    if (is_cut && end > s.drawn_begin && has_begun_inside(lane, {s.around, depth})) --end.value;
     event(end, lane.track, end_, arguments_.of(s));
     if (gpu_ && s.kind == SliceKind::kOperator && is_annotation(s.scope)) annotation_ended(s);
   }
@@ -291,6 +291,12 @@ class ProcessWriter final : public Sink {
     while (tied > 0 && around[tied - 1].begin == begin.value) --tied;
     for (; tied < around.size(); ++tied)
       if (!around[tied].is_apart) begin_early(lane, around[tied]);
+  }
+
+  static bool has_begun_inside(const Lane& lane, std::span<const Span> around) {
+    return std::ranges::any_of(lane.begun, [around](uint64_t begun) {
+      return std::ranges::none_of(around, [begun](const Span& span) { return span_key(span) == begun; });
+    });
   }
 
   void annotation_ended(const Slice& s) {

@@ -168,7 +168,10 @@ def test_sqlite_has_the_slices_of_the_kineto_trace(export, recorded):
     assert found == collections.Counter((e["name"], e["tid"], e["ts"], e["dur"]) for e in in_ns(kineto)
                                         if e.get("cat") in ("cpu_op", "user_annotation") and e not in marks)
     found = collections.Counter(db.execute("SELECT name, tid, start_ns - ?, duration_ns FROM python_events", (base,)))
-    assert found == collections.Counter((e["name"], e["tid"], e["ts"], e["dur"]) for e in in_ns(kineto) if e.get("cat") == "python_function")
+    def recorded_times(e):
+        cut = [e["args"].get(key, 0) for key in ("Cut at begin, ns", "Cut at end, ns")]
+        return e["ts"] - cut[0], e["dur"] + sum(cut)
+    assert found == collections.Counter((e["name"], e["tid"], *recorded_times(e)) for e in in_ns(kineto) if e.get("cat") == "python_function")
     assert [n for n, in db.execute("SELECT number FROM steps ORDER BY number")] == [1, 2, 3, 4, 5]
     shapes = collections.Counter(json.dumps(json.loads(text)) for text, in db.execute("SELECT shapes FROM op_events WHERE shapes IS NOT NULL"))
     assert shapes == collections.Counter(json.dumps(e["args"]["Input Dims"]) for e in kineto.spans("cpu_op", "user_annotation") if "Input Dims" in e["args"])

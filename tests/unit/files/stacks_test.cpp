@@ -55,8 +55,8 @@ TEST_CASE("an operator that a function leaves open is inside of what called the 
   b.at(6'000).begin(g).at(9'000).end(g).at(10'000).op_end(1).at(11'000).end(f);
   const std::string head = "python3_100;100_(main);test.py(1):_f";
   CHECK(written(*test::LoadedTrace(b), write_stacks) == head + " 2\n" + head + ";test.py(1):___enter__ 1\n" + head +
-                                                            ";test.py(1):___enter__;aten::empty 1\n" + head +
-                                                            ";block 3\n" + head + ";block;test.py(1):_g 3\n");
+                                                            ";block 3\n" + head + ";block;aten::empty 1\n" + head +
+                                                            ";block;test.py(1):_g 3\n");
 }
 
 TEST_CASE("steps that a program marks are one path") {
