@@ -29,7 +29,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                gpu_trace nvtx nvtx_emit
     stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
                native_random native_script native_stacks
-    window     which part of the run is captured: auto busy_start flight_recorder last_steps long_job
+    window     which part of the run is captured: auto busy_start every_step flight_recorder last_steps long_job
                window
     files      what is written, and what is read: formats, tables, comparison, advice, CI: advice ci diff formats
                gpu_tables hostile_files html kept_runs merge other_files planted real_gpu

@@ -5,11 +5,12 @@
 // (steps, ranges), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no allocation
 // runs anything of ours.
 //
-// A step ends with the annotation "ProfilerStep#N" where the program or torch.profiler makes such marks, otherwise with an
-// optimizer's step, counted by spool/step_counter.h; without Python two optimizers of one class are told apart by nothing.
-// The n-th window is WindowDef n. What is open on a thread when a window opens is stated at the thread's first event in
-// it. In a hang there is none: so our thread states the stacks of all threads (ThreadStack) before it opens or closes a
-// window, and with -w auto when a step has lasted 10 s, 20 s, 40 s and so on.
+// A step ends with the annotation "ProfilerStep#N" where the program or torch.profiler makes such marks, otherwise with
+// an optimizer's step, counted by spool/step_counter.h; without Python two optimizers of one class are told apart by
+// nothing. Where it ends is recorded (StepEnd). The n-th window is WindowDef n. What is open on a thread when a window
+// opens is stated at the thread's first event in it. In a hang there is none: so our thread states the stacks of all
+// threads (ThreadStack) before it opens or closes a window, and with -w auto when a step has lasted 10 s, 20 s, 40 s and
+// so on.
 //
 // A window of time counts from the start of the process; in a forked child, from the fork.
 //
@@ -55,11 +56,12 @@ struct Interpreter {
   // Calls are recorded, but the interpreter has not started so far that they can be switched: a change waits for it.
   // False from then on, also when the interpreter has ended.
   bool (*is_starting)() noexcept;
-  // The optimizer whose step() the calling thread is in; none: there is none to be found. An address would be used again
-  // by another one.
+  // The optimizer whose step() the calling thread is in; none: there is none to be found. An address would be used
+  // again by another one.
   ObjectId (*current_optimizer)() noexcept;
-  // A mark of the program's own, "ProfilerStep#N", has ended on the calling thread: whether step N is over. Not so where
-  // torch.profiler stops, whose last mark is the rest after its last step. False if nothing is known of the caller.
+  // A mark of the program's own, "ProfilerStep#N", has ended on the calling thread: whether step N is over. Not so
+  // where torch.profiler stops, whose last mark is the rest after its last step. False if nothing is known of the
+  // caller.
   bool (*ends_whole_step)() noexcept;
   // Records the stack of every thread but the calling one, which is ours (session::record_stack). It must not wait for
   // the interpreter's lock: a hang may hold it.

@@ -1,8 +1,8 @@
 // What modules cost besides the CPU time of their calls, which is in modules.h.
 //
 //   GPU forward   time of the kernels, copies and sets that were launched in calls of the module (self: not in calls of
-//                 other modules inside). GPU backward: that of the operators whose forward operator it called. GPU recompute:
-//                 that of its calls that a backward makes
+//                 other modules inside). GPU backward: that of the operators whose forward operator it called. GPU
+//                 recompute: that of its calls that a backward makes
 //   optimizer     time of the optimizers' steps (GPU: of what they launch), split by bytes of parameters: a step works
 //                 on all parameters at once, so the share of one module is not known
 //   peak          the most bytes alive at one time of those allocated in its calls, forward and backward

@@ -21,8 +21,9 @@
 //           step is none, also where another tool's recording ended within a step (formats/replay/steps.h)
 //
 //   modules forward is time in calls, backward is time in operators whose forward operator the module called,
-//           recompute is time in calls that a backward makes (formats/analysis/modules.h); in detail with GPU, optimizer, parameters and memory
-//           (formats/analysis/module_costs.h). Text shows the tree; JSON and CSV have rows that name their parents
+//           recompute is time in calls that a backward makes (formats/analysis/modules.h); in detail with GPU,
+//           optimizer, parameters and memory (formats/analysis/module_costs.h). Text shows the tree; JSON and CSV have
+//           rows that name their parents
 //   memory  self: bytes that an operator allocated itself, less those that it freed. At the peak of a device: what was
 //           alive then, by the owner that had allocated it (formats/memory/memory.h)
 //

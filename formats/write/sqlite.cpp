@@ -70,7 +70,7 @@ class Tables {
     db_.run("BEGIN");
     db_.run(kSqliteTables);
     strings_.emplace(db_, into("strings", 2));
-    python.emplace(db_, into("python", 13));
+    python.emplace(db_, into("python", 14));
     ops.emplace(db_, into("ops", 21));
     calls.emplace(db_, into("cuda_calls", 8));
     kernels.emplace(db_, into("kernels", 19));

@@ -1,5 +1,5 @@
-// Counts the steps of a training: the one definition of a step, for the recorder (window.h) and for readers of runs that
-// do not say where their steps end (no StepEnd).
+// Counts the steps of a training: the one definition of a step, for the recorder (window.h) and for readers of runs
+// that do not say where their steps end (no StepEnd).
 //
 // Each requester (an optimizer) has a count, and the largest is the step, as in torch's KinetoStepTracker
 // (torch/autograd/profiler.py). So two optimizers in one iteration make one step, which ends with the last of them; of
@@ -9,9 +9,9 @@
 //     second step comes right after, its first was a step of its own (kSplit).
 //   * Nobody is further behind than kMostBehind: where another optimizer goes on alone, its steps soon count.
 //
-// Requesters are any numbers. Of those that are not far behind kMost are told apart; if there are more, the last of them
-// is forgotten and counts as new when it comes again. Pure; no allocation; one thread at a time. As large as 64 KiB:
-// never on the stack of a thread that is not ours.
+// Requesters are any numbers. Of those that are not far behind kMost are told apart; if there are more, the last of
+// them is forgotten and counts as new when it comes again. Pure; no allocation; one thread at a time. As large as
+// 64 KiB: never on the stack of a thread that is not ours.
 #pragma once
 
 #include <algorithm>
