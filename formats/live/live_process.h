@@ -115,7 +115,7 @@ class LiveProcess {
     int64_t busy_ns = 0, collective_ns = 0;
     uint64_t read_bytes = 0, skipped_bytes = 0;  // of events
   };
-  enum class StepSource : uint8_t { kNone, kProfilerCalls, kAnnotations, kOptimizers, kMarks };  // later ones hold
+  enum class StepSource : uint8_t { kNone, kAnnotations, kOptimizers, kProfilerCalls, kMarks };  // later ones hold
 
   LastOp take(const Portion& portion);
   void take_record(Thread& thread, TrackId track, const RecordView& record, uint64_t t);

@@ -196,9 +196,9 @@ void LiveProcess::take_gpu(const RecordView& record) {
 
 void LiveProcess::choose_step_source() {
   StepSource source = StepSource::kNone;
-  if (names_.has_kind(FunctionKind::kProfilerStep)) source = StepSource::kProfilerCalls;
   if (names_.has_role(NameRole::kOptimizerStep)) source = StepSource::kAnnotations;
   if (names_.has_kind(FunctionKind::kOptimizerStep)) source = StepSource::kOptimizers;
+  if (names_.has_kind(FunctionKind::kProfilerStep)) source = StepSource::kProfilerCalls;
   if (names_.has_role(NameRole::kProfilerStep)) source = StepSource::kMarks;
   if (source == source_) return;
   source_ = source;

@@ -19,12 +19,15 @@ bool has_function(const Process& process, FunctionKind kind) {
 
 StepTracker::StepTracker(const Process& process, Names& names) : process_(process), names_(names) {
   if (has_name(process, kProfilerStep)) return;
-  if (has_function(process, FunctionKind::kOptimizerStep)) {
-    source_ = Source::kOptimizers;
-  } else if (has_name(process, kOptimizerStep)) {
-    source_ = Source::kAnnotations;
-  } else if (has_function(process, FunctionKind::kProfilerStep)) {
+  const bool has_optimizers = has_function(process, FunctionKind::kOptimizerStep);
+  const bool has_annotations = has_name(process, kOptimizerStep);
+  const bool are_told = !process.windows.empty() && !process.steps.empty() && (has_optimizers || has_annotations);
+  if (has_function(process, FunctionKind::kProfilerStep) && !are_told) {
     source_ = Source::kProfilerCalls;
+  } else if (has_optimizers) {
+    source_ = Source::kOptimizers;
+  } else if (has_annotations) {
+    source_ = Source::kAnnotations;
   }
 }
 

@@ -2,10 +2,10 @@
 //
 // A program that gives torch.profiler a schedule makes its own marks (user annotations, torch 1.13 to 2.14), whether
 // torch's profiler records or waits. Otherwise a step ends with the first of these that the process has:
+//   * torch.profiler.profile.step(), which annotates nothing without a schedule. Not in a run with windows whose steps
+//     the recorder tells (below): it is not seen outside of them;
 //   * an optimizer's step as a Python call, for each optimizer object on its own;
-//   * the annotation "Optimizer.step#SGD.step", for each class on its own;
-//   * torch.profiler.profile.step(), which annotates nothing without a schedule. It comes last because it is not seen
-//     outside of windows.
+//   * the annotation "Optimizer.step#SGD.step", for each class on its own.
 //
 // Where a mark lies: a step ends inside functions that are about to return, and the mark has to nest with them. So the
 // border between two steps is moved to the end of the statement of the innermost call that holds both: if a loop calls
@@ -112,7 +112,7 @@ class StepTracker {
   bool is_work(const Span& span);
   void mark_work(uint32_t thread, ThreadStack& stack);
   int64_t work_in(const ThreadStack& stack, int32_t depth) const;
-  bool follows() const { return !process_.steps.empty(); }
+  bool follows() const { return source_ != Source::kProfilerCalls && !process_.steps.empty(); }
   int64_t time_of(size_t step) const;  // of the recorder's
   Prospect prospect(uint32_t thread, const ThreadStack& stack, int32_t depth, NameId requester, int64_t end) const;
   void commit(uint64_t number);

@@ -42,7 +42,8 @@ def test_the_last_steps_are_in_the_trace(torch_python, program, run_torchprof, c
     for run, status in zip(runs, ENDS.values()):
         assert run.status == status, run.stderr
         windows = json.loads((run.directory / "run.json").read_text())["processes"][0]["windows"]
-        assert windows[-1]["step"] <= 499 and any(w["reason"] == "the last steps" for w in windows[-2:]), windows
+        # The last one may have begun when the last step had ended.
+        assert windows[-1]["step"] <= 500 and any(w["reason"] == "the last steps" for w in windows[-2:]), windows
         trace = check_trace(run.trace())
         annotations = trace.names("user_annotation")
         # One is left out before a window of another kind, of which there are many on a busy machine.

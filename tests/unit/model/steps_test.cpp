@@ -222,23 +222,33 @@ TEST_CASE("a program that marks its steps gets no others, and the last mark is n
   CHECK(steps.ended_by == "ProfilerStep");
 }
 
-TEST_CASE("torch.profiler's step ends steps where it annotates none and there is no optimizer") {
+TEST_CASE(
+    "torch.profiler's step ends steps where it annotates none, but for runs with windows, outside of which it is not "
+    "seen") {
   SpoolBuilder b;
   b.thread(100);
   const FunctionId step = b.function("torch/profiler/profiler.py", 811, "step", 0, FunctionKind::kProfilerStep);
-  FunctionId optimizer{};
-  SUBCASE("without") {}
-  SUBCASE("with one") { optimizer = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep); }
+  const FunctionId optimizer = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep);
   const ObjectId sgd = b.object("SGD", ObjectKind::kOptimizer);
+  uint64_t steps = 2;
+  SUBCASE("a whole run") {}
+  SUBCASE("with windows") {
+    b.window(1, 0, 5'000, 45'000, WindowReason::kStart);
+    steps = 4;
+  }
+  uint64_t ended = 0;
   for (uint64_t t = 10'000; t <= 20'000; t += 10'000) {
-    if (optimizer) b.at(t).begin(optimizer, sgd).at(t + 1000).end(optimizer);
-    b.at(t + 2000).begin(step).at(t + 3000).end(step);
+    for (const uint64_t at : {t, t + 2000}) {
+      b.at(at).begin(optimizer, sgd).at(at + 900).step_end(++ended, 1, 2);
+      b.at(at + 1000).end(optimizer);
+    }
+    b.at(t + 4000).begin(step).at(t + 5000).end(step);
   }
   b.clean_exit(50'000);
   const test::LoadedTrace trace(b);
-  const Steps steps = statistics_of(trace->processes.at(0)).steps;
-  CHECK(steps.count == 2);
-  CHECK(steps.ended_by == (optimizer ? "Optimizer: SGD_0" : "torch/profiler/profiler.py(811): step"));
+  const Steps found = statistics_of(trace->processes.at(0)).steps;
+  CHECK(found.count == steps);
+  CHECK(found.ended_by == (steps == 4 ? "Optimizer: SGD_0" : "torch/profiler/profiler.py(811): step"));
 }
 
 TEST_CASE("which marks of the program's own are steps is told by the calls of torch.profiler's step") {
