@@ -67,7 +67,8 @@ class StepCounter {
 
   // Forgets all requesters. `current` steps have ended.
   void start_at(uint64_t current) noexcept {
-    std::fill_n(requesters_, kMost, Requester{});
+    if (has_requesters_) std::fill_n(requesters_, kMost, Requester{});
+    has_requesters_ = false;
     current_ = current;
     last_ = there_ = behind_ = 0;
     last_was_new_ = false;
@@ -92,6 +93,7 @@ class StepCounter {
     }
     leave(last->count);
     *last = {id, 0};
+    has_requesters_ = true;
     return *last;
   }
   // One with this count is about to have another one.
@@ -105,6 +107,7 @@ class StepCounter {
   uint64_t current_ = 0;
   uint64_t last_ = 0;
   bool last_was_new_ = false;
+  bool has_requesters_ = false;
   uint64_t there_ = 0;   // requesters that have ended the current step
   uint64_t behind_ = 0;  // those that have ended the step before it and not this one
 };
