@@ -372,8 +372,8 @@ int tick() noexcept {
     const int64_t lasted = now - s.last_border;
     if (lasted < patience) return in(s.last_border + patience);
     const bool is_seen = s.overdue_step == s.step;
-    // One that lasts very long may be a hang. That costs nothing to look at: nothing happens in it. The window is closed
-    // where it gets too big, or with the step after it.
+    // One that lasts very long may be a hang. That costs nothing to look at: nothing happens in it. The window is
+    // closed where it gets too big, or with the step after it.
     if (!is_seen && (s.plan.wish_overdue(s.step, lasted, now) || lasted >= kWithoutSteps)) {
       s.overdue_step = s.step;
       if (is_last() && !is_larger_than(32) && s.plan.turn_last_overdue(s.step, lasted)) {

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT, SUPPORT, clean_environment, profile, torch_here
+from trace_rules import recorded
 
 UNDER_TORCH_PROFILER = SUPPORT / "under_torch_profiler.py"
 PROGRAMS = {
@@ -182,14 +183,15 @@ def operators_by_caller_in_theirs(theirs):
 
 
 def operators_by_caller_in_ours(ours):
+    """By recorded times: the function that begins or ends a range is drawn beside it, and torch 1.13 makes a tensor in there."""
     main = main_span(ours)
     counts, stack = collections.Counter(), []
     spans = [e for e in [main] + ours.inside(main, "python_function", "cpu_op") if e["cat"] == "cpu_op" or is_python(e["name"])]
-    for e in sorted(spans, key=lambda e: (e["ts"], -e["dur"])):
-        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= e["ts"]:
-            stack.pop()
-        callers = [c["name"] for c in stack if c["cat"] == "python_function"]
+    timed = [([round(1000 * t) for t in recorded(e)], e) for e in spans]
+    for (begin, end), e in sorted(timed, key=lambda span: (span[0][0], -span[0][1])):
+        stack = [(until, name) for until, name in stack if until > begin]
         if e["cat"] == "cpu_op":
-            counts[re.sub(r"^Optimizer: \w+$", STEP, without_line(callers[-1])), e["name"]] += 1
-        stack.append(e)
+            counts[re.sub(r"^Optimizer: \w+$", STEP, without_line(stack[-1][1])), e["name"]] += 1
+        else:
+            stack.append((end, e["name"]))
     return counts
