@@ -1,5 +1,7 @@
 """Runs that earlier versions recorded are read for ever. tests/e2e/files/kept/VERSION has their run directories (run.json and spool, packed)
 and what that version itself said of them (facts.json): neither is ever made anew. A version that writes what none before it wrote adds its own.
+Where that version was wrong, corrected.json has what is right, and nothing else:
+    0.2.0    ranges were cut to the functions in which they began; they have their recorded times
 
 0.2.0 is commit 998d056, spool version 3, on Debian 12 with Python 3.11.2 and torch 1.13.1:
     whole    torchprof run -- python3 train.py
@@ -29,7 +31,13 @@ def kept(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("kept")
     with tarfile.open(KEPT / version / (name + ".tar.xz")) as packed:
         packed.extractall(directory)
-    return directory / name, json.loads((KEPT / version / "facts.json").read_text())[name]
+    said, right = (json.loads((KEPT / version / file).read_text()).get(name, {}) for file in ("facts.json", "corrected.json"))
+    return directory / name, corrected(said, right)
+
+
+def corrected(said, right):
+    both_are_tables = {key for key in right if isinstance(right[key], dict)}
+    return {**said, **right, **{key: corrected(said[key], right[key]) for key in both_are_tables}}
 
 
 def facts(torchprof, load_trace, run, place):
