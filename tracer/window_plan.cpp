@@ -30,11 +30,12 @@ Middle middle_of(const int64_t (&ring)[N], size_t added) noexcept {
   const size_t n = std::min(added, N);
   if (n == 0) return {};
   std::copy_n(ring, n, sorted);
-  std::nth_element(sorted, sorted + n / 2, sorted + n);
-  const int64_t median = sorted[n / 2];
+  const size_t middle = n / 2;
+  std::nth_element(sorted, sorted + middle, sorted + n);
+  const int64_t median = sorted[middle];
   for (size_t i = 0; i < n; ++i) sorted[i] = std::abs(sorted[i] - median);
-  std::nth_element(sorted, sorted + n / 2, sorted + n);
-  return {static_cast<double>(median), static_cast<double>(sorted[n / 2]), n};
+  std::nth_element(sorted, sorted + middle, sorted + n);
+  return {static_cast<double>(median), static_cast<double>(sorted[middle]), n};
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ void remove_spools_in(int run) noexcept {
 }
 
 // All files of the run in a directory; run.json last, which says which they are.
-void remove_own_in(int run) noexcept {
+void remove_own_in(int run) {
   for (const std::string& name : own_files(parse_info(text_in(run, kInfo, kMostInfo)))) remove_file(run, name);
   for (const std::string& name : names_in(run))
     if (formats::Output::is_temporary(name)) remove_file(run, name);
@@ -406,7 +406,7 @@ bool RunDir::has_recorded() const {
   return std::ranges::any_of(spools(), [](const fs::path& p) { return content_of(p) == Content::kEvents; });
 }
 
-void RunDir::remove_earlier() noexcept {
+void RunDir::remove_earlier() {
   const Descriptor aside = open_directory(fd_.get(), kEarlier);
   remove_own_in(aside.get());
   unlinkat(fd_.get(), kEarlier, AT_REMOVEDIR);  // only if empty
@@ -432,7 +432,7 @@ void RunDir::remove_temporaries() const noexcept {
     if (formats::Output::is_temporary(name)) remove_file(fd_.get(), name);
 }
 
-void RunDir::give_up() noexcept {
+void RunDir::give_up() {
   if (has_begun_) {
     remove_own_in(fd_.get());
     put_earlier_back();

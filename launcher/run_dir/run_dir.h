@@ -68,9 +68,9 @@ class RunDir {
   bool has_earlier() const { return has_earlier_; }  // one lies there
   // Whether it has to be kept until has_recorded(): it has recorded something itself.
   bool is_earlier_worth() const { return is_earlier_worth_; }
-  void remove_earlier() noexcept;  // the new run replaces it
+  void remove_earlier();  // the new run replaces it
   // The other way round: removes what the new run has written and restores everything as create() found it.
-  void give_up() noexcept;
+  void give_up();
   void remove_spools() const noexcept;
   void remove_temporaries() const noexcept;  // those of an export that was interrupted
 
