@@ -1,8 +1,11 @@
 """A run directory that is used again, by two launchers at a time, or after a loss of power: nothing of any run is lost or mixed up."""
+import contextlib
 import json
 import os
+import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -29,6 +32,15 @@ def call(start):
         out, err = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
     return run
+
+
+def wait_for_the_end_of(pid):
+    """Of an orphan: it closes the file that it records into after its standard output."""
+    stat, deadline = pathlib.Path("/proc", pid, "stat"), time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):
+        while stat.read_text().rpartition(") ")[2][0] not in "ZX":
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
 
 
 def held_up(system_call, seconds, when="1..3"):
@@ -220,10 +232,12 @@ def test_a_launcher_that_is_killed_loses_no_earlier_run(call, tmp_path, moment):
     run = tmp_path / "run"
     call("run", "-o", "run", PYTHON, "-c", CALLS % 1000)
     before = content(run)
-    (tmp_path / "kill.py").write_text((CALLS % 100 if moment == "later" else "") + "import os; os.kill(os.getppid(), 9)")
+    (tmp_path / "kill.py").write_text((CALLS % 100 if moment == "later" else "") + "import os; print(os.getpid()); os.kill(os.getppid(), 9)")
     system_call = {"before the command starts": "pipe2:signal=KILL:when=1", "while it is set aside": "renameat2:signal=KILL:when=2"}.get(moment)
-    call("run", "-o", "run", "-w", "all" if moment == "later" else "manual", PYTHON, "kill.py",
-         around=["strace", "-qq", "-o", "/dev/null", "-e", "inject=" + system_call] if system_call else ())
+    killed = call("run", "-o", "run", "-w", "all" if moment == "later" else "manual", PYTHON, "kill.py",
+                  around=["strace", "-qq", "-o", "/dev/null", "-e", "inject=" + system_call] if system_call else ())
+    for pid in killed.stdout.split():
+        wait_for_the_end_of(pid)
     if moment == "later":
         assert call("export", "run").returncode == 0 and "<string>(1): work" not in call("report", "run", "--top", 10_000).stdout
         assert call("run", "-o", "run", PYTHON, "-c", CALLS % 10).returncode == 0
