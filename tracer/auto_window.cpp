@@ -236,6 +236,16 @@ bool start_ends(uint64_t step) noexcept {
   return ends != 0 && step + 1 >= ends;
 }
 
+// A step has ended at this time, in ns and in ticks: keeps and records that.
+void end_step(uint64_t step, Ticks at, int64_t ns) noexcept {
+  AutoState& s = g_auto;
+  s.last_duration = s.last_border != 0 && step == s.step + 1 ? std::max<int64_t>(0, ns - s.last_border) : 0;
+  s.last_border = ns;
+  s.step = step;
+  const uint8_t was_open = s.was_open ? s.is_cut ? 1 : 2 : 0;
+  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, was_open, s.switching, at);
+}
+
 // Opens the window of the first steps, which come after the beginning.
 void open_first(uint64_t step) noexcept {
   constexpr uint64_t kMostLate = 16;  // steps; a GPU's window may not be in yet
@@ -286,14 +296,9 @@ void at_step(uint64_t step, Ticks at) noexcept {
     s.has_joined = true;
     s.plan.join(join_shared_plan(s.directory, s.process_began, now));
   }
-  const int64_t duration = s.last_border != 0 && step == s.step + 1 ? now - s.last_border : 0;
-  s.last_border = now;
-  s.last_duration = duration;
-  s.step = step;
-  const uint8_t was_open = s.was_open ? s.is_cut ? 1 : 2 : 0;
-  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, was_open, s.switching, at);
+  end_step(step, at, now);
   sample_memory(now);
-  s.plan.step_ended(step, duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
+  s.plan.step_ended(step, s.last_duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
   if (is_last() && s.plan.reason() != WindowReason::kLast) turn_last(0);
   const bool goes_on = s.plan.wants_more() && is_weighed();
   if (goes_on) s.close_at = std::max(s.close_at, std::min(step + kStepsAfter, s.close_at_most));
@@ -327,13 +332,8 @@ void at_step(uint64_t step, Ticks at) noexcept {
 void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept {
   AutoState& s = g_auto;
   if (session::clock_source() == clock::kNoClock) return;
-  const int64_t duration = s.last_border != 0 && step == s.step + 1 ? std::max<int64_t>(0, ns - s.last_border) : 0;
-  const uint8_t was_open = s.was_open ? s.is_cut ? 1 : 2 : 0;
-  session::record_step(step, s.shutter.is_open() ? s.shutter.number() : 0, was_open, s.switching, at);
-  s.plan.step_ended(step, duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, ns);
-  s.step = step;
-  s.last_border = ns;
-  s.last_duration = duration;
+  end_step(step, at, ns);
+  s.plan.step_ended(step, s.last_duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, ns);
   s.switching = 0;
 }
 

@@ -28,8 +28,8 @@ struct Shutter {
   bool (*is_open)() noexcept;
   uint32_t (*number)() noexcept;
   bool (*has_gaps)() noexcept;  // after one has closed the next one cannot be opened for a while
-  // Half of the budget is used: a thread has to call tick() from now on. On the thread that records, in the midst of an
-  // event, without the lock.
+  // The budget of events is used: a thread has to call tick() from now on. On the thread that records, in the midst of
+  // an event, without the lock.
   void (*needs_thread)() noexcept;
 };
 
