@@ -160,11 +160,16 @@ void remove_spools_in(int run) noexcept {
   unlinkat(run, kSpool, AT_REMOVEDIR);  // only if empty
 }
 
+// Those of an export that was interrupted.
+void remove_temporaries_in(int run) noexcept {
+  for (const std::string& name : names_in(run))
+    if (formats::Output::is_temporary(name)) remove_file(run, name);
+}
+
 // All files of the run in a directory; run.json last, which says which they are.
 void remove_own_in(int run) {
   for (const std::string& name : own_files(parse_info(text_in(run, kInfo, kMostInfo)))) remove_file(run, name);
-  for (const std::string& name : names_in(run))
-    if (formats::Output::is_temporary(name)) remove_file(run, name);
+  remove_temporaries_in(run);
   remove_spools_in(run);
   remove_file(run, kInfo);
 }
@@ -427,10 +432,7 @@ bool RunDir::put_earlier_back() noexcept {
 
 void RunDir::remove_spools() const noexcept { remove_spools_in(fd_.get()); }
 
-void RunDir::remove_temporaries() const noexcept {
-  for (const std::string& name : names_in(fd_.get()))
-    if (formats::Output::is_temporary(name)) remove_file(fd_.get(), name);
-}
+void RunDir::remove_temporaries() const noexcept { remove_temporaries_in(fd_.get()); }
 
 void RunDir::give_up() {
   if (has_begun_) {
