@@ -72,7 +72,9 @@ def test_there_is_a_row_for_every_step(torch_python, program, run_torchprof, tor
     steps, rows = tables(torchprof, run)
     assert steps["steps"] == expected or expected is None, steps
     assert [row["step"] for row in rows] == list(range(steps["steps"]))
-    assert all(row["ns"] for row in rows[1:])
+    times = [row["ns"] for row in rows[1:]]
+    # Two threads' steps may be counted in another order than they ended in: then the later one of two has no time left.
+    assert all(time is not None and (time > 0 or mode == "threads") for time in times), times
 
 
 @pytest.mark.once
