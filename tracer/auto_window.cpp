@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tracer/first_signs.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/seal.h"
 #include "tracer/run_windows.h"
@@ -25,6 +26,7 @@ constexpr int64_t kLeastBetweenSamples = 50 * kMs;
 constexpr int64_t kWithoutSteps = 10 * kSecond;
 constexpr int64_t kLongestAsked = 10 * kSecond;
 constexpr int kShortestSleep = 20, kLongestSleep = 1000;  // ms
+constexpr int kSleepInBusy = 5;                           // ms: a busy start makes thousands of events in one
 // Of a window that opens in the midst of a step, with that one; and after a slow step in a window that is open.
 constexpr uint64_t kStepsOverdue = 2, kStepsAfter = 3, kMostAfter = 3;
 constexpr uint64_t kForever = UINT64_MAX;
@@ -37,6 +39,7 @@ struct AutoState {
   std::atomic<bool> is_whole{true};
   std::atomic<bool> needs_thread{false};
   bool has_joined = false;
+  bool is_child = false;      // at a fork, when the parent did not record
   int64_t process_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
   int64_t phase_began = 0;
   int64_t last_border = 0;    // 0: no step has ended
@@ -45,6 +48,9 @@ struct AutoState {
   uint64_t limit = 0;   // events at which the beginning may end
   int64_t used_at = 0;  // when they were there; 0: they are not yet
   bool has_steps = false;
+  std::atomic<bool> waits_for_first{false};  // for a sign of the first step
+  bool is_by_sign = false;                   // the window that is open, or was last, was opened by one
+  FirstSigns signs;
   bool wants_first = false;    // the first steps come after the beginning, and are still to be recorded
   uint64_t first_step = 0;     // of those in the beginning
   uint64_t first_border = 0;   // step
@@ -62,6 +68,7 @@ struct AutoState {
   uint64_t opened_step = 0;
   uint64_t close_at = kForever;  // step
   uint64_t close_at_most = kForever;
+  double goes_on_for = 0;            // how slow the step was for which it goes on, times the median; 0: it does not
   uint64_t overdue_step = kForever;  // the last one that had a window in its midst
   int64_t close_by = 0;              // time; 0: none
 };
@@ -138,6 +145,7 @@ void open(WindowReason reason, uint64_t first, bool is_by_time, uint64_t close_a
   s.close_at = close_at;
   s.close_at_most = close_at == kForever ? kForever : close_at + kMostAfter;
   s.close_by = close_by;
+  s.goes_on_for = 0;
   s.was_open = true;
   s.plan.opened({s.shutter.number(), reason, first, is_by_time, 0});
 }
@@ -206,6 +214,14 @@ void close_start(int64_t now) noexcept {
   write_facts(now);
 }
 
+// What began with a sign has used its events, and no step has ended.
+void close_sign(int64_t now) noexcept {
+  AutoState& s = g_auto;
+  s.signs.was_none(session::recorded_in(s.shutter.number()), now);
+  s.is_cut = true;
+  close(now);
+}
+
 // need_thread() is called on the thread that records.
 void watch_events() noexcept {
   g_auto.limit = g_auto.budget;
@@ -216,12 +232,21 @@ void watch_events() noexcept {
 void begin_steps(uint64_t step) noexcept {
   AutoState& s = g_auto;
   const bool is_whole = s.is_whole.load(std::memory_order_relaxed);
+  // The first step began with a sign, and goes on to be recorded.
+  const bool is_open = !is_whole && s.shutter.is_open() && s.reason == WindowReason::kStart;
   s.has_steps = true;
-  s.wants_first = !is_whole;
+  s.waits_for_first.store(false, std::memory_order_relaxed);
+  s.wants_first = !is_whole && !is_open;
   s.first_border = step;
-  s.first_step = is_whole ? 0 : step;
+  s.first_step = is_whole ? 0 : is_open ? s.opened_step : step;
   s.before_border = session::recorded();
   s.limit = std::max(is_whole ? s.budget : 0, s.before_border + s.budget / 2);
+}
+
+void wait_for_first() noexcept {
+  AutoState& s = g_auto;
+  s.signs.begin(s.budget / 2, s.is_child);
+  s.waits_for_first.store(true, std::memory_order_relaxed);
 }
 
 // Whether this step is the one at which the beginning is over. It is so in all ranks: they are at this border or just
@@ -273,7 +298,8 @@ void after_fork_in_child() noexcept {
   AutoState& s = g_auto;
   s.plan = WindowPlan{};
   s.plan.begin({s.budget, session::config().budget_overhead / 100}, forget_shared_plan());
-  s.has_joined = s.has_steps = s.wants_first = false;
+  s.has_joined = s.has_steps = s.wants_first = s.is_by_sign = false;
+  s.waits_for_first.store(false, std::memory_order_relaxed);
   s.is_cut = s.was_last = s.is_asked_for = false;
   s.switching = 0;
   s.used_at = 0;
@@ -284,6 +310,8 @@ void after_fork_in_child() noexcept {
   if (!s.is_whole.load(std::memory_order_relaxed)) {
     s.plan.start_is_over(s.phase_began);
     s.was_open = false;
+    s.is_child = true;
+    wait_for_first();
   }
   watch_events();
 }
@@ -301,7 +329,14 @@ void at_step(uint64_t step, Ticks at) noexcept {
   s.plan.step_ended(step, s.last_duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
   if (is_last() && s.plan.reason() != WindowReason::kLast) turn_last(0);
   const bool goes_on = s.plan.wants_more() && is_weighed();
-  if (goes_on) s.close_at = std::max(s.close_at, std::min(step + kStepsAfter, s.close_at_most));
+  if (goes_on) {
+    // A row of slow steps may be long. But of one that is by far slower than those before it the next ones are wanted.
+    if (s.plan.slow_times() >= 2 * s.goes_on_for) {
+      s.close_at_most = std::max(s.close_at_most, step + kStepsAfter);
+      s.goes_on_for = s.plan.slow_times();
+    }
+    s.close_at = std::max(s.close_at, std::min(step + kStepsAfter, s.close_at_most));
+  }
   if (!s.has_steps) begin_steps(step);
   if (is_start()) {
     if (start_ends(step)) close_start(now);
@@ -337,6 +372,25 @@ void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept {
   s.switching = 0;
 }
 
+bool waits_for_first() noexcept { return g_auto.waits_for_first.load(std::memory_order_relaxed); }
+
+void at_sign(uint64_t name, bool is_optimizer) noexcept {
+  AutoState& s = g_auto;
+  if (!waits_for_first() || session::clock_source() == clock::kNoClock) return;
+  // A window by time makes way. One that another sign has opened, or the user, goes on.
+  if (s.shutter.is_open() && s.reason != WindowReason::kTypical) return;
+  const int64_t now = now_ns();
+  const uint64_t events = s.signs.events(name, is_optimizer, now);
+  if (events == 0) return;
+  if (s.shutter.is_open()) close(now);
+  open(WindowReason::kStart, s.step, false, kForever, 0);
+  if (!s.shutter.is_open()) return;
+  s.is_by_sign = true;
+  s.limit = session::recorded() + events;
+  session::when_recorded(s.limit, s.shutter.wakes_thread);
+  s.is_cut = true;  // the step may have begun before it
+}
+
 int tick() noexcept {
   AutoState& s = g_auto;
   const int64_t now = now_ns();
@@ -346,23 +400,30 @@ int tick() noexcept {
   if (is_start()) {
     const uint64_t events = session::recorded();
     if (events < s.limit) return kLongestSleep;
+    if (s.is_by_sign && !s.has_steps) {
+      close_sign(now);
+      return kShortestSleep;
+    }
     // Without steps, or in the midst of a long one, which is whole where that is possible.
     if (s.used_at == 0) s.used_at = now;
     if (s.has_steps && now - s.used_at < kWithoutSteps && events < s.limit + s.budget) return kShortestSleep;
     s.is_cut = true;
+    if (!s.has_steps) wait_for_first();
     close_start(now);
     return kLongestSleep;
   }
   if (s.overdue_step == s.step) s.plan.lasts(s.step, now - s.last_border);
   if (s.shutter.is_open()) {
     // One that is weighed is closed at the end of a step where that comes in time: what is there of a step is whole.
-    const bool is_too_big = is_larger_than(s.reason == WindowReason::kOverdue ? 8 : 4);
+    const bool is_by_time = s.reason == WindowReason::kTypical && s.close_by != 0;
+    const bool is_too_big = is_larger_than(is_by_time ? 32 : s.reason == WindowReason::kOverdue ? 8 : 4);
     const bool is_too_long = s.close_by != 0 && now >= s.close_by;
     if (is_too_big || is_too_long) {
       s.is_cut = true;
       close(now);
       return kShortestSleep;
     }
+    if (is_by_time) return kSleepInBusy;
     if (!is_last()) return s.close_by != 0 ? std::min(in(s.close_by), kShortestSleep * 5) : kShortestSleep * 5;
   }
   // Python is not ready in a child that has just been forked.
@@ -394,11 +455,11 @@ int tick() noexcept {
   const int64_t without_steps = std::max(kWithoutSteps, 2 * s.last_duration);
   if (now - std::max(s.last_border, s.phase_began) < without_steps && s.last_border != 0) return kLongestSleep;
   sample_memory(now);
-  const auto due = s.plan.due_at(now - s.phase_began);
+  const auto due = s.plan.due_at(now - s.phase_began, s.is_child);
   if (due.reason == WindowReason::kNone) return kLongestSleep;
   s.is_cut = true;
-  open(due.reason, due.first, true, kForever, now + WindowPlan::kTimeLength);
-  return kShortestSleep;
+  open(due.reason, due.first, true, kForever, now + s.plan.time_length());
+  return kSleepInBusy;
 }
 
 bool ask(bool opens) noexcept {

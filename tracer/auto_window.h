@@ -6,8 +6,11 @@
 // that the times of steps are kept; no thread is started. A process that ends before that has no windows at all.
 //
 // However much runs before the first step, half of the budget is left for the steps: the beginning goes on until they
-// have used it, and there are at least three. Where the budget is used before the first step has ended, the rest up to
-// its end is not recorded, but for windows by time, and the first steps are a second window of the beginning.
+// have used it, and there are at least three. Where the budget is used before the first step has ended, the rest of the
+// start is not recorded, but for windows by time, which show what it does. The first steps are a second window of the
+// beginning: nobody can know when the first one begins, but an annotation is a sign of it (first_signs.h). If no step
+// ends in that window, it is closed, and the next sign opens one; at the latest it opens when the first step has ended.
+// The first step counts as in part then. Until it has ended, an annotation costs a lock that is free.
 //
 // A child after fork goes on with its own budget if its parent still recorded everything; otherwise it begins without a
 // window, and has some by time until it has steps of its own.
@@ -31,6 +34,7 @@ struct Shutter {
   // The budget of events is used: a thread has to call tick() from now on. On the thread that records, in the midst of
   // an event, without the lock.
   void (*needs_thread)() noexcept;
+  void (*wakes_thread)() noexcept;  // it is to call tick() at once; likewise
 };
 
 namespace auto_window {
@@ -43,6 +47,10 @@ void at_step(uint64_t step, Ticks at) noexcept;
 // The same of an earlier step, at whose end that was not known; `ns` as CLOCK_MONOTONIC has it. at_step() follows when
 // the step after it has ended.
 void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept;
+// Any thread, without the lock: at_sign() is to be called.
+bool waits_for_first() noexcept;
+// An annotation has begun, which may be in the first step. `name`: a hash; `is_optimizer`: torch's, of an optimizer.
+void at_sign(uint64_t name, bool is_optimizer) noexcept;
 // What the time demands. Returns milliseconds until it wants to be called again.
 int tick() noexcept;
 // By hand. False: it cannot be opened now.

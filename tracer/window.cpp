@@ -34,7 +34,8 @@ namespace {
 using SpecKind = WindowSpec::Kind;
 constexpr std::string_view kProfilerStep = "ProfilerStep#";
 constexpr std::string_view kOptimizerStep = "Optimizer.step#";
-constexpr uint32_t kMostWindows = 60'000;  // their numbers fit into a chunk's header
+constexpr std::string_view kOptimizer = "Optimizer.";  // step() and zero_grad(), torch/optim/optimizer.py
+constexpr uint32_t kMostWindows = 60'000;              // their numbers fit into a chunk's header
 
 constexpr int64_t kFirstStacks = 10'000'000'000;
 
@@ -289,6 +290,9 @@ void pass(WindowBorders::Border border) noexcept {
     case WindowBorders::Kind::kRangeEnd:
       if (s.holder == border.value) close_window();
       return;
+    case WindowBorders::Kind::kSign:
+    case WindowBorders::Kind::kOptimizerSign:
+      return auto_window::at_sign(border.value, border.kind == WindowBorders::Kind::kOptimizerSign);
     case WindowBorders::Kind::kOptimizerStep:
       break;
   }
@@ -403,7 +407,8 @@ constexpr Shutter kShutter = {
       return std::any_of(g_sources, g_sources + g_source_count,
                          [](const Source& source) { return source.settles_after && source.settles_after() > 0; });
     },
-    needs_thread};
+    needs_thread,
+    wake_thread};
 
 }  // namespace
 
@@ -464,6 +469,9 @@ void detail::annotation_begins(const char* name, uint64_t key) noexcept {
     uint64_t none = 0;
     if (!g_state.range_key.compare_exchange_strong(none, key, std::memory_order_relaxed)) return;
     meet(WindowBorders::Kind::kRangeBegin, key);
+  } else if (auto_window::waits_for_first()) [[unlikely]] {
+    meet(text.starts_with(kOptimizer) ? WindowBorders::Kind::kOptimizerSign : WindowBorders::Kind::kSign,
+         std::hash<std::string_view>{}(text));
   }
 }
 

@@ -1,5 +1,5 @@
-// A ring of the borders (ends of steps, begins and ends of ranges) that threads have come to, in their order, for the
-// thread that holds the window's lock. put() never waits.
+// A ring of the borders (ends of steps, begins and ends of ranges, signs of the first step) that threads have come to,
+// in their order, for the thread that holds the window's lock. put() never waits.
 //
 // If there are more than kMost at once, the rest is dropped. (The thread that takes them may be waiting for the GIL.)
 #pragma once
@@ -15,10 +15,18 @@ namespace torchprof::window {
 class WindowBorders {
  public:
   static constexpr uint64_t kMost = 256;
-  enum class Kind : uint8_t { kProfilerStep, kProfilerStepEnd, kOptimizerStep, kRangeBegin, kRangeEnd };
+  enum class Kind : uint8_t {
+    kProfilerStep,
+    kProfilerStepEnd,
+    kOptimizerStep,
+    kRangeBegin,
+    kRangeEnd,
+    kSign,
+    kOptimizerSign
+  };
   struct Border {
     Kind kind;
-    uint64_t value;  // the step, the optimizer that has ended one, or the range's key
+    uint64_t value;  // the step, the optimizer that has ended one, the range's key, or the hash of a sign's name
     Ticks at;
     int64_t ns = 0;  // the same by CLOCK_MONOTONIC
   };

@@ -239,13 +239,12 @@ WindowPlan::Opening WindowPlan::due_but_last(uint64_t step) const noexcept {
   return {};
 }
 
-WindowPlan::Opening WindowPlan::due_at(int64_t elapsed) const noexcept {
+WindowPlan::Opening WindowPlan::due_at(int64_t elapsed, bool is_child) const noexcept {
   const auto unit = static_cast<uint64_t>(elapsed / kTimeUnit);
-  // Not at once: a child that lives for a second would get a spool of its own.
-  if (unit == 0) return {};
+  if (unit == 0 || (is_child && elapsed < kQuiet)) return {};
   const bool is_taken =
       std::any_of(kept_, kept_ + count_, [&](const Kept& k) { return k.is_by_time && k.first >= unit; });
-  if (is_taken || unit % time_distance_ != 0 || elapsed % kTimeUnit > kTimeLength * 10) return {};
+  if (is_taken || unit % time_distance_ != 0) return {};
   return {WindowReason::kTypical, unit, 0};
 }
 

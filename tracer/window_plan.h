@@ -24,6 +24,7 @@
 // SharedPlan. No allocation.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -69,9 +70,12 @@ class WindowPlan {
     uint64_t length = 0;  // steps
   };
   static constexpr size_t kMostKept = 160;
-  static constexpr uint64_t kLength = 3;                // steps of a typical window
-  static constexpr int64_t kTimeUnit = 20'000'000'000;  // of the grid of windows by time
-  static constexpr int64_t kTimeLength = 200'000'000;   // of such a window
+  static constexpr uint64_t kLength = 3;                   // steps of a typical window
+  static constexpr int64_t kTimeUnit = 2'000'000'000;      // of the grid of windows by time
+  static constexpr int64_t kTimeLength = 20'000'000;       // of such a window, for each unit to the next one,
+  static constexpr int64_t kMostTimeLength = 200'000'000;  // and at most
+  // A child has none before: one that lives for some seconds would get a spool for it.
+  static constexpr int64_t kQuiet = 20'000'000'000;
 
   void begin(Budget budget, SharedPlan& shared) noexcept;
   // The beginning is recorded; from here on the plan decides. `events_a_step`: of its steps, 0 if that is not known.
@@ -85,8 +89,13 @@ class WindowPlan {
   void step_ended(uint64_t step, int64_t duration, bool was_open, bool is_cut, int64_t now) noexcept;
   // The window that begins with this step, if any. `has_gaps`: one that closes takes a while to come in (window.h).
   Opening due(uint64_t step, bool has_gaps = false) const noexcept;
-  // The same for a moment without steps. `elapsed`: ns since the beginning was over.
-  Opening due_at(int64_t elapsed) const noexcept;
+  // The same for a moment without steps. `elapsed`: ns since the beginning was over; `is_child`: at a fork.
+  Opening due_at(int64_t elapsed, bool is_child) const noexcept;
+  // ns that a window by time is open.
+  int64_t time_length() const noexcept {
+    return std::min<int64_t>(kMostTimeLength,
+                             kTimeLength * static_cast<int64_t>(std::min<uint64_t>(time_distance_, 10)));
+  }
   // How long the current step may last until a window opens in its midst; 0: that is not known.
   int64_t patience() const noexcept;
   // Wishes for one: false if others are more unusual, or the budget does not allow it. A step of more than ten seconds
@@ -102,6 +111,7 @@ class WindowPlan {
 
   // Once after a step: it was slow, and the window that is open should have those after it, too.
   bool wants_more() noexcept { return std::exchange(wants_more_, false); }
+  double slow_times() const noexcept { return slow_times_; }  // of the last slow step: times the median
 
   // A window has opened, or has closed after so many steps (0: in the midst of one); measure() comes after that.
   void opened(const Kept& window) noexcept;

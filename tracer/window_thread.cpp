@@ -196,4 +196,10 @@ bool start_thread(const WindowSpec& spec, const char* name, const Door& door) no
   return true;
 }
 
+void wake_thread() noexcept {
+  const KeepErrno keep;
+  const seal::Calls calls;
+  if (calls && g_shared.wake >= 0) wake_up();
+}
+
 }  // namespace torchprof::window

@@ -41,4 +41,7 @@ void follow_forks() noexcept;
 // could be started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
+// The thread calls tick() at once. Any thread, in the midst of an event; nothing where it does not run.
+void wake_thread() noexcept;
+
 }  // namespace torchprof::window

@@ -1,7 +1,9 @@
 """-w auto: what runs before the first step takes nothing from the steps, and the longest step is kept whatever else happens."""
+import functools
 import json
 
 import pytest
+from conftest import profile
 
 pytestmark = pytest.mark.once
 
@@ -52,9 +54,80 @@ def job(torch_python, program, run_torchprof, torchprof):
 def test_a_busy_start_leaves_the_first_steps_their_half_of_the_budget(job):
     process, in_full = job("20K", 60_000, 400)
     beginnings = [w["step"] for w in process["windows"] if w["reason"] == "the beginning"]
-    assert beginnings == [0, 1]
+    assert len(beginnings) == 2  # with the first sign of a step, which is its optimizer
     assert in_full >= set(range(1, 60)), in_full  # of some 100 events each
     assert len(process["windows"]) > 2, process["windows"]  # the rest has windows as any other run
+
+
+SLOW_START = """
+import sys, time, torch
+from torch.autograd.profiler import record_function
+torch.set_num_threads(1)
+sign, seconds = sys.argv[1], int(sys.argv[2])
+
+def token(i):
+    return i
+
+def load_the_text():
+    for i in range(60_000):
+        token(i)
+
+def clean_the_text():
+    for i in range(200):
+        with record_function("clean"):
+            for k in range(300):
+                token(k)
+
+def wait_for_the_disk():
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        token(time.sleep(0.001))
+
+load_the_text()
+clean_the_text()
+wait_for_the_disk()
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(400, 4)), batch_size=4)
+for i, (x,) in enumerate(data) if sign == "loader" else ((i, (torch.ones(4, 4),)) for i in range(100)):
+    if sign == "optimizer":
+        optimizer.zero_grad()
+    elif sign == "range":
+        with record_function("forward"):
+            model(x)
+    exec("def forward_of_step_%d(x): return model(x).sum()" % i)
+    globals()["forward_of_step_%d" % i](x).backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def slow_start(torch_python, launcher, tmp_path_factory):
+    """slow_start(SIGN, SECONDS): the run of such a program; there is one of each kind."""
+    @functools.cache
+    def run(sign, seconds):
+        directory = tmp_path_factory.mktemp("slow")
+        (directory / "program.py").write_text(SLOW_START)
+        run = profile(launcher, directory / "run", [torch_python, directory / "program.py", sign, seconds], options=["--budget-events", "20K"])
+        assert run.status == 0, run.stderr
+        return run
+    return run
+
+
+@pytest.mark.parametrize("sign, seconds", [("optimizer", 5), ("loader", 0), ("range", 0)])
+def test_the_first_step_is_there_from_its_first_sign_on(slow_start, check_trace, sign, seconds):
+    """Whatever ran before it, also annotations that were no sign of a step."""
+    names = check_trace(slow_start(sign, seconds).trace()).names("python_function")
+    shown = {name.split(": ")[1] for name in names if "forward_of_step_" in name}
+    assert shown >= {"forward_of_step_%d" % i for i in range(4)}, shown
+
+
+def test_of_a_slow_start_there_is_what_it_does(slow_start, check_trace):
+    """Also after its budget is used."""
+    run = slow_start("optimizer", 5)
+    process, = json.loads((run.directory / "run.json").read_text())["processes"]
+    assert any(w["reason"] == "typical" and w["step"] == 0 for w in process["windows"]), process["windows"]
+    assert any("wait_for_the_disk" in name for name in check_trace(run.trace()).names("python_function"))
 
 
 def test_a_run_of_fewer_events_than_the_budget_is_whole(job):

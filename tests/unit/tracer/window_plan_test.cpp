@@ -391,10 +391,13 @@ TEST_CASE("without steps there are windows by time, at growing distances") {
   plan.begin({}, shared);
   plan.start_is_over(0);
   uint32_t number = 1;
+  int64_t opened = 0;
   for (int64_t elapsed = 0; elapsed < int64_t{24} * 3600 * int64_t{1'000'000'000}; elapsed += 500'000'000) {
-    const auto due = plan.due_at(elapsed);
+    const auto due = plan.due_at(elapsed, false);
+    CHECK(plan.due_at(elapsed, true).reason == (elapsed < WindowPlan::kQuiet ? WindowReason::kNone : due.reason));
     if (due.reason == WindowReason::kNone) continue;
-    CHECK(elapsed >= WindowPlan::kTimeUnit);  // a child that lives for some seconds has none
+    CHECK(elapsed >= WindowPlan::kTimeUnit);
+    opened += plan.time_length();
     plan.opened({++number, due.reason, due.first, true, 0});
     plan.measure(number, [](uint32_t) { return 1000u; });
     while (plan.take_unwanted(0).number != 0) {
@@ -402,6 +405,8 @@ TEST_CASE("without steps there are windows by time, at growing distances") {
   }
   CHECK(plan.kept().size() > 12);
   CHECK(plan.kept().size() <= 50);
+  CHECK(plan.time_length() == WindowPlan::kMostTimeLength);
+  CHECK(opened < int64_t{24} * 36 * int64_t{1'000'000'000});  // a hundredth of the time
 }
 
 TEST_CASE("chunks of a window are free once it is given up, also those that are completed later") {
