@@ -119,7 +119,7 @@ void pass_borders() noexcept {
 }
 
 void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
-  g_state.borders.put({kind, value, session::now(), clock::read_ns(CLOCK_MONOTONIC)});
+  g_state.borders.put({kind, value, session::now(), clock::read_ns(CLOCK_MONOTONIC), pthread_self()});
   pass_borders();
 }
 
@@ -245,7 +245,7 @@ void program_says(uint64_t step, Ticks at) noexcept {
 void optimizer_step(const WindowBorders::Border& border) noexcept {
   State& s = g_state;
   const uint64_t before = g_steps.current();
-  switch (g_steps.ended(border.value)) {
+  switch (g_steps.ended(border.value, border.thread, border.ns)) {
     case StepCounter::Ended::kBehind:
       return;
     case StepCounter::Ended::kPart:

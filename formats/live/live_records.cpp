@@ -226,7 +226,7 @@ void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t) {
   // Threads come one after the other here: those of the others would be counted again.
   if (step_thread_ == 0) step_thread_ = track.value;
   if (step_thread_ != track.value) return;
-  switch (counter_.ended(requester)) {
+  switch (counter_.ended(requester, 0, 0)) {
     case StepCounter::Ended::kBehind:
       return;
     case StepCounter::Ended::kPart:

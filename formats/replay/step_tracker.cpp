@@ -230,7 +230,7 @@ void StepTracker::take_recorded(int64_t until) {
 
 void StepTracker::count(NameId requester, const ThreadStack& stack, Prospect ended) {
   const auto last = [this] { return first_ + counter_->current() - 1; };
-  switch (counter_->ended(requester.value)) {
+  switch (counter_->ended(requester.value, ended.next.thread, ended.next.time)) {
     case StepCounter::Ended::kBehind:
       return prospect_.reset();
     case StepCounter::Ended::kPart:

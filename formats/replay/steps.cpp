@@ -22,7 +22,7 @@ Steps StepTimes::from_ends(const Text& text) {
   std::vector<int64_t> borders;  // ends of steps
   int64_t before = 0;            // that of the step before a new requester took part in it
   for (const auto& [end, requester] : ends) {
-    switch (counter->ended(requester)) {
+    switch (counter->ended(requester, 0, end)) {
       case StepCounter::Ended::kBehind:
         continue;
       case StepCounter::Ended::kPart:

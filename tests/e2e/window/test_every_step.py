@@ -52,7 +52,7 @@ else:
         iteration(i)
 print(json.dumps(log))
 """
-# Mode, iterations, steps; of threads nobody knows how many of their steps fall together.
+# Mode, iterations, steps; of threads one may make many before the other one comes to its turn.
 MODES = [("critic", 100, 500), ("together", 200, 200), ("in turns", 400, 200), ("tasks", 100, 500), ("many", 12, 12),
          ("after another", 300, 300), ("threads", 200, None)]
 
@@ -70,7 +70,7 @@ def test_there_is_a_row_for_every_step(torch_python, program, run_torchprof, tor
     run = run_torchprof([torch_python, program(PROGRAM), mode, iterations], options=options)
     assert run.status == 0, run.stderr
     steps, rows = tables(torchprof, run)
-    assert steps["steps"] == expected or expected is None, steps
+    assert steps["steps"] == expected or (expected is None and iterations <= steps["steps"] < 2 * iterations), steps
     assert [row["step"] for row in rows] == list(range(steps["steps"]))
     times = [row["ns"] for row in rows[1:]]
     # Two threads' steps may be counted in another order than they ended in: then the later one of two has no time left.

@@ -17,12 +17,15 @@ namespace {
 
 using Ended = StepCounter::Ended;
 
-// The steps that end with these requesters' steps: for each step the indices of those that are its parts.
-std::vector<std::vector<size_t>> steps_of(const std::vector<uint64_t>& requesters) {
+constexpr int64_t kMs = 1'000'000;
+
+// The steps that end with these requesters' steps: for each step the indices of those that are its parts. A step takes
+// a millisecond; each requester has a thread of its own, or all are on one.
+std::vector<std::vector<size_t>> steps_of(const std::vector<uint64_t>& requesters, bool has_threads = false) {
   const auto counter = std::make_unique<StepCounter>();
   std::vector<std::vector<size_t>> steps;
   for (size_t i = 0; i < requesters.size(); ++i) {
-    switch (counter->ended(requesters[i])) {
+    switch (counter->ended(requesters[i], has_threads ? requesters[i] : 7, static_cast<int64_t>(i) * kMs)) {
       case Ended::kBehind:
         break;
       case Ended::kSplit:
@@ -42,7 +45,9 @@ std::vector<std::vector<size_t>> steps_of(const std::vector<uint64_t>& requester
   return steps;
 }
 
-size_t count_of(const std::vector<uint64_t>& requesters) { return steps_of(requesters).size(); }
+size_t count_of(const std::vector<uint64_t>& requesters, bool has_threads = false) {
+  return steps_of(requesters, has_threads).size();
+}
 
 std::vector<uint64_t> times(size_t n, const std::vector<uint64_t>& iteration) {
   std::vector<uint64_t> all;
@@ -111,15 +116,61 @@ TEST_CASE("where an optimizer goes on alone its steps count soon, however often 
 }
 
 TEST_CASE("threads that have an optimizer each and the same pace make the steps of one of them") {
-  constexpr size_t kMostShare = 20;
-  std::mt19937 random(1);
-  std::vector<uint64_t> all;
-  for (int round = 0; round < 100; ++round) {  // each has a share of the processor in turns
-    const size_t share = 1 + random() % kMostShare;
-    for (const uint64_t requester : {1, 2}) all.resize(all.size() + share, requester);
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const size_t steps = 1000 + random() % 1000, most_share = 1 + random() % 400;
+    const uint64_t threads = 2 + random() % 4;
+    std::vector<size_t> left(threads, steps);
+    std::vector<uint64_t> all;
+    uint64_t last = threads;
+    while (std::ranges::any_of(left, [](size_t n) { return n > 0; })) {  // each has the processor in turns
+      const uint64_t thread = random() % threads;
+      // At the begin they have no more than the last of them has left.
+      const size_t share = std::min(left[thread], 1 + random() % (all.size() < steps / 2 ? 20 : most_share));
+      if (share == 0 || thread == last) continue;
+      last = std::ranges::count(left, size_t{0}) + 1 == static_cast<std::ptrdiff_t>(threads) ? threads : thread;
+      left[thread] -= share;
+      all.resize(all.size() + share, thread + 1);
+    }
+    CHECK(count_of(all, true) == steps);
   }
-  const auto of_one = static_cast<size_t>(std::ranges::count(all, 1u));
-  CHECK(count_of(all) - of_one <= kMostShare);  // the second one began when the first had stepped so often
+}
+
+TEST_CASE("threads that train one after the other make the steps of both") {
+  std::vector<uint64_t> all(500, 1);
+  all.resize(800, 2);
+  all.resize(1000, 3);
+  CHECK(count_of(all, true) == 1000);
+}
+
+TEST_CASE("where another thread's optimizer goes on alone its steps count after a while") {
+  // The first has made a thousand when it ends, the second one a hundred.
+  std::vector<uint64_t> all;
+  for (int i = 0; i < 100; ++i) {
+    all.resize(all.size() + 10, 1);
+    all.push_back(2);
+  }
+  all.resize(all.size() + 5000, 2);
+  const size_t steps = count_of(all, true), late = StepCounter::kAlone / kMs + StepCounter::kMostBehind;
+  CHECK(steps >= 1000 + 5000 - late);
+  CHECK(steps < 1000 + 5000);
+}
+
+TEST_CASE("threads with an optimizer for each of their tasks go on being counted") {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    const size_t at_once = 2 + random() % 4;
+    std::vector<std::pair<uint64_t, int>> tasks;  // requester, and how many steps it has left
+    std::vector<uint64_t> all;
+    uint64_t next = 1;
+    for (int i = 0; i < 4000; ++i) {
+      while (tasks.size() < at_once) tasks.emplace_back(next++, 5);
+      auto& task = tasks[random() % at_once];
+      all.push_back(task.first);
+      if (--task.second == 0) tasks.erase(tasks.begin() + (&task - tasks.data()));
+    }
+    CHECK(count_of(all, true) > all.size() / at_once / 3);
+  }
 }
 
 TEST_CASE("any sequence of requesters: the counts are those of the rule, and every step has an end of its own") {
@@ -134,7 +185,7 @@ TEST_CASE("any sequence of requesters: the counts are those of the rule, and eve
       if (random() % (again + 1) == 0) requester = 1 + random() % many * 77;
       all.push_back(requester);
       const uint64_t before = model.current, count = model.ended(requester);
-      const Ended ended = counter->ended(requester);
+      const Ended ended = counter->ended(requester, 7, i * kMs);
       REQUIRE(counter->current() == model.current);
       const Ended expected = count > before + 1 ? Ended::kSplit
                              : count > before   ? Ended::kNew
@@ -155,11 +206,11 @@ TEST_CASE("any sequence of requesters: the counts are those of the rule, and eve
 
 TEST_CASE("a count goes on from where another one has ended, with requesters that are all new") {
   StepCounter counter;
-  for (int i = 0; i < 5; ++i) counter.ended(7);
+  for (int i = 0; i < 5; ++i) counter.ended(7, 1, i);
   counter.start_at(100);
   CHECK(counter.current() == 100);
-  CHECK(counter.ended(7) == Ended::kPart);
-  CHECK(counter.ended(7) == Ended::kSplit);
+  CHECK(counter.ended(7, 1, 5) == Ended::kPart);
+  CHECK(counter.ended(7, 1, 6) == Ended::kSplit);
   CHECK(counter.current() == 102);
 }
 
