@@ -316,7 +316,7 @@ void after_fork_in_child() noexcept {
   watch_events();
 }
 
-void at_step(uint64_t step, Ticks at) noexcept {
+void at_step(uint64_t step, Ticks at, int64_t ns) noexcept {
   AutoState& s = g_auto;
   if (session::clock_source() == clock::kNoClock) return;
   const int64_t now = now_ns();
@@ -324,7 +324,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
     s.has_joined = true;
     s.plan.join(join_shared_plan(s.directory, s.process_began, now));
   }
-  end_step(step, at, now);
+  end_step(step, at, ns);
   sample_memory(now);
   s.plan.step_ended(step, s.last_duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
   if (is_last() && s.plan.reason() != WindowReason::kLast) turn_last(0);
@@ -356,8 +356,9 @@ void at_step(uint64_t step, Ticks at) noexcept {
         due.reason != WindowReason::kNone && !(due.reason == WindowReason::kLast && s.is_asked_for))
       open(due.reason, due.first, false, step + due.length, 0);
   // What closing and opening took is none of the next step's time.
-  if (s.was_open || s.shutter.is_open()) s.last_border = now_ns();
-  s.switching = s.last_border - now;
+  const bool has_switched = s.was_open || s.shutter.is_open();
+  if (has_switched) s.last_border = now_ns();
+  s.switching = has_switched ? s.last_border - now : 0;
   s.is_cut = false;
   s.was_open = s.shutter.is_open();
   s.was_last = is_last();

@@ -202,10 +202,11 @@ void close_window() noexcept {
   g_interpreter.source.closed();
 }
 
-void at_step(uint64_t step, Ticks at) noexcept {
-  g_state.last_border = clock::read_ns(CLOCK_MONOTONIC);
+void at_step(uint64_t step, const WindowBorders::Border& border) noexcept {
+  const Ticks at = border.at;
+  g_state.last_border = border.ns;
   g_state.next_stacks = kFirstStacks;
-  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at);
+  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at, border.ns);
   // For those that ended in a window.
   session::record_step(step, is_open() ? number() : 0, is_open() ? 2 : 0, 0, at);
   if (g_state.spec.kind != SpecKind::kSteps) return;
@@ -218,7 +219,7 @@ void at_step(uint64_t step, Ticks at) noexcept {
 // A step before the one that ends now turns out to have ended then.
 void step_was_at(uint64_t step, const WindowBorders::Border& border) noexcept {
   if (g_state.spec.kind == SpecKind::kAuto) return auto_window::step_was_at(step, border.at, border.ns);
-  at_step(step, border.at);
+  at_step(step, border);
 }
 
 // With -w auto: the program's torch.profiler has ended, and its steps go on. With the lock.
@@ -232,12 +233,12 @@ bool takes_over_from_profiler() noexcept {
 }
 
 // So many steps have ended, by the program's own marks.
-void program_says(uint64_t step, Ticks at) noexcept {
+void program_says(uint64_t step, const WindowBorders::Border& border) noexcept {
   g_state.has_profiler_steps = true;
   g_state.since_profiler_step = 0;
   g_state.has_open_border = false;
   g_steps.start_at(step);
-  at_step(step, at);
+  at_step(step, border);
 }
 
 // The border comes after the last optimizer of the iteration. Where the next iteration begins without one of them, or a
@@ -265,7 +266,7 @@ void optimizer_step(const WindowBorders::Border& border) noexcept {
   }
   if (!s.has_open_border || !g_steps.is_complete()) return;
   s.has_open_border = false;
-  at_step(g_steps.current(), border.at);
+  at_step(g_steps.current(), border);
 }
 
 // With the lock.
@@ -277,10 +278,10 @@ void pass(WindowBorders::Border border) noexcept {
     case WindowBorders::Kind::kProfilerStep:
       // Mostly the end of the mark before has said so.
       if (std::exchange(s.has_mark_ended, false) && g_steps.current() == border.value) return;
-      return program_says(border.value, border.at);
+      return program_says(border.value, border);
     case WindowBorders::Kind::kProfilerStepEnd:
       s.has_mark_ended = true;
-      return program_says(border.value + 1, border.at);
+      return program_says(border.value + 1, border);
     case WindowBorders::Kind::kRangeBegin:
       // It may be over by now.
       if (is_open() || s.range_key.load(std::memory_order_relaxed) != border.value) return;
