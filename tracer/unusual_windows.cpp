@@ -168,7 +168,7 @@ void WindowPlan::keep_open(double times) noexcept {
   if (!has(latest_.reason, latest_.first)) {
     if (latest_.reason != WindowReason::kTypical && latest_.reason != WindowReason::kOverdue) return;
     const auto share = latest_.reason == WindowReason::kTypical ? WindowReason::kSlow : latest_.reason;
-    if (!claim(share, latest_.reason, latest_.first, score_from(times))) return;
+    if (!claim(share, latest_.reason, latest_.first, score_from(times), true)) return;
   }
   // How long the row of slow steps is, which counts for those that are due, is no matter of how slow this one was.
   if (latest_.reason != WindowReason::kExpected) raise_score(latest_.reason, latest_.first, times);
@@ -209,8 +209,9 @@ bool WindowPlan::turn_last_overdue(uint64_t step, int64_t lasted) noexcept {
 }
 
 // Takes a free place of the share, or that of the least unusual one. One that another rank has asked for at about the
-// same step is the same.
-bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept {
+// same step is the same, unless this one is open already (`is_open`) and its step is known.
+bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points,
+                       bool is_open) noexcept {
   const Share& share = *share_of(share_with);
   if (first > kMostStep) return false;
   const uint64_t floor = shared_->floors[&share - kShares].load(std::memory_order_relaxed);
@@ -219,7 +220,8 @@ bool WindowPlan::claim(WindowReason share_with, WindowReason reason, uint64_t fi
     uint64_t least = UINT64_MAX;
     for (size_t i = share.begin; i < share.end; ++i) {
       const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-      if (place != 0 && first_of(place) <= first + 1 && first < first_of(place) + share.length) return false;
+      if (!is_open && place != 0 && first_of(place) <= first + 1 && first < first_of(place) + share.length)
+        return false;
       const uint64_t strength = place == 0 ? 0 : score_of(place);
       if (strength < least) {
         least = strength;

@@ -172,7 +172,8 @@ class WindowPlan {
   bool clear_place(WindowReason reason, uint64_t first) noexcept;
   bool is_open_or_kept(WindowReason reason, uint64_t first) const noexcept;
   void make_room() noexcept;
-  bool claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points) noexcept;
+  bool claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points,
+             bool is_open = false) noexcept;
   void keep_open(double times) noexcept;
   bool turn_last(WindowReason reason, uint64_t first, double times) noexcept;
   bool turn_last_slow(uint64_t step, double times) noexcept;

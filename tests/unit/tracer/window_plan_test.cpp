@@ -214,6 +214,21 @@ TEST_CASE("a typical window in which a step was slow stays when the distance lea
   CHECK(program.left_behind == std::set<uint64_t>{480});
 }
 
+TEST_CASE("a typical window in which a step was very slow stays, though one was asked for just before it") {
+  for (const uint64_t before : {1, 2, 3}) {
+    Program program;
+    program.run(200);
+    const uint64_t distance = program.shared->distance, first = (program.step / distance / 2 * 2 + 3) * distance;
+    program.run(20'000, [&](uint64_t step) {
+      return step == first ? 500 * kStep : step + before == first ? 3 * kStep : kStep;
+    });
+    CHECK(program.shared->distance > distance);
+    const auto kept = program.plan.kept();
+    CHECK(
+        std::ranges::any_of(kept, [&](const WindowPlan::Kept& k) { return k.first <= first && first < k.first + 4; }));
+  }
+}
+
 TEST_CASE("a typical window in which one rank was slow stays in all") {
   SharedPlan shared{};
   Program slow(shared), other(shared);
