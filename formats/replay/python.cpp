@@ -64,6 +64,18 @@ void Replay::Impl::end_c_call(ReplayThread& thread, int64_t t) {
   }
 }
 
+// The last window begins, which was never closed.
+void Replay::Impl::begin_stated(int64_t t) {
+  for (const StatedFrames& stated : stated_) {
+    const auto thread = std::ranges::find(threads_.rbegin(), threads_.rend(), stated.tid,
+                                          [](const ReplayThread& each) { return each.track->tid; });
+    if (thread == threads_.rend()) continue;
+    if (!thread->begun) begin_thread(*thread, t);
+    thread->last = std::max(thread->last, t);
+    for (const StatedFrame& frame : stated.frames) begin_python(*thread, frame.function, frame.object, true, t);
+  }
+}
+
 void Replay::Impl::sync_python(ReplayThread& thread, int64_t t) {
   thread.restating = true;
   thread.restated = 0;

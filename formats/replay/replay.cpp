@@ -31,17 +31,22 @@ Replay::Impl::Impl(const Process& process)
       names_(process),
       steps_(process, names_),
       ranges_(process),
-      cpu_memory_(!process.forked_from.empty()) {
+      cpu_memory_(!process.forked_from.empty()),
+      stated_(stated_in_last_window(process)) {
   for (const Track& track : process.tracks) {
     const uint32_t tid = track.tid != 0 ? track.tid : next_tid_++;
     rows_.push_back({tid, tid, track.name, track.python_name, false});
   }
-  if (!process.gpu) return;
-  gpu_.emplace(process, names_);
-  for (const uint32_t number : gpu_->strangers()) {
-    strangers_.push_back({.id = {}, .tid = number});
-    rows_.push_back({number, number, {}, {}, false});
+  const auto add_stranger = [this](uint32_t tid) {
+    strangers_.push_back({.id = {}, .tid = tid});
+    rows_.push_back({tid, tid, {}, {}, false});
+  };
+  if (process.gpu) {
+    gpu_.emplace(process, names_);
+    std::ranges::for_each(gpu_->strangers(), add_stranger);
   }
+  for (const StatedFrames& stated : stated_)
+    if (std::ranges::find(rows_, stated.tid, &Row::tid) == rows_.end()) add_stranger(stated.tid);
 }
 
 ReplayStats Replay::Impl::run(Sink& sink) {
@@ -58,7 +63,7 @@ ReplayStats Replay::Impl::run(Sink& sink) {
   }
   for (const Track& track : strangers_) {
     ReplayThread& thread = threads_.emplace_back(*process_.spool, track, static_cast<uint32_t>(threads_.size()));
-    thread.calls = gpu_->queue_of({}, track.tid);
+    if (gpu_) thread.calls = gpu_->queue_of({}, track.tid);
   }
   while (!queue.empty()) {
     ReplayThread& thread = threads_[queue.top().second];
@@ -73,6 +78,8 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
   }
   if (process_.windows.empty()) finish_all(process_.capture_end.value, false);
+  // No event may have told that the last window began.
+  if (!stated_.empty()) is_in_window(process_.windows.back().begin.value);
   if (window_ < process_.windows.size())
     finish_all(process_.windows[window_].end.value, process_.windows[window_].closed);
   if (gpu_) {
@@ -99,6 +106,7 @@ bool Replay::Impl::is_in_window(int64_t t) {
     is_begun_ = true;
     is_marked_ = process_.has_windows_of_steps();
     if (gpu_) gpu_->window_begins(windows[window_].begin.value);
+    if (window_ + 1 == windows.size()) begin_stated(shown(windows[window_].begin.value));
   }
   return true;
 }

@@ -18,6 +18,7 @@
 #include "formats/replay/step_tracker.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/nvtx.h"
+#include "formats/trace/python_stacks.h"
 #include "formats/trace/track_cursor.h"
 
 namespace torchprof::formats {
@@ -79,6 +80,7 @@ class Replay::Impl {
   void end_python(ReplayThread& thread, FunctionId function, int64_t t);
   void begin_c_call(ReplayThread& thread, StringId name, CallSiteId site, int64_t t);
   void end_c_call(ReplayThread& thread, int64_t t);
+  void begin_stated(int64_t t);
   void sync_python(ReplayThread& thread, int64_t t);
   bool is_still_open(ReplayThread& thread, const PythonFrame& frame);
   bool begins_forked_worker(FunctionId function) const;
@@ -155,7 +157,8 @@ class Replay::Impl {
   uint32_t next_tid_ = kFirstSyntheticTid;
   CpuMemory cpu_memory_;
   std::optional<GpuReplay> gpu_;  // none: no GPU records
-  std::vector<Track> strangers_;  // threads that only CUPTI knows
+  std::vector<StatedFrames> stated_;
+  std::vector<Track> strangers_;  // threads that only CUPTI knows, or that have a stack and no event
   ReplayStats stats_;
   Sink* sink_ = nullptr;
 };

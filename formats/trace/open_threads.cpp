@@ -7,6 +7,7 @@
 
 #include "formats/io/text.h"
 #include "formats/trace/names.h"
+#include "formats/trace/track_cursor.h"
 #include "tracer/spool/open_spans.h"
 
 namespace torchprof::formats {
@@ -26,36 +27,10 @@ NameId name_of(const Process& process, Names& names, const OpenSpans::Span& span
   }
 }
 
-// Cuts from a path what an import put before it, as is known of the functions that were recorded.
-class ImportPrefixes {
- public:
-  explicit ImportPrefixes(const Process& process) {
-    for (const FunctionDef& def : process.functions)
-      if (const std::string_view file = process.string(def.file); def.trim != 0 && def.trim < file.size())
-        prefixes_.insert(file.substr(0, def.trim));
-  }
-  std::string_view cut(std::string_view file) const {
-    size_t longest = 0;
-    for (const std::string_view prefix : prefixes_)
-      if (prefix.size() > longest && prefix.size() < file.size() && file.starts_with(prefix)) longest = prefix.size();
-    return file.substr(longest);
-  }
-
- private:
-  std::set<std::string_view> prefixes_;
-};
-
 struct Recorded {  // what a thread's records leave open
   OpenSpan span;
   FunctionId function;  // of a Python function with a frame of its own; none: of anything else
 };
-
-bool is_of(const Process& process, const StackLine& line, FunctionId function) {
-  const FunctionDef& def = process.functions[function.value];
-  if (line.first_line != def.line || !process.string(def.file).starts_with(line.file)) return false;
-  const std::string_view name = process.string(def.qualname ? def.qualname : def.name);
-  return name.starts_with(line.name);  // long texts are cut
-}
 
 // Both, outermost first; nothing where they contradict each other.
 std::optional<std::vector<OpenSpan>> merged(const Process& process, const ImportPrefixes& prefixes,
@@ -90,18 +65,12 @@ std::optional<std::vector<OpenSpan>> merged(const Process& process, const Import
 bool has_python_since(const Process& process, const Track& track, UnixNs since) {
   for (auto index = track.chunks.rbegin(); index != track.chunks.rend(); ++index) {
     const ChunkView& chunk = process.spool->chunks()[*index];
-    RecordCursor cursor(chunk.records);
-    size_t restated = 0;
-    for (RecordView record; cursor.next(record);) {
-      if (record.kind() == Kind::Restate) restated = record.begins().size() + 1;
-      if (restated > 0) {
-        --restated;
-        continue;
-      }
-      const bool is_python = record.kind() == Kind::PythonBegin || record.kind() == Kind::PythonEnd ||
-                             record.kind() == Kind::PythonFrame || record.kind() == Kind::PythonSync;
-      if (is_python && process.clock.to_unix(record.time(chunk.base)) >= since) return true;
-    }
+    bool is_there = false;
+    visit_records(chunk, [&](const RecordView& record) {
+      is_there = is_of_python_frames(record.kind()) && process.clock.to_unix(record.time(chunk.base)) >= since;
+      return !is_there;
+    });
+    if (is_there) return true;
     process.spool->release(chunk);
     if (process.clock.to_unix(chunk.base.ticks) < since) break;
   }

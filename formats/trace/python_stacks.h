@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/trace/trace.h"
@@ -25,8 +27,39 @@ struct ThreadLines {
   std::vector<StackLine> lines;  // outermost first
 };
 
+// Cuts from a path what an import put before it, as is known of the functions that were recorded.
+class ImportPrefixes {
+ public:
+  explicit ImportPrefixes(const Process& process);
+  size_t length(std::string_view file) const;
+  std::string_view cut(std::string_view file) const { return file.substr(length(file)); }
+
+ private:
+  std::set<std::string_view> prefixes_;
+};
+
 // What was recorded. None of a thread that went on to a later step.
 std::vector<ThreadLines> stated_stacks(const Process& process);
+
+// The functions of those stacks are named as those that the threads themselves recorded. While a Process is loaded.
+void trim_stated(Process& process);
+
+// Whether the code says that it is this function; long texts are cut.
+bool is_of(const Process& process, const StackLine& line, FunctionId function);
+
+struct StatedFrame {
+  FunctionId function;
+  ObjectId object;  // as the thread itself says it later; none: it does not
+};
+struct StatedFrames {
+  uint32_t tid = 0;
+  std::vector<StatedFrame> frames;  // outermost first
+};
+
+// The frames that threads had when the last window opened and that no event of it tells, where it was not closed. Each
+// has been on its thread's stack since then: a thread that returns or calls says so. Where it goes on later and states
+// its stack itself, frames that are in both are as it says them.
+std::vector<StatedFrames> stated_in_last_window(const Process& process);
 
 // Whether the memory of a process may be read by us, as ptrace(2) says of PTRACE_MODE_ATTACH.
 bool may_read(uint32_t pid);

@@ -84,9 +84,10 @@ class Loader {
         const auto& r = record.as<ThreadStack>();
         SpoolRest::Stack& stack = rest_.stacks[r.tid];
         stack.at = time;
-        if (r.is_same) continue;
-        stack.beyond = r.beyond;
-        stack.frames.assign(record.frames().begin(), record.frames().end());
+        if (!r.is_same) {
+          stack.beyond = r.beyond;
+          stack.frames.assign(record.frames().begin(), record.frames().end());
+        }
       }
       rest_.last_event = std::max(rest_.last_event, time);
     }

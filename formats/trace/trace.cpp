@@ -123,6 +123,7 @@ void place_steps(Process& p, const SpoolRest& rest) {
   for (const auto& [tid, stack] : rest.stacks)
     if (rest.steps.empty() || stack.at >= rest.steps.back().end)
       p.stacks.push_back({tid, p.clock.to_unix(stack.at), stack.beyond, stack.frames});
+  trim_stated(p);
 }
 
 // Start, end, windows and all else that needs the process's clock. Takes what it keeps out of `rest`.

@@ -9,6 +9,24 @@
 
 namespace torchprof::formats {
 
+// visit(record) for each record of a chunk but those that only state again what was open (Restate), until it is false.
+template <class Visit>
+void visit_records(const ChunkView& chunk, Visit visit) {
+  RecordCursor cursor(chunk.records);
+  size_t restated = 0;
+  for (RecordView record; cursor.next(record);) {
+    if (record.kind() == Kind::Restate) restated = record.begins().size() + 1;
+    if (restated > 0)
+      --restated;
+    else if (!visit(record))
+      return;
+  }
+}
+
+inline bool is_of_python_frames(Kind kind) {
+  return kind == Kind::PythonBegin || kind == Kind::PythonEnd || kind == Kind::PythonFrame || kind == Kind::PythonSync;
+}
+
 class TrackCursor {
  public:
   TrackCursor(const SpoolReader& spool, const Track& track) : spool_(&spool), track_(&track) { advance(); }

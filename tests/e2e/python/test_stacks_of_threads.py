@@ -1,4 +1,5 @@
 """Every thread's Python stack with its lines, of a program in which no thread has an event any more: from its memory, and as it was recorded."""
+import collections
 import contextlib
 import ctypes
 import json
@@ -8,6 +9,7 @@ import re
 import signal
 import subprocess
 import textwrap
+import time
 
 import pytest
 
@@ -113,11 +115,22 @@ def hanging(launcher, python, path, tmp_path, options):
         try:
             assert run.stdout.readline() == "ready\n", run.stderr.read()
             said = json.loads((tmp_path / "stacks").read_text())
-            yield run, next(int(pid) for pid in said if os.path.exists("/proc/" + pid + "/exe") and is_leader(pid)), said
+            pid = next(int(pid) for pid in said if os.path.exists("/proc/" + pid + "/exe") and is_leader(pid))
+            wait_until_it_sleeps(pid)
+            yield run, pid, said
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
             run.communicate(timeout=PATIENCE)
+
+
+def wait_until_it_sleeps(pid):
+    """Its main thread still has to come from what it prints to where it hangs."""
+    until = time.monotonic() + PATIENCE
+    # nanosleep and clock_nanosleep of x86-64 and AArch64
+    while open("/proc/%d/syscall" % pid).read().split()[0] not in ("35", "230", "101", "115"):
+        assert time.monotonic() < until, "it does not hang"
+        time.sleep(0.005)
 
 
 def is_leader(tid):
@@ -141,7 +154,7 @@ def test_what_hangs_in_made_up_programs_is_shown_as_python_itself_says_it(python
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_a_window_that_opens_in_a_hang_tells_it_after_kill_9(python, launcher, torchprof, program, tmp_path, seed):
+def test_a_window_that_opens_in_a_hang_tells_it_after_kill_9(python, launcher, torchprof, program, check_trace, tmp_path, seed):
     with hanging(launcher, python, program(made_up(seed)), tmp_path, ["-w", "manual", "--discard"]) as (run, pid, said):
         # Where the GIL is held it waits for it, and the stacks are stated before.
         with subprocess.Popen([launcher, "ctl", str(pid), "start"], stderr=subprocess.DEVNULL, env=clean_environment()):
@@ -150,6 +163,17 @@ def test_a_window_that_opens_in_a_hang_tells_it_after_kill_9(python, launcher, t
         run.wait(timeout=PATIENCE)
         assert not list((tmp_path / "run").rglob("*.spool"))
         check(python, torchprof("where", tmp_path / "run"), said)
+        trace, = (tmp_path / "run").glob("*.json.gz")
+        check_open_slices(check_trace(trace), said)
+
+
+def check_open_slices(trace, said):
+    """In the trace, too, each thread has its stack, and each frame once."""
+    found = collections.defaultdict(list)
+    for span in sorted(trace.spans("python_function"), key=lambda span: span["args"]["Python id"]):
+        if span["args"].get("preexisting") and span["args"].get("finished") is False:
+            found[str(span["tid"])].append(span["name"].rsplit("/", 1)[-1])
+    assert found == {tid: [frame.rpartition(", line ")[0] for frame in frames] for tid, frames in said.items()}
 
 
 def without_ptrace():

@@ -791,6 +791,102 @@ TEST_CASE("a window that was never closed lasts to the end, and what is open the
   CHECK(r.stats.unfinished == 1);
 }
 
+TEST_CASE("stacks that were stated in the window of a hang are open in it, also of threads without an event") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  b.thread(101);
+  const FunctionId main = b.function("main"), waits = b.function("waits"), runs = b.function("runs");
+  b.window(1, 0, 10);
+  b.window(1, 0, 10, 50);
+  b.window(2, 0, 100);
+  b.on(t).at(20).sync().frame(main).at(40).begin(runs);
+  b.at(102).thread_stack(100, {{waits, 8}, {main, 3}}).thread_stack(101, {{waits, 8}});
+  b.at(103).thread_stack(102, {{waits, 9}, {runs, 4}});
+  b.clean_exit(400);
+  const Replayed r(b);
+  CHECK(std::string("\n").append(r.sink.text) == R"(
+100 40-50 test.py(1): runs unfinished
+100 20-50 test.py(1): main unfinished preexisting
+100 100-400 test.py(1): waits unfinished preexisting
+100 100-400 test.py(1): main unfinished preexisting
+101 100-400 test.py(1): waits unfinished preexisting
+102 100-400 test.py(1): waits unfinished preexisting
+102 100-400 test.py(1): runs unfinished preexisting
+)");
+  CHECK(r.stats.unfinished == 5);
+}
+
+TEST_CASE(
+    "a stack that was stated after the thread's own events adds nothing to them, nor one of a window that closed") {
+  for (const bool is_closed : {false, true}) {
+    SpoolBuilder b;
+    const TrackId t = b.thread(100);
+    const FunctionId main = b.function("main"), waits = b.function("waits");
+    b.window(1, 0, 100);
+    if (is_closed) b.window(1, 0, 100, 350);
+    if (!is_closed) b.on(t).at(101).sync().frame(main).at(103).begin(waits);
+    b.at(102).thread_stack(100, {{waits, 8}, {main, 3}}).at(200).thread_stack(100, {{waits, 8}, {main, 3}});
+    b.clean_exit(400);
+    CHECK(replayed(b) == (is_closed ? "\n" : R"(
+100 103-400 test.py(1): waits unfinished
+100 101-400 test.py(1): main unfinished preexisting
+)"));
+  }
+}
+
+TEST_CASE("a call of a module that was stated is what the thread itself says of it later") {
+  SpoolBuilder b;
+  const TrackId t = b.thread(100);
+  const FunctionId main = b.function("main"), waits = b.function("waits");
+  const FunctionId call = b.function("module.py", 7, "_call_impl", 0, FunctionKind::kModuleCall);
+  const FunctionId again = b.function("module.py", 7, "_call_impl");  // our thread's own definition
+  const ObjectId layer = b.object("Linear");
+  b.window(1, 0, 100);
+  b.at(102).thread_stack(100, {{waits, 8}, {again, 9}, {main, 3}});
+  b.on(t).at(300).sync().frame(main).frame(call, layer).at(310).end(call).at(320).end(main);
+  b.clean_exit(400);
+  CHECK(replayed(b) == R"(
+100 100-300 test.py(1): waits preexisting
+100 100-310 nn.Module: Linear_0 preexisting
+100 100-320 test.py(1): main preexisting
+)");
+}
+
+TEST_CASE("frames that were stated stand once, wherever the thread has gone when it states them itself") {
+  std::mt19937 random(11);
+  for (int variant = 0; variant < 300; ++variant) {
+    SpoolBuilder b;
+    const TrackId t = b.thread(100);
+    const FunctionId functions[] = {b.function("f"), b.function("g"), b.function("h")};
+    const auto grow = [&](std::vector<FunctionId> stack) {
+      while (random() % 4 != 0) stack.push_back(functions[random() % 3]);
+      return stack;
+    };
+    const std::vector<FunctionId> before = grow({functions[0]});
+    auto after = before;
+    after.resize(1 + random() % before.size());
+    const size_t left = after.size();
+    after = grow(after);
+    size_t kept = left;  // the thread may have called again what it had left
+    while (kept < std::min(before.size(), after.size()) && before[kept] == after[kept]) ++kept;
+    b.window(1, 0, 100);
+    std::vector<StackFrame> stated;
+    for (const FunctionId f : before) stated.insert(stated.begin(), {f, 1});
+    b.at(101).thread_stack(100, stated);
+    b.on(t).at(200).sync();
+    for (const FunctionId f : after) b.frame(f);
+    b.clean_exit(300);
+    const Replayed r(b);
+    check_nesting(r);
+    size_t count[3] = {};  // of those that end when the thread states its stack, begin then, and are there all the time
+    for (const Slice& s : r.sink.slices)
+      ++count[s.end.value - test::kStartNs == 200 ? 0 : s.begin.value - test::kStartNs == 200 ? 1 : 2];
+    CHECK(count[0] == before.size() - kept);
+    CHECK(count[1] == after.size() - kept);
+    CHECK(count[2] == kept);
+  }
+}
+
 TEST_CASE("windows that overlap, end before they begin or lie outside of the process are put right") {
   std::mt19937_64 random(3);
   for (int variant = 0; variant < 200; ++variant) {
