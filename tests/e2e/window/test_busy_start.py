@@ -52,10 +52,11 @@ def job(torch_python, program, run_torchprof, torchprof):
 
 
 def test_a_busy_start_leaves_the_first_steps_their_half_of_the_budget(job):
-    process, in_full = job("20K", 60_000, 400)
+    process, in_full = job("60K", 180_000, 400)
     beginnings = [w["step"] for w in process["windows"] if w["reason"] == "the beginning"]
     assert len(beginnings) == 2  # with the first sign of a step, which is its optimizer
-    assert in_full >= set(range(1, 60)), in_full  # of some 100 events each
+    # Of some 165 events each. Events are counted when a chunk is full, so thousands of those before count as theirs.
+    assert in_full >= set(range(1, 120)), in_full
     assert len(process["windows"]) > 2, process["windows"]  # the rest has windows as any other run
 
 
