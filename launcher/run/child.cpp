@@ -162,22 +162,15 @@ Child::Child(const std::vector<std::string>& command, const std::vector<std::str
   throw cannot_start(command[0], error);
 }
 
-int Child::wait(const std::function<bool()>& look) {
-  constexpr std::chrono::milliseconds kEvery = 500ms;
-  Clock::time_point next = Clock::now() + kEvery;
-  for (bool has_seen = false;;) {
+int Child::wait() {
+  for (;;) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
       if (pid != pid_) continue;  // an orphan whose new parent we are
       if (!WIFSTOPPED(status)) return status;
       stop_with_it(WSTOPSIG(status));
     }
-    std::optional<std::chrono::milliseconds> left;
-    if (!has_seen) left = std::max(0ms, std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()));
-    if (const std::optional<Signal> signal = signals_.next(left)) forward(*signal);
-    if (has_seen || Clock::now() < next) continue;
-    has_seen = look();
-    next = Clock::now() + kEvery;
+    if (const std::optional<Signal> signal = signals_.next({})) forward(*signal);
   }
 }
 

@@ -24,8 +24,8 @@ class Child {
         Marks marks);
 
   // Waits until the command ends: forwards signals, stops and continues with it, reaps orphans. Returns its status as
-  // from waitpid(). Calls `look` about twice a second, until it returns true.
-  int wait(const std::function<bool()>& look);
+  // from waitpid().
+  int wait();
 
   // Waits until `look` finds no process of the command any more, `limit` has passed, or SIGINT or SIGTERM comes.
   // Returns those that still run.

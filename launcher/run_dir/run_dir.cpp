@@ -34,6 +34,7 @@ constexpr const char* kChoose = "; choose another with -o";
 constexpr const char* kInfo = "run.json";
 constexpr const char* kSpool = "spool";
 constexpr const char* kEarlier = "earlier-run";
+constexpr const char* kLastGood = "last-good-run";
 
 // Gives an empty object if the text cannot be read, or is nested deeper than anything we write: copying and writing it
 // are recursive. Of a newer version it gives nothing but the two versions.
@@ -174,6 +175,18 @@ void remove_own_in(int run) {
   remove_file(run, kInfo);
 }
 
+// A run that lies in a directory under another name.
+void remove_run(int at, const char* name) {
+  if (const Descriptor run = open_directory(at, name); run.get() >= 0) remove_own_in(run.get());
+  unlinkat(at, name, AT_REMOVEDIR);  // only if empty
+}
+
+// As far as it says so.
+bool has_failed(int run) {
+  const Json info = parse_info(text_in(run, kInfo, kMostInfo));
+  return info.contains("signal") || info.value("exit_status", Json(0)) != Json(0);
+}
+
 Error not_ours(const fs::path& path, const std::string& what) { return Error(path.string() + ": " + what + kChoose); }
 
 }  // namespace
@@ -251,6 +264,9 @@ void RunDir::find_earlier_run() {
       throw not_ours(path_ / name, "is not of the earlier run, and would be replaced");
   for (const std::string& name : names)
     if (formats::Output::is_temporary(name)) earlier_.push_back(name);
+  if (const Descriptor good = open_directory(fd, kLastGood);
+      good.get() >= 0 && is_of(parse_info(text_in(good.get(), kInfo, kMostInfo)), fd))
+    earlier_.emplace_back(kLastGood);
   if (!has(kSpool)) return;
   const Descriptor spool = open_directory(fd, kSpool);
   if (spool.get() < 0) throw not_ours(path_ / kSpool, "is not of the earlier run");
@@ -282,14 +298,14 @@ void RunDir::recover() {
   }
   has_earlier_ = true;
   const bool was_half_moved = !is_regular(fd, kInfo);  // it is moved first, and back last
-  if (!was_half_moved && (!is_of(info, fd) || has_recorded() || !written(spools()).empty())) return;
+  if (!was_half_moved && (!is_of(info, fd) || !written(spools()).empty())) return;
   demand_private(fd, path_);
+  if (!was_half_moved && has_recorded()) return void(keep_last_good());
   if (!was_half_moved) remove_own_in(fd);
   if (!put_earlier_back()) throw Error(this->earlier().string() + ": cannot be put back: " + std::strerror(errno));
 }
 
 void RunDir::begin() {
-  if (has_earlier_) remove_earlier();  // of a launcher that was killed: the run after it has been exported
   if (!earlier_.empty()) set_earlier_aside();
   has_begun_ = true;
   make_spool();
@@ -305,7 +321,8 @@ void RunDir::set_earlier_aside() {
   has_earlier_ = true;
   const Descriptor aside = open_directory(fd_.get(), kEarlier);
   for (const std::string& name : earlier_)
-    if ((name == kSpool || is_regular(fd_.get(), name)) && !move_to(fd_.get(), name, aside.get())) fail();
+    if ((name == kSpool || name == kLastGood || is_regular(fd_.get(), name)) && !move_to(fd_.get(), name, aside.get()))
+      fail();
 }
 
 void RunDir::make_spool() {
@@ -349,6 +366,7 @@ bool is_locked(const fs::path& path) {
 }
 
 fs::path RunDir::earlier() const { return path_ / kEarlier; }
+fs::path RunDir::last_good() const { return path_ / kLastGood; }
 
 std::vector<fs::path> RunDir::spools() const {
   std::error_code error;
@@ -412,10 +430,21 @@ bool RunDir::has_recorded() const {
 }
 
 void RunDir::remove_earlier() {
-  const Descriptor aside = open_directory(fd_.get(), kEarlier);
-  remove_own_in(aside.get());
-  unlinkat(fd_.get(), kEarlier, AT_REMOVEDIR);  // only if empty
+  if (const Descriptor aside = open_directory(fd_.get(), kEarlier); aside.get() >= 0)
+    remove_run(aside.get(), kLastGood);
+  remove_run(fd_.get(), kEarlier);
   has_earlier_ = false;
+}
+
+bool RunDir::keep_last_good() {
+  const Descriptor aside = open_directory(fd_.get(), kEarlier);
+  const bool is_of_before = has_failed(aside.get());
+  const bool is_there = !is_of_before || is_directory(aside.get(), kLastGood);
+  if (is_there && !(is_of_before ? move_to(aside.get(), kLastGood, fd_.get())
+                                 : renameat(fd_.get(), kEarlier, fd_.get(), kLastGood) == 0))
+    throw Error(earlier().string() + ": cannot be moved to " + last_good().string() + ": " + std::strerror(errno));
+  remove_earlier();
+  return is_there;
 }
 
 // run.json last: until then what is left is known as ours.

@@ -8,9 +8,12 @@
 // with a name of ours. They must be regular files directly in the directory or in its spool/; they are reached through
 // descriptors, and no link is followed. A directory that existed before keeps its mode and its other files.
 //
-// An earlier run is replaced by one that recorded something, and by no other. Until then it lies in RUN/earlier-run, as
-// it was but for its place: a run directory of its own, which can be read. A launcher that is killed leaves it there,
-// and the next one puts it back if the run in between recorded nothing.
+// An earlier run is replaced by one that recorded something and whose command did not fail, and by no other. Until then
+// it lies in RUN/earlier-run, as it was but for its place: a run directory of its own, which can be read. A launcher
+// that is killed leaves it there, and the next one puts it back if the run in between recorded nothing.
+//
+// Where the command failed and recorded something, RUN has that, and RUN/last-good-run the latest run before it that
+// did not fail. A later run takes both as the earlier one.
 //
 // The launcher that writes a run holds a lock on the directory (flock). The lock ends with the launcher, however that
 // ends. So one can tell whether a run still goes on, was finished, or lost its launcher.
@@ -40,7 +43,8 @@ class RunDir {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path spool() const { return path_ / "spool"; }
-  std::filesystem::path earlier() const;     // where the run before it lies while this one has recorded nothing
+  std::filesystem::path earlier() const;     // where the run before it lies until it is over
+  std::filesystem::path last_good() const;   // where that lies afterwards, if this one failed
   bool is_live() const { return is_live_; }  // a launcher holds its lock
   // Of its run.json, which then is not read and must not be written (run_json.h); empty: it is of no newer version.
   const std::string& newer_version() const { return newer_version_; }
@@ -69,6 +73,9 @@ class RunDir {
   // Whether it has to be kept until has_recorded(): it has recorded something itself.
   bool is_earlier_worth() const { return is_earlier_worth_; }
   void remove_earlier();  // the new run replaces it
+  // The new run is there and failed: moves the latest good one before it to last_good() and removes the others.
+  // False: there is none. Throws Error, with all of them where they were.
+  bool keep_last_good();
   // The other way round: removes what the new run has written and restores everything as create() found it.
   void give_up();
   void remove_spools() const noexcept;

@@ -117,6 +117,20 @@ void keep_earlier(RunDir& dir, const Info& info, bool is_any_running) try {
   complain("the earlier run lies in " + dir.earlier().string());
 }
 
+// One that failed is looked at, but what it should have become is compared with the run before it.
+// Throws nothing.
+void replace_earlier(RunDir& dir, bool has_failed) try {
+  if (has_failed && dir.is_earlier_worth() && dir.keep_last_good()) {
+    complain("the command failed: what it recorded is in " + dir.path().string() + ", and the run before it in " +
+             dir.last_good().string());
+    return;
+  }
+  dir.remove_earlier();
+  say(dir.path().string() + ": the earlier run in it was replaced");
+} catch (const std::exception& error) {
+  complain(reason_of(error));
+}
+
 int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
                    const Library& library) {
   const Signals signals;
@@ -126,17 +140,11 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   int status = 0;
   std::vector<Running> running;
   const Marks marks(output, library.preload);
-  bool has_earlier = false;
-  const auto replace_earlier = [&dir] {  // true: that is done, or there is none
-    if (dir.has_earlier() && (!dir.is_earlier_worth() || dir.has_recorded())) dir.remove_earlier();
-    return !dir.has_earlier();
-  };
   try {
     dir.begin();
-    has_earlier = dir.has_earlier();
     dir.write_info(info);
     Child child(options.command, environment, signals, marks);
-    status = child.wait(replace_earlier);
+    status = child.wait();
     running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
   } catch (const Error&) {
     dir.give_up();
@@ -145,10 +153,10 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   add_end(info, status, running, count_oom_kills() - killed_before);
   if (const std::string befell = dir.what_befell(); !befell.empty()) {
     finish_without_directory(dir, befell, info);
-  } else if (!replace_earlier()) {
+  } else if (dir.has_earlier() && dir.is_earlier_worth() && !dir.has_recorded()) {
     keep_earlier(dir, info, !running.empty());
   } else {
-    if (has_earlier) say(output.string() + ": the earlier run in it was replaced");
+    if (dir.has_earlier()) replace_earlier(dir, status != 0);
     finish(dir, info, options, signals);
   }
   end_like(status);

@@ -193,16 +193,18 @@ def content(run):
 
 
 def test_each_kind_of_run_is_replaced_by_the_next_and_by_no_command_that_fails(call, launcher, tmp_path, monkeypatch):
-    """Each kind finds what the one before it has left, and the first what the last has; between them come commands that record nothing."""
+    """Each kind finds what the one before it has left, and the first what the last has; between them come commands that record nothing, and some that
+    do before they fail: they are there, and so is the last run that did not fail."""
     monkeypatch.setenv("LAUNCHER", str(launcher))
     run = tmp_path / "run"
     for number, name in enumerate([*KINDS, *list(KINDS)[:2]]):
         options, program, lists = KINDS[name]
         done = call("run", "-o", "run", *options, PYTHON, "-c", program)
         assert done.returncode == (-9 if name == "killed" else 0), (name, done.stderr)
-        assert ("the earlier run in it was replaced" in done.stderr) == (number > 0), (name, done.stderr)
+        assert ("the earlier run in it was replaced" in done.stderr) == (number > 0 and name != "killed"), (name, done.stderr)
         info = json.loads((run / "run.json").read_text())
-        assert info["command"][-1] == program and {p.name for p in run.iterdir()} - {"spool"} == {"run.json", *info["files"]}, name
+        kept = {"last-good-run"} if name == "killed" else set()
+        assert info["command"][-1] == program and {p.name for p in run.iterdir()} - {"spool"} == {"run.json", *info["files"], *kept}, name
         left = [p.name for p in run.glob("spool/*")]
         pids = {str(p["pid"]) for p in info["processes"]}
         assert {n.split(".")[-3] for n in left if n.endswith(".spool")} == (set() if name == "without its records" else pids), name
@@ -213,6 +215,35 @@ def test_each_kind_of_run_is_replaced_by_the_next_and_by_no_command_that_fails(c
             done = call("run", "-o", "run", "-w", "manual", *failing)
             assert done.returncode != 0 and said in done.stderr, (name, failing, done.stderr)
             assert content(run) == before and sorted(tmp_path.iterdir()) == [run], (name, failing)
+        if name not in ("auto", "ranks that have windows", "without its records", "killed"):
+            continue
+        good = content(run / "last-good-run") if name == "killed" else before
+        for _ in range(2 if number == 0 else 1):
+            done = call("run", "-o", "run", PYTHON, "-c", CALLS % 37 + "raise SystemExit(3)")
+            assert done.returncode == 3 and "%s, and the run before it in %s/last-good-run" % (run, run) in done.stderr, (name, done.stderr)
+            assert content(run / "last-good-run") == good and json.loads((run / "run.json").read_text())["exit_status"] == 3, name
+        assert call("report", run / "last-good-run").returncode == 0, name
+        before = content(run)
+        call("run", "-o", "run", "false")
+        assert content(run) == before, name
+
+
+def test_where_no_run_was_good_a_failing_one_is_replaced(call, tmp_path):
+    for count in (10, 20):
+        assert call("run", "-o", "run", PYTHON, "-c", CALLS % count + "raise SystemExit(3)").returncode == 3
+        assert {p.name for p in (tmp_path / "run").iterdir()} == {"run.json", "spool", "summary.txt", "trace.json.gz"}
+
+
+def test_what_is_not_ours_is_no_good_run_and_takes_no_place_of_one(call, tmp_path):
+    run = tmp_path / "run"
+    call("run", "-o", "run", PYTHON, "-c", CALLS % 100)
+    good = content(run)
+    (run / "last-good-run").mkdir()
+    (run / "last-good-run" / "theirs").write_text("theirs")
+    for _ in range(2):
+        done = call("run", "-o", "run", PYTHON, "-c", CALLS % 10 + "raise SystemExit(3)")
+        assert "earlier-run: cannot be moved to %s/last-good-run" % run in done.stderr, done.stderr
+        assert content(run / "earlier-run") == good and (run / "last-good-run" / "theirs").read_text() == "theirs"
 
 
 def test_a_merge_is_replaced_by_a_merge(call, tmp_path):
