@@ -1,5 +1,7 @@
 // torchprof run: starts the command under the library, waits for it, writes its trace, and ends as it ended.
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
@@ -27,7 +29,8 @@ const std::string kStay = "the raw records stay in ";
 
 int print_variables(const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
-    print(variable + "\n");
+    // As it is, for who takes it: env $(torchprof run --dry-run)
+    isatty(STDOUT_FILENO) != 0 ? print_text(variable + "\n") : print(variable + "\n");
     if (variable.find_first_of(" \t\n*?[") != std::string::npos)
       complain(variable + ": `env $(torchprof run --dry-run)` would split this value");
   }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/process/printable.h"
 #include "tracer/process/seal.h"
 
 namespace torchprof {
@@ -41,6 +42,7 @@ void warn_once(Cause cause, const char* format, ...) noexcept {
   va_end(args);
   if (wanted < 0) return;
   const size_t length = std::min(prefix + static_cast<size_t>(wanted), sizeof(line) - 2);
+  make_printable(line + prefix, length - prefix);  // it may name a path
   line[length] = '\n';
   // One write, so that lines of several threads do not mix. Nothing can be done about a closed stderr.
   [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line, length + 1);

@@ -38,7 +38,7 @@ enum class Cause : uint8_t {
   kCount
 };
 
-// Writes "torchprof: <line>\n" the first time in this process that `cause` occurs.
+// Writes "torchprof: <line>\n" the first time in this process that `cause` occurs; printable (printable.h).
 __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;
 
 // The same for a complete line, with "torchprof: " and the newline in it, where the stack may be small.

@@ -196,6 +196,20 @@ def test_ld_preload_and_pythonpath_keep_the_users_entries_in_their_order(run_tor
     ]
 
 
+def test_a_terminal_survives_paths_that_dry_run_and_the_library_name(launcher, library):
+    name = "a\x1b[31m\u009b\u202eb"
+    ours, theirs = os.openpty()
+    subprocess.run([launcher, "run", "--dry-run", "-o", "/" + name], stdout=theirs, stderr=subprocess.DEVNULL, env=clean_environment(), check=True)
+    os.close(theirs)
+    assert b"TORCHPROF_OUTPUT=/a?[31m??b\r\n" in os.read(ours, 1 << 16)
+    os.close(ours)
+    exact = subprocess.run([launcher, "run", "--dry-run", "-o", "/" + name], capture_output=True, env=clean_environment(), check=True)
+    assert ("TORCHPROF_OUTPUT=/%s\n" % name).encode() in exact.stdout
+    warned = subprocess.run([PYTHON, "-c", "1"], capture_output=True,
+                            env=clean_environment({"LD_PRELOAD": "%s/libtorchprof.so" % library, "TORCHPROF_OUTPUT": "/proc/" + name}))
+    assert b"torchprof: " in warned.stderr and b"/proc/a?[31m" in warned.stderr and b"\x1b" not in warned.stderr, warned.stderr
+
+
 def test_dry_run_prints_an_environment_for_plain_env(torchprof, launcher, library, tmp_path, program):
     dry = torchprof("run", "--dry-run", "--ops", "off", "-o", "by_env", env={"PYTHONPATH": "a:b"})
     assert (dry.returncode, dry.stderr) == (0, "")

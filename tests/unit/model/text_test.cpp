@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tracer/process/printable.h"
+
 namespace text_test {
 
 using namespace torchprof::formats;
@@ -74,6 +76,44 @@ TEST_CASE("a long text is broken at spaces, a long word shortened") {
   CHECK(wrap("steps 3-9: twice the median; in load()", 20) == Lines{"steps 3-9: twice the", "  median; in load()"});
   CHECK(wrap("in abcdefghijklmnopqrstuvwxyz.py now", 16) == Lines{"in", "  abc...vwxyz.py", "  now"});
   for (const std::string& line : wrap("ä öü ßßßßßßßßßßßßßßßßßßßßßßßßßß ö", 16)) CHECK(columns(line) <= 16);
+}
+
+TEST_CASE("of any bytes, what the library says in the program is as safe as what the launcher says") {
+  const std::vector<std::string> pieces = {"a",
+                                           "\n",
+                                           "\x1b[31m",
+                                           "\x7f",
+                                           "\0"s,
+                                           "\u0080",
+                                           "\u009b",
+                                           "\u00a0",
+                                           "\u061c",
+                                           "\u200e",
+                                           "\u2029",
+                                           "\u202e",
+                                           "\u2069",
+                                           "\u2070",
+                                           "\U0001f600",
+                                           "\U0010ffff",
+                                           "\xc2",
+                                           "\xe2\x80",
+                                           "\x9b",
+                                           "\xc0\xaf",
+                                           "\xed\xa0\x80",
+                                           "\xe0\x9f\xbf",
+                                           "\xf4\x90\x80\x80",
+                                           "\xf0\x8f\xbf\xbf"};
+  std::mt19937 random(8);
+  for (int round = 0; round < 5000; ++round) {
+    std::string bytes;
+    for (size_t n = random() % 12; n > 0; --n) bytes += pieces[random() % pieces.size()];
+    if (random() % 4 == 0)
+      for (size_t n = random() % 8; n > 0; --n) bytes += static_cast<char>(random());
+    std::string safe = bytes;
+    torchprof::make_printable(safe.data(), safe.size());
+    CHECK(printable(safe) == safe);
+    if (printable(bytes) == bytes) CHECK(safe == bytes);
+  }
 }
 
 }  // namespace text_test
