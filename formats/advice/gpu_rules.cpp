@@ -109,7 +109,8 @@ class GpuRules {
             add(calls_[{activity, spans[i].name}][row.place[i]], row.idle[i], begins);
         }
         if (!launches[r] && !is_main) continue;
-        const bool is_work = activity == Activity::kOperator || activity == Activity::kLaunches;
+        const bool is_work = activity == Activity::kOperator || activity == Activity::kLaunches ||
+                             (activity == Activity::kProgram && is_in_torch(r, i));
         if (is_main && !is_work) add_to(other_idle_ns_, row.idle[i]);
         if (is_work) {
           // Python's function that waits for the backward is no phase of its own.
@@ -120,6 +121,15 @@ class GpuRules {
         if (activity == Activity::kProgram && is_main) add_to(python_[row.place[i]].ns, row.idle[i]);
       }
     }
+  }
+  // Whether the innermost Python function is one of torch's: its time is what it costs to call operators.
+  bool is_in_torch(size_t r, size_t i) const {
+    const auto& spans = t_.rows[r].spans;
+    auto at = static_cast<uint32_t>(i);
+    while (at != kNoSpan && spans[at].kind != SpanKind::kPython && spans[at].kind != SpanKind::kModule)
+      at = spans[at].parent;
+    if (at == kNoSpan) return false;
+    return spans[at].kind == SpanKind::kModule || v_.text(spans[at].name).starts_with("torch/");
   }
   // The part of a step in which a span ran.
   const char* phase_of(size_t r, size_t i) const {

@@ -79,6 +79,8 @@ class Collector {
   // A call of CUDA. `self_ns`: without calls inside; of this `in_operator_ns` lie in an operator.
   void add_call(uint32_t name, std::string_view text, int64_t begin, int64_t end, int64_t self_ns,
                 int64_t in_operator_ns);
+  // Time of calls of CUDA in operators, where add_call() was not told.
+  void add_calls_in_operators(int64_t ns) { add_to(in_operators_ns_, ns); }
   // Memory that operator `name` allocated or (negative) freed itself.
   void add_memory(uint32_t name, int64_t time, int64_t bytes, bool is_cpu) {
     if (sampler && bytes > 0) sampler->allocated(Sampled::kOperator, name, time, static_cast<uint64_t>(bytes));

@@ -1,8 +1,8 @@
 // The events that a reader takes out of a trace file, whatever the file's form, and the totals by process that are made
 // of them.
 //
-// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice and for
-// a call, 64 for a memory event and for a kernel, copy or set. Each name is kept once.
+// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice, 40 for a
+// call, 64 for a memory event, 80 for a kernel, copy or set. Each name is kept once.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "formats/analysis/statistics.h"
-#include "formats/analysis/trace_devices.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/timeline.h"
 
@@ -32,9 +31,12 @@ struct TraceFile {
   };
   std::vector<ProcessPart> processes;  // in the order of their first slice
   UnixNs start{};                      // on the file's clock
-  int64_t wall_ns = 0;                 // from the first begin to the last end
+  int64_t wall_ns = 0;                 // from the first begin to the last end, of devices, too
   uint64_t impossible = 0;             // number of events left out because of impossible times
   bool has_others = false;             // it has more than kMostProcesses: the rest are one
+  uint64_t unread = 0;                 // number of slices of categories that no reader knows
+  std::string unread_category;         // of the first of them
+  bool is_unfinished = false;          // it ends without its end: whoever wrote it was stopped, or is not ready
 };
 
 // What is known of a process takes some 10 KB.
@@ -58,27 +60,51 @@ struct ReadSlice {
   int64_t begin;  // ns
   int64_t duration;
   uint32_t name;
-  uint32_t row : 28;
+  uint32_t row : 27;
   uint32_t is_operator : 1;
   uint32_t is_annotation : 1;
   uint32_t is_backward : 1;
-  uint32_t is_async : 1;  // an operator that nests with nothing
-  uint32_t module;        // interned name of an operator's module, plus 1; 0: none
-  uint32_t external;      // of an operator: External id; of a Python call: index into ReadEvents::cuts, plus 1; 0: none
+  uint32_t is_async : 1;      // an operator that nests with nothing
+  uint32_t is_apart : 1 = 0;  // an annotation that does not nest either, so that it is drawn elsewhere; from draw() on
+  uint32_t module;            // interned name of an operator's module, plus 1; 0: none
+  uint32_t external;  // of an operator: External id; of a Python call: index into ReadEvents::cuts, plus 1; 0: none
 };
 static_assert(sizeof(ReadSlice) == 32);
 
-struct ReadCut {  // by so much (ns) a call is drawn shorter than it was in a trace of ours (Slice::drawn_begin)
+struct ReadCut {  // by so much (ns) a call is drawn shorter than it was (Slice::drawn_begin)
   int64_t at_begin = 0;
   int64_t at_end = 0;
 };
 
-struct ReadCall {  // of CUDA or HIP
+struct ReadCall {  // of CUDA, HIP or another library of a device's maker
   int64_t begin;   // ns
   int64_t end;
   uint32_t name;
   uint32_t row;
   uint32_t correlation;  // 0: none
+  int64_t work_ns = 0;   // of the work that it launched; from join_launches() on
+};
+
+struct ReadWork {  // a kernel, copy or set on a device
+  int64_t begin;   // ns
+  int64_t duration;
+  uint32_t name;                // interned, like pid
+  uint32_t pid;                 // that of the device's row
+  uint32_t process = kUnknown;  // interned pid of the program; from join_launches() on that of some process
+  uint32_t correlation = 0;     // 0: none
+  uint32_t external = 0;        // as in ReadSlice
+  uint32_t device = kUnknown;   // from join_launches() on that of some device
+  uint32_t stream = 0;
+  float blocks_per_sm = 0;
+  float occupancy = 0;  // 0 to 1
+  bool is_kernel = true;
+  bool is_set = false;  // not a copy
+  uint64_t bytes = 0;   // of copies and sets; 0: not known
+  // How many calls and slices stood before it in the file: what the process that launched it has is near.
+  uint32_t calls_before = 0;
+  uint32_t slices_before = 0;
+
+  static constexpr uint32_t kUnknown = UINT32_MAX;
 };
 
 struct ReadWait {  // what CUPTI says that a device or a call waits for
@@ -142,16 +168,21 @@ struct ReadEvents {
   std::vector<MadeStep> steps;
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> flops;  // by pid and name
   bool is_ours = false;
-  TraceDevices devices;
-  std::unordered_map<uint32_t, uint32_t> device_owners;       // process of a device's row, if the file says it
-  int64_t span_ns = 0;                                        // of the whole process, if the file says it
-  std::optional<int64_t> rank;                                // in a file of one process
-  bool has_window = false;                                    // not all of it was captured
+  std::vector<ReadWork> work;
+  std::unordered_map<uint32_t, std::string> device_labels;  // "GPU 0, rank 1", by the pid of a device's row
+  std::map<uint32_t, std::string> device_names;             // by number
+  std::unordered_map<uint32_t, int64_t> launched;  // ns of the work that a slice launched, by `external`; for operators
+  int64_t span_ns = 0;                             // of the whole process, if the file says it
+  std::optional<int64_t> rank;                     // in a file of one process
+  bool has_window = false;                         // not all of it was captured
   std::unordered_map<std::string, std::string> module_paths;  // by pid, NUL and name
   std::unordered_map<uint32_t, std::string> process_names;    // by pid
   std::unordered_map<uint32_t, std::string> row_names;        // thread_name, by row
 
-  uint64_t impossible = 0;  // number of events left out because of impossible times
+  uint64_t impossible = 0;      // number of events left out because of impossible times
+  uint64_t unread = 0;          // as in TraceFile
+  std::string unread_category;  // likewise
+  bool is_unfinished = false;   // likewise
 
   uint32_t row(const std::string& pid, const std::string& tid);
   // Keeps a cut, if it is one. Returns what ReadSlice::external has of it.
@@ -187,9 +218,5 @@ struct ReadRequest {
 
 // Computes nesting by time, and from it self times, totals and owners of memory. Sorts `events`.
 TraceFile totals_of(ReadEvents& events, const ReadRequest& request = {});
-
-// GPU work of each process: calls `visit` with the interned pid. `order`: the processes that have slices; not empty.
-void each_work(const ReadEvents& events, const std::vector<uint32_t>& order,
-               const std::function<void(uint32_t pid, const DeviceWork& work)>& visit);
 
 }  // namespace torchprof::formats

@@ -30,7 +30,6 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   std::string error;
   bool found_events = false;  // a list of them, be it empty
   bool is_no_trace = false;   // what is in the list are no events
-  LaunchMatcher launches;
 
   Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
 
@@ -94,7 +93,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     stream_.value_ends();
     if (is_at_module() && !module_.second.empty())
       into_.module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
-    if (is_at_device()) into_.devices.property(device_.first, device_.second);
+    if (is_at_device()) into_.device_names.try_emplace(device_.first, device_.second);
     if (depth_ == event_depth_) {
       has_event_ = has_event_ || !event_.phase.empty();
       is_no_trace = !has_event_;
@@ -138,7 +137,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     std::string_view what = e.what();
     const bool is_cut = what.find("unexpected end of input") != std::string_view::npos;
     if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
-    if (is_cut && position <= 1)
+    // A list needs no end: what is written event by event may be read at any time (the Trace Event Format, JSON Array).
+    if (is_cut && event_depth_ == kInList && has_event_)
+      into_.is_unfinished = true;
+    else if (is_cut && position <= 1)
       error = "it is empty";
     else if (is_cut)
       error = "it is cut off after " + std::to_string(position - 1) + " bytes";
@@ -153,6 +155,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
  private:
   static constexpr size_t kWidestError = 200;  // it has the value that was read, of any length
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
+  static constexpr size_t kInList = 2;  // depth of events in a file that is a list as a whole
 
   bool is_text_wanted() const {
     return key_ == Key::kPid || key_ == Key::kTid || (key_ == Key::kTime && depth_ == event_depth_);
@@ -294,7 +297,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
         event_.correlation = number_or(value, 0);
         return true;
       case Key::kDevice:
-        event_.device = number_or(value, 0);
+        event_.device = number_or(value, ReadWork::kUnknown);
         return true;
       case Key::kStream:
         event_.stream = number_or(value, UINT32_MAX);
@@ -330,13 +333,13 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       into_.process_names[into_.pids(event_.pid)] = event_.argument_name;
     if (event_.phase == "M" && event_.name == "thread_name") into_.row_names[row()] = event_.argument_name;
     if (event_.phase == "M" && event_.name == "process_labels")
-      into_.devices.label(into_.pids(event_.pid), event_.labels);
+      into_.device_labels[into_.pids(event_.pid)] = event_.labels;
     if (event_.phase == "i" && (event_.name == "[memory]" || event_.name == "[OutOfMemory]")) return finish_memory();
     if (event_.phase != "X" || !event_.has_begin || !event_.has_duration) return;
     const std::string& c = event_.category;
-    if (TraceDevices::is_category(c)) return finish_work();
-    if (LaunchMatcher::is_call(c)) {
-      if (is_possible(event_.begin_ns, event_.end_ns()))
+    if (is_work_category(c)) return finish_work();
+    if (is_call_category(c)) {
+      if (into_.takes(event_.begin_ns, event_.end_ns()))
         into_.calls.push_back({event_.begin_ns, event_.end_ns(), into_.names(event_.name), row(), event_.correlation});
       return;
     }
@@ -345,7 +348,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     const bool is_python = c == "python_function";
     // Files of old profilers have "Operator", those written without Kineto have no category at all.
     const bool is_operator = c == "cpu_op" || c == "user_annotation" || c == "Operator" || !event_.has_category;
-    if (!is_python && !is_operator) return;
+    if (!is_python && !is_operator) return count_unread();
     if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
     if (const auto number = event_.is_made_step ? step_number(event_.name) : std::nullopt) {
       into_.steps.push_back({*number, event_.begin_ns, event_.end_ns(), into_.pids(event_.pid), event_.ended_by});
@@ -357,9 +360,16 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     if (event_.flops > 0 && is_operator)
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
     into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
-                            event_.is_backward, is_operator && (event_.is_async || is_work_range(event_.name)), module,
-                            is_operator ? event_.external : into_.cut(event_.cut)});
+                            event_.is_backward, is_operator && (event_.is_async || is_work_range(event_.name)), 0,
+                            module, is_operator ? event_.external : into_.cut(event_.cut)});
     if (is_operator && !event_.collective.empty()) add_collective();
+  }
+
+  // Device rows of annotations, what profiling took, and the trace itself are told by other events.
+  void count_unread() {
+    constexpr std::array<std::string_view, 4> kToldByOthers = {"Trace", "gpu_user_annotation", "overhead", "ac2g"};
+    if (std::ranges::find(kToldByOthers, event_.category) != kToldByOthers.end()) return;
+    if (into_.unread++ == 0) into_.unread_category = event_.category;
   }
 
   void add_collective() {
@@ -382,7 +392,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
                            .end = event_.end_ns(),
                            .pid = into_.pids(event_.pid),
                            .kind = into_.names(event_.sync_kind.empty() ? event_.name : event_.sync_kind),
-                           .device = event_.device,
+                           .device = event_.device == ReadWork::kUnknown ? 0 : event_.device,
                            .stream = event_.stream,
                            .correlation = event_.correlation,
                            .recorded = event_.waits_for_record,
@@ -391,19 +401,21 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   void finish_work() {
     if (!into_.takes(event_.begin_ns, event_.end_ns())) return;
-    launches.work({.begin = event_.begin_ns,
-                   .duration = event_.duration_ns,
-                   .name = into_.names(event_.name),
-                   .pid = into_.pids(event_.pid),
-                   .external = event_.external,
-                   .blocks_per_sm = event_.blocks_per_sm,
-                   .occupancy = event_.occupancy,
-                   .is_kernel = event_.category == "kernel" || event_.category == "Kernel",
-                   .is_set = event_.category == "gpu_memset" || event_.category == "Memset",
-                   .correlation = event_.correlation,
-                   .device = event_.device,
-                   .stream = event_.stream,
-                   .bytes = event_.work_bytes});
+    into_.work.push_back({.begin = event_.begin_ns,
+                          .duration = event_.duration_ns,
+                          .name = into_.names(event_.name),
+                          .pid = into_.pids(event_.pid),
+                          .correlation = event_.correlation,
+                          .external = event_.external,
+                          .device = event_.device,
+                          .stream = event_.stream,
+                          .blocks_per_sm = event_.blocks_per_sm,
+                          .occupancy = event_.occupancy,
+                          .is_kernel = event_.category == "kernel" || event_.category == "Kernel",
+                          .is_set = event_.category == "gpu_memset" || event_.category == "Memset",
+                          .bytes = event_.work_bytes,
+                          .calls_before = static_cast<uint32_t>(into_.calls.size()),
+                          .slices_before = static_cast<uint32_t>(into_.slices.size())});
   }
 
   void finish_memory() {
@@ -441,7 +453,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     double flops = 0;
     double in_elements = 0, out_elements = 0;
     uint64_t work_bytes = 0;
-    uint32_t external = 0, correlation = 0, device = 0, stream = 0;
+    uint32_t external = 0, correlation = 0, device = ReadWork::kUnknown, stream = 0;
     uint32_t waits_for_record = 0, waits_for_stream = UINT32_MAX;
     float blocks_per_sm = 0, occupancy = 0;
     bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false,
@@ -469,13 +481,12 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 ReadEvents read_kineto(ByteStream& stream) {
   ReadEvents events;
   Handler handler(events, stream);
-  if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler)) {
+  if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler) && !events.is_unfinished) {
     stream.fail(handler.error.empty() ? "it is not JSON" : handler.error);
   }
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");
   if (handler.is_no_trace) stream.fail("it is JSON, but no trace: it has no events");
-  handler.launches.finish(events);
   return events;
 }
 

@@ -1,33 +1,31 @@
-// Which operator launched a kernel, copy or set of a trace file in Kineto's form: the innermost one around the call of
-// CUDA that has the work's correlation, on the call's thread.
+// Which call launched a piece of work on a device, and whose work it is: one answer for the files of all readers.
 //
-// The "External id" that Kineto gives to work names the operator, too, but in files before torch 1.12 it is the
-// correlation itself, which may be the id of any operator. So it is believed only in files without calls.
+// A call and its work have the same correlation. It is unique in the process that was profiled; a file of several ranks
+// has each of them once a rank. Of several calls with the work's correlation it is that of the work's process where the
+// file says the process (ReadWork::process), otherwise the nearest in the file: tools that merge files put one after
+// the other, and a profiler writes a call beside its work. A call that begins when the work has ended is not it.
 //
-// Memory: 64 bytes for each piece of work, until the file is read.
+// Only a file without calls is joined by the "External id" that Kineto gives to operators and work. It names the
+// operator, too, but in files before torch 1.12 it is the correlation itself, which may be the id of any operator.
+//
+// Work that no call launched is of the process to which most of its device's row belongs.
+//
+// Memory: 8 bytes for each call while it runs.
 #pragma once
 
-#include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "formats/read/events.h"
 
 namespace torchprof::formats {
 
-class LaunchMatcher {
- public:
-  // Kineto's categories for calls of CUDA and HIP; old files have them in capitals.
-  static bool is_call(std::string_view category);
+// Kineto's categories for calls of CUDA, HIP, XPU and others; old files have them in capitals.
+bool is_call_category(std::string_view category);
+// Likewise for kernels, copies and sets.
+bool is_work_category(std::string_view category);
 
-  void work(const DeviceWork& work) { work_.push_back(work); }
-
-  // Gives `events` the work, credited by the calls of `events`. Its operators have other External ids from then on:
-  // each its own.
-  void finish(ReadEvents& events);
-
- private:
-  std::vector<DeviceWork> work_;
-};
+// Gives each piece of work its process and device, each call the time of its work, and in a file without calls each
+// operator a number of its own as ReadSlice::external.
+void join_launches(ReadEvents& events);
 
 }  // namespace torchprof::formats

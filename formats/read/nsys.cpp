@@ -1,6 +1,6 @@
 #include "formats/read/nsys.h"
 
-#include <map>
+#include <algorithm>
 #include <unordered_map>
 
 #include "formats/gpu/names.h"
@@ -25,6 +25,7 @@ class NsysReader {
     if (database_.has_table("NVTX_EVENTS")) read_ranges();
     if (database_.has_table("CUPTI_ACTIVITY_KIND_RUNTIME")) read_calls();
     if (database_.has_table(kKernels)) read_work(kKernels, Kind::GpuKernel);
+    if (database_.has_table(kGraphs)) read_work(kGraphs, Kind::GpuKernel);
     if (database_.has_table(kCopies)) read_work(kCopies, Kind::GpuCopy);
     if (database_.has_table(kSets)) read_work(kSets, Kind::GpuSet);
     return std::move(events_);
@@ -32,6 +33,7 @@ class NsysReader {
 
  private:
   static constexpr const char* kKernels = "CUPTI_ACTIVITY_KIND_KERNEL";
+  static constexpr const char* kGraphs = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
   static constexpr const char* kCopies = "CUPTI_ACTIVITY_KIND_MEMCPY";
   static constexpr const char* kSets = "CUPTI_ACTIVITY_KIND_MEMSET";
 
@@ -58,7 +60,7 @@ class NsysReader {
   void read_devices() {
     if (!database_.has_column("TARGET_INFO_GPU", "id") || !database_.has_column("TARGET_INFO_GPU", "name")) return;
     Statement rows(database_, "SELECT id, name FROM TARGET_INFO_GPU");
-    while (rows.next()) events_.devices.property(static_cast<uint32_t>(rows.integer(0)), rows.text(1));
+    while (rows.next()) events_.device_names.try_emplace(static_cast<uint32_t>(rows.integer(0)), rows.text(1));
   }
 
   void read_ranges() {
@@ -69,7 +71,6 @@ class NsysReader {
       const int64_t begin = rows.integer(0), end = rows.integer(1), type = rows.integer(2), thread = rows.integer(3);
       if ((type != kPushPop && type != kStartEnd) || thread < 0 || !events_.takes(begin, end)) continue;
       std::string text = rows.is_null(4) && !rows.is_null(5) ? string(rows.integer(5)) : rows.text(4);
-      const uint32_t external = type == kPushPop ? ++last_external_ : 0;
       // A range that is ended by its number may cross others, so it gets a row of its own.
       const std::string tid = type == kPushPop ? std::to_string(thread % kThreads) : "started by number";
       events_.slices.push_back({.begin = begin,
@@ -80,9 +81,9 @@ class NsysReader {
                                 .is_annotation = 0,
                                 .is_backward = 0,
                                 .is_async = type == kStartEnd,
+                                .is_apart = 0,
                                 .module = 0,
-                                .external = external});
-      if (external != 0) ranges_[thread].push_back({begin, end, external});
+                                .external = 0});
     }
   }
 
@@ -96,49 +97,50 @@ class NsysReader {
   void read_calls() {
     Statement rows(database_, "SELECT start, end, globalTid, correlationId, " +
                                   column("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId") +
-                                  " FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY globalTid, start");
-    int64_t last_thread = -1;
-    Ranges around({});
+                                  " FROM CUPTI_ACTIVITY_KIND_RUNTIME");
     while (rows.next()) {
-      const int64_t thread = rows.integer(2);
-      if (thread < 0) continue;
-      if (thread != last_thread) around = Ranges(std::move(ranges_[thread]));
-      last_thread = thread;
-      const uint32_t external = around.around(rows.integer(0), rows.integer(1));
-      if (!rows.is_null(4) && events_.takes(rows.integer(0), rows.integer(1)))
-        events_.calls.push_back({rows.integer(0), rows.integer(1),
-                                 events_.names(without_version(string(rows.integer(4)))),
-                                 events_.row(pid_of(thread), std::to_string(thread % kThreads)), 0});
-      if (external != 0) launched_by_.emplace(std::pair(thread / kThreads, rows.integer(3)), external);
+      const int64_t begin = rows.integer(0), end = rows.integer(1), thread = rows.integer(2);
+      if (thread < 0 || !events_.takes(begin, end)) continue;
+      const std::string name = rows.is_null(4) ? std::string("unknown call") : without_version(string(rows.integer(4)));
+      events_.calls.push_back({begin, end, events_.names(name),
+                               events_.row(pid_of(thread), std::to_string(thread % kThreads)),
+                               number(rows.integer(3))});
     }
+  }
+
+  static uint32_t number(int64_t value) {
+    return value > 0 && value < ReadWork::kUnknown ? static_cast<uint32_t>(value) : 0;
   }
 
   void read_work(const std::string& table, Kind kind) {
     const char* name = kind == Kind::GpuKernel ? "demangledName" : kind == Kind::GpuCopy ? "copyKind" : "memKind";
     Statement rows(database_, "SELECT start, end, deviceId, correlationId, " + column(table, "globalPid") + ", " +
                                   column(table, name) + ", " + column(table, "shortName") + ", " +
-                                  column(table, "srcKind") + ", " + column(table, "dstKind") + " FROM " + table);
+                                  column(table, "srcKind") + ", " + column(table, "dstKind") + ", " +
+                                  column(table, "streamId") + ", " + column(table, "bytes") + " FROM " + table);
     while (rows.next()) {
       const int64_t begin = rows.integer(0), end = rows.integer(1), process = rows.integer(4);
       if (process < 0 || !events_.takes(begin, end)) continue;
       const std::string device = "GPU " + std::to_string(rows.integer(2)), pid = pid_of(process);
       const uint32_t row = events_.pids(pid + " " + device);
-      events_.devices.label(row, device);
-      events_.device_owners[row] = events_.pids(pid);
-      const auto call = launched_by_.find({process / kThreads, rows.integer(3)});
-      events_.devices.add({.begin = begin,
-                           .duration = end - begin,
-                           .name = events_.names(name_of(kind, rows)),
-                           .pid = row,
-                           .external = call == launched_by_.end() ? 0 : call->second,
-                           .blocks_per_sm = 0,
-                           .occupancy = 0,
-                           .is_kernel = kind == Kind::GpuKernel});
+      events_.device_labels[row] = device;
+      events_.work.push_back({.begin = begin,
+                              .duration = end - begin,
+                              .name = events_.names(name_of(kind, table, rows)),
+                              .pid = row,
+                              .process = events_.pids(pid),
+                              .correlation = number(rows.integer(3)),
+                              .device = number(rows.integer(2)),
+                              .stream = number(rows.integer(9)),
+                              .is_kernel = kind == Kind::GpuKernel,
+                              .is_set = kind == Kind::GpuSet,
+                              .bytes = static_cast<uint64_t>(std::max<int64_t>(0, rows.integer(10)))});
     }
   }
 
-  std::string name_of(Kind kind, const Statement& rows) const {
+  std::string name_of(Kind kind, const std::string& table, const Statement& rows) const {
     const auto small = [&rows](int column) { return static_cast<uint8_t>(rows.integer(column)); };
+    if (table == kGraphs) return "CUDA graph";
     if (kind == Kind::GpuKernel) return string(rows.is_null(5) ? rows.integer(6) : rows.integer(5));
     if (kind == Kind::GpuCopy) {
       GpuCopy copy{};
@@ -155,9 +157,6 @@ class NsysReader {
   const Database& database_;
   ReadEvents events_;
   std::unordered_map<int64_t, std::string> strings_;
-  std::unordered_map<int64_t, std::vector<Ranges::Range>> ranges_;  // by globalTid
-  std::map<std::pair<int64_t, int64_t>, uint32_t> launched_by_;     // by process and correlation
-  uint32_t last_external_ = 0;
 };
 
 }  // namespace

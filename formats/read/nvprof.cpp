@@ -63,6 +63,7 @@ class Reader {
                                 .is_annotation = 0,
                                 .is_backward = 0,
                                 .is_async = 0,
+                                .is_apart = 0,
                                 .module = 0,
                                 .external = external});
     }
@@ -82,16 +83,13 @@ class Reader {
       if (!events_.takes(begin, end)) continue;
       const std::string device = "GPU " + std::to_string(kernels.integer(7));
       const uint32_t row = events_.pids(device);
-      events_.devices.label(row, device);
-      events_.device_owners[row] = events_.pids(kPid);
-      events_.devices.add({.begin = begin,
-                           .duration = end - begin,
-                           .name = events_.names(kernel_name(text(kernels.integer(6)))),
-                           .pid = row,
-                           .external = external,
-                           .blocks_per_sm = 0,
-                           .occupancy = 0,
-                           .is_kernel = true});
+      events_.device_labels[row] = device;
+      events_.work.push_back({.begin = begin,
+                              .duration = end - begin,
+                              .name = events_.names(kernel_name(text(kernels.integer(6)))),
+                              .pid = row,
+                              .process = events_.pids(kPid),
+                              .external = external});
     }
   }
 

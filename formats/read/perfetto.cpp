@@ -4,7 +4,6 @@
 
 #include "formats/io/perfetto_fields.h"
 #include "formats/read/perfetto_packets.h"
-#include "formats/read/ranges.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -21,7 +20,7 @@ class PerfettoReader final : public PacketSink {
     const bool has_clock = read_packets(stream_, events_, tracks_, *this);
     for (auto& [id, lane] : lanes_)
       if (lane.device != nullptr) read_device(lane);
-    if (events_.slices.empty() && events_.devices.empty() && !has_clock)
+    if (events_.slices.empty() && events_.work.empty() && !has_clock)
       stream_.fail("it has no slices as torchprof writes them");
     events_.is_ours = true;
     return std::move(events_);
@@ -43,10 +42,6 @@ class PerfettoReader final : public PacketSink {
  private:
   static constexpr int kDeepest = 8;  // levels of tracks
 
-  struct Call {  // a call that started GPU work
-    int64_t begin;
-    uint64_t flow;
-  };
   struct Work {
     PacketEvent begin;
     int64_t end;
@@ -58,7 +53,6 @@ class PerfettoReader final : public PacketSink {
     bool is_steps = false;
     bool is_overflow = false;
     std::vector<PacketEvent> open;
-    std::vector<Call> calls;              // calls around which no operator was found so far
     const PacketTrack* device = nullptr;  // the track "GPU 0, NVIDIA H100" above it; null: none
     std::vector<Work> work;               // a device's work, until all calls are known
   };
@@ -111,15 +105,6 @@ class PerfettoReader final : public PacketSink {
     return flow == 0 ? 0 : numbers_.try_emplace(flow, static_cast<uint32_t>(numbers_.size() + 1)).first->second;
   }
 
-  // Slices come in the order of their ends, so the first operator around a call is its innermost one.
-  uint32_t claim_calls(Lane& lane, int64_t begin) {
-    if (lane.calls.empty() || lane.calls.back().begin < begin) return 0;
-    ++last_external_;
-    for (; !lane.calls.empty() && lane.calls.back().begin >= begin; lane.calls.pop_back())
-      launched_by_[lane.calls.back().flow] = last_external_;
-    return last_external_;
-  }
-
   void add_slice(Lane& lane, const PacketEvent& begin, int64_t end, const PacketArguments& of) {
     const PacketCategory category = begin.category;
     const uint32_t name = begin.name;
@@ -131,7 +116,6 @@ class PerfettoReader final : public PacketSink {
     }
     if (category == PacketCategory::kCall)
       events_.calls.push_back({begin.time, end, name, lane.row, number_of(begin.flow)});
-    if (category == PacketCategory::kCall && begin.flow != 0) lane.calls.push_back({begin.time, begin.flow});
     const bool is_operator = category == PacketCategory::kOperator || category == PacketCategory::kAnnotation;
     if (!is_operator && category != PacketCategory::kPython) return;
     uint32_t module = 0;
@@ -149,10 +133,9 @@ class PerfettoReader final : public PacketSink {
                               .is_annotation = category == PacketCategory::kAnnotation,
                               .is_backward = of.is_backward,
                               .is_async = of.is_async,
+                              .is_apart = 0,
                               .module = module,
-                              .external = category == PacketCategory::kOperator ? claim_calls(lane, begin.time)
-                                          : is_operator                         ? 0
-                                                                                : events_.cut(cut_of(of))});
+                              .external = is_operator ? 0 : events_.cut(cut_of(of))});
   }
 
   static ReadCut cut_of(const PacketArguments& of) {
@@ -165,24 +148,21 @@ class PerfettoReader final : public PacketSink {
     const std::string& name = lane.device->name;
     const size_t comma = name.find(", ");
     const uint32_t row = events_.pids(*events_.pids.texts[lane.pid] + " " + name);
-    events_.devices.label(row, name);
+    events_.device_labels[row] = name;
     const auto number = static_cast<uint32_t>(std::strtoul(name.c_str() + 4, nullptr, 10));
-    if (comma != std::string::npos) events_.devices.property(number, name.substr(comma + 2));
+    if (comma != std::string::npos) events_.device_names.try_emplace(number, name.substr(comma + 2));
     for (const Work& w : lane.work) {
       const bool is_kernel = w.begin.category == PacketCategory::kKernel;
       if (!is_kernel && w.begin.category != PacketCategory::kCopyOrSet) continue;
-      events_.device_owners[row] = lane.pid;
-      const auto call = launched_by_.find(w.begin.flow);
-      events_.devices.add({.begin = w.begin.time,
-                           .duration = w.end - w.begin.time,
-                           .name = w.begin.name,
-                           .pid = row,
-                           .external = w.begin.flow == 0 || call == launched_by_.end() ? 0 : call->second,
-                           .blocks_per_sm = 0,
-                           .occupancy = w.occupancy,
-                           .is_kernel = is_kernel,
-                           .correlation = number_of(w.begin.flow),
-                           .device = number});
+      events_.work.push_back({.begin = w.begin.time,
+                              .duration = w.end - w.begin.time,
+                              .name = w.begin.name,
+                              .pid = row,
+                              .process = lane.pid,
+                              .correlation = number_of(w.begin.flow),
+                              .device = number,
+                              .occupancy = w.occupancy,
+                              .is_kernel = is_kernel});
     }
     lane.work = {};
   }
@@ -192,10 +172,8 @@ class PerfettoReader final : public PacketSink {
   std::map<uint64_t, PacketTrack> tracks_;
   std::map<uint64_t, Lane> lanes_;
   uint64_t last_track_ = 0;
-  Lane* last_lane_ = nullptr;                           // the lane of `last_track_`
-  std::unordered_map<uint64_t, uint32_t> launched_by_;  // external id, by flow
-  std::unordered_map<uint64_t, uint32_t> numbers_;      // of flows
-  uint32_t last_external_ = 0;
+  Lane* last_lane_ = nullptr;                       // the lane of `last_track_`
+  std::unordered_map<uint64_t, uint32_t> numbers_;  // of flows
 };
 
 }  // namespace

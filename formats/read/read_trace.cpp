@@ -35,7 +35,8 @@ ReadEvents read_database(const std::filesystem::path& file) {
   const Database database(file, Database::Use::kRead);
   if (database.has_table("CUPTI_ACTIVITY_KIND_MARKER") && database.has_table("StringTable"))
     return read_nvprof(database);
-  for (const char* const table : {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"})
+  for (const char* const table :
+       {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY"})
     if (database.has_table(table)) return read_nsys(database);
   if (database.has_table("info") && database.has_table("ops"))
     database.fail("it is a database of torchprof's: sqlite3 shows its tables and views");

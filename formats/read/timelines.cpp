@@ -25,13 +25,12 @@ class Maker {
     for (size_t i = 0; i < order.size(); ++i) process_of_.emplace(order[i], i);
   }
 
-  void run(const std::vector<uint32_t>& order) {
+  void run() {
     add_slices();
     for (const ReadCall& c : read_.calls)
       add(c.row,
           {.begin = c.begin, .end = c.end, .name = c.name, .correlation = c.correlation, .kind = SpanKind::kCall});
-    if (!read_.devices.empty() && !order.empty())
-      each_work(read_, order, [this](uint32_t pid, const DeviceWork& w) { add_work(pid, w); });
+    for (const ReadWork& w : read_.work) add_work(w);
     for (const ReadWait& w : read_.waits) add_wait(w);
     for (const ReadMemory& m : read_.memory) add_block(m);
     for (size_t i = 0; i < file_.processes.size(); ++i) finish(i);
@@ -51,7 +50,7 @@ class Maker {
            .is_backward = s.is_backward != 0,
            .is_async = s.is_async != 0},
           // In ours they are on rows of their own where they do not nest.
-          s.is_async != 0 && !read_.is_ours);
+          (s.is_async != 0 || s.is_apart != 0) && !read_.is_ours);
     }
   }
 
@@ -62,7 +61,6 @@ class Maker {
 
   void add(uint32_t file_row, TimelineSpan span, bool overlaps = false) {
     const auto process = process_of_.find(read_.rows[file_row].pid);
-    if (process == process_of_.end()) return;  // it has calls alone
     Timeline& timeline = file_.processes[process->second].timeline;
     uint32_t& row = overlaps ? overlapping_.try_emplace(file_row, kNoSpan).first->second : rows_[file_row];
     if (row == kNoSpan) {
@@ -73,9 +71,8 @@ class Maker {
     timeline.rows[row].spans.push_back(span);
   }
 
-  void add_work(uint32_t pid, const DeviceWork& w) {
-    const auto process = process_of_.find(pid);
-    if (process == process_of_.end()) return;
+  void add_work(const ReadWork& w) {
+    const auto process = process_of_.find(w.process);
     file_.processes[process->second].timeline.work.push_back(
         {.begin = w.begin,
          .end = w.begin + w.duration,
@@ -191,7 +188,7 @@ class Maker {
 }  // namespace
 
 void add_timelines(const ReadEvents& read, const std::vector<uint32_t>& order, TraceFile& file) {
-  Maker(read, order, file).run(order);
+  Maker(read, order, file).run();
 }
 
 }  // namespace torchprof::formats

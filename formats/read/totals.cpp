@@ -3,9 +3,12 @@
 #include <span>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "formats/io/sum.h"
+#include "formats/read/drawing.h"
 #include "formats/read/events.h"
+#include "formats/read/launches.h"
 #include "formats/read/timelines.h"
 #include "formats/trace/names.h"
 
@@ -43,9 +46,8 @@ namespace {
 // which is the same here); other tools' slices also by what clocks are off.
 class RowSweep {
  public:
-  RowSweep(Collector& collector, const Interned& names, const std::unordered_map<uint32_t, ModulePlace>& places,
-           const TraceDevices& devices)
-      : collector_(collector), names_(names), places_(places), devices_(devices) {}
+  RowSweep(Collector& collector, const ReadEvents& read)
+      : collector_(collector), names_(read.names), places_(read.places), launched_(read.launched) {}
 
   // `memory` is sorted by time, `calls` by begin and then longer ones first.
   void run(std::span<const ReadSlice> events, std::span<ReadMemory> memory, std::span<const ReadCall> calls) {
@@ -154,12 +156,20 @@ class RowSweep {
     const int64_t own_ns = std::max<int64_t>(0, difference(call.end, begin));
     calls_end_ = std::max(calls_end_, call.end);
     const auto around = std::find_if(open_.rbegin(), open_.rend(), [](const Open& o) { return o.event->is_operator; });
-    int64_t inside_ns = 0;
-    if (around != open_.rend()) {
-      inside_ns = std::clamp<int64_t>(difference(around->end, begin), 0, own_ns);
-      add_to(around->calls_ns, inside_ns);
-    }
-    collector_.add_call(call.name, *names_.texts[call.name], call.begin, call.end, own_ns, inside_ns);
+    if (around != open_.rend())
+      add_to(around->calls_ns, std::clamp<int64_t>(difference(around->end, begin), 0, own_ns));
+    collector_.add_call(call.name, *names_.texts[call.name], call.begin, call.end, own_ns, 0);
+    if (call.work_ns == 0) return;
+    const auto launcher = std::find_if(open_.rbegin(), open_.rend(),
+                                       [](const Open& o) { return o.event->is_operator && !o.event->is_annotation; });
+    if (launcher != open_.rend()) collector_.add_gpu_self(launcher->event->name, call.work_ns);
+    add_gpu_totals(open_, call.work_ns);
+  }
+
+  // `around`: what is open around the launch.
+  void add_gpu_totals(std::span<const Open> around, int64_t ns) {
+    for (const Open& o : around)
+      if (o.event->is_operator && o.outermost) collector_.add_gpu_total(o.event->name, ns);
   }
 
   // Closes what ends up to `t`, in the order of the ends.
@@ -187,10 +197,10 @@ class RowSweep {
       above->counts_from = std::max(above->counts_from, it.end);
     }
     const Open o = it;
-    if (const int64_t launched = o.event->is_operator ? devices_.launched_by(o.event->external) : 0; launched != 0) {
-      collector_.add_gpu_self(o.event->name, launched);
-      for (size_t k = 0; k <= i; ++k)
-        if (open_[k].event->is_operator && open_[k].outermost) collector_.add_gpu_total(open_[k].event->name, launched);
+    if (const auto work = o.event->is_operator ? launched_.find(o.event->external) : launched_.end();
+        work != launched_.end()) {
+      collector_.add_gpu_self(o.event->name, work->second);
+      add_gpu_totals(std::span(open_).first(i + 1), work->second);
     }
     const auto at = open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
     if (--counts_[{o.event->name, o.event->is_operator}] > 0 && o.outermost) {
@@ -213,6 +223,7 @@ class RowSweep {
     add_module(o, self_ns - std::min(self_ns, o.recompute_ns), i);
     collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
                    self_ns - std::min(self_ns, o.calls_ns), o.outermost);
+    collector_.add_calls_in_operators(std::min(self_ns, o.calls_ns));
   }
 
   bool is_module_call(const ReadSlice& e) const { return !e.is_operator && places_.contains(e.name); }
@@ -251,7 +262,7 @@ class RowSweep {
   Collector& collector_;
   const Interned& names_;
   const std::unordered_map<uint32_t, ModulePlace>& places_;
-  const TraceDevices& devices_;
+  const std::unordered_map<uint32_t, int64_t>& launched_;
   std::vector<Open> open_;  // in the order of their begins
   bool nests_ = true;       // none ends after one that began before it
   int64_t calls_end_ = std::numeric_limits<int64_t>::min();
@@ -272,6 +283,22 @@ std::string role_of(const ReadEvents& read, std::string_view name, size_t proces
   return read.rank && processes == 1 ? "rank " + std::to_string(*read.rank) : std::string();
 }
 
+// A call of a function ends with the call around it at the latest: where its own end comes later, the profiler has
+// missed that it returned (torch.profiler does so for C functions that raise). `slices` are sorted by thread, begin and
+// then longer ones first.
+void end_with_callers(ReadEvents& read) {
+  std::vector<const ReadSlice*> open;
+  uint32_t thread = UINT32_MAX;
+  for (ReadSlice& s : read.slices) {
+    if (s.is_operator) continue;
+    if (std::exchange(thread, read.thread_rows[s.row]) != read.thread_rows[s.row]) open.clear();
+    const auto end = [](const ReadSlice& of) { return sum(of.begin, of.duration); };
+    while (!open.empty() && end(*open.back()) <= s.begin) open.pop_back();
+    if (!open.empty() && end(s) > end(*open.back())) s.duration = difference(end(*open.back()), s.begin);
+    open.push_back(&s);
+  }
+}
+
 // Memory of each process, over all of its rows.
 std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
   std::vector<MemoryCollector> collectors(read.pids.texts.size());
@@ -289,27 +316,48 @@ std::vector<MemoryCollector> collect_memory(ReadEvents& read) {
   return collectors;
 }
 
-// The process of each device's row.
-std::unordered_map<uint32_t, uint32_t> owners_of(const ReadEvents& read) {
-  std::unordered_map<uint32_t, uint32_t> owner = read.device_owners;
-  const auto wanted = read.devices.owner_wanted();
-  for (const ReadSlice& e : read.slices) {
-    const auto device = e.external == 0 || !e.is_operator ? wanted.end() : wanted.find(e.external);
-    if (device != wanted.end()) owner.emplace(device->second, read.rows[e.row].pid);
+// From the first begin to the last end of what a process and its devices did.
+struct Extent {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t last = std::numeric_limits<int64_t>::min();
+  void cover(int64_t begin, int64_t end) {
+    first = std::min(first, begin);
+    last = std::max(last, end);
   }
-  return owner;
+  int64_t ns() const { return first <= last ? difference(last, first) : 0; }
+};
+
+std::vector<Extent> extents_of(const ReadEvents& read) {
+  std::vector<Extent> extents(read.pids.texts.size());
+  for (const ReadSlice& s : read.slices) extents[read.rows[s.row].pid].cover(s.begin, sum(s.begin, s.duration));
+  for (const ReadCall& c : read.calls) extents[read.rows[c.row].pid].cover(c.begin, c.end);
+  for (const ReadWork& w : read.work) extents[w.process].cover(w.begin, sum(w.begin, w.duration));
+  return extents;
 }
 
-std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<uint32_t>& order, int64_t ns,
+std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std::vector<Extent>& extents,
                                               std::vector<Collector>& collectors) {
-  if (read.devices.empty() || order.empty()) return {};
-  const std::unordered_map<uint32_t, uint32_t> owner = owners_of(read);
-  read.devices.each(owner, order.front(), [&collectors](uint32_t pid, const DeviceWork& w) {
-    collectors[pid].sample_kernel(w.name, w.begin, w.duration);
-  });
-  return read.devices.finish(owner, order.front(), read.span_ns != 0 && !read.has_window ? read.span_ns : ns,
-                             read.pids.texts,
-                             [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
+  std::map<uint32_t, GpuCollector> gpus;
+  for (const ReadWork& w : read.work) {
+    collectors[w.process].sample_kernel(w.name, w.begin, w.duration);
+    gpus[w.process].add({.name = w.name,
+                         .device = w.device,
+                         .is_kernel = w.is_kernel,
+                         .begin = w.begin,
+                         .end = sum(w.begin, w.duration),
+                         .blocks_per_sm = w.blocks_per_sm,
+                         .occupancy = w.occupancy});
+  }
+  std::map<uint32_t, GpuStatistics> result;
+  for (auto& [process, gpu] : gpus) {
+    const int64_t captured = std::max(read.has_window ? 0 : read.span_ns, extents[process].ns());
+    GpuStatistics& statistics = result[process] =
+        gpu.finish(captured, [&read](uint32_t name) { return std::string_view(*read.names.texts[name]); });
+    for (GpuDeviceUse& use : statistics.devices)
+      if (const auto name = read.device_names.find(use.device); name != read.device_names.end())
+        use.name = name->second;
+  }
+  return result;
 }
 
 // Those of a row; all are sorted by row.
@@ -321,13 +369,11 @@ std::span<Event> of_row(std::vector<Event>& events, uint32_t row) {
 }
 
 // The calls of rows on which nothing else ran.
-void add_calls_elsewhere(ReadEvents& read, const std::vector<bool>& is_known, const std::vector<bool>& is_done,
-                         std::vector<Collector>& collectors) {
+void add_calls_elsewhere(ReadEvents& read, const std::vector<bool>& is_done, std::vector<Collector>& collectors) {
   for (size_t i = 0; i < read.calls.size();) {
-    const uint32_t row = read.calls[i].row, pid = read.rows[row].pid;
+    const uint32_t row = read.calls[i].row;
     const std::span<ReadCall> calls = of_row(read.calls, row);
-    if (!is_done[row] && is_known[pid])
-      RowSweep(collectors[pid], read.names, read.places, read.devices).run({}, {}, calls);
+    if (!is_done[row]) RowSweep(collectors[read.rows[row].pid], read).run({}, {}, calls);
     i += calls.size();
   }
 }
@@ -387,13 +433,14 @@ std::vector<uint32_t> sweep(ReadEvents& read, std::vector<Collector>& collectors
     while (end < events.size() && read.thread_rows[events[end].row] == row) ++end;
     const uint32_t pid = read.rows[row].pid;
     came(pid);
-    RowSweep(collectors[pid], read.names, read.places, read.devices)
+    RowSweep(collectors[pid], read)
         .run({events.data() + i, end - i}, of_row(read.memory, row), of_row(read.calls, row));
     is_done[row] = true;
     i = end;
   }
-  add_calls_elsewhere(read, is_known, is_done, collectors);
-  for (const auto& [row, pid] : read.device_owners) came(pid);
+  add_calls_elsewhere(read, is_done, collectors);
+  for (const ReadCall& c : read.calls) came(read.rows[c.row].pid);
+  for (const ReadWork& w : read.work) came(w.process);
   for (const MadeStep& s : read.steps) collectors[s.pid].step(s.number, s.begin, s.end, s.ended_by);
   return order;
 }
@@ -410,39 +457,35 @@ void add_samplers(ReadEvents& read, size_t warmup, std::vector<Collector>& colle
 
 }  // namespace
 
-void each_work(const ReadEvents& read, const std::vector<uint32_t>& order,
-               const std::function<void(uint32_t pid, const DeviceWork& work)>& visit) {
-  read.devices.each(owners_of(read), order.front(), visit);
-}
-
 TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
   TraceFile result;
   result.impossible = read.impossible;
   result.has_others = read.pids.has_others;
+  result.unread = read.unread;
+  result.unread_category = read.unread_category;
+  result.is_unfinished = read.is_unfinished;
   auto& events = read.slices;
   for (ReadSlice& e : events) {
     const ReadCut cut = read.cut_of(e);
     e.begin -= cut.at_begin;
     e.duration += cut.at_begin + cut.at_end;
   }
+  join_launches(read);
   read.thread_rows = rows_of_threads(read);
   std::ranges::sort(events, {},
                     [&read](const ReadSlice& e) { return std::tuple(read.thread_rows[e.row], e.begin, -e.duration); });
+  end_with_callers(read);
+  draw(read);
   auto& memory = read.memory;
   std::ranges::stable_sort(memory, {}, [](const ReadMemory& m) { return std::pair(m.row, m.change.time); });
   std::ranges::sort(read.calls, {}, [](const ReadCall& c) { return std::tuple(c.row, c.begin, -c.end); });
-  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
-  for (const ReadSlice& e : events) {
-    first = std::min(first, e.begin);
-    last = std::max(last, sum(e.begin, e.duration));
-  }
   std::vector<Collector> collectors(read.pids.texts.size());
   if (request.warmup) add_samplers(read, *request.warmup, collectors);
   const std::vector<uint32_t> order = sweep(read, collectors);
   std::vector<MemoryCollector> devices = collect_memory(read);
   const auto rows = rows_by_pid(read);
-  std::map<uint32_t, GpuStatistics> gpu =
-      collect_gpu(read, order, events.empty() ? 0 : difference(last, first), collectors);
+  const std::vector<Extent> extents = extents_of(read);
+  std::map<uint32_t, GpuStatistics> gpu = collect_gpu(read, extents, collectors);
   for (const auto& [of, flops] : read.flops) collectors[of.first].add_flops(of.second, flops);
   for (const uint32_t pid : order) {
     const auto name = read.process_names.find(pid);
@@ -460,9 +503,11 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
     result.processes.back().statistics.gpu = std::move(gpu[pid]);
   }
   if (request.has_timelines) add_timelines(read, order, result);
-  if (first <= last) {
-    result.start = {first};
-    result.wall_ns = difference(last, first);
+  Extent whole;
+  for (const uint32_t pid : order) whole.cover(extents[pid].first, extents[pid].last);
+  if (!order.empty()) {
+    result.start = {whole.first};
+    result.wall_ns = whole.ns();
   }
   return result;
 }

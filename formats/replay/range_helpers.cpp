@@ -23,17 +23,19 @@ bool is_gap(Kind kind) { return kind == Kind::PythonSync || kind == Kind::Restat
 
 }  // namespace
 
+bool is_range_helper(std::string_view name, std::string_view file) {
+  return std::ranges::find(kContextMethods, name) != kContextMethods.end() ||
+         std::ranges::any_of(kHelperFiles, [file](std::string_view end) { return file.ends_with(end); });
+}
+
 bool RangeHelpers::is_helper(const Span& span) {
   if (span.kind != SliceKind::kPython || span.function.value >= process_.functions.size()) return false;
   if (functions_.size() < process_.functions.size()) functions_.resize(process_.functions.size());
   int8_t& known = functions_[span.function.value];
   if (known == 0) {
     const FunctionDef& def = process_.functions[span.function.value];
-    const std::string_view name = process_.string(def.name), file = process_.string(def.file);
-    const bool is_method = std::ranges::find(kContextMethods, name) != kContextMethods.end();
-    const bool is_of_file =
-        std::ranges::any_of(kHelperFiles, [file](std::string_view end) { return file.ends_with(end); });
-    known = def.kind == FunctionKind::kProfilerStep || is_method || is_of_file ? 1 : -1;
+    const bool is_one = is_range_helper(process_.string(def.name), process_.string(def.file));
+    known = def.kind == FunctionKind::kProfilerStep || is_one ? 1 : -1;
   }
   return known > 0;
 }

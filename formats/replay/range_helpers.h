@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "formats/replay/thread_stack.h"
@@ -17,6 +18,9 @@
 #include "formats/trace/track_cursor.h"
 
 namespace torchprof::formats {
+
+// By name and file of a function: "__enter__", "torch/profiler/profiler.py".
+bool is_range_helper(std::string_view name, std::string_view file);
 
 class RangeHelpers {
  public:

@@ -215,6 +215,12 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   if (file.impossible != 0)
     report.notes.push_back(plural(file.impossible, "event") +
                            " left out for impossible times (out of range, or an end before the begin)");
+  if (file.unread != 0)
+    report.notes.push_back(plural(file.unread, "slice") + " of categories that are not known left out, the first of " +
+                           "them of '" + printable(file.unread_category) + "'");
+  if (file.is_unfinished)
+    report.notes.push_back(
+        "the file has no end: what wrote it was stopped, or is not ready. All that is there is shown");
   return report;
 }
 

@@ -1,6 +1,7 @@
 #include "formats/timeline/step_graph.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 
 #include "formats/analysis/comms.h"
@@ -109,7 +110,9 @@ void StepGraphBuilder::add_thread(uint32_t process, uint32_t row, bool is_main) 
     enter(i);
   }
   for (; !open.empty(); open.pop_back()) point(open.back().end);
-  if (is_main) point(end_);
+  // A thread that does nothing any more does not wait either: its GPU work may be what the step ends with.
+  const auto goes_on = [this](const TimelineSpan& s) { return s.end >= end_; };
+  if (is_main && (inside.last < spans.size() || std::ranges::any_of(spans, goes_on))) point(end_);
   if (is_main && process == 0) main_end_ = last;
   lane_of_[{process, row}] = lanes_.size();
   lanes_.push_back({process, row, first, static_cast<uint32_t>(graph_.times_.size()) - first});
@@ -241,12 +244,14 @@ void StepGraphBuilder::add_collectives() {
 
 void StepGraphBuilder::add_end() {
   const uint32_t end = add_point(end_);
-  if (main_end_) add_edge(*main_end_, end, 0, {});
-  for (const Stream& s : streams_) {
-    if (s.process != 0) continue;
-    const uint32_t last = s.first + 2 * static_cast<uint32_t>(s.work.size()) - 1;
-    graph_.edges_.push_back({last, end, std::min<int64_t>(0, end_ - time(last)), {}});
-  }
+  std::vector<uint32_t> last;
+  if (main_end_) last.push_back(*main_end_);
+  for (const Stream& s : streams_)
+    if (s.process == 0) last.push_back(s.first + 2 * static_cast<uint32_t>(s.work.size()) - 1);
+  // The path goes back from the first of these edges.
+  if (main_end_ && time(*main_end_) < end_)
+    std::ranges::stable_sort(last, std::greater(), [this](uint32_t p) { return std::min(time(p), end_); });
+  for (const uint32_t point : last) graph_.edges_.push_back({point, end, std::min<int64_t>(0, end_ - time(point)), {}});
   if (!main_end_) add_edge(kStart, end, end_ - begin_, {});
 }
 

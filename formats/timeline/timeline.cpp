@@ -21,6 +21,8 @@ size_t sort_row(std::vector<TimelineSpan>& spans, std::vector<uint32_t>& open) {
     if (open.size() == kDeepestSpan) continue;
     spans[kept] = span;
     spans[kept].parent = open.empty() ? kNoSpan : open.back();
+    // Those of a run nest. In files of others the clocks of what is inside are a little off.
+    if (!open.empty()) spans[kept].end = std::min(span.end, std::max(span.begin, spans[open.back()].end));
     open.push_back(kept++);
   }
   const size_t left_out = spans.size() - kept;

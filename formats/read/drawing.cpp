@@ -1,0 +1,93 @@
+#include "formats/read/drawing.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "formats/replay/range_helpers.h"
+
+namespace torchprof::formats {
+namespace {
+
+class Drawing {
+ public:
+  explicit Drawing(ReadEvents& read) : read_(read), helpers_(read.names.texts.size()) {}
+
+  void run() {
+    uint32_t thread = UINT32_MAX;
+    for (ReadSlice& s : read_.slices) {
+      if (read_.thread_rows[s.row] != thread) open_.clear();
+      thread = read_.thread_rows[s.row];
+      if (s.is_async) continue;
+      std::erase_if(open_, [&s](const ReadSlice* o) { return end_of(*o) <= s.begin; });
+      if (s.is_annotation)
+        begin_range(s);
+      else if (!s.is_operator)
+        begin_call(s);
+      open_.push_back(&s);
+    }
+  }
+
+ private:
+  static int64_t end_of(const ReadSlice& s) { return sum(s.begin, s.duration); }
+
+  bool is_call_of_c(const ReadSlice& s) const { return read_.names.texts[s.name]->starts_with("<built-in "); }
+
+  // "path(line): name"
+  bool is_helper(const ReadSlice& s) {
+    int8_t& known = helpers_[s.name];
+    if (known == 0) {
+      const std::string_view text = *read_.names.texts[s.name];
+      const size_t colon = text.rfind("): "), bracket = text.rfind('(', colon);
+      const bool has_place = colon != text.npos && bracket != text.npos;
+      known = has_place && is_range_helper(text.substr(colon + 3), text.substr(0, bracket)) ? 1 : -1;
+    }
+    return known > 0;
+  }
+
+  ReadCut& cut_of(ReadSlice& s) {
+    if (s.external == 0) {
+      read_.cuts.emplace_back();
+      s.external = static_cast<uint32_t>(read_.cuts.size());
+    }
+    return read_.cuts[s.external - 1];
+  }
+
+  void begin_range(ReadSlice& range) {
+    const auto crosses = [&](const ReadSlice* o) { return !o->is_apart && end_of(*o) < end_of(range); };
+    const auto first = std::ranges::find_if(open_, crosses);
+    if (first == open_.end()) return;
+    const bool is_in_call = !(*first)->is_operator && (is_helper(**first) || is_call_of_c(**first));
+    range.is_apart = !is_in_call;
+    if (!is_in_call) return;
+    for (auto it = first; it != open_.end(); ++it)
+      if (!(*it)->is_operator && crosses(*it)) cut_of(**it).at_end = end_of(**it) - range.begin;
+  }
+
+  void begin_call(ReadSlice& call) {
+    for (ReadSlice* const range : open_) {
+      if (!range->is_annotation || range->is_apart || end_of(*range) >= end_of(call)) continue;
+      const bool is_in_helper = std::ranges::any_of(open_, [&](const ReadSlice* o) {
+        return !o->is_operator && o->begin >= range->begin && end_of(*o) > end_of(*range);
+      });
+      if (is_in_helper || is_helper(call) || is_call_of_c(call)) {
+        int64_t& cut = cut_of(call).at_begin;
+        cut = std::max(cut, end_of(*range) - call.begin);
+      } else {
+        range->is_apart = 1;
+      }
+    }
+  }
+
+  ReadEvents& read_;
+  std::vector<ReadSlice*> open_;  // in the order of their begins
+  std::vector<int8_t> helpers_;   // by name: 1 yes, -1 no, 0 not looked up yet
+};
+
+}  // namespace
+
+void draw(ReadEvents& read) {
+  if (!read.is_ours) Drawing(read).run();
+}
+
+}  // namespace torchprof::formats
