@@ -1,8 +1,8 @@
 // The events that a reader takes out of a trace file, whatever the file's form, and the totals by process that are made
 // of them.
 //
-// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice, 40 for a
-// call, 64 for a memory event, 80 for a kernel, copy or set. Each name is kept once.
+// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice, 40 for
+// a call, 64 for a memory event, 80 for a kernel, copy or set. Each name is kept once.
 #pragma once
 
 #include <cstdint>
