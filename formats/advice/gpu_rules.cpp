@@ -118,7 +118,7 @@ class GpuRules {
           add_to(launching_[row.place[i]].ns, row.idle[i]);
           ++launching_[row.place[i]].count;
         }
-        if (activity == Activity::kProgram && is_main) add_to(python_[row.place[i]].ns, row.idle[i]);
+        if (activity == Activity::kProgram && is_main && !is_work) add_to(python_[row.place[i]].ns, row.idle[i]);
       }
     }
   }
