@@ -220,7 +220,8 @@ void OpGroupCollector::memory(const MemoryEvent& e) {
 }
 
 void OpGroupCollector::gpu(const ThreadStack& stack, uint32_t row, int32_t op, int64_t ns) {
-  if (Tally* tally = tally_of(call_of(stack, row, op))) add_to(tally->gpu_self_ns, ns);
+  if (op >= 0)
+    if (Tally* tally = tally_of(call_of(stack, row, op))) add_to(tally->gpu_self_ns, ns);
   for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i)) {
     if (!stack[i].outermost) continue;
     if (Tally* tally = tally_of(call_of(stack, row, i))) add_to(tally->gpu_total_ns, ns);

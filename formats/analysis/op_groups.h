@@ -53,7 +53,7 @@ class OpGroupCollector {
 
   void slice(const Slice& slice, uint64_t flops);  // an operator's
   void memory(const MemoryEvent& event);
-  // Work that was launched while `op` was the innermost operator on `stack`.
+  // Work that was launched while `op` was the innermost operator on `stack`; -1: none was, perhaps an annotation.
   void gpu(const ThreadStack& stack, uint32_t row, int32_t op, int64_t ns);
   OpGroups finish();
 

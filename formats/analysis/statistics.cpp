@@ -95,10 +95,8 @@ class CollectingSink final : public Sink {
     collector_.sample_kernel(a.name.value, a.begin.value, a.end - a.begin);
     if (a.call == nullptr) return;
     const ThreadStack& stack = *a.call->stack;
-    if (a.call->op >= 0) {
-      if (groups_) groups_->gpu(stack, a.call->row, a.call->op, a.end - a.begin);
-      collector_.add_gpu_self(stack[a.call->op].name.value, a.end - a.begin);
-    }
+    if (groups_) groups_->gpu(stack, a.call->row, a.call->op, a.end - a.begin);
+    if (a.call->op >= 0) collector_.add_gpu_self(stack[a.call->op].name.value, a.end - a.begin);
     // Annotations, too: a CUDA graph and a kernel of Triton's may be launched in no operator.
     for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i))
       if (stack[i].outermost) collector_.add_gpu_total(stack[i].name.value, a.end - a.begin);

@@ -367,7 +367,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   // Device rows of annotations, what profiling took, and the trace itself are told by other events.
   void count_unread() {
-    constexpr std::array<std::string_view, 4> kToldByOthers = {"Trace", "gpu_user_annotation", "overhead", "ac2g"};
+    constexpr std::array<std::string_view, 5> kToldByOthers = {"Trace", "gpu_user_annotation", "overhead",
+                                                               "hardware_counters", "cuda_event"};
     if (std::ranges::find(kToldByOthers, event_.category) != kToldByOthers.end()) return;
     if (into_.unread++ == 0) into_.unread_category = event_.category;
   }
