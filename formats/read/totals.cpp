@@ -10,6 +10,7 @@
 #include "formats/read/events.h"
 #include "formats/read/launches.h"
 #include "formats/read/timelines.h"
+#include "formats/replay/thread_stack.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -42,8 +43,8 @@ namespace {
 // Goes through the slices of one thread, sorted by begin and then longer ones first: nesting, self times, recursion,
 // and what was open at memory events.
 //
-// Slices may cross: ranges outlive functions, and each other (formats/replay/thread_stack.h has the rule for self time,
-// which is the same here); other tools' slices also by what clocks are off.
+// Slices may cross: ranges outlive functions, and each other (formats/replay/thread_stack.h has the rule for self time);
+// other tools' slices also by what clocks are off.
 class RowSweep {
  public:
   RowSweep(Collector& collector, const ReadEvents& read)
@@ -58,11 +59,10 @@ class RowSweep {
         continue;
       }
       close_until(e.begin);
-      auto& count = counts_[{e.name, e.is_operator}];
       const int64_t end = sum(e.begin, e.duration);
       nests_ = nests_ && (open_.empty() || end <= open_.back().end);
-      open_.push_back({&e, end, 0, e.begin, 0, 0, count++ == 0});
-      place_in_backward(open_.back());
+      open_.push_back({&e, end});
+      stack_.push(span_of(e));
     }
     add_until(std::numeric_limits<int64_t>::max(), memory, calls);
     close_until(std::numeric_limits<int64_t>::max());
@@ -72,19 +72,19 @@ class RowSweep {
   struct Open {
     const ReadSlice* event;
     int64_t end;
-    int64_t child_ns;
-    int64_t counts_from;  // from here on its time is that of a child of the slice below
-    int64_t calls_ns;     // of calls of CUDA directly inside
-    int64_t module_child_ns;
-    bool outermost;                 // of those with its name that are open
-    bool is_in_backward = false;    // in a function of the autograd engine
-    bool is_recompute = false;      // a module's call there, or inside such a call, but for its own backward
-    int64_t recompute_ns = 0;       // of an operator's self time: in such calls
-    int64_t operator_child_ns = 0;  // child_ns of the operator around it when it began
   };
-  struct KeyHash {
-    size_t operator()(const std::pair<uint32_t, bool>& k) const { return k.first * 2 + k.second; }
-  };
+
+  // In a trace without our mark only the engine's functions tell the backward.
+  Span span_of(const ReadSlice& e) const {
+    Span span{.kind = e.is_operator ? SliceKind::kOperator : SliceKind::kPython};
+    span.scope = e.is_annotation ? OpScope::kUserScope : OpScope::kFunction;
+    span.name = {e.name + 1};
+    span.begin = e.begin;
+    span.is_module_call = is_module_call(e);
+    span.is_engine = e.is_operator && names_.texts[e.name]->starts_with(kEvaluateFunction);
+    span.is_backward = span.has_own_module = e.is_backward;
+    return span;
+  }
 
   // Takes the memory events and calls before `t`, in the order of time.
   void add_until(int64_t t, std::span<ReadMemory>& memory, std::span<const ReadCall>& calls) {
@@ -100,17 +100,6 @@ class RowSweep {
         return;
       }
     }
-  }
-
-  // As formats/replay/thread_stack.h has it. In a trace without our mark only the engine's functions tell the backward.
-  void place_in_backward(Open& o) {
-    const ReadSlice& e = *o.event;
-    const Open* const around = open_.size() > 1 ? &open_[open_.size() - 2] : nullptr;
-    const bool is_backward = e.is_operator && (e.is_backward || names_.texts[e.name]->starts_with(kEvaluateFunction));
-    o.is_in_backward = is_backward || (around && around->is_in_backward);
-    o.is_recompute = !is_backward && around && (around->is_recompute || (is_module_call(e) && around->is_in_backward));
-    const auto op = std::find_if(open_.rbegin() + 1, open_.rend(), [](const Open& p) { return p.event->is_operator; });
-    if (op != open_.rend()) o.operator_child_ns = op->child_ns;
   }
 
   void name_owner(ReadMemory& m) {
@@ -143,9 +132,9 @@ class RowSweep {
       collector_.sample_module_memory(module(owner.module - 1), m.change.time.value, m.change.bytes);
     if (owner.op == 0) return;
     collector_.add_memory(owner.op - 1, m.change.time.value, m.change.bytes, m.change.device_type == 0);
-    for (const Open& o : open_)
-      if (o.event->is_operator && o.outermost)
-        collector_.add_memory_total(o.event->name, m.change.bytes, m.change.device_type == 0);
+    each_outermost_operator(stack_.size(), [&](uint32_t name) {
+      collector_.add_memory_total(name, m.change.bytes, m.change.device_type == 0);
+    });
   }
 
   // A call nests with slices, but for what clocks and whole microseconds are off by. What lies in a call before it (of
@@ -155,21 +144,27 @@ class RowSweep {
     const int64_t begin = std::max(call.begin, calls_end_);
     const int64_t own_ns = std::max<int64_t>(0, difference(call.end, begin));
     calls_end_ = std::max(calls_end_, call.end);
-    const auto around = std::find_if(open_.rbegin(), open_.rend(), [](const Open& o) { return o.event->is_operator; });
-    if (around != open_.rend())
-      add_to(around->calls_ns, std::clamp<int64_t>(difference(around->end, begin), 0, own_ns));
+    if (const int32_t around = stack_.top_op(); around >= 0)
+      stack_.add_call(std::clamp<int64_t>(difference(end_of(around), begin), 0, own_ns));
     collector_.add_call(call.name, *names_.texts[call.name], call.begin, call.end, own_ns, 0);
     if (call.work_ns == 0) return;
-    const auto launcher = std::find_if(open_.rbegin(), open_.rend(),
-                                       [](const Open& o) { return o.event->is_operator && !o.event->is_annotation; });
-    if (launcher != open_.rend()) collector_.add_gpu_self(launcher->event->name, call.work_ns);
-    add_gpu_totals(open_, call.work_ns);
+    int32_t launcher = stack_.top_op();
+    while (launcher >= 0 && !stack_[launcher].is_real_op()) launcher = stack_[launcher].below_op;
+    if (launcher >= 0) collector_.add_gpu_self(event(launcher).name, call.work_ns);
+    add_gpu_totals(stack_.size(), call.work_ns);
   }
 
-  // `around`: what is open around the launch.
-  void add_gpu_totals(std::span<const Open> around, int64_t ns) {
-    for (const Open& o : around)
-      if (o.event->is_operator && o.outermost) collector_.add_gpu_total(o.event->name, ns);
+  const ReadSlice& event(int32_t i) const { return *open_[static_cast<size_t>(i)].event; }
+  int64_t end_of(int32_t i) const { return open_[static_cast<size_t>(i)].end; }
+
+  // Of the first `count` slices that are open.
+  template <class Visit>
+  void each_outermost_operator(int32_t count, Visit visit) const {
+    for (int32_t i = 0; i < count; ++i)
+      if (stack_[i].is_op() && stack_[i].outermost) visit(event(i).name);
+  }
+  void add_gpu_totals(int32_t count, int64_t ns) {
+    each_outermost_operator(count, [&](uint32_t name) { collector_.add_gpu_total(name, ns); });
   }
 
   // Closes what ends up to `t`, in the order of the ends.
@@ -188,42 +183,25 @@ class RowSweep {
     }
   }
 
-  void close(size_t i) {
-    const Open& it = open_[i];
-    const auto is_like = [&it](const Open& o) { return o.event->is_operator == it.event->is_operator; };
-    const auto above = std::find_if(open_.begin() + static_cast<ptrdiff_t>(i) + 1, open_.end(), is_like);
-    if (above != open_.end()) {
-      add_to(open_[i].child_ns, std::max<int64_t>(0, it.end - above->counts_from));
-      above->counts_from = std::max(above->counts_from, it.end);
+  void close(size_t place) {
+    const auto i = static_cast<int32_t>(place);
+    const Open o = open_[place];
+    const ReadSlice& e = *o.event;
+    if (const auto work = e.is_operator ? launched_.find(e.external) : launched_.end(); work != launched_.end()) {
+      collector_.add_gpu_self(e.name, work->second);
+      add_gpu_totals(i + 1, work->second);
     }
-    const Open o = it;
-    if (const auto work = o.event->is_operator ? launched_.find(o.event->external) : launched_.end();
-        work != launched_.end()) {
-      collector_.add_gpu_self(o.event->name, work->second);
-      add_gpu_totals(std::span(open_).first(i + 1), work->second);
-    }
-    const auto at = open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
-    if (--counts_[{o.event->name, o.event->is_operator}] > 0 && o.outermost) {
-      const auto next = std::find_if(at, open_.end(), [&o](const Open& p) {
-        return p.event->name == o.event->name && p.event->is_operator == o.event->is_operator;
-      });
-      if (next != open_.end()) next->outermost = true;
-    }
-    const auto is_like_it = [&o](const Open& p) { return p.event->is_operator == o.event->is_operator; };
-    const auto parent = std::find_if(std::make_reverse_iterator(at), open_.rend(), is_like_it);
-    if (parent != open_.rend()) add_to(parent->child_ns, std::max<int64_t>(0, o.end - o.counts_from));
-    const int64_t self_ns = std::max<int64_t>(0, difference(o.event->duration, o.child_ns));
-    if (o.is_recompute && (i == 0 || !open_[i - 1].is_recompute)) {
-      const auto op = std::find_if(std::make_reverse_iterator(at), open_.rend(),
-                                   [](const Open& p) { return p.event->is_operator; });
-      if (op != open_.rend())
-        add_to(op->recompute_ns,
-               std::max<int64_t>(0, difference(o.event->duration, difference(op->child_ns, o.operator_child_ns))));
-    }
-    add_module(o, self_ns - std::min(self_ns, o.recompute_ns), i);
-    collector_.add(o.event->is_operator, o.event->name, *names_.texts[o.event->name], o.event->begin, o.end,
-                   self_ns - std::min(self_ns, o.calls_ns), o.outermost);
-    collector_.add_calls_in_operators(std::min(self_ns, o.calls_ns));
+    stack_.pass(i, o.end);
+    if (is_module_call(e)) stack_.recomputed(i, e.duration);
+    const int32_t caller = is_module_call(e) ? stack_.module_call_below(i) : -1;
+    const Span span = stack_.take(i);
+    stack_.ended(span, o.end, o.end);
+    open_.erase(open_.begin() + i);
+    const int64_t self_ns = std::max<int64_t>(0, difference(e.duration, span.child_ns));
+    add_module(e, span, self_ns - std::min(self_ns, span.recompute_ns), caller);
+    collector_.add(e.is_operator, e.name, *names_.texts[e.name], e.begin, o.end,
+                   self_ns - std::min(self_ns, span.calls_ns), span.outermost);
+    collector_.add_calls_in_operators(std::min(self_ns, span.calls_ns));
   }
 
   bool is_module_call(const ReadSlice& e) const { return !e.is_operator && places_.contains(e.name); }
@@ -238,24 +216,21 @@ class RowSweep {
     return name + 1;
   }
 
-  // It was at index `place`.
-  void add_module(const Open& o, int64_t self_ns, size_t place) {
-    const ReadSlice& e = *o.event;
+  // `caller`: index of the module's call around it; -1: none.
+  void add_module(const ReadSlice& e, const Span& span, int64_t self_ns, int32_t caller) {
     if (e.is_operator) {
       if (!e.is_backward || e.module == 0) return;
       collector_.modules.backward(module(e.module - 1), self_ns);
       collector_.sample_module(e.module, e.begin, self_ns, false);
     } else if (is_module_call(e)) {
-      const auto caller = std::find_if(open_.rend() - static_cast<ptrdiff_t>(place), open_.rend(),
-                                       [this](const Open& p) { return is_module_call(*p.event); });
-      if (caller != open_.rend()) add_to(caller->module_child_ns, e.duration);
-      const int64_t own_ns = std::max<int64_t>(0, difference(e.duration, o.module_child_ns));
-      const uint32_t called_by = caller != open_.rend() ? module(caller->event->name) : 0;
-      if (o.is_recompute)
+      if (caller >= 0) add_to(stack_[caller].module_child_ns, e.duration);
+      const int64_t own_ns = std::max<int64_t>(0, difference(e.duration, span.module_child_ns));
+      const uint32_t called_by = caller >= 0 ? module(event(caller).name) : 0;
+      if (span.is_recompute)
         collector_.modules.recompute(module(e.name), called_by, own_ns);
       else
-        collector_.modules.call(module(e.name), called_by, e.duration, own_ns, o.outermost);
-      collector_.sample_module(module(e.name), e.begin, own_ns, !o.is_recompute);
+        collector_.modules.call(module(e.name), called_by, e.duration, own_ns, span.outermost);
+      collector_.sample_module(module(e.name), e.begin, own_ns, !span.is_recompute);
     }
   }
 
@@ -263,10 +238,10 @@ class RowSweep {
   const Interned& names_;
   const std::unordered_map<uint32_t, ModulePlace>& places_;
   const std::unordered_map<uint32_t, int64_t>& launched_;
-  std::vector<Open> open_;  // in the order of their begins
+  ThreadStack stack_;
+  std::vector<Open> open_;  // the slices of `stack_`
   bool nests_ = true;       // none ends after one that began before it
   int64_t calls_end_ = std::numeric_limits<int64_t>::min();
-  std::unordered_map<std::pair<uint32_t, bool>, uint32_t, KeyHash> counts_;
 };
 
 // In our traces of several processes their names are "rank 0 (python3)", in those for Perfetto "python3, rank 0". A
