@@ -257,7 +257,12 @@ void StepTracker::extend(const ThreadStack& stack, const Prospect& with) {
   Pending& p = *pending_;
   if (p.open() < p.home || p.is_apart || p.thread != with.next.thread) {
     // The call that held both steps has ended, or there is none.
-    if (p.is_apart) p.time = with.next.time;
+    if (!p.is_apart) return;
+    p.time = with.next.time;
+    p.thread = with.next.thread;
+    p.depth = with.next.depth;
+    p.thread_end.reset();
+    p.closed.clear();
     return;
   }
   if (p.is_first) {
