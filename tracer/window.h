@@ -9,8 +9,8 @@
 // with an optimizer's step, counted by spool/step_counter.h; without Python two optimizers of one class are told apart
 // by nothing. Where it ends is recorded (StepEnd). The n-th window is WindowDef n. What is open on a thread when a
 // window opens is stated at the thread's first event in it. In a hang there is none: so our thread states the stacks
-// of all threads (ThreadStack) before it opens or closes a window, and with -w auto when a step has lasted 10 s, 20 s,
-// 40 s and so on.
+// of all threads (ThreadStack) before it opens or closes a window, and with -w auto when a step has lasted long for a
+// step (eight times the step before it; 2 s at least, 10 s at most), twice as long as that, and so on.
 //
 // A window of time counts from the start of the process; in a forked child, from the fork.
 //
