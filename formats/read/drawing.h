@@ -1,5 +1,5 @@
-// Where the slices of a file are drawn, so that the slices of a thread nest, as formats/replay/replay.h draws those of a
-// run. A file that torchprof wrote says so itself.
+// Where the slices of a file are drawn, so that the slices of a thread nest, as formats/replay/replay.h draws those of
+// a run. A file that torchprof wrote says so itself.
 //
 // An annotation begins inside of the calls that make it, and ends inside of others (formats/replay/range_helpers.h):
 // these helpers are cut at its begin and its end. Where anything else crosses an annotation, the annotation is no part

@@ -43,8 +43,8 @@ namespace {
 // Goes through the slices of one thread, sorted by begin and then longer ones first: nesting, self times, recursion,
 // and what was open at memory events.
 //
-// Slices may cross: ranges outlive functions, and each other (formats/replay/thread_stack.h has the rule for self time);
-// other tools' slices also by what clocks are off.
+// Slices may cross: ranges outlive functions, and each other (formats/replay/thread_stack.h has the rule for self
+// time); other tools' slices also by what clocks are off.
 class RowSweep {
  public:
   RowSweep(Collector& collector, const ReadEvents& read)
