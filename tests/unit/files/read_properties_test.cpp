@@ -173,7 +173,7 @@ const Statistics& of(const TraceFile& file, int pid) {
   return it->statistics;
 }
 
-constexpr unsigned kTraces = 300;
+constexpr unsigned kTraces = 100;
 
 }  // namespace
 
