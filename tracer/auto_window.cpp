@@ -50,6 +50,9 @@ struct AutoState {
   bool has_steps = false;
   std::atomic<bool> waits_for_first{false};  // for a sign of the first step
   bool is_by_sign = false;                   // the window that is open, or was last, was opened by one
+  uint64_t sign = 0;                         // by this one
+  bool came_again = false;                   // which has come again since, and no step has ended
+  uint64_t sign_events = 0;                  // that the window may have
   FirstSigns signs;
   bool wants_first = false;    // the first steps come after the beginning, and are still to be recorded
   uint64_t first_step = 0;     // of those in the beginning
@@ -214,10 +217,13 @@ void close_start(int64_t now) noexcept {
   write_facts(now);
 }
 
+// By the window's own count: that of all events also gets those from before it, when their chunks are full.
+bool is_sign_used() noexcept { return session::recorded_in(g_auto.shutter.number()) >= g_auto.sign_events; }
+
 // What began with a sign has used its events, and no step has ended.
 void close_sign(int64_t now) noexcept {
   AutoState& s = g_auto;
-  s.signs.was_none(session::recorded_in(s.shutter.number()), now);
+  s.signs.was_none(s.sign, session::recorded_in(s.shutter.number()), now);
   s.is_cut = true;
   close(now);
 }
@@ -378,15 +384,27 @@ bool waits_for_first() noexcept { return g_auto.waits_for_first.load(std::memory
 void at_sign(uint64_t name, bool is_optimizer) noexcept {
   AutoState& s = g_auto;
   if (!waits_for_first() || session::clock_source() == clock::kNoClock) return;
-  // A window by time makes way. One that another sign has opened, or the user, goes on.
-  if (s.shutter.is_open() && s.reason != WindowReason::kTypical) return;
+  // A window by time makes way. One that the user has opened goes on. So does that of another sign, in whose step this
+  // one may be, unless that sign turns out to have been none: it came again, or its events are used up.
+  const bool is_open = s.shutter.is_open() && s.reason != WindowReason::kTypical;
+  if (is_open) {
+    if (s.reason != WindowReason::kStart) return;
+    s.came_again = s.came_again || s.sign == name;
+    if (s.sign == name || (!s.came_again && !is_sign_used())) return;
+  }
   const int64_t now = now_ns();
   const uint64_t events = s.signs.events(name, is_optimizer, now);
   if (events == 0) return;
-  if (s.shutter.is_open()) close(now);
+  if (is_open)
+    close_sign(now);
+  else if (s.shutter.is_open())
+    close(now);
   open(WindowReason::kStart, s.step, false, kForever, 0);
   if (!s.shutter.is_open()) return;
   s.is_by_sign = true;
+  s.sign = name;
+  s.came_again = false;
+  s.sign_events = events;
   s.limit = session::recorded() + events;
   session::when_recorded(s.limit, s.shutter.wakes_thread);
   s.is_cut = true;  // the step may have begun before it
@@ -399,12 +417,13 @@ int tick() noexcept {
     return static_cast<int>(std::clamp<int64_t>((time - now) / kMs + 1, kShortestSleep, kLongestSleep));
   };
   if (is_start()) {
-    const uint64_t events = session::recorded();
-    if (events < s.limit) return kLongestSleep;
     if (s.is_by_sign && !s.has_steps) {
+      if (!is_sign_used()) return kSleepInBusy;
       close_sign(now);
       return kShortestSleep;
     }
+    const uint64_t events = session::recorded();
+    if (events < s.limit) return kLongestSleep;
     // Without steps, or in the midst of a long one, which is whole where that is possible.
     if (s.used_at == 0) s.used_at = now;
     if (s.has_steps && now - s.used_at < kWithoutSteps && events < s.limit + s.budget) return kShortestSleep;

@@ -32,16 +32,20 @@ class FirstSigns {
     size_t i = 0;
     while (i < count_ && known_[i].name != name) ++i;
     if (i < count_ ? now < known_[i].counts_from : i >= (is_optimizer ? kMost : kMostOthers)) return 0;
-    if (i == count_) known_[count_++] = {name, 0, kFirstPause};
-    latest_ = i;
+    if (i == count_) known_[count_++] = {name, 0, kFirstPause, 0};
+    known_[i].part = part;
     return part;
   }
-  // No step has ended in the window of the latest one, which had so many events.
-  void was_none(uint64_t events, int64_t now) noexcept {
-    left_ -= std::min(left_, events);
-    Sign& sign = known_[latest_];
-    sign.counts_from = now + sign.pause;
-    sign.pause *= 2;
+  // No step has ended in the window that this one opened, which had so many events. Twice its part counts at most: on a
+  // busy machine it is closed late, and a later sign still needs its window.
+  void was_none(uint64_t name, uint64_t events, int64_t now) noexcept {
+    for (size_t i = 0; i < count_; ++i) {
+      Sign& sign = known_[i];
+      if (sign.name != name) continue;
+      left_ -= std::min({left_, events, 2 * sign.part});
+      sign.counts_from = now + sign.pause;
+      sign.pause *= 2;
+    }
   }
 
  private:
@@ -52,9 +56,10 @@ class FirstSigns {
     uint64_t name = 0;
     int64_t counts_from = 0;
     int64_t pause = 0;  // after the next one that is none
+    uint64_t part = 0;  // events of its latest window
   };
   Sign known_[kMost];
-  size_t count_ = 0, latest_ = 0;
+  size_t count_ = 0;
   uint64_t left_ = 0, least_ = 0;  // events
   bool only_optimizers_ = false;
 };

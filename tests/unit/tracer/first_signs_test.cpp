@@ -16,10 +16,18 @@ TEST_CASE("a sign opens a window, and no other one while it counts as none") {
   FirstSigns signs;
   signs.begin(1000, false);
   CHECK(signs.events(kLoader, false, 0) == 250);
-  signs.was_none(250, 0);
+  signs.was_none(kLoader, 250, 0);
   CHECK(signs.events(kLoader, false, kSecond / 2) == 0);
   CHECK(signs.events(kZeroGrad, true, kSecond / 2) == 375);
   CHECK(signs.events(kLoader, false, kSecond) == 187);
+}
+
+TEST_CASE("a window that was closed late leaves room for the next sign") {
+  FirstSigns signs;
+  signs.begin(1000, false);
+  CHECK(signs.events(kLoader, false, 0) == 250);
+  signs.was_none(kLoader, 100'000, 0);
+  CHECK(signs.events(kZeroGrad, true, 0) == 250);
 }
 
 TEST_CASE("in a child only optimizers are signs") {
@@ -39,10 +47,10 @@ TEST_CASE("a start full of annotations stays within the budget, and leaves room 
     signs.begin(kBudget, false);
     uint64_t used = 0, windows = 0;
     for (int64_t now = 0; now < lasts; now += kSecond / 200) {
-      const uint64_t part = signs.events(kFirstOfProgram + random() % names, false, now);
+      const uint64_t name = kFirstOfProgram + random() % names, part = signs.events(name, false, now);
       if (part == 0) continue;
       CHECK(part <= kBudget - used);
-      signs.was_none(part + beyond, now);  // the window is closed a little late
+      signs.was_none(name, part + beyond, now);  // the window is closed a little late
       used += part;
       ++windows;
     }
