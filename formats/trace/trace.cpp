@@ -7,6 +7,7 @@
 #include "formats/io/error.h"
 #include "formats/io/sum.h"
 #include "formats/trace/endings.h"
+#include "formats/trace/python_stacks.h"
 #include "formats/trace/roles.h"
 #include "formats/trace/spool_loader.h"
 
