@@ -1,6 +1,8 @@
 #include "formats/read/drawing.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -16,14 +18,15 @@ class Drawing {
   void run() {
     uint32_t thread = UINT32_MAX;
     for (ReadSlice& s : read_.slices) {
-      if (read_.thread_rows[s.row] != thread) open_.clear();
+      if (read_.thread_rows[s.row] != thread) close_until(std::numeric_limits<int64_t>::max());
       thread = read_.thread_rows[s.row];
       if (s.is_async) continue;
-      std::erase_if(open_, [&s](const ReadSlice* o) { return end_of(*o) <= s.begin; });
+      close_until(s.begin);
       if (s.is_annotation)
         begin_range(s);
       else if (!s.is_operator)
         begin_call(s);
+      nests_ = nests_ && (open_.empty() || end_of(s) <= end_of(*open_.back()));
       open_.push_back(&s);
     }
   }
@@ -53,9 +56,22 @@ class Drawing {
     return read_.cuts[s.external - 1];
   }
 
+  void close_until(int64_t t) {
+    while (nests_ && !open_.empty() && end_of(*open_.back()) <= t) open_.pop_back();
+    if (nests_) return;
+    std::erase_if(open_, [t](const ReadSlice* o) { return end_of(*o) <= t; });
+    nests_ = std::ranges::is_sorted(open_, std::greater(), [](const ReadSlice* o) { return end_of(*o); });
+  }
+
+  // From here on open slices may end before `t`; those before it do not.
+  std::vector<ReadSlice*>::iterator before(int64_t t) {
+    return nests_ ? std::ranges::partition_point(open_, [t](const ReadSlice* o) { return end_of(*o) >= t; })
+                  : open_.begin();
+  }
+
   void begin_range(ReadSlice& range) {
     const auto crosses = [&](const ReadSlice* o) { return !o->is_apart && end_of(*o) < end_of(range); };
-    const auto first = std::ranges::find_if(open_, crosses);
+    const auto first = std::find_if(before(end_of(range)), open_.end(), crosses);
     if (first == open_.end()) return;
     const bool is_in_call = !(*first)->is_operator && (is_helper(**first) || is_call_of_c(**first));
     range.is_apart = !is_in_call;
@@ -65,11 +81,11 @@ class Drawing {
   }
 
   void begin_call(ReadSlice& call) {
-    for (ReadSlice* const range : open_) {
+    for (auto it = before(end_of(call)); it != open_.end(); ++it) {
+      ReadSlice* const range = *it;
       if (!range->is_annotation || range->is_apart || end_of(*range) >= end_of(call)) continue;
-      const bool is_in_helper = std::ranges::any_of(open_, [&](const ReadSlice* o) {
-        return !o->is_operator && o->begin >= range->begin && end_of(*o) > end_of(*range);
-      });
+      const bool is_in_helper = std::any_of(
+          it + 1, open_.end(), [&](const ReadSlice* o) { return !o->is_operator && end_of(*o) > end_of(*range); });
       if (is_in_helper || is_helper(call) || is_call_of_c(call)) {
         int64_t& cut = cut_of(call).at_begin;
         cut = std::max(cut, end_of(*range) - call.begin);
@@ -81,6 +97,7 @@ class Drawing {
 
   ReadEvents& read_;
   std::vector<ReadSlice*> open_;  // in the order of their begins
+  bool nests_ = true;             // none ends after one that began before it
   std::vector<int8_t> helpers_;   // by name: 1 yes, -1 no, 0 not looked up yet
 };
 

@@ -71,6 +71,7 @@ void StepGraphBuilder::add_thread(uint32_t process, uint32_t row, bool is_main) 
   };
   std::vector<Open> open;
   uint32_t last = kNoSpan;
+  bool goes_on = inside.last < spans.size();
   const auto point = [&](int64_t at) {
     if (last == kNoSpan) {
       last = add_point(at);
@@ -85,6 +86,7 @@ void StepGraphBuilder::add_thread(uint32_t process, uint32_t row, bool is_main) 
   };
   const auto enter = [&](uint32_t i) {
     const TimelineSpan& s = spans[i];
+    goes_on = goes_on || s.end >= end_;
     PathClass kind = s.kind == SpanKind::kCall ? PathClass::kCall : PathClass::kHost;
     if (s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation) {
       const std::string_view name = timeline.text(s.name);
@@ -111,8 +113,7 @@ void StepGraphBuilder::add_thread(uint32_t process, uint32_t row, bool is_main) 
   }
   for (; !open.empty(); open.pop_back()) point(open.back().end);
   // A thread that does nothing any more does not wait either: its GPU work may be what the step ends with.
-  const auto goes_on = [this](const TimelineSpan& s) { return s.end >= end_; };
-  if (is_main && (inside.last < spans.size() || std::ranges::any_of(spans, goes_on))) point(end_);
+  if (is_main && goes_on) point(end_);
   if (is_main && process == 0) main_end_ = last;
   lane_of_[{process, row}] = lanes_.size();
   lanes_.push_back({process, row, first, static_cast<uint32_t>(graph_.times_.size()) - first});
