@@ -26,14 +26,12 @@ class Drawing {
         begin_range(s);
       else if (!s.is_operator)
         begin_call(s);
-      nests_ = nests_ && (open_.empty() || end_of(s) <= end_of(*open_.back()));
+      nests_ = nests_ && (open_.empty() || s.end() <= open_.back()->end());
       open_.push_back(&s);
     }
   }
 
  private:
-  static int64_t end_of(const ReadSlice& s) { return sum(s.begin, s.duration); }
-
   bool is_call_of_c(const ReadSlice& s) const { return read_.names.texts[s.name]->starts_with("<built-in "); }
 
   // "path(line): name"
@@ -57,38 +55,38 @@ class Drawing {
   }
 
   void close_until(int64_t t) {
-    while (nests_ && !open_.empty() && end_of(*open_.back()) <= t) open_.pop_back();
+    while (nests_ && !open_.empty() && open_.back()->end() <= t) open_.pop_back();
     if (nests_) return;
-    std::erase_if(open_, [t](const ReadSlice* o) { return end_of(*o) <= t; });
-    nests_ = std::ranges::is_sorted(open_, std::greater(), [](const ReadSlice* o) { return end_of(*o); });
+    std::erase_if(open_, [t](const ReadSlice* o) { return o->end() <= t; });
+    nests_ = std::ranges::is_sorted(open_, std::greater(), [](const ReadSlice* o) { return o->end(); });
   }
 
   // From here on open slices may end before `t`; those before it do not.
   std::vector<ReadSlice*>::iterator before(int64_t t) {
-    return nests_ ? std::ranges::partition_point(open_, [t](const ReadSlice* o) { return end_of(*o) >= t; })
+    return nests_ ? std::ranges::partition_point(open_, [t](const ReadSlice* o) { return o->end() >= t; })
                   : open_.begin();
   }
 
   void begin_range(ReadSlice& range) {
-    const auto crosses = [&](const ReadSlice* o) { return !o->is_apart && end_of(*o) < end_of(range); };
-    const auto first = std::find_if(before(end_of(range)), open_.end(), crosses);
+    const auto crosses = [&](const ReadSlice* o) { return !o->is_apart && o->end() < range.end(); };
+    const auto first = std::find_if(before(range.end()), open_.end(), crosses);
     if (first == open_.end()) return;
     const bool is_in_call = !(*first)->is_operator && (is_helper(**first) || is_call_of_c(**first));
     range.is_apart = !is_in_call;
     if (!is_in_call) return;
     for (auto it = first; it != open_.end(); ++it)
-      if (!(*it)->is_operator && crosses(*it)) cut_of(**it).at_end = end_of(**it) - range.begin;
+      if (!(*it)->is_operator && crosses(*it)) cut_of(**it).at_end = (*it)->end() - range.begin;
   }
 
   void begin_call(ReadSlice& call) {
-    for (auto it = before(end_of(call)); it != open_.end(); ++it) {
+    for (auto it = before(call.end()); it != open_.end(); ++it) {
       ReadSlice* const range = *it;
-      if (!range->is_annotation || range->is_apart || end_of(*range) >= end_of(call)) continue;
+      if (!range->is_annotation || range->is_apart || range->end() >= call.end()) continue;
       const bool is_in_helper = std::any_of(
-          it + 1, open_.end(), [&](const ReadSlice* o) { return !o->is_operator && end_of(*o) > end_of(*range); });
+          it + 1, open_.end(), [&](const ReadSlice* o) { return !o->is_operator && o->end() > range->end(); });
       if (is_in_helper || is_helper(call) || is_call_of_c(call)) {
         int64_t& cut = cut_of(call).at_begin;
-        cut = std::max(cut, end_of(*range) - call.begin);
+        cut = std::max(cut, range->end() - call.begin);
       } else {
         range->is_apart = 1;
       }

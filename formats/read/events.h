@@ -68,6 +68,8 @@ struct ReadSlice {
   uint32_t is_apart : 1 = 0;  // an annotation that does not nest either, so that it is drawn elsewhere; from draw() on
   uint32_t module;            // interned name of an operator's module, plus 1; 0: none
   uint32_t external;  // of an operator: External id; of a Python call: index into ReadEvents::cuts, plus 1; 0: none
+
+  int64_t end() const { return sum(begin, duration); }
 };
 static_assert(sizeof(ReadSlice) == 32);
 
@@ -105,6 +107,7 @@ struct ReadWork {  // a kernel, copy or set on a device
   uint32_t slices_before = 0;
 
   static constexpr uint32_t kUnknown = UINT32_MAX;
+  int64_t end() const { return sum(begin, duration); }
 };
 
 struct ReadWait {  // what CUPTI says that a device or a call waits for

@@ -37,8 +37,6 @@ class ByNumber {
   std::vector<std::pair<uint32_t, uint32_t>> entries_;
 };
 
-int64_t end_of(const ReadWork& w) { return sum(w.begin, w.duration); }
-
 // False: the file has no calls with a correlation.
 bool join_calls(ReadEvents& events) {
   ByNumber calls;
@@ -48,7 +46,7 @@ bool join_calls(ReadEvents& events) {
   const auto process_of = [&events](size_t call) { return events.rows[events.calls[call].row].pid; };
   for (ReadWork& w : events.work) {
     const size_t call = calls.nearest(w.correlation, w.calls_before, [&](size_t i) {
-      return events.calls[i].begin <= end_of(w) && (w.process == ReadWork::kUnknown || process_of(i) == w.process);
+      return events.calls[i].begin <= w.end() && (w.process == ReadWork::kUnknown || process_of(i) == w.process);
     });
     if (call == SIZE_MAX) continue;
     w.process = process_of(call);

@@ -55,11 +55,11 @@ class RowSweep {
     for (const ReadSlice& e : events) {
       add_until(e.begin, memory, calls);
       if (e.is_async) {
-        collector_.add(true, e.name, *names_.texts[e.name], e.begin, sum(e.begin, e.duration), 0, true);
+        collector_.add(true, e.name, *names_.texts[e.name], e.begin, e.end(), 0, true);
         continue;
       }
       close_until(e.begin);
-      const int64_t end = sum(e.begin, e.duration);
+      const int64_t end = e.end();
       nests_ = nests_ && (open_.empty() || end <= open_.back().end);
       open_.push_back({&e, end});
       stack_.push(span_of(e));
@@ -267,9 +267,8 @@ void end_with_callers(ReadEvents& read) {
   for (ReadSlice& s : read.slices) {
     if (s.is_operator) continue;
     if (std::exchange(thread, read.thread_rows[s.row]) != read.thread_rows[s.row]) open.clear();
-    const auto end = [](const ReadSlice& of) { return sum(of.begin, of.duration); };
-    while (!open.empty() && end(*open.back()) <= s.begin) open.pop_back();
-    if (!open.empty() && end(s) > end(*open.back())) s.duration = difference(end(*open.back()), s.begin);
+    while (!open.empty() && open.back()->end() <= s.begin) open.pop_back();
+    if (!open.empty() && s.end() > open.back()->end()) s.duration = difference(open.back()->end(), s.begin);
     open.push_back(&s);
   }
 }
@@ -304,9 +303,9 @@ struct Extent {
 
 std::vector<Extent> extents_of(const ReadEvents& read) {
   std::vector<Extent> extents(read.pids.texts.size());
-  for (const ReadSlice& s : read.slices) extents[read.rows[s.row].pid].cover(s.begin, sum(s.begin, s.duration));
+  for (const ReadSlice& s : read.slices) extents[read.rows[s.row].pid].cover(s.begin, s.end());
   for (const ReadCall& c : read.calls) extents[read.rows[c.row].pid].cover(c.begin, c.end);
-  for (const ReadWork& w : read.work) extents[w.process].cover(w.begin, sum(w.begin, w.duration));
+  for (const ReadWork& w : read.work) extents[w.process].cover(w.begin, w.end());
   return extents;
 }
 
@@ -319,7 +318,7 @@ std::map<uint32_t, GpuStatistics> collect_gpu(const ReadEvents& read, const std:
                          .device = w.device,
                          .is_kernel = w.is_kernel,
                          .begin = w.begin,
-                         .end = sum(w.begin, w.duration),
+                         .end = w.end(),
                          .blocks_per_sm = w.blocks_per_sm,
                          .occupancy = w.occupancy});
   }
