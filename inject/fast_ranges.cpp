@@ -36,7 +36,7 @@ bool g_is_settled = false;
 void settle(SourceState state, const char* text) noexcept {
   g_is_settled = true;
   if (state == SourceState::kFailed)
-    warn_once(Cause::kTorch, "ranges of inductor and Triton are not recorded: %s", text);
+    tell_once_a_run(Cause::kTorch, About::kLoss, "ranges of inductor and Triton are not recorded: %s", text);
   session::note_source("fast ranges", state, text);
 }
 

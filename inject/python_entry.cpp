@@ -307,7 +307,7 @@ void enter() noexcept {
   const char* why = nullptr;
   if (!python::load(&why)) {
     session::note_source("python", SourceState::kFailed, why);
-    warn_once(Cause::kPython, "Python calls are not recorded: %s", why);
+    tell_once_a_run(Cause::kPython, About::kLoss, "Python calls are not recorded: %s", why);
     watch_imports_by_audit();
     return;
   }

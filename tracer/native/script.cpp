@@ -31,7 +31,7 @@ std::atomic<size_t> g_entry_size{0};
   if (!g_is_on.exchange(false, std::memory_order_relaxed)) return;
   g_run_size.store(0, std::memory_order_relaxed);
   session::note_source("torchscript lines", SourceState::kFailed, found);
-  warn_once(Cause::kScript, "lines of TorchScript are no longer recorded: %s", found);
+  tell_once_a_run(Cause::kScript, About::kLoss, "lines of TorchScript are no longer recorded: %s", found);
 }
 
 // ---- classes of the standard library --------------------------------------------------------------------------------
