@@ -1,5 +1,6 @@
 #include "inject/fast_ranges.h"
 
+#include "inject/call_sites.h"
 #include "inject/imports.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
@@ -9,8 +10,9 @@ namespace torchprof::inject {
 namespace {
 
 constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_cpu.so";
-// [M] 2.6.0 and 2.14.1, [S] a version between them. A later one might use the pointer that it gets.
-constexpr unsigned kFirstVersion = 201, kLastVersion = 214;
+// [M] 2.6.0, 2.14.1 and 2.15.0, [S] a version between them. A later one might use the pointer that it gets: its code is
+// looked at first.
+constexpr unsigned kFirstVersion = 201, kLastTried = 215;
 
 using Get = void* (*)(bool global);
 using GetOfThread = void* (*)();
@@ -55,10 +57,6 @@ void reach_fast_ranges() noexcept {
     g_is_settled = true;  // this torch has none
     return;
   }
-  if (torch::version() > kLastVersion) {
-    settle(SourceState::kFailed, "_RecordFunctionFast of this torch is not known");
-    return;
-  }
   const KeepErrno keep;
   constexpr char kGet[] = "_ZN5torch8profiler4impl17ProfilerStateBase3getEb";
   constexpr char kGetOfThread[] = "_ZN5torch8profiler4impl17ProfilerStateBase6getTLSEv";
@@ -66,6 +64,13 @@ void reach_fast_ranges() noexcept {
   g_get_of_thread = reinterpret_cast<GetOfThread>(find_symbol(kLibrary, kGetOfThread));
   Redirect redirects[2];
   size_t count = 0;
+  if (torch::version() > kLastTried) {
+    const Use of_get = use_of(kPythonLibrary, kGet), of_thread = use_of(kPythonLibrary, kGetOfThread);
+    if (of_get == Use::kOther || of_thread == Use::kOther) {
+      settle(SourceState::kFailed, "what _RecordFunctionFast of this torch does with a profiler is not known");
+      return;
+    }
+  }
   if (g_get) redirects[count++] = {kGet, reinterpret_cast<void*>(get)};
   if (g_get_of_thread) redirects[count++] = {kGetOfThread, reinterpret_cast<void*>(get_of_thread)};
   if (redirect_imports_of(kPythonLibrary, redirects, count) > 0)

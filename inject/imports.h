@@ -34,6 +34,20 @@ void redirect_imports_of_users(const char* library, const Redirect* redirects, s
 // loaded. Returns how many slots now have a replacement.
 size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept;
 
+// Where one library's imports of a symbol lie, and its code. Empty: there is no such library or import.
+struct ImportSlots {
+  static constexpr size_t kMost = 8;
+  struct Code {
+    const unsigned char* begin;
+    const unsigned char* end;
+  };
+  const void* slots[kMost] = {};
+  size_t count = 0;
+  Code code[kMost] = {};  // segments that can be executed and read
+  size_t code_count = 0;
+};
+ImportSlots find_imports_of(const char* library, const char* symbol) noexcept;
+
 // Also find a library that was loaded with RTLD_LOCAL, by the beginning of its file name.
 bool is_loaded(const char* library) noexcept;
 void* find_symbol(const char* library, const char* symbol) noexcept;  // nullptr: no such library or symbol

@@ -1,0 +1,131 @@
+#include "inject/call_sites.h"
+
+#include <elf.h>
+#include <link.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "inject/imports.h"
+
+namespace torchprof::inject {
+namespace {
+
+#if defined(__x86_64__)
+constexpr size_t kMostStubs = 8;
+
+int32_t distance_at(const unsigned char* code) noexcept {
+  int32_t distance = 0;
+  memcpy(&distance, code, sizeof(distance));
+  return distance;
+}
+
+struct Code {
+  const unsigned char* begin = nullptr;
+  const unsigned char* end = nullptr;
+};
+
+// For each instruction of `size` bytes that begins with these, and ends with a distance from the next instruction.
+template <class Visit>
+void for_each_relative(const Code& code, const char* begins, size_t prefix, Visit visit) noexcept {
+  const size_t size = prefix + sizeof(int32_t);
+  for (const unsigned char* p = code.begin; p && p + size <= code.end; ++p) {
+    p = static_cast<const unsigned char*>(memchr(p, static_cast<unsigned char>(begins[0]), code.end - p - size + 1));
+    if (!p) break;
+    if (prefix == 1 || p[1] == static_cast<unsigned char>(begins[1])) visit(p, p + size + distance_at(p + prefix));
+  }
+}
+
+class Calls {
+ public:
+  explicit Calls(const ImportSlots& slots) noexcept : slots_(slots) {}
+
+  // Of all code, before look().
+  void find_stubs(const Code& code) noexcept {
+    for_each_relative(code, "\xff\x25", 2, [this](const unsigned char* jump, const unsigned char* slot) {
+      if (!is_slot(slot)) return;
+      if (stub_count_ < kMostStubs) stubs_[stub_count_++] = jump;
+      if (stub_count_ == kMostStubs) is_right_ = false;
+    });
+  }
+  void look(const Code& code) noexcept {
+    for_each_relative(code, "\xe8", 1, [&](const unsigned char* call, const unsigned char* called) {
+      if (is_stub(called)) count(call + 5, code.end);
+    });
+    for_each_relative(code, "\xff\x15", 2, [&](const unsigned char* call, const unsigned char* slot) {
+      if (is_slot(slot)) count(call + 6, code.end);
+    });
+    // Whoever called the function that ends so has the answer.
+    for_each_relative(code, "\xe9", 1, [&](const unsigned char*, const unsigned char* target) {
+      if (is_stub(target)) is_right_ = false;
+    });
+  }
+  bool are_right() const noexcept { return is_right_ && count_ >= 2; }
+
+ private:
+  bool is_slot(const void* address) const noexcept {
+    for (size_t i = 0; i < slots_.count; ++i)
+      if (slots_.slots[i] == address) return true;
+    return false;
+  }
+  // A stub's jump may have `bnd` and ENDBR64 before it.
+  bool is_stub(const unsigned char* target) const noexcept {
+    for (size_t i = 0; i < stub_count_; ++i)
+      if (const ptrdiff_t before = stubs_[i] - target; before == 0 || before == 1 || before == 4 || before == 5)
+        return true;
+    return false;
+  }
+  void count(const unsigned char* after, const unsigned char* end) noexcept {
+    ++count_;
+    if (!is_compared_with_null(after, static_cast<size_t>(end - after))) is_right_ = false;
+  }
+
+  const ImportSlots& slots_;
+  const unsigned char* stubs_[kMostStubs] = {};
+  size_t stub_count_ = 0, count_ = 0;
+  bool is_right_ = true;
+};
+#endif
+
+}  // namespace
+
+bool is_compared_with_null(const unsigned char* after_call, size_t size) noexcept {
+#if defined(__x86_64__)
+  constexpr int kMostLoads = 4;
+  const unsigned char *p = after_call, *const end = after_call + size;
+  for (int loads = 0; end - p >= 16; ++loads) {
+    constexpr unsigned char kTest[] = {0x48, 0x85, 0xc0};  // test %rax, %rax
+    if (memcmp(p, kTest, sizeof(kTest)) == 0)
+      return p[3] == 0x74 || p[3] == 0x75 || (p[3] == 0x0f && (p[4] == 0x84 || p[4] == 0x85));
+    // mov from memory into a register of 8 bytes: REX.W, 8b, ModRM, SIB, displacement.
+    const unsigned rex = p[0], modrm = p[2], mode = modrm >> 6, base = modrm & 7;
+    const bool is_load = (rex & 0xf8) == 0x48 && p[1] == 0x8b && mode != 3;
+    const bool is_into_rax = (rex & 4) == 0 && (modrm >> 3 & 7) == 0;
+    const bool is_from_rax = (rex & 1) == 0 && base == 0;
+    const bool has_sib = base == 4;
+    // An index, or an address relative to the instruction.
+    const bool is_odd = (has_sib && (p[3] >> 3 & 7) != 4) || (mode == 0 && base == 5);
+    if (loads == kMostLoads || !is_load || is_into_rax || is_from_rax || is_odd) return false;
+    p += 3 + (has_sib ? 1 : 0) + (mode == 1 ? 1 : mode == 2 ? 4 : 0);
+  }
+#else
+  (void)after_call, (void)size;
+#endif
+  return false;
+}
+
+Use use_of(const char* library, const char* symbol) noexcept {
+  const ImportSlots slots = find_imports_of(library, symbol);
+  if (slots.count == 0) return Use::kNotImported;
+#if defined(__x86_64__)
+  if (slots.count == ImportSlots::kMost) return Use::kOther;
+  Calls calls(slots);
+  for (size_t i = 0; i < slots.code_count; ++i) calls.find_stubs({slots.code[i].begin, slots.code[i].end});
+  for (size_t i = 0; i < slots.code_count; ++i) calls.look({slots.code[i].begin, slots.code[i].end});
+  return calls.are_right() ? Use::kNullCheck : Use::kOther;
+#else
+  return Use::kOther;
+#endif
+}
+
+}  // namespace torchprof::inject
