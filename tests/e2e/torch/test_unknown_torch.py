@@ -15,7 +15,7 @@ TAG_ROWS = [struct.pack("<7I", *row) for row in ((3, 4, 5, 8, 10, 12, 2), (3, 4,
 # What this torch's own row could be taken for: the sizes a word before or behind, the other header, the other device.
 NEIGHBOURS = [(24, 64, 0), (24, 80, 0), (16, 72, 1), (16, 48, 1), (24, 56, 1), (24, 64, 1), (16, 72, 0), (16, 64, 0), (16, 56, 0)]
 UNDEFINED = b"_ZN3c1019UndefinedTensorImpl10_singletonE"
-OWN_ROW = {"1.13": 0, "2.6": 2, "2.14": 3}
+OWN_ROW = {"1.13": 0, "2.6": 2, "2.14": 3, "2.15": 3}
 
 TRAINING = """
 import threading, torch
