@@ -1,6 +1,5 @@
 #include "inject/fast_ranges.h"
 
-#include "inject/call_sites.h"
 #include "inject/imports.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
@@ -31,6 +30,14 @@ void* get(bool global) {
 void* get_of_thread() {
   void* theirs = g_get_of_thread();
   return theirs ? theirs : nobody();
+}
+
+// Whether libtorch_python does more with what this function returns than to compare it with nullptr.
+bool uses_the_answer(const char* function) noexcept {
+  const ImportSlots found = find_imports_of(kPythonLibrary, function);
+  if (found.count == 0) return false;
+  return found.count == ImportSlots::kMost ||
+         !processor::only_compares_with_null({found.code, found.code_count}, {found.slots, found.count});
 }
 
 bool g_is_settled = false;
@@ -65,8 +72,7 @@ void reach_fast_ranges() noexcept {
   Redirect redirects[2];
   size_t count = 0;
   if (torch::version() > kLastTried) {
-    const Use of_get = use_of(kPythonLibrary, kGet), of_thread = use_of(kPythonLibrary, kGetOfThread);
-    if (of_get == Use::kOther || of_thread == Use::kOther) {
+    if (uses_the_answer(kGet) || uses_the_answer(kGetOfThread)) {
       settle(SourceState::kFailed, "what _RecordFunctionFast of this torch does with a profiler is not known");
       return;
     }

@@ -6,7 +6,7 @@
 // Ours returns what torch returns, and where that is "no profiler", a pointer to nothing in particular, which is only
 // compared with nullptr. In libtorch_python only _RecordFunctionFast calls the function
 // (torch/csrc/profiler/python/init.cpp; measured on 2.6.0, 2.14.1 and 2.15.0). Of a later torch the code itself has to
-// show that the pointer is only compared (call_sites.h), or it is not redirected. Nothing else is redirected:
+// show that the pointer is only compared (processor/call_sites.h), or it is not redirected. Nothing else is redirected:
 // torch.profiler, in libtorch_cpu, sees what it would see without us.
 //
 // The begin and the end of a range must get the same answer, or an assertion of torch ends the program. So the

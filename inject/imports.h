@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tracer/processor/call_sites.h"
+
 namespace torchprof::inject {
 
 struct Redirect {
@@ -37,13 +39,9 @@ size_t redirect_imports_of(const char* library, const Redirect* redirects, size_
 // Where one library's imports of a symbol lie, and its code. Empty: there is no such library or import.
 struct ImportSlots {
   static constexpr size_t kMost = 8;
-  struct Code {
-    const unsigned char* begin;
-    const unsigned char* end;
-  };
   const void* slots[kMost] = {};
   size_t count = 0;
-  Code code[kMost] = {};  // segments that can be executed and read
+  processor::Code code[kMost] = {};  // segments that can be executed and read
   size_t code_count = 0;
 };
 ImportSlots find_imports_of(const char* library, const char* symbol) noexcept;

@@ -128,8 +128,8 @@ const char* profiler_at(void* address, char (&name)[64]) noexcept {
   return name;
 }
 
-// With a shared libpython this calls the other one through the redirected import: that comes from libpython, but who has
-// set the function is the outer one's caller.
+// With a shared libpython this calls the other one through the redirected import: that comes from libpython, but who
+// has set the function is the outer one's caller.
 void set_profile(python::TraceFunction function, Object* object) {
   void* before = python::current_profile();
   char name[64];

@@ -204,8 +204,9 @@ const char* find_all(const Api& api) noexcept {
   found.string = api.row->string;
   if (!run || !found.current || !found.prepare || !found.free)
     return "this torch does not export the functions that tell them";
-  // InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not; or the compiler
-  // has put that into it (PyPI's 2.1, 2.4, 2.11, 2.13 and 2.15). Either way one frame of the stack is what runs the loop.
+  // InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not; or the
+  // compiler has put that into it (PyPI's 2.1, 2.4, 2.11, 2.13 and 2.15). Either way one frame of the stack is what
+  // runs the loop.
   const uintptr_t jumps_to = processor::thunk_target(static_cast<const unsigned char*>(run));
   const uintptr_t begin = jumps_to ? jumps_to : reinterpret_cast<uintptr_t>(run);
   const native::CodeRange range = native::function_at(begin + 1);

@@ -42,9 +42,9 @@ enum class Cause : uint8_t {
 // Writes "torchprof: <line>\n" the first time in this process that `cause` occurs.
 __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;
 
-// Once, before tell_once_a_run(): `path` is a file that all processes of the run share, and that the first one makes; what
-// is longer than PATH_MAX, or cannot be written, is no such file, and then each process speaks for itself. `is_quiet`: the
-// user wants errors alone. After fork it stays as it is.
+// Once, before tell_once_a_run(): `path` is a file that all processes of the run share, and that the first one makes;
+// what is longer than PATH_MAX, or cannot be written, is no such file, and then each process speaks for itself.
+// `is_quiet`: the user wants errors alone. After fork it stays as it is.
 void share_lines(const char* path, bool is_quiet) noexcept;
 
 enum class About : uint8_t { kLoss, kNotice };  // what is not recorded; what is good to know, not said to who is quiet

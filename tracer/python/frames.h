@@ -36,7 +36,8 @@ struct Position {
 const char* check_frames() noexcept;
 
 // What another thread, or another process, needs to walk the stacks of this interpreter by their memory alone. Nothing
-// (`interpreter` 0): no layout is known, or it is that of 3.10, which does not say a thread's number. With the GIL held.
+// (`interpreter` 0): no layout is known, or it is that of 3.10, which does not say a thread's number. With the GIL
+// held.
 InterpreterDef describe_stacks() noexcept;
 
 // The position of the innermost frame. Any thread, with or without the GIL; no allocation, no lock.

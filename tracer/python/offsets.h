@@ -1,9 +1,9 @@
 // Where the fields of this interpreter's structures lie: the one place that tells one version of CPython from another.
 //
-// 3.10 to 3.12: tables, by version. From 3.13 on the interpreter says it: _PyRuntime begins with _Py_DebugOffsets, which
-// CPython made for debuggers that look from outside. That structure has no description of its own, and grew in its
-// middle from 3.13 to 3.14 and to 3.15. So no version of it is assumed: each section is found by what the API says of
-// the sizes in it. What is not in it is found in the process as well: co_extra by what a mark changes (code.cpp),
+// 3.10 to 3.12: tables, by version. From 3.13 on the interpreter says it: _PyRuntime begins with _Py_DebugOffsets,
+// which CPython made for debuggers that look from outside. That structure has no description of its own, and grew in
+// its middle from 3.13 to 3.14 and to 3.15. So no version of it is assumed: each section is found by what the API says
+// of the sizes in it. What is not in it is found in the process as well: co_extra by what a mark changes (code.cpp),
 // gc.callbacks by its address (gc.cpp).
 //
 // Nothing here is believed before it has been compared with the API: check_objects() at once, check_frames() (frames.h)
@@ -11,8 +11,8 @@
 // that holds, and refused where any of it does not.
 //
 // Source: CPython, Include/internal/pycore_{runtime,debug_offsets,frame,interpframe_structs,interp,gc}.h,
-// Include/cpython/{pystate,frameobject,code}.h; measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5, 3.14.10 and
-// 3.15.2. Threads: with the GIL held; what is found does not change any more.
+// Include/cpython/{pystate,frameobject,code}.h; measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5, 3.14.10
+// and 3.15.2. Threads: with the GIL held; what is found does not change any more.
 #pragma once
 
 #include <cstddef>
@@ -50,12 +50,12 @@ struct FrameLayout {
   size_t text_length = 16, text_state = 32;        // PyASCIIObject
   size_t bytes_length = 16, bytes_data = 32;       // PyBytesObject: ob_size, ob_sval
 };
-// The loop's own frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14 on). In 3.14 a higher value
-// is FRAME_OWNED_BY_CSTACK, which is no function's frame either.
+// The loop's own frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14 on). In 3.14 a higher
+// value is FRAME_OWNED_BY_CSTACK, which is no function's frame either.
 inline constexpr unsigned char kOwnedByLoop = 3;
 
-// PyInterpreterState.ceval of 3.11: {int recursion_limit; int eval_breaker; ...}. inject/python_signals.cpp compares the
-// first with Py_GetRecursionLimit() before it uses the second.
+// PyInterpreterState.ceval of 3.11: {int recursion_limit; int eval_breaker; ...}. inject/python_signals.cpp compares
+// the first with Py_GetRecursionLimit() before it uses the second.
 inline constexpr size_t kRecursionLimit311 = 96, kEvalBreaker311 = 100;
 
 // Where PyInterpreterState may have the pointer to gc.callbacks: from `begin` on, before `end`.

@@ -1,4 +1,4 @@
-#include "inject/call_sites.h"
+#include "tracer/processor/call_sites.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-using namespace torchprof::inject;
+using namespace torchprof::processor;
 
 namespace call_sites {
 namespace {
@@ -80,10 +80,24 @@ TEST_CASE("of another processor's code nothing is known") {
 
 #endif
 
-TEST_CASE("a library or a function that is not there is not imported") {
-  CHECK(use_of("libnowhere.so", "puts") == Use::kNotImported);
-  CHECK(use_of("libstdc++.so", "no_such_function") == Use::kNotImported);
+#if defined(__x86_64__)
+TEST_CASE("calls by a stub, by its slot, and by a jump") {
+  unsigned char code[128] = {};
+  const void* slots[] = {&code[120]};  // where the GOT would be
+  const auto put = [&code](size_t at, Bytes bytes) { std::copy(bytes.begin(), bytes.end(), code + at); };
+  const auto to = [](size_t target, size_t next) { return static_cast<unsigned char>(target - next); };
+  put(0, {0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, to(120, 10), 0, 0, 0});  // the stub: endbr64; jmp *120
+  put(20, {0xff, 0x15, to(120, 26), 0, 0, 0, 0x48, 0x85, 0xc0, 0x74, 0x01});
+  const auto look = [&] { return only_compares_with_null(std::span<const Code>({Code{code, code + 110}}), slots); };
+  CHECK_FALSE(look());  // one call is too few
+  put(50, {0xe8, to(0, 55), 0xff, 0xff, 0xff, 0x48, 0x85, 0xc0, 0x75, 0x01});
+  CHECK(look());
+  put(70, {0xe9, to(0, 75), 0xff, 0xff, 0xff});  // its caller has the answer
+  CHECK_FALSE(look());
+  put(70, {0xe8, to(4, 75), 0xff, 0xff, 0xff, 0x48, 0x89, 0xc3});  // mov %rax,%rbx
+  CHECK_FALSE(look());
 }
+#endif
 
 }  // namespace
 }  // namespace call_sites
