@@ -7,8 +7,8 @@ VERSION is that of a wheel: nvidia-cuda-cupti-cu12 for 12.x, nvidia-cuda-cupti f
 them into torchprof-wheels in $XDG_CACHE_HOME or ~/.cache, 10 to 20 MB each, and the headers of CUDA that they include.
 
 What is compared is what tests/unit/cupti/cupti_layout_test.cpp names, in the newest struct of each kind that a header has: a field lies where the
-table says and came in the version that it says, and the kinds and errors have their numbers. Prints one line a version, and each
-difference. The exit status is 1 where there is one.
+table says and came in the version that it says, and the kinds and errors have their numbers. And the calls that --gpu on records (cupti/
+recorded_calls.cpp) have their names there. Prints one line a version, and each difference. The exit status is 1 where there is one.
 """
 import os
 import pathlib
@@ -80,6 +80,20 @@ def rows(include):
         yield "NUMBER(abi::%s, %s)" % (ours, theirs)
 
 
+def other_names(include):
+    """The calls that --gpu on records whose numbers have another name in these headers; a number without a name is one of later or earlier versions."""
+    ours = re.findall(r'\{k(Runtime|Driver), (\d+), "(\w+)"', (ROOT / "cupti" / "recorded_calls.cpp").read_text())
+    assert len(ours) > 300
+    for api in "Runtime", "Driver":
+        text = (include / ("cupti_%s_cbid.h" % api.lower())).read_text()
+        theirs = {int(number): name for name, number in re.findall(r"CUPTI_%s_TRACE_CBID_(\w+?)\s*=\s*(\d+)" % api.upper(), text)}
+        for number, name in ((int(number), name) for of, number, name in ours if of == api):
+            found = re.sub(r"_v\d{4,5}$", "", theirs.get(number, name))
+            # CUDA 13 dropped the _v2 of some, and SIZE is one more than the last.
+            if found.replace("_v2", "") != name.replace("_v2", "") and not re.fullmatch(r"SIZE|(?:cuda|reserved)%d" % number, found):
+                yield "  %s %d is %s; recorded_calls.cpp has %s" % (api, number, found, name)
+
+
 def compare(version):
     major, minor, _ = version.split(".")
     of_major = "-cu12" if major == "12" else ""
@@ -88,16 +102,17 @@ def compare(version):
         source, program = pathlib.Path(temporary) / "check.cpp", pathlib.Path(temporary) / "check"
         source.write_text(CHECK.replace("ROWS", "\n  ".join(rows(include))))
         subprocess.run(["g++", "-std=c++20", "-w", "-isystem", include, "-isystem", cuda, "-I", ROOT, source, "-o", program], check=True)
-        return subprocess.run([program], capture_output=True, text=True)
+        done = subprocess.run([program], capture_output=True, text=True)
+    *differences, last = done.stdout.splitlines()
+    return last, differences + list(other_names(include))
 
 
 def main():
     status = 0
     for version in sys.argv[1:] or VERSIONS:
-        done = compare(version)
-        *differences, last = done.stdout.splitlines()
+        last, differences = compare(version)
         print("\n".join(["%s: %s" % (version, last), *differences]), flush=True)
-        status = status or done.returncode
+        status = status or bool(differences)
     return status
 
 
