@@ -2,16 +2,14 @@
 //
 // From CUDA 11.0 to 13.0 records only grow at their ends, so an offset holds for every version that has the field.
 // `since` is a result of cuptiGetVersion():
-//     13   CUDA 11.0        17   11.6        21   12.3        26       12.8
-//     14        11.1        18   11.8        22   12.4        27       12.9
-//     15        11.2        19   12.0        23   12.5        130000   13.0
-//     16        11.5        20   12.2        24   12.6        130100   13.1
+//     13   CUDA 11.0        17   11.6, 11.7            22   12.4        28       12.9
+//     14        11.1        18   11.8, 12.0, 12.1      23   12.5        130000   13.0
+//     15        11.2        20   12.2                  24   12.6        130100   13.1
+//     16        11.5        21   12.3                  26   12.8        130200   13.2, and so on
 //
-// Source: cupti_activity.h and cupti_activity_deprecated.h of CUDA 13.0, which have all older structs and say in which
-// CUDA each was replaced; tests/unit/cupti/cupti_layout_test.cpp compares the two where the headers are installed.
-// Later headers have not been read, but two libraries' bindings that are generated from them: cudarc
-// (src/cupti/sys/mod.rs, 13.2) and CUDA.jl (lib/cupti/src/libcupti.jl, 13.4). Both have the priority of a kernel at the
-// offset below, and CUDA.jl also the other fields. A CUPTI above kNewest is refused.
+// Source: cupti_activity.h and cupti_activity_deprecated.h, which have all older structs and say in which CUDA each was
+// replaced. tests/foreign/cupti_headers.py compares the table with the headers of NVIDIA's wheels, 12.2 to 13.5;
+// tests/unit/cupti/cupti_layout_test.cpp with those that are installed. A CUPTI above kNewest is refused.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +90,7 @@ inline constexpr Field kCorrelation{4}, kContext{8}, kStream{12}, kEvent{16}, kD
 // record may be another client's as well.
 namespace overhead {  // CUpti_ActivityOverhead, 2, 3
 inline constexpr uint16_t kSize = 40;
-inline constexpr Field kOverheadKind{4}, kObjectKind{8}, kObject{12}, kStart{24}, kEnd{32}, kCorrelation{40, 20};
+inline constexpr Field kOverheadKind{4}, kObjectKind{8}, kObject{12}, kStart{24}, kEnd{32}, kCorrelation{40, 21};
 // The object: a process and a thread, or a device, a context and a stream.
 inline constexpr uint32_t kOfProcess = 1, kOfThread = 2;
 }  // namespace overhead

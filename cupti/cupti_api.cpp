@@ -116,8 +116,12 @@ bool find(Api& api, const char** why) noexcept {
       reinterpret_cast<decltype(api.context_state)>(symbol(library, "libcuda.so", "cuDevicePrimaryCtxGetState"));
   api.runtime_version =
       reinterpret_cast<decltype(api.runtime_version)>(symbol(library, "libcudart.so", "cudaRuntimeGetVersion"));
-  if (api.get_version(&api.version) == abi::kSuccess && api.version >= abi::kOldest && api.version <= abi::kNewest)
-    return true;
+  // From 13.3 on it is CUPTI_ERROR_UNKNOWN where no driver is, and 13.2.86 crashes there: so only after cuInit.
+  if (api.get_version(&api.version) != abi::kSuccess) {
+    *why = "its libcupti does not tell its version (is there a driver for this CUDA?)";
+    return false;
+  }
+  if (api.version >= abi::kOldest && api.version <= abi::kNewest) return true;
   *why = "this version of CUPTI is not one that this torchprof knows";
   return false;
 }

@@ -37,7 +37,8 @@ struct Api {
   char library[256];                                               // its file
 };
 
-// False: `why` says what is missing. Loads a libcupti if none is mapped. Not from a constructor.
+// False: `why` says what is missing. Loads a libcupti if none is mapped. Not from a constructor, and not before cuInit:
+// without a driver cuptiGetVersion() of 13.2.86 crashes.
 bool find(Api& api, const char** why) noexcept;
 
 // Whether this is a CUDA program: libcuda, libcudart or libcupti is mapped. May be called from anywhere.

@@ -198,7 +198,7 @@ void fail(int result, const char* what) noexcept {
   // 999, CUPTI_ERROR_UNKNOWN, is CUPTI's result of every call where there is no driver.
   constexpr int kUnknown = 999;
   session::note_source("gpu", result == kUnknown ? SourceState::kOff : SourceState::kFailed, why);
-  if (result != kUnknown) warn_once(Cause::kGpu, "the GPU is not recorded: %s", why);
+  if (result != kUnknown) tell_once_a_run(Cause::kGpu, About::kLoss, "the GPU is not recorded: %s", why);
 }
 
 // Whether another tool has CUPTI: it serves only the one that holds a subscription.
@@ -250,7 +250,7 @@ void note_tool(const GpuTool& tool) noexcept {
 void leave_to(const GpuTool& tool) noexcept {
   become(State::kOff);
   note_tool(tool);
-  warn_once(Cause::kGpu, "the GPU is not recorded: %s has CUPTI (%s)", tool.name, tool.mark);
+  tell_once_a_run(Cause::kGpu, About::kLoss, "the GPU is not recorded: %s has CUPTI (%s)", tool.name, tool.mark);
 }
 
 // For a program that uses CUDA without torch: the driver calls the tool's library, not ours, so we are never started.
@@ -274,7 +274,7 @@ void start_now() noexcept {
   if (!find(s.api, &why)) {
     become(State::kOff);
     session::note_source("gpu", SourceState::kFailed, why);
-    return warn_once(Cause::kGpu, "the GPU is not recorded: %s", why);
+    return tell_once_a_run(Cause::kGpu, About::kLoss, "the GPU is not recorded: %s", why);
   }
   note_facts();
   if (is_taken()) return fail(abi::kMultipleSubscribers, "another tool has CUPTI (nsys, ncu, a debugger)");
@@ -297,7 +297,7 @@ void start_now() noexcept {
     leave_to_other();
     become(State::kOff);
     session::note_source("gpu", SourceState::kFailed, "no thread could be started");
-    return warn_once(Cause::kGpu, "the GPU is not recorded: no thread could be started");
+    return tell_once_a_run(Cause::kGpu, About::kLoss, "the GPU is not recorded: no thread could be started");
   }
   atexit(finish);
   join_session();

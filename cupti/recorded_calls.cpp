@@ -6,8 +6,8 @@ namespace {
 using enum CallUse;
 constexpr GpuApiKind kRuntime = GpuApiKind::kRuntime, kDriver = GpuApiKind::kDriver;
 
-// cupti_runtime_cbid.h and cupti_driver_cbid.h of CUDA 13.0; a number is never used again. _ptsz and _ptds: with a
-// default stream of each thread.
+// cupti_runtime_cbid.h and cupti_driver_cbid.h of CUDA 12.2 to 13.5 (tests/foreign/cupti_headers.py compares them); a
+// number is never used again. _ptsz and _ptds: with a default stream of each thread.
 constexpr RecordedCall kCalls[] = {
     {kRuntime, 13, "cudaLaunch", kStartsWork},
     {kRuntime, 31, "cudaMemcpy", kStartsWork},
@@ -291,6 +291,8 @@ constexpr RecordedCall kCalls[] = {
     {kDriver, 660, "cuStreamWaitValue32_v2_ptsz", kOrders},
     {kDriver, 661, "cuStreamWaitValue64_v2", kOrders},
     {kDriver, 662, "cuStreamWaitValue64_v2_ptsz", kOrders},
+    {kDriver, 750, "cuGreenCtxWaitEvent", kOrders},
+    {kDriver, 756, "cuCtxWaitEvent", kOrders},
     {kDriver, 29, "cuMemAlloc", kMemory},
     {kDriver, 31, "cuMemAllocPitch", kMemory},
     {kDriver, 33, "cuMemFree", kMemory},

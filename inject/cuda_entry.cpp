@@ -28,7 +28,7 @@ python::Object* cuda_init(python::Object* self, python::Object* none) {
   return result;
 }
 
-// os._exit(status), which also ends multiprocessing's forked children. METH_FASTCALL | METH_KEYWORDS in 3.10 to 3.14.
+// os._exit(status), which also ends multiprocessing's forked children. METH_FASTCALL | METH_KEYWORDS in 3.10 to 3.15.
 FastKeywords g_exit = nullptr;
 
 python::Object* exit_now(python::Object* self, python::Object* const* args, python::Size count, python::Object* names) {

@@ -9,8 +9,9 @@ namespace torchprof::inject {
 namespace {
 
 constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_cpu.so";
-// [M] 2.6.0 and 2.14.1, [S] a version between them. A later one might use the pointer that it gets.
-constexpr unsigned kFirstVersion = 201, kLastVersion = 214;
+// [M] 2.6.0, 2.14.1 and 2.15.0, [S] a version between them. A later one might use the pointer that it gets: its code is
+// looked at first.
+constexpr unsigned kFirstVersion = 201, kLastTried = 215;
 
 using Get = void* (*)(bool global);
 using GetOfThread = void* (*)();
@@ -31,12 +32,20 @@ void* get_of_thread() {
   return theirs ? theirs : nobody();
 }
 
+// Whether libtorch_python does more with what this function returns than to compare it with nullptr.
+bool uses_the_answer(const char* function) noexcept {
+  const ImportSlots found = find_imports_of(kPythonLibrary, function);
+  if (found.count == 0) return false;
+  return found.count == ImportSlots::kMost ||
+         !processor::only_compares_with_null({found.code, found.code_count}, {found.slots, found.count});
+}
+
 bool g_is_settled = false;
 
 void settle(SourceState state, const char* text) noexcept {
   g_is_settled = true;
   if (state == SourceState::kFailed)
-    warn_once(Cause::kTorch, "ranges of inductor and Triton are not recorded: %s", text);
+    tell_once_a_run(Cause::kTorch, About::kLoss, "ranges of inductor and Triton are not recorded: %s", text);
   session::note_source("fast ranges", state, text);
 }
 
@@ -55,10 +64,6 @@ void reach_fast_ranges() noexcept {
     g_is_settled = true;  // this torch has none
     return;
   }
-  if (torch::version() > kLastVersion) {
-    settle(SourceState::kFailed, "_RecordFunctionFast of this torch is not known");
-    return;
-  }
   const KeepErrno keep;
   constexpr char kGet[] = "_ZN5torch8profiler4impl17ProfilerStateBase3getEb";
   constexpr char kGetOfThread[] = "_ZN5torch8profiler4impl17ProfilerStateBase6getTLSEv";
@@ -66,6 +71,12 @@ void reach_fast_ranges() noexcept {
   g_get_of_thread = reinterpret_cast<GetOfThread>(find_symbol(kLibrary, kGetOfThread));
   Redirect redirects[2];
   size_t count = 0;
+  if (torch::version() > kLastTried) {
+    if (uses_the_answer(kGet) || uses_the_answer(kGetOfThread)) {
+      settle(SourceState::kFailed, "what _RecordFunctionFast of this torch does with a profiler is not known");
+      return;
+    }
+  }
   if (g_get) redirects[count++] = {kGet, reinterpret_cast<void*>(get)};
   if (g_get_of_thread) redirects[count++] = {kGetOfThread, reinterpret_cast<void*>(get_of_thread)};
   if (redirect_imports_of(kPythonLibrary, redirects, count) > 0)

@@ -1,12 +1,13 @@
 // Ranges that torch records only while torch.profiler is on: torch._C._profiler._RecordFunctionFast (2.1 and later),
 // which inductor, Triton's launcher and torch.compile put around what they do.
 //
-// It asks ProfilerStateBase::get() (getTLS() in 2.14) whether a profiler is on. Only then it makes an
+// It asks ProfilerStateBase::get() (getTLS() since 2.14) whether a profiler is on. Only then it makes an
 // at::RecordFunction, which global callbacks see. We redirect libtorch_python's import of that function to one of ours.
 // Ours returns what torch returns, and where that is "no profiler", a pointer to nothing in particular, which is only
 // compared with nullptr. In libtorch_python only _RecordFunctionFast calls the function
-// (torch/csrc/profiler/python/init.cpp; measured on 2.6.0 and 2.14.1). Nothing else is redirected: torch.profiler, in
-// libtorch_cpu, sees what it would see without us.
+// (torch/csrc/profiler/python/init.cpp; measured on 2.6.0, 2.14.1 and 2.15.0). Of a later torch the code itself has to
+// show that the pointer is only compared (processor/call_sites.h), or it is not redirected. Nothing else is redirected:
+// torch.profiler, in libtorch_cpu, sees what it would see without us.
 //
 // The begin and the end of a range must get the same answer, or an assertion of torch ends the program. So the
 // redirection is made once, right after libtorch_python was loaded, and stays; where torch was in the process before us

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include "tracer/processor/processor.h"
 
@@ -166,6 +167,36 @@ int visit_named(dl_phdr_info* info, size_t, void* data) noexcept {
   return 1;
 }
 
+struct SlotWalk {
+  const char* library;
+  const char* symbol;
+  ImportSlots found;
+};
+
+int visit_slots(dl_phdr_info* info, size_t, void* data) noexcept {
+  auto& walk = *static_cast<SlotWalk*>(data);
+  const char* slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : nullptr;
+  if (!slash || strncmp(slash + 1, walk.library, strlen(walk.library)) != 0) return 0;
+  ImportSlots& found = walk.found;
+  LoadedObject object;
+  if (!read_object(*info, object)) return 1;
+  for (const LoadedObject::Table& table : {object.plt, object.data}) {
+    for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)) && found.count < ImportSlots::kMost; ++i) {
+      const ElfW(Rela)& entry = table.entries[i];
+      const char* name = object.strings + object.symbols[ELF64_R_SYM(entry.r_info)].st_name;
+      if (strcmp(name, walk.symbol) == 0)
+        found.slots[found.count++] = reinterpret_cast<const void*>(object.base + entry.r_offset);
+    }
+  }
+  for (int i = 0; i < info->dlpi_phnum && found.code_count < ImportSlots::kMost; ++i) {
+    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD || (segment.p_flags & (PF_X | PF_R)) != (PF_X | PF_R)) continue;
+    const auto* begin = reinterpret_cast<const unsigned char*>(object.base + segment.p_vaddr);
+    found.code[found.code_count++] = {begin, begin + segment.p_filesz};
+  }
+  return 1;
+}
+
 int read_counters(dl_phdr_info* info, size_t, void* out) noexcept {
   auto& visited = *static_cast<Visited*>(out);
   visited.adds = info->dlpi_adds;
@@ -201,6 +232,12 @@ size_t redirect_imports_of(const char* library, const Redirect* redirects, size_
   NamedWalk walk{library, {redirects, count}, 0, nullptr};
   dl_iterate_phdr(visit_named, &walk);
   return walk.stored;
+}
+
+ImportSlots find_imports_of(const char* library, const char* symbol) noexcept {
+  SlotWalk walk{library, symbol, {}};
+  dl_iterate_phdr(visit_slots, &walk);
+  return walk.found;
 }
 
 bool is_loaded(const char* library) noexcept {

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tracer/processor/call_sites.h"
+
 namespace torchprof::inject {
 
 struct Redirect {
@@ -33,6 +35,16 @@ void redirect_imports_of_users(const char* library, const Redirect* redirects, s
 // The same for the imports of one library, by the beginning of its file name ("libtorch_python.so"), whenever it was
 // loaded. Returns how many slots now have a replacement.
 size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept;
+
+// Where one library's imports of a symbol lie, and its code. Empty: there is no such library or import.
+struct ImportSlots {
+  static constexpr size_t kMost = 8;
+  const void* slots[kMost] = {};
+  size_t count = 0;
+  processor::Code code[kMost] = {};  // segments that can be executed and read
+  size_t code_count = 0;
+};
+ImportSlots find_imports_of(const char* library, const char* symbol) noexcept;
 
 // Also find a library that was loaded with RTLD_LOCAL, by the beginning of its file name.
 bool is_loaded(const char* library) noexcept;

@@ -75,8 +75,8 @@ void arm() noexcept {
   prepare_cuda();
   torch::start_memory();
   if (has_python && !python::is_running() && !hook_start())
-    warn_once(
-        Cause::kPython,
+    tell_once_a_run(
+        Cause::kPython, About::kLoss,
         "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
   torch::attach_if_loaded();
 }

@@ -128,12 +128,17 @@ const char* profiler_at(void* address, char (&name)[64]) noexcept {
   return name;
 }
 
+// With a shared libpython this calls the other one through the redirected import: that comes from libpython, but who
+// has set the function is the outer one's caller.
 void set_profile(python::TraceFunction function, Object* object) {
   void* before = python::current_profile();
+  char name[64];
+  const char* const outer = g_setter;
+  g_setter = profiler_at(__builtin_return_address(0), name);
   g_imported.set_profile(function, object);
   const KeepErrno keep;
-  char name[64];
-  python::profile_was_set(before, profiler_at(__builtin_return_address(0), name));
+  python::profile_was_set(before, g_setter);
+  g_setter = outer;
 }
 
 int set_profile_of(python::ThreadState* thread, python::TraceFunction function, Object* object) {
@@ -307,7 +312,7 @@ void enter() noexcept {
   const char* why = nullptr;
   if (!python::load(&why)) {
     session::note_source("python", SourceState::kFailed, why);
-    warn_once(Cause::kPython, "Python calls are not recorded: %s", why);
+    tell_once_a_run(Cause::kPython, About::kLoss, "Python calls are not recorded: %s", why);
     watch_imports_by_audit();
     return;
   }

@@ -11,6 +11,7 @@
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
 #include "tracer/python/interpreters.h"
+#include "tracer/python/offsets.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {
@@ -18,10 +19,6 @@ namespace {
 
 using python::api;
 using python::Object;
-
-// PyInterpreterState.ceval {int recursion_limit; int eval_breaker; ...}, Include/internal/pycore_interp.h of 3.11.2 and
-// 3.11.7. The first is compared with Py_GetRecursionLimit() before the second is used.
-constexpr size_t kRecursionLimit = 96, kEvalBreaker = 100;
 
 using Handler = void (*)(int);
 std::atomic<Handler> g_theirs[NSIG];
@@ -62,8 +59,8 @@ bool find_eval_breaker() noexcept {
   const auto recursion_limit = reinterpret_cast<int (*)()>(python::symbol("Py_GetRecursionLimit"));
   if (!interpreter || !recursion_limit) return false;
   int limit = 0;
-  memcpy(&limit, interpreter + kRecursionLimit, sizeof(limit));
-  auto* breaker = reinterpret_cast<std::atomic<int>*>(interpreter + kEvalBreaker);
+  memcpy(&limit, interpreter + python::kRecursionLimit311, sizeof(limit));
+  auto* breaker = reinterpret_cast<std::atomic<int>*>(interpreter + python::kEvalBreaker311);
   const int value = breaker->load(std::memory_order_relaxed);
   if (limit != recursion_limit() || (value != 0 && value != 1)) return false;
   g_eval_breaker = breaker;

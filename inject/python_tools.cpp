@@ -2,7 +2,6 @@
 
 #include "inject/method_table.h"
 #include "tracer/python/monitoring.h"
-#include "tracer/python/opcodes.h"
 
 namespace torchprof::inject {
 namespace {
@@ -48,7 +47,7 @@ Object* all_events(Object* self, Object* none) {
   return events;
 }
 
-// sys.settrace(function), sys._settraceallthreads(function): the trace function is not the only tool (opcodes.h).
+// sys.settrace(function), sys._settraceallthreads(function): the trace function is not the only tool (monitoring.h).
 OneArg g_settrace = nullptr;
 OneArg g_settrace_all = nullptr;
 

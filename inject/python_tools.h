@@ -2,7 +2,7 @@
 // they would show without us.
 //
 // sys.monitoring: to the program our tool id looks free, and if it wants that id it gets it
-// (tracer/python/monitoring.h). sys.settrace: see tracer/python/opcodes.h. The steps go into the functions' method
+// (tracer/python/monitoring.h). sys.settrace: see there. The steps go into the functions' method
 // tables (method_table.h).
 #pragma once
 

@@ -4,7 +4,7 @@ TORCHPROF_BUILD names the build directory (default: build/ in the root of the ch
 makes of it, in a directory of their own, so that the tree is used where it was not configured to lie. TORCHPROF_INSTALLED names such a
 tree that exists already: tests/roots/roots.py uses it where nothing was built.
 
-Tests that need no torch take the fixture `python` and run once for each version of CPython from 3.10 to 3.14 that is found here: on PATH, in /usr/bin,
+Tests that need no torch take the fixture `python` and run once for each version of CPython from 3.10 on that is found here: on PATH, in /usr/bin,
 /usr/local/bin and ~/.pyenv. Without --run-slow that is the newest and that of torch, and in python/ the oldest. Tests that need torch run under `torch_python`, the interpreter that runs pytest.
 
 The marker `once` is for what neither depends on the version of torch nor on that of Python nor on libc: what we say, write and read, our own arithmetic of
@@ -18,7 +18,8 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
                endings interpreters torchrun tree workers
-    python     Python calls, imports, lines, waits, stacks and collections: gc imports python python_lines stacks_of_threads waits
+    python     Python calls, imports, lines, waits, stacks and collections: gc imports python python_lines stacks_of_threads
+               unknown_python waits
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:
                against_torch_profiler collectives compare flops key_averages modules native operators ranges steps
                unknown_torch
@@ -313,7 +314,7 @@ class Python:
 
 @functools.lru_cache(None)
 def find_pythons():
-    """A CPython of this machine of each version from 3.10 to 3.14: that which has torch, or the last."""
+    """A CPython of this machine of each version from 3.10 on: that which has torch, or the last."""
     return [Python(path, tuple(version), *more) for path, version, *more in look_for_pythons()]
 
 
@@ -324,7 +325,7 @@ def look_for_pythons():
     places += [str(p / "bin") for p in sorted((pathlib.Path.home() / ".pyenv" / "versions").glob("*"))]
     found = {}
     for place in places:
-        for name in ["python3"] + ["python3.%d" % minor for minor in range(10, 15)]:
+        for name in ["python3"] + ["python3.%d" % minor for minor in range(10, 20)]:
             path = os.path.join(place, name)
             if "/shims" in place or not os.access(path, os.X_OK) or os.path.realpath(path) in found:
                 continue
@@ -332,7 +333,7 @@ def look_for_pythons():
                                     "print(sys.implementation.name, *sys.version_info[:3], u.find_spec('torch') is not None)"],
                                    capture_output=True, text=True, env=clean_environment())
             match = re.fullmatch(r"cpython (\d+) (\d+) (\d+) (True|False)\n", probe.stdout)
-            if match and (3, 10) <= (int(match[1]), int(match[2])) <= (3, 14):
+            if match and (int(match[1]), int(match[2])) >= (3, 10):
                 version = tuple(int(match[i]) for i in (1, 2, 3))
                 linked = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
                 found[os.path.realpath(path)] = [os.path.realpath(path), version, match[4] == "True", "libpython" in linked]

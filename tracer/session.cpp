@@ -19,6 +19,7 @@
 #include "tracer/process/seal.h"
 #include "tracer/recorder.h"
 #include "tracer/spool/fault.h"
+#include "tracer/spool/run_files.h"
 #include "tracer/spool/uncaptured.h"
 
 namespace torchprof {
@@ -270,6 +271,9 @@ void arm(const Config& config, const char* output) noexcept {
   r.config = config;
   r.pid = getpid();
   snprintf(r.directory, sizeof(r.directory), "%s/spool", output);
+  char said[PATH_MAX];
+  if (snprintf(said, sizeof(said), "%s/%s", r.directory, kSaidName) < static_cast<int>(sizeof(said)))
+    share_lines(said, config.quiet);
   r.is_launched = made_by_launcher(output);
   detail::g_clock = clock::choose();
   detail::g_strings = &r.strings;

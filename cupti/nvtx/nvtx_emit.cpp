@@ -101,7 +101,7 @@ void on_operator_end(const torch::RecordFunction& function, void*) {
 bool listen() noexcept {
   const char* why = connect(nvtx_injection());
   session::note_source("nvtx emit", why ? SourceState::kOff : SourceState::kOn, why ? why : "operators as NVTX ranges");
-  if (why) warn_once(Cause::kConfig, "--nvtx emit: nobody listens: %s", why);
+  if (why) tell_once_a_run(Cause::kConfig, About::kLoss, "--nvtx emit: nobody listens: %s", why);
   return !why;
 }
 

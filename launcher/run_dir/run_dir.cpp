@@ -391,6 +391,17 @@ void RunDir::write_info(const Json& info) const {
   out.commit();
 }
 
+namespace {
+
+// Programs of libc itself, which are static wherever they are and hold nothing that could be recorded: Python's
+// ctypes.util and Triton ask ldconfig where libraries lie. Ubuntu's is a shell script around ldconfig.real.
+bool is_of_libc(const fs::path& program) {
+  const std::string name = program.filename().string();
+  return name == "ldconfig" || name == "ldconfig.real";
+}
+
+}  // namespace
+
 std::vector<RunDir::Untraced> RunDir::untraced() const {
   std::vector<Untraced> out;
   std::istringstream in(formats::read_file(spool() / kUntracedName));
@@ -399,6 +410,7 @@ std::vector<RunDir::Untraced> RunDir::untraced() const {
     const size_t path = line.find(' ') + 1, end = line.rfind(": ");
     if (path == 0 || end == std::string::npos || end < path) continue;
     const std::string program = line.substr(path, end - path);
+    if (is_of_libc(program)) continue;
     const auto known = std::ranges::find(out, program, &Untraced::program);
     if (known != out.end())
       ++known->times;

@@ -34,6 +34,7 @@ std::atomic<int64_t>& set_clock();
 // What a record of the processor's work is stamped with: the clock that CUPTI was given, if it was.
 uint64_t host_now();
 
+bool is_initialized();  // cuInit has begun
 bool is_enabled(uint32_t kind);
 bool is_call_enabled(uint32_t kind, uint32_t cbid);  // `kind`: 4, a call of the driver, or 5, of the runtime
 // To be called when a context is made.

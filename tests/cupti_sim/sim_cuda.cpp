@@ -254,6 +254,8 @@ void forget_names() {
 
 }  // namespace cupti_sim
 
+bool cupti_sim::is_initialized() { return cuda().devices > 0; }
+
 using namespace cupti_sim;
 
 // cuInit, with `devices` of them.

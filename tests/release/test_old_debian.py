@@ -43,7 +43,7 @@ def test_of_an_older_python_one_line_says_that_it_is_not_known(run_torchprof, pr
     run = run_torchprof([OLD_PYTHON, program(PROGRAM)])
     assert (run.status, run.stdout) == (0, "done\n")
     said = [line for line in run.stderr.splitlines() if "Python 3.9" in line]
-    assert said == ["torchprof: Python calls are not recorded: Python 3.9.2 is not one that this version knows (3.10 to 3.14)"], run.stderr
+    assert said == ["torchprof: Python calls are not recorded: Python 3.9.2 is not one that this version knows (3.10 to 3.15)"], run.stderr
 
 
 def test_a_c_program_has_its_ranges(run_torchprof, check_trace, tmp_path):

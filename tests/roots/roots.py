@@ -4,7 +4,7 @@
        roots.py SUITE DIST packages: installs and tries each package of DIST (packaging/release) there.
        roots.py SUITE make: makes its root and runs nothing.
 
-SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14); bullseye, which has
+SUITE is a release of Debian with a torch of its own: trixie (Python 3.13, torch 2.6) or sid (Python 3.14, torch 2.14; and Python 3.15); bullseye, which has
 none (Python 3.9, glibc 2.31), for tests/release with a tree of packaging/build -Dtests=true; bookworm-arm64, Debian 12 (Python 3.11, torch
 1.13) for AArch64, for a tree of packaging/build arm64: qemu-user emulates it where the processor is another one; or trixie-cuda, which is trixie with Debian's
 CUDA build of that torch, CUPTI 12.4 and the library of the driver: 4 GB, for tests by hand. Where its root is
@@ -60,7 +60,7 @@ cd /
 rm -r "$sources"
 """
 # Packages that one test each needs, which is skipped without them: the root is made even if a suite lacks them today.
-WISHES = {"sid": "duckdb python3-pandas python3-pyarrow"}
+WISHES = {"sid": "duckdb python3-pandas python3-pyarrow python3.15"}  # beside its own Python, which has torch
 # What python3-torch-cuda loads. Unpacked into the root, as two of its dependencies cannot be installed: cuDNN is not in Debian,
 # and the driver's own packages want a kernel module. A stub has cuDNN's name and functions: without a GPU none of them is called.
 CUDA_PACKAGES = ("python3-torch-cuda libtorch-cuda-2.6 libcublas12 libcublaslt12 libcudart12 libcufft11 libcurand10 libcusolver11 libcusparse12 "

@@ -31,7 +31,7 @@ std::atomic<size_t> g_entry_size{0};
   if (!g_is_on.exchange(false, std::memory_order_relaxed)) return;
   g_run_size.store(0, std::memory_order_relaxed);
   session::note_source("torchscript lines", SourceState::kFailed, found);
-  warn_once(Cause::kScript, "lines of TorchScript are no longer recorded: %s", found);
+  tell_once_a_run(Cause::kScript, About::kLoss, "lines of TorchScript are no longer recorded: %s", found);
 }
 
 // ---- classes of the standard library --------------------------------------------------------------------------------
@@ -204,9 +204,12 @@ const char* find_all(const Api& api) noexcept {
   found.string = api.row->string;
   if (!run || !found.current || !found.prepare || !found.free)
     return "this torch does not export the functions that tell them";
-  // InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not.
-  const uintptr_t begin = processor::thunk_target(static_cast<const unsigned char*>(run));
-  const native::CodeRange range = begin ? native::function_at(begin + 1) : native::CodeRange{};
+  // InterpreterState::run(), which is exported, only jumps to InterpreterStateImpl::run(), which is not; or the
+  // compiler has put that into it (PyPI's 2.1, 2.4, 2.11, 2.13 and 2.15). Either way one frame of the stack is what
+  // runs the loop.
+  const uintptr_t jumps_to = processor::thunk_target(static_cast<const unsigned char*>(run));
+  const uintptr_t begin = jumps_to ? jumps_to : reinterpret_cast<uintptr_t>(run);
+  const native::CodeRange range = native::function_at(begin + 1);
   if (range.begin != begin || range.size == 0) return "the interpreter of this torch is not where it should be";
   detail::use_script(found);
   g_run_begin.store(range.begin, std::memory_order_relaxed);

@@ -6,7 +6,7 @@
 // layouts of the standard library, for either kind of std::string. Each answer is checked before it is used; the first
 // that is not as expected ends this source, with one line on stderr.
 //
-// Sources: torch/csrc/jit/runtime/interpreter.{h,cpp}, jit/frontend/source_range.h, profiler/util.h, 1.13 to 2.14.
+// Sources: torch/csrc/jit/runtime/interpreter.{h,cpp}, jit/frontend/source_range.h, profiler/util.h, 1.13 to 2.15.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ namespace torchprof::torch {
 // loader's lock is held.
 void find_script(const Api& api) noexcept;
 
-// The code that runs an interpreter until it is done (InterpreterStateImpl::run): a stack has one such frame for each
-// interpreter. Empty: it is not known, or there are no lines to be had.
+// The code that runs an interpreter until it is done (InterpreterStateImpl::run, or what it was put into): a stack has
+// one such frame for each interpreter. Empty: it is not known, or there are no lines to be had.
 native::CodeRange script_run() noexcept;
 // Whether the return address `inner` is in the interpreter's loop. `run` is a return address in script_run(); the loop
 // is the function that is called right before it.

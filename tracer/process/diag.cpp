@@ -1,13 +1,17 @@
 #include "tracer/process/diag.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/process/descriptors.h"
 #include "tracer/process/printable.h"
 #include "tracer/process/seal.h"
 
@@ -23,6 +27,72 @@ bool is_first(Cause cause) noexcept {
   return !(said.fetch_or(bit, std::memory_order_relaxed) & bit);
 }
 
+class Line {
+ public:
+  void print(const char* format, va_list args) noexcept {
+    const int wanted = vsnprintf(text_ + kPrefix, sizeof(text_) - kPrefix - 1, format, args);
+    if (wanted < 0) return;
+    size_ = std::min(kPrefix + static_cast<size_t>(wanted), sizeof(text_) - 2);
+    make_printable(text_ + kPrefix, size_ - kPrefix);  // it may name a path
+    text_[size_++] = '\n';
+  }
+  std::string_view text() const noexcept { return {text_, size_}; }
+  // One write, so that lines of several threads do not mix. Nothing can be done about a closed stderr.
+  void write_out() const noexcept {
+    const KeepErrno keep;
+    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text_, size_);
+  }
+
+ private:
+  static constexpr size_t kPrefix = 11;
+  char text_[1024] = "torchprof: ";
+  size_t size_ = 0;
+};
+
+char g_shared[PATH_MAX] = "";
+bool g_is_quiet = false;
+
+uint64_t hash_of(std::string_view text) noexcept {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+// Whether the number stands in the file before `end`.
+bool has_number(int fd, uint64_t number, off_t end) noexcept {
+  uint64_t others[128];
+  for (off_t at = 0; at < end; at += sizeof(others)) {
+    const ssize_t bytes = pread(fd, others, std::min<size_t>(sizeof(others), static_cast<size_t>(end - at)), at);
+    if (bytes <= 0) return false;
+    const uint64_t* const last = others + static_cast<size_t>(bytes) / sizeof(number);
+    if (std::find<const uint64_t*>(others, last, number) != last) return true;
+  }
+  return false;
+}
+
+// A process whose line's number is not in the file appends it, and looks once more, up to its own: what is appended has
+// one order for all processes. Where the file cannot be had, it speaks.
+bool is_first_in_run(std::string_view line) noexcept {
+  const uint64_t number = hash_of(line);
+  constexpr off_t kMost = 1 << 16;
+  bool is_first = true;
+  rlimit limit{};
+  // Beyond this limit the kernel would kill the program.
+  if (!*g_shared || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(2 * kMost))
+    return true;
+  descriptors::with_file(g_shared, O_RDWR | O_APPEND | O_CREAT, [&](int fd) noexcept {
+    const off_t before = lseek(fd, 0, SEEK_END);
+    if (before < 0 || has_number(fd, number, before)) {
+      is_first = before < 0;
+    } else if (before < kMost && write(fd, &number, sizeof(number)) == sizeof(number)) {
+      const off_t own = lseek(fd, 0, SEEK_CUR) - static_cast<off_t>(sizeof(number));
+      is_first = !has_number(fd, number, own);
+    }
+    return true;
+  });
+  return is_first;
+}
+
 }  // namespace
 
 void say_once(Cause cause, std::string_view line) noexcept {
@@ -33,19 +103,29 @@ void say_once(Cause cause, std::string_view line) noexcept {
 
 void warn_once(Cause cause, const char* format, ...) noexcept {
   if (!is_first(cause)) return;
-  const KeepErrno keep;
-  char line[1024] = "torchprof: ";
-  const size_t prefix = strlen(line);
+  Line line;
   va_list args;
   va_start(args, format);
-  const int wanted = vsnprintf(line + prefix, sizeof(line) - prefix - 1, format, args);
+  line.print(format, args);
   va_end(args);
-  if (wanted < 0) return;
-  const size_t length = std::min(prefix + static_cast<size_t>(wanted), sizeof(line) - 2);
-  make_printable(line + prefix, length - prefix);  // it may name a path
-  line[length] = '\n';
-  // One write, so that lines of several threads do not mix. Nothing can be done about a closed stderr.
-  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line, length + 1);
+  line.write_out();
+}
+
+void share_lines(const char* path, bool is_quiet) noexcept {
+  const size_t size = strlen(path);
+  if (size < sizeof(g_shared)) memcpy(g_shared, path, size + 1);
+  g_is_quiet = is_quiet;
+}
+
+void tell_once_a_run(Cause cause, About about, const char* format, ...) noexcept {
+  if ((about == About::kNotice && g_is_quiet) || !is_first(cause)) return;
+  const KeepErrno keep;
+  Line line;
+  va_list args;
+  va_start(args, format);
+  line.print(format, args);
+  va_end(args);
+  if (is_first_in_run(line.text())) line.write_out();
 }
 
 }  // namespace torchprof

@@ -1,7 +1,7 @@
 // What the library says in the program's process: at most one line for each cause, to stderr, never to stdout, never
-// through stdio.
+// through stdio. What is the same for all processes of a run is said by the first of them alone.
 //
-// Any thread; no allocation, no lock; errno is kept.
+// Any thread; no allocation; errno is kept. tell_once_a_run() opens a file (descriptors.h), the others take no lock.
 #pragma once
 
 #include <cerrno>
@@ -29,6 +29,7 @@ enum class Cause : uint8_t {
   kSizeLimit,
   kMapping,
   kPython,
+  kNewPython,
   kTorch,
   kInputs,
   kScript,
@@ -41,7 +42,17 @@ enum class Cause : uint8_t {
 // Writes "torchprof: <line>\n" the first time in this process that `cause` occurs; printable (printable.h).
 __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* format, ...) noexcept;
 
-// The same for a complete line, with "torchprof: " and the newline in it, where the stack may be small.
+// Once, before tell_once_a_run(): `path` is a file that all processes of the run share, and that the first one makes;
+// what is longer than PATH_MAX, or cannot be written, is no such file, and then each process speaks for itself.
+// `is_quiet`: the user wants errors alone. After fork it stays as it is.
+void share_lines(const char* path, bool is_quiet) noexcept;
+
+enum class About : uint8_t { kLoss, kNotice };  // what is not recorded; what is good to know, not said to who is quiet
+
+// As warn_once(), and only where no other process of the run has said the same line.
+__attribute__((format(printf, 3, 4))) void tell_once_a_run(Cause cause, About about, const char* format, ...) noexcept;
+
+// The same as warn_once() for a complete line, with "torchprof: " and the newline in it, where the stack may be small.
 void say_once(Cause cause, std::string_view line) noexcept;
 
 }  // namespace torchprof

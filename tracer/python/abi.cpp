@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/python/offsets.h"
+
 namespace torchprof::python {
 namespace detail {
 Api g_api;
@@ -17,12 +19,6 @@ namespace {
 
 using detail::g_api;
 using detail::g_layout;
-
-// Checked by check_layout() in every process; test: tests/e2e/python/test_python.py, on every version that is found.
-// 3.10: Include/cpython/{pystate,frameobject}.h.
-constexpr Layout kLayout310 = {44, 56, 0, 32, 352, 96};
-// 3.11: Include/cpython/pystate.h, Include/internal/pycore_frame.h.
-constexpr Layout kLayout311 = {44, 64, 24, 32, 72, 56};
 
 void* g_library = RTLD_DEFAULT;
 
@@ -99,10 +95,9 @@ bool load(const char** why) noexcept {
   const auto ask = reinterpret_cast<const char* (*)()>(find_symbol("Py_GetVersion"));
   const char* version = ask ? ask() : "?";
   int major = 0;
-  if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < 10 ||
-      g_api.minor > 14) {
-    snprintf(text, sizeof(text), "Python %.*s is not one that this version knows (3.10 to 3.14)",
-             static_cast<int>(strcspn(version, " ")), version);
+  if (sscanf(version, "%d.%d.%d", &major, &g_api.minor, &g_api.micro) < 2 || major != 3 || g_api.minor < kOldestMinor) {
+    snprintf(text, sizeof(text), "Python %.*s is not one that this version knows (3.%d to 3.%d)",
+             static_cast<int>(strcspn(version, " ")), version, kOldestMinor, kNewestMinor);
     return false;
   }
   const char* missing = "";
@@ -120,6 +115,11 @@ bool load(const char** why) noexcept {
     snprintf(text, sizeof(text), "debug builds of Python are not supported");
     return false;
   }
+  if (const char* wrong = check_objects()) {
+    snprintf(text, sizeof(text), "Python %.*s: %s", static_cast<int>(strcspn(version, " ")), version, wrong);
+    return false;
+  }
+  find_offsets();
   return true;
 }
 
@@ -133,7 +133,7 @@ int g_compared = 0;
 
 // Called by the line of Python in check_layout(), so that the function and the first local of the frame are known.
 Object* compare(Object*, Object* expected) noexcept {
-  const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
+  const Layout& want = *profile_layout();
   Frame* frame = g_api.current_frame();
   const Ref code(g_api.frame_code(frame));
   const void* data = want.frame_data ? read_pointer(frame, want.frame_data) : frame;
@@ -191,7 +191,7 @@ bool set_profile_function(ThreadState* thread, TraceFunction function) noexcept 
 }
 
 void check_layout() noexcept {
-  if (g_api.minor > 11) return;
+  if (!profile_layout()) return;
   const KeepError keep;
   static MethodDef definition = {"compare", reinterpret_cast<void*>(compare), kMethO, nullptr};
   const Ref function(g_api.function_new(&definition, nullptr, nullptr));
@@ -207,7 +207,7 @@ void check_layout() noexcept {
 
   detail::g_knows_instruction =
       g_compared == 2 && g_lasti[1] > g_lasti[0] && g_lasti[1] - g_lasti[0] == g_instruction[1] - g_instruction[0];
-  const Layout& want = g_api.minor == 10 ? kLayout310 : kLayout311;
+  const Layout& want = *profile_layout();
   ThreadState* self = g_api.this_thread();
   // Finds the place of the profile function by setting one. Somebody else's is left alone: then nothing is known.
   if (!g_matches || !g_api.set_profile || !self || read_pointer(self, want.profile_function)) return;

@@ -1,9 +1,10 @@
-// CPython without Python.h: what differs between 3.10 and 3.14 is here and in abi.cpp, nowhere else.
+// CPython without Python.h: its API, and the layout of objects that has been the same since 3.10. What differs between
+// versions is in offsets.h, nowhere else.
 //
 // Functions are public C API (or exported, as marked) and found at run time in whatever executable or libpython is in
-// the process. Raw offsets are used only on release builds with a GIL, and only after check_layout() has compared them
-// with what the API says. Sources: CPython's headers of the versions named; facts without a version were measured on
-// 3.10.13, 3.11.7, 3.12.1, 3.13.0 and 3.14.
+// the process. Raw offsets are used only on release builds with a GIL, and only after load() and check_layout() have
+// compared them with what the API says. Sources: CPython's headers of the versions named; facts without a version were
+// measured on 3.10.13, 3.11.7, 3.12.1, 3.13.0, 3.14 and 3.15.2.
 #pragma once
 
 #include <cstddef>
@@ -114,13 +115,14 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(int, get_extra, "_PyCode_GetExtra", "PyUnstable_Code_GetExtra", (Object*, Size, void**))                          \
   X(int, set_extra, "_PyCode_SetExtra", "PyUnstable_Code_SetExtra", (Object*, Size, void*))                           \
   X(ThreadState*, current_thread, "_PyThreadState_UncheckedGet", "PyThreadState_GetUnchecked", (void))                \
-  X(int, set_profile, "_PyEval_SetProfile", "", (ThreadState*, TraceFunction, Object*)) /* exported, 3.10 to 3.14 */  \
+  X(int, set_profile, "_PyEval_SetProfile", "", (ThreadState*, TraceFunction, Object*)) /* exported, 3.10 to 3.15 */  \
   X(Object*, frame_var, "PyFrame_GetVarString", "", (Frame*, const char*))              /* 3.12 */                    \
   X(int, frame_last, "PyFrame_GetLasti", "", (Frame*))                                  /* 3.11 */                    \
   X(int, frame_line, "PyFrame_GetLineNumber", "", (Frame*))                                                           \
   X(void, format_unraisable, "PyErr_FormatUnraisable", "", (const char*, ...)) /* 3.13 */                             \
   X(int, code_line, "PyCode_Addr2Line", "", (Object*, int)) /* reads tables of the code object, needs no GIL */       \
-  X(Object*, type_lookup, "_PyType_Lookup", "", (Object*, Object*))    /* exported, 3.10 to 3.14; borrowed */         \
+  X(Object*, code_new, "PyCode_NewEmpty", "", (const char*, const char*, int))                                        \
+  X(Object*, type_lookup, "_PyType_Lookup", "", (Object*, Object*))    /* exported, 3.10 to 3.15; borrowed */         \
   X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */                             \
   X(int, at_exit, "Py_AtExit", "", (void (*)(void)))
 
@@ -162,7 +164,8 @@ extern bool g_knows_tracing;
 
 // The table, filled once by load(). Valid for the life of the process.
 inline const Api& api() noexcept { return detail::g_api; }
-// False: there is no interpreter, or not one that we know (3.10 to 3.14); `why` says so in one line.
+// False: there is no interpreter, or not one that we can read; `why` says so in one line. With the GIL held, if it has
+// started.
 bool load(const char** why) noexcept;
 // Whether an interpreter's symbols are in this process, also before it has started. Microseconds.
 bool present() noexcept;
@@ -176,11 +179,11 @@ void* symbol(const char* name) noexcept;
 
 // ---- layout, plain builds only --------------------------------------------------------------------------------------
 
-// PyObject.ob_type: {ob_refcnt, ob_type} since 2.x; every plain build, 3.10 to 3.14.
+// PyObject.ob_type: {ob_refcnt, ob_type} since 2.x; every plain build, 3.10 to 3.15. load() checks these.
 inline Object* type_of(Object* object) noexcept { return reinterpret_cast<Object**>(object)[1]; }
 
 // PyCFunctionObject {PyObject, m_ml, m_self, ...} and PyMethodDescrObject {PyDescr_COMMON {PyObject, d_type, d_name,
-// d_qualname}, d_method}: 3.10 to 3.14. PyMethodObject {PyObject, im_func, im_self}. PyTypeObject {PyVarObject,
+// d_qualname}, d_method}: 3.10 to 3.15. PyMethodObject {PyObject, im_func, im_self}. PyTypeObject {PyVarObject,
 // tp_name}. PyCellObject {PyObject, ob_ref}.
 inline MethodDef* function_def(Object* function) noexcept { return reinterpret_cast<MethodDef**>(function)[2]; }
 // m_self, which repr() shows; PyCFunction_GetSelf hides it from static methods (all of torch.*).
@@ -189,10 +192,10 @@ inline MethodDef* descriptor_def(Object* descriptor) noexcept { return reinterpr
 inline Object* descriptor_owner(Object* descriptor) noexcept { return reinterpret_cast<Object**>(descriptor)[2]; }
 inline Object* method_function(Object* method) noexcept { return reinterpret_cast<Object**>(method)[2]; }
 inline const char* type_name(Object* type) noexcept { return reinterpret_cast<const char**>(type)[3]; }
-// PyComplexObject {PyObject, double real, imag}, 3.10 to 3.14.
+// PyComplexObject {PyObject, double real, imag}, 3.10 to 3.15.
 inline constexpr size_t kComplexValue = 16;
 inline Object* cell_value(Object* cell) noexcept { return reinterpret_cast<Object**>(cell)[2]; }
-// PyLongObject {PyObject, lv_tag, ob_digit[]}, 3.12 to 3.14; only for numbers from 0 to 2^30 - 1; load() checks it.
+// PyLongObject {PyObject, lv_tag, ob_digit[]}, 3.12 to 3.15; only for numbers from 0 to 2^30 - 1.
 inline uint32_t small_int(Object* number) noexcept {
   return static_cast<uint32_t>(reinterpret_cast<uint64_t*>(number)[3]);
 }

@@ -1,17 +1,51 @@
 #include "tracer/python/calls.h"
 
 #include <atomic>
+#include <cstdio>
 
+#include "tracer/process/diag.h"
 #include "tracer/python/events.h"
 #include "tracer/python/frames.h"
 #include "tracer/python/gc.h"
 #include "tracer/python/imports.h"
 #include "tracer/python/monitoring.h"
+#include "tracer/python/offsets.h"
 #include "tracer/python/profile.h"
 #include "tracer/python/threads.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
+namespace {
+
+// What of the interpreter is not as its offsets say; nullptr: all is.
+const char* check_interpreter() noexcept {
+  const char* const wrong = prepare_stacks();
+  // check_frames() reads by the same offsets, without a net: of a version that nobody has tried they hold first.
+  if (wrong && !is_known_version()) return wrong;
+  const char* const wrong_frames = check_frames();
+  return wrong ? wrong : wrong_frames;
+}
+
+// False: it is refused.
+bool accept_interpreter() noexcept {
+  const char* const wrong = check_interpreter();
+  if (is_known_version()) return true;
+  char text[session::kNoteSize];
+  if (wrong) {
+    snprintf(text, sizeof(text), "Python 3.%d.%d is newer than this version knows (3.%d to 3.%d), and %s", api().minor,
+             api().micro, kOldestMinor, kNewestMinor, wrong);
+    session::note_source("python", SourceState::kFailed, text);
+    tell_once_a_run(Cause::kPython, About::kLoss, "Python calls are not recorded: %s", text);
+    return false;
+  }
+  tell_once_a_run(
+      Cause::kNewPython, About::kNotice,
+      "Python 3.%d.%d is newer than this version knows (3.%d to 3.%d): it is used, since all checks of it hold",
+      api().minor, api().micro, kOldestMinor, kNewestMinor);
+  return true;
+}
+
+}  // namespace
 
 void start_calls(PythonLevel level) noexcept {
   if (level == PythonLevel::kOff) {
@@ -23,8 +57,7 @@ void start_calls(PythonLevel level) noexcept {
     session::note_source("python", SourceState::kFailed, "the interpreter has no room for our mark on code objects");
     return;
   }
-  check_frames();
-  prepare_stacks();
+  if (!accept_interpreter()) return window::announce();
   g_level = level;
   start_imports();
   ++g_epoch;

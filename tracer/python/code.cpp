@@ -214,6 +214,35 @@ void set_extra(Object* code, Function function) noexcept {
   write_pointer(code, detail::g_extra_offset, extra);
 }
 
+// PyCodeObject.co_extra, whatever the version: in a code object of our own it is the one word that changes when the API
+// sets a mark, and the mark is where it points to. 0: there is no such word.
+size_t find_extra_offset() noexcept {
+  const Api& a = api();
+  const Ref size(a.get_attr(a.code_type, "__basicsize__"));
+  const Ref code(a.code_new ? a.code_new("torchprof", "torchprof", 1) : static_cast<Object*>(nullptr));
+  uintptr_t before[64] = {}, after[std::size(before)] = {};
+  const long bytes = size ? a.as_long(size.get()) : 0;
+  if (!code || bytes < static_cast<long>(sizeof(Object*)) || bytes > static_cast<long>(sizeof(before))) return 0;
+  const auto words = static_cast<size_t>(bytes) / sizeof(uintptr_t);
+  const Function mark = Function::make({0xabcde}, FunctionKind::kFunction);
+  memcpy(before, code.get(), words * sizeof(uintptr_t));
+  if (a.set_extra(code.get(), detail::g_extra, reinterpret_cast<void*>(mark.bits)) != 0) return 0;
+  memcpy(after, code.get(), words * sizeof(uintptr_t));
+  size_t found = 0, changed = 0;
+  for (size_t i = 0; i < words; ++i) {
+    if (before[i] == after[i]) continue;
+    found = i;
+    ++changed;
+  }
+  auto* extra = changed == 1 && before[found] == 0 ? reinterpret_cast<detail::Extra*>(after[found]) : nullptr;
+  if (!extra || extra->size <= detail::g_extra || extra->slots[detail::g_extra] != mark.bits) {
+    a.set_extra(code.get(), detail::g_extra, nullptr);
+    return 0;
+  }
+  extra->size = 0;  // so that no owner of another slot is told of the end of this code object
+  return found * sizeof(uintptr_t);
+}
+
 }  // namespace
 
 bool prepare_objects() noexcept {
@@ -221,20 +250,7 @@ bool prepare_objects() noexcept {
   if (!a.request_extra || !a.get_extra || !a.set_extra) return false;
   detail::g_extra = a.request_extra(nullptr);
   if (detail::g_extra < 0) return false;
-  // PyCodeObject.co_extra in release builds with a GIL; measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and
-  // 3.14.10. Here it is compared with the API, on the code of the current frame.
-  constexpr size_t kOffsets[] = {144, 176, 184, 192, 200};  // 3.10, 3.11 ...
-  Frame* frame = a.current_frame();
-  if (!frame) return true;
-  const Ref code(a.frame_code(frame));
-  const Function mark = Function::make({0xabcde}, FunctionKind::kFunction);
-  if (a.set_extra(code.get(), detail::g_extra, reinterpret_cast<void*>(mark.bits)) == 0) {
-    detail::g_extra_offset = kOffsets[a.minor - 10];
-    const void* extra = read_pointer(code.get(), detail::g_extra_offset);
-    const auto slot = sizeof(Size) + static_cast<size_t>(detail::g_extra) * sizeof(void*);
-    if (!extra || read_pointer(extra, slot) != reinterpret_cast<void*>(mark.bits)) detail::g_extra_offset = 0;
-    a.set_extra(code.get(), detail::g_extra, nullptr);
-  }
+  detail::g_extra_offset = find_extra_offset();
   a.error_clear();
   return true;
 }

@@ -30,7 +30,7 @@ struct Function {
 namespace detail {
 extern Size g_extra;           // our index among the co_extra slots
 extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not known, the API is asked
-struct Extra {                 // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.14
+struct Extra {                 // _PyCodeObjectExtra, Objects/codeobject.c, 3.10 to 3.15
   Size size;
   uintptr_t slots[1];
 };

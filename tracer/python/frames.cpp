@@ -1,55 +1,16 @@
 #include "tracer/python/frames.h"
 
 #include <atomic>
-#include <iterator>
 
 #include "tracer/python/abi.h"
 #include "tracer/python/code.h"
+#include "tracer/python/offsets.h"
 
 namespace torchprof::python {
 
-// Checked by check_frames() in every process; test: tests/e2e/memory/test_memory.py, on every version that is found.
-struct FrameLayout {
-  size_t current;      // PyThreadState: frame (3.10), cframe (3.11, 3.12), current_frame (3.13 on)
-  bool by_cframe;      // `current` is a CFrame, which has the frame
-  size_t of_cframe;    // CFrame.current_frame
-  size_t code;         // of the frame: f_code, f_executable (3.13 on; 3.14 tags the lowest bits)
-  size_t instruction;  // of the frame, the one that runs: f_lasti (3.10, an int), prev_instr, instr_ptr (3.13 on)
-  size_t first;        // PyCodeObject.co_code_adaptive; 0: `instruction` is a number of code units
-  size_t previous;     // of the frame: f_back (3.10), previous
-  // A run of the loop has a CFrame on the native stack (up to 3.11), or a frame of its own among the Python frames.
-  size_t cframe;    // PyThreadState.cframe; 0: 3.12 on
-  size_t outer;     // CFrame.previous
-  size_t is_entry;  // of the frame: a bool (3.11), true for a run's outermost; 0: every run has one frame (3.10)
-  size_t owner;     // of the frame: a char (3.11 on), see kOwnedByLoop
-  // What a thread needs that looks at the others (describe_stacks). Checked by prepare_stacks() in every process.
-  size_t threads;     // PyInterpreterState: the first thread; 0: the rest is not known
-  size_t tid;         // PyThreadState.native_thread_id
-  size_t line;        // PyCodeObject.co_firstlineno
-  size_t ascii_text;  // sizeof(PyASCIIObject), where the characters of a str of ASCII begin
-  size_t other_text;  // sizeof(PyCompactUnicodeObject), likewise of any other
-};
-
 namespace {
 
-// 3.10: Include/cpython/{pystate,frameobject}.h. 3.11 to 3.14: Include/cpython/{pystate,code}.h,
-// Include/internal/pycore_{frame,interpframe_structs}.h. Measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5
-// and 3.14.10.
-constexpr FrameLayout kFrames[] = {
-    {24, false, 0, 32, 96, 0, 24, 48, 8, 0, 0, 0, 0, 0, 0, 0},            // 3.10
-    {56, true, 8, 32, 56, 184, 48, 56, 16, 68, 69, 16, 160, 72, 48, 72},  // 3.11
-    {56, true, 0, 0, 56, 192, 8, 0, 0, 0, 70, 72, 144, 68, 40, 56},       // 3.12
-    {72, false, 0, 0, 56, 200, 8, 0, 0, 0, 70, 7344, 160, 68, 40, 56},    // 3.13
-    {72, false, 0, 0, 56, 208, 8, 0, 0, 0, 74, 7344, 160, 68, 40, 56},    // 3.14
-};
-// The same in all of them, from 3.11 on: PyThreadState.next and interp; PyCodeObject.ob_size, co_filename, co_qualname
-// and co_linetable; PyASCIIObject.length and state; PyBytesObject.ob_size and ob_sval.
-constexpr uint16_t kNextThread = 8, kOfThread = 16, kCodeUnits = 16, kFile = 112, kQualname = 128, kLineTable = 136;
-constexpr uint16_t kTextLength = 16, kTextState = 32, kBytesLength = 16, kBytesData = 32;
 constexpr uintptr_t kTags = 3;
-// The loop's own frame: FRAME_OWNED_BY_CSTACK (3.12, 3.13), FRAME_OWNED_BY_INTERPRETER (3.14). In 3.14 a higher value
-// is FRAME_OWNED_BY_CSTACK, which is no function's frame either.
-constexpr uint8_t kOwnedByLoop = 3;
 
 std::atomic<const FrameLayout*> g_frames{nullptr};
 std::atomic<const FrameLayout*> g_runs{nullptr};  // the same, once frames further out have been compared, too
@@ -97,43 +58,46 @@ bool check_runs(const FrameLayout& at, ThreadState* self, Frame* frame) noexcept
 
 }  // namespace
 
-void check_frames() noexcept {
+const char* check_frames() noexcept {
   const Api& a = api();
   ThreadState* self = a.this_thread();
   Frame* frame = a.current_frame();
-  if (!self || !frame || !a.code_line || !a.frame_line || !a.code_type ||
-      a.minor - 10 >= static_cast<int>(std::size(kFrames)))
-    return;
-  const FrameLayout& at = kFrames[a.minor - 10];
+  const FrameLayout* at = frame_layout();
+  if (!at) return why_no_frames();
+  if (!self || !frame || !a.code_line || !a.frame_line || !a.code_type) return "it lacks functions to try";
   const Ref code(a.frame_code(frame));
-  const Position here = position_of(at, innermost_frame(at, self));
-  if (here.code != code.get() || here.offset < 0) return;
-  if (a.frame_last ? here.offset != a.frame_last(frame) : a.minor > 10) return;
+  const Position here = position_of(*at, innermost_frame(*at, self));
+  if (here.code != code.get() || here.offset < 0) return "the current frame is not where it should be";
+  if (a.frame_last ? here.offset != a.frame_last(frame) : a.minor > 10)
+    return "the instruction that runs is not where it should be";
   const int line = a.frame_line(frame);
-  if (line <= 0 || a.code_line(here.code, here.offset) != line) return;
+  if (line <= 0 || a.code_line(here.code, here.offset) != line) return "the line that runs is not what it should be";
   // The first pairs with the load in current_position(), the second with that in FrameWalk(): api() is filled.
-  g_frames.store(&at, std::memory_order_release);
-  if (check_runs(at, self, frame)) g_runs.store(&at, std::memory_order_release);
+  g_frames.store(at, std::memory_order_release);
+  if (!check_runs(*at, self, frame)) return "frames further out are not where they should be";
+  g_runs.store(at, std::memory_order_release);
+  return nullptr;
 }
 
 InterpreterDef describe_stacks() noexcept {
-  const FrameLayout* at = g_frames.load(std::memory_order_relaxed);
+  const FrameLayout* at = frame_layout();
   const Api& a = api();
   if (!at || at->threads == 0) return {};
   const auto offset = [](size_t value) { return static_cast<uint16_t>(value); };
   InterpreterDef out{};
   out.interpreter = reinterpret_cast<uintptr_t>(a.main_interpreter());
   out.code_type = reinterpret_cast<uintptr_t>(a.code_type);
-  out.threads = offset(at->threads), out.next = kNextThread, out.of_thread = kOfThread, out.tid = offset(at->tid);
+  out.threads = offset(at->threads), out.next = offset(at->next_thread), out.of_thread = offset(at->of_thread);
+  out.tid = offset(at->tid);
   out.current = offset(at->current), out.of_cframe = offset(at->of_cframe), out.has_cframe = at->by_cframe;
   out.code = offset(at->code), out.instruction = offset(at->instruction), out.previous = offset(at->previous);
   out.owner = offset(at->owner);
   out.loop = at->cframe ? UINT8_MAX : kOwnedByLoop;
-  out.instructions = offset(at->first), out.code_units = kCodeUnits, out.line = offset(at->line);
-  out.file = kFile, out.name = kQualname, out.lines = kLineTable;
-  out.text_length = kTextLength, out.text_state = kTextState;
+  out.instructions = offset(at->first), out.code_units = offset(at->code_units), out.line = offset(at->line);
+  out.file = offset(at->file), out.name = offset(at->qualname), out.lines = offset(at->lines);
+  out.text_length = offset(at->text_length), out.text_state = offset(at->text_state);
   out.text_of_ascii = offset(at->ascii_text), out.text_of_others = offset(at->other_text);
-  out.bytes_length = kBytesLength, out.bytes_data = kBytesData;
+  out.bytes_length = offset(at->bytes_length), out.bytes_data = offset(at->bytes_data);
   return out;
 }
 

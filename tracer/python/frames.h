@@ -30,13 +30,14 @@ struct Position {
   int offset = -1;         // of the instruction that runs, in bytes
 };
 
-// Compares the offsets with the API; where they do not hold, nothing below finds anything. Once, called from Python
-// code with the GIL held, after prepare_objects().
-void check_frames() noexcept;
+// Compares the offsets (offsets.h) with the API; where they do not hold, nothing below finds anything. nullptr: they
+// do; otherwise what does not, in words that follow "Python 3.15.2: ". Once, called from Python code with the GIL held,
+// after prepare_objects(). It trusts them: where the version is not a known one, prepare_stacks() comes first.
+const char* check_frames() noexcept;
 
 // What another thread, or another process, needs to walk the stacks of this interpreter by their memory alone. Nothing
-// (`interpreter` 0): check_frames() found no layout that holds, or it is that of 3.10, which does not say a thread's
-// number. With the GIL held.
+// (`interpreter` 0): no layout is known, or it is that of 3.10, which does not say a thread's number. With the GIL
+// held.
 InterpreterDef describe_stacks() noexcept;
 
 // The position of the innermost frame. Any thread, with or without the GIL; no allocation, no lock.

@@ -2,15 +2,12 @@
 
 #include <cstring>
 
+#include "tracer/process/readable.h"
+#include "tracer/python/offsets.h"
 #include "tracer/session.h"
 
 namespace torchprof::python {
 namespace {
-
-// Offset of PyInterpreterState.gc.callbacks in release builds with a GIL, Include/internal/pycore_{interp,gc}.h;
-// measured on 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.10. Compared with gc.callbacks before it is
-// used; test: tests/e2e/python/test_gc.py.
-constexpr size_t kCallbacks[] = {832, 864, 328, 7616, 7616};  // 3.10, 3.11 ...
 
 Object* g_theirs = nullptr;  // gc.callbacks as the program has it; our function holds a reference
 Object* g_hidden = nullptr;
@@ -76,6 +73,20 @@ Object* find_callbacks() noexcept {
   return api().get_attr(module.get(), "callbacks");
 }
 
+// The interpreter's own pointer to the list; nullptr: there is none where it may be, or more than one.
+Object** find_slot(const Object* callbacks) noexcept {
+  auto* const interpreter = reinterpret_cast<char*>(api().main_interpreter());
+  const CallbacksPlace place = callbacks_place();
+  if (place.end <= place.begin || !Readable().bytes(interpreter + place.begin, place.end - place.begin)) return nullptr;
+  Object** found = nullptr;
+  for (size_t at = place.begin; at + sizeof(void*) <= place.end; at += sizeof(void*)) {
+    if (read_pointer(interpreter, at) != callbacks) continue;
+    if (found) return nullptr;
+    found = reinterpret_cast<Object**>(interpreter + at);
+  }
+  return found;
+}
+
 bool hide_behind(Object** slot) noexcept {
   static MethodDef definition = {"torchprof_on_gc", reinterpret_cast<void*>(on_gc), kMethVarArgs, nullptr};
   const Ref function(api().function_new(&definition, *slot, nullptr));
@@ -96,9 +107,8 @@ bool hide_behind(Object** slot) noexcept {
 void start_gc() noexcept {
   const KeepError keep;
   const Ref callbacks(find_callbacks());
-  auto** slot =
-      reinterpret_cast<Object**>(reinterpret_cast<char*>(api().main_interpreter()) + kCallbacks[api().minor - 10]);
-  const bool is_known = callbacks && *slot == callbacks.get();
+  Object** slot = callbacks ? find_slot(callbacks.get()) : nullptr;
+  const bool is_known = slot != nullptr;
   const bool is_on = is_known && hide_behind(slot);
   session::note_source("gc", is_on ? SourceState::kOn : SourceState::kFailed,
                        is_on      ? "the interpreter's list of callbacks"

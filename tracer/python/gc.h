@@ -6,8 +6,8 @@
 // list, as the interpreter would have done. The program's list, its references and gc.get_referrers() are what they are
 // without us.
 //
-// The place of the pointer differs between versions (gc.cpp); it is used only where it points to that very list. With
-// the GIL held.
+// The place of the pointer differs between versions (offsets.h); it is used only where it points to that very list.
+// From 3.13 on it is looked for in the whole state of the interpreter. With the GIL held.
 #pragma once
 
 #include "tracer/python/abi.h"

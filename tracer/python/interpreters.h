@@ -26,7 +26,7 @@ inline bool has_other_interpreters() noexcept { return detail::g_has_others; }
 inline bool is_first_interpreter() noexcept { return !detail::g_has_others || detail::is_first_interpreter(); }
 
 // Whether the calling thread holds the GIL of the interpreter that it runs in. PyGILState_Check() is always true once
-// there was a subinterpreter (Python/pystate.c, 3.10 to 3.14).
+// there was a subinterpreter (Python/pystate.c, 3.10 to 3.15).
 bool holds_gil() noexcept;
 
 // A small number that the calling thread's interpreter keeps under `name`, a literal; `none` if there is none. With its

@@ -8,7 +8,6 @@
 #include "tracer/python/events.h"
 #include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
-#include "tracer/python/opcodes.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -285,6 +284,25 @@ void move_away(Object* monitoring) noexcept {
   session::note_source("python", SourceState::kFailed, "the program took every sys.monitoring id");
 }
 
+// ---- opcode events --------------------------------------------------------------------------------------------------
+
+constexpr int kFirstRestated = 13;  // before 3.13, opcode events are switched on for all code at once, with the others
+
+// For `frame` (a reference, which is released here) and its callers.
+void restate(Frame* frame) noexcept {
+  const KeepError keep;
+  const Ref off(api().call(api().bool_type, nullptr));
+  for (Ref at(frame); at; at.reset(reinterpret_cast<Object*>(api().frame_back(reinterpret_cast<Frame*>(at.get()))))) {
+    const Ref wants(api().get_attr(at.get(), "f_trace_opcodes"));
+    if (!wants || !off || wants.get() == off.get()) continue;
+    const Ref function(api().get_attr(at.get(), "f_trace"));
+    if (!function || function.get() == api().none) continue;
+    api().set_attr(at.get(), "f_trace_opcodes", off.get());
+    api().set_attr(at.get(), "f_trace_opcodes", wants.get());
+  }
+  api().error_clear();
+}
+
 }  // namespace
 
 void start_monitoring() noexcept {
@@ -370,6 +388,19 @@ void tool_was_freed() noexcept {
     g_pushed_out_by = {};
   }
   api().error_clear();
+}
+
+void restate_opcodes_of_this_thread() noexcept {
+  Frame* frame = api().minor >= kFirstRestated ? api().current_frame() : nullptr;  // borrowed
+  if (!frame) return;
+  api().incref(reinterpret_cast<Object*>(frame));
+  restate(frame);
+}
+
+void restate_opcodes() noexcept {
+  if (api().minor < kFirstRestated) return;
+  for (ThreadState* t = api().first_thread(api().current_interpreter()); t; t = api().next_thread(t))
+    if (Frame* frame = api().thread_frame(t)) restate(frame);
 }
 
 }  // namespace torchprof::python

@@ -15,6 +15,7 @@
 #include "tracer/python/events.h"
 #include "tracer/python/frames.h"
 #include "tracer/python/modules.h"
+#include "tracer/python/offsets.h"
 #include "tracer/session.h"
 #include "tracer/spool/python_stack.h"
 #include "tracer/window.h"
@@ -211,16 +212,27 @@ void name_thread(Frame* frame) noexcept {
   api().error_clear();
 }
 
-void prepare_stacks() noexcept {
+const char* prepare_stacks() noexcept {
   const seal::Calls calls;
-  if (!calls) return;
+  if (!calls) return "its memory may not be read";
+  const FrameLayout* at = frame_layout();
+  if (!at) return why_no_frames();
+  if (at->threads == 0) return nullptr;  // 3.10
   g_interpreter = describe_stacks();
-  const Api& a = api();
-  Frame* frame = g_interpreter.interpreter != 0 ? a.current_frame() : nullptr;
-  if (frame && descriptors::with_file(kMemory, O_RDONLY, [&](int fd) { return is_right(ProcessMemory(fd), frame); }))
+  Frame* frame = api().current_frame();
+  bool is_open = false;
+  const auto is_right_here = [&](int fd) {
+    is_open = true;
+    return is_right(ProcessMemory(fd), frame);
+  };
+  if (frame && descriptors::with_file(kMemory, O_RDONLY, is_right_here)) {
     session::note_interpreter(g_interpreter);
-  else
-    g_interpreter = {};
+    return nullptr;
+  }
+  g_interpreter = {};
+  return !frame    ? "no function of Python runs"
+         : is_open ? "its threads and frames are not where they should be"
+                   : "its memory may not be read";
 }
 
 void state_all_stacks() noexcept {

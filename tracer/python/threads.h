@@ -14,9 +14,10 @@ namespace torchprof::python {
 // `frame` belongs to a function of FunctionKind::kThread: its first local is a thread. With the GIL held.
 void name_thread(Frame* frame) noexcept;
 
-// With the GIL held, after check_frames(). Compares what the tables say with what the API says of the calling thread,
-// and tells the session; where they differ nothing is read. Once.
-void prepare_stacks() noexcept;
+// With the GIL held. Compares what the offsets say with what the API says of the calling thread, in a way that no wrong
+// offset can fault, and tells the session; where they differ nothing is read. nullptr: they agree, or it is 3.10;
+// otherwise what does not, in words that follow "Python 3.15.2: ". Once.
+const char* prepare_stacks() noexcept;
 
 // Records the stack of every thread but the calling one. With or without the GIL, by one thread at a time. Some 10 us
 // for each frame. A thread that goes on meanwhile has the frames that stayed; one that has none is left out.

@@ -9,12 +9,12 @@
 // A forked child begins with its parent's facts; those with another PID are not its own. Only of kMostChildren children
 // is told how they ended. A process whose spool is not open then tells nothing.
 //
-// Source: multiprocessing/process.py, 3.10 to 3.14: BaseProcess._bootstrap makes the child's Process object the
+// Source: multiprocessing/process.py, 3.10 to 3.15: BaseProcess._bootstrap makes the child's Process object the
 // module's _current_process, calls _after_fork (SpawnProcess has its own, in context.py) and then run(); _name is the
 // object's own. The parent's is a _MainProcess, and _parent_process is None in it.
 // torch/utils/data/_utils/worker.py, 1.13 to 2.14: _worker_loop sets _worker_info, {id, num_workers, ...}, and calls
 // _DatasetKind.create_fetcher (torch/utils/data/dataloader.py).
-// multiprocessing/popen_fork.py and popen_forkserver.py, 3.10 to 3.14: Popen.poll() waits and sets `returncode` beside
+// multiprocessing/popen_fork.py and popen_forkserver.py, 3.10 to 3.15: Popen.poll() waits and sets `returncode` beside
 // `pid`; terminate(), kill() and interrupt() call _send_signal(). subprocess.py likewise: _handle_exitstatus(), and
 // send_signal().
 #pragma once

@@ -111,7 +111,8 @@ std::atomic<bool> g_has_rank{false};
 [[gnu::cold]] void stop() noexcept {
   g_reads_comms.store(false, std::memory_order_relaxed);
   session::note_source("collectives", SourceState::kFailed, "their arguments are not as the layout says");
-  warn_once(Cause::kTorch, "arguments of collectives are no longer recorded: they are not as the layout says");
+  tell_once_a_run(Cause::kTorch, About::kLoss,
+                  "arguments of collectives are no longer recorded: they are not as the layout says");
 }
 
 }  // namespace

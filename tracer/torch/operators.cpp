@@ -72,7 +72,8 @@ bool choose_inputs() noexcept {
   session::note_source("inputs", why ? SourceState::kFailed : SourceState::kOn,
                        why ? why : "no operator has shown the layout of tensors yet");
   // If RecordFunction is not known, there is a line already, which says that only names and times are recorded.
-  if (why && g_api.row) warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", why);
+  if (why && g_api.row)
+    tell_once_a_run(Cause::kInputs, About::kLoss, "shapes and inputs of operators are not recorded: %s", why);
   if (!why) start_inputs();
   return !why;
 }
@@ -148,7 +149,7 @@ void attach_if_loaded() noexcept {
   note_threads();
   if (why) {
     note(SourceState::kFailed, why);
-    warn_once(Cause::kTorch, "operators are not recorded: %s", why);
+    tell_once_a_run(Cause::kTorch, About::kLoss, "operators are not recorded: %s", why);
     return;
   }
   if (!session::config().ops) {
@@ -185,7 +186,8 @@ void attach_if_loaded() noexcept {
            g_api.row ? g_api.row->name : "unknown: no sequence numbers, no handles, no links from forward to backward");
   note(SourceState::kOn, how);
   if (!g_api.row)
-    warn_once(Cause::kTorch, "this torch's RecordFunction is not one that this version knows: names and times only");
+    tell_once_a_run(Cause::kTorch, About::kLoss,
+                    "this torch's RecordFunction is not one that this version knows: names and times only");
 }
 
 }  // namespace torchprof::torch

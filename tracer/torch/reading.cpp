@@ -33,7 +33,7 @@ void note_search(SourceState state) noexcept {
 void stop_part(std::atomic<bool>& part, const char* source, const char* found) noexcept {
   if (!part.exchange(false, std::memory_order_relaxed)) return;
   session::note_source(source, SourceState::kFailed, found);
-  warn_once(Cause::kTorch, "%s are not recorded: %s", source, found);
+  tell_once_a_run(Cause::kTorch, About::kLoss, "%s are not recorded: %s", source, found);
 }
 
 void stop_fields(const char* found) noexcept {
@@ -48,7 +48,7 @@ void stop_fields(const char* found) noexcept {
   snprintf(why, sizeof(why), "names and times only: %s", found);
   session::note_source("operators", SourceState::kOn, why);
   session::note_source("inputs", SourceState::kFailed, found);
-  warn_once(Cause::kTorch, "of operators %s", why);
+  tell_once_a_run(Cause::kTorch, About::kLoss, "of operators %s", why);
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ void stop_inputs(const char* found) noexcept {
   search().describe(layout, sizeof(layout));
   snprintf(why, sizeof(why), "%s than the layout says: %s", found, layout);
   session::note_source("inputs", SourceState::kFailed, why);
-  warn_once(Cause::kInputs, "inputs of operators are no longer recorded: %s", why);
+  tell_once_a_run(Cause::kInputs, About::kLoss, "inputs of operators are no longer recorded: %s", why);
 }
 
 void check_reading(const RecordFunction& function) noexcept {
@@ -109,7 +109,7 @@ const ValueRow* look_for_values(const RecordFunction& function, const Row& row, 
     note_search(SourceState::kFailed);
     char why[140];
     search().describe(why, sizeof(why));
-    warn_once(Cause::kInputs, "shapes and inputs of operators are not recorded: %s", why);
+    tell_once_a_run(Cause::kInputs, About::kLoss, "shapes and inputs of operators are not recorded: %s", why);
     return nullptr;
   }
   if (const ValueRow* found = search().found()) {

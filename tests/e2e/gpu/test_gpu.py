@@ -71,7 +71,7 @@ def test_what_cupti_loses_or_garbles_is_counted(run_simulated, fault):
 
 @pytest.mark.parametrize("fault, why", [("taken=1", "another tool has CUPTI"), ("cuptiActivityEnable=15", "CUPTI_ERROR_NOT_INITIALIZED"),
                                         ("cuptiActivityRegisterCallbacks=1", "cuptiActivityRegisterCallbacks"),
-                                        ("cuptiGetVersion=2", "version of CUPTI")])
+                                        ("cuptiGetVersion=2", "does not tell its version")])
 def test_where_cupti_cannot_be_had_one_line_says_why(run_simulated, fault, why):
     run, _ = run_simulated(EVERYTHING, sim=fault)
     assert (run.status, run.stdout) == (0, "done\n"), run.stderr

@@ -83,6 +83,13 @@ def test_what_cannot_be_reached_is_named(run_torchprof, program, tmp_path):
     assert "untraced: ./static (2 times) " + reason in run.stderr
 
 
+def test_ldconfig_is_no_program_that_could_not_be_traced(run_torchprof, program):
+    """It is static, and ctypes.util and Triton ask it where libraries lie."""
+    run = run_torchprof([PYTHON, program("import subprocess\nsubprocess.run(['/sbin/ldconfig', '-p'], stdout=subprocess.DEVNULL, check=True)")])
+    assert run.status == 0 and "untraced" not in run.stderr
+    assert json.loads((run.directory / "run.json").read_text()).get("untraced", []) == []
+
+
 def test_a_shim_that_runs_many_helpers_leaves_the_program_alone(run_torchprof, program, tmp_path):
     """As pyenv's: a script of bash that asks some ninety small programs which Python it is, and becomes that."""
     (tmp_path / "shims").mkdir()

@@ -175,6 +175,29 @@ def test_a_tool_sees_what_it_sees_without_us_and_we_miss_only_what_python_denies
     assert re.search(r"Python calls not recorded for .*: Python's hook was taken by %s, 1 time\b" % re.escape(by), run.stderr)
 
 
+LIBRARY = """
+void PyEval_SetProfile(int (*)(void*, void*, int, void*), void*);
+static int seen(void* self, void* frame, int what, void* arg) { return 0; }
+void start(void) { PyEval_SetProfile(seen, 0); }
+void stop(void) { PyEval_SetProfile(0, 0); }
+"""
+
+
+# A libpython of its own comes between: there the interpreter's own calls are redirected, too.
+def test_who_takes_the_hook_in_c_is_named_by_its_library(python, run_torchprof, program):
+    if python.version >= (3, 12):
+        pytest.skip("sys.monitoring has room for all")
+    library = program(LIBRARY, "hook.c").with_name("libtorch_hook.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, library.with_name("hook.c")], check=True)
+    path = program(text_of(WORK).replace("import time, tool", "import ctypes, time") + textwrap.dedent("""
+        tool = ctypes.PyDLL(%r)
+        import _decimal  # an extension module: what is loaded by now is looked at
+        before(); tool.start(); inside(); tool.stop(); after()
+        """ % str(library)))
+    run = run_torchprof([python.path, path])
+    assert run.status == 0 and list(blind(run)) == ["torch.profiler"], run.stderr
+
+
 @pytest.mark.since(3, 12)
 @pytest.mark.parametrize("when, level", WAYS)
 @pytest.mark.parametrize("tool", MONITORING_TOOLS)

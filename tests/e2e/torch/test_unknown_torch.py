@@ -15,7 +15,7 @@ TAG_ROWS = [struct.pack("<7I", *row) for row in ((3, 4, 5, 8, 10, 12, 2), (3, 4,
 # What this torch's own row could be taken for: the sizes a word before or behind, the other header, the other device.
 NEIGHBOURS = [(24, 64, 0), (24, 80, 0), (16, 72, 1), (16, 48, 1), (24, 56, 1), (24, 64, 1), (16, 72, 0), (16, 64, 0), (16, 56, 0)]
 UNDEFINED = b"_ZN3c1019UndefinedTensorImpl10_singletonE"
-OWN_ROW = {"1.13": 0, "2.6": 2, "2.14": 3}
+OWN_ROW = {"1.13": 0, "2.6": 2, "2.14": 3, "2.15": 3}
 
 TRAINING = """
 import threading, torch
@@ -126,6 +126,28 @@ def test_a_torch_is_read_whatever_its_version_says(train, torch_python, run_bare
     assert lines == [] and sources["inputs"][0] == sources["modules"][0] == "on"
     assert "the version says 3.0; 0 operators before went without inputs" in sources["inputs"][1]
     assert re.match(r"tensors as in torch \S+.* \(seen \d+ times, and in the undefined one\), values as in torch .* \(seen \d+ times\)", sources["inputs"][1])
+
+
+RANGES = PRETENDING + """
+odd = torch._C._profiler._RecordFunctionFast("odd range")
+for _ in range(3):
+    with odd: torch.ones(1)
+"""
+
+
+def test_ranges_that_only_torch_profiler_has_are_recorded_where_the_code_of_a_newer_torch_shows_how(train, torch_python, run_bare, tmp_path):
+    if torch_here()[0] < (2, 1):
+        pytest.skip("this torch has none")
+    find = "import glob, torch; print(*glob.glob('/usr/lib/*/libtorch_cpu.so.?.*')[:1])"
+    real = run_bare([torch_python, "-c", find]).stdout.decode().strip()
+    if not real:
+        pytest.skip("a wheel's library does not find its neighbours by another name")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cpu.so").symlink_to(real)
+    (tmp_path / "version.py").write_text("__version__ = '3.0.0'\n")
+    run, trace = train([], RANGES.format(library=str(tmp_path / "lib" / "libtorch_cpu.so")))
+    assert about_torch(run)[1]["fast ranges"][0] == "on", run.stderr
+    assert trace.names("user_annotation")["odd range"] + trace.names("cpu_op")["odd range"] == 3
 
 
 @pytest.mark.parametrize("first", [0, 4])

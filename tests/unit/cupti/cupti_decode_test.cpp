@@ -155,7 +155,7 @@ TEST_CASE("what a version does not have yet is zero, what it has is read") {
     const auto overhead = decoded<GpuOverhead>(version, o);
     CHECK((overhead.kind == 2 << 16 && overhead.object_kind == 2 && overhead.start == 1 && overhead.end == 3));
     CHECK((overhead.process_or_context == 10 && overhead.object == 11 && overhead.device == kNoGpuNumber));
-    CHECK(overhead.correlation == (version >= 20 ? 9 : 0));
+    CHECK(overhead.correlation == (version >= 21 ? 9 : 0));
   }
 }
 
