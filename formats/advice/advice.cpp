@@ -53,33 +53,37 @@ bool is_worker_loop(const TimelineSpan& s, std::string_view name) {
          name.find("torch/utils/data/_utils/worker.py(") != name.npos;
 }
 
-LoaderWork loader_work_of(const StepView& view, const ProcessAdvice& advice) {
+LoaderWork loader_work_of(const StepView& view) {
   const Timeline& timeline = view.timeline();
   LoaderWork work{.begin = timeline.begin, .end = timeline.end};
+  const auto is_work = [](const RowView& row, size_t i) { return row.activity[i] != Activity::kWaiting; };
   for (uint32_t r = 0; r < view.rows().size(); ++r) {
     const auto& spans = timeline.rows[r].spans;
     const RowView& row = view.rows()[r];
     if (row.own.empty()) continue;
     uint32_t loop = kNoSpan;
-    std::vector<bool> is_inside(spans.size());
+    std::vector<bool> is_inside(spans.size()), is_wanted(spans.size());
     for (uint32_t i = 0; i < spans.size(); ++i) {
       const TimelineSpan& s = spans[i];
       const bool is_loop = is_worker_loop(s, view.text(s.name));
       if (is_loop && loop == kNoSpan) loop = i;
       is_inside[i] = is_loop || (s.parent != kNoSpan && is_inside[s.parent]);
-      if (is_inside[i] && row.own[i] != 0 && row.place[i] != 0)
-        add_to(work.functions[std::string(view.text(row.place[i]))], row.own[i]);
+      is_wanted[i] = is_inside[i] && is_work(row, i) && row.place[i] != 0;
     }
     if (loop == kNoSpan) continue;
     // What was running already when its window opened begins with what is around it.
     const uint32_t around = spans[loop].parent;
     if (around == kNoSpan || spans[around].begin < spans[loop].begin)
       work.start_ns = spans[loop].begin - timeline.begin;
+    work.busiest = busiest_of(view, r, is_wanted);
     return work;
   }
   // No Python was recorded.
-  for (const auto& [key, ns] : advice.costs)
-    if (!key.first.empty()) add_to(work.functions[key.first], ns);
+  if (!view.has_main()) return work;
+  const RowView& row = view.rows()[view.main()];
+  std::vector<bool> is_wanted(row.own.size());
+  for (size_t i = 0; i < is_wanted.size(); ++i) is_wanted[i] = is_work(row, i);
+  work.busiest = busiest_of(view, view.main(), is_wanted);
   return work;
 }
 
@@ -90,7 +94,8 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   ProcessAdvice advice;
   advice.has_steps = view.has_steps();
   advice.steps = view.steps().size();
-  advice.step_ns = view.step_ns();
+  advice.step_ns = view.typical_ns();
+  advice.mean_step_ns = view.step_ns();
   advice.spans = view.steps();
   for (const RowView& row : view.rows())
     for (size_t i = 0; i < row.own.size(); ++i)
@@ -107,10 +112,11 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.nccl_ns = view.per_step(view.in_steps(nccl));
   advice.gpu_ns = view.per_step(view.busy_ns());
   add_costs(view, advice);
-  if (facts.is_loader) advice.loader = loader_work_of(view, advice);
+  if (facts.is_loader) advice.loader = loader_work_of(view);
   const Subject subject{view, facts.threads, facts.processors, growth};
   find_on_the_host(subject, advice.findings);
   find_on_gpus(subject, advice.findings);
+  find_in_python(subject, {}, advice.findings);
   return advice;
 }
 
@@ -139,9 +145,12 @@ class AdviceAssembly {
   Advice run() {
     if (looked_at_.empty()) return {};
     result_.has_steps = all_[looked_at_.front()].advice->has_steps;
-    int64_t ns = 0;
-    for (const size_t i : looked_at_) add_to(ns, all_[i].advice->step_ns);
-    result_.step_ns = ns / static_cast<int64_t>(looked_at_.size());
+    for (const size_t i : looked_at_) {
+      add_to(result_.step_ns, all_[i].advice->step_ns);
+      add_to(result_.mean_step_ns, all_[i].advice->mean_step_ns);
+    }
+    result_.step_ns = mean(result_.step_ns);
+    result_.mean_step_ns = mean(result_.mean_step_ns);
     merge();
     slow_rank();
     communication();
@@ -195,30 +204,31 @@ class AdviceAssembly {
 
   // What the workers' own time goes to.
   void add_workers(Finding& loading) const {
-    std::map<std::string, int64_t> functions;
     int64_t worked = 0, started = 0;
+    std::map<std::string, int64_t> places;
+    std::map<std::string, const Busiest*> by_place;
     std::vector<const LoaderWork*> workers;
     for (const AdvisedProcess& p : all_) {
       if (!p.is_loader) continue;
-      workers.push_back(&p.advice->loader);
-      add_to(started, p.advice->loader.start_ns);
-      for (const auto& [function, ns] : p.advice->loader.functions) {
-        add_to(functions[function], ns);
-        add_to(worked, ns);
-      }
+      const LoaderWork& work = p.advice->loader;
+      workers.push_back(&work);
+      add_to(started, work.start_ns);
+      add_to(worked, work.busiest.all_ns);
+      if (work.busiest.where.empty()) continue;
+      add_to(places[work.busiest.where], work.busiest.ns);
+      by_place[work.busiest.where] = &work.busiest;
     }
-    if (workers.empty()) {
-      add_sentence(loading.evidence, "The program loads by itself, without workers.");
-      return;
-    }
+    if (workers.empty()) return;
     const size_t at_once = most_at_once(workers);
     const bool is_restarted = workers.size() > at_once;
     std::string whose = plural(at_once, "worker");
     if (is_restarted) whose += " (" + std::to_string(workers.size()) + " in all, one after the other)";
-    const auto most = std::ranges::max_element(functions, {}, [](const auto& f) { return f.second; });
-    if (most != functions.end() && worked != 0) {
+    const auto most = std::ranges::max_element(places, {}, [](const auto& p) { return p.second; });
+    if (most != places.end() && worked != 0) {
+      const Busiest& busiest = *by_place[most->first];
       add_sentence(loading.evidence, "Of the work of its " + whose + " " + percent_text(most->second, worked) +
-                                         " is in " + most->first + ".");
+                                         " is in " + busiest.function +
+                                         (busiest.callee.empty() ? "" : ", most of it in " + busiest.callee) + ".");
       loading.where = most->first;
     }
     if (started <= worked) return;

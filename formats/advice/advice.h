@@ -23,14 +23,14 @@ namespace torchprof::formats {
 struct LoaderWork {
   int64_t begin = 0, end = 0;  // of the process
   int64_t start_ns = 0;        // until it waits for its first batch: the interpreter and imports, where it is spawned
-  // What batches took on the main thread, by function of the program. Without waiting for the next one.
-  std::map<std::string, int64_t> functions{};
+  Busiest busiest{};           // what batches took on the main thread, without waiting for the next one
 };
 
 struct ProcessAdvice {
   bool has_steps = false;
   uint64_t steps = 0;
-  int64_t step_ns = 0;           // mean
+  int64_t step_ns = 0;  // median
+  int64_t mean_step_ns = 0;
   int64_t worked_ns = 0;         // own time of operators and calls of CUDA, and of GPU work, in all steps
   int64_t communication_ns = 0;  // of a step: collectives while nothing was computed (step_parts.h)
   int64_t nccl_ns = 0;           // of a step: kernels of NCCL
@@ -60,7 +60,8 @@ struct AdvisedProcess {
 };
 
 struct Advice {
-  int64_t step_ns = 0;  // 0: nothing to look at
+  int64_t step_ns = 0;  // median; 0: nothing to look at
+  int64_t mean_step_ns = 0;
   bool has_steps = false;
   Findings findings{};  // the largest cost first
   std::string most{};   // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known

@@ -12,13 +12,14 @@
 namespace torchprof::formats {
 
 struct Finding {
-  std::string_view rule;  // a short name: "loading"
+  std::string_view rule{};  // a short name: "loading"
   int64_t cost_ns = 0;
   std::string what{};      // a sentence, where {} is the cost: "A step waits {} for a DataLoader."
   std::string evidence{};  // sentences with what it was seen by; empty: nothing more than that
   std::string where{};     // the program's own line; empty: not known
   std::string todo{};      // a sentence: "Use more workers, or do less work for each item."
-  double weight = 0;       // share of a step that a finding without cost counts as, in the order of findings
+  bool is_rare = false;  // few steps have it: the cost is the mean over all steps, and its share that of the mean step
+  double weight = 0;     // share of a step that a finding without cost counts as, in the order of findings
 };
 
 }  // namespace torchprof::formats

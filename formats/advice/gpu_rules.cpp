@@ -55,7 +55,6 @@ class GpuRules {
     sum_work();
     waiting();
     allocating();
-    host_bound();
     launch_bound();
     copying();
     kernels();
@@ -118,7 +117,6 @@ class GpuRules {
           add_to(launching_[row.place[i]].ns, row.idle[i]);
           ++launching_[row.place[i]].count;
         }
-        if (activity == Activity::kProgram && is_main && !is_work) add_to(python_[row.place[i]].ns, row.idle[i]);
       }
     }
   }
@@ -244,15 +242,6 @@ class GpuRules {
     }
   }
 
-  void host_bound() {
-    for (const auto& [place, sum] : python_) {
-      const int64_t cost = v_.per_step(sum.ns);
-      if (place == 0 || !is_worth(cost, v_, 20)) continue;
-      say("host bound", cost, "The GPU has nothing to do for {}: a function runs that is not torch's.", gpu_text(),
-          place, "Do it in a DataLoader's worker, on the GPU, or once before the steps.");
-    }
-  }
-
   void launch_bound() {
     int64_t ns = 0;
     for (const auto& [place, sum] : launching_) add_to(ns, sum.ns);
@@ -354,7 +343,7 @@ class GpuRules {
   const Timeline& t_;
   Findings& findings_;
   std::vector<Kind> kinds_;  // by name
-  PlaceSums waits_, python_, launching_;
+  PlaceSums waits_, launching_;
   std::map<std::string_view, int64_t> phases_;                // ns of launching_
   std::map<std::pair<Activity, uint32_t>, PlaceSums> calls_;  // by name; ns while no GPU works
   std::map<std::pair<bool, uint32_t>, WorkSum> copies_;       // by whether they are pageable, and by name

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "formats/advice/rules.h"
+#include "formats/advice/spread.h"
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
+#include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
 namespace {
@@ -25,7 +27,6 @@ class HostRules {
       if (row_.own[i] == 0) continue;
       Sums& sums = of_[static_cast<size_t>(row_.activity[i])];
       add_to(sums.own, row_.own[i]);
-      if (row_.activity[i] == Activity::kProgram) add_to(functions_[row_.place[i]][spans_[i].name], row_.own[i]);
       PlaceSum& place = sums.places[row_.place[i]];
       add_to(place.ns, row_.own[i]);
       const bool is_outermost = spans_[i].parent == kNoSpan || row_.activity[spans_[i].parent] != row_.activity[i];
@@ -34,12 +35,7 @@ class HostRules {
     loading();
     compiling();
     collecting();
-    waiting();
-    tiny_operators();
-    if (!v_.has_gpu()) {
-      python();
-      threads();
-    }
+    if (!v_.has_gpu()) threads();
     zero_grad();
     first_touch();
     leak();
@@ -52,136 +48,93 @@ class HostRules {
   };
   const Sums& sums(Activity activity) const { return of_[static_cast<size_t>(activity)]; }
 
+  // By which step it is spent: of what lies in spans of this activity.
+  Spread spread_of_activity(Activity activity) const {
+    std::vector<int64_t> by_step(v_.steps().size());
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      const bool is_inside = row_.activity[i] == activity;
+      const bool is_around = spans_[i].parent != kNoSpan && row_.activity[spans_[i].parent] == activity;
+      if (is_inside != is_around) v_.add_to_steps(spans_[i].begin, spans_[i].end, is_inside ? 1 : -1, by_step);
+    }
+    return spread_of(by_step);
+  }
+
+  void add_spread(const Spread& spread, Finding& f) const {
+    std::vector<uint64_t> numbers;
+    for (const StepSpan& s : v_.steps()) numbers.push_back(s.number);
+    f.is_rare = spread.is_rare();
+    if (const std::string text = spread.text(numbers); !text.empty())
+      f.evidence += (f.evidence.empty() ? "" : " ") + text;
+  }
+
   void loading() {
     const Sums& all = sums(Activity::kLoading);
-    const int64_t cost = v_.per_step(all.own);
-    if (!is_worth(cost, v_)) return;
-    findings_.push_back({.rule = "loading",
-                         .cost_ns = cost,
-                         .what = std::string(step_text(v_)) + " waits {} for a DataLoader.",
-                         .where = v_.where(most_of(all.places)),
-                         .todo = "Use more workers (num_workers), or do less work for each item."});
+    if (!is_worth(v_.per_step(all.own), v_)) return;
+    const Spread spread = spread_of_activity(Activity::kLoading);
+    Finding f{.rule = "loading",
+              .cost_ns = spread.cost(),
+              .what = std::string(step_text(v_)) + " waits {} for a DataLoader.",
+              .where = v_.where(most_of(all.places)),
+              .todo = "Use more workers (num_workers), or do less work for each item."};
+    add_spread(spread, f);
+    std::vector<bool> is_wanted(spans_.size());
+    for (size_t i = 0; i < spans_.size(); ++i)
+      is_wanted[i] = row_.activity[i] == Activity::kLoading && !is_waiting(v_.text(spans_[i].name));
+    const Busiest busiest = busiest_of(v_, v_.main(), is_wanted);
+    // The program's own functions run in it: there are no workers.
+    if (busiest.ns * 2 >= all.own && busiest.function != "The script") {
+      f.evidence += (f.evidence.empty() ? "" : " ") + std::string("The program loads by itself, without workers: ") +
+                    percent_text(busiest.ns, busiest.all_ns) + " of that is in " + busiest.function +
+                    (busiest.callee.empty() ? "" : ", most of it in " + busiest.callee) + ".";
+      f.where = busiest.where;
+      f.todo = "Do less work for each item there, do it once ahead of the training, or load in workers (num_workers).";
+    }
+    findings_.push_back(std::move(f));
   }
 
   void compiling() {
     const Sums& all = sums(Activity::kCompiling);
-    const int64_t cost = v_.per_step(all.own);
-    if (!is_worth(cost, v_)) return;
+    if (!is_worth(v_.per_step(all.own), v_)) return;
+    const Spread spread = spread_of_activity(Activity::kCompiling);
     uint64_t times = 0;
     for (const auto& [place, sum] : all.places) times += sum.count;
-    findings_.push_back(
-        {.rule = "compiling",
-         .cost_ns = cost,
-         .what = "torch.compile compiles again, for {}.",
-         .evidence = plural(times, "compilation") + " in " + plural(v_.steps().size(), "step") + ".",
-         .where = v_.where(most_of(all.places)),
-         .todo = "Let shapes not change (pad them, or mark_dynamic); TORCH_LOGS=recompiles says what did."});
+    Finding f{.rule = "compiling",
+              .cost_ns = spread.cost(),
+              .what = "torch.compile compiles again, for {}.",
+              .evidence = plural(times, "compilation") + " in " + plural(v_.steps().size(), "step") + ".",
+              .where = v_.where(most_of(all.places)),
+              .todo =
+                  "Compile once, before the steps (torch.compile() in a loop compiles each time); where shapes "
+                  "change, pad them or mark_dynamic; TORCH_LOGS=recompiles says why."};
+    add_spread(spread, f);
+    findings_.push_back(std::move(f));
   }
 
   void collecting() {
     const Sums& all = sums(Activity::kCollecting);
-    const int64_t cost = v_.per_step(all.own);
-    if (!is_worth(cost, v_)) return;
-    uint64_t times = 0;
-    for (const auto& [place, sum] : all.places) times += sum.count;
-    findings_.push_back(
-        {.rule = "collecting",
-         .cost_ns = cost,
-         .what = "Python's garbage collector takes {}.",
-         .evidence = "It runs " + number_text(v_.per_step(times), "time") + ".",
-         .where = v_.where(most_of(all.places)),
-         .todo = "Call gc.freeze() after the setup, or gc.disable() and gc.collect() every some hundred steps."});
-  }
-
-  void waiting() {
-    const Sums& all = sums(Activity::kWaiting);
-    const int64_t cost = v_.per_step(all.own);
-    if (!is_worth(cost, v_)) return;
-    findings_.push_back({.rule = "waiting",
-                         .cost_ns = cost,
-                         .what = std::string(step_text(v_)) + " waits {} for another thread or process, or sleeps.",
-                         .where = v_.where(most_of(all.places)),
-                         .todo = "Prepare what it waits for while the step before runs."});
-  }
-
-  // An operator that is in no other one, with all inside it.
-  bool is_outermost_operator(size_t i) const {
-    if (spans_[i].kind != SpanKind::kOperator || row_.activity[i] != Activity::kOperator) return false;
-    const uint32_t parent = spans_[i].parent;
-    return parent == kNoSpan || row_.activity[parent] != Activity::kOperator;
-  }
-
-  void tiny_operators() {
-    if (v_.has_gpu()) return;  // what they cost there is the time in which the GPU has nothing to do
-    constexpr int64_t kTiny = 15'000;
-    constexpr double kMany = 100;  // a step
-    PlaceSums operators;
-    std::map<uint32_t, uint64_t> items, tiny;
-    int64_t backward_ns = 0;
-    uint64_t all = 0;
-    std::map<uint32_t, std::map<uint32_t, uint64_t>> names;
-    for (size_t i = 0; i < spans_.size(); ++i) {
-      if (!is_outermost_operator(i) || !v_.begins_in_step(spans_[i].begin)) continue;
-      // The backward has as many as the forward, which is where they are to be cured.
-      if (v_.text(spans_[i].name).starts_with("autograd::engine::")) {
-        add_to(backward_ns, spans_[i].ns());
-        continue;
-      }
-      ++all;
-      PlaceSum& sum = operators[row_.place[i]];
-      add_to(sum.ns, spans_[i].ns());
-      ++sum.count;
-      tiny[row_.place[i]] += spans_[i].ns() < kTiny;
-      const std::string_view name = v_.text(spans_[i].name);
-      items[row_.place[i]] += name == "aten::item" || name == "aten::_local_scalar_dense" || name == "aten::is_nonzero";
-      ++names[row_.place[i]][spans_[i].name];
+    if (!is_worth(v_.per_step(all.own), v_)) return;
+    const Spread spread = spread_of_activity(Activity::kCollecting);
+    uint64_t times = 0, at_place = 0;
+    int64_t ns = 0;
+    const uint32_t most = most_of(all.places);
+    for (const auto& [place, sum] : all.places) {
+      times += sum.count;
+      if (place == most) at_place = sum.count, ns = sum.ns;
     }
-    const PlaceSums& python = sums(Activity::kProgram).places;
-    for (const auto& [place, sum] : operators) {
-      const double times = v_.per_step(sum.count);
-      if (times < kMany || place == 0 || tiny[place] * 10 < sum.count * 8) continue;
-      const auto between = python.find(place);
-      const auto of_backward = static_cast<int64_t>(static_cast<double>(backward_ns) * static_cast<double>(sum.count) /
-                                                    static_cast<double>(all));
-      const int64_t python_ns = between == python.end() ? 0 : between->second.ns;
-      const int64_t cost = v_.per_step(formats::sum(formats::sum(sum.ns, of_backward), python_ns));
-      if (!is_worth(cost, v_, 10)) continue;
-      told_.push_back(place);
-      const auto most = std::ranges::max_element(names[place], {}, [](const auto& each) { return each.second; });
-      std::string evidence = number_text(times, "operator") + " of " +
-                             ns_text(sum.ns / static_cast<int64_t>(sum.count)) + " on average, most of them " +
-                             std::string(v_.text(most->first)) + ".";
-      if (const uint64_t n = items[place]; n * 10 > sum.count)
-        evidence += " item() is called " + number_text(v_.per_step(n), "time") + ".";
-      findings_.push_back({.rule = "tiny operators",
-                           .cost_ns = cost,
-                           .what = "Operators on a few elements each, and the Python between them, take {}.",
-                           .evidence = std::move(evidence),
-                           .where = v_.where(place),
-                           .todo = "Work on whole tensors instead of elements, and read results once (tolist())."});
+    Finding f{.rule = "collecting",
+              .cost_ns = spread.cost(),
+              .what = "Python's garbage collector takes {}.",
+              .evidence = "It runs " + number_text(v_.per_step(times), "time") + ".",
+              .where = v_.where(most),
+              .todo = "Call gc.freeze() after the setup, or gc.disable() and gc.collect() every some hundred steps."};
+    // A collection that comes by itself comes wherever an object is made.
+    if (spread.having == spread.steps && at_place >= v_.steps().size() && ns * 10 >= all.own * 9 &&
+        at_place * 4 < v_.steps().size() * 5) {
+      f.evidence += " It does so in each step, at one line: the program seems to call gc.collect() there.";
+      f.todo = "Do not call gc.collect() in each step; if memory has to be freed, each some hundred steps.";
     }
-  }
-
-  void python() {
-    for (const auto& [place, sum] : sums(Activity::kProgram).places) {
-      const int64_t cost = v_.per_step(sum.ns);
-      if (place == 0 || !is_worth(cost, v_, 20) || std::ranges::find(told_, place) != told_.end()) continue;
-      findings_.push_back(
-          {.rule = "python",
-           .cost_ns = cost,
-           .what = "A function takes {} in Python, in no operator of torch.",
-           .evidence = most_in(place),
-           .where = v_.where(place),
-           .todo = "Do it for all elements at once, in a DataLoader's worker, or once before the steps."});
-    }
-  }
-
-  // Of the functions that the program's own one calls, that with the most time of its own.
-  std::string most_in(uint32_t place) const {
-    const auto functions = functions_.find(place);
-    if (functions == functions_.end()) return {};
-    const auto most = std::ranges::max_element(functions->second, {}, [](const auto& each) { return each.second; });
-    return most->first == place ? std::string() : "Most of it is in " + std::string(v_.text(most->first)) + ".";
+    add_spread(spread, f);
+    findings_.push_back(std::move(f));
   }
 
   // Operators that torch divides among threads and that take nearly all their time in one piece of work.
@@ -314,8 +267,6 @@ class HostRules {
   const std::vector<TimelineSpan>& spans_;
   Findings& findings_;
   std::array<Sums, kActivities> of_;
-  std::map<uint32_t, std::map<uint32_t, int64_t>> functions_;  // own time of Python's, by place and name
-  std::vector<uint32_t> told_;                                 // places that a finding names already
 };
 
 }  // namespace

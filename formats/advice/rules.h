@@ -57,8 +57,21 @@ struct Subject {  // a process
 
 using Findings = std::vector<Finding>;
 
+// Where most of some work is done: the function of the program that has nearly all of it, as deep as that goes.
+struct Busiest {
+  int64_t all_ns = 0;      // of the work, in all steps
+  int64_t ns = 0;          // of the function, with all that it calls
+  std::string function{};  // "blur"; empty: not known
+  std::string where{};     // its line that costs most
+  std::string callee{};    // what it calls that has at least half of it: "percentile of numpy"; empty: nothing has
+};
+// `wanted`: by span of the row, whether it belongs to the work.
+Busiest busiest_of(const StepView& view, uint32_t row, const std::vector<bool>& wanted);
+
 void find_on_the_host(const Subject& subject, Findings& findings);
 void find_on_gpus(const Subject& subject, Findings& findings);
+// `claimed`: by span of the main row, whether another finding tells it already; may be empty.
+void find_in_python(const Subject& subject, const std::vector<bool>& claimed, Findings& findings);
 
 // Whether a cost is worth a finding.
 inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {

@@ -94,10 +94,25 @@ StepView::StepView(const Timeline& timeline) : timeline_(timeline), steps_(timel
   find_main();
 }
 
+int64_t StepView::typical_ns() const {
+  std::vector<int64_t> ns;
+  for (const StepSpan& s : steps_) ns.push_back(s.end - s.begin);
+  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
+  std::ranges::nth_element(ns, middle);
+  return *middle;
+}
+
 int64_t StepView::in_steps(const Intervals& settled) const {
   int64_t ns = 0;
   for (const StepSpan& s : steps_) add_to(ns, settled.length(s.begin, s.end));
   return ns;
+}
+
+void StepView::add_to_steps(int64_t begin, int64_t end, int sign, std::vector<int64_t>& by_step) const {
+  auto step = std::ranges::upper_bound(steps_, begin, {}, &StepSpan::end);
+  for (; step != steps_.end() && step->begin < end; ++step)
+    add_to(by_step[static_cast<size_t>(step - steps_.begin())],
+           sign * (std::min(end, step->end) - std::max(begin, step->begin)));
 }
 
 // A copy to memory that is not pinned is over when its call comes back: the call waits for all that the stream has to

@@ -67,11 +67,15 @@ class StepView {
   const std::vector<StepSpan>& steps() const { return steps_; }
   int64_t all_ns() const { return all_ns_; }  // sum of all steps
   int64_t step_ns() const { return per_step(all_ns_); }
+  int64_t typical_ns() const;  // the median step
   int64_t per_step(int64_t ns) const { return ns / static_cast<int64_t>(steps_.size()); }
   double per_step(uint64_t n) const { return static_cast<double>(n) / static_cast<double>(steps_.size()); }
 
   int64_t in_steps(int64_t begin, int64_t end) const { return within_.length(begin, end); }
   int64_t in_steps(const Intervals& settled) const;  // length within all steps
+  // Adds, or takes off, what of it lies in each step.
+  void add_to_steps(int64_t begin, int64_t end, int sign, std::vector<int64_t>& by_step) const;
+  int64_t idle_ns(int64_t begin, int64_t end) const { return end - begin - busy_.length(begin, end); }  // no GPU worked
   bool begins_in_step(int64_t time) const { return within_.length(time, time + 1) != 0; }
 
   bool has_main() const { return main_ != kNoSpan; }

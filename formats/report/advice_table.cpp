@@ -1,4 +1,5 @@
 // The findings of formats/advice as a table.
+#include <algorithm>
 #include <string>
 
 #include "formats/io/cells.h"
@@ -19,8 +20,9 @@ ReportTable advice_table(const Advice& advice) {
     for (const std::string* more : {&f.evidence, &f.todo})
       if (!more->empty()) text.append(" ").append(*more);
     const bool has_cost = f.cost_ns > 0;
-    table.rows.push_back({has_cost ? Cell(f.cost_ns) : Cell(), has_cost ? percent(f.cost_ns, advice.step_ns) : Cell(),
-                          has_cost ? Cell(advice.step_ns - f.cost_ns) : Cell(), std::string(f.rule), f.what,
+    const int64_t step = f.is_rare ? advice.mean_step_ns : advice.step_ns;
+    table.rows.push_back({has_cost ? Cell(f.cost_ns) : Cell(), has_cost ? percent(f.cost_ns, step) : Cell(),
+                          has_cost ? Cell(std::max<int64_t>(0, step - f.cost_ns)) : Cell(), std::string(f.rule), f.what,
                           text_or_missing(f.evidence), f.todo, std::move(text), text_or_missing(f.where)});
   }
   const bool has_looked = advice.step_ns != 0;

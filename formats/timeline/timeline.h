@@ -10,7 +10,7 @@
 //
 // Times are ns on the trace's clock, in [kEarliest, kLatest] (formats/io/sum.h), and no end is before its begin.
 //
-// Memory: 40 bytes for each span, 72 for each piece of work. So that a run of any length fits, a timeline holds chosen
+// Memory: 48 bytes for each span, 72 for each piece of work. So that a run of any length fits, a timeline holds chosen
 // steps (TimelineSteps), and of a process without steps what begins before there are kMostSpans.
 #pragma once
 
@@ -47,6 +47,7 @@ struct TimelineSpan {
   uint32_t name;  // Timeline::text()
   uint32_t parent = kNoSpan;
   uint32_t place = 0;        // the program's own line, as a name; 0: not known
+  uint32_t called_from = 0;  // of a function of the program: the line of the program that called it; 0: not known
   uint32_t correlation = 0;  // of a call of CUDA; 0: none
   SpanKind kind;
   bool is_backward = false;  // of an operator

@@ -82,17 +82,51 @@ NameId Names::format_place(FunctionId id, uint32_t line) {
 }
 
 bool is_program_file(std::string_view path) {
-  if (path.starts_with("torch/") || path.starts_with("<frozen ") || path.find("-packages/torch/") != path.npos)
-    return false;
-  const size_t library = path.find("lib/python3");
-  return library == path.npos || path.find("-packages/", library) != path.npos;
+  // Packages lie in site-packages or in Debian's dist-packages; an editable install lies elsewhere.
+  return !path.starts_with("torch/") && !path.starts_with("<frozen ") && path.find("-packages/") == path.npos &&
+         path.find("lib/python3") == path.npos;
 }
 
 bool is_program_text(std::string_view text) {
-  constexpr std::array<std::string_view, 16> kOthers = {
-      "asyncio/",      "concurrent/", "contextlib.py(", "functools.py(", "importlib/", "multiprocessing/",
-      "queue.py(",     "runpy.py(",   "sched.py(",      "selectors.py(", "socket.py(", "subprocess.py(",
-      "threading.py(", "<built-in ",  "<string>(",      "import "};
+  constexpr auto kOthers = std::to_array<std::string_view>({"asyncio/",
+                                                            "concurrent/",
+                                                            "contextlib.py(",
+                                                            "functools.py(",
+                                                            "importlib/",
+                                                            "multiprocessing/",
+                                                            "queue.py(",
+                                                            "runpy.py(",
+                                                            "sched.py(",
+                                                            "selectors.py(",
+                                                            "socket.py(",
+                                                            "subprocess.py(",
+                                                            "threading.py(",
+                                                            "<built-in ",
+                                                            "<string>(",
+                                                            "import ",
+                                                            "accelerate/",
+                                                            "datasets/",
+                                                            "deepspeed/",
+                                                            "diffusers/",
+                                                            "jax/",
+                                                            "lightning/",
+                                                            "numpy/",
+                                                            "pandas/",
+                                                            "peft/",
+                                                            "PIL/",
+                                                            "scipy/",
+                                                            "sklearn/",
+                                                            "tokenizers/",
+                                                            "torchvision/",
+                                                            "torchaudio/",
+                                                            "torchmetrics/",
+                                                            "tqdm/",
+                                                            "transformers/",
+                                                            "triton/",
+                                                            "urllib3/",
+                                                            "requests/",
+                                                            "lightning_fabric/",
+                                                            "pytorch_lightning/"});
   const auto begins = [text](std::string_view prefix) { return text.starts_with(prefix); };
   if (begins(kModulePrefix) || begins(kOptimizerPrefix) || std::ranges::any_of(kOthers, begins)) return false;
   return text.find("): ") != text.npos && is_program_file(text);

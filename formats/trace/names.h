@@ -39,9 +39,9 @@ inline OperatorName split_operator_name(std::string_view recorded) {
 // "path(line): name"; line 0: the function's first one. `file` and `name`: what its FunctionDef names.
 std::string place_text(const FunctionDef& def, uint32_t line, std::string_view file, std::string_view name);
 
-// Whether a function is the program's: not torch's, and not of Python's own library. By a path, and in files that
-// others wrote by "path(line): name", where the path may begin with the package: of Python's library those modules are
-// known that call the program or wait for it.
+// Whether a function is the program's: not of an installed package, and not of Python's own library. By a path, and in
+// files that others wrote by "path(line): name", where the path may begin with the package: of Python's library those
+// modules are known that call the program or wait for it, and of packages those that programs of torch use most.
 bool is_program_file(std::string_view path);
 bool is_program_text(std::string_view text);
 

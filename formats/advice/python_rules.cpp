@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/advice/program_tree.h"
+#include "formats/advice/rules.h"
+#include "formats/advice/spread.h"
+#include "formats/io/cells.h"
+
+namespace torchprof::formats {
+namespace {
+
+// "train.py(12): step" in parts.
+struct Function {
+  std::string_view file, name;
+};
+Function function_of(std::string_view text) {
+  const size_t end = text.rfind("): ");
+  const size_t begin = end == text.npos ? end : text.rfind('(', end);
+  if (begin == text.npos) return {{}, text};
+  return {text.substr(0, begin), text.substr(end + 3)};
+}
+
+// What people call it: "augment", and of the code of a file "the script".
+std::string who(std::string_view text) {
+  const std::string_view name = function_of(text).name;
+  return name.empty() || name == "<module>" ? "The script" : std::string(name);
+}
+
+// "percentile of numpy": a function of a library. A C call is given as it is.
+std::string callee_text(std::string_view text) {
+  const auto [file, name] = function_of(text);
+  if (file.empty()) return std::string(text);
+  std::string_view library = file;
+  if (const size_t packages = library.rfind("-packages/"); packages != library.npos)
+    library.remove_prefix(packages + 10);
+  else if (const size_t python = library.rfind("/lib/python3"); python != library.npos)
+    library.remove_prefix(std::min(library.size(), library.find('/', python + 12) + 1));
+  library = library.substr(0, library.find('/'));
+  if (library.ends_with(".py")) library.remove_suffix(3);
+  return std::string(name) + " of " + std::string(library);
+}
+
+std::string where_of(const StepView& view, const ProgramTree& tree, const Region& r) {
+  if (r.line != 0) return view.where(r.line);
+  if (const uint32_t from = tree.called_from(r.node); from != 0) return view.where(from);
+  return view.where(tree.function_of(r.node));
+}
+
+class PythonRules {
+ public:
+  PythonRules(const Subject& subject, const std::vector<bool>& claimed, Findings& findings)
+      : v_(subject.view), tree_(v_, v_.main(), claimed), findings_(findings) {
+    for (const StepSpan& s : v_.steps()) numbers_.push_back(s.number);
+  }
+
+  void run() {
+    for (const Region& r : tree_.regions(v_.all_ns() / kLeast)) tell(r);
+  }
+
+ private:
+  static constexpr int64_t kLeast = 33;  // 3 % of the steps
+
+  void tell(const Region& r) {
+    const Spread spread = spread_of(r.by_step);
+    if (!spread.is_rare() && is_unsteady(r.by_step)) return;
+    const int64_t all = r.all_ns();
+    const auto of = [&r](Cost cost) { return r.ns[static_cast<size_t>(cost)]; };
+    const std::string f = who(v_.text(tree_.function_of(r.node)));
+    Finding finding{.cost_ns = spread.cost(), .where = where_of(v_, tree_, r), .is_rare = spread.is_rare()};
+    if (r.cause != nullptr && r.cause_ns * 2 >= all) {
+      finding.rule = r.cause->effort == Effort::kWaits ? "waiting" : "python";
+      finding.what = f + " " + std::string(r.cause->does) + ": {}.";
+      finding.todo = r.cause->todo;
+    } else if (of(Cost::kWaiting) * 2 >= all) {
+      finding.rule = "waiting";
+      finding.what = f + " waits for another thread or process, or sleeps: {}.";
+      finding.todo = "Prepare what it waits for while the step before runs.";
+    } else if (of(Cost::kTiny) * 10 >= all * 3) {
+      finding.rule = "tiny operators";
+      finding.what = f + " takes {} for operators on a few elements each, and the Python between them.";
+      finding.evidence =
+          number_text(v_.per_step(r.operators), "operator") + ", most of them " + std::string(v_.text(r.op)) + ".";
+      if (r.items * 10 > r.operators)
+        finding.evidence += " item() is called " + number_text(v_.per_step(r.items), "time") + ".";
+      finding.todo = "Work on whole tensors instead of elements, and read results once (tolist()).";
+    } else if (of(Cost::kLibrary) * 2 >= all && r.callee != 0) {
+      finding.rule = "python";
+      finding.what = f + " takes {} in Python and libraries, most of it in " + callee_text(v_.text(r.callee)) + ".";
+      finding.todo = "Do it less often, ahead in a thread or process, or for a whole batch with tensors or arrays.";
+    } else {
+      finding.rule = "python";
+      finding.what = f + " takes {} in Python code of its own.";
+      finding.todo = "Replace the loop with operations on whole tensors or arrays, do it less often, or ahead.";
+    }
+    add_calls(r, finding);
+    if (const std::string text = spread.text(numbers_); !text.empty()) add(finding.evidence, text);
+    if (v_.has_gpu()) {
+      finding.rule = "host bound";
+      add(finding.evidence, "No GPU works in that time.");
+    }
+    findings_.push_back(std::move(finding));
+  }
+
+  static void add(std::string& text, const std::string& sentence) {
+    if (!text.empty()) text += " ";
+    text += sentence;
+  }
+
+  void add_calls(const Region& r, Finding& finding) const {
+    const uint64_t calls = tree_.calls_of(r.node);
+    if (r.is_whole && calls > v_.steps().size())
+      add(finding.evidence, "It is called " + number_text(v_.per_step(calls), "time") + " a step.");
+    if (r.callee != 0 && r.callee_ns * 10 >= r.all_ns() && finding.rule != "tiny operators")
+      add(finding.evidence, number_text(v_.per_step(r.callee_calls), "call") + " of " + callee_text(v_.text(r.callee)) +
+                                ", " + ns_text(v_.per_step(r.callee_ns)) + " a step.");
+    if (r.inside != 0 && r.inside != r.callee && r.inside_ns * 3 >= r.all_ns())
+      add(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
+  }
+
+  const StepView& v_;
+  ProgramTree tree_;
+  Findings& findings_;
+  std::vector<uint64_t> numbers_;
+};
+
+}  // namespace
+
+Busiest busiest_of(const StepView& view, uint32_t row, const std::vector<bool>& wanted) {
+  ProgramTree tree = ProgramTree::of_all(view, row, wanted);
+  Busiest found{.all_ns = tree.all_ns()};
+  const std::vector<Region> regions = tree.regions(found.all_ns / 5);
+  if (regions.empty()) return found;
+  const Region& r = regions.front();
+  found.ns = r.all_ns();
+  found.function = who(view.text(tree.function_of(r.node)));
+  found.where = where_of(view, tree, r);
+  if (r.callee != 0 && r.callee_ns * 2 >= found.ns) found.callee = callee_text(view.text(r.callee));
+  return found;
+}
+
+void find_in_python(const Subject& subject, const std::vector<bool>& claimed, Findings& findings) {
+  if (subject.view.has_main()) PythonRules(subject, claimed, findings).run();
+}
+
+}  // namespace torchprof::formats

@@ -1,0 +1,69 @@
+#include "formats/advice/spread.h"
+
+#include <algorithm>
+
+#include "formats/advice/rules.h"
+#include "formats/io/cells.h"
+#include "formats/io/sum.h"
+
+namespace torchprof::formats {
+namespace {
+
+// Medians, so that one step does not decide.
+int64_t median_of(std::vector<int64_t> ns) {
+  if (ns.empty()) return 0;
+  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
+  std::ranges::nth_element(ns, middle);
+  return *middle;
+}
+
+std::string ordinal(size_t n) {
+  const size_t last = n % 10, two = n % 100;
+  const bool is_th = last == 0 || last > 3 || (two > 10 && two < 14);
+  return std::to_string(n) + (is_th ? "th" : last == 1 ? "st" : last == 2 ? "nd" : "rd");
+}
+
+}  // namespace
+
+Spread spread_of(const std::vector<int64_t>& by_step) {
+  Spread s{.steps = by_step.size()};
+  if (by_step.empty()) return s;
+  int64_t all = 0;
+  for (const int64_t ns : by_step) add_to(all, ns);
+  s.mean = all / static_cast<int64_t>(by_step.size());
+  s.largest = static_cast<size_t>(std::ranges::max_element(by_step) - by_step.begin());
+  const int64_t least = std::max<int64_t>(1, by_step[s.largest] / 10);
+  std::vector<int64_t> those;
+  std::vector<size_t> where;
+  for (size_t i = 0; i < by_step.size(); ++i) {
+    if (by_step[i] < least) continue;
+    those.push_back(by_step[i]);
+    where.push_back(i);
+  }
+  s.having = those.size();
+  s.typical = median_of(std::move(those));
+  if (where.size() < 3 || s.having == s.steps) return s;
+  s.period = where[1] - where[0];
+  for (size_t i = 2; i < where.size(); ++i)
+    if (where[i] - where[i - 1] != s.period) s.period = 0;
+  return s;
+}
+
+std::string Spread::text(const std::vector<uint64_t>& numbers) const {
+  if (steps < 2 || having * 20 >= steps * 19) return {};
+  if (having == 1)
+    return "In 1 of " + plural(steps, "step") + " alone, step " + std::to_string(numbers[largest]) + ": " +
+           ns_text(typical) + ".";
+  return "In " + std::to_string(having) + " of " + plural(steps, "step") +
+         (period > 1 ? " (each " + ordinal(period) + ")" : "") + ", " + ns_text(typical) + " each.";
+}
+
+bool is_unsteady(const std::vector<int64_t>& by_step) {
+  constexpr size_t kFewest = 8;
+  if (by_step.size() < kFewest) return false;
+  const auto middle = by_step.begin() + static_cast<std::ptrdiff_t>(by_step.size() / 2);
+  const int64_t first = median_of({by_step.begin(), middle}), second = median_of({middle, by_step.end()});
+  return std::min(first, second) < std::max(first, second) / 2;
+}
+
+}  // namespace torchprof::formats
