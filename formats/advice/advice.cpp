@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "formats/advice/spread.h"
 #include "formats/analysis/step_parts.h"
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
@@ -259,33 +260,33 @@ class AdviceAssembly {
     };
     // In each process, the time in which it waited in any collective.
     std::vector<Intervals> waits(looked_at_.size());
-    std::vector<uint64_t> was_last(looked_at_.size());
     uint64_t compared = 0;
     std::map<int64_t, std::string_view> names;                                   // of kinds, by the time that is waited
     const std::map<CommsKind, CommsTally> tallies = compare(calls, is_in_step);  // has the names
     for (const auto& [kind, t] : tallies) {
       if (t.waits.size() < looked_at_.size()) continue;  // of a group that not all are in
       compared += t.compared;
-      was_last[t.slowest] += t.slowest_calls;
       names.emplace(t.waiting_ns, kind.name);
       for (const CommsWait& w : t.waits) waits[w.process].add(w.when);
     }
     constexpr uint64_t kFewest = 10;
     if (compared < kFewest) return;
-    std::vector<int64_t> waited;  // of a step
+    std::vector<std::vector<int64_t>> waited(waits.size());  // by step
+    std::vector<int64_t> typical;
     for (size_t i = 0; i < waits.size(); ++i) {
       waits[i].settle();
-      const ProcessAdvice& advice = *all_[looked_at_[i]].advice;
-      int64_t ns = 0;
-      for (const StepSpan& s : advice.spans) add_to(ns, waits[i].length(s.begin, s.end));
-      waited.push_back(ns / static_cast<int64_t>(advice.steps));
+      for (const StepSpan& s : all_[looked_at_[i]].advice->spans) waited[i].push_back(waits[i].length(s.begin, s.end));
+      typical.push_back(median_of(waited[i]));
     }
-    const auto slowest = static_cast<size_t>(std::ranges::min_element(waited) - waited.begin());
-    int64_t others = 0;
-    for (const int64_t ns : waited) add_to(others, ns);
-    waiting_ns_ = mean(others);
-    const int64_t cost = (others - waited[slowest]) / static_cast<int64_t>(waited.size() - 1) - waited[slowest];
-    if (cost < result_.step_ns / 20) return;
+    const auto slowest = static_cast<size_t>(std::ranges::min_element(typical) - typical.begin());
+    int64_t all = 0, others = 0;
+    for (size_t i = 0; i < typical.size(); ++i) {
+      add_to(all, typical[i]);
+      if (i != slowest) add_to(others, typical[i]);
+    }
+    waiting_ns_ = mean(all);
+    const int64_t cost = others / static_cast<int64_t>(waited.size() - 1) - typical[slowest];
+    if (cost < result_.step_ns / 20 || !is_late_in_most_steps(waited, slowest)) return;
     const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;
     Finding f{.rule = "slow rank", .cost_ns = cost};
     f.what =
@@ -294,6 +295,15 @@ class AdviceAssembly {
     f.todo = "Give it the same work as the others, or look at its machine.";
     add_reason(slowest, f);
     result_.findings.push_back(std::move(f));
+  }
+
+  // On a busy machine any rank is late, now this one, now that one.
+  static bool is_late_in_most_steps(const std::vector<std::vector<int64_t>>& waited, size_t rank) {
+    size_t steps = SIZE_MAX, late = 0;
+    for (const auto& of_rank : waited) steps = std::min(steps, of_rank.size());
+    for (size_t s = 0; s < steps; ++s)
+      late += std::ranges::all_of(waited, [&](const auto& of_rank) { return of_rank[s] >= waited[rank][s]; });
+    return late * 4 >= steps * 3;
   }
 
   // What the slow rank spends more time in than the others on average: the most.

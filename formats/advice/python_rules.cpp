@@ -8,6 +8,8 @@
 #include "formats/advice/rules.h"
 #include "formats/advice/spread.h"
 #include "formats/io/cells.h"
+#include "formats/io/intervals.h"
+#include "formats/io/sum.h"
 
 namespace torchprof::formats {
 namespace {
@@ -62,6 +64,9 @@ class PythonRules {
 
  private:
   static constexpr int64_t kLeast = 33;  // 3 % of the steps
+  // Python of the program for each operator that it calls, most of which is the binding's: to parse the arguments and
+  // to make the result's object takes 2 to 10 us beside what torch records of the operator.
+  static constexpr int64_t kBinding = 20'000;
 
   void tell(const Region& r) {
     const Spread spread = spread_of(r.by_step);
@@ -75,10 +80,12 @@ class PythonRules {
       finding.what = f + " " + std::string(r.cause->does) + ": {}.";
       finding.todo = r.cause->todo;
     } else if (of(Cost::kWaiting) * 2 >= all) {
+      if (others_work()) return;
       finding.rule = "waiting";
       finding.what = f + " waits for another thread or process, or sleeps: {}.";
       finding.todo = "Prepare what it waits for while the step before runs.";
-    } else if (of(Cost::kTiny) * 10 >= all * 3) {
+    } else if (r.operators != 0 && of(Cost::kOwn) + of(Cost::kTiny) >= all / 2 &&
+               of(Cost::kOwn) / static_cast<int64_t>(r.operators) < kBinding) {
       finding.rule = "tiny operators";
       finding.what = f + " takes {} for operators on a few elements each, and the Python between them.";
       finding.evidence =
@@ -102,6 +109,34 @@ class PythonRules {
       add(finding.evidence, "No GPU works in that time.");
     }
     findings_.push_back(std::move(finding));
+  }
+
+  // Whether other threads of the program do something in most of the time in which the main one waits: it waits for
+  // their results, and what they do counts.
+  bool others_work() const {
+    const Timeline& timeline = v_.timeline();
+    Intervals busy, waits;
+    for (size_t r = 0; r < v_.rows().size(); ++r) {
+      const RowView& row = v_.rows()[r];
+      const auto& spans = timeline.rows[r].spans;
+      for (size_t i = 0; i < row.own.size(); ++i) {
+        const bool is_wait = row.activity[i] == Activity::kWaiting;
+        if (r == v_.main() ? is_wait : !is_wait && row.own[i] != 0 && is_outermost_operator(row, spans, i))
+          (r == v_.main() ? waits : busy).add(spans[i].begin, spans[i].end);
+      }
+    }
+    busy.settle();
+    waits.settle();
+    int64_t waited = 0, worked = 0;
+    for (const auto& [begin, end] : waits.all()) {
+      add_to(waited, v_.in_steps(begin, end));
+      add_to(worked, busy.length(begin, end));
+    }
+    return worked * 2 > waited;
+  }
+  static bool is_outermost_operator(const RowView& row, const std::vector<TimelineSpan>& spans, size_t i) {
+    const uint32_t parent = spans[i].parent;
+    return row.activity[i] == Activity::kOperator && (parent == kNoSpan || row.activity[parent] != Activity::kOperator);
   }
 
   static void add(std::string& text, const std::string& sentence) {

@@ -9,14 +9,6 @@
 namespace torchprof::formats {
 namespace {
 
-// Medians, so that one step does not decide.
-int64_t median_of(std::vector<int64_t> ns) {
-  if (ns.empty()) return 0;
-  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
-  std::ranges::nth_element(ns, middle);
-  return *middle;
-}
-
 std::string ordinal(size_t n) {
   const size_t last = n % 10, two = n % 100;
   const bool is_th = last == 0 || last > 3 || (two > 10 && two < 14);
@@ -24,6 +16,13 @@ std::string ordinal(size_t n) {
 }
 
 }  // namespace
+
+int64_t median_of(std::vector<int64_t> ns) {
+  if (ns.empty()) return 0;
+  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
+  std::ranges::nth_element(ns, middle);
+  return *middle;
+}
 
 Spread spread_of(const std::vector<int64_t>& by_step) {
   Spread s{.steps = by_step.size()};

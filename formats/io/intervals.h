@@ -24,6 +24,8 @@ class Intervals {
   void settle();
   // How long any of them lasts within these borders; what overlaps counts once.
   int64_t length(int64_t begin, int64_t end) const;
+  // Once settled: in order, and none overlaps another.
+  const std::vector<std::pair<int64_t, int64_t>>& all() const { return spans_; }
 
  private:
   int64_t length_before(int64_t time) const;
