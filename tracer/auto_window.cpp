@@ -12,6 +12,7 @@
 #include "tracer/first_signs.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/seal.h"
+#include "tracer/processor_time.h"
 #include "tracer/run_windows.h"
 #include "tracer/session.h"
 #include "tracer/window_plan.h"
@@ -322,7 +323,7 @@ void after_fork_in_child() noexcept {
   watch_events();
 }
 
-void at_step(uint64_t step, Ticks at, int64_t ns) noexcept {
+void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread) noexcept {
   AutoState& s = g_auto;
   if (session::clock_source() == clock::kNoClock) return;
   const int64_t now = now_ns();
@@ -331,6 +332,7 @@ void at_step(uint64_t step, Ticks at, int64_t ns) noexcept {
     s.plan.join(join_shared_plan(s.directory, s.process_began, now));
   }
   end_step(step, at, ns);
+  processor_time::look(thread, now, s.was_open);
   sample_memory(now);
   s.plan.step_ended(step, s.last_duration, s.was_open && (!s.was_last || s.is_cut), s.is_cut, now);
   if (is_last() && s.plan.reason() != WindowReason::kLast) turn_last(0);
@@ -366,8 +368,10 @@ void at_step(uint64_t step, Ticks at, int64_t ns) noexcept {
   if (has_switched) s.last_border = now_ns();
   s.switching = has_switched ? s.last_border - now : 0;
   s.is_cut = false;
+  const bool has_opened = s.shutter.is_open() && !s.was_open;
   s.was_open = s.shutter.is_open();
   s.was_last = is_last();
+  if (has_opened) processor_time::look(thread, s.last_border, true);
 }
 
 // Windows stay as they are: it is too late for one that begins or ends with this step.

@@ -43,8 +43,8 @@ namespace auto_window {
 void start(const Config& config, const Shutter& shutter, const char* directory) noexcept;
 void after_fork_in_child() noexcept;
 // A step has ended at this time, `ns` as CLOCK_MONOTONIC has it: `step` steps have ended by now. It may come late where
-// another thread had the lock.
-void at_step(uint64_t step, Ticks at, int64_t ns) noexcept;
+// another thread had the lock. `thread`: pthread_self() of the one whose step it is.
+void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread) noexcept;
 // The same of an earlier step, at whose end that was not known. at_step() follows when the step after it has ended.
 void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept;
 // Any thread, without the lock: at_sign() is to be called.

@@ -81,6 +81,17 @@ void put_step_record(const R& record, const void* more = nullptr, size_t bytes =
   s.chunk->committed.store(s.used, std::memory_order_release);
 }
 
+// One without a tail; its header is not used.
+template <class R>
+bool record_beside_steps(R record, Ticks now) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  if (!make_room_for_steps(now, sizeof(R))) return false;
+  record.header = RecordHeader::make(kKindOf<R>, sizeof(R) / 8, time_in_steps(now));
+  put_step_record(record);
+  return true;
+}
+
 }  // namespace
 
 void count_events(const ThreadBuffer& buffer) noexcept {
@@ -136,13 +147,9 @@ bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switc
   return true;
 }
 
-bool record_resident(uint64_t bytes, Ticks now) noexcept {
-  const KeepErrno keep;
-  const Lock lock(recorder().lock);
-  if (!make_room_for_steps(now)) return false;
-  put_step_record(Resident{RecordHeader::make(Kind::Resident, sizeof(Resident) / 8, time_in_steps(now)), bytes});
-  return true;
-}
+bool record_resident(uint64_t bytes, Ticks now) noexcept { return record_beside_steps(Resident{{}, bytes}, now); }
+bool record_processor_time(ProcessorTime use, Ticks now) noexcept { return record_beside_steps(use, now); }
+bool record_machine_time(MachineTime use, Ticks now) noexcept { return record_beside_steps(use, now); }
 
 bool record_stack(ThreadStack stack, const StackFrame* frames, Ticks now) noexcept {
   static_assert(sizeof(ThreadStack) + kMostFrames * sizeof(StackFrame) <= RecordHeader::kMaxWords * 8);

@@ -150,6 +150,9 @@ void give_up_window(uint32_t number) noexcept;
 // their own; false: the spool is not open, or nothing can be recorded any more.
 bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switching_ns, Ticks now) noexcept;
 bool record_resident(uint64_t bytes, Ticks now) noexcept;
+// The headers are not used. Likewise.
+bool record_processor_time(ProcessorTime use, Ticks now) noexcept;
+bool record_machine_time(MachineTime use, Ticks now) noexcept;
 // The Python stack of a thread (record.h, ThreadStack); its header is not used. `frames`: stack.count of them, at most
 // kMostFrames. Likewise.
 inline constexpr size_t kMostFrames = 512;

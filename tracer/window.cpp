@@ -14,6 +14,7 @@
 #include "tracer/config/window_spec.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
+#include "tracer/processor_time.h"
 #include "tracer/session.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/step_counter.h"
@@ -140,6 +141,7 @@ void window_after_fork() noexcept {
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
   s.is_our_thread = false;
   s.next_stacks = kFirstStacks;
+  processor_time::after_fork_in_child();
   if (s.spec.kind == SpecKind::kAuto) {
     g_steps.start_at(0);
     s.has_open_border = s.has_profiler_steps = s.has_mark_ended = false;
@@ -210,14 +212,14 @@ void at_step(uint64_t step, const WindowBorders::Border& border) noexcept {
   const int64_t lasted = border.ns - g_state.last_border;
   g_state.next_stacks = is_first ? kFirstStacks : std::clamp(kLongForAStep * lasted, kEarliestStacks, kFirstStacks);
   g_state.last_border = border.ns;
-  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at, border.ns);
+  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at, border.ns, border.thread);
   // For those that ended in a window.
   session::record_step(step, is_open() ? number() : 0, is_open() ? 2 : 0, 0, at);
+  processor_time::look(border.thread, border.ns, is_open());
   if (g_state.spec.kind != SpecKind::kSteps) return;
-  if (g_state.spec.holds(step))
-    open(step);
-  else
-    close_window();
+  if (!g_state.spec.holds(step)) return close_window();
+  open(step);
+  processor_time::look(border.thread, border.ns, true);
 }
 
 // A step before the one that ends now turns out to have ended then.

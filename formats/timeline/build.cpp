@@ -154,6 +154,8 @@ Timeline timeline_of(const Process& process, std::span<const StepSpan> steps) {
   timeline.begin = process.start.value;
   timeline.end = process.capture_end.value;
   timeline.steps = chosen_steps(steps, process.counts.records / 2);
+  timeline.step_use = step_use_of(process);
+  timeline.machine_use = machine_use_of(process);
   TimelineSink(process, timeline).run();
   return timeline;
 }

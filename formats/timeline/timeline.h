@@ -23,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/analysis/step_use.h"
 #include "formats/replay/step_samples.h"
 
 namespace torchprof::formats {
@@ -108,7 +109,9 @@ struct Timeline {
   std::vector<TimelineWork> work;                // sorted by begin
   std::vector<TimelineWait> waits;               // sorted by begin
   std::vector<TimelineAllocation> large_blocks;  // of kMappedAnew bytes or more, in any order
-  std::vector<StepSpan> steps;  // that it holds; sorted by begin, without overlaps; empty: the process has none
+  std::vector<StepSpan> steps;          // that it holds; sorted by begin, without overlaps; empty: the process has none
+  std::vector<StepUse> step_use;        // of the whole run; by end; empty: not known
+  std::vector<MachineUse> machine_use;  // likewise
   std::map<uint32_t, std::string> device_names;
   int64_t begin = 0;  // of the whole capture
   int64_t end = 0;

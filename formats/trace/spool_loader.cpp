@@ -80,6 +80,10 @@ class Loader {
         rest_.steps.push_back({time, r.step, r.window, r.was_open, r.switching_us});
       } else if (record.kind() == Kind::Resident) {
         rest_.resident.push_back({time, record.as<Resident>().bytes});
+      } else if (record.kind() == Kind::ProcessorTime) {
+        rest_.processor_times.push_back({time, record.as<ProcessorTime>()});
+      } else if (record.kind() == Kind::MachineTime) {
+        rest_.machine_times.push_back({time, record.as<MachineTime>()});
       } else if (record.kind() == Kind::ThreadStack) {
         const auto& r = record.as<ThreadStack>();
         SpoolRest::Stack& stack = rest_.stacks[r.tid];

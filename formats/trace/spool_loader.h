@@ -32,6 +32,8 @@ struct SpoolRest {
     uint64_t bytes;
   };
   std::vector<Sample> resident;
+  std::vector<std::pair<Ticks, ProcessorTime>> processor_times;
+  std::vector<std::pair<Ticks, MachineTime>> machine_times;
   struct Stack {
     Ticks at;
     uint64_t beyond;

@@ -121,6 +121,13 @@ void place_steps(Process& p, const SpoolRest& rest) {
   }
   for (const SpoolRest::Sample& sample : rest.resident)
     p.resident.push_back({p.clock.to_unix(sample.at), sample.bytes});
+  for (const auto& [at, use] : rest.processor_times) {
+    UsedByStep& used = p.used_by_steps.emplace_back();
+    used = {.at = p.clock.to_unix(at), .tid = use.tid, .ran = use.ran, .process_ran = use.process_ran};
+    if (use.queued != ProcessorTime::kNotKnown) used.queued = use.queued;
+  }
+  for (const auto& [at, use] : rest.machine_times)
+    p.used_by_machine.push_back({p.clock.to_unix(at), use.idle, use.processors, use.allowed});
   for (const auto& [tid, stack] : rest.stacks)
     if (rest.steps.empty() || stack.at >= rest.steps.back().end)
       p.stacks.push_back({tid, p.clock.to_unix(stack.at), stack.beyond, stack.frames});

@@ -99,6 +99,21 @@ struct ResidentSize {
   uint64_t bytes = 0;
 };
 
+struct UsedByStep {  // ProcessorTime: what a thread that ended a step, and its process, had used until then; ns
+  UnixNs at;
+  uint32_t tid = 0;
+  uint64_t ran = 0;
+  std::optional<uint64_t> queued{};  // ready, without a processor; none: not known
+  uint64_t process_ran = 0;
+};
+
+struct UsedByMachine {  // MachineTime
+  UnixNs at;
+  uint64_t idle = 0;  // ns of all processors together
+  uint32_t processors = 0;
+  uint32_t allowed = 0;  // on which the thread that ended the step may run; 0: not known
+};
+
 struct StatedStack {  // ThreadStack: the latest of a thread, where it has no later step (python_stacks.h)
   uint32_t tid = 0;
   UnixNs at;
@@ -151,9 +166,11 @@ struct Process {
   // In the order of time. With -w auto of the whole run; with windows of steps or of a range at least those that ended
   // in windows, which tell where steps end and no more. Otherwise none.
   std::vector<StepTime> steps;
-  std::vector<ResidentSize> resident;  // likewise: samples of what the process had in memory
-  std::vector<StatedStack> stacks;     // by tid: as a thread of ours in the process saw them last
-  InterpreterDef interpreter{};        // where its stacks lie in its memory; `interpreter` 0: not known
+  std::vector<ResidentSize> resident;     // likewise: samples of what the process had in memory
+  std::vector<UsedByStep> used_by_steps;  // likewise, at the ends of some steps (analysis/step_use.h)
+  std::vector<UsedByMachine> used_by_machine;
+  std::vector<StatedStack> stacks;  // by tid: as a thread of ours in the process saw them last
+  InterpreterDef interpreter{};     // where its stacks lie in its memory; `interpreter` 0: not known
 
   Selection selection;  // the part that is shown; load() selects all of it
 

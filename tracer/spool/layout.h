@@ -24,8 +24,8 @@
 //                 holds the bytes in any case.
 //   records       the owner of the chunk alone.
 //
-// The times of steps lie in chunks of their own (kSteps), with the memory that the process had: they are kept for the
-// whole run, and a forked child does not have its parent's.
+// The times of steps lie in chunks of their own (kSteps), with the memory and the processor's time that the process
+// had: they are kept for the whole run, and a forked child does not have its parent's.
 //
 // With --keep last a full spool gives the event chunk that was completed first to the thread that needs one: `magic` is
 // cleared before anything else is written. The chunks of a track may then begin anywhere and have gaps; each begins

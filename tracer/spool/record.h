@@ -113,6 +113,8 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(97, Restate, 16)         \
   X(98, StepEnd, 24)         \
   X(99, Resident, 16)        \
+  X(100, ProcessorTime, 40)  \
+  X(101, MachineTime, 24)    \
   X(104, ThreadStack, 24)
 
 // X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
@@ -636,6 +638,25 @@ struct StackFrame {
 struct Resident {  // what the process has in memory now, by the kernel's count (VmRSS)
   RecordHeader header;
   uint64_t bytes;
+};
+
+// What a thread that has just ended a step, and its process, have used so far, in ns: whoever wants to know what they
+// used in between takes the difference of two of one thread. Not at each step's end (tracer/processor_time.h).
+struct ProcessorTime {
+  RecordHeader header;
+  uint32_t tid;  // gettid()
+  uint32_t pad;
+  uint64_t ran;          // by the thread, on a processor
+  uint64_t queued;       // it was ready to run and had no processor; kNotKnown: the kernel does not say
+  uint64_t process_ran;  // by all threads that the process has had
+  static constexpr uint64_t kNotKnown = UINT64_MAX;
+};
+
+struct MachineTime {  // likewise of the machine, as this process sees it
+  RecordHeader header;
+  uint64_t idle;  // ns that its processors had nothing to do, all together; whole hundredths of a second
+  uint32_t processors;
+  uint32_t allowed;  // on which the thread that says so may run; 0: not known
 };
 
 // Bytes of the struct when the kind was new, and now.

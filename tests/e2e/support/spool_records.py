@@ -19,19 +19,24 @@ def chunks(data):
                 yield piece, struct.unpack_from("<I", data, piece + 16)[0]
 
 
+def records_of(data, at, committed):
+    """Kind and bytes of each long record of the chunk at this place, header included."""
+    here, end = at + CHUNK_HEADER, at + CHUNK_HEADER + committed
+    while here < end:
+        head, = struct.unpack_from("<Q", data, here)
+        if head & 0x80:
+            here += 24 if head & 0xFF >= 224 else 16 if head & 0xFF >= 192 else 8
+            continue
+        size = (head >> 8 & 0xFFF) * 8
+        yield head & 0xFF, data[here:here + size]
+        here += size
+
+
 def records(path):
-    """Kind and bytes of each long record, header included."""
+    """The same of all chunks."""
     data = path.read_bytes()
     for at, committed in chunks(data):
-        here, end = at + CHUNK_HEADER, at + CHUNK_HEADER + committed
-        while here < end:
-            head, = struct.unpack_from("<Q", data, here)
-            if head & 0x80:
-                here += 24 if head & 0xFF >= 224 else 16 if head & 0xFF >= 192 else 8
-                continue
-            size = (head >> 8 & 0xFFF) * 8
-            yield head & 0xFF, data[here:here + size]
-            here += size
+        yield from records_of(data, at, committed)
 
 
 def spools(run):

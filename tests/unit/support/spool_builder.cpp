@@ -310,6 +310,18 @@ SpoolBuilder& SpoolBuilder::resident(uint64_t bytes_of_memory) {
   return *this;
 }
 
+SpoolBuilder& SpoolBuilder::used(ProcessorTime time) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&time);
+  append_step(Kind::ProcessorTime, {bytes, bytes + sizeof(time)});
+  return *this;
+}
+
+SpoolBuilder& SpoolBuilder::used(MachineTime time) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&time);
+  append_step(Kind::MachineTime, {bytes, bytes + sizeof(time)});
+  return *this;
+}
+
 SpoolBuilder& SpoolBuilder::thread_stack(uint32_t tid, const std::vector<StackFrame>& frames) {
   ThreadStack record{};
   record.tid = tid;

@@ -65,6 +65,9 @@ class SpoolBuilder {
   // At the time that at() named last: `step` steps have ended; was_open, switching_us as in StepEnd.
   SpoolBuilder& step_end(uint64_t step, uint32_t window, uint8_t was_open, uint16_t switching_us = 0);
   SpoolBuilder& resident(uint64_t bytes);
+  // Their headers are not used.
+  SpoolBuilder& used(ProcessorTime time);
+  SpoolBuilder& used(MachineTime time);
   // What a thread of ours saw of a thread; innermost first.
   SpoolBuilder& thread_stack(uint32_t tid, const std::vector<StackFrame>& frames);
 

@@ -250,7 +250,9 @@ std::vector<std::byte> steps() {
         .at(100 * step + 50)
         .op_end(step)
         .step_end(step, 1, 2, 3)
-        .resident(step << 20);
+        .resident(step << 20)
+        .used(ProcessorTime{{}, 100, 0, 10 * step, 20 * step, 30 * step})
+        .used(MachineTime{{}, 10 * step, 2, 1});
   const FunctionId waits = b.function("/usr/lib/x.py", 7, "waits", 9);
   b.raw_definition(number_of(Kind::InterpreterDef), {0x1000, 0x2000, 1, 2, 3, 4, 5, 6});
   b.at(700).thread_stack(100, {{waits, 8}}).thread_stack(101, {{waits, 9}, {waits, 10}});
