@@ -29,6 +29,7 @@ struct LoaderWork {
 
 struct ProcessAdvice {
   bool has_steps = false;
+  std::string unit{};  // what a step is; empty: one of training
   uint64_t steps = 0;
   int64_t step_ns = 0;           // mean
   int64_t worked_ns = 0;         // own time of operators and calls of CUDA, and of GPU work, in all steps
@@ -62,6 +63,7 @@ struct AdvisedProcess {
 struct Advice {
   int64_t step_ns = 0;  // 0: nothing to look at
   bool has_steps = false;
+  std::string unit{};   // what a step is; empty: one of training
   Findings findings{};  // the largest cost first
   std::string most{};   // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };
