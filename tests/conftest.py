@@ -22,7 +22,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                unknown_python waits
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:
                against_torch_profiler collectives compare flops key_averages modules native operators ranges steps
-               unknown_torch
+               units unknown_torch
     memory     allocations, the peak, growth, and the formats of memory: memory memory_growth memory_snapshot
                memory_timeline
     gpu        CUPTI's records, simulated, and NVTX: cuda_torch gpu gpu_clock gpu_fields gpu_first_use gpu_hangs

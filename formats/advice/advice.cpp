@@ -94,6 +94,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   const StepView view(timeline);
   ProcessAdvice advice;
   advice.has_steps = view.has_steps();
+  advice.unit = timeline.unit;
   advice.steps = view.steps().size();
   advice.step_ns = view.typical_ns();
   advice.mean_step_ns = view.step_ns();
@@ -126,10 +127,14 @@ namespace {
 class AdviceAssembly {
  public:
   explicit AdviceAssembly(const std::vector<AdvisedProcess>& processes) : all_(processes) {
-    const bool have_steps = std::ranges::any_of(all_, [](const AdvisedProcess& p) { return p.advice->has_steps; });
+    // Steps of training count before other units, and these before none.
+    const auto rank = [](const AdvisedProcess& p) { return !p.advice->has_steps ? 0 : p.advice->unit.empty() ? 2 : 1; };
+    int most_rank = 0;
+    for (const AdvisedProcess& p : all_)
+      if (!p.is_loader) most_rank = std::max(most_rank, rank(p));
+    const bool have_steps = most_rank == 2;
     for (size_t i = 0; i < all_.size(); ++i)
-      if (!all_[i].is_loader && all_[i].advice->has_steps == have_steps &&
-          (have_steps || all_[i].advice->worked_ns > 0))
+      if (!all_[i].is_loader && rank(all_[i]) == most_rank && (have_steps || all_[i].advice->worked_ns > 0))
         looked_at_.push_back(i);
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.
@@ -146,6 +151,7 @@ class AdviceAssembly {
   Advice run() {
     if (looked_at_.empty()) return {};
     result_.has_steps = all_[looked_at_.front()].advice->has_steps;
+    result_.unit = all_[looked_at_.front()].advice->unit;
     for (const size_t i : looked_at_) {
       add_to(result_.step_ns, all_[i].advice->step_ns);
       add_to(result_.mean_step_ns, all_[i].advice->mean_step_ns);

@@ -28,6 +28,7 @@ struct LoaderWork {
 
 struct ProcessAdvice {
   bool has_steps = false;
+  std::string unit{};  // what a step is; empty: one of training
   uint64_t steps = 0;
   int64_t step_ns = 0;  // median
   int64_t mean_step_ns = 0;
@@ -63,6 +64,7 @@ struct Advice {
   int64_t step_ns = 0;  // median; 0: nothing to look at
   int64_t mean_step_ns = 0;
   bool has_steps = false;
+  std::string unit{};   // what a step is; empty: one of training
   Findings findings{};  // the largest cost first
   std::string most{};   // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };

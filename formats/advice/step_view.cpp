@@ -137,8 +137,8 @@ void StepView::find_main() {
       const Activity activity = rows_[r].activity[i];
       const bool is_operation = spans[i].kind == SpanKind::kOperator || spans[i].kind == SpanKind::kAnnotation;
       if ((is_operation && activity != Activity::kCollective) || activity >= Activity::kWaitsForGpu) has_worked = true;
-      // Threads that wait do so in Python's library.
-      if (is_operation || rows_[r].place[i] != 0) add_to(worked, rows_[r].own[i]);
+      // Threads that wait do so in Python's library, also where the program has told them to.
+      if (is_operation || (rows_[r].place[i] != 0 && activity != Activity::kWaiting)) add_to(worked, rows_[r].own[i]);
     }
     // Other threads run operators too (the backward), but what runs the program is around them.
     const std::tuple score(has_worked && covered >= all_ns_ / 2, has_worked, worked);

@@ -36,6 +36,7 @@ struct TraceFile {
   bool has_others = false;             // it has more than kMostProcesses: the rest are one
   uint64_t unread = 0;                 // number of slices of categories that no reader knows
   std::string unread_category;         // of the first of them
+  std::string step{};                  // ReadRequest::step
   bool is_unfinished = false;          // it ends without its end: whoever wrote it was stopped, or is not ready
 };
 
@@ -216,6 +217,7 @@ struct ReadEvents {
 struct ReadRequest {
   // With samples of steps (formats/replay/step_samples.h), without this many first steps.
   std::optional<size_t> warmup{};
+  std::string step{};          // what a step is (formats/timeline/units.h); empty: found
   bool has_timelines = false;  // and parts of steps, threads and collectives, which are made of them
 };
 

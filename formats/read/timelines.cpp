@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "formats/timeline/parts.h"
+#include "formats/timeline/units.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -20,8 +21,8 @@ WaitKind wait_kind(std::string_view text) {
 
 class Maker {
  public:
-  Maker(const ReadEvents& read, const std::vector<uint32_t>& order, TraceFile& file)
-      : read_(read), file_(file), names_(order.size()), rows_(read.rows.size(), kNoSpan) {
+  Maker(const ReadEvents& read, const std::vector<uint32_t>& order, const std::string& step, TraceFile& file)
+      : read_(read), step_(step), file_(file), names_(order.size()), rows_(read.rows.size(), kNoSpan) {
     for (size_t i = 0; i < order.size(); ++i) process_of_.emplace(order[i], i);
   }
 
@@ -133,6 +134,13 @@ class Maker {
     for (const GpuDeviceUse& device : statistics.gpu.devices) timeline.device_names[device.device] = device.name;
     timeline.steps = chosen_steps(statistics.steps.spans, 0);
     timeline.finish();
+    const bool is_worker = file_.processes[process].role.find("DataLoader worker") != std::string::npos;
+    if (!step_.empty() || (statistics.steps.count == 0 && !is_worker)) {
+      timeline.steps.clear();
+      const RecurringUnit unit = find_unit(timeline, {.chosen = step_, .may_end_whole = true});
+      use_unit(timeline, unit);
+      if (!unit.name.empty()) statistics.steps = steps_of(unit);
+    }
     statistics.step_parts = step_parts_of(timeline, statistics.steps.spans);
     statistics.threads = threads_of(timeline);
     statistics.comms = comms_of(process);
@@ -177,6 +185,7 @@ class Maker {
   }
 
   const ReadEvents& read_;
+  const std::string& step_;
   TraceFile& file_;
   std::unordered_map<uint32_t, size_t> process_of_;      // by interned pid: index of the file's process
   std::unordered_map<uint32_t, size_t> device_process_;  // by the pid of a device's row
@@ -187,8 +196,9 @@ class Maker {
 
 }  // namespace
 
-void add_timelines(const ReadEvents& read, const std::vector<uint32_t>& order, TraceFile& file) {
-  Maker(read, order, file).run();
+void add_timelines(const ReadEvents& read, const std::vector<uint32_t>& order, const std::string& step,
+                   TraceFile& file) {
+  Maker(read, order, step, file).run();
 }
 
 }  // namespace torchprof::formats

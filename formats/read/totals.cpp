@@ -476,7 +476,8 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
                                                        [&read](uint32_t id) { return *read.names.texts[id]; })});
     result.processes.back().statistics.gpu = std::move(gpu[pid]);
   }
-  if (request.has_timelines) add_timelines(read, order, result);
+  result.step = request.step;
+  if (request.has_timelines) add_timelines(read, order, request.step, result);
   Extent whole;
   for (const uint32_t pid : order) whole.cover(extents[pid].first, extents[pid].last);
   if (!order.empty()) {

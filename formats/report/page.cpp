@@ -312,7 +312,7 @@ void write_html(const Trace& trace, Output& out, const PageOptions& options) {
 }
 
 void write_html(const std::filesystem::path& trace_file, Output& out, const PageOptions& options) {
-  TraceFile file = read_trace(trace_file, {.has_timelines = true});
+  TraceFile file = read_trace(trace_file, {.step = options.step, .has_timelines = true});
   const std::string name = trace_file.filename().string();
   const TableOptions tables = all_tables(false, options);
   const Report report = report_for(file, name, tables);

@@ -19,6 +19,7 @@ inline constexpr size_t kMostFrames = 20'000;
 struct PageOptions {  // as in TableOptions (summary.h)
   bool has_all_processes = false;
   bool has_waits = false;
+  std::string step{};
 };
 
 void write_html(const Trace& trace, Output& out, const PageOptions& options = {});

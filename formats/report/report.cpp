@@ -7,10 +7,13 @@
 #include <utility>
 
 #include "formats/io/cells.h"
+#include "formats/io/error.h"
+#include "formats/io/nearest.h"
 #include "formats/io/text.h"
 #include "formats/read/read_trace.h"
 #include "formats/report/run_estimate.h"
 #include "formats/timeline/build.h"
+#include "formats/timeline/parts.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
 
@@ -84,6 +87,38 @@ Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<Proces
   return advice_of(processes);
 }
 
+// Steps that are units are steps in all tables.
+void take_unit(ReportPart& part, const Process& p, const StatisticsRequest& request, const Timeline& timeline,
+               const RecurringUnit& unit) {
+  Statistics& statistics = part.statistics;
+  statistics.steps = steps_of(unit);
+  // Those of training are not meant.
+  part.run.reset();
+  part.all_steps = {};
+  if (request.has_step_parts) statistics.step_parts = step_parts_of(timeline, statistics.steps.spans);
+  if (request.has_memory_growth) statistics.growth = growth_of(p, statistics.steps.spans);
+}
+
+// Of what --step names, for when no process of a file has it.
+class UnitNames {
+ public:
+  void add(const Timeline& timeline, const std::string& chosen, bool is_found) {
+    chosen_ = chosen;
+    has_found_ = has_found_ || is_found;
+    if (!chosen.empty() && !has_found_) add_unit_names(timeline, names_);
+  }
+  void check() const {
+    if (chosen_.empty() || has_found_) return;
+    const std::vector<std::string> names(names_.begin(), names_.end());
+    throw Error("--step: no function, module or range '" + chosen_ + "' was called" + did_you_mean(chosen_, names));
+  }
+
+ private:
+  std::string chosen_;
+  bool has_found_ = false;
+  std::set<std::string> names_;
+};
+
 void add_sums(Report& report, const std::vector<const Timeline*>& timelines, const TimelineRequest& request) {
   std::vector<TimelineIndex> indices;
   std::vector<const TimelineIndex*> all;
@@ -149,8 +184,11 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     part.host = p.host;
     add_recorder(part, p, begun);
     add_estimates(report, part, p);
-    if (timelines.has_any()) {
-      Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans));
+    const bool has_units = timelines.has_units && wants_unit(p, part.statistics.steps.spans);
+    if (timelines.has_any() || has_units) {
+      RecurringUnit unit;
+      Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans), &unit);
+      if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
       too_deep += timeline.too_deep;
       if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of_process(p)));
       if (timelines.has_sums()) all.push_back(&of_processes.emplace_back(std::move(timeline)));
@@ -184,8 +222,8 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   return report;
 }
 
-Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines) {
-  TraceFile file = read_trace(trace_file, {.has_timelines = true});
+Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines, const std::string& step) {
+  TraceFile file = read_trace(trace_file, {.step = step, .has_timelines = true});
   return report_of(file, trace_file.filename().string(), timelines);
 }
 
@@ -196,14 +234,17 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   std::vector<ProcessAdvice> advice;
   std::vector<const Timeline*> all;
   uint64_t too_deep = 0;
+  UnitNames unit_names;
   for (auto& part : file.processes) {
     too_deep += part.timeline.too_deep;
+    unit_names.add(part.timeline, file.step, !part.timeline.unit.empty());
     if (timelines.has_advice)
       advice.push_back(advice_of(part.timeline, part.statistics.growth, {.is_loader = is_loader(part.role)}));
     slices += part.statistics.slices;
     if (timelines.has_sums()) all.push_back(&part.timeline);
     report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
   }
+  unit_names.check();
   add_sums(report, all, timelines);
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +

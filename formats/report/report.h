@@ -36,6 +36,7 @@ struct TimelineRequest {
   bool has_launches = false;
   bool has_path = false;
   bool has_advice = false;
+  bool has_units = false;  // the units of processes without steps (formats/timeline/units.h)
   bool has_sums() const { return has_gpu || has_launches || has_path; }
   bool has_any() const { return has_sums() || has_advice; }
 };
@@ -97,7 +98,9 @@ struct Report {
 // Timelines: each process is replayed once more.
 Report report_of(const Trace& trace, const StatisticsRequest& request = {}, const TimelineRequest& timelines = {});
 // From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
-Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines = {});
+// `step`: ReadRequest::step.
+Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines = {},
+                 const std::string& step = {});
 
 // What is to be known of the GPUs' times and clocks, likewise; it stands below the table of GPUs.
 std::vector<std::string> gpu_remarks_of(const Trace& trace);

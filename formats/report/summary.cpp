@@ -333,7 +333,8 @@ TimelineRequest timelines_for(const std::vector<std::string>& tables) {
   return {.has_gpu = names("gpu"),
           .has_launches = names("launches"),
           .has_path = names("critical"),
-          .has_advice = tables.empty() || names("advice")};
+          .has_advice = tables.empty() || names("advice"),
+          .has_units = tables.empty() || names("steps")};
 }
 
 }  // namespace
@@ -423,7 +424,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
                   " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
-  return summary_text(report_of(trace_file, timelines_for(options.tables)), of_file);
+  return summary_text(report_of(trace_file, timelines_for(options.tables), options.step), of_file);
 }
 
 }  // namespace torchprof::formats

@@ -77,6 +77,7 @@ struct TableOptions {
   bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
   // A row for each process, also for workers that do the same (formats/trace/roles.h), which are one otherwise.
   bool has_all_processes = false;
+  std::string step{};       // of a trace file: what a step is (formats/timeline/units.h). Of a run: Selection::step
   bool has_waits = false;   // --waits: Python functions and lines that only wait, too
   bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
   std::string writing{};    // a line below the table profiler: how long writing took

@@ -1,10 +1,14 @@
 #include "formats/timeline/build.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "formats/analysis/program_places.h"
+#include "formats/io/error.h"
+#include "formats/io/nearest.h"
+#include "formats/io/text.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
@@ -134,6 +138,9 @@ class TimelineSink final : public Sink {
     if (known == 0) {
       known = into_.name(replay_.names().text(id));
       into_.set_program(known, replay_.names().is_program(id));
+      if (replay_.names().is_installed(id)) into_.set_installed(known);
+      if (const std::string_view qualname = replay_.names().qualname(id); !qualname.empty())
+        into_.set_qualname(known, qualname);
     }
     return known;
   }
@@ -149,14 +156,64 @@ class TimelineSink final : public Sink {
 
 }  // namespace
 
-Timeline timeline_of(const Process& process, std::span<const StepSpan> steps) {
+void check_step(const Trace& trace, const std::string& step) {
+  constexpr size_t kMostNames = 100'000;
+  std::set<std::string> known;
+  const auto add = [&known](std::string_view name, std::string_view before = {}) {
+    if (known.size() < kMostNames && !name.empty()) known.insert(std::string(before).append(name));
+  };
+  for (const Process& p : trace.processes) {
+    for (const FunctionDef& f : p.functions) {
+      if (!f.id || f.kind == FunctionKind::kImport) continue;
+      const std::string_view name = p.string(f.name), path = p.string(f.file), qualname = p.string(f.qualname);
+      const std::string_view file = path.substr(path.rfind('/') + 1);
+      for (const std::string_view each : {name, qualname, without_locals(qualname)})
+        if (!each.empty() && (step == each || step == std::string(file).append(":").append(each))) return;
+      if (is_program_file(path)) add(qualname.empty() ? name : without_locals(qualname));
+    }
+    Names names(p);
+    for (const ObjectDef& object : p.objects) {
+      if (!object.id || object.kind != ObjectKind::kModule) continue;
+      const std::string_view name = p.string(object.class_name);
+      if (step == name || names.text(names.function({}, object.id)).substr(kModulePrefix.size()) == step) return;
+      add(name);
+    }
+    constexpr std::string_view kRange = "range=";
+    if (!step.starts_with(kRange)) continue;
+    const std::string_view range = std::string_view(step).substr(kRange.size());
+    for (const std::string_view text : p.strings) {
+      if (text == range || without_last_number(text) == range) return;
+      add(text, kRange);
+    }
+  }
+  throw Error("--step: no function, module or range '" + printable(step) + "' was called" +
+              did_you_mean(step, std::vector<std::string>(known.begin(), known.end())));
+}
+
+bool wants_unit(const Process& process, std::span<const StepSpan> steps) {
+  if (!process.selection.step.empty()) return true;
+  // Of multiprocessing's workers some are the program, as those of a server.
+  const bool is_program = !process.is_helper || process.role.find("multiprocessing worker") != std::string::npos;
+  return steps.empty() && is_program;
+}
+
+Timeline timeline_of(const Process& process, std::span<const StepSpan> steps, RecurringUnit* unit) {
   Timeline timeline;
+  const bool is_to_find = wants_unit(process, steps);
+  if (is_to_find) steps = {};
   timeline.begin = process.start.value;
   timeline.end = process.capture_end.value;
   timeline.steps = chosen_steps(steps, process.counts.records / 2);
   timeline.step_use = step_use_of(process);
   timeline.machine_use = machine_use_of(process);
   TimelineSink(process, timeline).run();
+  if (is_to_find) {
+    std::vector<StepSpan> windows;
+    for (const Window& w : process.windows) windows.push_back({w.begin.value, w.end.value, w.number});
+    RecurringUnit found = find_unit(timeline, {process.selection.step, windows});
+    use_unit(timeline, found);
+    if (unit != nullptr) *unit = std::move(found);
+  }
   return timeline;
 }
 

@@ -53,6 +53,15 @@ bool Timeline::is_program(uint32_t name) const {
   return known > 0;
 }
 
+bool Timeline::is_installed(uint32_t name) const {
+  return installed_.contains(name) || text(name).find("-packages/") != std::string_view::npos;
+}
+
+std::string_view Timeline::qualname(uint32_t name) const {
+  const auto known = qualnames_.find(name);
+  return known == qualnames_.end() ? std::string_view{} : std::string_view(known->second);
+}
+
 std::string_view Timeline::place_of(uint32_t row, uint32_t index) const {
   uint32_t of_torch = 0, module = 0;
   const std::vector<TimelineSpan>& spans = rows[row].spans;
@@ -73,6 +82,10 @@ void Timeline::finish() {
   for (TimelineRow& row : rows) too_deep += sort_row(row.spans, open);
   std::ranges::sort(work, {}, [](const TimelineWork& w) { return std::tuple(w.begin, w.device, w.stream); });
   std::ranges::sort(waits, {}, [](const TimelineWait& w) { return std::tuple(w.begin, w.device, w.stream); });
+  link_calls();
+}
+
+void Timeline::link_calls() {
   std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> calls;
   for (uint32_t r = 0; r < rows.size(); ++r)
     for (uint32_t i = 0; i < rows[r].spans.size(); ++i)

@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "formats/analysis/step_use.h"
@@ -104,12 +105,22 @@ struct TimelineAllocation {
   uint32_t place;  // the line that ran, as a name; 0: not known
 };
 
+// The outermost imports. In files of others: the spans of importlib.
+struct ImportTime {
+  int64_t ns = 0;       // of all of them
+  int64_t until = 0;    // when those with which the program begins have ended; Timeline::begin: there are none
+  std::string most{};   // "import torch": that which takes most of it; empty: none
+  int64_t most_ns = 0;  // all imports of that name
+};
+
 struct Timeline {
   std::vector<TimelineRow> rows;
   std::vector<TimelineWork> work;                // sorted by begin
   std::vector<TimelineWait> waits;               // sorted by begin
   std::vector<TimelineAllocation> large_blocks;  // of kMappedAnew bytes or more, in any order
-  std::vector<StepSpan> steps;          // that it holds; sorted by begin, without overlaps; empty: the process has none
+  std::vector<StepSpan> steps;  // that it holds; sorted by begin, without overlaps; empty: the process has none
+  std::string unit;    // what a step is, where it is no step of training: "a call of GPT" (units.h); else empty
+  ImportTime imports;  // of a process without steps of training
   std::vector<StepUse> step_use;        // of the whole run; by end; empty: not known
   std::vector<MachineUse> machine_use;  // likewise
   std::map<uint32_t, std::string> device_names;
@@ -133,14 +144,24 @@ struct Timeline {
   // Whether it is the name of a function of the program: by what was set, or else by its text (formats/trace/names.h).
   bool is_program(uint32_t name) const;
   void set_program(uint32_t name, bool is_program);
+  // Likewise, whether it is one of an installed package: by its whole path, where that is known.
+  bool is_installed(uint32_t name) const;
+  void set_installed(uint32_t name) { installed_.insert(name); }
+  // "Handler.do_POST"; empty: not known.
+  std::string_view qualname(uint32_t name) const;
+  void set_qualname(uint32_t name, std::string_view qualname) { qualnames_.try_emplace(name, qualname); }
 
   // Sorts all, finds parents and the calls of works. After the last span was added.
   void finish();
+  // Finds the calls of works anew, after spans were moved.
+  void link_calls();
 
  private:
   std::deque<std::string> texts_{std::string()};
   std::unordered_map<std::string_view, uint32_t> by_text_{{std::string_view(), 0}};
   mutable std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked up yet
+  std::unordered_set<uint32_t> installed_;
+  std::unordered_map<uint32_t, std::string> qualnames_;
 };
 
 // Of a process's steps those that its timeline holds: all but the first, which loads and chooses for the others, or if

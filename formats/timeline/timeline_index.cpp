@@ -33,7 +33,9 @@ std::vector<Stretch> stretches_of(const Timeline& timeline) {
   std::vector<Stretch> stretches;
   const StepSpan* before = nullptr;
   for (const StepSpan& step : timeline.steps) {
-    if (before != nullptr && step.number <= before->number + 1)
+    // Requests have idle time between them.
+    const bool follows = before != nullptr && (timeline.unit.empty() || step.begin <= before->end);
+    if (follows && step.number <= before->number + 1)
       stretches.back().end = step.end;
     else
       stretches.push_back({step.begin, step.end});

@@ -76,9 +76,22 @@ NameId Names::format_place(FunctionId id, uint32_t line) {
   const NameId name = intern(place_text(def, line, process_.string(def.file), process_.string(def.name)));
   if (name.value >= is_program_.size()) is_program_.resize(std::max<size_t>(name.value + 1, is_program_.size() * 2));
   const std::string_view file = process_.string(def.file);
-  if (def.kind != FunctionKind::kImport && is_program_file(file) && (is_text_program_ || file != "<string>"))
+  if (def.kind != FunctionKind::kImport && is_program_file(file) && (is_text_program_ || file != "<string>")) {
     is_program_[name.value] = true;
+    if (file.find("-packages/") != file.npos) {
+      is_installed_.resize(is_program_.size());
+      is_installed_[name.value] = true;
+    }
+    if (line == 0)
+      if (const std::string_view qualname = process_.string(def.qualname); !qualname.empty())
+        qualnames_.try_emplace(name.value, qualname);
+  }
   return name;
+}
+
+std::string_view Names::qualname(NameId id) const {
+  const auto known = qualnames_.find(id.value);
+  return known == qualnames_.end() ? std::string_view{} : known->second;
 }
 
 bool is_program_file(std::string_view path) {
@@ -88,45 +101,47 @@ bool is_program_file(std::string_view path) {
 }
 
 bool is_program_text(std::string_view text) {
-  constexpr auto kOthers = std::to_array<std::string_view>({"asyncio/",
-                                                            "concurrent/",
-                                                            "contextlib.py(",
-                                                            "functools.py(",
-                                                            "importlib/",
-                                                            "multiprocessing/",
-                                                            "queue.py(",
-                                                            "runpy.py(",
-                                                            "sched.py(",
-                                                            "selectors.py(",
-                                                            "socket.py(",
-                                                            "subprocess.py(",
-                                                            "threading.py(",
-                                                            "<built-in ",
-                                                            "<string>(",
-                                                            "import ",
-                                                            "accelerate/",
-                                                            "datasets/",
-                                                            "deepspeed/",
-                                                            "diffusers/",
-                                                            "jax/",
-                                                            "lightning/",
-                                                            "numpy/",
-                                                            "pandas/",
-                                                            "peft/",
-                                                            "PIL/",
-                                                            "scipy/",
-                                                            "sklearn/",
-                                                            "tokenizers/",
-                                                            "torchvision/",
-                                                            "torchaudio/",
-                                                            "torchmetrics/",
-                                                            "tqdm/",
-                                                            "transformers/",
-                                                            "triton/",
-                                                            "urllib3/",
-                                                            "requests/",
-                                                            "lightning_fabric/",
-                                                            "pytorch_lightning/"});
+  constexpr std::array<std::string_view, 41> kOthers = {"asyncio/",
+                                                        "concurrent/",
+                                                        "contextlib.py(",
+                                                        "functools.py(",
+                                                        "http/server.py(",
+                                                        "importlib/",
+                                                        "multiprocessing/",
+                                                        "queue.py(",
+                                                        "runpy.py(",
+                                                        "sched.py(",
+                                                        "selectors.py(",
+                                                        "socket.py(",
+                                                        "socketserver.py(",
+                                                        "subprocess.py(",
+                                                        "threading.py(",
+                                                        "<built-in ",
+                                                        "<string>(",
+                                                        "import ",
+                                                        "PIL/",
+                                                        "accelerate/",
+                                                        "datasets/",
+                                                        "deepspeed/",
+                                                        "diffusers/",
+                                                        "jax/",
+                                                        "lightning/",
+                                                        "lightning_fabric/",
+                                                        "numpy/",
+                                                        "pandas/",
+                                                        "peft/",
+                                                        "pytorch_lightning/",
+                                                        "requests/",
+                                                        "scipy/",
+                                                        "sklearn/",
+                                                        "tokenizers/",
+                                                        "torchaudio/",
+                                                        "torchmetrics/",
+                                                        "torchvision/",
+                                                        "tqdm/",
+                                                        "transformers/",
+                                                        "triton/",
+                                                        "urllib3/"};
   const auto begins = [text](std::string_view prefix) { return text.starts_with(prefix); };
   if (begins(kModulePrefix) || begins(kOptimizerPrefix) || std::ranges::any_of(kOthers, begins)) return false;
   return text.find("): ") != text.npos && is_program_file(text);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -270,6 +271,97 @@ bool runs_multiprocessing(const Process& process) {
   const ProcessKind kind = kind_of_command(process);
   return kind == ProcessKind::kMultiprocessingWorker || kind == ProcessKind::kForkServer ||
          kind == ProcessKind::kResourceTracker;
+}
+
+namespace {
+
+// Finds the job of a rank among those of other ranks; kNone: it begins one.
+class RankJobs {
+ public:
+  explicit RankJobs(const std::vector<Process>& processes) : processes_(processes) {}
+
+  size_t find(size_t process, int64_t rank, size_t launcher) {
+    const Process& p = processes_[process];
+    const std::optional<int64_t> size = distributed_of(p).world_size;
+    One* found = nullptr;
+    for (One& one : all_) {
+      if (one.size != size || one.ranks.contains(rank) || one.end < p.start) continue;
+      if (found == nullptr || (found->launcher != launcher && one.launcher == launcher)) found = &one;
+    }
+    // With launchers of their own they may be of different hosts, or of different jobs.
+    if (found != nullptr && found->launcher != launcher && found->host == p.host) found = nullptr;
+    if (found == nullptr) {
+      all_.push_back({.size = size, .launcher = launcher, .host = p.host, .end = p.end});
+      found = &all_.back();
+    }
+    found->ranks.insert(rank);
+    found->end = std::max(found->end, p.end);
+    return static_cast<size_t>(found - all_.data());
+  }
+
+ private:
+  struct One {
+    std::optional<int64_t> size{};
+    size_t launcher = kNone;
+    std::string_view host{};
+    UnixNs end{};
+    std::set<int64_t> ranks{};
+  };
+  const std::vector<Process>& processes_;
+  std::vector<One> all_;
+};
+
+}  // namespace
+
+std::vector<Job> jobs_of(const std::vector<Process>& processes) {
+  const std::vector<size_t> parents = parents_of(processes);
+  std::vector<Standing> standings;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    standings.push_back(standing_of(processes[i]));
+    standings.back().parent = parents[i];
+  }
+  settle_ranks(standings);
+  std::vector<Job> jobs;
+  std::vector<size_t> of(processes.size(), kNone);  // the job of each
+  std::map<size_t, size_t> by_rank_job;
+  RankJobs rank_jobs(processes);
+  const auto begin = [&](size_t i) {
+    jobs.emplace_back();
+    of[i] = jobs.size() - 1;
+  };
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const Standing& s = standings[i];
+    if (s.kind == ProcessKind::kRankLauncher) continue;
+    const bool is_program = s.kind == ProcessKind::kProgram && processes[i].forked_from.empty();
+    const size_t parents_job = s.parent == kNone ? kNone : of[s.parent];
+    if (s.is_rank) {
+      const auto [known, is_new] = by_rank_job.try_emplace(rank_jobs.find(i, *s.rank, s.parent), jobs.size());
+      if (is_new) jobs.emplace_back();
+      of[i] = known->second;
+    } else if (!is_program && parents_job != kNone) {
+      of[i] = parents_job;
+      jobs[of[i]].helpers.push_back(i);
+      continue;
+    } else {
+      begin(i);
+    }
+    jobs[of[i]].programs.push_back(i);
+  }
+  // A launcher works for those that it started.
+  for (size_t i = 0; i < processes.size(); ++i) {
+    if (standings[i].kind != ProcessKind::kRankLauncher) continue;
+    for (size_t child = i + 1; child < processes.size() && of[i] == kNone; ++child)
+      if (standings[child].parent == i) of[i] = of[child];
+    if (of[i] != kNone) {
+      jobs[of[i]].helpers.push_back(i);
+    } else {
+      begin(i);
+      jobs[of[i]].programs.push_back(i);
+    }
+  }
+  for (Job& job : jobs)
+    std::ranges::stable_sort(job.programs, {}, [&](size_t i) { return standings[i].is_rank ? *standings[i].rank : 0; });
+  return jobs;
 }
 
 void assign_roles(std::vector<Process>& processes) {

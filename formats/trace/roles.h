@@ -30,6 +30,18 @@ namespace torchprof::formats {
 //           workers, be it for training or validation
 void assign_roles(std::vector<Process>& processes);
 
+// Who belongs together: the ranks of one job, or one program, each with those that work for it. Of a script that trains
+// twice each training is a job; so is every command that a program starts.
+//
+// Ranks are of one job if they have the same number of ranks, each another one, and their times overlap. Those that one
+// launcher has started come first, so that two jobs that run side by side stay apart.
+struct Job {
+  std::vector<size_t> programs{};  // indices into the processes: the ranks in their order, or the program
+  std::vector<size_t> helpers{};   // workers, forked children, compilers, resource trackers, launchers of ranks
+};
+// In the order of their first program's start. `processes` are sorted by start.
+std::vector<Job> jobs_of(const std::vector<Process>& processes);
+
 // Whether what its interpreter runs is a text of multiprocessing (`python -c "from multiprocessing.spawn import ..."`):
 // a worker that was spawned, a fork server and what it forks, a resource tracker.
 bool runs_multiprocessing(const Process& process);

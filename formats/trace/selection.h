@@ -16,6 +16,7 @@ struct Selection {
   int64_t min_ns = 0;                  // shorter slices are left out; their time is their caller's self time
   std::vector<std::string> threads{};  // ids, or names as Python or the kernel has them; empty: all
   bool has_critical_path = false;      // as a row of its own, in the formats that have rows
+  std::string step{};                  // what a step is (formats/timeline/units.h); empty: found
 
   bool is_all() const {
     return begin == std::numeric_limits<int64_t>::min() && end == std::numeric_limits<int64_t>::max() && min_ns == 0 &&

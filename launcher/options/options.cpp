@@ -113,12 +113,25 @@ std::string report_footer() {
 
 }  // namespace
 
+namespace {
+
+void add_step(CLI::App& app, std::string& step) {
+  app.add_option("--step", step,
+                 "what a step is: a call of this function or nn.Module, or a range\n[steps of optimizers; without any "
+                 "what recurs]")
+      ->type_name("FUNCTION|MODULE|range=NAME")
+      ->check([](const std::string& value) { return value.empty() ? "needs a name" : ""; });
+}
+
+}  // namespace
+
 RunOptions parse_run(const Arguments& arguments) {
   RunOptions options;
   Parser parser("run", "[OPTIONS] [--] COMMAND [ARG...]", "Profiles a command and everything that it starts.");
   CLI::App& app = parser.app();
   app.prefix_command();
   add_settings(app, options);
+  add_step(app, options.step);
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
       "\nEvery option has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's variable is 1 "
@@ -168,6 +181,7 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_flag(
       "--waits", t.has_waits,
       "Python functions that only wait (for locks, other threads, sockets), too\n(--json and --csv have them)");
+  add_step(app, options.step);
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -180,8 +194,8 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits)
-    throw Error("report: --html writes all tables and takes no other options than --all-processes and --waits");
+  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty())
+    throw Error("report: --html writes all tables and takes no other options than --all-processes, --step and --waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
@@ -194,6 +208,7 @@ ReportOptions parse_report(const Arguments& arguments) {
     throw Error("report: --group-by: '" + group_by + "' is not shape, stack:N, module, thread, overload or line" +
                 formats::did_you_mean(
                     group_by, std::vector<std::string>{"shape", "stack:", "module", "thread", "overload", "line"}));
+  t.step = options.step;
   t.grouping.has_source = !is_for_people || !t.columns.empty() || t.sort == "source";
   try {
     formats::check(t);
@@ -224,6 +239,7 @@ ExportOptions parse_export(const Arguments& arguments) {
       ->check(CLI::IsMember({"folded", "all"}));
   app.add_flag("--critical-path", options.has_critical_path,
                "a row with what each instant of the steps waited for,\nin kineto, kineto-ranks and perfetto");
+  add_step(app, options.step);
   parser.parse(arguments);
   if (frames == "all") options.frames = formats::NativeFrames::kAll;
   if (!options.slice.is_all() && options.outputs.empty())

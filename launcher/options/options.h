@@ -27,13 +27,15 @@ struct RunOptions {
   Config config;              // from the environment; options override it
   bool output_named = false;  // the command line names the run directory
   bool dry_run = false;
-  Arguments command;  // empty only with --dry-run
+  std::string step{};  // what a step is (formats/timeline/units.h); empty: found
+  Arguments command;   // empty only with --dry-run
 };
 RunOptions parse_run(const Arguments& arguments);
 
 struct ReportOptions {
   std::filesystem::path input;
   formats::TableOptions tables;
+  std::string step{};          // as in RunOptions; empty: as the run was told
   std::filesystem::path html;  // not empty: write a page there, print no tables
 };
 ReportOptions parse_report(const Arguments& arguments);
@@ -46,6 +48,7 @@ struct ExportOptions {
   formats::SliceRequest slice;
   formats::NativeFrames frames = formats::NativeFrames::kFolded;
   bool has_critical_path = false;
+  std::string step{};  // as in ReportOptions
 };
 ExportOptions parse_export(const Arguments& arguments);
 

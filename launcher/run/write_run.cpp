@@ -22,6 +22,7 @@
 #include "formats/report/summary.h"
 #include "formats/trace/endings.h"
 #include "launcher/run/too_large.h"
+#include "launcher/run_dir/input.h"
 #include "launcher/run_dir/still_running.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
@@ -167,6 +168,11 @@ formats::Trace load_run(const RunDir& dir, const Info& info, formats::NativeFram
   std::error_code ignored;
   if (trace.processes.empty() && trace.uncaptured.empty() && fs::exists(dir.spool() / kUncapturedName, ignored))
     trace.uncaptured.more = 1;
+  try {
+    if (!trace.processes.empty()) choose_step(trace, {}, info);
+  } catch (const Error& error) {
+    complain(error.what());  // the steps are what they are without it
+  }
   phases.over("load");
   formats::name_native_frames(trace, frames);
   phases.over("symbols");

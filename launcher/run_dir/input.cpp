@@ -6,8 +6,8 @@
 
 #include "formats/io/error.h"
 #include "formats/read/read_trace.h"
+#include "formats/timeline/build.h"
 #include "formats/write/format.h"
-#include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/terminal/say.h"
 
@@ -123,6 +123,13 @@ formats::Trace load(const Input& input, const fs::path& path) {
   if (input.run) trace.run_end = run_end_of(input.run->read_info());
   if (trace.processes.empty()) throw Error(path.string() + ": none of its spools can be read");
   return trace;
+}
+
+void choose_step(formats::Trace& trace, const std::string& step, const Info& info) {
+  const std::string chosen = step.empty() ? info.value("step", std::string()) : step;
+  if (chosen.empty()) return;
+  formats::check_step(trace, chosen);
+  for (formats::Process& process : trace.processes) process.selection.step = chosen;
 }
 
 }  // namespace torchprof::launcher

@@ -8,6 +8,7 @@
 
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/run_dir.h"
+#include "launcher/run_dir/run_info.h"
 
 namespace torchprof::launcher {
 
@@ -41,5 +42,9 @@ void demand_trace(const Input& input, const std::filesystem::path& path);
 // Loads its spools, and prints a complaint for each that cannot be read. Throws Error naming `path`, as the user gave
 // it, if none can be read.
 formats::Trace load(const Input& input, const std::filesystem::path& path);
+
+// Sets what a step is in all processes of the trace: `step`, or where that is empty what `info`, of run.json, says.
+// Throws Error if nothing of that name was called.
+void choose_step(formats::Trace& trace, const std::string& step, const Info& info);
 
 }  // namespace torchprof::launcher

@@ -16,13 +16,14 @@ namespace {
 
 formats::Trace load_named(const Input& input, const ReportOptions& options) {
   formats::Trace trace = load(input, options.input);
+  choose_step(trace, options.step, input.run ? input.run->read_info() : Info::object());
   formats::name_native_frames(trace);
   return trace;
 }
 
 int write_page(const ReportOptions& options, const Input& input) {
   formats::Output out(options.html);
-  const formats::PageOptions page{options.tables.has_all_processes, options.tables.has_waits};
+  const formats::PageOptions page{options.tables.has_all_processes, options.tables.has_waits, options.step};
   if (input.spools.empty())
     formats::write_html(one_trace(input), out, page);
   else

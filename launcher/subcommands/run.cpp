@@ -139,6 +139,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   const Signals signals;
   RunDir dir = RunDir::create(output);
   Info info = begin_info(options.command, environment);
+  if (!options.step.empty()) info["step"] = options.step;
   const uint64_t killed_before = count_oom_kills();
   int status = 0;
   std::vector<Running> running;

@@ -34,6 +34,20 @@ class Tree {
     return each(
         [](const Process& p) { return p.group == 0 ? p.group_name : std::to_string(p.group) + " " + p.group_name; });
   }
+  // "PID ... + HELPER ..." of each job
+  std::vector<std::string> jobs() const {
+    std::vector<const SpoolBuilder*> all;
+    for (const SpoolBuilder& spool : spools_) all.push_back(&spool);
+    const test::LoadedTrace trace{std::span<const SpoolBuilder* const>(all)};
+    std::vector<std::string> out;
+    for (const Job& job : jobs_of(trace->processes)) {
+      std::string& text = out.emplace_back();
+      for (const size_t i : job.programs) text.append(std::to_string(trace->processes[i].pid)).append(" ");
+      text += "+";
+      for (const size_t i : job.helpers) text.append(" ").append(std::to_string(trace->processes[i].pid));
+    }
+    return out;
+  }
   // "PID: how it ended"
   std::vector<std::string> ends() const { return each(ending_text); }
 
@@ -218,6 +232,32 @@ TEST_CASE("the end of a worker of a fork server is that which the server told it
   name(tree.add(12, 11), 12, "Process-1");  // 11 is the server
   tree.add(13, 9);                          // of somebody else
   CHECK(tree.ends() == std::vector<std::string>{"10: killed or replaced", "13: killed or replaced", "12: exit 4"});
+}
+
+TEST_CASE("two trainings of one script are two jobs, each with its workers") {
+  Tree tree;
+  worker(tree.add(1, 9), 1, 0);  // of a parent that was not recorded
+  tree.add(10, 2);
+  worker(tree.add(11, 10, kSpawned), 11, 0);
+  tree.add(12, 10, {"python3", "-c", "from multiprocessing.resource_tracker import main;main(5)"});
+  tree.add(20, 2);
+  worker(tree.add(21, 20, kSpawned), 21, 0);
+  tree.add(22, 20, {"python3", "other.py"});
+  CHECK(tree.jobs() == std::vector<std::string>{"1 +", "10 + 11 12", "20 + 21", "22 +"});
+}
+
+TEST_CASE("the ranks of a job are together, those of another launcher are not") {
+  Tree tree;
+  for (const uint32_t first : {10u, 20u}) {
+    tree.add(first, 1, {"python3", "-m", "torch.distributed.run", "train.py"});
+    for (const uint32_t rank : {1u, 0u}) {
+      SpoolBuilder& spool = tree.add(first + 1 + rank, first);
+      spool.meta("environment.RANK", std::to_string(rank));
+      spool.meta("environment.WORLD_SIZE", "2");
+      worker(tree.add(first + 5 + rank, first + 1 + rank, kSpawned), first + 5 + rank, 0);
+    }
+  }
+  CHECK(tree.jobs() == std::vector<std::string>{"11 12 + 16 15 10", "21 22 + 26 25 20"});
 }
 
 }  // namespace roles_test
