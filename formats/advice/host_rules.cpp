@@ -22,7 +22,7 @@ class HostRules {
 
   void run() {
     for (size_t i = 0; i < spans_.size(); ++i) {
-      if (row_.own[i] == 0) continue;
+      if (row_.own[i] == 0 || is_claimed(i)) continue;
       Sums& sums = of_[static_cast<size_t>(row_.activity[i])];
       add_to(sums.own, row_.own[i]);
       if (row_.activity[i] == Activity::kProgram) add_to(functions_[row_.place[i]][spans_[i].name], row_.own[i]);
@@ -50,6 +50,7 @@ class HostRules {
     int64_t own = 0;
     PlaceSums places;
   };
+  bool is_claimed(size_t i) const { return i < s_.claimed.size() && s_.claimed[i]; }
   const Sums& sums(Activity activity) const { return of_[static_cast<size_t>(activity)]; }
 
   void loading() {
@@ -121,7 +122,7 @@ class HostRules {
     uint64_t all = 0;
     std::map<uint32_t, std::map<uint32_t, uint64_t>> names;
     for (size_t i = 0; i < spans_.size(); ++i) {
-      if (!is_outermost_operator(i) || !v_.begins_in_step(spans_[i].begin)) continue;
+      if (!is_outermost_operator(i) || is_claimed(i) || !v_.begins_in_step(spans_[i].begin)) continue;
       // The backward has as many as the forward, which is where they are to be cured.
       if (v_.text(spans_[i].name).starts_with("autograd::engine::")) {
         add_to(backward_ns, spans_[i].ns());

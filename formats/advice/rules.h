@@ -53,10 +53,13 @@ struct Subject {  // a process
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
+  std::vector<bool> claimed{};  // spans of the main row that findings tell already; empty: none
 };
 
 using Findings = std::vector<Finding>;
 
+// Returns the spans of the main row that its findings tell; empty: none.
+std::vector<bool> find_in_operators(const Subject& subject, Findings& findings);
 void find_on_the_host(const Subject& subject, Findings& findings);
 void find_on_gpus(const Subject& subject, Findings& findings);
 
