@@ -115,10 +115,11 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.gpu_ns = view.per_step(view.busy_ns());
   add_costs(view, advice);
   if (facts.is_loader) advice.loader = loader_work_of(view);
-  const Subject subject{view, facts.threads, facts.processors, growth};
+  Subject subject{view, facts.threads, facts.processors, growth};
+  subject.claimed = find_in_operators(subject, advice.findings);
   find_on_the_host(subject, advice.findings);
   find_on_gpus(subject, advice.findings);
-  find_in_python(subject, {}, advice.findings);
+  find_in_python(subject, advice.findings);
   return advice;
 }
 

@@ -24,7 +24,7 @@ class HostRules {
 
   void run() {
     for (size_t i = 0; i < spans_.size(); ++i) {
-      if (row_.own[i] == 0) continue;
+      if (row_.own[i] == 0 || is_claimed(i)) continue;
       Sums& sums = of_[static_cast<size_t>(row_.activity[i])];
       add_to(sums.own, row_.own[i]);
       PlaceSum& place = sums.places[row_.place[i]];
@@ -46,6 +46,7 @@ class HostRules {
     int64_t own = 0;
     PlaceSums places;
   };
+  bool is_claimed(size_t i) const { return i < s_.claimed.size() && s_.claimed[i]; }
   const Sums& sums(Activity activity) const { return of_[static_cast<size_t>(activity)]; }
 
   // By which step it is spent: of what lies in spans of this activity.

@@ -53,8 +53,8 @@ std::string where_of(const StepView& view, const ProgramTree& tree, const Region
 
 class PythonRules {
  public:
-  PythonRules(const Subject& subject, const std::vector<bool>& claimed, Findings& findings)
-      : v_(subject.view), tree_(v_, v_.main(), claimed), findings_(findings) {
+  PythonRules(const Subject& subject, Findings& findings)
+      : v_(subject.view), tree_(v_, v_.main(), subject.claimed), findings_(findings) {
     for (const StepSpan& s : v_.steps()) numbers_.push_back(s.number);
   }
 
@@ -176,8 +176,8 @@ Busiest busiest_of(const StepView& view, uint32_t row, const std::vector<bool>& 
   return found;
 }
 
-void find_in_python(const Subject& subject, const std::vector<bool>& claimed, Findings& findings) {
-  if (subject.view.has_main()) PythonRules(subject, claimed, findings).run();
+void find_in_python(const Subject& subject, Findings& findings) {
+  if (subject.view.has_main()) PythonRules(subject, findings).run();
 }
 
 }  // namespace torchprof::formats

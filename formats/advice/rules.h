@@ -53,6 +53,7 @@ struct Subject {  // a process
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
+  std::vector<bool> claimed{};  // spans of the main row that findings tell already; empty: none
 };
 
 using Findings = std::vector<Finding>;
@@ -68,10 +69,11 @@ struct Busiest {
 // `wanted`: by span of the row, whether it belongs to the work.
 Busiest busiest_of(const StepView& view, uint32_t row, const std::vector<bool>& wanted);
 
+// Returns the spans of the main row that its findings tell; empty: none.
+std::vector<bool> find_in_operators(const Subject& subject, Findings& findings);
 void find_on_the_host(const Subject& subject, Findings& findings);
 void find_on_gpus(const Subject& subject, Findings& findings);
-// `claimed`: by span of the main row, whether another finding tells it already; may be empty.
-void find_in_python(const Subject& subject, const std::vector<bool>& claimed, Findings& findings);
+void find_in_python(const Subject& subject, Findings& findings);
 
 // Whether a cost is worth a finding.
 inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {

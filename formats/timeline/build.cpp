@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "formats/analysis/program_places.h"
@@ -49,6 +50,8 @@ class TimelineSink final : public Sink {
                             .end = s.drawn_end.value,
                             .name = name(s.name),
                             .place = name(place),
+                            .inputs = kind == SpanKind::kOperator ? inputs(s.inputs) : 0,
+                            .sequence = kind == SpanKind::kOperator ? sequence(s.sequence) : 0,
                             .kind = kind,
                             .is_backward = s.is_backward,
                             .is_async = s.is_async});
@@ -131,6 +134,16 @@ class TimelineSink final : public Sink {
     return into_.rows[row].spans;
   }
 
+  uint32_t inputs(StringId id) {
+    if (!id) return 0;
+    const auto [known, is_new] = inputs_.try_emplace(id.value, 0);
+    if (is_new) known->second = into_.add_inputs(decode_inputs(process_.string(id)));
+    return known->second;
+  }
+
+  // Numbers that are equal in 32 bits lie billions of operators apart.
+  static uint32_t sequence(int64_t number) { return number < 0 ? 0 : static_cast<uint32_t>(number) + 1; }
+
   uint32_t name(NameId id) {
     if (!id) return 0;
     if (id.value >= names_.size()) names_.resize(std::max<size_t>(id.value + 1, names_.size() * 2));
@@ -150,7 +163,8 @@ class TimelineSink final : public Sink {
   Replay replay_;
   ProgramPlaces places_;
   const bool has_lines_ = process_.native != nullptr || process_.call_sites.size() > 1;
-  std::vector<uint32_t> names_;  // by NameId
+  std::vector<uint32_t> names_;                    // by NameId
+  std::unordered_map<uint32_t, uint32_t> inputs_;  // by StringId
   size_t count_ = 0;
 };
 

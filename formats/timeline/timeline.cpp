@@ -41,6 +41,20 @@ uint32_t Timeline::name(std::string_view text) {
   return id;
 }
 
+uint32_t Timeline::add_inputs(std::vector<Input> inputs) {
+  if (inputs_.size() > kMostInputs) return 0;
+  for (Input& input : inputs) {
+    if (input.tensors.size() > kMostListed) {
+      input.left_out += input.tensors.size() - kMostListed;
+      input.tensors.resize(kMostListed);
+    }
+    input.integers.resize(std::min(input.integers.size(), kMostListed));
+    input.tensors.shrink_to_fit();
+  }
+  inputs_.push_back(std::move(inputs));
+  return static_cast<uint32_t>(inputs_.size() - 1);
+}
+
 void Timeline::set_program(uint32_t name, bool is_program) {
   if (name >= is_program_.size()) is_program_.resize(names());
   is_program_[name] = is_program ? 1 : -1;

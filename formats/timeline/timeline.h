@@ -26,12 +26,16 @@
 
 #include "formats/analysis/step_use.h"
 #include "formats/replay/step_samples.h"
+#include "formats/values/inputs.h"
 
 namespace torchprof::formats {
 
 inline constexpr size_t kMostSpans = 4'000'000;
 inline constexpr size_t kDeepestSpan = 4096;  // spans around one; what is deeper is left out: many walks go outwards
 inline constexpr uint32_t kNoSpan = UINT32_MAX;
+// Different inputs that operators were given; those of more are not known. Of each list that many elements are kept.
+inline constexpr size_t kMostInputs = 16'384;
+inline constexpr size_t kMostListed = 128;
 
 enum class SpanKind : uint8_t {
   kPython,
@@ -51,6 +55,8 @@ struct TimelineSpan {
   uint32_t place = 0;        // the program's own line, as a name; 0: not known
   uint32_t called_from = 0;  // of a function of the program: the line of the program that called it; 0: not known
   uint32_t correlation = 0;  // of a call of CUDA; 0: none
+  uint32_t inputs = 0;       // of an operator: Timeline::inputs(); 0: not known
+  uint32_t sequence = 0;     // of an operator: autograd's number plus 1, the same in its backward; 0: it has none
   SpanKind kind;
   bool is_backward = false;  // of an operator
   bool is_async = false;     // an operator that is around others only by chance
@@ -133,6 +139,10 @@ struct Timeline {
   size_t names() const { return texts_.size(); }  // names are dense from 0, which is the empty text
   uint32_t name(std::string_view text);
 
+  // What an operator was given, in the order of its arguments; empty: not known.
+  const std::vector<Input>& inputs(uint32_t inputs) const { return inputs_[inputs]; }
+  uint32_t add_inputs(std::vector<Input> inputs);  // its number; 0: there are too many
+
   const TimelineSpan& span(uint32_t row, uint32_t index) const { return rows[row].spans[index]; }
   // The call that launched it; null: not known.
   const TimelineSpan* call_of(const TimelineWork& w) const {
@@ -159,6 +169,7 @@ struct Timeline {
  private:
   std::deque<std::string> texts_{std::string()};
   std::unordered_map<std::string_view, uint32_t> by_text_{{std::string_view(), 0}};
+  std::vector<std::vector<Input>> inputs_{1};
   mutable std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked up yet
   std::unordered_set<uint32_t> installed_;
   std::unordered_map<uint32_t, std::string> qualnames_;

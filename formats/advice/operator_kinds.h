@@ -1,0 +1,31 @@
+// What an operator of torch does, by its name, as rules of advice tell it.
+//
+// Source: native_functions.yaml of torch, 1.13 to 2.15. An operator that is not known is kOther.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace torchprof::formats {
+
+enum class OperatorKind : uint8_t {
+  kNetwork,  // products, convolutions, attention, norms, activations, losses, arithmetic; views
+  kProduct,  // matrix products, of kNetwork
+  kMoves,    // copies and gathers elements
+  kSelects,  // gathers elements by indices or joins tensors, as most programs have to
+  kSparse,   // from dense to sparse and back
+  kLinalg,   // decompositions, inverses, transforms
+  kSorts,    // sorts, searches, counts
+  kMakes,    // fills new tensors with what is known before
+  kRandom,
+  kReads,  // a value, for Python
+  kOther,
+};
+
+OperatorKind kind_of_operator(std::string_view name);
+// Arithmetic on each element: it reads and writes memory and little else.
+bool is_elementwise(std::string_view name);
+// Reads one value for Python: item(), bool() and their like.
+bool reads_value(std::string_view name);
+
+}  // namespace torchprof::formats
