@@ -27,7 +27,7 @@ constexpr double kPlainBytesPerNs = 8;      // of memory, where a run does not s
 constexpr int64_t kTensorAtOnceNs = 250;    // for each tensor of an operator that takes all at once
 constexpr uint8_t kFloat = 6, kDouble = 7;  // c10::ScalarType
 
-constexpr int64_t kLargeTable = 100'000;    // elements of an embedding
+constexpr int64_t kLargeTable = 100'000;  // elements of an embedding
 constexpr std::string_view kAccumulate = "torch::autograd::AccumulateGrad";
 
 using Shape = std::vector<int64_t>;

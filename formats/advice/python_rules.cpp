@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "formats/advice/program_tree.h"
 #include "formats/advice/rules.h"
 #include "formats/advice/spread.h"
+#include "formats/advice/thread_use.h"
 #include "formats/io/cells.h"
 #include "formats/io/intervals.h"
 #include "formats/io/sum.h"
@@ -54,12 +56,19 @@ std::string where_of(const StepView& view, const ProgramTree& tree, const Region
 class PythonRules {
  public:
   PythonRules(const Subject& subject, Findings& findings)
-      : v_(subject.view), tree_(v_, v_.main(), subject.claimed), findings_(findings) {
+      : s_(subject),
+        v_(subject.view),
+        tree_(v_, v_.main(), subject.claimed),
+        use_(thread_use_of(v_)),
+        findings_(findings) {
     for (const StepSpan& s : v_.steps()) numbers_.push_back(s.number);
   }
 
   void run() {
-    for (const Region& r : tree_.regions(v_.all_ns() / kLeast)) tell(r);
+    const std::vector<Region> regions = tree_.regions(v_.all_ns() / kLeast);
+    find_sleep(regions);
+    for (const Region& r : regions) tell(r);
+    processor();
   }
 
  private:
@@ -68,9 +77,64 @@ class PythonRules {
   // to make the result's object takes 2 to 10 us beside what torch records of the operator.
   static constexpr int64_t kBinding = 20'000;
 
+  // The region whose own code is where the thread sleeps: what a step sleeps beyond the waits that are known by their
+  // names is what this region takes, and no other one takes as much.
+  void find_sleep(const std::vector<Region>& regions) {
+    const std::optional<int64_t> slept = use_.typical_slept();
+    if (!slept) return;
+    int64_t known = 0;
+    const Region* largest = nullptr;
+    for (const Region& r : regions) {
+      if (is_mostly(r, Cost::kWaiting))
+        add_to(known, spread_of(r.by_step).cost());
+      else if (largest == nullptr && (is_mostly(r, Cost::kOwn) || is_mostly(r, Cost::kLibrary)))
+        largest = &r;
+    }
+    if (largest == nullptr) return;
+    const int64_t cost = spread_of(largest->by_step).cost(), sleep = *slept - known;
+    if (sleep * 10 >= cost * 7 && sleep * 10 <= cost * 13) sleeps_ = largest;
+  }
+
+  static bool is_mostly(const Region& r, Cost cost) { return r.ns[static_cast<size_t>(cost)] * 2 >= r.all_ns(); }
+
+  // Whether what a few steps have more is that they waited for a processor.
+  bool was_queued(const Region& r, const Spread& spread) const {
+    int64_t cost = 0, queued = 0;
+    for (size_t i = 0; i < r.by_step.size(); ++i) {
+      if (r.by_step[i] * 10 < r.by_step[spread.largest] || !use_.is_known[i]) continue;
+      add_to(cost, r.by_step[i]);
+      add_to(queued, use_.queued[i]);
+    }
+    return queued * 2 >= cost;
+  }
+
+  // Threads that are ready to run and have to wait for a processor: others use it, or there are too many threads.
+  void processor() {
+    const std::optional<int64_t> queued = use_.typical_queued();
+    if (!queued || !is_worth(*queued, v_, 20)) return;
+    Finding f{.rule = "processor", .cost_ns = *queued};
+    f.what = "The thread that runs the program is ready to run for {}, but gets no processor: the machine is busy.";
+    const uint32_t processors = s_.processors.value_or(use_.processors);
+    const auto text = [](double n) { return print("%.1f", n); };
+    if (processors != 0)
+      f.evidence = "Of " + plural(processors, "processor") + " this process keeps " + text(use_.process_ran) +
+                   " busy, other processes " + text(use_.others_ran) + ".";
+    if (s_.threads && processors != 0 && *s_.threads > processors) {
+      f.what = "Operators use " + plural(*s_.threads, "thread") + ", more than the " + plural(processors, "processor") +
+               " there are: the program's own thread is ready to run for {} and gets none.";
+      f.todo = "Set OMP_NUM_THREADS to the number of processors, or call torch.set_num_threads().";
+    } else if (use_.others_ran * 3 < use_.process_ran) {
+      f.todo = "Use fewer threads: those of operators, of DataLoaders and of the program's own pools together.";
+    } else {
+      f.todo = "Stop or move the other processes, or count on it: all other times are longer by it, too.";
+    }
+    findings_.push_back(std::move(f));
+  }
+
   void tell(const Region& r) {
     const Spread spread = spread_of(r.by_step);
     if (!spread.is_rare() && is_unsteady(r.by_step)) return;
+    if (spread.having * 4 < spread.steps * 3 && was_queued(r, spread)) return;
     const int64_t all = r.all_ns();
     const auto of = [&r](Cost cost) { return r.ns[static_cast<size_t>(cost)]; };
     const std::string f = who(v_.text(tree_.function_of(r.node)));
@@ -93,6 +157,12 @@ class PythonRules {
       if (r.items * 10 > r.operators)
         finding.evidence += " item() is called " + number_text(v_.per_step(r.items), "time") + ".";
       finding.todo = "Work on whole tensors instead of elements, and read results once (tolist()).";
+    } else if (&r == sleeps_) {
+      finding.rule = "waiting";
+      finding.what = f + " waits or sleeps: {}" +
+                     (r.callee_ns * 2 >= all ? ", in " + callee_text(v_.text(r.callee)) : std::string()) + ".";
+      finding.evidence = "The thread is off the processor in that time.";
+      finding.todo = "Do it less often, or in another thread, while the program goes on.";
     } else if (of(Cost::kLibrary) * 2 >= all && r.callee != 0) {
       finding.rule = "python";
       finding.what = f + " takes {} in Python and libraries, most of it in " + callee_text(v_.text(r.callee)) + ".";
@@ -155,8 +225,11 @@ class PythonRules {
       add(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
   }
 
+  const Subject& s_;
   const StepView& v_;
   ProgramTree tree_;
+  const ThreadUse use_;
+  const Region* sleeps_ = nullptr;
   Findings& findings_;
   std::vector<uint64_t> numbers_;
 };

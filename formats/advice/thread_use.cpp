@@ -1,0 +1,68 @@
+#include "formats/advice/thread_use.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "formats/advice/spread.h"
+#include "formats/io/sum.h"
+
+namespace torchprof::formats {
+namespace {
+
+std::optional<int64_t> typical(const std::vector<int64_t>& by_step, const std::vector<bool>& is_known) {
+  std::vector<int64_t> known;
+  for (size_t i = 0; i < by_step.size(); ++i)
+    if (is_known[i]) known.push_back(by_step[i]);
+  if (known.empty() || known.size() * 2 < by_step.size()) return std::nullopt;
+  return median_of(std::move(known));
+}
+
+int64_t share(int64_t ns, int64_t part, int64_t whole) {
+  return static_cast<int64_t>(static_cast<double>(ns) * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+}  // namespace
+
+std::optional<int64_t> ThreadUse::typical_queued() const { return typical(queued, is_known); }
+std::optional<int64_t> ThreadUse::typical_slept() const { return typical(slept, is_known); }
+
+ThreadUse thread_use_of(const StepView& view) {
+  const Timeline& timeline = view.timeline();
+  const std::vector<StepSpan>& steps = view.steps();
+  ThreadUse use{.queued = std::vector<int64_t>(steps.size()),
+                .slept = std::vector<int64_t>(steps.size()),
+                .is_known = std::vector<bool>(steps.size())};
+  if (!view.has_main()) return use;
+  const std::string& thread = timeline.rows[view.main()].thread;  // "4711 (name)"
+  uint32_t tid = 0;
+  std::from_chars(thread.data(), thread.data() + thread.size(), tid);
+  std::vector<int64_t> covered(steps.size());
+  int64_t wall = 0, ran = 0;
+  for (const StepUse& u : timeline.step_use) {
+    if (u.tid != tid || !u.knows_queued || u.ns() <= 0) continue;
+    auto step = std::ranges::upper_bound(steps, u.begin, {}, &StepSpan::end);
+    for (; step != steps.end() && step->begin < u.end; ++step) {
+      const auto at = static_cast<size_t>(step - steps.begin());
+      const int64_t part = std::min(u.end, step->end) - std::max(u.begin, step->begin);
+      add_to(covered[at], part);
+      add_to(use.queued[at], share(u.queued_ns, part, u.ns()));
+      add_to(use.slept[at], share(u.slept_ns(), part, u.ns()));
+      add_to(wall, part);
+      add_to(ran, share(u.process_ran_ns, part, u.ns()));
+    }
+  }
+  for (size_t i = 0; i < steps.size(); ++i) use.is_known[i] = covered[i] * 10 >= (steps[i].end - steps[i].begin) * 9;
+  if (wall > 0) use.process_ran = static_cast<double>(ran) / static_cast<double>(wall);
+  int64_t machine = 0, others = 0;
+  for (const MachineUse& m : timeline.machine_use) {
+    const int64_t part = view.in_steps(m.begin, m.end);
+    if (part <= 0 || m.ns() <= 0) continue;
+    add_to(machine, part);
+    add_to(others, share(m.others_ns(), part, m.ns()));
+    use.processors = m.allowed != 0 ? std::min(m.allowed, m.processors) : m.processors;
+  }
+  if (machine > 0) use.others_ran = static_cast<double>(others) / static_cast<double>(machine);
+  return use;
+}
+
+}  // namespace torchprof::formats
