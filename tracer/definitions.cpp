@@ -165,6 +165,12 @@ bool define_detail(const ObjectDetailDef& detail, const unsigned char* bytes) no
   return define_with(detail, bytes, detail.length);
 }
 
+bool define_lines(const LinesDef& lines, const unsigned char* pairs) noexcept {
+  const KeepErrno keep;
+  const Lock lock(recorder().lock);
+  return define_with(lines, pairs, lines.length);
+}
+
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept {
   const KeepErrno keep;
   const Lock lock(recorder().lock);

@@ -397,6 +397,7 @@ void ThreadBuffer::begin_window(uint16_t number) noexcept {
   window = number;
   // What is left of the chunk is not written to: the next event finds no room, and takes a chunk of the new window.
   end = next;
+  last_line = 0;
 }
 
 bool ThreadBuffer::renew(Ticks now) noexcept {
@@ -419,6 +420,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   ++sequence;
   base = fresh->base.ticks.value;
   last_op = {};
+  last_line = 0;
   has_total = false;
   next = reinterpret_cast<std::byte*>(fresh) + sizeof(ChunkHeader);
   end = reinterpret_cast<std::byte*>(fresh) + size_of(*fresh);

@@ -125,6 +125,8 @@ inline StringId intern_from(ThreadBuffer& buffer, const char* name) noexcept {
 
 // A new function if it has no id yet, otherwise a known one stated again. None: nothing can be recorded any more.
 FunctionId define_function(FunctionDef function) noexcept;
+// `pairs` holds lines.length bytes, at most kMaxLines.
+bool define_lines(const LinesDef& lines, const unsigned char* pairs) noexcept;
 // `function` calls the C function `name` in this line of its file.
 CallSiteId define_call_site(StringId name, FunctionId function, uint32_t line) noexcept;
 // Python's own name of a thread.

@@ -57,8 +57,7 @@ class SourceMemory {
   void unmap() noexcept;
 
  private:
-  // In the order of Part. The first lies in the first cache line of a buffer, the others in the second
-  // (thread_buffer.h).
+  // In the order of Part. They lie in the second cache line of a buffer (thread_buffer.h).
   static constexpr size_t kPartBytes[] = {8, 8, 24};
   static constexpr size_t begin_of(Part part) noexcept {
     size_t at = 0;

@@ -36,6 +36,7 @@ struct ThreadBuffer {
   bool has_total = false;             // it has a Memory record with totals
   uint16_t window = kBetweenWindows;  // the chunk's window (session::resume)
   LastOp last_op;
+  uint64_t last_line = 0;  // the last ShortLine of this chunk; 0: there is none
   SourceMemory sources;
   TrackId track;
   uint32_t sequence = 0;  // of the next chunk
@@ -77,6 +78,16 @@ struct ThreadBuffer {
     return true;
   }
 
+  // The same for a record of one word that is made already.
+  bool put_word(uint64_t word) noexcept {
+    if (static_cast<size_t>(end - next) < sizeof(word)) [[unlikely]]
+      return false;
+    *reinterpret_cast<uint64_t*>(next) = word;
+    pending = sizeof(word);
+    commit();
+    return true;
+  }
+
   // The next event begins a new chunk, of this window. A record that append() has begun must be committed before.
   void begin_window(uint16_t number) noexcept;
 
@@ -91,7 +102,7 @@ struct ThreadBuffer {
   bool renew(Ticks now) noexcept;
 };
 // All that an operator or a call of Python needs lies in two cache lines.
-static_assert(offsetof(ThreadBuffer, sources) == 56 && offsetof(ThreadBuffer, track) <= 136);
+static_assert(offsetof(ThreadBuffer, sources) == 64 && offsetof(ThreadBuffer, track) <= 144);
 
 // Initial-exec: one instruction, no call into the loader, eight bytes of static TLS.
 extern thread_local constinit ThreadBuffer* t_buffer __attribute__((tls_model("initial-exec")));

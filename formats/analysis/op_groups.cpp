@@ -71,8 +71,8 @@ OpGroupCollector::OpGroupCollector(const Process& process, Replay& replay, const
 
 OpGroupCollector::Call OpGroupCollector::call_of(const ThreadStack& stack, uint32_t row, int32_t i) {
   const Span& span = stack[i];
-  return {span.name,  span.scope, span.inputs, span.recorded, span.module, row, &stack[0], static_cast<uint32_t>(i),
-          span.native};
+  return {span.name,   span.scope, span.inputs, span.recorded, span.module, row, &stack[0], static_cast<uint32_t>(i),
+          span.native, span.line};
 }
 
 // Most programs have few shapes and few callers. This limit is for those that do not.
@@ -143,6 +143,7 @@ uint32_t OpGroupCollector::detail_of(const Call& call) {
     case By::kOverload:
       return call.recorded.value;
     case By::kLine:
+      if (!call.native && call.line) return call.line.value;
       return lines_.line_of(call.native, {call.around, call.depth}).value;
     case By::kName:
       break;
@@ -188,7 +189,7 @@ Tally* OpGroupCollector::tally_of(const Call& call) {
 }
 
 void OpGroupCollector::slice(const Slice& s, uint64_t flops) {
-  const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth, s.native};
+  const Call call{s.name, s.scope, s.inputs, s.recorded, s.module, s.row, s.around, s.depth, s.native, s.line};
   Tally* tally = tally_of(call);
   if (tally == nullptr) return;
   tally->add_call(s.self_ns - s.calls_ns, s.outermost ? s.end - s.begin : 0);

@@ -67,6 +67,7 @@ class OpGroupCollector {
     const Span* around;  // `depth` of them
     uint32_t depth;
     NativeFrameId native;
+    NameId line;
   };
   static Call call_of(const ThreadStack& stack, uint32_t row, int32_t i);
   Tally* tally_of(const Call& call);  // null: the call is left out

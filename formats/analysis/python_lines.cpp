@@ -6,21 +6,10 @@
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
-namespace {
-
-// Whether another call of the same Python function is around it.
-bool is_inside_of_call(std::span<const Span> around) {
-  for (size_t i = around.size(); i-- > 0;) {
-    if (around[i].kind == SliceKind::kPython) return false;
-    if (around[i].is_real_op() || (around[i].kind == SliceKind::kCCall && around[i].site)) return true;
-  }
-  return false;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool PythonLines::are_in(const Process& process) {
-  return process.native ||
+  return process.native || !process.lines.empty() ||
          std::ranges::any_of(process.call_sites, [](const CallSiteDef& site) { return site.line != 0; });
 }
 
@@ -72,11 +61,25 @@ LineTally& LineCollector::tally(NameId line) {
 }
 
 std::span<const NameId> LineCollector::lines_of(const Slice& s) {
-  if (s.kind == SliceKind::kOperator) return is_annotation(s.scope) ? std::span<const NameId>{} : lines_.of(s.native);
-  site_.clear();
-  if (s.kind == SliceKind::kCCall)
-    if (const NameId site = lines_.of(s.site)) site_.push_back(site);
-  return site_;
+  line_ = {};
+  if (s.kind == SliceKind::kOperator) {
+    if (is_annotation(s.scope)) return {};
+    if (const auto lines = lines_.of(s.native); !lines.empty()) return lines;
+  }
+  if (s.kind == SliceKind::kCCall && !has_lines_) line_ = lines_.of(s.site);
+  if (has_lines_ && s.kind != SliceKind::kGc && s.kind != SliceKind::kBlind) line_ = s.line;
+  return {&line_, line_ ? size_t{1} : size_t{0}};
+}
+
+// Whether another call by the same function of Python is around it; of the program, if lines tell which one that is.
+bool LineCollector::is_inside_of_call(std::span<const Span> around) const {
+  for (size_t i = around.size(); i-- > 0;) {
+    const Span& span = around[i];
+    const bool has_line = has_lines_ && span.line;
+    if (span.kind == SliceKind::kPython) return has_line && !span.is_function_of_program;
+    if (span.is_real_op() || (span.kind == SliceKind::kCCall && (span.site || has_line))) return true;
+  }
+  return false;
 }
 
 // The native stack of the nearest operator includes the lines of the operators around that.
@@ -87,6 +90,11 @@ void LineCollector::mark_around(const Slice& s) {
     marked_[line.value] = round_;
   };
   bool has_operator = false;
+  if (has_lines_) {
+    for (const Span& span : std::span(s.around, s.depth))
+      if (span.line && !(span.is_op() && !span.is_real_op())) mark(span.line);
+    return;
+  }
   for (uint32_t i = s.depth; i-- > 0;) {
     const Span& span = s.around[i];
     if (const NameId site = lines_.of(span.site)) mark(site);
@@ -123,7 +131,7 @@ void LineCollector::slice(const Slice& s) {
   }
   add_to(inside, ns);
   LineTally& own = tally(lines.front());
-  add_to(own.self_ns, ns - inside_ns);
+  if (!s.is_program) add_to(own.self_ns, ns - inside_ns);
   if (!is_inside_of_call({s.around, s.depth})) ++own.calls;
   mark_around(s);
   for (const NameId line : lines)
@@ -132,7 +140,9 @@ void LineCollector::slice(const Slice& s) {
 
 void LineCollector::gpu(const GpuActivity& a) {
   if (a.call == nullptr) return;
-  if (const NameId line = lines_.line_of({}, a.call->stack->spans())) add_to(tally(line).gpu_ns, a.end - a.begin);
+  NameId line = has_lines_ ? a.call->stack->line() : NameId{};
+  if (!line) line = lines_.line_of({}, a.call->stack->spans());
+  if (line) add_to(tally(line).gpu_ns, a.end - a.begin);
 }
 
 LineTallies LineCollector::finish() const {

@@ -1,13 +1,18 @@
 // Time by line of Python, from a recording without line tracing: the time of those calls whose line is known.
 //
-//   call     of a line: an operator whose native stack was taken (run --native on), by the innermost Python function in
-//            the stack; or a C call (run --python calls), by the line that makes it. Annotations are none
-//   self     time in calls of the line, without Python functions that they called and without calls of other lines
-//            inside. So no moment of a thread is in the self time of two lines
-//   total    time in which a call of the line ran, or a call of a function that the line had called, as far as native
-//            stacks show it. A moment counts once, even in a recursion
-//   calls    those that are not inside another call of the same function: an operator counts, those inside it do not
+//   call     of a line: an operator or a Python function, by the line of the program from which it came (Slice::line); or
+//            a C call (run --python calls), by the line that makes it. Annotations are none
+//   self     time in calls of the line, without functions of the program and without calls of other lines inside. So no
+//            moment of a thread is in the self time of two lines
+//   total    time in which a call of the line ran, or a call of a function that the line had called. A moment counts
+//            once, even in a recursion
+//   calls    those that are not inside another call of the same function: what the program calls counts, what that calls
+//            does not, unless it is a function of the program
 //   CUDA     time of the work launched by calls of the line; the innermost line gets it
+//
+// Where native stacks were taken (run --native on) lines of libraries count as well: an operator is a call of the
+// innermost Python function in its stack, and no Python function is a call of a line. So it is in recordings without
+// lines.
 //
 // What the interpreter itself does between calls belongs to no line; `python` has it by function. Operators without a
 // known line (on backward threads, in C++) belong to none.
@@ -65,7 +70,8 @@ struct LineTallies {
 
 class LineCollector {
  public:
-  LineCollector(const Process& process, Replay& replay) : replay_(replay), lines_(process, replay.names()) {}
+  LineCollector(const Process& process, Replay& replay)
+      : replay_(replay), lines_(process, replay.names()), has_lines_(!process.native && !process.lines.empty()) {}
 
   void slice(const Slice& slice);
   void gpu(const GpuActivity& activity);
@@ -73,18 +79,20 @@ class LineCollector {
 
  private:
   std::span<const NameId> lines_of(const Slice& slice);
+  bool is_inside_of_call(std::span<const Span> around) const;
   void mark_around(const Slice& slice);
   int64_t take_inside(const Slice& slice);
   LineTally& tally(NameId line);
 
   Replay& replay_;
   PythonLines lines_;
+  const bool has_lines_;
   std::vector<LineTally> tallies_;  // by name
   std::vector<uint64_t> marked_;    // by name: the last round in which it was a line around the slice
   uint64_t round_ = 0;
   // By row and depth: time of what has ended there, which is not self time of the slice around it.
   std::vector<std::vector<int64_t>> inside_;
-  std::vector<NameId> site_;  // line of the current C call
+  NameId line_;  // of the current call
   int64_t unknown_ns_ = 0;
 };
 

@@ -30,6 +30,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .preexisting = span.preexisting,
                 .outermost = span.outermost,
                 .is_async = span.is_async,
+                .is_program = span.is_function_of_program,
                 .row = row,
                 .name = span.name,
                 .begin = {begin},
@@ -45,6 +46,7 @@ void Replay::Impl::emit(const ReplayThread& thread, uint32_t row, const Span& sp
                 .own_ns = is_own_row ? std::max<int64_t>(0, difference(drawn_end - span.begin, span.inside_ns)) : 0,
                 .around = has_around ? &thread.stack[0] : nullptr,
                 .depth = has_around ? static_cast<uint32_t>(span.below() + 1) : 0,
+                .line = span.line,
                 .python_id = span.is_op() ? 0 : span.id,
                 .python_parent = parent,
                 .object = span.object,
@@ -104,6 +106,7 @@ void Replay::Impl::CallRange::begin_range(NameId name, const InductorKernel* ker
   span.name = name;
   span.begin = begin - 1 > std::max(thread.last, end_of_last) ? begin - 1 : begin;
   span.id = ++impl.stats_.external_ids;
+  span.line = impl.line_here(thread, false);
   span.inductor = kernel;
   impl.push(thread, span);
 }

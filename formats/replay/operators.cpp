@@ -11,6 +11,21 @@ bool Replay::Impl::is_evaluate_function(NameId name) {
   return known > 0;
 }
 
+// torch.autograd's functions that run the engine; 1.13 to 2.15.
+bool Replay::Impl::is_backward_function(FunctionId function) {
+  if (function.value >= process_.functions.size()) return false;
+  if (is_backward_.empty()) is_backward_.resize(process_.functions.size());
+  int8_t& known = is_backward_[function.value];
+  if (known == 0) {
+    const FunctionDef& def = process_.functions[function.value];
+    const std::string_view name = process_.string(def.name);
+    const bool is_it =
+        (name == "backward" || name == "grad") && process_.string(def.file).ends_with("torch/autograd/__init__.py");
+    known = is_it ? 1 : -1;
+  }
+  return known > 0;
+}
+
 void Replay::Impl::begin_op(ReplayThread& thread, const OpBegin& begin, int64_t t) {
   ThreadStack& stack = thread.stack;
   Span span{.kind = SliceKind::kOperator};
@@ -24,8 +39,11 @@ void Replay::Impl::begin_op(ReplayThread& thread, const OpBegin& begin, int64_t 
   span.handle = begin.scope == OpScope::kNvtx ? 0 : begin.handle;
   span.sequence = begin.sequence;
   span.fwd_thread = begin.fwd_thread;
+  span.line = line_here(thread, begin.scope != OpScope::kNvtx);
   find_module(span);
   span.is_engine = begin.scope == OpScope::kFunction && is_evaluate_function(span.name);
+  // On a thread of the engine's own: what called the backward that began last.
+  if (span.is_engine && !span.line && stack.size() == 0) span.line = backward_line_;
   if (begin.scope == OpScope::kBackwardFunction && stack.top_op() >= 0) {
     Span& before = stack[stack.top_op()];
     if (before.key == thread.last_op_key && before.scope == OpScope::kFunction && is_evaluate_function(before.name)) {

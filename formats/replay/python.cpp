@@ -14,6 +14,9 @@ void Replay::Impl::begin_python(ReplayThread& thread, FunctionId function, Objec
   span.name = names_.function(function, object);
   span.function = function;
   span.object = object;
+  span.line = line_here(thread, true);
+  span.is_function_of_program = process_.has_lines(function);
+  if (is_backward_function(function)) backward_line_ = span.line;
   if (const ObjectDef* def = object ? names_.object(object) : nullptr;
       def != nullptr && def->kind == ObjectKind::kModule) {
     span.module = object;
@@ -35,6 +38,11 @@ void Replay::Impl::begin_c_call(ReplayThread& thread, StringId name, CallSiteId 
   Span span{.kind = SliceKind::kCCall};
   span.name = names_.string(name);
   span.site = site;
+  span.line = line_here(thread, false);
+  if (!span.line && site && site.value < process_.call_sites.size()) {
+    const CallSiteDef& def = process_.call_sites[site.value];
+    if (def.line != 0 && process_.has_lines(def.function)) span.line = names_.place(def.function, def.line);
+  }
   span.begin = t;
   span.id = ++stats_.python_ids;
   push(thread, span);
@@ -151,6 +159,7 @@ void Replay::Impl::begin_gc(ReplayThread& thread, uint32_t generation, int64_t t
   Span span{.kind = SliceKind::kGc};
   span.name = names_.intern("Python GC");  // torch.profiler's name for it
   span.generation = generation;
+  span.line = line_here(thread, true);
   span.begin = t;
   span.id = ++stats_.python_ids;
   thread.stack.push(span);

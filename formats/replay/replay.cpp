@@ -72,7 +72,11 @@ ReplayStats Replay::Impl::run(Sink& sink) {
     const Ticks until = queue.empty() ? Ticks{~uint64_t{0}} : queue.top().first;
     do {
       const int64_t t = to_ns(thread.cursor.time());
-      if (process_.windows.empty() || is_in_window(t)) handle(thread, thread.cursor.record(), t);
+      if (thread.cursor.is_first() && !thread.cursor.is_next()) thread.at_line = {};
+      if (thread.cursor.record().kind() == Kind::PythonLine)
+        take_line(thread, thread.cursor.record().as<PythonLine>());
+      else if (process_.windows.empty() || is_in_window(t))
+        handle(thread, thread.cursor.record(), t);
       thread.cursor.advance();
     } while (!thread.cursor.done() && thread.cursor.time() <= until);
     if (!thread.cursor.done()) queue.emplace(thread.cursor.time(), static_cast<size_t>(&thread - threads_.data()));
@@ -135,6 +139,29 @@ void Replay::Impl::handle(ReplayThread& thread, const RecordView& record, int64_
   if (thread.restating && record.kind() != Kind::PythonFrame) [[unlikely]]
     end_restating(thread);
   apply(thread, record, is_stated, t);
+}
+
+// It has no time, and what it says holds on.
+void Replay::Impl::take_line(ReplayThread& thread, const PythonLine& line) {
+  thread.at_function = line.function;
+  const uint32_t at =
+      process_.has_lines(line.function) ? process_.lines[line.function.value].line_at(line.instruction) : 0;
+  thread.at_line = at != 0 ? names_.place(line.function, at) : NameId{};
+  // What multiprocessing gives its children with -c is not the program's.
+  if (thread.at_line && !names_.is_program(thread.at_line)) thread.at_line = {};
+}
+
+NameId Replay::Impl::line_here(const ReplayThread& thread, bool is_told) const {
+  int32_t i = thread.stack.top_python();
+  for (; i >= 0 && thread.stack[i].kind != SliceKind::kPython; i = thread.stack[i].below_python)
+    if (thread.stack[i].kind == SliceKind::kBlind) return {};
+  if (i < 0) {
+    const int32_t op = thread.stack.top_op();
+    return op < 0 ? NameId{} : thread.stack[op].line;
+  }
+  const Span& frame = thread.stack[i];
+  if (!frame.is_function_of_program) return frame.line;
+  return is_told && thread.at_function == frame.function ? thread.at_line : NameId{};
 }
 
 void Replay::Impl::apply(ReplayThread& thread, const RecordView& record, bool is_stated, int64_t t) {

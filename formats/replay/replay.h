@@ -53,6 +53,7 @@ struct Slice {
   bool preexisting;  // a Python frame that was on the stack when capture began
   bool outermost;    // no other slice of this kind and name is around it on its thread (crosses it, perhaps)
   bool is_async;     // an operator that may end on another thread, and across others
+  bool is_program;   // a function of the program, of which lines are known (Process::has_lines)
   uint32_t row;      // index into Replay::rows()
   NameId name;
   UnixNs begin;  // as recorded; sums are of these
@@ -78,6 +79,9 @@ struct Slice {
   // and all for a slice on an overflow row. Valid during the call.
   const Span* around;
   uint32_t depth;
+  // The line of the program from which it came, "train.py(12): step": of the innermost function of the program around
+  // it, what that executed when it began. Of an import, what imports. None: not known; the recording has no lines.
+  NameId line;
 
   // Python and C calls
   uint64_t python_id;      // from 1, in the order of begins

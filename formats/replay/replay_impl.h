@@ -44,7 +44,9 @@ struct ReplayThread {
   int64_t last = 0;          // time of the last record
   AllocationSite site{};     // for the memory event at `site_time`
   int64_t site_time = -1;
-  NativeFrameId native{};  // for the next memory event
+  NativeFrameId native{};    // for the next memory event
+  FunctionId at_function{};  // of the last PythonLine
+  NameId at_line{};          // and its line; none: not known
   bool begun = false;
   bool restating = false;  // between a PythonSync and the first record that is no PythonFrame
   size_t restated = 0;     // how many of `open_frames` were found again
@@ -74,6 +76,9 @@ class Replay::Impl {
   void handle(ReplayThread& thread, const RecordView& record, int64_t recorded);
   // `is_stated`: the record states an open span again (Restate).
   void apply(ReplayThread& thread, const RecordView& record, bool is_stated, int64_t t);
+  void take_line(ReplayThread& thread, const PythonLine& line);
+  // What a span that begins now has as its line. `is_told`: the recorder said where it begins (spool/record.h).
+  NameId line_here(const ReplayThread& thread, bool is_told) const;
   void begin_thread(ReplayThread& thread, int64_t t);
   void mark_window(const ReplayThread& thread);
   void begin_python(ReplayThread& thread, FunctionId function, ObjectId object, bool preexisting, int64_t t);
@@ -132,6 +137,7 @@ class Replay::Impl {
   void emit_step(const StepTracker::Mark& mark);
   void link(const ReplayThread& thread, uint32_t row, const Span& span);
   bool is_evaluate_function(NameId name);
+  bool is_backward_function(FunctionId function);
   int64_t to_ns(Ticks t) const {
     return std::clamp(process_.clock.to_unix(t).value, process_.start.value, process_.end.value);
   }
@@ -153,6 +159,8 @@ class Replay::Impl {
   bool is_marked_ = false;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // index of the thread that has the row
   std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked up yet
+  std::vector<int8_t> is_backward_;                     // likewise, by function
+  NameId backward_line_{};                              // that called the backward which began last
   std::unordered_map<TrackId, size_t> index_of_track_;
   uint32_t next_tid_ = kFirstSyntheticTid;
   CpuMemory cpu_memory_;

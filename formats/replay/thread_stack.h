@@ -37,7 +37,9 @@ struct Span {
   bool is_engine = false;       // it is one
   bool has_own_module = false;
   bool is_module_call = false;
-  int64_t module_child_ns = 0;  // for a module's call: ended calls of other modules directly inside
+  int64_t module_child_ns = 0;          // for a module's call: ended calls of other modules directly inside
+  NameId line{};                        // as in Slice
+  bool is_function_of_program = false;  // one that has lines
   CallSiteId site{};
   uint32_t generation = 0;
   int64_t collected = 0;
@@ -92,6 +94,9 @@ class ThreadStack {
   Span& operator[](int32_t i) { return spans_[static_cast<size_t>(i)]; }
   const Span& operator[](int32_t i) const { return spans_[static_cast<size_t>(i)]; }
   std::span<const Span> spans() const { return spans_; }  // outermost first
+  // The line of the program that led to the innermost span and still holds. None: not known; also where a function of
+  // the program is the innermost span, since that may have gone on.
+  NameId line() const { return spans_.empty() || spans_.back().is_function_of_program ? NameId{} : spans_.back().line; }
   int32_t top_python() const { return top_python_; }
   int32_t top_op() const { return top_op_; }
   // Asynchronous operators are around others only by chance, so nesting leaves them out: index of the operator `i`, or

@@ -43,13 +43,15 @@ class TimelineSink final : public Sink {
     if (s.kind == SliceKind::kGc) kind = SpanKind::kGc;
     if (s.kind == SliceKind::kOperator) kind = is_annotation(s.scope) ? SpanKind::kAnnotation : SpanKind::kOperator;
     if (s.kind == SliceKind::kPython && s.object) kind = SpanKind::kModule;
-    // Of functions it is known by their name alone.
-    const bool has_place = kind == SpanKind::kOperator || kind == SpanKind::kAnnotation;
-    const NameId place = has_place && has_lines_ ? places_.of({s.around, s.depth}, s.native) : NameId{};
+    NameId place = s.is_program ? NameId{} : s.line;
+    // Without lines it is known by the name of the function around it.
+    const bool is_op = s.kind == SliceKind::kOperator;
+    if (is_op && !place && has_stacks_) place = places_.of({s.around, s.depth}, s.native);
     spans(s.row).push_back({.begin = s.drawn_begin.value,
                             .end = s.drawn_end.value,
                             .name = name(s.name),
                             .place = name(place),
+                            .called_from = s.is_program ? name(s.line) : 0,
                             .inputs = kind == SpanKind::kOperator ? inputs(s.inputs) : 0,
                             .sequence = kind == SpanKind::kOperator ? sequence(s.sequence) : 0,
                             .kind = kind,
@@ -66,7 +68,8 @@ class TimelineSink final : public Sink {
 
   void gpu_call(const GpuCall& c) override {
     if (!is_wanted(c.begin.value, c.end.value)) return;
-    const NameId place = has_lines_ ? places_.of(c.stack->spans(), c.native) : NameId{};
+    NameId place = c.stack->line();
+    if (!place && has_stacks_) place = places_.of(c.stack->spans(), c.native);
     spans(c.row).push_back({.begin = c.begin.value,
                             .end = c.end.value,
                             .name = name(c.name),
@@ -162,7 +165,7 @@ class TimelineSink final : public Sink {
   Timeline& into_;
   Replay replay_;
   ProgramPlaces places_;
-  const bool has_lines_ = process_.native != nullptr || process_.call_sites.size() > 1;
+  const bool has_stacks_ = process_.native != nullptr || process_.call_sites.size() > 1;
   std::vector<uint32_t> names_;                    // by NameId
   std::unordered_map<uint32_t, uint32_t> inputs_;  // by StringId
   size_t count_ = 0;

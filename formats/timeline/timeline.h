@@ -52,8 +52,10 @@ struct TimelineSpan {
   int64_t end;
   uint32_t name;  // Timeline::text()
   uint32_t parent = kNoSpan;
-  uint32_t place = 0;        // the program's own line, as a name; 0: not known
-  uint32_t called_from = 0;  // of a function of the program: the line of the program that called it; 0: not known
+  // The line of the program from which it came, as a name; 0: not known, and of functions of the program. These have a
+  // name of their own, and what called them.
+  uint32_t place = 0;
+  uint32_t called_from = 0;
   uint32_t correlation = 0;  // of a call of CUDA; 0: none
   uint32_t inputs = 0;       // of an operator: Timeline::inputs(); 0: not known
   uint32_t sequence = 0;     // of an operator: autograd's number plus 1, the same in its backward; 0: it has none

@@ -141,6 +141,8 @@ class Loader {
       }
       case Kind::FunctionDef:
         return define_in(p_.functions, record.as<FunctionDef>());
+      case Kind::LinesDef:
+        return define_lines(record);
       case Kind::ObjectDef:
         return define_in(p_.objects, record.as<ObjectDef>());
       case Kind::CallSiteDef:
@@ -168,6 +170,33 @@ class Loader {
       }
       default:
         return bad();  // a kind that the record list has and this function does not know
+    }
+  }
+
+  void define_lines(const RecordView& record) {
+    const auto& def = record.as<LinesDef>();
+    bool whole = false;
+    const std::string_view pairs = record.lines(whole);
+    if (!whole || def.length > kMaxLines || !def.function || def.function.value >= p_.functions.size()) return bad();
+    if (def.function.value >= p_.lines.size()) p_.lines.resize(def.function.value + 1);
+    std::vector<FunctionLines::Row>& rows = p_.lines[def.function.value].rows;
+    if (def.instruction == 0) rows.clear();
+    size_t at = 0;
+    const auto number = [&] {
+      uint64_t value = 0;
+      for (unsigned shift = 0; at < pairs.size() && shift < 64; shift += 7) {
+        const auto byte = static_cast<unsigned char>(pairs[at++]);
+        value |= uint64_t{byte & 0x7fu} << shift;
+        if ((byte & 0x80) == 0) break;
+      }
+      return value;
+    };
+    for (uint64_t instruction = def.instruction, line = def.line; at < pairs.size();) {
+      const uint64_t count = number(), more = number();
+      line += more >> 1 ^ -(more & 1);
+      if ((!rows.empty() && instruction < rows.back().instruction) || instruction > UINT32_MAX) return bad();
+      rows.push_back({static_cast<uint32_t>(instruction), static_cast<uint32_t>(line)});
+      instruction += count;
     }
   }
 

@@ -1,6 +1,7 @@
 #include "formats/trace/trace.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -206,6 +207,11 @@ const char* reason_text(WindowReason reason) {
       break;
   }
   return "";
+}
+
+uint32_t FunctionLines::line_at(uint32_t instruction) const {
+  const auto after = std::ranges::upper_bound(rows, instruction, {}, &Row::instruction);
+  return after == rows.begin() ? 0 : std::prev(after)->line;
 }
 
 EventCounts& EventCounts::operator+=(const EventCounts& other) {

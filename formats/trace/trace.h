@@ -61,6 +61,16 @@ struct ObjectDetail {  // ObjectDetailDef
   std::vector<std::string_view> parts{};  // encoded (formats/values/object_details.h)
 };
 
+// LinesDef: the lines of a function of the program, by its instructions. Most are of libraries, and have none.
+struct FunctionLines {
+  struct Row {
+    uint32_t instruction;  // from here on
+    uint32_t line;
+  };
+  std::vector<Row> rows = {};                    // by instruction
+  uint32_t line_at(uint32_t instruction) const;  // 0: not known
+};
+
 struct EventCounts {       // numbers of records, not of pairs
   uint64_t python = 0;     // PythonBegin and PythonFrame
   uint64_t c_calls = 0;    // CCallBegin and CCallBeginAt
@@ -178,6 +188,7 @@ struct Process {
   // By id; entry 0 and ids that were never defined are empty (default constructed).
   std::vector<std::string_view> strings;
   std::vector<FunctionDef> functions;
+  std::vector<FunctionLines> lines;  // by the function's id; those after the last one that has any are missing
   std::vector<ObjectDef> objects;
   std::vector<CallSiteDef> call_sites;
   std::vector<ObjectDetail> details;     // by the object's id
@@ -186,6 +197,10 @@ struct Process {
   std::shared_ptr<const SpoolReader> spool;
   clock::Converter clock;
 
+  // Whether it is a function of the program of which PythonLine records tell the lines (spool/record.h).
+  bool has_lines(FunctionId function) const {
+    return function.value < lines.size() && !lines[function.value].rows.empty();
+  }
   std::string_view string(StringId id) const {
     return id.value < strings.size() ? strings[id.value] : std::string_view{};
   }

@@ -37,8 +37,11 @@ class TrackCursor {
   const ClockSample& base() const { return base_; }
   // Nothing is missing before this record's chunk: no chunk was recycled or is damaged there.
   bool is_next() const { return is_next_; }
+  // It is the first of its chunk.
+  bool is_first() const { return is_first_; }
 
   void advance() {
+    is_first_ = false;
     while (!cursor_ || !cursor_->next(record_)) {
       if (cursor_) spool_->release(spool_->chunks()[track_->chunks[next_ - 1]]);
       if (next_ == track_->chunks.size()) {
@@ -49,6 +52,7 @@ class TrackCursor {
       base_ = chunk.base;
       is_next_ = chunk.sequence == sequence_;
       sequence_ = chunk.sequence + 1;
+      is_first_ = true;
       cursor_.emplace(chunk.records);
     }
     // A track is in time order. Where damage or a clock that stepped says otherwise, time stands still.
@@ -65,6 +69,7 @@ class TrackCursor {
   Ticks time_{};
   uint32_t sequence_ = 0;  // that the next chunk has if none is missing
   bool is_next_ = true;
+  bool is_first_ = false;
   bool done_ = false;
 };
 

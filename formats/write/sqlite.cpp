@@ -226,7 +226,7 @@ class ProcessTables final : public Sink {
   }
 
   NameId line(const Slice& s) {
-    if (!s.native) return {};
+    if (!s.native) return s.line;
     const NameId of_python = lines_.line_of(s.native, {s.around, s.depth});
     return of_python ? of_python : sites_.of(s.native);
   }

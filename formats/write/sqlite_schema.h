@@ -57,8 +57,8 @@ CREATE TABLE ops(             -- operators and annotations
   is_outermost INTEGER, is_finished INTEGER,
   flops INTEGER,              -- estimated; that of the operators inside it included
   inputs INTEGER,             -- strings.id of a JSON object: "Input Dims", "Input type" ... as in a Kineto trace
-  line INTEGER);              -- strings.id of what called it, if its stack was taken (--native on): the line of Python,
-                              -- in a program of C++ the innermost of its own functions
+  line INTEGER);              -- strings.id of what called it: the line of the program; if its stack was taken (--native on)
+                              -- that of Python, in a program of C++ the innermost of its own functions
 CREATE TABLE cuda_calls(      -- of the CUDA runtime and driver
   id INTEGER PRIMARY KEY, process INTEGER, thread INTEGER, name INTEGER, op INTEGER, correlation INTEGER,
   start_ns INTEGER, duration_ns INTEGER);

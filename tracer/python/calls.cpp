@@ -8,6 +8,7 @@
 #include "tracer/python/frames.h"
 #include "tracer/python/gc.h"
 #include "tracer/python/imports.h"
+#include "tracer/python/lines.h"
 #include "tracer/python/monitoring.h"
 #include "tracer/python/offsets.h"
 #include "tracer/python/profile.h"
@@ -60,6 +61,7 @@ void start_calls(PythonLevel level) noexcept {
   if (!accept_interpreter()) return window::announce();
   g_level = level;
   start_imports();
+  start_lines();
   ++g_epoch;
   if (level != PythonLevel::kModules) start_gc();
   if (api().minor >= 12)

@@ -7,6 +7,7 @@
 
 #include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
+#include "tracer/python/lines.h"
 
 namespace torchprof::python {
 namespace detail {
@@ -68,6 +69,34 @@ uint16_t import_prefix(std::string_view file) noexcept {
   }
   api().error_clear();  // sys.path that is not a list
   return longest && longest < 0xffff ? static_cast<uint16_t>(longest + 1) : 0;
+}
+
+// The folder of Python's own library, with the slash after it; empty: not known.
+std::string_view library_folder() noexcept {
+  static char folder[1024];
+  static size_t length = 0;
+  if (length != 0) return {folder, length};
+  Object* os = api().dict_get(api().modules(), "os");  // borrowed
+  const Ref file(os ? api().get_attr(os, "__file__") : static_cast<Object*>(nullptr));
+  const std::string_view text = file ? Text(file.get()).view() : std::string_view{};
+  const size_t slash = text.rfind('/');
+  api().error_clear();
+  if (slash == text.npos || slash + 1 > sizeof(folder)) return {};
+  memcpy(folder, text.data(), slash + 1);
+  length = slash + 1;
+  return {folder, length};
+}
+
+// Whether a function of this file is neither of Python's library nor of a package that is installed. What is installed
+// in editable form lies elsewhere, and is the program's.
+bool is_of_program(std::string_view file) noexcept {
+  const auto begins = [file](std::string_view text) { return file.substr(0, text.size()) == text; };
+  // Code that was made of a text has no file: that of exec(), `python -c` and notebooks is the program's, what
+  // libraries make is not ("<frozen os>", "<eval_with_key>.3", "<__array_function__ internals>").
+  if (begins("<")) return begins("<string>") || begins("<stdin>") || begins("<ipython-input");
+  if (file.find("/site-packages/") != file.npos || file.find("/dist-packages/") != file.npos) return false;
+  const std::string_view library = library_folder();
+  return library.empty() ? file.find("/lib/python3") == file.npos : !begins(library);
 }
 
 // Whether `code` is that of torch.nn.Module.__call__; the function's own name differs between versions.
@@ -281,7 +310,8 @@ Function detail::function_slow(Object* code) noexcept {
   // Of importlib's function itself: what stands for an import is defined by define_import().
   definition.kind = kind == FunctionKind::kImport ? FunctionKind::kFunction : kind;
   const FunctionId id = session::define_function(definition);
-  const Function function = id ? Function::make(id, kind) : Function{};
+  const bool has_lines = id && is_of_program(texts.file.view()) && define_lines(id, code);
+  const Function function = id ? Function::make(id, kind, has_lines) : Function{};
   if (id && shared)
     shared->bits.store(function.bits, std::memory_order_relaxed);
   else if (id && (is_first || !is_shared(code)))

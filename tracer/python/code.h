@@ -11,16 +11,19 @@
 
 namespace torchprof::python {
 
-// What a code object carries in its co_extra slot: the id, and the kind in the lowest four bits. Zero: nothing yet.
+// What a code object carries in its co_extra slot: the id, whether it is the program's, and the kind in the lowest four
+// bits. Zero: nothing yet.
 struct Function {
   // Not more than this: the function is a plain one that has no id, because it was seen in an import alone.
   static constexpr uintptr_t kNoId = 1 << 4;
   uintptr_t bits = 0;
 
-  static Function make(FunctionId id, FunctionKind kind) noexcept {
-    return {uintptr_t{id.value} << 5 | kNoId | static_cast<uintptr_t>(kind)};
+  static Function make(FunctionId id, FunctionKind kind, bool is_of_program = false) noexcept {
+    return {uintptr_t{id.value} << 6 | uintptr_t{is_of_program} << 5 | kNoId | static_cast<uintptr_t>(kind)};
   }
-  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 5)}; }
+  FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 6)}; }
+  // It lies neither in Python's library nor where packages are installed, and its lines are defined (lines.h).
+  bool is_of_program() const noexcept { return (bits & 1 << 5) != 0; }
   FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 15); }
   bool is_plain() const noexcept { return (bits & 15) == 0; }
   // We look at it because of what it does, not to record a span.

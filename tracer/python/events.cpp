@@ -3,6 +3,7 @@
 #include "tracer/python/calls.h"
 #include "tracer/python/groups.h"
 #include "tracer/python/imports.h"
+#include "tracer/python/lines.h"
 #include "tracer/python/modules.h"
 #include "tracer/python/threads.h"
 #include "tracer/python/workers.h"
@@ -40,12 +41,15 @@ void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
   struct Open {
     FunctionId function;
     ObjectId object;
+    Position caller;  // without code: not known
   };
   Open open[kMaxFrames + kMostImports];
   size_t count = 0, plain = 0;      // plain: those of them that are no imports
   size_t kept = 0, kept_plain = 0;  // an import in brief further out does not take these away
   FoundImports imports(buffer);
-  Ref inner;  // the code of the frame inside of `frame`
+  Ref inner;               // the code of the frame inside of `frame`,
+  Open* called = nullptr;  // and that frame; nullptr: it is not recorded
+  const bool with_lines = g_takes_lines;
   if (frame) api().incref(reinterpret_cast<Object*>(frame));
   for (int beyond = 0; frame;) {
     const Ref holder(frame);
@@ -53,18 +57,22 @@ void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
     if (is_full && (!g_imports_in_brief || ++beyond > kMaxFramesBeyond)) break;
     Ref code(api().frame_code(frame));
     const Function function = is_full ? seen_function(code.get()) : function_of(code.get());
+    if (called && with_lines && function.is_of_program()) called->caller = position_in(frame, code.get());
+    called = nullptr;
     if (const Import* import = imports.add(frame, function, inner.get())) {
       if (!import->is_full) {
         count = kept;
         plain = kept_plain;
       }
-      open[count++] = {import->function, {}};
+      called = &open[count];
+      open[count++] = {import->function, {}, {}};
       kept = count;
       kept_plain = plain;
     } else if (!is_full) {
       const ObjectId object = function.is_plain() ? ObjectId{} : subject_of(frame, function);
       if (is_recorded(function)) {
-        open[count++] = {function.id(), object};
+        called = &open[count];
+        open[count++] = {function.id(), object, {}};
         ++plain;
       }
     }
@@ -74,6 +82,7 @@ void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
   imports.set();
   const Ticks time = now();
   while (count-- > 0) {
+    if (open[count].caller.code) put_position(buffer, open[count].caller, time);
     auto* record = buffer.append<PythonFrame>(time);
     if (!record) return;
     record->function = open[count].function;

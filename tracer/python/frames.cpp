@@ -109,6 +109,37 @@ Position current_position() noexcept {
   return self ? position_of(*at, innermost_frame(*at, self)) : Position{};
 }
 
+Position caller_position(Object* code, const Frame* frame) noexcept {
+  const FrameLayout* at = g_frames.load(std::memory_order_acquire);  // pairs with the store in check_frames()
+  if (!at) return {};
+  const void* here = frame;
+  if (!frame) {
+    ThreadState* self = api().current_thread();
+    here = self ? innermost_frame(*at, self) : nullptr;
+  } else if (const Layout* of_profile = layout(); of_profile && of_profile->frame_data) {
+    here = read_pointer(frame, of_profile->frame_data);
+  }
+  Position found = position_of(*at, here);
+  // Where it is another one, an extension says that a function of its own begins, which has no frame.
+  if (!here || found.code != code) return found;
+  // Between the two there may be the loop's own frame, and one without a function, which stands for a call of a class.
+  constexpr int kMost = 4;
+  for (int i = 0; i < kMost; ++i) {
+    here = read_pointer(here, at->previous);
+    if (!here) return {};
+    if (at->cframe == 0 && at->owner != 0 && byte_at(here, at->owner) >= kOwnedByLoop) continue;
+    found = position_of(*at, here);
+    if (found.code && detail::mark_of(found.code)) return found;
+  }
+  return {};
+}
+
+Position position_in(Frame* frame, Object* code) noexcept {
+  const FrameLayout* at = g_frames.load(std::memory_order_acquire);  // pairs with the store in check_frames()
+  if (!at) return {};
+  return api().frame_last ? Position{code, api().frame_last(frame)} : position_of(*at, frame);
+}
+
 FrameWalk::FrameWalk() noexcept {
   const FrameLayout* at = g_runs.load(std::memory_order_acquire);  // pairs with the store in check_frames()
   // An interpreter that is ending frees the states of threads that are still in C code.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tracer/process/readable.h"
+#include "tracer/python/lines.h"
 #include "tracer/python/offsets.h"
 #include "tracer/session.h"
 
@@ -18,11 +19,13 @@ int64_t number(Object* info, const char* key) noexcept {
 }
 
 void record(const char* phase, Object* info) noexcept {
-  const Ticks time = session::now();
   const KeepError keep;
   ThreadBuffer* buffer = session::current_buffer();
   if (!buffer) return;
-  if (strcmp(phase, "start") == 0) {
+  const bool begins = strcmp(phase, "start") == 0;
+  if (begins) put_line(*buffer);
+  const Ticks time = session::now();
+  if (begins) {
     if (auto* begin = buffer->append<GcBegin>(time)) {
       begin->generation = static_cast<uint32_t>(number(info, "generation"));
       begin->pad = 0;

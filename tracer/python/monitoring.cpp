@@ -8,6 +8,7 @@
 #include "tracer/python/events.h"
 #include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
+#include "tracer/python/lines.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -37,6 +38,7 @@ Object* on_start(Object*, Object* const* args, size_t, Object*) noexcept {
     if (!is_in_brief(*buffer)) state_callers(*buffer, nullptr);
     if (is_in_brief(*buffer) && !begin_in_brief(*buffer, args[0], nullptr)) return go_on();
   }
+  put_caller_line(*buffer, args[0], nullptr);
   begin_call(*buffer, function_of(args[0]), nullptr);
   return go_on();
 }

@@ -7,6 +7,7 @@
 #include "tracer/python/events.h"
 #include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
+#include "tracer/python/lines.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {
@@ -94,6 +95,7 @@ int on_profile(Object*, Frame* frame, int what, Object*) noexcept {
       if (!is_in_brief(*buffer)) restate(*buffer, frame, true);
       if (is_in_brief(*buffer) && !begin_in_brief(*buffer, code_of(frame), frame)) return 0;
     }
+    put_caller_line(*buffer, code_of(frame), frame);
     begin_call(*buffer, function_of(code_of(frame)), frame);
   } else if (what == kTraceReturn) {
     const Ticks time = now();

@@ -24,7 +24,8 @@ std::string_view text_of(const std::byte* record, RecordHeader header, uint64_t 
 
 static_assert(kSpoolVersion > 3 ||
                   (sizeof(StringDef) == kFirstBytes<StringDef> &&
-                   sizeof(ObjectDetailDef) == kFirstBytes<ObjectDetailDef> && sizeof(Restate) == kFirstBytes<Restate> &&
+                   sizeof(ObjectDetailDef) == kFirstBytes<ObjectDetailDef> &&
+                   sizeof(LinesDef) == kFirstBytes<LinesDef> && sizeof(Restate) == kFirstBytes<Restate> &&
                    sizeof(ThreadStack) == kFirstBytes<ThreadStack>),
               "readers of version 3 look for a tail right after the struct that they know");
 
@@ -38,6 +39,10 @@ std::string_view RecordView::text(bool& whole) const {
 
 std::string_view RecordView::detail(bool& whole) const {
   return text_of<ObjectDetailDef>(place_, header(), as<ObjectDetailDef>().length, whole);
+}
+
+std::string_view RecordView::lines(bool& whole) const {
+  return text_of<LinesDef>(place_, header(), as<LinesDef>().length, whole);
 }
 
 std::span<const uint64_t> RecordView::begins() const {

@@ -55,6 +55,8 @@ class RecordView {
   std::string_view text(bool& whole) const;
   // What follows an ObjectDetailDef, likewise.
   std::string_view detail(bool& whole) const;
+  // The pairs of a LinesDef, likewise.
+  std::string_view lines(bool& whole) const;
   // Of a Restate: when each of the spans began that the next records restate, in ticks; no more than the record has.
   std::span<const uint64_t> begins() const;
   // Of a ThreadStack: its frames; no more than the record has.

@@ -18,6 +18,7 @@ void OpenSpans::fold(std::span<const std::byte> records, const ClockSample& base
       continue;
     }
     if (!cursor.next(record)) return;
+    if (record.kind() == Kind::PythonLine) continue;  // opens nothing, and has no time
     Ticks time = last_ = record.time(base);
     if (record.kind() == Kind::Restate) {
       begins = record.begins();
@@ -65,6 +66,7 @@ void OpenSpans::fold_calls(RecordCursor& cursor, const ClockSample& base) noexce
     const bool begins = record.kind() == kBegins;
     const bool ends_top = ((*top ^ record.bits) & kWhat) == kEnds;
     if (!((begins | ends_top) & (top != (begins ? end : calls_)))) [[unlikely]] {
+      if (record.kind() == kShortLine) return true;
       if (top != calls_ || !ends_last(record)) return false;
       ++end;
     } else {

@@ -67,6 +67,7 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(8, ObjectDetailDef, 32)  \
   X(9, WindowDef, 40)        \
   X(11, CallSiteDef, 24)     \
+  X(12, LinesDef, 24)        \
   X(18, InterpreterDef, 72)  \
   X(20, GpuDeviceDef, 88)    \
   X(21, GpuContextDef, 24)   \
@@ -86,6 +87,7 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(41, BlindBegin, 16)      \
   X(42, BlindEnd, 16)        \
   X(44, Collective, 24)      \
+  X(46, PythonLine, 16)      \
   X(64, OpBegin, 48)         \
   X(65, OpEnd, 16)           \
   X(66, OpEndHere, 16)       \
@@ -172,6 +174,10 @@ inline constexpr int64_t kShortMemoryUnit = 4;  // bytes
 // this form.
 inline constexpr uint8_t kShortStep = 162;
 
+// PythonLine in one word: 8 bits kind | 20 bits instruction | 36 bits function. It has no time: that of the record
+// before it holds.
+inline constexpr uint8_t kShortLine = 163;
+
 struct ShortRecord {
   uint64_t bits;
 
@@ -206,6 +212,8 @@ struct ShortRecord {
         return Kind::Memory;
       case kShortStep:
         return Kind::StepEnd;
+      case kShortLine:
+        return Kind::PythonLine;
       default:
         return Kind{};
     }
@@ -301,6 +309,18 @@ struct CallSiteDef {  // a place that calls a C function
   FunctionId function;  // that calls
   uint32_t line;        // in its file; 0: not known
 };
+
+// The lines of a function of the program, by its instructions; functions of libraries have none. What follows is pairs
+// of numbers (varint.h): how many instructions, and by how much their line is higher than that of the pair before (the
+// difference is folded). A function may have several, each for the instructions after those of the one before.
+struct LinesDef {
+  RecordHeader header;
+  FunctionId function;
+  uint32_t length;       // bytes of the pairs, at most kMaxLines
+  uint32_t instruction;  // the first one; in units of two bytes
+  uint32_t line;         // from which the first pair counts
+};
+inline constexpr uint32_t kMaxLines = 4000;
 
 // Where Python's threads and their frames lie in the memory of this process: whoever may read that memory walks their
 // stacks by it (python_stack.h). Addresses, and offsets in bytes into the structures of CPython that the comments name.
@@ -430,6 +450,16 @@ struct CCallBeginAt {  // the same, and where it is called
 
 struct CCallEnd {  // ends the innermost span if that is a C call
   RecordHeader header;
+};
+
+// The place in the program to which this thread has come: the instruction that an operator finds running as it begins,
+// or a Python function that calls another. Written where it is another one than in the PythonLine before it, and only
+// for functions that have a LinesDef. So whenever an operator or a call begins directly in such a function, the
+// last PythonLine of the thread is its place. The first PythonLine of a chunk is always written.
+struct PythonLine {
+  RecordHeader header;
+  FunctionId function;
+  uint32_t instruction;  // in units of two bytes
 };
 
 // CPython's garbage collector begins; what it runs (finalizers, callbacks of weak references) lies inside.
@@ -733,6 +763,7 @@ constexpr Tail tail_of(uint64_t bytes, uint64_t length) {
 // How long a tail is stands in the struct from the beginning.
 static_assert(offsetof(StringDef, length) < kFirstBytes<StringDef>);
 static_assert(offsetof(ObjectDetailDef, length) < kFirstBytes<ObjectDetailDef>);
+static_assert(offsetof(LinesDef, length) < kFirstBytes<LinesDef>);
 static_assert(offsetof(Restate, count) < kFirstBytes<Restate>);
 static_assert(offsetof(ThreadStack, count) < kFirstBytes<ThreadStack>);
 
@@ -758,7 +789,7 @@ inline constexpr size_t kMaxExpanded = sizeof(OpBegin);
 #define X(number, name) static_assert(sizeof(name) <= kMaxExpanded);
 TORCHPROF_SHORT_RECORDS(X)
 #undef X
-static_assert(sizeof(Memory) <= kMaxExpanded && sizeof(StepEnd) <= kMaxExpanded);
+static_assert(sizeof(Memory) <= kMaxExpanded && sizeof(StepEnd) <= kMaxExpanded && sizeof(PythonLine) <= kMaxExpanded);
 static_assert(sizeof(PythonFrame) <= kMaxExpanded);
 
 // What kShortNextOp refers to: the last OpBegin of the chunk, whatever its form.
@@ -783,6 +814,17 @@ struct ShortStep {
   constexpr uint64_t step(uint64_t before) const { return before + (((bits >> 8) - before) & kMostAhead); }
 };
 
+struct ShortLine {
+  uint64_t bits;
+
+  static constexpr uint64_t kMostInstruction = (1u << 20) - 1;
+  static constexpr ShortLine make(FunctionId function, uint64_t instruction) {
+    return {kShortLine | instruction << 8 | uint64_t{function.value} << 28};
+  }
+  constexpr FunctionId function() const { return {static_cast<uint32_t>(bits >> 28)}; }
+  constexpr uint32_t instruction() const { return static_cast<uint32_t>(bits >> 8 & kMostInstruction); }
+};
+
 // Writes the long form of a whole short record of a known kind to `out`, which holds kMaxExpanded bytes.
 // `last_step`: the step of the StepEnd before it.
 inline void expand(const std::byte* record, const LastOp& last, uint64_t last_step, std::byte* out) {
@@ -794,6 +836,12 @@ inline void expand(const std::byte* record, const LastOp& last, uint64_t last_st
   if (head.kind() == kShortStep) {
     const ShortStep step{words[0]};
     put(StepEnd{RecordHeader::make(Kind::StepEnd, sizeof(StepEnd) / 8, step.time()), step.step(last_step), 0, 0, 0});
+    return;
+  }
+  if (head.kind() == kShortLine) {
+    const ShortLine line{words[0]};
+    put(PythonLine{RecordHeader::make(Kind::PythonLine, sizeof(PythonLine) / 8, 0), line.function(),
+                   line.instruction()});
     return;
   }
   if (head.long_kind() == Kind::Memory) {

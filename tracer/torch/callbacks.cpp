@@ -6,6 +6,7 @@
 #include "tracer/process/diag.h"
 #include "tracer/python/arguments.h"
 #include "tracer/python/calls.h"
+#include "tracer/python/lines.h"
 #include "tracer/session.h"
 #include "tracer/torch/comms.h"
 #include "tracer/torch/known_inputs.h"
@@ -165,6 +166,7 @@ Context on_start(const RecordFunction& function) {
   const StringId inputs = values ? inputs_of(*buffer, function, name, *row, *values) : StringId{};
   const bool wants_stack = native::wanted();
   const NativeFrameId stack = wants_stack ? native::take_stack(*buffer) : NativeFrameId{};
+  python::put_line(*buffer);
   // The clock is read last, so that our own work is not part of the operator.
   const Ticks time = now();
   if (!begin_short(*buffer, function, row, name, key, time)) [[unlikely]]

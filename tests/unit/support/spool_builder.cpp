@@ -1,4 +1,5 @@
 #include "tests/unit/support/spool_builder.h"
+#include "tracer/spool/varint.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -183,6 +184,25 @@ FunctionId SpoolBuilder::function(std::string_view file, uint32_t line, std::str
   return def.id;
 }
 
+void SpoolBuilder::lines(FunctionId function, const std::vector<std::pair<uint32_t, uint32_t>>& rows) {
+  std::string pairs;
+  int64_t before = rows.front().second;
+  const auto put = [&pairs](uint64_t number) {
+    unsigned char bytes[kMostVarint];
+    pairs.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(put_varint(bytes, number) - bytes));
+  };
+  for (const auto& [instructions, line] : rows) {
+    put(instructions);
+    put(zigzag_of(line - before));
+    before = line;
+  }
+  LinesDef def{};
+  def.function = function;
+  def.length = static_cast<uint32_t>(pairs.size());
+  def.line = rows.front().second;
+  define(def, pairs);
+}
+
 FunctionId SpoolBuilder::import(std::string_view module) { return function("", 0, module, 0, FunctionKind::kImport); }
 
 void SpoolBuilder::file_of_import(FunctionId import, std::string_view module, std::string_view file, uint16_t trim) {
@@ -352,6 +372,9 @@ SpoolBuilder& SpoolBuilder::end(FunctionId function) {
 }
 SpoolBuilder& SpoolBuilder::frame(FunctionId function, ObjectId object) {
   return event(PythonFrame{.header = {}, .function = function, .object = object});
+}
+SpoolBuilder& SpoolBuilder::line(FunctionId function, uint32_t instruction) {
+  return event(PythonLine{.header = {}, .function = function, .instruction = instruction});
 }
 SpoolBuilder& SpoolBuilder::sync() { return event(PythonSync{}); }
 SpoolBuilder& SpoolBuilder::c_begin(std::string_view name) {

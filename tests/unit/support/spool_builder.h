@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/trace/trace.h"
@@ -41,6 +42,8 @@ class SpoolBuilder {
   FunctionId function(std::string_view file, uint32_t line, std::string_view name, uint16_t trim = 0,
                       FunctionKind kind = FunctionKind::kFunction);
   FunctionId function(std::string_view name);  // in "test.py", line 1
+  // It is the program's: so many instructions have this line, and so on.
+  void lines(FunctionId function, const std::vector<std::pair<uint32_t, uint32_t>>& rows);
   FunctionId import(std::string_view module);
   void file_of_import(FunctionId import, std::string_view module, std::string_view file, uint16_t trim);
   ObjectId object(std::string_view class_name, ObjectKind kind = ObjectKind::kModule);
@@ -77,6 +80,8 @@ class SpoolBuilder {
   SpoolBuilder& begin(FunctionId function, ObjectId object = {});
   SpoolBuilder& end(FunctionId function);
   SpoolBuilder& frame(FunctionId function, ObjectId object = {});
+  // It has come to this instruction of the function.
+  SpoolBuilder& line(FunctionId function, uint32_t instruction);
   SpoolBuilder& sync();
   SpoolBuilder& c_begin(std::string_view name);
   SpoolBuilder& c_begin(CallSiteId site);

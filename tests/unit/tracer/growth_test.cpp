@@ -26,6 +26,7 @@ extern constinit const std::array<uint16_t, 256> kLeastBytes = [] {
   for (size_t i = 0; i < least.size(); ++i) least[i] = fixed_size(static_cast<Kind>(i)) == 0 ? 0 : 8;
   least[static_cast<size_t>(Kind::StringDef)] = kFirstBytes<StringDef>;
   least[static_cast<size_t>(Kind::ObjectDetailDef)] = kFirstBytes<ObjectDetailDef>;
+  least[static_cast<size_t>(Kind::LinesDef)] = kFirstBytes<LinesDef>;
   least[static_cast<size_t>(Kind::Restate)] = kFirstBytes<Restate>;
   least[static_cast<size_t>(Kind::ThreadStack)] = kFirstBytes<ThreadStack>;
   return least;
@@ -160,6 +161,11 @@ TEST_CASE("a tail is found after a struct of any length") {
     const auto bytes = as_bytes(view.detail(whole));
     return std::pair(whole, bytes);
   });
+  check_every_tail<LinesDef>(offsetof(LinesDef, length), 1, [](const RecordView& view) {
+    bool whole = false;
+    const auto pairs = as_bytes(view.lines(whole));
+    return std::pair(whole, pairs);
+  });
   check_every_tail<Restate>(offsetof(Restate, count), sizeof(uint64_t), [](const RecordView& view) {
     const auto begins = view.begins();
     return std::pair(begins.size() == view.as<Restate>().count, std::as_bytes(begins));
@@ -221,9 +227,10 @@ std::vector<std::byte> program() {
   b.raw_definition(number_of(Kind::NativeFrameDef), {1, 1, 0x10010});
   b.raw_definition(number_of(Kind::NativeFrameDef), {2 | uint64_t{1} << 32, 1, 0x10020});
   const CallSiteId site = b.call_site("len", f, 8);
+  b.lines(f, {{3, 7}, {5, 9}});
   b.on(other).at(10'000).frame(f).at(11'000).begin(f).begin(call, linear).c_begin("max").c_end().c_begin(site).c_end();
   b.at(12'000).gc_begin(1).at(12'500).gc_end(3, 1).blind(other, "cProfile").at(13'000).blind_end(other, "cProfile");
-  b.op(21, "aten::mm", {.sequence = 3, .handle = 21}).raw(number_of(Kind::OpInputs), {b.string("").value});
+  b.line(f, 4).op(21, "aten::mm", {.sequence = 3, .handle = 21}).raw(number_of(Kind::OpInputs), {b.string("").value});
   b.raw(number_of(Kind::NativeStack), {2});
   b.raw(number_of(Kind::AllocationSite), {f.value | uint64_t{8} << 32}).raw(number_of(Kind::AllocationStack), {2});
   memory(b, Kind::Memory, 0x1000, 4096);

@@ -33,13 +33,13 @@ struct First {
   uint8_t kind;
   uint16_t bytes;
 };
-constexpr First kFirst[] = {{1, 16},   {2, 24},  {3, 24},   {4, 40},   {5, 32},  {6, 16},  {7, 24},  {8, 32},  {9, 40},
-                            {11, 24},  {18, 72}, {20, 88},  {21, 24},  {22, 16}, {23, 48}, {24, 48}, {25, 32}, {32, 16},
-                            {33, 16},  {34, 16}, {35, 8},   {36, 16},  {37, 8},  {38, 16}, {39, 16}, {40, 24}, {41, 16},
-                            {42, 16},  {44, 24}, {64, 48},  {65, 16},  {66, 16}, {67, 16}, {68, 48}, {69, 48}, {71, 16},
-                            {72, 128}, {73, 88}, {74, 72},  {75, 40},  {76, 56}, {77, 40}, {78, 48}, {79, 56}, {80, 64},
-                            {81, 32},  {82, 32}, {83, 48},  {84, 40},  {85, 48}, {90, 16}, {91, 16}, {96, 8},  {97, 16},
-                            {98, 24},  {99, 16}, {100, 40}, {101, 24}, {104, 24}};
+constexpr First kFirst[] = {{1, 16},  {2, 24},  {3, 24},   {4, 40},  {5, 32},   {6, 16},   {7, 24},  {8, 32},  {9, 40},
+                            {11, 24}, {12, 24}, {18, 72},  {20, 88}, {21, 24},  {22, 16},  {23, 48}, {24, 48}, {25, 32},
+                            {32, 16}, {33, 16}, {34, 16},  {35, 8},  {36, 16},  {37, 8},   {38, 16}, {39, 16}, {40, 24},
+                            {41, 16}, {42, 16}, {44, 24},  {46, 16}, {64, 48},  {65, 16},  {66, 16}, {67, 16}, {68, 48},
+                            {69, 48}, {71, 16}, {72, 128}, {73, 88}, {74, 72},  {75, 40},  {76, 56}, {77, 40}, {78, 48},
+                            {79, 56}, {80, 64}, {81, 32},  {82, 32}, {83, 48},  {84, 40},  {85, 48}, {90, 16}, {91, 16},
+                            {96, 8},  {97, 16}, {98, 24},  {99, 16}, {100, 40}, {101, 24}, {104, 24}};
 
 }  // namespace
 
@@ -103,6 +103,23 @@ TEST_CASE("a step of one word follows the one before it, also some steps later")
       CHECK(end.window == 0);
       CHECK(+end.was_open == 0);
       CHECK(+end.switching_us == 0);
+    }
+}
+
+TEST_CASE("a place in the program is one word without a time, at its largest, too") {
+  for (const uint32_t function : {1u, ~0u})
+    for (const uint64_t instruction : {uint64_t{0}, ShortLine::kMostInstruction}) {
+      const auto record = ShortLine::make({function}, instruction);
+      CHECK(ShortRecord{record.bits}.words() == 1);
+      CHECK(ShortRecord{record.bits}.long_kind() == Kind::PythonLine);
+      alignas(8) std::byte bytes[kMaxExpanded];
+      expand(reinterpret_cast<const std::byte*>(&record), LastOp{}, 0, bytes);
+      PythonLine line;
+      std::memcpy(&line, bytes, sizeof(line));
+      CHECK(line.header.kind() == Kind::PythonLine);
+      CHECK(line.header.time() == 0);
+      CHECK(line.function == FunctionId{function});
+      CHECK(line.instruction == instruction);
     }
 }
 
