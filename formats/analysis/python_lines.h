@@ -1,7 +1,7 @@
 // Time by line of Python, from a recording without line tracing: the time of those calls whose line is known.
 //
-//   call     of a line: an operator, a Python function or a C call (run --python calls), by the line of the program from
-//            which it came (Slice::line). Annotations are none
+//   call     of a line: an operator, a Python function or a C call (run --python calls), by the line of the program
+//            from which it came (Slice::line). Annotations are none
 //   self     time in calls of the line, without functions of the program and without calls of other lines inside. So no
 //            moment of a thread is in the self time of two lines
 //   total    time in which a call of the line ran, or a call of a function that the line had called. A moment counts
