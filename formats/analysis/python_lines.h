@@ -1,13 +1,13 @@
 // Time by line of Python, from a recording without line tracing: the time of those calls whose line is known.
 //
-//   call     of a line: an operator or a Python function, by the line of the program from which it came (Slice::line); or
-//            a C call (run --python calls), by the line that makes it. Annotations are none
+//   call     of a line: an operator, a Python function or a C call (run --python calls), by the line of the program
+//            from which it came (Slice::line). Annotations are none
 //   self     time in calls of the line, without functions of the program and without calls of other lines inside. So no
 //            moment of a thread is in the self time of two lines
 //   total    time in which a call of the line ran, or a call of a function that the line had called. A moment counts
 //            once, even in a recursion
-//   calls    those that are not inside another call of the same function: what the program calls counts, what that calls
-//            does not, unless it is a function of the program
+//   calls    those that are not inside another call of the same function: what the program calls counts, what that
+//            calls does not, unless it is a function of the program
 //   CUDA     time of the work launched by calls of the line; the innermost line gets it
 //
 // Where native stacks were taken (run --native on) lines of libraries count as well: an operator is a call of the

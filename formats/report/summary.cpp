@@ -26,7 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
     {{"self", "self time"}, {"total", "total time"}, {"calls", "calls"}, {"average", "average time"}}};
 
 constexpr std::string_view kNoLines =
-    "lines come from the raw records of run --python calls (C calls) or --native on (operators)";
+    "lines come from the raw records of runs with --python functions (the default) or --native on";
 
 // Whether no row has a value there.
 bool is_without(const ReportTable& table, std::string_view key) {

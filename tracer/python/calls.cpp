@@ -8,10 +8,10 @@
 #include "tracer/python/frames.h"
 #include "tracer/python/gc.h"
 #include "tracer/python/imports.h"
-#include "tracer/python/lines.h"
 #include "tracer/python/monitoring.h"
 #include "tracer/python/offsets.h"
 #include "tracer/python/profile.h"
+#include "tracer/python/site.h"
 #include "tracer/python/threads.h"
 #include "tracer/window.h"
 

@@ -7,7 +7,7 @@
 
 #include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
-#include "tracer/python/lines.h"
+#include "tracer/python/site.h"
 
 namespace torchprof::python {
 namespace detail {

@@ -22,7 +22,7 @@ struct Function {
     return {uintptr_t{id.value} << 6 | uintptr_t{is_of_program} << 5 | kNoId | static_cast<uintptr_t>(kind)};
   }
   FunctionId id() const noexcept { return {static_cast<uint32_t>(bits >> 6)}; }
-  // It lies neither in Python's library nor where packages are installed, and its lines are defined (lines.h).
+  // It lies neither in Python's library nor where packages are installed, and its lines are defined (site.h).
   bool is_of_program() const noexcept { return (bits & 1 << 5) != 0; }
   FunctionKind kind() const noexcept { return static_cast<FunctionKind>(bits & 15); }
   bool is_plain() const noexcept { return (bits & 15) == 0; }

@@ -3,8 +3,8 @@
 #include "tracer/python/calls.h"
 #include "tracer/python/groups.h"
 #include "tracer/python/imports.h"
-#include "tracer/python/lines.h"
 #include "tracer/python/modules.h"
+#include "tracer/python/site.h"
 #include "tracer/python/threads.h"
 #include "tracer/python/workers.h"
 

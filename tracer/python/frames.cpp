@@ -119,17 +119,19 @@ Position caller_position(Object* code, const Frame* frame) noexcept {
   } else if (const Layout* of_profile = layout(); of_profile && of_profile->frame_data) {
     here = read_pointer(frame, of_profile->frame_data);
   }
-  Position found = position_of(*at, here);
+  if (!here) return {};
   // Where it is another one, an extension says that a function of its own begins, which has no frame.
-  if (!here || found.code != code) return found;
+  const auto runs = reinterpret_cast<uintptr_t>(read_pointer(here, at->code)) & ~kTags;
+  if (runs != reinterpret_cast<uintptr_t>(code)) [[unlikely]]
+    return position_of(*at, here);
   // Between the two there may be the loop's own frame, and one without a function, which stands for a call of a class.
   constexpr int kMost = 4;
   for (int i = 0; i < kMost; ++i) {
     here = read_pointer(here, at->previous);
     if (!here) return {};
     if (at->cframe == 0 && at->owner != 0 && byte_at(here, at->owner) >= kOwnedByLoop) continue;
-    found = position_of(*at, here);
-    if (found.code && detail::mark_of(found.code)) return found;
+    if (const Position found = position_of(*at, here); found.code && detail::mark_of(found.code)) [[likely]]
+      return found;
   }
   return {};
 }

@@ -43,8 +43,8 @@ InterpreterDef describe_stacks() noexcept;
 // The position of the innermost frame. Any thread, with or without the GIL; no allocation, no lock.
 Position current_position() noexcept;
 
-// That of the frame that called the current one, which has just begun and runs `code`; `frame`: the current one, on 3.10
-// and 3.11. With the GIL held.
+// That of the frame that called the current one, which has just begun and runs `code`; `frame`: the current one, on
+// 3.10 and 3.11. With the GIL held.
 Position caller_position(Object* code, const Frame* frame) noexcept;
 // That of a frame, whose code is given. With the GIL held.
 Position position_in(Frame* frame, Object* code) noexcept;

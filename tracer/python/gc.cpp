@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "tracer/process/readable.h"
-#include "tracer/python/lines.h"
 #include "tracer/python/offsets.h"
+#include "tracer/python/site.h"
 #include "tracer/session.h"
 
 namespace torchprof::python {

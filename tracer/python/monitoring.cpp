@@ -8,7 +8,7 @@
 #include "tracer/python/events.h"
 #include "tracer/python/imports.h"
 #include "tracer/python/interpreters.h"
-#include "tracer/python/lines.h"
+#include "tracer/python/site.h"
 #include "tracer/window.h"
 
 namespace torchprof::python {

@@ -6,7 +6,7 @@
 #include "tracer/process/diag.h"
 #include "tracer/python/arguments.h"
 #include "tracer/python/calls.h"
-#include "tracer/python/lines.h"
+#include "tracer/python/site.h"
 #include "tracer/session.h"
 #include "tracer/torch/comms.h"
 #include "tracer/torch/known_inputs.h"

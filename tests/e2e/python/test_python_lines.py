@@ -1,4 +1,4 @@
-"""Time by line of Python: operators by their native stacks, C calls by the places that make them."""
+"""Time by line of Python: operators and calls by the lines of the program from which they came, and operators by their native stacks."""
 import json
 import sys
 
@@ -41,9 +41,14 @@ def test_operators_by_the_lines_that_call_them(launcher, torchprof, tmp_path, op
         assert products <= lines[caller]["total_ns"] and lines[caller]["self_ns"] <= lines[caller]["total_ns"]
 
 
-def test_c_calls_by_the_lines_that_make_them(launcher, torchprof, tmp_path):
-    lines, operators = lines_of(launcher, torchprof, tmp_path, ["--python", "calls"])
-    assert lines["lines.py(3): work"]["calls"] == 3
-    assert operators["aten::mm", "lines.py(3): work"]["calls"] == 3
-    assert operators["aten::mm", None]["calls"] == 3  # x @ y is an operator, but not a C call
-    assert lines["lines.py(3): work"]["total_ns"] >= operators["aten::mm", "lines.py(3): work"]["cpu_total_ns"]
+@pytest.mark.parametrize("option", [[], ["--python", "calls"]], ids=["default", "calls"])
+def test_all_calls_by_the_lines_of_the_program(launcher, torchprof, tmp_path, option):
+    lines, operators = lines_of(launcher, torchprof, tmp_path, option)
+    for line in "lines.py(3): work", "lines.py(4): work":
+        assert lines[line]["calls"] == 3 and lines[line]["self_ns"] > 0
+        assert operators["aten::mm", line]["calls"] == 3
+        assert lines[line]["total_ns"] >= operators["aten::mm", line]["cpu_total_ns"]
+    assert lines["lines.py(7): outer"]["calls"] == 3
+    inside = lines["lines.py(3): work"]["total_ns"] + lines["lines.py(4): work"]["total_ns"]
+    assert lines["lines.py(8): <module>"]["total_ns"] >= lines["lines.py(7): outer"]["total_ns"] >= inside
+    assert lines["lines.py(7): outer"]["self_ns"] < inside

@@ -163,7 +163,7 @@ TEST_CASE("the report of Python has functions and lines, and says where lines co
   SpoolBuilder plain;
   plain.on(plain.thread(100)).at(0).begin(plain.function("f")).at(10).clean_exit(1'000);
   const std::string none = summary_text(*test::LoadedTrace(plain), {.tables = {"python"}, .has_totals = true});
-  CHECK(none.find("lines come from the raw records of run --python calls (C calls) or --native on (operators)") !=
+  CHECK(none.find("lines come from the raw records of runs with --python functions (the default) or --native on") !=
         std::string::npos);
 }
 

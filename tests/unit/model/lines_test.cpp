@@ -45,7 +45,7 @@ struct Program {
   SpoolBuilder b;
   TrackId main = b.thread(100, "main", 1);
   FunctionId f = b.function("f"), g = b.function("g");
-  FunctionId library = b.function("/usr/lib/python3/dist-packages/torch/nn/functional.py", 7, "relu", 23);
+  FunctionId library = b.function("/usr/lib/python3/dist-packages/torch/nn/functional.py", 7, "relu", 31);
 };
 
 const std::string kLibrary = "torch/nn/functional.py(7): relu";

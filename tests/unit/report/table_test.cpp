@@ -86,7 +86,7 @@ TEST_CASE("grouped by line where no line is known, it says how to get them") {
   b.on(b.thread(100)).at(0).op(1, "aten::mm").at(1'000).op_end(1);
   const test::LoadedTrace trace(b);
   TableOptions options{.tables = {"ops"}};
-  const std::string_view how = "lines come from the raw records of run --python calls (C calls) or --native on";
+  const std::string_view how = "lines come from the raw records of runs with --python functions (the default)";
   CHECK(summary_text(*trace, options).find(how) == std::string::npos);
   options.grouping.by = OpGrouping::By::kLine;
   CHECK(summary_text(*trace, options).find(how) != std::string::npos);
