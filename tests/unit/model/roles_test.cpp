@@ -254,6 +254,7 @@ TEST_CASE("the ranks of a job are together, those of another launcher are not") 
       SpoolBuilder& spool = tree.add(first + 1 + rank, first);
       spool.meta("environment.RANK", std::to_string(rank));
       spool.meta("environment.WORLD_SIZE", "2");
+      spool.clean_exit(900'000'000);
       worker(tree.add(first + 5 + rank, first + 1 + rank, kSpawned), first + 5 + rank, 0);
     }
   }
