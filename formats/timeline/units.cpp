@@ -248,7 +248,7 @@ class UnitFinder {
       if (has_parent) own[s.parent] -= own[i];
       if (is_import(s, t_.text(s.name))) is |= kImport;
       if (s.kind == SpanKind::kOperator && !s.is_async) is |= kOperator;
-      if (waits(s)) is |= kWaits;
+      if (waits(s) || s.kind == SpanKind::kGc) is |= kWaits;
       const uint32_t key = (is & kImport) != 0 || s.is_async ? kNoKey : key_of(s);
       const bool is_inner_module = key != kNoKey && keys_[key].kind == KeyKind::kModule && (is & kModule) != 0;
       if (key != kNoKey && !is_inner_module) node[i] = child(around, key);
@@ -662,6 +662,20 @@ ImportTime imports_of(const Timeline& timeline) {
   return result;
 }
 
+namespace {
+
+// Until the interpreter begins to end, which collects garbage and runs nothing of the program's.
+int64_t end_of_work(const Timeline& timeline) {
+  int64_t end = timeline.begin;
+  for (const TimelineRow& row : timeline.rows)
+    for (const TimelineSpan& s : row.spans)
+      if (s.kind != SpanKind::kGc) end = std::max(end, s.end);
+  for (const TimelineWork& w : timeline.work) end = std::max(end, w.end);
+  return std::min(end, timeline.end);
+}
+
+}  // namespace
+
 Steps steps_of(const RecurringUnit& unit) {
   Steps steps{.count = unit.count, .spans = unit.spans, .ended_by = unit.name};
   for (const StepSpan& span : unit.spans) steps.ns.push_back(span.end - span.begin);
@@ -673,6 +687,7 @@ void use_unit(Timeline& timeline, const RecurringUnit& unit) {
   timeline.unit = unit.name;
   if (unit.name.empty()) {
     timeline.begin = std::min(timeline.imports.until, timeline.end);
+    timeline.end = std::max(timeline.begin, end_of_work(timeline));
     return;
   }
   timeline.steps = chosen_steps(unit.spans, 0);
