@@ -248,7 +248,7 @@ class UnitFinder {
       if (has_parent) own[s.parent] -= own[i];
       if (is_import(s, t_.text(s.name))) is |= kImport;
       if (s.kind == SpanKind::kOperator && !s.is_async) is |= kOperator;
-      if (waits(s)) is |= kWaits;
+      if (waits(s) || s.kind == SpanKind::kGc) is |= kWaits;
       const uint32_t key = (is & kImport) != 0 || s.is_async ? kNoKey : key_of(s);
       const bool is_inner_module = key != kNoKey && keys_[key].kind == KeyKind::kModule && (is & kModule) != 0;
       if (key != kNoKey && !is_inner_module) node[i] = child(around, key);
@@ -542,47 +542,57 @@ class UnitFinder {
   std::vector<bool> is_outermost_;                   // by node
 };
 
-// Moves what the steps did on their threads to a row of their own.
+// One behind the last span inside of it.
+uint32_t end_of(const std::vector<TimelineSpan>& spans, uint32_t span) {
+  uint32_t i = span + 1;
+  while (i < spans.size() && spans[i].parent != kNoSpan && spans[i].parent >= span) ++i;
+  return i;
+}
+
+// Moves what the steps did on their threads to a row of their own, if these are several.
 void gather(Timeline& timeline) {
-  // By row: the spans that are steps.
-  std::map<uint32_t, std::vector<uint32_t>> of_rows;
-  size_t found = 0;
-  for (uint32_t row = 0; row < timeline.rows.size(); ++row) {
-    const auto& spans = timeline.rows[row].spans;
-    for (const StepSpan& step : timeline.steps) {
+  std::vector<At> steps;
+  std::map<uint32_t, std::set<uint32_t>> by_row;
+  for (const StepSpan& step : timeline.steps)
+    for (uint32_t row = 0; row < timeline.rows.size(); ++row) {
+      const auto& spans = timeline.rows[row].spans;
       auto at = std::ranges::lower_bound(spans, step.begin, {}, &TimelineSpan::begin);
       while (at != spans.end() && at->begin == step.begin && at->end != step.end) ++at;
       if (at == spans.end() || at->begin != step.begin) continue;
-      of_rows[row].push_back(static_cast<uint32_t>(at - spans.begin()));
-      ++found;
+      steps.push_back({row, static_cast<uint32_t>(at - spans.begin())});
+      by_row[row].insert(steps.back().span);
+      break;
+    }
+  if (by_row.size() < 2 || steps.size() != timeline.steps.size()) return;
+  TimelineRow gathered;
+  gathered.thread = timeline.rows[by_row.begin()->first].thread + " and " + std::to_string(by_row.size() - 1) +
+                    (by_row.size() == 2 ? " other thread" : " other threads");
+  for (const auto& [row, span] : steps) {
+    const auto& spans = timeline.rows[row].spans;
+    const auto first = static_cast<uint32_t>(gathered.spans.size());
+    for (uint32_t i = span, end = end_of(spans, span); i < end; ++i) {
+      gathered.spans.push_back(spans[i]);
+      gathered.spans.back().parent = i == span ? kNoSpan : spans[i].parent - span + first;
     }
   }
-  if (of_rows.size() < 2 || found != timeline.steps.size()) return;
-  TimelineRow gathered;
-  gathered.thread = timeline.rows[of_rows.begin()->first].thread + " and " + std::to_string(of_rows.size() - 1) +
-                    (of_rows.size() == 2 ? " other thread" : " other threads");
-  for (const auto& [row, steps] : of_rows) {
-    std::vector<TimelineSpan> stay;
+  for (const auto& [row, moved] : by_row) {
     std::vector<TimelineSpan>& spans = timeline.rows[row].spans;
     std::vector<uint32_t> now(spans.size());
-    auto next = steps.begin();
-    for (uint32_t i = 0; i < spans.size();) {
-      const bool moves = next != steps.end() && *next == i;
-      std::vector<TimelineSpan>& into = moves ? gathered.spans : stay;
-      const uint32_t first = i;
-      do {
-        now[i] = static_cast<uint32_t>(into.size());
-        TimelineSpan s = spans[i];
-        s.parent = moves && i == first ? kNoSpan : s.parent == kNoSpan ? kNoSpan : now[s.parent];
-        into.push_back(s);
-        ++i;
-      } while (moves && i < spans.size() && spans[i].parent != kNoSpan && spans[i].parent >= first);
-      if (moves) ++next;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < spans.size(); ++i) {
+      if (moved.contains(i)) {
+        i = end_of(spans, i) - 1;
+        continue;
+      }
+      now[i] = kept;
+      TimelineSpan span = spans[i];
+      if (span.parent != kNoSpan) span.parent = now[span.parent];
+      spans[kept++] = span;
     }
-    spans = std::move(stay);
+    spans.resize(kept, TimelineSpan{});
   }
   timeline.rows.push_back(std::move(gathered));
-  timeline.finish();
+  timeline.link_calls();
 }
 
 }  // namespace
@@ -652,6 +662,20 @@ ImportTime imports_of(const Timeline& timeline) {
   return result;
 }
 
+namespace {
+
+// Until the interpreter begins to end, which collects garbage and runs nothing of the program's.
+int64_t end_of_work(const Timeline& timeline) {
+  int64_t end = timeline.begin;
+  for (const TimelineRow& row : timeline.rows)
+    for (const TimelineSpan& s : row.spans)
+      if (s.kind != SpanKind::kGc) end = std::max(end, s.end);
+  for (const TimelineWork& w : timeline.work) end = std::max(end, w.end);
+  return std::min(end, timeline.end);
+}
+
+}  // namespace
+
 Steps steps_of(const RecurringUnit& unit) {
   Steps steps{.count = unit.count, .spans = unit.spans, .ended_by = unit.name};
   for (const StepSpan& span : unit.spans) steps.ns.push_back(span.end - span.begin);
@@ -663,6 +687,7 @@ void use_unit(Timeline& timeline, const RecurringUnit& unit) {
   timeline.unit = unit.name;
   if (unit.name.empty()) {
     timeline.begin = std::min(timeline.imports.until, timeline.end);
+    timeline.end = std::max(timeline.begin, end_of_work(timeline));
     return;
   }
   timeline.steps = chosen_steps(unit.spans, 0);

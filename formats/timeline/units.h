@@ -5,9 +5,10 @@
 //             passes of the loop that makes them) have at least half of what the program did then. A call of a function
 //             of the program, of a module from outside of any other, a backward pass, or a range. Inner ones are looked
 //             at where no outer one is so
-//   did       own time after the imports, without functions that only wait (formats/trace/waiting.h), on those threads
-//             that run operators; on all if none does. The time in operators counts, too: a unit that has half of it
-//             and a quarter of all is enough, as a program may sleep in its own code between two requests
+//   did       own time after the imports, without the garbage collector and functions that only wait
+//             (formats/trace/waiting.h), on those threads that run operators; on all if none does. The time in
+//             operators counts, too: a unit that has half of it and a quarter of all is enough, as a program may sleep
+//             in its own code between two requests
 //   pass      a loop of the program makes the calls: the innermost frame around two that follow each other is the
 //             program's, and from one to the next it mostly does the same. A unit lasts from the begin of a call to the
 //             begin of the next one in the same loop, so what prepares and uses it belongs to it. The last call of a
@@ -64,8 +65,9 @@ RecurringUnit find_unit(const Timeline& timeline, const UnitRequest& request = {
 // What UnitRequest::chosen may name there, for who has named something else.
 void add_unit_names(const Timeline& timeline, std::set<std::string>& names);
 
-// Makes the unit the timeline's steps, or, where there is none, moves its begin past its imports. Requests on several
-// threads get a row of their own with all that the chosen ones did, one after the other.
+// Makes the unit the timeline's steps, or, where there is none, moves its begin past its imports and its end before the
+// interpreter's. Requests on several threads get a row of their own with all that the chosen ones did, one after the
+// other.
 void use_unit(Timeline& timeline, const RecurringUnit& unit);
 
 // All of them, as steps that tables show. What they end with is the unit's name.

@@ -134,8 +134,8 @@ RunOptions parse_run(const Arguments& arguments) {
   add_step(app, options.step);
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's variable is 1 "
-      "or 0.\n"
+      "\nEvery option but the last two has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
+      "is 1 or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
       "could\n"

@@ -35,18 +35,18 @@ class Tree {
         [](const Process& p) { return p.group == 0 ? p.group_name : std::to_string(p.group) + " " + p.group_name; });
   }
   // "PID ... + HELPER ..." of each job
-  std::vector<std::string> jobs() const {
+  std::string jobs() const {
     std::vector<const SpoolBuilder*> all;
     for (const SpoolBuilder& spool : spools_) all.push_back(&spool);
     const test::LoadedTrace trace{std::span<const SpoolBuilder* const>(all)};
-    std::vector<std::string> out;
+    std::string text;
     for (const Job& job : jobs_of(trace->processes)) {
-      std::string& text = out.emplace_back();
+      if (!text.empty()) text += "; ";
       for (const size_t i : job.programs) text.append(std::to_string(trace->processes[i].pid)).append(" ");
       text += "+";
       for (const size_t i : job.helpers) text.append(" ").append(std::to_string(trace->processes[i].pid));
     }
-    return out;
+    return text;
   }
   // "PID: how it ended"
   std::vector<std::string> ends() const { return each(ending_text); }
@@ -243,7 +243,7 @@ TEST_CASE("two trainings of one script are two jobs, each with its workers") {
   tree.add(20, 2);
   worker(tree.add(21, 20, kSpawned), 21, 0);
   tree.add(22, 20, {"python3", "other.py"});
-  CHECK(tree.jobs() == std::vector<std::string>{"1 +", "10 + 11 12", "20 + 21", "22 +"});
+  CHECK(tree.jobs() == "1 +; 10 + 11 12; 20 + 21; 22 +");
 }
 
 TEST_CASE("the ranks of a job are together, those of another launcher are not") {
@@ -254,10 +254,11 @@ TEST_CASE("the ranks of a job are together, those of another launcher are not") 
       SpoolBuilder& spool = tree.add(first + 1 + rank, first);
       spool.meta("environment.RANK", std::to_string(rank));
       spool.meta("environment.WORLD_SIZE", "2");
+      spool.clean_exit(900'000'000);
       worker(tree.add(first + 5 + rank, first + 1 + rank, kSpawned), first + 5 + rank, 0);
     }
   }
-  CHECK(tree.jobs() == std::vector<std::string>{"11 12 + 16 15 10", "21 22 + 26 25 20"});
+  CHECK(tree.jobs() == "11 12 + 15 16 10; 21 22 + 25 26 20");
 }
 
 }  // namespace roles_test

@@ -258,7 +258,7 @@ TEST_CASE("modules that are made anew for each call are one") {
   p.call("/home/u/app.py(1): <module>", [&] {
     p.starts();
     for (int i = 0; i < 15; ++i)
-      p.module("TopLevelTracedModule_" + std::to_string(i), [&] { p.op("aten::mm", 3'000); });
+      p.module("TopLevelTracedModule_" + std::to_string(i), [&] { p.op("aten::mm", 30'000); });
   });
   CHECK(p.found().name == "a call of TopLevelTracedModule");
 }
@@ -303,13 +303,13 @@ TEST_CASE("what is chosen is the unit, however little it takes") {
       p.starts();
       for (int i = 0; i < 20; ++i) {
         p.module("GPT_0", [&] { p.op("aten::mm", 3'000); });
-        p.call("/home/u/app.py(7): log", [&] { p.wait(10); });
+        p.call("/home/u/app.py(7): tell", [&] { p.wait(10); });
         p.span(SpanKind::kAnnotation, "batch " + std::to_string(i), [&] { p.wait(50); });
       }
     });
   };
-  for (const auto& [chosen, name] : {std::pair("log", "a call of log (app.py)"),
-                                     {"app.py:log", "a call of log (app.py)"},
+  for (const auto& [chosen, name] : {std::pair("tell", "a call of tell (app.py)"),
+                                     {"app.py:tell", "a call of tell (app.py)"},
                                      {"GPT", "a call of GPT"},
                                      {"GPT_0", "a call of GPT"},
                                      {"range=batch", "a range \"batch\""}}) {
@@ -322,7 +322,7 @@ TEST_CASE("what is chosen is the unit, however little it takes") {
   }
   Program p;
   program(p);
-  CHECK(p.found("other.py:log").name.empty());
+  CHECK(p.found("other.py:tell").name.empty());
 }
 
 TEST_CASE("no unit crosses what was not recorded") {
