@@ -1309,8 +1309,8 @@ class OperatorRules {
       std::map<uint32_t, int64_t> names{};
       std::map<uint32_t, int64_t> places{};
       std::map<uint32_t, uint32_t> examples{};  // by name: the longest
+      std::vector<uint32_t> operators{};
       int64_t ns = 0;
-      uint64_t calls = 0;
     };
     // Functions of the program, with what such operators take in them, and all they take.
     std::unordered_map<uint32_t, Other> by_function;
@@ -1322,7 +1322,7 @@ class OperatorRules {
       add_to(other.places[row_.place[i]], ns);
       uint32_t& example = other.examples.try_emplace(spans_[i].name, i).first->second;
       if (spans_[i].ns() > spans_[example].ns()) example = i;
-      ++other.calls;
+      other.operators.push_back(i);
       other.group.add(i);
     };
     for (uint32_t i = 0; i < count(); ++i) {
@@ -1352,7 +1352,7 @@ class OperatorRules {
       for (const auto& [name, ns] : other.names) add_to(f.other.names[name], ns);
       for (const auto& [place, ns] : other.places) add_to(f.other.places[place], ns);
       for (const auto& [name, i] : other.examples) f.other.examples.try_emplace(name, i);
-      f.other.calls += other.calls;
+      f.other.operators.insert(f.other.operators.end(), other.operators.begin(), other.operators.end());
       f.other.group.add(span);
     }
     std::vector<Other> all;
@@ -1372,21 +1372,20 @@ class OperatorRules {
     const auto place = std::ranges::max_element(other.places, {}, [](const auto& each) { return each.second; });
     const uint32_t example = other.examples[name->first];
     const OperatorKind kind = kind_of(example);
-    const size_t forward = other.group.stretches.size();
+    const bool has_backward = std::ranges::any_of(other.operators, [this](uint32_t i) { return takes_part(i); });
     add_backward(other.group);
-    const bool has_backward = other.group.stretches.size() > forward || takes_part(other.group);
     const std::string_view op = v_.text(name->first);
     const std::string where = v_.where(place->first);
     const Tensor* of = first_tensor(example);
     const std::string what = std::string(op) + (of == nullptr ? "" : " of " + shape_text(of->sizes));
-    std::string evidence = number_text(v_.per_step(other.calls), "operator") + ", the longest of them " +
+    std::string evidence = number_text(v_.per_step(other.operators.size()), "operator") + ", the longest of them " +
                            ns_text(spans_[example].ns()) + ".";
     if (has_backward) evidence += " With its backward.";
     // What a program can hardly do without has to be more.
     const bool is_usual =
         kind == OperatorKind::kSelects || kind == OperatorKind::kMakes || kind == OperatorKind::kOther;
     // A network that gathers and scatters, as those on graphs, has to; a loop that joins one by one has not.
-    if (kind == OperatorKind::kSelects && has_backward && v_.per_step(other.calls) < 30) return;
+    if (kind == OperatorKind::kSelects && has_backward && v_.per_step(other.operators.size()) < 30) return;
     const int64_t least = kind == OperatorKind::kRandom ? 2 : is_usual ? 4 : 8;
     tell({.rule = "operator",
           .what = what + " takes {}; it is no part of a network's arithmetic.",
@@ -1396,10 +1395,10 @@ class OperatorRules {
          other.group, 1, 0, least);
   }
 
-  bool takes_part(const Group& group) const {
-    for (const Group::Stretch& s : group.stretches)
-      for (uint32_t i = s.first; i < claims_.end_of(s.last); ++i)
-        if (has_backward_.contains(i)) return true;
+  // Whether gradients go through an operator.
+  bool takes_part(uint32_t i) const {
+    for (uint32_t j = i; j < claims_.end_of(i); ++j)
+      if (has_backward_.contains(j)) return true;
     return false;
   }
 
