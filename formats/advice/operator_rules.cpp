@@ -53,12 +53,13 @@ std::string_view function_name(std::string_view text) {
   const size_t at = text.rfind("): ");
   return at == text.npos ? text : text.substr(at + 3);
 }
-// Whether it is a function of a file: "path(line): name", where the path ends with `file`.
+// Whether it is a function of a file: "path(line): name", where the path is `file` or ends with "/" and it.
 bool is_in_file(std::string_view text, std::string_view file) {
   const size_t end = text.rfind("): ");
   if (end == text.npos) return false;
   const size_t open = text.rfind('(', end);
-  return open != text.npos && text.substr(0, open).ends_with(file);
+  if (open == text.npos || !text.substr(0, open).ends_with(file)) return false;
+  return open == file.size() || text[open - file.size() - 1] == '/';
 }
 
 class OperatorRules {
@@ -253,7 +254,8 @@ class OperatorRules {
       uint64_t operators = 0;
       bool is_single = true, is_of_torch = false;
       for (uint32_t j = i + 1; j < claims_.end_of(i); ++j) {
-        if (is_function(j) && text(j).find("torch/optim/") != text(j).npos && !is_in_file(text(j), "/optimizer.py"))
+        if (is_function(j) && text(j).find("torch/optim/") != text(j).npos &&
+            !is_in_file(text(j), "torch/optim/optimizer.py"))
           is_of_torch = true;
         if (!is_outermost(j)) continue;
         const std::string_view op = text(j);
@@ -364,7 +366,7 @@ class OperatorRules {
         {"printing", "torch/_tensor_str.py", "", "Whole tensors are turned into text, to be printed or logged: {}.",
          "Print or log numbers (loss.item()) and shapes instead of whole tensors, and less often; format only what the "
          "log's level lets through."},
-        {"copying", "/copy.py", "deepcopy", "copy.deepcopy() copies a model, its state or other objects: {}.",
+        {"copying", "copy.py", "deepcopy", "copy.deepcopy() copies a model, its state or other objects: {}.",
          "Copy less often, or only values, into tensors that exist already (torch._foreach_copy_)."},
         {"checking", "torch/autograd/gradcheck.py", "", "Gradients are compared with numerical ones (gradcheck): {}.",
          "Do it in a test, not in training."},

@@ -24,8 +24,9 @@ def train(model, optimizer, loss_of, steps=8, after=None):
 """
 OPTIMIZER = HEAD + """
 m = layers(100, 8)
-made = torch.optim.Adam(m.parameters(), lr=1e-3, foreach=False)
-train(m, made, lambda m: m(torch.randn(4, 8)).sum())
+def make(m):
+    return torch.optim.Adam(m.parameters(), lr=1e-3, foreach=False)
+train(m, make(m), lambda m: m(torch.randn(4, 8)).sum())
 """
 AVERAGE = HEAD + """
 m = layers(100, 8)
@@ -49,7 +50,9 @@ m = Attention()
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(2, 300, 32)).square().mean())
 """
 ANOMALY = HEAD + """
-torch.autograd.set_detect_anomaly(True)
+def look_for_nan():
+    torch.autograd.set_detect_anomaly(True)
+look_for_nan()
 m = layers(20, 8)
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(4, 8)).sum())
 """
@@ -89,10 +92,10 @@ train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(4, 64
 """
 # Rule: the program, and words of the line or of the function's first line that may be named.
 LOST = {
-    "optimizer": (OPTIMIZER, ("made = ", "optimizer.step()", "def train")),
+    "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
     "parameter loop": (AVERAGE, ("@torch.no_grad", "def follow", "a.mul_")),
     "attention": (ATTENTION, ("def forward", "w = torch.softmax")),
-    "anomaly detection": (ANOMALY, ("set_detect_anomaly", "import copy", "loss_of(model)", "def train", "")),
+    "anomaly detection": (ANOMALY, ("def look_for_nan", "set_detect_anomaly(True)")),
     "dense gradient": (EMBEDDING, ("def forward", "return self.out")),
     "unused positions": (POSITIONS, ("def forward", "return self.head")),
     "second backward": (GRADIENTS, ("def norms", "return [g.norm")),

@@ -196,7 +196,8 @@ TEST_CASE("functions of libraries that enclose operators name the cause") {
   CHECK(inside("/usr/lib/python3.11/copy.py(128): deepcopy").of("copying") != nullptr);
   CHECK(inside("/usr/lib/python3/dist-packages/torch/autograd/functional.py(10): jacobian").of("jacobian") != nullptr);
   CHECK(inside("/usr/lib/python3.11/copy.py(128): deepcopy").findings.size() == 1);  // it claims what is inside
-  CHECK(inside("train.py(9): deepcopy").of("copying") == nullptr);
+  CHECK(inside("copy.py(128): deepcopy").of("copying") != nullptr);
+  CHECK(inside("photocopy.py(9): deepcopy").of("copying") == nullptr);
 }
 
 TEST_CASE("checks for NaN are told, of autograd as anomaly detection") {
