@@ -18,6 +18,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
 #include "formats/trace/names.h"
+#include "formats/values/inputs.h"
 
 namespace torchprof::formats {
 namespace {
