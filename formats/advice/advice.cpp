@@ -5,9 +5,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "formats/advice/spread.h"
 #include "formats/analysis/step_parts.h"
 #include "formats/io/cells.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/parts.h"
 

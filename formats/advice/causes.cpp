@@ -30,8 +30,6 @@ constexpr std::array kCauses = std::to_array<Cause>({
     {"torch/export/__init__.py", "export*", Effort::kWorks, "exports a model (torch.export)", kTraceOnce},
     {"torch/onnx/utils.py", "export*", Effort::kWorks, "exports a model (torch.onnx)", kTraceOnce},
     {"torch/profiler/profiler.py", "*", Effort::kWorks, "runs torch.profiler", kNoProfiler},
-    {"torch/autograd/profiler.py", "__enter__", Effort::kWorks, "runs torch.autograd.profiler", kNoProfiler},
-    {"torch/autograd/profiler.py", "__exit__", Effort::kWorks, "runs torch.autograd.profiler", kNoProfiler},
     {"torch/utils/tensorboard/writer.py", "*", Effort::kWorks, "writes for TensorBoard", kLogLess},
     {"tensorboardX/writer.py", "*", Effort::kWorks, "writes for TensorBoard", kLogLess},
     {"wandb/sdk/wandb_run.py", "log*", Effort::kWorks, "logs to Weights & Biases", kLogLess},

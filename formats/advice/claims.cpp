@@ -16,14 +16,17 @@ void GroupCost::add(size_t step, uint32_t place, int64_t more) {
 
 int64_t GroupCost::typical(double part) const {
   if (steps_with == 0) return 0;
-  const auto of_part = [part](int64_t of) { return static_cast<int64_t>(static_cast<double>(of) * part); };
-  if (size_t{steps_with} * 2 < by_step.size()) return of_part(ns / static_cast<int64_t>(by_step.size()));
-  std::vector<int64_t> sorted;
-  for (const int64_t each : by_step)
-    if (each > 0) sorted.push_back(each);
-  const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-  std::ranges::nth_element(sorted, middle);
-  return of_part(*middle / static_cast<int64_t>(by_step.size()) * static_cast<int64_t>(steps_with));
+  int64_t ns_of_step = ns / static_cast<int64_t>(by_step.size());
+  if (size_t{steps_with} * 2 >= by_step.size()) {
+    std::vector<int64_t> sorted;
+    for (const int64_t each : by_step)
+      if (each > 0) sorted.push_back(each);
+    const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
+    std::ranges::nth_element(sorted, middle);
+    ns_of_step =
+        std::min(ns_of_step, *middle / static_cast<int64_t>(by_step.size()) * static_cast<int64_t>(steps_with));
+  }
+  return static_cast<int64_t>(static_cast<double>(ns_of_step) * part);
 }
 
 Claims::Claims(const StepView& view)
@@ -83,9 +86,17 @@ GroupCost Claims::cost_of(const Group& group) const {
 }
 
 void Claims::claim(const Group& group) {
-  for (const Group::Stretch& s : group.stretches)
+  for (const Group::Stretch& s : group.stretches) {
+    if (s.first != s.last) {
+      int64_t ns = view_.in_steps(spans_[s.first].begin, spans_[s.last].end);
+      for (uint32_t i = s.first; i < end_[s.last]; ++i) add_to(ns, -row_.own[i]);
+      uint32_t around = spans_[s.first].parent;
+      while (around != kNoSpan && end_[around] < end_[s.last]) around = spans_[around].parent;
+      if (around != kNoSpan && ns > 0) add_to(between_[around], ns);
+    }
     for (uint32_t i = s.first; i < end_[s.last]; ++i)
       if (is_free(i)) claimed_[i] = true;
+  }
 }
 
 }  // namespace torchprof::formats

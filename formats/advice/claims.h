@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/advice/step_view.h"
@@ -26,6 +28,12 @@ struct Group {
   bool empty() const { return stretches.empty(); }
 };
 
+// What findings tell.
+struct Claimed {
+  std::vector<bool> spans{};                        // by span of the main row; empty: none
+  std::unordered_map<uint32_t, int64_t> between{};  // own time of spans, in the steps: between spans of a stretch
+};
+
 struct GroupCost {
   std::vector<int64_t> by_step{};  // free time
   PlaceSums places{};
@@ -33,7 +41,8 @@ struct GroupCost {
   uint32_t steps_with = 0;
 
   void add(size_t step, uint32_t place, int64_t more);
-  // Of a step: the median of the steps that have it if these are at least half of all, else the mean; times `part`.
+  // Of a step, times `part`: the mean, or if at least half of the steps have it their median where that is less, so that
+  // one long step does not count.
   int64_t typical(double part = 1) const;
 };
 
@@ -50,7 +59,8 @@ class Claims {
   GroupCost cost_of(const Group& group) const;
   void claim(const Group& group);
 
-  std::vector<bool> take() { return std::move(claimed_); }
+  // Ends the use of this.
+  Claimed take() { return {std::move(claimed_), std::move(between_)}; }
 
  private:
   bool is_free(uint32_t span) const;
@@ -62,6 +72,7 @@ class Claims {
   const std::vector<TimelineSpan>& spans_;
   std::vector<uint32_t> end_, step_;
   std::vector<bool> claimed_;
+  std::unordered_map<uint32_t, int64_t> between_;
 };
 
 }  // namespace torchprof::formats

@@ -24,11 +24,11 @@ class HostRules {
 
   void run() {
     for (size_t i = 0; i < spans_.size(); ++i) {
-      if (row_.own[i] == 0 || is_claimed(i)) continue;
+      if (own(i) == 0 || is_claimed(i)) continue;
       Sums& sums = of_[static_cast<size_t>(row_.activity[i])];
-      add_to(sums.own, row_.own[i]);
+      add_to(sums.own, own(i));
       PlaceSum& place = sums.places[row_.place[i]];
-      add_to(place.ns, row_.own[i]);
+      add_to(place.ns, own(i));
       const bool is_outermost = spans_[i].parent == kNoSpan || row_.activity[spans_[i].parent] != row_.activity[i];
       if (v_.begins_in_step(spans_[i].begin) && is_outermost) ++place.count;
     }
@@ -46,7 +46,11 @@ class HostRules {
     int64_t own = 0;
     PlaceSums places;
   };
-  bool is_claimed(size_t i) const { return i < s_.claimed.size() && s_.claimed[i]; }
+  bool is_claimed(size_t i) const { return i < s_.claimed.spans.size() && s_.claimed.spans[i]; }
+  int64_t own(size_t i) const {
+    const auto between = s_.claimed.between.find(static_cast<uint32_t>(i));
+    return between == s_.claimed.between.end() ? row_.own[i] : std::max<int64_t>(0, row_.own[i] - between->second);
+  }
   const Sums& sums(Activity activity) const { return of_[static_cast<size_t>(activity)]; }
 
   // By which step it is spent: of what lies in spans of this activity.

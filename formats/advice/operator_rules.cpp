@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
 #include "formats/trace/names.h"
+#include "formats/values/inputs.h"
 
 namespace torchprof::formats {
 namespace {
@@ -52,12 +54,13 @@ std::string_view function_name(std::string_view text) {
   const size_t at = text.rfind("): ");
   return at == text.npos ? text : text.substr(at + 3);
 }
-// Whether it is a function of a file: "path(line): name", where the path ends with `file`.
+// Whether it is a function of a file: "path(line): name", where the path is `file` or ends with "/" and it.
 bool is_in_file(std::string_view text, std::string_view file) {
   const size_t end = text.rfind("): ");
   if (end == text.npos) return false;
   const size_t open = text.rfind('(', end);
-  return open != text.npos && text.substr(0, open).ends_with(file);
+  if (open == text.npos || !text.substr(0, open).ends_with(file)) return false;
+  return open == file.size() || text[open - file.size() - 1] == '/';
 }
 
 class OperatorRules {
@@ -70,8 +73,9 @@ class OperatorRules {
         findings_(findings),
         claims_(v_) {}
 
-  std::vector<bool> run() {
+  Claimed run() {
     look();
+    profiler();
     // What encloses operators, and so names the cause, comes before what they are.
     optimizers();
     known_functions();
@@ -83,6 +87,7 @@ class OperatorRules {
     attention();
     embeddings();
     unused_positions();
+    sparse_products();
     doubles();
     others();
     return claims_.take();
@@ -100,6 +105,12 @@ class OperatorRules {
   }
   uint32_t count() const { return static_cast<uint32_t>(spans_.size()); }
   bool is_in_step(uint32_t i) const { return claims_.step_of(i) != Claims::kNoStep; }
+  // A part of a step, not what is around it.
+  bool is_part_of_step(uint32_t i) const {
+    if (!is_in_step(i)) return false;
+    const StepSpan& step = v_.steps()[claims_.step_of(i)];
+    return spans_[i].end <= step.end && spans_[i].ns() < (step.end - step.begin) / 10 * 9;
+  }
 
   // The innermost function of the program around it, or itself.
   uint32_t program_around(uint32_t i) const {
@@ -160,7 +171,10 @@ class OperatorRules {
       }
       const uint32_t sequence = spans_[i].sequence;
       if (sequence == 0) continue;
-      if (!is_of_engine(i)) {
+      // A node, or its evaluate_function. What such a function calls has numbers of its own, with create_graph=True.
+      const bool is_node = name.starts_with(kEvaluateFunction) ||
+                           (parent != kNoSpan && is_operator(parent) && text(parent).starts_with(kEvaluateFunction));
+      if (!is_node) {
         last[sequence] = i;
       } else if (const auto found = last.find(sequence); found != last.end()) {
         forward_[top_[i]] = found->second;
@@ -241,7 +255,8 @@ class OperatorRules {
       uint64_t operators = 0;
       bool is_single = true, is_of_torch = false;
       for (uint32_t j = i + 1; j < claims_.end_of(i); ++j) {
-        if (is_function(j) && text(j).find("torch/optim/") != text(j).npos && !is_in_file(text(j), "/optimizer.py"))
+        if (is_function(j) && text(j).find("torch/optim/") != text(j).npos &&
+            !is_in_file(text(j), "torch/optim/optimizer.py"))
           is_of_torch = true;
         if (!is_outermost(j)) continue;
         const std::string_view op = text(j);
@@ -265,7 +280,11 @@ class OperatorRules {
       kind.group.add(i);
       kind.operators += operators;
       kind.tensors += most->first;
-      kind.kept += kept + static_cast<double>(most->first) * kTensorAtOnceNs;
+      // Measured with 200 and 600 tensors, torch 2.15: what takes all at once still makes lists of them, 1 us for each of
+      // SGD, 4 us of Adam; foreach=True alone, which calls the same operators from C++, two fifths of a loop.
+      const auto each = static_cast<double>(kTensorAtOnceNs) *
+                        static_cast<double>(std::min<uint64_t>(8, operators / std::max<uint64_t>(1, most->first)));
+      kind.kept += kept + static_cast<double>(most->first) * each;
       kind.is_of_torch = is_of_torch || kind.is_of_torch;
       ++kind.calls;
     }
@@ -287,9 +306,53 @@ class OperatorRules {
             .evidence = number_text(static_cast<double>(kind.operators) / static_cast<double>(kind.calls), "operator") +
                         " in each call of step(). To read and write what they work on would take " +
                         ns_text(static_cast<int64_t>(kind.kept) / static_cast<int64_t>(kind.calls)) + ".",
+            .where = made_at(kind.name),
             .todo = std::move(todo)},
-           kind.group, 1, per_step(kind.kept));
+           kind.group, has_fused || !kind.is_of_torch ? 1 : 0.6, per_step(kind.kept));
     }
+  }
+
+  // The line on which the only optimizer of a class was made.
+  std::string made_at(std::string_view optimizer) const {
+    std::string file;
+    for (const char each : optimizer) file.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(each))));
+    file += ".py";
+    std::set<uint32_t> places;
+    for (const TimelineState& s : t_.states)
+      if (s.kind == StateKind::kOptimizer && s.what.find(file) != s.what.npos) places.insert(s.place);
+    return places.size() == 1 ? v_.where(*places.begin()) : std::string();
+  }
+
+  // ---- torch's profiler is on
+  //
+  // It costs as much again as calling operators and Python's functions: 8 ms of a step of 15 ms with 2,300 operators
+  // (torch 2.x, all options), between 10 and 40 % with fewer options.
+
+  void profiler() {
+    constexpr int64_t kShort = 20'000;
+    const TimelineState* longest = nullptr;
+    int64_t all = 0;
+    for (const TimelineState& s : t_.states) {
+      if (s.kind != StateKind::kProfiler || s.end <= s.begin) continue;
+      add_to(all, v_.in_steps(s.begin, s.end));
+      if (longest == nullptr || s.end - s.begin > longest->end - longest->begin) longest = &s;
+    }
+    if (longest == nullptr || all * 4 < v_.all_ns()) return;  // a schedule profiles a few steps
+    int64_t calling = 0;
+    for (uint32_t i = 0; i < count(); ++i) {
+      if (row_.own[i] == 0 || !is_in_step(i) || row_.activity[i] == Activity::kLoading) continue;
+      add_to(calling, is_operator(i) ? std::min(row_.own[i], kShort) : row_.own[i]);
+    }
+    const double part = static_cast<double>(all) / static_cast<double>(v_.all_ns());
+    const int64_t cost = per_step(static_cast<double>(calling) / 2 * part);
+    if (!is_worth(cost, v_, kLeastPart)) return;
+    findings_.push_back(
+        {.rule = "profiler",
+         .cost_ns = cost,
+         .what = "torch.profiler is on, in " + percent_text(all, v_.all_ns()) + " of the time of steps: about {}.",
+         .evidence = "An estimate: half of what Python and short operators take while it records.",
+         .where = v_.where(longest->place),
+         .todo = "Take it out, or give it a schedule(wait, warmup, active) that records a few steps."});
   }
 
   // ---- Functions of libraries that say what their operators are for
@@ -304,7 +367,7 @@ class OperatorRules {
         {"printing", "torch/_tensor_str.py", "", "Whole tensors are turned into text, to be printed or logged: {}.",
          "Print or log numbers (loss.item()) and shapes instead of whole tensors, and less often; format only what the "
          "log's level lets through."},
-        {"copying", "/copy.py", "deepcopy", "copy.deepcopy() copies a model, its state or other objects: {}.",
+        {"copying", "copy.py", "deepcopy", "copy.deepcopy() copies a model, its state or other objects: {}.",
          "Copy less often, or only values, into tensors that exist already (torch._foreach_copy_)."},
         {"checking", "torch/autograd/gradcheck.py", "", "Gradients are compared with numerical ones (gradcheck): {}.",
          "Do it in a test, not in training."},
@@ -371,8 +434,15 @@ class OperatorRules {
     tell({.rule = "anomaly detection",
           .what = "Anomaly detection is on: it looks for NaN after each part of the backward, for {}.",
           .evidence = number_text(v_.per_step(checked), "check") + " in the backward.",
+          .where = anomalies_at(),
           .todo = "Take out torch.autograd.set_detect_anomaly(True) and detect_anomaly() when the cause is found."},
          group);
+  }
+
+  std::string anomalies_at() const {
+    for (const TimelineState& s : t_.states)
+      if (s.kind == StateKind::kAnomalies) return v_.where(s.place);
+    return {};
   }
 
   // ---- Checks for values that are not finite, each of which is read
@@ -395,7 +465,7 @@ class OperatorRules {
     uint64_t reads = 0, checks = 0;
     for (uint32_t i = 0; i < count(); ++i) {
       if (!is_in_step(i)) continue;
-      if (is_program(i)) {
+      if (is_program(i) && is_part_of_step(i)) {
         bool is_check = false, is_only = true;
         uint64_t read = 0;
         uint32_t n = 0;
@@ -556,7 +626,7 @@ class OperatorRules {
       if (ops.size() < fewest) continue;
       const uint32_t first = ops.front(), last = ops.back();
       uint64_t all = 0, of_loop = 0;
-      double kept = static_cast<double>(ops.size()) * kTensorAtOnceNs;
+      double kept = static_cast<double>(ops.size()) * kTensorAtOnceNs * 2;
       bool has_module = false;
       for (uint32_t i = first; i < claims_.end_of(last); ++i) {
         has_module = has_module || spans_[i].kind == SpanKind::kModule;
@@ -752,7 +822,7 @@ class OperatorRules {
       add_to(ns, spans_[root].ns());
     }
     const uint32_t around = program_around(pass.span);
-    const bool has_all = around != kNoSpan && is_in_step(around) && std::ranges::all_of(parts, [&](uint32_t i) {
+    const bool has_all = around != kNoSpan && is_part_of_step(around) && std::ranges::all_of(parts, [&](uint32_t i) {
                            return i >= around && i < claims_.end_of(around);
                          });
     if (has_all && ns * 10 >= spans_[around].ns() * 6 &&
@@ -963,7 +1033,7 @@ class OperatorRules {
         if (part == 0) continue;
       }
       ns += part * static_cast<double>(claims_.free_ns(i));
-      if (part > 0.5) group.add(i);
+      group.add(i);
       i = claims_.end_of(i) - 1;
     }
     const auto most = std::ranges::max_element(by_table, {}, [](const auto& each) { return each.second; });
@@ -1080,6 +1150,48 @@ class OperatorRules {
     const int64_t dimension = integer(i, 1, -1);
     if (of == nullptr || dimension < 0 || dimension >= static_cast<int64_t>(of->sizes.size())) return false;
     return integer(i, 2, 0) == 0 && integer(i, 3, INT64_MAX) >= of->sizes[static_cast<size_t>(dimension)];
+  }
+
+  // ---- Products with a matrix that was made dense for them
+  //
+  // Without: a tenth of it, as sparse matrices that are worth it have fewer elements still.
+
+  void sparse_products() {
+    Group group;
+    std::set<Shape> dense;
+    std::string where;
+    Shape sizes;
+    uint64_t times = 0;
+    uint32_t step = Claims::kNoStep;
+    for (uint32_t i = 0; i < count(); ++i) {
+      if (!is_outermost(i) || !is_in_step(i) || claims_.is_claimed(i)) continue;
+      if (claims_.step_of(i) != step) dense.clear();
+      step = claims_.step_of(i);
+      if (text(i) == "aten::to_dense" || text(i) == "aten::_to_dense") {
+        const Tensor* of = first_tensor(i);
+        if (of == nullptr || of->sizes.size() != 2) continue;
+        if (dense.insert(of->sizes).second && sizes.empty()) {
+          sizes = of->sizes;
+          where = v_.where(row_.place[i]);
+        }
+        group.add(i);
+      } else if (is_product(text(i)) && !dense.empty()) {
+        for (const Shape* each : matrices(i)) {
+          if (!dense.contains(*each)) continue;
+          group.add(i);
+          ++times;
+          break;
+        }
+      }
+    }
+    if (times == 0) return;
+    add_backward(group);
+    tell({.rule = "sparse as dense",
+          .what = "A sparse matrix is made dense in each step, and products work on all its zeros: {}.",
+          .evidence = "It is " + shape_text(sizes) + "; " + number_text(v_.per_step(times), "product") + " with it.",
+          .where = std::move(where),
+          .todo = "Keep it sparse: torch.sparse.mm(matrix, x), or scatter the edges (index_add)."},
+         group, 0.9);
   }
 
   // ---- float64 where the rest is float32
@@ -1200,8 +1312,8 @@ class OperatorRules {
       std::map<uint32_t, int64_t> names{};
       std::map<uint32_t, int64_t> places{};
       std::map<uint32_t, uint32_t> examples{};  // by name: the longest
+      std::vector<uint32_t> operators{};
       int64_t ns = 0;
-      uint64_t calls = 0;
     };
     // Functions of the program, with what such operators take in them, and all they take.
     std::unordered_map<uint32_t, Other> by_function;
@@ -1213,7 +1325,7 @@ class OperatorRules {
       add_to(other.places[row_.place[i]], ns);
       uint32_t& example = other.examples.try_emplace(spans_[i].name, i).first->second;
       if (spans_[i].ns() > spans_[example].ns()) example = i;
-      ++other.calls;
+      other.operators.push_back(i);
       other.group.add(i);
     };
     for (uint32_t i = 0; i < count(); ++i) {
@@ -1224,7 +1336,7 @@ class OperatorRules {
       if (is_told && is_in_step(i) && !claims_.is_claimed(i)) {
         const int64_t ns = claims_.free_ns(i);
         add(by_place[{row_.place[i], kind}], i, kind, ns);
-        if (const uint32_t around = program_around(i); around != kNoSpan && is_in_step(around))
+        if (const uint32_t around = program_around(i); around != kNoSpan && is_part_of_step(around))
           add(by_function[around], i, kind, ns);
       }
       i = claims_.end_of(i) - 1;
@@ -1243,7 +1355,7 @@ class OperatorRules {
       for (const auto& [name, ns] : other.names) add_to(f.other.names[name], ns);
       for (const auto& [place, ns] : other.places) add_to(f.other.places[place], ns);
       for (const auto& [name, i] : other.examples) f.other.examples.try_emplace(name, i);
-      f.other.calls += other.calls;
+      f.other.operators.insert(f.other.operators.end(), other.operators.begin(), other.operators.end());
       f.other.group.add(span);
     }
     std::vector<Other> all;
@@ -1263,19 +1375,20 @@ class OperatorRules {
     const auto place = std::ranges::max_element(other.places, {}, [](const auto& each) { return each.second; });
     const uint32_t example = other.examples[name->first];
     const OperatorKind kind = kind_of(example);
-    const size_t forward = other.group.stretches.size();
+    const bool has_backward = std::ranges::any_of(other.operators, [this](uint32_t i) { return takes_part(i); });
     add_backward(other.group);
-    const bool has_backward = other.group.stretches.size() > forward || takes_part(other.group);
     const std::string_view op = v_.text(name->first);
     const std::string where = v_.where(place->first);
     const Tensor* of = first_tensor(example);
     const std::string what = std::string(op) + (of == nullptr ? "" : " of " + shape_text(of->sizes));
-    std::string evidence = number_text(v_.per_step(other.calls), "operator") + ", the longest of them " +
+    std::string evidence = number_text(v_.per_step(other.operators.size()), "operator") + ", the longest of them " +
                            ns_text(spans_[example].ns()) + ".";
     if (has_backward) evidence += " With its backward.";
     // What a program can hardly do without has to be more.
     const bool is_usual =
         kind == OperatorKind::kSelects || kind == OperatorKind::kMakes || kind == OperatorKind::kOther;
+    // A network that gathers and scatters, as those on graphs, has to; a loop that joins one by one has not.
+    if (kind == OperatorKind::kSelects && has_backward && v_.per_step(other.operators.size()) < 30) return;
     const int64_t least = kind == OperatorKind::kRandom ? 2 : is_usual ? 4 : 8;
     tell({.rule = "operator",
           .what = what + " takes {}; it is no part of a network's arithmetic.",
@@ -1285,10 +1398,10 @@ class OperatorRules {
          other.group, 1, 0, least);
   }
 
-  bool takes_part(const Group& group) const {
-    for (const Group::Stretch& s : group.stretches)
-      for (uint32_t i = s.first; i < claims_.end_of(s.last); ++i)
-        if (has_backward_.contains(i)) return true;
+  // Whether gradients go through an operator.
+  bool takes_part(uint32_t i) const {
+    for (uint32_t j = i; j < claims_.end_of(i); ++j)
+      if (has_backward_.contains(j)) return true;
     return false;
   }
 
@@ -1312,8 +1425,8 @@ class OperatorRules {
 
 }  // namespace
 
-std::vector<bool> find_in_operators(const Subject& subject, Findings& findings) {
-  return subject.view.has_main() ? OperatorRules(subject, findings).run() : std::vector<bool>();
+Claimed find_in_operators(const Subject& subject, Findings& findings) {
+  return subject.view.has_main() ? OperatorRules(subject, findings).run() : Claimed();
 }
 
 }  // namespace torchprof::formats

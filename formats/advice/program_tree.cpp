@@ -41,15 +41,15 @@ int64_t Region::all_ns() const {
   return all;
 }
 
-ProgramTree::ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& claimed)
-    : ProgramTree(view, row, claimed, false) {}
+ProgramTree::ProgramTree(const StepView& view, uint32_t row, const Claimed& claimed)
+    : ProgramTree(view, row, claimed.spans, &claimed) {}
 
-ProgramTree::ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, bool has_all)
-    : view_(view), spans_(view.timeline().rows[row].spans), row_(view.rows()[row]), chosen_(spans), has_all_(has_all) {
+ProgramTree::ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, const Claimed* claimed)
+    : view_(view), spans_(view.timeline().rows[row].spans), row_(view.rows()[row]), chosen_(spans), claimed_(claimed) {
   nodes_.push_back({});
   notes_.resize(spans_.size());
   note_spans();
-  if (!has_all) find_tiny();
+  if (claimed != nullptr) find_tiny();
   add_costs();
 }
 
@@ -120,7 +120,7 @@ void ProgramTree::note_spans() {
       note.cost = Cost::kNone;
     }
     const bool is_chosen = i < chosen_.size() && chosen_[i];
-    if (has_all_)
+    if (claimed_ == nullptr)
       note.cost = !is_chosen ? Cost::kNone : is_program ? Cost::kOwn : Cost::kLibrary;
     else if (is_chosen)
       note.cost = Cost::kNone;
@@ -161,16 +161,30 @@ void ProgramTree::find_tiny() {
   }
 }
 
-template <class F>
-void ProgramTree::cut(uint32_t span, uint32_t line, int64_t begin, int64_t end, size_t& step, F& f) const {
-  if (begin >= end || notes_[span].cost == Cost::kNone) return;
-  const std::vector<StepSpan>& steps = view_.steps();
-  while (step < steps.size() && steps[step].end <= begin) ++step;
-  for (size_t at = step; at < steps.size() && steps[at].begin < end; ++at) {
-    const int64_t from = std::max(begin, steps[at].begin), to = std::min(end, steps[at].end);
-    if (const int64_t ns = view_.has_gpu() ? view_.idle_ns(from, to) : to - from; ns > 0) f(span, line, at, ns);
+// Gives the parts of a stretch that lie in steps, as far as no other finding tells them.
+struct ProgramTree::Cutter {
+  const ProgramTree& tree;
+  size_t step = 0;
+  std::unordered_map<uint32_t, int64_t> told{};  // of the Python of a span, what others tell; less what was taken off
+
+  template <class F>
+  void cut(uint32_t span, uint32_t line, int64_t begin, int64_t end, F& f) {
+    if (begin >= end || tree.notes_[span].cost == Cost::kNone) return;
+    const std::vector<StepSpan>& steps = tree.view_.steps();
+    while (step < steps.size() && steps[step].end <= begin) ++step;
+    const auto left = told.empty() ? told.end() : told.find(span);
+    for (size_t at = step; at < steps.size() && steps[at].begin < end; ++at) {
+      const int64_t from = std::max(begin, steps[at].begin), to = std::min(end, steps[at].end);
+      int64_t ns = tree.view_.has_gpu() ? tree.view_.idle_ns(from, to) : to - from;
+      if (left != told.end()) {
+        const int64_t off = std::min(ns, left->second);
+        left->second -= off;
+        ns -= off;
+      }
+      if (ns > 0) f(span, line, at, ns);
+    }
   }
-}
+};
 
 template <class F>
 void ProgramTree::for_each_piece(F f) const {
@@ -180,7 +194,8 @@ void ProgramTree::for_each_piece(F f) const {
     int64_t at;     // up to here it is cut
   };
   std::vector<Open> open;
-  size_t step = 0;
+  Cutter cutter{*this};
+  if (claimed_ != nullptr) cutter.told.insert(claimed_->between.begin(), claimed_->between.end());
   const auto line_in = [this](const Open& o) {
     const Note& note = notes_[o.span];
     return note.entry != kNoSpan ? line_of(note.entry) : o.line;
@@ -188,7 +203,7 @@ void ProgramTree::for_each_piece(F f) const {
   const auto close = [&] {
     const Open last = open.back();
     const TimelineSpan& s = spans_[last.span];
-    cut(last.span, line_in(last), last.at, s.end, step, f);
+    cutter.cut(last.span, line_in(last), last.at, s.end, f);
     open.pop_back();
     if (!open.empty()) open.back().at = std::max(open.back().at, s.end);
   };
@@ -198,7 +213,7 @@ void ProgramTree::for_each_piece(F f) const {
     if (!open.empty()) {
       Open& outer = open.back();
       if (const uint32_t line = line_of(i); outer.line == 0 && line != 0) outer.line = line;
-      cut(outer.span, line_in(outer), outer.at, s.begin, step, f);
+      cutter.cut(outer.span, line_in(outer), outer.at, s.begin, f);
       outer.at = std::max(outer.at, s.begin);
       if (const uint32_t line = line_of(i); line != 0) outer.line = line;
     }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "formats/advice/causes.h"
+#include "formats/advice/claims.h"
 #include "formats/advice/step_view.h"
 
 namespace torchprof::formats {
@@ -59,11 +60,11 @@ struct Region {
 
 class ProgramTree {
  public:
-  // `claimed`: spans of the row that other findings tell already; may be empty. Both must outlive it.
-  ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& claimed);
+  // `claimed`: what of the row other findings tell already. Both must outlive it.
+  ProgramTree(const StepView& view, uint32_t row, const Claimed& claimed);
   // All that these spans cost, operators too.
   static ProgramTree of_all(const StepView& view, uint32_t row, const std::vector<bool>& wanted) {
-    return {view, row, wanted, true};
+    return {view, row, wanted, nullptr};
   }
 
   // Regions that cost at least so much in all steps, the largest first.
@@ -102,12 +103,11 @@ class ProgramTree {
   // Calls f(span, line, step, ns) for each piece with a cost.
   template <class F>
   void for_each_piece(F f) const;
-  template <class F>
-  void cut(uint32_t span, uint32_t line, int64_t begin, int64_t end, size_t& step, F& f) const;
+  struct Cutter;
 
   uint32_t node_for(uint32_t parent, const TimelineSpan& span);
   uint32_t line_of(uint32_t span) const;  // of the call of this span
-  ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, bool has_all);
+  ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, const Claimed* claimed);
   void note_spans();
   void find_tiny();
   void add_costs();
@@ -119,8 +119,8 @@ class ProgramTree {
   const std::vector<TimelineSpan>& spans_;
   const RowView& row_;
   const std::vector<bool>& chosen_;  // claimed ones, or wanted ones
-  const bool has_all_;
-  std::vector<Note> notes_;  // by span
+  const Claimed* const claimed_;     // nullptr: all that wanted ones cost
+  std::vector<Note> notes_;          // by span
   std::vector<Node> nodes_;
   std::unordered_map<Key, uint32_t, KeyHash> by_key_;
   int64_t least_ = 1;

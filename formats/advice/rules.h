@@ -15,6 +15,21 @@
 //   zero_grad      gradients are set to zero and not to None. Without: less that time
 //   first touch    blocks of 32 MiB and more are allocated anew in each step, and the kernel clears each page of them.
 //                  Without: less 1 us for each page of 4 KiB (0.6 to 1.4 us on machines where this was measured)
+//   optimizer      an optimizer, or another loop over parameters, calls operators for one tensor after the other. Without:
+//                  what they work on at the speed of memory, and some microseconds for each tensor
+//   checking       values are checked to be finite, and read; gradients are checked. Without: less all that
+//   reading values elements are read one by one with item(). Without: less that loop
+//   printing       tensors become text. Without: less that. Likewise: copying (deepcopy), jacobian, one vector
+//   anomaly        autograd looks for NaN after each node. Without: less these checks
+//   profiler       torch.profiler records. Without: less half of what Python and short operators take (an estimate)
+//   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step on
+//   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
+//   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
+//   unused positions a linear layer over all positions of which one is used. Without: as much less
+//   sparse as dense products with a matrix that was made dense for them. Without: a tenth of it
+//   float64        operators work in float64. Without: half their time
+//   operator       what is no part of a network's arithmetic: copies, decompositions, sorts. Without: less their time
+//
 //   leak           memory stays, of each step some more. It costs no time
 //
 //   sync           calls that wait for the GPU. Without: what the host still does, or what the GPU does, whichever is
@@ -42,6 +57,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/advice/claims.h"
 #include "formats/advice/finding.h"
 #include "formats/advice/step_view.h"
 #include "formats/memory/growth.h"
@@ -53,7 +69,7 @@ struct Subject {  // a process
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
-  std::vector<bool> claimed{};  // spans of the main row that findings tell already; empty: none
+  Claimed claimed{};  // what other findings tell already
 };
 
 using Findings = std::vector<Finding>;
@@ -69,8 +85,8 @@ struct Busiest {
 // `wanted`: by span of the row, whether it belongs to the work.
 Busiest busiest_of(const StepView& view, uint32_t row, const std::vector<bool>& wanted);
 
-// Returns the spans of the main row that its findings tell; empty: none.
-std::vector<bool> find_in_operators(const Subject& subject, Findings& findings);
+// Returns what its findings tell.
+Claimed find_in_operators(const Subject& subject, Findings& findings);
 void find_on_the_host(const Subject& subject, Findings& findings);
 void find_on_gpus(const Subject& subject, Findings& findings);
 void find_in_python(const Subject& subject, Findings& findings);

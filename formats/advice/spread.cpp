@@ -4,6 +4,7 @@
 
 #include "formats/advice/rules.h"
 #include "formats/io/cells.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -16,13 +17,6 @@ std::string ordinal(size_t n) {
 }
 
 }  // namespace
-
-int64_t median_of(std::vector<int64_t> ns) {
-  if (ns.empty()) return 0;
-  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
-  std::ranges::nth_element(ns, middle);
-  return *middle;
-}
 
 Spread spread_of(const std::vector<int64_t>& by_step) {
   Spread s{.steps = by_step.size()};

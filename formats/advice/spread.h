@@ -25,9 +25,6 @@ struct Spread {
   std::string text(const std::vector<uint64_t>& numbers) const;
 };
 
-// The middle one; 0: there are none.
-int64_t median_of(std::vector<int64_t> ns);
-
 // `by_step`: the cost in each step.
 Spread spread_of(const std::vector<int64_t>& by_step);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "formats/advice/spread.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {

@@ -37,6 +37,7 @@ class TimelineSink final : public Sink {
   }
 
   void slice(const Slice& s) override {
+    if (s.kind == SliceKind::kPython && !s.object) note_state(s);
     if (s.kind == SliceKind::kBlind || !is_wanted(s.begin.value, s.end.value)) return;
     SpanKind kind = SpanKind::kPython;
     if (s.kind == SliceKind::kCCall) kind = SpanKind::kCCall;
@@ -137,6 +138,59 @@ class TimelineSink final : public Sink {
     return into_.rows[row].spans;
   }
 
+  enum class Sign : uint8_t { kUnseen, kNone, kProfilerOn, kProfilerOff, kAnomalies, kOptimizer };
+
+  // torch 1.13 to 2.15.
+  static Sign sign_of(std::string_view function) {
+    const auto is = [function](std::string_view file, std::string_view name) {
+      const size_t at = function.rfind(file);
+      return at != function.npos && function.substr(at + file.size()).starts_with('(') && function.ends_with(name);
+    };
+    if (function.find("torch/") == function.npos) return Sign::kNone;
+    constexpr std::string_view kAutograd = "torch/autograd/profiler.py";
+    if (is(kAutograd, "): _start_trace")) return Sign::kProfilerOn;
+    if (is(kAutograd, "): _parse_kineto_results") || is(kAutograd, "): _run_on_profiler_stop") ||
+        is("torch/profiler/profiler.py", "): stop_trace"))
+      return Sign::kProfilerOff;
+    if (is("torch/autograd/anomaly_mode.py", "): __init__")) return Sign::kAnomalies;
+    return is("torch/optim/optimizer.py", "): __init__") ? Sign::kOptimizer : Sign::kNone;
+  }
+
+  void note_state(const Slice& s) {
+    if (s.name.value >= signs_.size()) signs_.resize(std::max<size_t>(s.name.value + 1, signs_.size() * 2));
+    Sign& sign = signs_[s.name.value];
+    if (sign == Sign::kUnseen) sign = sign_of(replay_.names().text(s.name));
+    if (sign == Sign::kNone || into_.states.size() >= kMostStates) return;
+    if (sign == Sign::kProfilerOff) {
+      if (profiler_ < into_.states.size()) into_.states[profiler_].end = s.begin.value;
+      profiler_ = SIZE_MAX;
+      return;
+    }
+    TimelineState state{.kind = StateKind::kProfiler, .begin = s.end.value, .end = process_.capture_end.value};
+    if (sign == Sign::kProfilerOn) {
+      if (profiler_ != SIZE_MAX) return;
+      profiler_ = into_.states.size();
+    } else {
+      state.kind = sign == Sign::kAnomalies ? StateKind::kAnomalies : StateKind::kOptimizer;
+    }
+    state.place = name(place_around(s));
+    if (sign == Sign::kOptimizer)
+      for (uint32_t i = s.depth; i-- > 0;) {
+        const std::string_view around = replay_.names().text(s.around[i].name);
+        const size_t at = around.find("torch/optim/");
+        if (at == around.npos) break;
+        state.what.append(around.substr(at + 12, around.find('(', at) - at - 12)).append(" ");
+      }
+    into_.states.push_back(std::move(state));
+  }
+
+  // Of the program around it; none: not known.
+  NameId place_around(const Slice& s) {
+    for (uint32_t i = s.depth; i-- > 0;)
+      if (places_.is_program(s.around[i])) return places_.of({s.around, i + 1});
+    return {};
+  }
+
   uint32_t inputs(StringId id) {
     if (!id) return 0;
     const auto [known, is_new] = inputs_.try_emplace(id.value, 0);
@@ -168,6 +222,8 @@ class TimelineSink final : public Sink {
   const bool has_stacks_ = process_.native != nullptr || process_.call_sites.size() > 1;
   std::vector<uint32_t> names_;                    // by NameId
   std::unordered_map<uint32_t, uint32_t> inputs_;  // by StringId
+  std::vector<Sign> signs_;                        // by NameId
+  size_t profiler_ = SIZE_MAX;                     // the state that is on; SIZE_MAX: none
   size_t count_ = 0;
 };
 

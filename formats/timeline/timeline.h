@@ -121,11 +121,27 @@ struct ImportTime {
   int64_t most_ns = 0;  // all imports of that name
 };
 
+// What the program switched on, or made, wherever that was in the run: by calls of torch's functions.
+enum class StateKind : uint8_t {
+  kProfiler,   // torch.profiler or torch.autograd.profiler records
+  kAnomalies,  // torch.autograd.set_detect_anomaly() or detect_anomaly() was called
+  kOptimizer,  // an optimizer was made: `what` are the torch/optim files of its class and the classes below it
+};
+struct TimelineState {
+  StateKind kind;
+  int64_t begin;
+  int64_t end;         // of a profiler; others last until the end
+  uint32_t place = 0;  // the program's line, as a name; 0: not known
+  std::string what{};  // "adamw.py adam.py "
+};
+inline constexpr size_t kMostStates = 10'000;
+
 struct Timeline {
   std::vector<TimelineRow> rows;
   std::vector<TimelineWork> work;                // sorted by begin
   std::vector<TimelineWait> waits;               // sorted by begin
   std::vector<TimelineAllocation> large_blocks;  // of kMappedAnew bytes or more, in any order
+  std::vector<TimelineState> states;             // in the order of their begins; as far as calls were recorded
   std::vector<StepSpan> steps;  // that it holds; sorted by begin, without overlaps; empty: the process has none
   std::string unit;    // what a step is, where it is no step of training: "a call of GPT" (units.h); else empty
   ImportTime imports;  // of a process without steps of training

@@ -45,9 +45,9 @@ train(torch.utils.data.DataLoader(Images(), num_workers=2), lambda batch: other_
 TINY = HEAD + """
 def normalise(x):
     if CURED: return x * 2
-    for i in range(16000): x[i] = x[i].item() * 2
+    for i in range(12000): x[i] = x[i] * 2
 def one(batch):
-    normalise(torch.ones(16000))
+    normalise(torch.ones(12000))
     other_work()
 train(range(6), one)
 """

@@ -91,14 +91,13 @@ TEST_CASE("many short operators of one place are one finding, with the Python be
       const FunctionId loop = b.function("/home/u/train.py", 30, "normalise");
       b.at(begin + 1000).begin(loop);
       for (uint64_t i = 0; i < count; ++i)
-        run(b, begin + 2000 + i * (ns + 1000), ns, i % 2 ? "aten::item" : "aten::mul");
+        run(b, begin + 2000 + i * (ns + 1000), ns, i % 2 ? "aten::add" : "aten::mul");
       b.at(begin + 2000 + count * (ns + 1000)).end(loop);
     });
   };
   const std::string text = with(1000, 2000);
   CAPTURE(text);
   CHECK(says(text, "\"tiny operators\""));
-  CHECK(says(text, "item() is called 500 times."));
   CHECK(says(text, "train.py(30): normalise"));
   CHECK(!says(with(50, 2000), "\"tiny operators\""));
   CHECK(!says(with(200, 40'000), "\"tiny operators\""));

@@ -1,0 +1,168 @@
+"""Programs that lose time inside operators of torch, in ways that names, shapes and autograd's numbers show: each is told with its place; and programs that
+look like them and are fine. tests/unit/analysis/operator_advice_test.cpp has the cases."""
+import concurrent.futures
+import json
+import re
+import subprocess
+
+import pytest
+
+from conftest import clean_environment, profile
+
+HEAD = """
+import copy, os, torch
+from torch import nn
+F = nn.functional
+torch.manual_seed(0)
+def layers(n, d): return nn.Sequential(*[m for _ in range(n) for m in (nn.Linear(d, d), nn.ReLU())])
+def train(model, optimizer, loss_of, steps=8, after=None):
+    for step in range(steps):
+        loss_of(model).backward()
+        if after: after(model)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+OPTIMIZER = HEAD + """
+m = layers(100, 8)
+def make(m):
+    return torch.optim.Adam(m.parameters(), lr=1e-3, foreach=False)
+train(m, make(m), lambda m: m(torch.randn(4, 8)).sum())
+"""
+AVERAGE = HEAD + """
+m = layers(100, 8)
+average = copy.deepcopy(m)
+@torch.no_grad()
+def follow(m):
+    for a, p in zip(average.parameters(), m.parameters()):
+        a.mul_(0.9).add_(p, alpha=0.1)
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3, foreach=True), lambda m: m(torch.randn(4, 8)).sum(), after=follow)
+"""
+ATTENTION = HEAD + """
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+    def forward(self, x):
+        q, k, v = (f(x).view(2, 300, 4, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        w = torch.softmax(torch.einsum("bhtd,bhsd->bhts", q, k) / 3, dim=-1)
+        return torch.einsum("bhts,bhsd->bhtd", w, v)
+m = Attention()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(2, 300, 32)).square().mean())
+"""
+ANOMALY = HEAD + """
+def look_for_nan():
+    torch.autograd.set_detect_anomaly(True)
+look_for_nan()
+m = layers(20, 8)
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(4, 8)).sum())
+"""
+EMBEDDING = HEAD + """
+class Scores(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(60_000, 32), nn.Linear(32, 1)
+    def forward(self, i):
+        return self.out(self.table(i).mean(1))
+m = Scores()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randint(0, 60_000, (64, 4))).square().mean())
+"""
+POSITIONS = HEAD + """
+class Next(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(2000, 32), nn.Linear(32, 2000)
+    def forward(self, i):
+        return self.head(self.words(i).cumsum(1))
+m = Next()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: F.cross_entropy(m(torch.randint(0, 2000, (8, 60)))[:, -1], torch.zeros(8).long()))
+"""
+GRADIENTS = HEAD + """
+m = layers(4, 200)
+def norms(m):
+    loss = m(torch.randn(300, 200)).square().mean()
+    return [g.norm().item() for g in torch.autograd.grad(loss, list(m.parameters()))]
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(300, 200)).square().mean(), after=norms)
+"""
+PRINTING = HEAD + """
+m = layers(2, 64)
+sink = open(os.devnull, "w")
+def show(m):
+    for p in m.parameters(): print(p.grad, file=sink)
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(4, 64)).sum(), after=show)
+"""
+# Rule: the program, and words of the line or of the function's first line that may be named.
+LOST = {
+    "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
+    "parameter loop": (AVERAGE, ("@torch.no_grad", "def follow", "a.mul_")),
+    "attention": (ATTENTION, ("def forward", "w = torch.softmax")),
+    "anomaly detection": (ANOMALY, ("def look_for_nan", "set_detect_anomaly(True)")),
+    "dense gradient": (EMBEDDING, ("def forward", "return self.out")),
+    "unused positions": (POSITIONS, ("def forward", "return self.head")),
+    "second backward": (GRADIENTS, ("def norms", "return [g.norm")),
+    "printing": (PRINTING, ("def show", "for p in m.parameters(): print")),
+}
+
+ACCUMULATION = HEAD + """
+net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+for step in range(8):
+    for part in range(2):
+        F.cross_entropy(net(torch.randn(8, 3, 32, 32)), torch.zeros(8).long()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+PENALTY = HEAD + """
+net = nn.Sequential(nn.Linear(64, 300), nn.Softplus(), nn.Linear(300, 1))
+def loss_of(net):
+    x = torch.randn(64, 64, requires_grad=True)
+    gradient, = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+    return (gradient.norm(dim=1) - 1).square().mean() - net(x).mean()
+train(net, torch.optim.SGD(net.parameters(), lr=1e-3), loss_of)
+"""
+TIED = HEAD + """
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.rnn = nn.Embedding(5000, 32), nn.GRU(32, 32, batch_first=True)
+    def forward(self, i):
+        return F.linear(self.rnn(self.table(i))[0], self.table.weight)
+m = Words()
+def loss_of(m):
+    i = torch.randint(0, 5000, (4, 21))
+    return F.cross_entropy(m(i[:, :-1]).reshape(-1, 5000), i[:, 1:].reshape(-1))
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), loss_of)
+"""
+FINE = {"accumulation": ACCUMULATION, "penalty": PENALTY, "tied": TIED}
+
+
+@pytest.fixture(scope="module")
+def findings(launcher, torch_python, tmp_path_factory):
+    """The findings of each program, by its name."""
+    def look(name, text):
+        place = tmp_path_factory.mktemp(name.replace(" ", "_"))
+        (place / "program.py").write_text(text)
+        run = profile(launcher, place / "run", [torch_python, place / "program.py"], options=["--format", "none"])
+        done = subprocess.run([launcher, "report", run.directory, "-t", "advice", "--json"], capture_output=True, text=True,
+                              env=clean_environment())
+        assert run.status == 0 and done.returncode == 0, run.stderr + done.stderr
+        return json.loads(done.stdout)["tables"][0]["rows"]
+
+    programs = {**{rule: text for rule, (text, _) in LOST.items()}, **FINE}
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return dict(zip(programs, pool.map(look, programs, programs.values())))
+
+
+@pytest.mark.parametrize("rule", LOST)
+def test_what_operators_lose_is_told_with_its_place(rule, findings):
+    text, words = LOST[rule]
+    found, = [f for f in findings[rule] if f["rule"] == rule] or [None]
+    assert found, findings[rule]
+    line = int(re.search(r"program\.py\((\d+)\)", found["where"])[1])
+    assert any(each in text.splitlines()[line - 1] for each in words), found
+    assert found["share_percent"] > 3
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_only_looks_like_it_is_not_told(name, findings):
+    told = set(LOST) | {"second forward", "float64", "operator", "checking", "reading values", "sparse as dense"}
+    assert not [f for f in findings[name] if f["rule"] in told and f["share_percent"] > 5]

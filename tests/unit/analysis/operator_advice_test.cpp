@@ -1,0 +1,490 @@
+// What advice says of time inside operators, from their names, shapes and autograd's numbers; programs that do so are in
+// tests/e2e/files/test_operator_advice.py.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "formats/advice/operator_kinds.h"
+#include "formats/advice/rules.h"
+
+namespace operator_advice_test {
+
+using namespace torchprof::formats;
+
+namespace {
+
+constexpr int64_t kUs = 1000, kStepNs = 10'000 * kUs;
+constexpr uint8_t kF32 = 6, kF64 = 7;
+
+Input t(std::vector<int64_t> sizes, uint8_t type = kF32) {
+  Input input{.kind = Input::Kind::kTensor};
+  input.tensors.push_back({.is_readable = true, .type = type, .sizes = std::move(sizes)});
+  return input;
+}
+Input n(int64_t value) { return {.kind = Input::Kind::kScalar, .integers = {value}}; }
+using Inputs = std::vector<Input>;
+
+// A program's thread: spans are written one after the other, inside of those that are open.
+class Program {
+ public:
+  Program() { timeline.rows.resize(1); }
+
+  void begin(SpanKind kind, const std::string& name, Inputs inputs = {}, uint32_t sequence = 0) {
+    open_.push_back({.begin = now,
+                     .end = now,
+                     .name = timeline.name(name),
+                     .inputs = inputs.empty() ? 0 : timeline.add_inputs(std::move(inputs)),
+                     .sequence = sequence,
+                     .kind = kind});
+  }
+  void end() {  // spans come in the order of their ends, as from a replay
+    open_.back().end = now;
+    timeline.rows[0].spans.push_back(open_.back());
+    open_.pop_back();
+  }
+  void op(const std::string& name, int64_t us, Inputs inputs = {}, uint32_t sequence = 0) {
+    begin(SpanKind::kOperator, name, std::move(inputs), sequence);
+    now += us * kUs;
+    end();
+  }
+  void in(SpanKind kind, const std::string& name, const std::function<void()>& body) {
+    begin(kind, name);
+    body();
+    end();
+  }
+  void function(const std::string& name, const std::function<void()>& body) {
+    in(SpanKind::kPython, "train.py(" + std::to_string(10 + name.size()) + "): " + name, body);
+  }
+  void pass(const char* how, const std::function<void()>& body) {
+    in(SpanKind::kPython, std::string("torch/autograd/__init__.py(200): ") + how, body);
+  }
+  // A node of the backward, with one operator inside.
+  void node(const std::string& name, const std::string& inner, int64_t us, uint32_t sequence, Inputs inputs = {}) {
+    in(SpanKind::kOperator, "autograd::engine::evaluate_function: " + name, [&] {
+      begin(SpanKind::kOperator, name, {}, sequence);
+      op(inner, us, std::move(inputs));
+      end();
+    });
+  }
+  void accumulate(std::vector<int64_t> sizes, int64_t us = 2) {
+    in(SpanKind::kOperator, "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+       [&] { op("torch::autograd::AccumulateGrad", us, {t(std::move(sizes))}); });
+  }
+
+  Timeline timeline;
+  int64_t now = 0;
+
+ private:
+  std::vector<TimelineSpan> open_;
+};
+
+struct Said {
+  Findings findings;
+  Claimed claimed;
+  int64_t step_ns = 0;
+
+  const Finding* of(std::string_view rule) const {
+    const auto found = std::ranges::find(findings, rule, &Finding::rule);
+    return found == findings.end() ? nullptr : &*found;
+  }
+};
+
+Said look_at(Timeline& timeline) {
+  timeline.end = timeline.steps.empty() ? 1 : timeline.steps.back().end;
+  timeline.finish();
+  const StepView view(timeline);
+  const std::vector<MemoryGrowth> growth;
+  const Subject subject{view, std::nullopt, std::nullopt, growth};
+  Said said;
+  said.claimed = find_in_operators(subject, said.findings);
+  said.step_ns = view.step_ns();
+  return said;
+}
+
+// Steps of 10 ms in main() of a program, of which `body` does something; numbers of autograd go on.
+Said advice(const std::function<void(Program&, uint32_t sequence)>& body, size_t steps = 4) {
+  Program p;
+  p.function("main", [&] {
+    for (size_t step = 0; step < steps; ++step) {
+      const int64_t begin = p.now;
+      p.timeline.steps.push_back({begin, begin + kStepNs, step});
+      body(p, static_cast<uint32_t>(step * 1000 + 1));
+      REQUIRE(p.now <= begin + kStepNs);
+      p.now = begin + kStepNs;
+    }
+  });
+  return look_at(p.timeline);
+}
+
+void update(Program& p, const std::string& optimizer, const std::function<void()>& body) {
+  p.in(SpanKind::kAnnotation, "Optimizer.step#" + optimizer + ".step",
+       [&] { p.in(SpanKind::kPython, "torch/optim/adam.py(200): step", body); });
+}
+
+}  // namespace
+
+TEST_CASE("an optimizer that updates tensors one by one is told with what would do it at once") {
+  const auto with = [](const std::string& optimizer, const std::string& prefix, int count, int64_t elements) {
+    return advice([&](Program& p, uint32_t) {
+      update(p, optimizer, [&] {
+        for (int i = 0; i < count; ++i)
+          for (const char* op : {"mul_", "addcmul_", "addcdiv_"}) p.op(prefix + op, 10, {t({elements}), t({elements})});
+      });
+    });
+  };
+  const Said said = with("Adam", "aten::", 200, 16);
+  const Finding* f = said.of("optimizer");
+  REQUIRE(f != nullptr);
+  CHECK(f->what.find("Adam updates 200 tensors one by one") == 0);
+  CHECK(f->todo.find("fused=True") != std::string::npos);
+  CHECK(f->cost_ns > 5'000 * kUs);  // 6 ms less 200 times 1.5 us
+  CHECK(f->cost_ns < 6'000 * kUs);
+  CHECK(with("RMSprop", "aten::", 200, 16).of("optimizer")->todo.find("foreach=True") != std::string::npos);
+  CHECK(with("Adam", "aten::_foreach_", 200, 16).of("optimizer") == nullptr);
+  CHECK(with("Adam", "aten::", 10, 16).of("optimizer") == nullptr);      // few tensors
+  CHECK(with("SGD", "aten::", 200, 10'000).of("optimizer") == nullptr);  // it is the memory that takes the time
+}
+
+TEST_CASE("loops over parameters outside of optimizers are told; a forward on its weights is none") {
+  const auto with = [](const std::function<void(Program&)>& loop) {
+    return advice([&](Program& p, uint32_t) {
+      p.pass("backward", [&] {
+        for (int i = 0; i < 60; ++i) p.accumulate({16, 8 + i % 3});
+      });
+      loop(p);
+    });
+  };
+  const Said average = with([](Program& p) {
+    p.function("average", [&] {
+      for (int i = 0; i < 60; ++i) {
+        p.op("aten::mul_", 10, {t({16, 8 + i % 3})});
+        p.op("aten::add_", 10, {t({16, 8 + i % 3}), t({16, 8 + i % 3})});
+        p.now += 5 * kUs;
+      }
+    });
+  });
+  const Finding* f = average.of("parameter loop");
+  REQUIRE(f != nullptr);
+  CHECK(f->todo.find("torch._foreach_") != std::string::npos);
+  CHECK(f->where == "train.py(17): average");
+  CHECK(f->cost_ns > 1'300 * kUs);             // 60 times 25 us
+  CHECK(average.claimed.between.size() == 4);  // in each step's call of the function
+  const Said norms = with([](Program& p) {
+    for (int i = 0; i < 60; ++i) p.function("norm_of", [&] { p.op("aten::norm", 20, {t({16, 8 + i % 3})}); });
+  });
+  REQUIRE(norms.of("parameter loop") != nullptr);
+  CHECK(norms.of("parameter loop")->todo.find("clip_grad_norm_") != std::string::npos);
+  CHECK(with([](Program& p) {
+          for (int i = 0; i < 60; ++i)
+            p.in(SpanKind::kModule, "nn.Module: Linear_0", [&] { p.op("aten::mul", 20, {t({16, 8 + i % 3})}); });
+        }).of("parameter loop") == nullptr);
+}
+
+TEST_CASE("functions of libraries that enclose operators name the cause") {
+  const auto inside = [](const char* function) {
+    return advice([&](Program& p, uint32_t) {
+      p.in(SpanKind::kPython, function, [&] {
+        for (int i = 0; i < 50; ++i) p.op("aten::copy_", 40, {t({300, 300}), t({300, 300})});
+      });
+    });
+  };
+  CHECK(inside("/usr/lib/python3/dist-packages/torch/_tensor_str.py(600): _str").of("printing") != nullptr);
+  CHECK(inside("/usr/lib/python3.11/copy.py(128): deepcopy").of("copying") != nullptr);
+  CHECK(inside("/usr/lib/python3/dist-packages/torch/autograd/functional.py(10): jacobian").of("jacobian") != nullptr);
+  CHECK(inside("/usr/lib/python3.11/copy.py(128): deepcopy").findings.size() == 1);  // it claims what is inside
+  CHECK(inside("copy.py(128): deepcopy").of("copying") != nullptr);
+  CHECK(inside("photocopy.py(9): deepcopy").of("copying") == nullptr);
+}
+
+TEST_CASE("checks for NaN are told, of autograd as anomaly detection") {
+  const Said anomaly = advice([](Program& p, uint32_t sequence) {
+    p.pass("backward", [&] {
+      for (uint32_t i = 0; i < 40; ++i)
+        p.in(SpanKind::kOperator, "autograd::engine::evaluate_function: AddmmBackward0", [&] {
+          p.op("AddmmBackward0", 50, {}, sequence + i);
+          p.op("aten::isnan", 20);
+          p.op("aten::any", 10);
+          p.op("aten::is_nonzero", 10);
+        });
+    });
+  });
+  REQUIRE(anomaly.of("anomaly detection") != nullptr);
+  CHECK(anomaly.of("anomaly detection")->cost_ns == 40 * 40 * kUs);
+  const auto check = [](Program& p) {
+    p.op("aten::isfinite", 20, {t({64, 64})});
+    p.op("aten::all", 10);
+    p.op("aten::is_nonzero", 10);
+  };
+  const Said inlined = advice([&](Program& p, uint32_t) {
+    for (int i = 0; i < 30; ++i) {
+      p.op("aten::mm", 100, {t({64, 64}), t({64, 64})});
+      check(p);
+    }
+  });
+  REQUIRE(inlined.of("checking") != nullptr);
+  CHECK(inlined.of("checking")->cost_ns == 30 * 40 * kUs);
+  CHECK(inlined.of("checking")->where == "train.py(14): main");
+  const Said called = advice([&](Program& p, uint32_t) {
+    for (int i = 0; i < 30; ++i) p.function("sane", [&] { check(p), p.now += 7 * kUs; });
+  });
+  REQUIRE(called.of("checking") != nullptr);
+  CHECK(called.of("checking")->cost_ns == 30 * 47 * kUs);                   // with the Python of the function
+  CHECK(advice([&](Program& p, uint32_t) { check(p); }).findings.empty());  // once a step is sane
+}
+
+TEST_CASE("values that are read one by one are a finding, one a step is none") {
+  const auto with = [](int count) {
+    return advice([&](Program& p, uint32_t) {
+      p.function("accuracy", [&] {
+        for (int i = 0; i < count; ++i) {
+          p.op("aten::select", 3, {t({256}), n(0), n(i)});
+          p.op("aten::item", 2, {t({})});
+          p.now += 4 * kUs;
+        }
+      });
+    });
+  };
+  const Said said = with(256);
+  const Finding* f = said.of("reading values");
+  REQUIRE(f != nullptr);
+  CHECK(f->evidence.find("256 values") == 0);
+  CHECK(f->cost_ns > 255 * 9 * kUs - 1);  // the last one's Python is not in it
+  CHECK(f->cost_ns <= 256 * 9 * kUs);
+  CHECK(with(1).findings.empty());
+}
+
+TEST_CASE("a pass that nothing needs is told; one that a later one goes through, or that accumulates, is not") {
+  const auto forward = [](Program& p, uint32_t sequence, int64_t us = 100) {
+    p.in(SpanKind::kModule, "nn.Module: Net_0", [&] {
+      for (uint32_t i = 0; i < 10; ++i) p.op("aten::linear", us, {t({32, 64}), t({64, 64})}, sequence + i);
+    });
+  };
+  const auto backward = [](Program& p, const char* how, uint32_t sequence, int64_t us = 100) {
+    p.pass(how, [&] {
+      for (uint32_t i = 10; i-- > 0;) p.node("AddmmBackward0", "aten::mm", us, sequence + i);
+    });
+  };
+  const Said logged = advice([&](Program& p, uint32_t s) {
+    p.function("grad_norm", [&] { forward(p, s), backward(p, "grad", s); });
+    forward(p, s + 100);
+    backward(p, "backward", s + 100);
+  });
+  REQUIRE(logged.of("second backward") != nullptr);
+  CHECK(logged.of("second backward")->cost_ns == 2000 * kUs);
+  CHECK(logged.of("second backward")->where == "train.py(19): grad_norm");
+  const Said penalty = advice([&](Program& p, uint32_t s) {
+    forward(p, s);
+    p.pass("grad", [&] {
+      for (uint32_t i = 10; i-- > 0;)
+        p.in(SpanKind::kOperator, "autograd::engine::evaluate_function: AddmmBackward0", [&] {
+          p.begin(SpanKind::kOperator, "AddmmBackward0", {}, s + i);
+          p.op("aten::mm", 100, {}, s + 100 + i);  // create_graph=True
+          p.end();
+        });
+    });
+    backward(p, "backward", s + 100);
+  });
+  CHECK(penalty.of("second backward") == nullptr);
+  const Said accumulated = advice([&](Program& p, uint32_t s) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      forward(p, s + i * 100);
+      backward(p, "backward", s + i * 100);
+    }
+  });
+  CHECK(accumulated.findings.empty());
+  const Said retained = advice([&](Program& p, uint32_t s) {
+    forward(p, s, 200);
+    backward(p, "backward", s, 200);
+    backward(p, "backward", s, 200);
+  });
+  REQUIRE(retained.of("second backward") != nullptr);
+  CHECK(retained.of("second backward")->cost_ns == 2000 * kUs);
+  const Said metrics = advice([&](Program& p, uint32_t s) {
+    forward(p, s, 200);
+    backward(p, "backward", s);
+    p.in(SpanKind::kModule, "nn.Module: Net_0", [&] {
+      for (int i = 0; i < 10; ++i) p.op("aten::linear", 200, {t({32, 64}), t({64, 64})});
+    });
+  });
+  REQUIRE(metrics.of("second forward") != nullptr);
+  CHECK(metrics.of("second forward")->cost_ns == 2000 * kUs);
+}
+
+TEST_CASE("attention by hand is told with its backward; a softmax over classes is none") {
+  const auto with = [](int64_t rows, int64_t columns) {
+    return advice([&](Program& p, uint32_t s) {
+      p.in(SpanKind::kModule, "nn.Module: Attention_0", [&] {
+        p.function("forward", [&] {
+          p.op("aten::matmul", 600, {t({2, 4, rows, 8}), t({2, 4, 8, columns})}, s);
+          p.op("aten::div", 200, {t({2, 4, rows, columns})}, s + 1);
+          p.op("aten::softmax", 300, {t({2, 4, rows, columns})}, s + 2);
+          p.op("aten::matmul", 600, {t({2, 4, rows, columns}), t({2, 4, columns, 8})}, s + 3);
+        });
+      });
+      p.pass("backward", [&] {
+        for (uint32_t i = 4; i-- > 0;) p.node("BmmBackward0", "aten::bmm", 500, s + i);
+      });
+    });
+  };
+  const Said said = with(200, 200);
+  const Finding* f = said.of("attention");
+  REQUIRE(f != nullptr);
+  CHECK(f->todo.find("scaled_dot_product_attention") != std::string::npos);
+  CHECK(f->where == "train.py(17): forward");
+  CHECK(f->cost_ns > 1'500 * kUs);  // of 3.7 ms
+  CHECK(f->cost_ns < 3'700 * kUs);
+  CHECK(with(8, 8).of("attention") == nullptr);
+  CHECK(advice([](Program& p, uint32_t) {
+          p.op("aten::matmul", 600, {t({4, 64, 32}), t({32, 100})});
+          p.op("aten::softmax", 3000, {t({4, 64, 100})});
+        }).findings.empty());
+}
+
+TEST_CASE("dense gradients of a table of which few rows are used, unless a product needs them") {
+  const auto with = [](int64_t rows, int64_t used, bool is_tied) {
+    return advice([&](Program& p, uint32_t s) {
+      p.op("aten::embedding", 20, {t({rows, 32}), t({used}, 4)}, s);
+      if (is_tied) p.op("aten::linear", 1000, {t({used, 32}), t({rows, 32})}, s + 1);
+      p.pass("backward", [&] {
+        p.node("EmbeddingBackward0", "aten::embedding_dense_backward", 2000, s,
+               {t({used, 32}), t({used}, 4), n(rows), n(-1), n(0)});
+        p.accumulate({rows, 32}, 1000);
+      });
+      update(p, "SGD", [&] { p.op("aten::add_", 1000, {t({rows, 32}), t({rows, 32})}); });
+    });
+  };
+  const Said said = with(40'000, 400, false);
+  const Finding* f = said.of("dense gradient");
+  REQUIRE(f != nullptr);
+  CHECK(f->cost_ns == doctest::Approx(4'000 * kUs * 0.99));
+  CHECK(f->todo.find("sparse=True") != std::string::npos);
+  CHECK(with(40'000, 400, true).of("dense gradient") == nullptr);
+  CHECK(with(40'000, 20'000, false).of("dense gradient") == nullptr);
+  CHECK(with(1'000, 10, false).of("dense gradient") == nullptr);
+}
+
+TEST_CASE("a layer over all positions of which one is taken") {
+  const auto with = [](Inputs taken, const char* name) {
+    return advice([&](Program& p, uint32_t s) {
+      p.op("aten::linear", 2000, {t({16, 50, 64}), t({900, 64}), t({900})}, s);
+      p.op("aten::slice", 3, {t({16, 50, 900}), n(0), n(0), n(INT64_MAX), n(1)});
+      p.op(name, 3, taken);
+      p.pass("backward", [&] { p.node("AddmmBackward0", "aten::mm", 2000, s); });
+    });
+  };
+  const Said said = with({t({16, 50, 900}), n(1), n(-1)}, "aten::select");
+  REQUIRE(said.of("unused positions") != nullptr);
+  CHECK(said.of("unused positions")->cost_ns == doctest::Approx(4'000 * kUs * 0.98));
+  CHECK(with({t({16, 50, 900}), n(1), n(-1), n(INT64_MAX), n(1)}, "aten::slice").of("unused positions") != nullptr);
+  CHECK(with({t({16, 50, 900}), n(1), n(0), n(-1), n(1)}, "aten::slice").of("unused positions") == nullptr);
+  CHECK(with({t({16, 50, 900}), n(-1)}, "aten::log_softmax").of("unused positions") == nullptr);
+}
+
+TEST_CASE("operators in float64 cost half of their time") {
+  const auto with = [](uint8_t type) {
+    return advice([&](Program& p, uint32_t) {
+      p.op("aten::mul", 4000, {t({512, 512}, type), t({512, 512}, type)});
+      p.pass("backward", [&] { p.accumulate({16, 16}); });
+    });
+  };
+  const Said said = with(kF64);
+  REQUIRE(said.of("float64") != nullptr);
+  CHECK(said.of("float64")->cost_ns == 2000 * kUs);
+  CHECK(said.of("float64")->where == "train.py(14): main");
+  CHECK(with(kF32).findings.empty());
+}
+
+TEST_CASE(
+    "what is no part of a network's arithmetic is told by its place, with its backward, from an eighth of a step on") {
+  const auto with = [](int64_t us, bool has_backward) {
+    return advice([&](Program& p, uint32_t s) {
+      p.function("whiten", [&] { p.op("aten::linalg_eigh", us, {t({160, 160})}, s); });
+      p.op("aten::mm", 3000, {t({160, 160}), t({160, 160})}, s + 1);
+      if (has_backward) p.pass("backward", [&] { p.node("LinalgEighBackward0", "aten::matmul", us, s); });
+    });
+  };
+  const Said said = with(2000, true);
+  const Finding* f = said.of("operator");
+  REQUIRE(f != nullptr);
+  CHECK(f->what.find("aten::linalg_eigh of [160, 160] takes {}") == 0);
+  CHECK(f->where == "train.py(16): whiten");
+  CHECK(f->cost_ns == 4000 * kUs);
+  CHECK(with(2000, false).of("operator")->todo.find("before the steps") != std::string::npos);
+  CHECK(with(500, false).findings.empty());
+}
+
+TEST_CASE("names of operators are known by what they do") {
+  CHECK(kind_of_operator("aten::_to_copy") == OperatorKind::kMoves);
+  CHECK(kind_of_operator("aten::addmm") == OperatorKind::kProduct);
+  CHECK(kind_of_operator("aten::relu_") == OperatorKind::kNetwork);
+  CHECK(kind_of_operator("aten::_scaled_dot_product_flash_attention_for_cpu") == OperatorKind::kNetwork);
+  CHECK(kind_of_operator("aten::cross_entropy_loss") == OperatorKind::kNetwork);
+  CHECK(kind_of_operator("aten::linalg_svd") == OperatorKind::kLinalg);
+  CHECK(kind_of_operator("aten::linalg_vector_norm") == OperatorKind::kNetwork);
+  CHECK(kind_of_operator("aten::_local_scalar_dense") == OperatorKind::kReads);
+  CHECK(kind_of_operator("torchvision::nms") == OperatorKind::kNetwork);
+  CHECK(kind_of_operator("aten::nobody_knows_this") == OperatorKind::kOther);
+  CHECK(kind_of_operator("") == OperatorKind::kOther);
+}
+
+TEST_CASE("whatever ran, findings together cost no more than a step, and claim no span outside of steps") {
+  const std::vector<std::string> names = {"aten::mm",         "aten::softmax", "aten::matmul",    "aten::copy_",
+                                          "aten::isnan",      "aten::item",    "aten::select",    "aten::linear",
+                                          "aten::linalg_svd", "aten::mul_",    "aten::embedding", "aten::norm",
+                                          "aten::slice",      "aten::any",     "aten::sort"};
+  const std::vector<std::string> functions = {"train.py(3): a",
+                                              "torch/optim/adam.py(1): step",
+                                              "torch/_tensor_str.py(1): _str",
+                                              "torch/autograd/__init__.py(2): backward",
+                                              "torch/autograd/__init__.py(2): grad",
+                                              "lib/python3.11/copy.py(3): deepcopy"};
+  std::mt19937 random(35);
+  const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
+  for (int round = 0; round < 150; ++round) {
+    Program p;
+    for (size_t step = 0; step < 3; ++step) {
+      const int64_t begin = p.now;
+      size_t depth = 0;
+      for (int i = 0; i < 120; ++i) {
+        const size_t what = below(10);
+        const auto size = [&] { return static_cast<int64_t>(below(3) == 0 ? 400 : below(70)); };
+        Inputs inputs;
+        for (size_t k = below(5); k-- > 0;)
+          inputs.push_back(below(4) == 0   ? n(static_cast<int64_t>(below(50'000)) - 2)
+                           : below(2) == 0 ? t({size(), size(), size()}, static_cast<uint8_t>(6 + below(2)))
+                                           : t({size(), size()}));
+        if (what < 5 || depth > 6) {
+          p.op(names[below(names.size())], static_cast<int64_t>(below(40)), inputs, static_cast<uint32_t>(below(60)));
+        } else if (what == 5) {
+          p.begin(SpanKind::kPython, functions[below(functions.size())]), ++depth;
+        } else if (what == 6) {
+          p.begin(SpanKind::kOperator, "autograd::engine::evaluate_function: EmbeddingBackward0"), ++depth;
+          p.op("aten::embedding_dense_backward", 9, inputs, static_cast<uint32_t>(below(60)));
+        } else if (what == 7) {
+          p.begin(below(2) ? SpanKind::kModule : SpanKind::kAnnotation,
+                  below(2) ? "nn.Module: A_0" : "Optimizer.step#SGD.step");
+          ++depth;
+        } else if (depth > 0) {
+          p.end(), --depth;
+        }
+        p.now += static_cast<int64_t>(below(9)) * kUs;
+      }
+      while (depth-- > 0) p.end();
+      p.now += kUs;
+      if (step != 1) p.timeline.steps.push_back({begin, p.now, step});
+    }
+    const Said said = look_at(p.timeline);
+    int64_t all = 0;
+    for (const Finding& f : said.findings) {
+      CHECK(f.cost_ns > 0);
+      all += f.cost_ns;
+    }
+    CHECK(all <= said.step_ns);
+  }
+}
+
+}  // namespace operator_advice_test
