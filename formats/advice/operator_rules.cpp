@@ -94,7 +94,7 @@ class OperatorRules {
   }
 
  private:
-  // ---- What the rules look at
+  // What the rules look at
 
   std::string_view text(uint32_t i) const { return v_.text(spans_[i].name); }
   bool is_operator(uint32_t i) const { return spans_[i].kind == SpanKind::kOperator; }
@@ -230,7 +230,7 @@ class OperatorRules {
   // Per step: a sum over all steps.
   int64_t per_step(double ns) const { return static_cast<int64_t>(ns / static_cast<double>(v_.steps().size())); }
 
-  // ---- Optimizers that update one tensor after the other.
+  // Optimizers that update one tensor after the other.
   //
   // Without: what their operators read at the speed of memory, and a little for each tensor (kTensorAtOnceNs).
 
@@ -280,8 +280,8 @@ class OperatorRules {
       kind.group.add(i);
       kind.operators += operators;
       kind.tensors += most->first;
-      // Measured with 200 and 600 tensors, torch 2.15: what takes all at once still makes lists of them, 1 us for each of
-      // SGD, 4 us of Adam; foreach=True alone, which calls the same operators from C++, two fifths of a loop.
+      // Measured with 200 and 600 tensors, torch 2.15: what takes all at once still makes lists of them, 1 us for each
+      // of SGD, 4 us of Adam; foreach=True alone, which calls the same operators from C++, two fifths of a loop.
       const auto each = static_cast<double>(kTensorAtOnceNs) *
                         static_cast<double>(std::min<uint64_t>(8, operators / std::max<uint64_t>(1, most->first)));
       kind.kept += kept + static_cast<double>(most->first) * each;
@@ -323,7 +323,7 @@ class OperatorRules {
     return places.size() == 1 ? v_.where(*places.begin()) : std::string();
   }
 
-  // ---- torch's profiler is on
+  // torch's profiler is on
   //
   // It costs as much again as calling operators and Python's functions: 8 ms of a step of 15 ms with 2,300 operators
   // (torch 2.x, all options), between 10 and 40 % with fewer options.
@@ -355,7 +355,7 @@ class OperatorRules {
          .todo = "Take it out, or give it a schedule(wait, warmup, active) that records a few steps."});
   }
 
-  // ---- Functions of libraries that say what their operators are for
+  // Functions of libraries that say what their operators are for
 
   struct Known {
     std::string_view rule, file, name;  // an empty name: any function of the file
@@ -408,7 +408,7 @@ class OperatorRules {
     }
   }
 
-  // ---- Anomaly detection: the engine looks for NaN in what each node gives, and each forward operator keeps its stack.
+  // Anomaly detection: the engine looks for NaN in what each node gives, and each forward operator keeps its stack.
 
   void anomalies() {
     Group group;
@@ -445,7 +445,7 @@ class OperatorRules {
     return {};
   }
 
-  // ---- Checks for values that are not finite, each of which is read
+  // Checks for values that are not finite, each of which is read
 
   static bool begins_check(std::string_view name) {
     return name == "aten::isnan" || name == "aten::isinf" || name == "aten::isfinite" || name == "aten::isneginf" ||
@@ -524,7 +524,7 @@ class OperatorRules {
     return v_.where(most_of(places));
   }
 
-  // ---- Values that are read one by one
+  // Values that are read one by one
 
   // Without: all of it, from the first to the last.
   void items() {
@@ -599,7 +599,7 @@ class OperatorRules {
     into.operators += operators;
   }
 
-  // ---- Loops over parameters that are no optimizer's: averages, norms, clipping, copies
+  // Loops over parameters that are no optimizer's: averages, norms, clipping, copies
 
   // Without: as of optimizers.
   void parameter_loops() {
@@ -689,7 +689,7 @@ class OperatorRules {
     return outer == kNoSpan ? around : outer;
   }
 
-  // ---- The same model forward or backward once more than a step needs
+  // The same model forward or backward once more than a step needs
 
   struct Pass {  // of autograd's engine
     uint32_t span;
@@ -865,7 +865,7 @@ class OperatorRules {
     return nullptr;
   }
 
-  // ---- Attention by hand: a product that gives T x S, softmax over it, a product with it
+  // Attention by hand: a product that gives T x S, softmax over it, a product with it
 
   // The last two sizes.
   static std::optional<std::pair<int64_t, int64_t>> scores_of(const Tensor* tensor) {
@@ -984,7 +984,7 @@ class OperatorRules {
     return result;
   }
 
-  // ---- Dense gradients of embeddings of which a batch uses a few rows
+  // Dense gradients of embeddings of which a batch uses a few rows
 
   // Without: what operators on a whole table take, less the rows that are used.
   void embeddings() {
@@ -1070,7 +1070,7 @@ class OperatorRules {
     return all == 0 ? 0 : of_tables / all;
   }
 
-  // ---- A layer over all positions of which one is used
+  // A layer over all positions of which one is used
 
   // Without: the part that is used.
   void unused_positions() {
@@ -1152,7 +1152,7 @@ class OperatorRules {
     return integer(i, 2, 0) == 0 && integer(i, 3, INT64_MAX) >= of->sizes[static_cast<size_t>(dimension)];
   }
 
-  // ---- Products with a matrix that was made dense for them
+  // Products with a matrix that was made dense for them
   //
   // Without: a tenth of it, as sparse matrices that are worth it have fewer elements still.
 
@@ -1194,7 +1194,7 @@ class OperatorRules {
          group, 0.9);
   }
 
-  // ---- float64 where the rest is float32
+  // float64 where the rest is float32
 
   // Without: half of the time.
   void doubles() {
@@ -1266,7 +1266,7 @@ class OperatorRules {
     return false;
   }
 
-  // ---- Any other operator that is no part of a network and takes long
+  // Any other operator that is no part of a network and takes long
 
   static std::string_view todo_of(OperatorKind kind, bool is_constant) {
     if (is_constant && kind != OperatorKind::kSelects && kind != OperatorKind::kRandom)

@@ -15,14 +15,14 @@
 //   zero_grad      gradients are set to zero and not to None. Without: less that time
 //   first touch    blocks of 32 MiB and more are allocated anew in each step, and the kernel clears each page of them.
 //                  Without: less 1 us for each page of 4 KiB (0.6 to 1.4 us on machines where this was measured)
-//   optimizer      an optimizer, or another loop over parameters, calls operators for one tensor after the other. Without:
-//                  what they work on at the speed of memory, and some microseconds for each tensor
+//   optimizer      an optimizer, or another loop over parameters, calls operators for one tensor after the other.
+//                  Without: what they work on at the speed of memory, and some microseconds for each tensor
 //   checking       values are checked to be finite, and read; gradients are checked. Without: less all that
 //   reading values elements are read one by one with item(). Without: less that loop
 //   printing       tensors become text. Without: less that. Likewise: copying (deepcopy), jacobian, one vector
 //   anomaly        autograd looks for NaN after each node. Without: less these checks
 //   profiler       torch.profiler records. Without: less half of what Python and short operators take (an estimate)
-//   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step on
+//   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
 //   unused positions a linear layer over all positions of which one is used. Without: as much less

@@ -1,4 +1,4 @@
-// What advice says of time inside operators, from their names, shapes and autograd's numbers; programs that do so are in
+// What advice says of time inside operators, from names, shapes and autograd's numbers; programs that do so are in
 // tests/e2e/files/test_operator_advice.py.
 #include <doctest/doctest.h>
 
