@@ -1,16 +1,10 @@
 #include "tracer/auto_window.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "tracer/first_signs.h"
-#include "tracer/process/descriptors.h"
 #include "tracer/process/seal.h"
 #include "tracer/processor_time.h"
 #include "tracer/run_windows.h"
@@ -80,20 +74,11 @@ AutoState g_auto;
 
 int64_t now_ns() noexcept { return clock::read_ns(CLOCK_MONOTONIC); }
 
-uint64_t read_resident() noexcept {
-  char text[128] = "";
-  const seal::Calls calls;
-  if (!calls) return 0;
-  descriptors::with_file("/proc/self/statm", O_RDONLY, [&](int fd) { return read(fd, text, sizeof(text) - 1) > 0; });
-  const char* second = strchr(text, ' ');
-  return second ? strtoull(second, nullptr, 10) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
-}
-
 void sample_memory(int64_t now) noexcept {
   AutoState& s = g_auto;
   if (now - s.last_sample < std::max(kLeastBetweenSamples, (now - s.process_began) / 1000)) return;
   s.last_sample = now;
-  const uint64_t bytes = read_resident();
+  const uint64_t bytes = processor_time::resident();
   if (bytes == 0) return;
   session::record_resident(bytes, session::now());
   if (!s.is_whole.load(std::memory_order_relaxed)) s.plan.resident(s.step, bytes, now);

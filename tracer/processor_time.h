@@ -23,5 +23,7 @@ namespace torchprof::processor_time {
 // a time; errno is kept by the caller.
 void look(uint64_t thread, int64_t now, bool in_window) noexcept;
 void after_fork_in_child() noexcept;
+// Bytes that the process has in memory; 0: not known. Any thread.
+uint64_t resident() noexcept;
 
 }  // namespace torchprof::processor_time
