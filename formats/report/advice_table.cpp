@@ -12,8 +12,11 @@ namespace torchprof::formats {
 ReportTable advice_table(const Advice& advice) {
   std::string title = "Advice";
   if (advice.step_ns != 0)
-    title += ": " + (!advice.unit.empty() ? advice.unit : advice.has_steps ? "a step" : "the run") + " takes " +
-             ns_text(advice.step_ns);
+    title += ": " +
+             (!advice.unit.empty() ? advice.unit
+              : advice.has_steps   ? "a step"
+                                   : "the run") +
+             " takes " + ns_text(advice.step_ns);
   ReportTable table = make_table("advice", std::move(title));
   table.last_column = LastColumn::kBroken;
   for (const Finding& f : advice.findings) {
