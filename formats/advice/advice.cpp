@@ -1,6 +1,7 @@
 #include "formats/advice/advice.h"
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <string_view>
 #include <unordered_map>
@@ -8,6 +9,7 @@
 #include "formats/analysis/step_parts.h"
 #include "formats/io/cells.h"
 #include "formats/io/median.h"
+#include "formats/io/source_line.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/parts.h"
 
@@ -88,6 +90,19 @@ LoaderWork loader_work_of(const StepView& view) {
   return work;
 }
 
+// The text of the line "train.py(12): step". A function's first line says nothing of what it does.
+std::string source_of(const Timeline& timeline, std::string_view place) {
+  const std::string_view file = timeline.file_of(place);
+  const size_t end = place.rfind("): "), begin = end == place.npos ? end : place.rfind('(', end);
+  uint32_t line = 0;
+  if (file.empty() || begin == place.npos) return {};
+  std::from_chars(place.data() + begin + 1, place.data() + end, line);
+  std::string text = source_line(std::string(file), line, timeline.begin);
+  for (const std::string_view head : {"def ", "async def ", "class ", "@"})
+    if (text.starts_with(head)) return {};
+  return text;
+}
+
 }  // namespace
 
 ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts) {
@@ -116,10 +131,16 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   add_costs(view, advice);
   if (facts.is_loader) advice.loader = loader_work_of(view);
   Subject subject{view, facts.threads, facts.processors, growth};
-  subject.claimed = find_in_operators(subject, advice.findings);
+  // Beside a GPU operators cost what they keep it waiting for, which other rules tell.
+  if (!view.has_gpu()) subject.claimed = find_in_operators(subject, advice.findings);
   find_on_the_host(subject, advice.findings);
   find_on_gpus(subject, advice.findings);
   find_in_python(subject, advice.findings);
+  for (Finding& f : advice.findings) f.source = source_of(timeline, f.where);
+  if (!timeline.unit.empty() || timeline.steps.empty()) {
+    advice.imports_ns = timeline.imports.ns;
+    advice.imports_most = timeline.imports.most;
+  }
   return advice;
 }
 
@@ -153,6 +174,8 @@ class AdviceAssembly {
     if (looked_at_.empty()) return {};
     result_.has_steps = all_[looked_at_.front()].advice->has_steps;
     result_.unit = all_[looked_at_.front()].advice->unit;
+    result_.imports_ns = all_[looked_at_.front()].advice->imports_ns;
+    result_.imports_most = all_[looked_at_.front()].advice->imports_most;
     for (const size_t i : looked_at_) {
       add_to(result_.step_ns, all_[i].advice->step_ns);
       add_to(result_.mean_step_ns, all_[i].advice->mean_step_ns);

@@ -32,6 +32,8 @@ struct ProcessAdvice {
   uint64_t steps = 0;
   int64_t step_ns = 0;  // median
   int64_t mean_step_ns = 0;
+  int64_t imports_ns = 0;        // of a process without steps of training: before them
+  std::string imports_most{};    // "import torch": that which takes most of it
   int64_t worked_ns = 0;         // own time of operators and calls of CUDA, and of GPU work, in all steps
   int64_t communication_ns = 0;  // of a step: collectives while nothing was computed (step_parts.h)
   int64_t nccl_ns = 0;           // of a step: kernels of NCCL
@@ -63,6 +65,8 @@ struct AdvisedProcess {
 struct Advice {
   int64_t step_ns = 0;  // median; 0: nothing to look at
   int64_t mean_step_ns = 0;
+  int64_t imports_ns = 0;      // of a process without steps of training: before them
+  std::string imports_most{};  // "import torch": that which takes most of it
   bool has_steps = false;
   std::string unit{};   // what a step is; empty: one of training
   Findings findings{};  // the largest cost first

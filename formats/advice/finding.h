@@ -17,6 +17,7 @@ struct Finding {
   std::string what{};      // a sentence, where {} is the cost: "A step waits {} for a DataLoader."
   std::string evidence{};  // sentences with what it was seen by; empty: nothing more than that
   std::string where{};     // the program's own line; empty: not known
+  std::string source{};    // the text of that line; empty: not known, or the first line of a function
   std::string todo{};      // a sentence: "Use more workers, or do less work for each item."
   bool is_rare = false;  // few steps have it: the cost is the mean over all steps, and its share that of the mean step
   double weight = 0;     // share of a step that a finding without cost counts as, in the order of findings

@@ -134,7 +134,8 @@ class PythonRules {
   void tell(const Region& r) {
     const Spread spread = spread_of(r.by_step);
     if (!spread.is_rare() && is_unsteady(r.by_step)) return;
-    if (spread.having * 4 < spread.steps * 3 && was_queued(r, spread)) return;
+    // What comes now and then has to be a twentieth of all: a busy machine leaves as much anywhere.
+    if (spread.having * 4 < spread.steps * 3 && (spread.mean * 20 < v_.step_ns() || was_queued(r, spread))) return;
     const int64_t all = r.all_ns();
     const auto of = [&r](Cost cost) { return r.ns[static_cast<size_t>(cost)]; };
     const std::string f = who(v_.text(tree_.function_of(r.node)));

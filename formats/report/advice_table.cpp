@@ -23,6 +23,7 @@ ReportTable advice_table(const Advice& advice) {
     std::string text = f.what;
     for (const std::string* more : {&f.evidence, &f.todo})
       if (!more->empty()) text.append(" ").append(*more);
+    if (!f.source.empty()) text.append(" It says: ").append(f.source);
     const bool has_cost = f.cost_ns > 0;
     const int64_t step = f.is_rare ? advice.mean_step_ns : advice.step_ns;
     table.rows.push_back({has_cost ? Cell(f.cost_ns) : Cell(), has_cost ? percent(f.cost_ns, step) : Cell(),
@@ -30,6 +31,9 @@ ReportTable advice_table(const Advice& advice) {
                           text_or_missing(f.evidence), f.todo, std::move(text), text_or_missing(f.where)});
   }
   const bool has_looked = advice.step_ns != 0;
+  if (has_looked && advice.unit.empty() && !advice.has_steps && advice.imports_ns > advice.step_ns / 2)
+    table.remarks.push_back("imports took " + ns_text(advice.imports_ns) + " before that, most of it " +
+                            printable(advice.imports_most));
   if (table.rows.empty() && has_looked)
     table.remarks.push_back("no findings" +
                             (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));

@@ -209,6 +209,7 @@ class TimelineSink final : public Sink {
       known = into_.name(replay_.names().text(id));
       into_.set_program(known, replay_.names().is_program(id));
       if (replay_.names().is_installed(id)) into_.set_installed(known);
+      if (const std::string_view file = replay_.names().file(id); !file.empty()) into_.set_file(known, file);
       if (const std::string_view qualname = replay_.names().qualname(id); !qualname.empty())
         into_.set_qualname(known, qualname);
     }

@@ -55,6 +55,12 @@ uint32_t Timeline::add_inputs(std::vector<Input> inputs) {
   return static_cast<uint32_t>(inputs_.size() - 1);
 }
 
+std::string_view Timeline::file_of(std::string_view name) const {
+  const auto known = by_text_.find(name);
+  const auto file = known == by_text_.end() ? files_.end() : files_.find(known->second);
+  return file == files_.end() ? std::string_view{} : std::string_view(file->second);
+}
+
 void Timeline::set_program(uint32_t name, bool is_program) {
   if (name >= is_program_.size()) is_program_.resize(names());
   is_program_[name] = is_program ? 1 : -1;

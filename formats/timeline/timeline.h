@@ -172,6 +172,9 @@ struct Timeline {
   // Whether it is the name of a function of the program: by what was set, or else by its text (formats/trace/names.h).
   bool is_program(uint32_t name) const;
   void set_program(uint32_t name, bool is_program);
+  // The whole path of the file of a function of the program; empty: not known.
+  std::string_view file_of(std::string_view name) const;
+  void set_file(uint32_t name, std::string_view file) { files_.try_emplace(name, file); }
   // Likewise, whether it is one of an installed package: by its whole path, where that is known.
   bool is_installed(uint32_t name) const;
   void set_installed(uint32_t name) { installed_.insert(name); }
@@ -187,6 +190,7 @@ struct Timeline {
  private:
   std::deque<std::string> texts_{std::string()};
   std::unordered_map<std::string_view, uint32_t> by_text_{{std::string_view(), 0}};
+  std::unordered_map<uint32_t, std::string> files_;  // by name
   std::vector<std::vector<Input>> inputs_{1};
   mutable std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked up yet
   std::unordered_set<uint32_t> installed_;

@@ -76,22 +76,29 @@ NameId Names::format_place(FunctionId id, uint32_t line) {
   const NameId name = intern(place_text(def, line, process_.string(def.file), process_.string(def.name)));
   if (name.value >= is_program_.size()) is_program_.resize(std::max<size_t>(name.value + 1, is_program_.size() * 2));
   const std::string_view file = process_.string(def.file);
-  if (def.kind != FunctionKind::kImport && is_program_file(file) && (is_text_program_ || file != "<string>")) {
-    is_program_[name.value] = true;
-    if (file.find("-packages/") != file.npos) {
-      is_installed_.resize(is_program_.size());
-      is_installed_[name.value] = true;
-    }
-    if (line == 0)
-      if (const std::string_view qualname = process_.string(def.qualname); !qualname.empty())
-        qualnames_.try_emplace(name.value, qualname);
+  if (def.kind == FunctionKind::kImport) return name;
+  const bool is_program = is_program_file(file) && (is_text_program_ || file != "<string>");
+  is_program_[name.value] = is_program;
+  if (is_program) files_.try_emplace(name.value, file);
+  const bool is_installed = file.find("-packages/") != file.npos && file.find("-packages/torch/") == file.npos;
+  if (is_installed) {
+    is_installed_.resize(is_program_.size());
+    is_installed_[name.value] = true;
   }
+  if (line == 0 && (is_program || is_installed))
+    if (const std::string_view qualname = process_.string(def.qualname); !qualname.empty())
+      qualnames_.try_emplace(name.value, qualname);
   return name;
 }
 
 std::string_view Names::qualname(NameId id) const {
   const auto known = qualnames_.find(id.value);
   return known == qualnames_.end() ? std::string_view{} : known->second;
+}
+
+std::string_view Names::file(NameId id) const {
+  const auto known = files_.find(id.value);
+  return known == files_.end() ? std::string_view{} : known->second;
 }
 
 bool is_program_file(std::string_view path) {

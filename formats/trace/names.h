@@ -63,9 +63,11 @@ class Names {
   std::string_view text(NameId id) const { return texts_[id.value - 1]; }
   // Whether it is the name of a function of the program, by its file.
   bool is_program(NameId id) const { return id.value < is_program_.size() && is_program_[id.value]; }
-  // Of a function of the program: whether its file is of an installed package, and its qualified name; empty: not known
-  // (before 3.11).
+  // The whole path of the file of such a function; empty: it is none.
+  std::string_view file(NameId id) const;
+  // Whether its file is of an installed package that is not torch; such a function is none of the program's.
   bool is_installed(NameId id) const { return id.value < is_installed_.size() && is_installed_[id.value]; }
+  // Of a function of the program or of such a package; empty: not known (before 3.11).
   std::string_view qualname(NameId id) const;
   size_t size() const { return texts_.size(); }
 
@@ -79,11 +81,11 @@ class Names {
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, NameId> by_text_;
   std::vector<uint32_t> numbers_;
-  std::vector<NameId> functions_, objects_, strings_, operators_;  // caches, by id; 0: not formatted yet
-  std::unordered_map<uint64_t, NameId> places_;                    // a cache, by function and line
-  std::vector<bool> is_program_, is_installed_;                    // by name
-  std::unordered_map<uint32_t, std::string_view> qualnames_;       // likewise
-  bool is_text_program_ = true;                                    // the text of `python -c` is the program's (roles.h)
+  std::vector<NameId> functions_, objects_, strings_, operators_;     // caches, by id; 0: not formatted yet
+  std::unordered_map<uint64_t, NameId> places_;                       // a cache, by function and line
+  std::vector<bool> is_program_, is_installed_;                       // by name
+  std::unordered_map<uint32_t, std::string_view> files_, qualnames_;  // likewise
+  bool is_text_program_ = true;  // the text of `python -c` is the program's (roles.h)
   NameId unknown_function_, unknown_string_;
 };
 
