@@ -36,7 +36,10 @@ void add_costs(const StepView& view, ProcessAdvice& advice) {
   for (size_t i = 0; i < row.own.size(); ++i) {
     if (row.own[i] == 0) continue;
     const bool is_python = row.activity[i] == Activity::kProgram;
-    add_to(sums[uint64_t{row.place[i]} << 32 | (is_python ? 0 : spans[i].name)], row.own[i]);
+    // The program's own Python has the line that called its function, and is named by the function.
+    const bool is_own = is_python && row.place[i] == spans[i].name && spans[i].called_from != 0;
+    const uint32_t place = is_own ? spans[i].called_from : row.place[i];
+    add_to(sums[uint64_t{place} << 32 | (is_python && !is_own ? 0 : spans[i].name)], row.own[i]);
     if (row.activity[i] == Activity::kCollective) add_to(collectives[row.place[i]].ns, row.own[i]);
   }
   std::vector<std::pair<int64_t, uint64_t>> largest;
@@ -90,6 +93,15 @@ LoaderWork loader_work_of(const StepView& view) {
   return work;
 }
 
+double busy_share_of(const StepView& view) {
+  if (!view.has_main() || view.all_ns() == 0) return 0;
+  const RowView& row = view.rows()[view.main()];
+  int64_t ns = 0;
+  for (size_t i = 0; i < row.own.size(); ++i)
+    if (row.activity[i] != Activity::kWaiting) add_to(ns, row.own[i]);
+  return static_cast<double>(ns) / static_cast<double>(view.all_ns());
+}
+
 // The text of the line "train.py(12): step". A function's first line says nothing of what it does.
 std::string source_of(const Timeline& timeline, std::string_view place) {
   const std::string_view file = timeline.file_of(place);
@@ -130,7 +142,11 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.gpu_ns = view.per_step(view.busy_ns());
   add_costs(view, advice);
   if (facts.is_loader) advice.loader = loader_work_of(view);
-  Subject subject{view, facts.threads, facts.processors, growth};
+  advice.use = thread_use_of(view);
+  advice.threads = facts.threads.value_or(0);
+  advice.processors = facts.processors.value_or(advice.use.processors);
+  advice.busy = busy_share_of(view);
+  Subject subject{view, facts.threads, facts.processors, growth, advice.use};
   // Beside a GPU operators cost what they keep it waiting for, which other rules tell.
   if (!view.has_gpu()) subject.claimed = find_in_operators(subject, advice.findings);
   find_on_the_host(subject, advice.findings);
@@ -185,6 +201,7 @@ class AdviceAssembly {
     merge();
     slow_rank();
     communication();
+    processor();
     std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
       return f.weight * static_cast<double>(result_.step_ns) + static_cast<double>(f.cost_ns) * preference_of(f.rule);
     });
@@ -394,6 +411,56 @@ class AdviceAssembly {
     add_sentence(evidence, most->first.name + " moves " +
                                memory_text(static_cast<int64_t>(most->second.bytes / most->second.calls)) +
                                " a call, at " + print("%.1f", static_cast<double>(most->second.bytes) / ns) + " GB/s.");
+  }
+
+  // The thread of the program is ready to run and has to wait for a processor. Where it is the program's own threads or
+  // processes that have them, it can do something about it.
+  void processor() {
+    int64_t queued = 0, steps = 0;
+    for (const size_t i : looked_at_) {
+      const std::optional<int64_t> ns = all_[i].advice->use.typical_queued();
+      if (!ns) return;
+      add_to(queued, *ns);
+      add_to(steps, all_[i].advice->step_ns);
+    }
+    if (queued * 20 < steps) return;
+    const ProcessAdvice& first = *all_[looked_at_.front()].advice;
+    const auto text = [](double n) { return print("%.1f", n); };
+    std::string evidence;
+    if (first.processors != 0)
+      evidence = "Of " + plural(first.processors, "processor") + " the process keeps " + text(first.use.process_ran) +
+                 " busy, others " + text(first.use.others_ran) + ".";
+    Finding f{.rule = "processor", .cost_ns = mean(queued), .evidence = evidence};
+    size_t children = 0;
+    for (size_t i = 0; i < all_.size(); ++i)
+      children += std::ranges::find(looked_at_, i) == looked_at_.end() && all_[i].advice->busy > 0.5;
+    if (first.processors != 0 && first.threads > first.processors) {
+      f.what = "Operators use " + plural(first.threads, "thread") + ", more than the " +
+               plural(first.processors, "processor") +
+               " there are: the thread that runs the program is ready to run for "
+               "{} and has none.";
+      f.todo = "Set OMP_NUM_THREADS to the number of processors, or call torch.set_num_threads().";
+    } else if (first.use.process_ran > 1.3 && first.use.process_ran > 2 * first.use.others_ran) {
+      f.what =
+          "The process has more threads at work than there are processors: the one that runs the program is ready to "
+          "run for {} and has none.";
+      f.todo =
+          "Use fewer threads: of operators (torch.set_num_threads(), OMP_NUM_THREADS) and of the program's own pools.";
+    } else if (children != 0 && first.use.others_ran > 0.5) {
+      f.what =
+          "Other processes that the program started keep the processors busy: the thread that runs the program is "
+          "ready to run for {} and has none.";
+      f.evidence = plural(children, "other process") + " of this run work in that time. " + evidence;
+      f.todo = "Start fewer of them at a time, or give them a lower priority (os.nice()), or another machine.";
+    } else {
+      result_.machine = "the machine was busy: the program's thread was ready to run for " +
+                        percent_text(queued, steps) + " of its time without a processor" +
+                        (first.processors == 0 ? std::string()
+                                               : "; of " + plural(first.processors, "processor") + " others had " +
+                                                     text(first.use.others_ran));
+      return;
+    }
+    result_.findings.push_back(std::move(f));
   }
 
   void find_most() {

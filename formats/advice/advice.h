@@ -44,6 +44,11 @@ struct ProcessAdvice {
   // the largest.
   std::map<std::pair<std::string, std::string>, int64_t> costs{};
   std::vector<StepSpan> spans{};  // the steps
+  ThreadUse use{};                // of the thread that runs the program
+  uint32_t threads = 0;           // that an operator of torch may use; 0: not known
+  uint32_t processors = 0;        // that the process may use; 0: not known
+  // What its main thread did, without waits, as a share of the time in which it was recorded.
+  double busy = 0;
   LoaderWork loader{};
 };
 
@@ -68,9 +73,10 @@ struct Advice {
   int64_t imports_ns = 0;      // of a process without steps of training: before them
   std::string imports_most{};  // "import torch": that which takes most of it
   bool has_steps = false;
-  std::string unit{};   // what a step is; empty: one of training
-  Findings findings{};  // the largest cost first
-  std::string most{};   // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
+  std::string unit{};     // what a step is; empty: one of training
+  Findings findings{};    // the largest cost first
+  std::string machine{};  // a sentence: whether the machine was busy with other things; empty: it was not, or not known
+  std::string most{};     // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };
 
 Advice advice_of(const std::vector<AdvisedProcess>& processes);

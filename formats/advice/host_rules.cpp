@@ -39,6 +39,7 @@ class HostRules {
     zero_grad();
     first_touch();
     leak();
+    python_leak();
   }
 
  private:
@@ -264,6 +265,41 @@ class HostRules {
            .weight = 0.1});
       return;
     }
+  }
+
+  // The process grows, and torch's tensors do not: from a quarter of the run on, in both halves of the rest, so that what
+  // grows once, as caches do, does not count.
+  void python_leak() {
+    constexpr uint64_t kLeast = 64 << 10, kLeastInAll = 16 << 20;  // bytes of a step, and of all
+    std::vector<std::pair<uint64_t, uint64_t>> seen;               // steps that had ended, bytes
+    uint64_t steps = 0;
+    for (const StepUse& u : v_.timeline().step_use) {
+      steps += u.steps;
+      if (u.resident_bytes != 0) seen.emplace_back(steps, u.resident_bytes);
+    }
+    if (seen.size() < 12) return;
+    const auto at = [&seen](size_t quarters) { return seen[(seen.size() - 1) * quarters / 8]; };
+    const auto rate = [](auto a, auto b) {
+      return b.first > a.first && b.second > a.second ? (b.second - a.second) / (b.first - a.first) : 0;
+    };
+    const uint64_t early = rate(at(2), at(5)), late = rate(at(5), at(8));
+    uint64_t growth = std::min(early, late);
+    int64_t tensors = 0;
+    for (const MemoryGrowth& g : s_.growth)
+      if (g.looked != 0 && g.device_type == 0) add_to(tensors, g.bytes / static_cast<int64_t>(g.looked));
+    if (growth < kLeast || std::max(early, late) > 3 * growth || tensors * 2 > static_cast<int64_t>(growth)) return;
+    if (at(8).second - at(2).second < kLeastInAll) return;
+    findings_.push_back(
+        {.rule = "leak",
+         .what = "Memory of the process grows by about " + memory_text(static_cast<int64_t>(growth)) +
+                 " a step, that of torch's tensors does not.",
+         .evidence = "From " + memory_text(static_cast<int64_t>(at(2).second)) + " to " +
+                     memory_text(static_cast<int64_t>(at(8).second)) + " in " +
+                     plural(at(8).first - at(2).first, "step") +
+                     ". So it is Python objects that are kept, or memory of a library.",
+         .todo = "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep "
+                 "an array of them, write them out, or drop them (tracemalloc and memray name the lines).",
+         .weight = 0.1});
   }
 
   const Subject& s_;

@@ -8,7 +8,6 @@
 #include "formats/advice/program_tree.h"
 #include "formats/advice/rules.h"
 #include "formats/advice/spread.h"
-#include "formats/advice/thread_use.h"
 #include "formats/io/cells.h"
 #include "formats/io/intervals.h"
 #include "formats/io/sum.h"
@@ -56,11 +55,7 @@ std::string where_of(const StepView& view, const ProgramTree& tree, const Region
 class PythonRules {
  public:
   PythonRules(const Subject& subject, Findings& findings)
-      : s_(subject),
-        v_(subject.view),
-        tree_(v_, v_.main(), subject.claimed),
-        use_(thread_use_of(v_)),
-        findings_(findings) {
+      : v_(subject.view), tree_(v_, v_.main(), subject.claimed), use_(subject.use), findings_(findings) {
     for (const StepSpan& s : v_.steps()) numbers_.push_back(s.number);
   }
 
@@ -68,7 +63,6 @@ class PythonRules {
     const std::vector<Region> regions = tree_.regions(v_.all_ns() / kLeast);
     find_sleep(regions);
     for (const Region& r : regions) tell(r);
-    processor();
   }
 
  private:
@@ -101,34 +95,11 @@ class PythonRules {
   bool was_queued(const Region& r, const Spread& spread) const {
     int64_t cost = 0, queued = 0;
     for (size_t i = 0; i < r.by_step.size(); ++i) {
-      if (r.by_step[i] * 10 < r.by_step[spread.largest] || !use_.is_known[i]) continue;
+      if (r.by_step[i] * 4 < spread.typical || !use_.is_known[i]) continue;
       add_to(cost, r.by_step[i]);
       add_to(queued, use_.queued[i]);
     }
     return queued * 2 >= cost;
-  }
-
-  // Threads that are ready to run and have to wait for a processor: others use it, or there are too many threads.
-  void processor() {
-    const std::optional<int64_t> queued = use_.typical_queued();
-    if (!queued || !is_worth(*queued, v_, 20)) return;
-    Finding f{.rule = "processor", .cost_ns = *queued};
-    f.what = "The thread that runs the program is ready to run for {}, but gets no processor: the machine is busy.";
-    const uint32_t processors = s_.processors.value_or(use_.processors);
-    const auto text = [](double n) { return print("%.1f", n); };
-    if (processors != 0)
-      f.evidence = "Of " + plural(processors, "processor") + " this process keeps " + text(use_.process_ran) +
-                   " busy, other processes " + text(use_.others_ran) + ".";
-    if (s_.threads && processors != 0 && *s_.threads > processors) {
-      f.what = "Operators use " + plural(*s_.threads, "thread") + ", more than the " + plural(processors, "processor") +
-               " there are: the program's own thread is ready to run for {} and gets none.";
-      f.todo = "Set OMP_NUM_THREADS to the number of processors, or call torch.set_num_threads().";
-    } else if (use_.others_ran * 3 < use_.process_ran) {
-      f.todo = "Use fewer threads: those of operators, of DataLoaders and of the program's own pools together.";
-    } else {
-      f.todo = "Stop or move the other processes, or count on it: all other times are longer by it, too.";
-    }
-    findings_.push_back(std::move(f));
   }
 
   void tell(const Region& r) {
@@ -226,10 +197,9 @@ class PythonRules {
       add(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
   }
 
-  const Subject& s_;
   const StepView& v_;
   ProgramTree tree_;
-  const ThreadUse use_;
+  const ThreadUse& use_;
   const Region* sleeps_ = nullptr;
   Findings& findings_;
   std::vector<uint64_t> numbers_;

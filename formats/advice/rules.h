@@ -60,6 +60,7 @@
 #include "formats/advice/claims.h"
 #include "formats/advice/finding.h"
 #include "formats/advice/step_view.h"
+#include "formats/advice/thread_use.h"
 #include "formats/memory/growth.h"
 
 namespace torchprof::formats {
@@ -69,7 +70,8 @@ struct Subject {  // a process
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
-  Claimed claimed{};  // what other findings tell already
+  const ThreadUse& use;  // of the thread that runs the program
+  Claimed claimed{};     // what other findings tell already
 };
 
 using Findings = std::vector<Finding>;

@@ -25,7 +25,15 @@ Spread spread_of(const std::vector<int64_t>& by_step) {
   for (const int64_t ns : by_step) add_to(all, ns);
   s.mean = all / static_cast<int64_t>(by_step.size());
   s.largest = static_cast<size_t>(std::ranges::max_element(by_step) - by_step.begin());
-  const int64_t least = std::max<int64_t>(1, by_step[s.largest] / 10);
+  // Where the median is far below the mean it is a few steps that cost: those far above it, as far as they are alike.
+  const int64_t middle = median_of(by_step);
+  int64_t least = std::max<int64_t>(1, middle / 4);
+  if (middle < s.mean / 3) {
+    std::vector<int64_t> far;
+    for (const int64_t ns : by_step)
+      if (ns > 3 * middle) far.push_back(ns);
+    least = std::max<int64_t>(3 * middle + 1, median_of(std::move(far)) / 4);
+  }
   std::vector<int64_t> those;
   std::vector<size_t> where;
   for (size_t i = 0; i < by_step.size(); ++i) {

@@ -10,7 +10,7 @@ namespace torchprof::formats {
 
 struct Spread {
   size_t steps = 0;     // all of them
-  size_t having = 0;    // those that have it: at least a tenth of what the costliest has
+  size_t having = 0;    // those that have it: most of them, or a few that cost far more than the others
   int64_t typical = 0;  // median of those that have it, in ns
   int64_t mean = 0;     // over all steps
   size_t largest = 0;   // index of the costliest step

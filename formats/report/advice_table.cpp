@@ -34,6 +34,7 @@ ReportTable advice_table(const Advice& advice) {
   if (has_looked && advice.unit.empty() && !advice.has_steps && advice.imports_ns > advice.step_ns / 2)
     table.remarks.push_back("imports took " + ns_text(advice.imports_ns) + " before that, most of it " +
                             printable(advice.imports_most));
+  if (!advice.machine.empty()) table.remarks.push_back(advice.machine);
   if (table.rows.empty() && has_looked)
     table.remarks.push_back("no findings" +
                             (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));

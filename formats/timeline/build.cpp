@@ -186,6 +186,7 @@ class TimelineSink final : public Sink {
 
   // Of the program around it; none: not known.
   NameId place_around(const Slice& s) {
+    if (s.line && !s.is_program) return s.line;
     for (uint32_t i = s.depth; i-- > 0;)
       if (places_.is_program(s.around[i])) return places_.of({s.around, i + 1});
     return {};
