@@ -8,7 +8,6 @@
 #include "formats/advice/spread.h"
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
-#include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
 namespace {
@@ -84,11 +83,14 @@ class HostRules {
               .todo = "Use more workers (num_workers), or do less work for each item."};
     add_spread(spread, f);
     std::vector<bool> is_wanted(spans_.size());
-    for (size_t i = 0; i < spans_.size(); ++i)
-      is_wanted[i] = row_.activity[i] == Activity::kLoading && !is_waiting(v_.text(spans_[i].name));
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      const uint32_t parent = spans_[i].parent;
+      const bool is_program = spans_[i].kind == SpanKind::kPython && v_.timeline().is_program(spans_[i].name);
+      is_wanted[i] = row_.activity[i] == Activity::kLoading && (is_program || (parent != kNoSpan && is_wanted[parent]));
+    }
     const Busiest busiest = busiest_of(v_, v_.main(), is_wanted);
-    // The program's own functions run in it: there are no workers.
-    if (busiest.ns * 2 >= all.own && busiest.function != "The script") {
+    // The program's own functions do most of it: there are no workers.
+    if (busiest.ns * 2 >= all.own) {
       f.evidence += (f.evidence.empty() ? "" : " ") + std::string("The program loads by itself, without workers: ") +
                     percent_text(busiest.ns, busiest.all_ns) + " of that is in " + busiest.function +
                     (busiest.callee.empty() ? "" : ", most of it in " + busiest.callee) + ".";
@@ -134,7 +136,9 @@ class HostRules {
               .where = v_.where(most),
               .todo = "Call gc.freeze() after the setup, or gc.disable() and gc.collect() every some hundred steps."};
     // A collection that comes by itself comes wherever an object is made.
-    if (spread.having == spread.steps && at_place >= v_.steps().size() && ns * 10 >= all.own * 9 &&
+    const bool is_line = std::ranges::any_of(
+        spans_, [most](const TimelineSpan& s) { return s.kind == SpanKind::kGc && s.place == most && most != 0; });
+    if (is_line && spread.having == spread.steps && at_place >= v_.steps().size() && ns * 10 >= all.own * 9 &&
         at_place * 4 < v_.steps().size() * 5) {
       f.evidence += " It does so in each step, at one line: the program seems to call gc.collect() there.";
       f.todo = "Do not call gc.collect() in each step; if memory has to be freed, each some hundred steps.";

@@ -70,8 +70,8 @@ struct Subject {  // a process
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
-  const ThreadUse& use;  // of the thread that runs the program
-  Claimed claimed{};     // what other findings tell already
+  ThreadUse use{};    // of the thread that runs the program
+  Claimed claimed{};  // what other findings tell already
 };
 
 using Findings = std::vector<Finding>;

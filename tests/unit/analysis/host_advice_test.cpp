@@ -81,7 +81,7 @@ TEST_CASE("the garbage collector, a compiler and waits are named by what they ta
   });
   CAPTURE(waits);
   CHECK(
-      says(waits, "4000000,40,6000000,\"waiting\",\"A step waits 4.00 ms for another thread or process, or sleeps.\""));
+      says(waits, "4000000,40,6000000,\"waiting\",\"train waits for another thread or process, or sleeps: 4.00 ms.\""));
   CHECK(!says(waits, "threading.py"));  // nobody can change it
 }
 
