@@ -40,7 +40,7 @@ bool is_on_tensor_cores(std::string_view name) {
 }
 bool is_transpose(std::string_view name) { return has(name, "nchwToNhwc") || has(name, "nhwcToNchw"); }
 // ATen's kernels that do the same to each element, 1.8 to 2.14.
-bool is_elementwise(std::string_view name) {
+bool is_elementwise_kernel(std::string_view name) {
   return has(name, "elementwise_kernel") || has(name, "multi_tensor_apply_kernel") ||
          has(name, "kernelPointwiseApply") || has(name, "CatArrayBatchedCopy");
 }
@@ -68,7 +68,7 @@ class GpuRules {
     if (kind != kNotSeen) return kind;
     const std::string_view text = v_.text(name);
     kind = kPlain;
-    if (is_elementwise(text)) kind = kElementwise;
+    if (is_elementwise_kernel(text)) kind = kElementwise;
     if (is_float32_product(text)) kind = kFloat32;
     if (is_on_tensor_cores(text)) kind = kTensorCores;
     if (is_transpose(text)) kind = kTranspose;

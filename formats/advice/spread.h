@@ -20,8 +20,8 @@ struct Spread {
   bool is_rare() const { return steps > 2 && having * 2 < steps; }
   // What a finding costs a step: of a rare cost the mean, as nothing else tells what the run loses.
   int64_t cost() const { return is_rare() ? mean : having == steps || having * 20 >= steps * 19 ? typical : mean; }
-  // "in each of 50 steps" is not said. "In 20 of 100 steps (each 5th), 65.1 ms each." "In step 61 alone, 1.31 s." `numbers`:
-  // those of the steps, as the program counts them. Empty: most steps have it.
+  // "in each of 50 steps" is not said. "In 20 of 100 steps (each 5th), 65.1 ms each." "In step 61 alone, 1.31 s."
+  // `numbers`: those of the steps, as the program counts them. Empty: most steps have it.
   std::string text(const std::vector<uint64_t>& numbers) const;
 };
 

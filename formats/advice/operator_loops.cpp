@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/advice/operator_rules.h"
+#include "formats/io/cells.h"
+
+namespace torchprof::formats {
+namespace {
+
+constexpr double kFewestTensors = 20;     // of a loop over parameters, in a step
+constexpr int64_t kTensorAtOnceNs = 250;  // for each tensor of an operator that takes all at once
+
+// Loops over parameters that call operators for one tensor after the other.
+class ParameterLoops {
+ public:
+  explicit ParameterLoops(OperatorSubject& o) : o_(o) {}
+
+  // Optimizers that update one tensor after the other.
+  //
+  // Without: what their operators read at the speed of memory, and a little for each tensor (kTensorAtOnceNs).
+  void optimizers() {
+    struct Kind {
+      Group group{};
+      double kept = 0;
+      uint64_t operators = 0, tensors = 0, calls = 0;
+      std::string_view name;
+      bool is_of_torch = false;
+    };
+    std::map<uint32_t, Kind> kinds;  // by name
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (o_.spans[i].kind != SpanKind::kAnnotation || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
+      const std::string_view name = o_.text(i);
+      constexpr std::string_view kBegin = "Optimizer.step#";
+      if (!name.starts_with(kBegin)) continue;
+      std::string_view optimizer = name.substr(kBegin.size());
+      if (optimizer.ends_with(".step")) optimizer.remove_suffix(5);
+      std::map<uint32_t, uint64_t> names;
+      double kept = 0;
+      uint64_t operators = 0;
+      bool is_single = true, is_of_torch = false;
+      for (uint32_t j = i + 1; j < o_.claims.end_of(i); ++j) {
+        if (o_.is_function(j) && o_.text(j).find("torch/optim/") != o_.text(j).npos &&
+            !is_in_file(o_.text(j), "torch/optim/optimizer.py"))
+          is_of_torch = true;
+        if (!o_.is_outermost(j)) continue;
+        const std::string_view op = o_.text(j);
+        // All at once already; or a closure that computes the loss is called in it.
+        if (op.starts_with("aten::_foreach_") || op.starts_with("aten::_fused_") || op.starts_with(kEvaluateFunction)) {
+          is_single = false;
+          break;
+        }
+        ++operators;
+        ++names[o_.spans[j].name];
+        kept += static_cast<double>(o_.arithmetic_ns(j));
+        j = o_.claims.end_of(j) - 1;
+      }
+      if (!is_single || operators == 0) continue;
+      std::map<uint64_t, uint64_t> times;  // how many names come so often
+      for (const auto& [op, n] : names) ++times[n];
+      const auto most = std::ranges::max_element(
+          times, {}, [](const auto& each) { return std::pair(each.first >= 2 ? each.second : 0, each.first); });
+      Kind& kind = kinds[o_.spans[i].name];
+      kind.name = optimizer;
+      kind.group.add(i);
+      kind.operators += operators;
+      kind.tensors += most->first;
+      // Measured with 200 and 600 tensors, torch 2.15: what takes all at once still makes lists of them, 1 us for each
+      // of SGD, 4 us of Adam; foreach=True alone, which calls the same operators from C++, two fifths of a loop.
+      const auto each = static_cast<double>(kTensorAtOnceNs) *
+                        static_cast<double>(std::min<uint64_t>(8, operators / std::max<uint64_t>(1, most->first)));
+      kind.kept += kept + static_cast<double>(most->first) * each;
+      kind.is_of_torch = is_of_torch || kind.is_of_torch;
+      ++kind.calls;
+    }
+    for (const auto& [id, kind] : kinds) {
+      const uint64_t tensors = kind.tensors / kind.calls;
+      if (static_cast<double>(tensors) < kFewestTensors) continue;
+      const bool has_fused =
+          kind.name == "Adam" || kind.name == "AdamW" || kind.name == "SGD" || kind.name == "Adagrad";
+      std::string todo =
+          "Update them at once with torch._foreach_ functions, or with an optimizer of torch "
+          "(fused=True).";
+      if (kind.is_of_torch || has_fused)
+        todo = has_fused ? "Where the optimizer is made, pass fused=True, or foreach=True where torch cannot."
+                         : "Where the optimizer is made, pass foreach=True.";
+      o_.tell(
+          {.rule = "optimizer",
+           .what = std::string(kind.name) + " updates " + plural(tensors, "tensor") +
+                   " one by one; to call so many "
+                   "operators takes {}.",
+           .evidence = number_text(static_cast<double>(kind.operators) / static_cast<double>(kind.calls), "operator") +
+                       " in each call of step(). To read and write what they work on would take " +
+                       ns_text(static_cast<int64_t>(kind.kept) / static_cast<int64_t>(kind.calls)) + ".",
+           .where = made_at(kind.name),
+           .todo = std::move(todo)},
+          kind.group, has_fused || !kind.is_of_torch ? 1 : 0.6, o_.per_step(kind.kept));
+    }
+  }
+
+  // Loops over parameters that are no optimizer's: averages, norms, clipping, copies.
+  //
+  // Without: as of optimizers.
+  void others() {
+    if (o_.view.has_gpu() || o_.parameters_per_step < kFewestTensors) return;
+    const auto fewest = static_cast<uint64_t>(o_.parameters_per_step * 0.6);
+    struct Loop {
+      Group group{};
+      double kept = 0;
+      uint64_t operators = 0, calls = 0;
+      uint32_t name = 0;
+    };
+    std::map<std::pair<uint32_t, uint32_t>, Loop> loops;  // by function and most frequent operator
+    // Operators on what has the shape of a parameter, by the function of the program around them and the step.
+    std::map<std::pair<uint32_t, uint32_t>, std::map<uint32_t, std::vector<uint32_t>>> found;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (!o_.is_outermost(i)) continue;
+      if (o_.is_in_step(i) && !o_.claims.is_claimed(i) && is_of_loop(i))
+        found[{loop_around(i), o_.claims.step_of(i)}][o_.spans[i].name].push_back(i);
+      i = o_.claims.end_of(i) - 1;
+    }
+    for (const auto& [key, names] : found) {
+      const auto most = std::ranges::max_element(names, {}, [](const auto& each) { return each.second.size(); });
+      const std::vector<uint32_t>& ops = most->second;
+      if (ops.size() < fewest) continue;
+      const uint32_t first = ops.front(), last = ops.back();
+      uint64_t all = 0, of_loop = 0;
+      double kept = static_cast<double>(ops.size()) * kTensorAtOnceNs * 2;
+      bool has_module = false;
+      for (uint32_t i = first; i < o_.claims.end_of(last); ++i) {
+        has_module = has_module || o_.spans[i].kind == SpanKind::kModule;
+        if (!o_.is_outermost(i)) continue;
+        has_module = has_module || o_.text(i).starts_with(kEvaluateFunction);
+        ++all;
+        const Tensor* of = o_.first_tensor(i);
+        of_loop += is_of_loop(i) || of == nullptr || of->sizes.empty();
+        kept += static_cast<double>(o_.arithmetic_ns(i));
+        i = o_.claims.end_of(i) - 1;
+      }
+      if (has_module || of_loop * 10 < all * 7) continue;
+      const uint32_t function = key.first == kNoSpan ? 0 : o_.spans[key.first].name;
+      Loop& loop = loops[{function, most->first}];
+      loop.group.add(first, last);
+      loop.kept += kept;
+      loop.operators += all;
+      loop.name = most->first;
+      ++loop.calls;
+    }
+    for (auto& [key, loop] : loops) {
+      const std::string_view name = o_.view.text(loop.name);
+      std::string bare(name.substr(name.rfind(':') + 1));
+      if (bare == "linalg_vector_norm") bare = "norm";
+      const std::string at_once = "torch._foreach_" + bare;
+      const bool is_norm = bare.find("norm") != bare.npos;
+      o_.tell(
+          {.rule = "parameter loop",
+           .what = "A loop calls operators for each parameter, " + std::string(name) + " and others: {}.",
+           .evidence = number_text(static_cast<double>(loop.operators) / static_cast<double>(loop.calls), "operator") +
+                       " in a loop; the model has " +
+                       plural(static_cast<uint64_t>(std::llround(o_.parameters_per_step)), "parameter") + ".",
+           .where = o_.line_of(loop.group),
+           .todo = is_norm ? "Do it for all at once: torch.nn.utils.clip_grad_norm_(..., foreach=True), or "
+                             "torch._foreach_norm."
+                           : "Do it for all at once: " + at_once + "(list of tensors, ...)."},
+          loop.group, 1, o_.per_step(loop.kept));
+    }
+  }
+
+ private:
+  // The line on which the only optimizer of a class was made.
+  std::string made_at(std::string_view optimizer) const {
+    std::string file;
+    for (const char each : optimizer) file.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(each))));
+    file += ".py";
+    std::set<uint32_t> places;
+    for (const TimelineState& s : o_.timeline.states)
+      if (s.kind == StateKind::kOptimizer && s.what.find(file) != s.what.npos) places.insert(s.place);
+    return places.size() == 1 ? o_.view.where(*places.begin()) : std::string();
+  }
+
+  bool is_of_loop(uint32_t i) const {
+    const std::string_view name = o_.text(i);
+    if (name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_") || o_.is_of_engine(i)) return false;
+    constexpr std::array<std::string_view, 22> kLoops = {
+        "add_", "mul_", "sub_", "div_", "copy_", "lerp_", "addcmul_", "addcdiv_", "norm", "linalg_vector_norm",
+        "pow",  "sum",  "mean", "abs",  "clone", "zero_", "clamp_",   "square",   "mul",  "add",
+        "sub",  "std"};
+    if (!name.starts_with("aten::") || std::ranges::find(kLoops, name.substr(6)) == kLoops.end()) return false;
+    const Tensor* of = o_.first_tensor(i);
+    return of != nullptr && o_.parameters.contains(of->sizes);
+  }
+
+  // The function of the program in which the loop is: further out than one that is called for each parameter.
+  uint32_t loop_around(uint32_t i) const {
+    const uint32_t around = o_.program_around(i);
+    if (around == kNoSpan) return kNoSpan;
+    uint32_t operators = 0;
+    o_.each_operator(around, o_.claims.end_of(around), [&](uint32_t) { ++operators; });
+    if (operators > 8) return around;
+    const uint32_t outer = o_.spans[around].parent == kNoSpan ? kNoSpan : o_.program_around(o_.spans[around].parent);
+    return outer == kNoSpan ? around : outer;
+  }
+
+  OperatorSubject& o_;
+};
+
+}  // namespace
+
+void find_optimizers(OperatorSubject& subject) { ParameterLoops(subject).optimizers(); }
+void find_parameter_loops(OperatorSubject& subject) { ParameterLoops(subject).others(); }
+
+}  // namespace torchprof::formats

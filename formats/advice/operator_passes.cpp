@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/advice/operator_rules.h"
+#include "formats/io/sum.h"
+
+namespace torchprof::formats {
+namespace {
+
+// The same model forward or backward once more than a step needs.
+class SecondPasses {
+ public:
+  explicit SecondPasses(OperatorSubject& o) : o_(o) {}
+
+  void find() {
+    const std::vector<std::vector<Pass>> steps = passes_by_step();
+    Group grads, again, unused;
+    size_t with_grads = 0, with_again = 0, with_unused = 0;
+    std::string again_name, unused_name;
+    const auto unused_calls = calls_without_backward(steps);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      const std::vector<Pass>& passes = steps[s];
+      for (size_t a = 0; a < passes.size(); ++a)
+        for (size_t b = 0; b < passes.size(); ++b) {
+          if (a == b || passes.size() > 2) continue;
+          const Pass &extra = passes[a], &main = passes[b];
+          if (extra.is_grad && !main.is_grad && are_alike(extra, main) && !uses(main, extra)) {
+            ++with_grads;
+            add_pass(extra, main, grads);
+          }
+        }
+      if (passes.size() == 2 && !passes[0].is_grad && !passes[1].is_grad) {
+        const std::set<uint32_t> before(passes[0].sequences.begin(), passes[0].sequences.end());
+        const auto shared = std::ranges::count_if(passes[1].sequences, [&](uint32_t n) { return before.contains(n); });
+        if (static_cast<size_t>(shared) * 2 > passes[1].nodes.size()) {
+          ++with_again;
+          for (const uint32_t node : passes[1].nodes)
+            if (o_.forward[node] != kNoSpan && before.contains(o_.spans[o_.forward[node]].sequence)) again.add(node);
+        }
+      }
+      if (unused_calls[s] != kNoSpan) {
+        ++with_unused;
+        unused.add(unused_calls[s]);
+        unused_name = o_.text(unused_calls[s]);
+      }
+    }
+    constexpr int64_t kLarge = 8;  // it may be meant, so small ones are not told
+    const auto in_most = [&](size_t n) { return n * 10 >= steps.size() * 8 && n > 0; };
+    if (in_most(with_grads))
+      o_.tell(
+          {.rule = "second backward",
+           .what = "A second forward and backward of the same model run in each step, for torch.autograd.grad(): {}.",
+           .evidence = "backward() goes through as many operators again, and uses nothing of it.",
+           .where = line_of_pass(grads),
+           .todo = "Take the gradients from the backward that is there (p.grad after backward()), or do this in some "
+                   "steps only."},
+          grads, 1, 0, kLarge);
+    if (in_most(with_again))
+      o_.tell({.rule = "second backward",
+               .what = "backward() goes twice through the same graph in each step (retain_graph=True): {}.",
+               .evidence = "The second one repeats most of the first one's operators.",
+               .todo = "Add the losses and call backward() once, if their gradients need not be apart."},
+              again, 1, 0, kLarge);
+    if (in_most(with_unused))
+      o_.tell(
+          {.rule = "second forward",
+           .what = unused_name + " is called twice in each step on inputs of the same shape; one of the calls has no "
+                                 "backward: {}.",
+           .evidence = {},
+           .todo = "If both get the same batch, keep what the other call gave (detach() it)."},
+          unused, 1, 0, kLarge);
+  }
+
+ private:
+  struct Pass {  // of autograd's engine
+    uint32_t span;
+    bool is_grad = false;  // torch.autograd.grad(): gradients are results
+    std::vector<uint32_t> nodes{};
+    std::vector<uint32_t> sequences{};
+    std::set<uint32_t> roots{};  // calls of modules whose operators it goes back through
+  };
+
+  uint32_t root_module(uint32_t i) const {
+    uint32_t root = kNoSpan;
+    for (; i != kNoSpan; i = o_.spans[i].parent)
+      if (o_.spans[i].kind == SpanKind::kModule && !o_.text(i).starts_with(kOptimizerPrefix)) root = i;
+    return root;
+  }
+
+  std::vector<std::vector<Pass>> passes_by_step() const {
+    std::vector<std::vector<Pass>> steps(o_.view.steps().size());
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (!o_.is_function(i) || !o_.is_in_step(i) || !is_in_file(o_.text(i), "torch/autograd/__init__.py")) continue;
+      const std::string_view name = function_name(o_.text(i));
+      if (name != "backward" && name != "grad") continue;
+      Pass pass{.span = i, .is_grad = name == "grad"};
+      const auto first = std::ranges::lower_bound(o_.nodes, i);
+      for (auto node = first; node != o_.nodes.end() && *node < o_.claims.end_of(i); ++node) {
+        if (o_.text(*node).ends_with(kAccumulate)) continue;
+        pass.nodes.push_back(*node);
+        const uint32_t forward = o_.forward[*node];
+        if (forward == kNoSpan) continue;
+        pass.sequences.push_back(o_.spans[forward].sequence);
+        if (const uint32_t root = root_module(forward); root != kNoSpan) pass.roots.insert(root);
+      }
+      if (!pass.nodes.empty()) steps[o_.claims.step_of(i)].push_back(std::move(pass));
+      i = o_.claims.end_of(i) - 1;
+    }
+    return steps;
+  }
+
+  // Whether a backward goes through what another one did, so that its results are needed (create_graph).
+  bool uses(const Pass& later, const Pass& earlier) const {
+    return std::ranges::any_of(later.nodes, [&](uint32_t node) {
+      return o_.forward[node] != kNoSpan && o_.forward[node] >= earlier.span &&
+             o_.forward[node] < o_.claims.end_of(earlier.span);
+    });
+  }
+
+  std::string line_of_pass(const Group& group) const {
+    PlaceSums places;
+    for (const Group::Stretch& s : group.stretches)
+      for (uint32_t i = s.first; i < o_.claims.end_of(s.last); ++i)
+        if (o_.is_function(i) && is_in_file(o_.text(i), "torch/autograd/__init__.py") &&
+            function_name(o_.text(i)) == "grad")
+          add_to(places[o_.row.place[i]].ns, o_.spans[i].ns());
+    return o_.view.where(most_of(places));
+  }
+
+  // As many nodes of the same kinds, give or take a quarter.
+  bool are_alike(const Pass& a, const Pass& b) const {
+    std::map<uint32_t, int64_t> kinds;
+    for (const uint32_t node : a.nodes) ++kinds[o_.spans[node].name];
+    for (const uint32_t node : b.nodes) --kinds[o_.spans[node].name];
+    int64_t different = 0;
+    for (const auto& [kind, n] : kinds) different += std::abs(n);
+    return static_cast<size_t>(different) * 4 <= a.nodes.size() + b.nodes.size();
+  }
+
+  // A pass with the forward that only it uses: the program's function around all of it, if there is nothing else in it.
+  void add_pass(const Pass& pass, const Pass& other, Group& group) const {
+    int64_t ns = o_.spans[pass.span].ns();
+    std::vector<uint32_t> parts{pass.span};
+    for (const uint32_t root : pass.roots) {
+      if (other.roots.contains(root) || o_.claims.step_of(root) != o_.claims.step_of(pass.span)) continue;
+      parts.push_back(root);
+      add_to(ns, o_.spans[root].ns());
+    }
+    const uint32_t around = o_.program_around(pass.span);
+    const bool has_all = around != kNoSpan && o_.is_part_of_step(around) && std::ranges::all_of(parts, [&](uint32_t i) {
+                           return i >= around && i < o_.claims.end_of(around);
+                         });
+    if (has_all && ns * 10 >= o_.spans[around].ns() * 6 &&
+        (other.span < around || other.span >= o_.claims.end_of(around))) {
+      group.add(around);
+      return;
+    }
+    for (const uint32_t part : parts) group.add(part);
+  }
+
+  // In each step the one call of a root module through which no backward goes, where there is one other call of the
+  // same module on the same shapes through which one goes; kNoSpan: there is no such pair.
+  std::vector<uint32_t> calls_without_backward(const std::vector<std::vector<Pass>>& steps) const {
+    std::vector<std::vector<uint32_t>> calls(steps.size());
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (o_.spans[i].kind != SpanKind::kModule || !o_.is_in_step(i) || o_.text(i).starts_with(kOptimizerPrefix))
+        continue;
+      calls[o_.claims.step_of(i)].push_back(i);
+      i = o_.claims.end_of(i) - 1;
+    }
+    std::vector<uint32_t> result(steps.size(), kNoSpan);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      std::set<uint32_t> used;
+      for (const Pass& pass : steps[s]) used.insert(pass.roots.begin(), pass.roots.end());
+      std::map<uint32_t, std::vector<uint32_t>> by_name;
+      for (const uint32_t call : calls[s]) by_name[o_.spans[call].name].push_back(call);
+      for (const auto& [name, of] : by_name) {
+        if (of.size() != 2 || used.contains(of[0]) == used.contains(of[1])) continue;
+        const Tensor *a = first_input(of[0]), *b = first_input(of[1]);
+        if (a == nullptr || b == nullptr || a->sizes != b->sizes || elements_of(a->sizes) == 0) continue;
+        result[s] = used.contains(of[0]) ? of[1] : of[0];
+      }
+    }
+    return result;
+  }
+
+  const Tensor* first_input(uint32_t call) const {
+    for (uint32_t i = call + 1; i < o_.claims.end_of(call); ++i)
+      if (o_.is_operator(i))
+        if (const Tensor* of = o_.first_tensor(i)) return of;
+    return nullptr;
+  }
+
+  OperatorSubject& o_;
+};
+
+}  // namespace
+
+void find_second_passes(OperatorSubject& subject) { SecondPasses(subject).find(); }
+
+}  // namespace torchprof::formats

@@ -1,0 +1,56 @@
+#include "formats/timeline/unit_names.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "formats/analysis/step_parts.h"
+#include "formats/trace/names.h"
+
+namespace torchprof::formats {
+
+bool is_import(const TimelineSpan& s, std::string_view name) {
+  if (s.kind != SpanKind::kPython) return false;
+  return name.starts_with("import ") || (name.find("importlib") != name.npos && name.ends_with("): _find_and_load"));
+}
+
+bool is_backward_call(std::string_view name) {
+  return name.ends_with("): backward") &&
+         (name.find("torch/_tensor.py(") != name.npos || name.find("torch/autograd/__init__.py(") != name.npos);
+}
+
+bool is_torchs_range(std::string_view name) {
+  constexpr std::array<std::string_view, 16> kBegins = {kProfilerStep,
+                                                        kOptimizerStep,
+                                                        "Optimizer.zero_grad#",
+                                                        kLoaderPrefix,
+                                                        "autograd::",
+                                                        "DistributedDataParallel",
+                                                        "FullyShardedDataParallel",
+                                                        "FSDP",
+                                                        "TorchDynamo ",
+                                                        "Torch-Compiled ",
+                                                        "## Call CompiledFx",
+                                                        "CompiledFunction",
+                                                        "record_param_comms",
+                                                        "PyTorch Profiler",
+                                                        "Pregraph ",
+                                                        "Window #"};
+  return is_communication(name) || std::ranges::any_of(kBegins, [name](auto begin) { return name.starts_with(begin); });
+}
+
+FunctionText split_function(std::string_view text) {
+  const size_t at = text.find("): ");
+  if (at == text.npos) return {{}, text};
+  const size_t open = text.rfind('(', at);
+  std::string_view path = text.substr(0, open == text.npos ? at : open);
+  if (const size_t slash = path.rfind('/'); slash != path.npos) path.remove_prefix(slash + 1);
+  return {path, text.substr(at + 3)};
+}
+
+std::string_view module_class(std::string_view name) {
+  name.remove_prefix(std::min(kModulePrefix.size(), name.size()));
+  return name.substr(0, name.rfind('_'));
+}
+
+}  // namespace torchprof::formats

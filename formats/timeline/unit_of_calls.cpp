@@ -1,0 +1,194 @@
+#include "formats/timeline/unit_of_calls.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/io/pair_key.h"
+#include "formats/io/sum.h"
+#include "formats/timeline/unit_names.h"
+
+namespace torchprof::formats {
+namespace {
+
+class UnitOfCalls {
+ public:
+  UnitOfCalls(const Timeline& timeline, const UnitRequest& request) : t_(timeline), request_(request) {}
+
+  std::optional<RecurringUnit> unit_of(std::vector<CallAt> calls, bool covers, int64_t all) const {
+    const bool is_chosen = !request_.chosen.empty();
+    if (calls.empty() || (!is_chosen && (calls.size() < kFewestCalls || !recurs(calls)))) return {};
+    RecurringUnit unit;
+    unit.count = calls.size();
+    const std::vector<Link> links = links_of(calls);
+    int64_t passes = 0, in_calls = 0;
+    if (!links.empty() && is_regular(links)) {
+      for (const Link& link : links) {
+        const TimelineSpan& s = t_.span(link.row, link.first);
+        unit.spans.push_back({s.begin, t_.span(link.row, link.second).begin});
+        add_to(passes, unit.spans.back().end - s.begin);
+        add_to(in_calls, s.ns());
+      }
+      unit.is_pass = is_chosen || covers || passes >= all / 2;
+    }
+    if (!unit.is_pass) {
+      if (!covers) return {};
+      unit.spans.clear();
+      if (!is_chosen) drop_empty(calls);
+      unit.count = calls.size();
+      for (const CallAt& at : calls)
+        unit.spans.push_back({t_.span(at.row, at.span).begin, t_.span(at.row, at.span).end});
+    }
+    std::ranges::stable_sort(unit.spans, {}, &StepSpan::begin);
+    for (size_t i = 0; i < unit.spans.size(); ++i) unit.spans[i].number = i;
+    const bool is_call = !unit.is_pass || is_chosen || in_calls >= passes / 5 * 4;
+    unit.name = is_call ? call_text(calls.front(), !unit.is_pass)
+                        : "a pass of the loop in " + function_text(t_.span(links.front().row, links.front().frame));
+    return unit;
+  }
+
+ private:
+  bool is_recorded(int64_t begin, int64_t end) const {
+    if (request_.windows.empty()) return true;
+    const StepSpan* window = window_before(request_, begin);
+    return window != nullptr && end <= window->end;
+  }
+
+  // The innermost frame around both, of which the second begins later; kNoSpan: none. What is no call of Python or of a
+  // module is passed over.
+  uint32_t around(uint32_t row, uint32_t first, uint32_t second) const {
+    const auto& spans = t_.rows[row].spans;
+    uint32_t i = spans[second].parent;
+    while (i != kNoSpan && (i > first || spans[i].end < spans[first].end ||
+                            (spans[i].kind != SpanKind::kPython && spans[i].kind != SpanKind::kModule)))
+      i = spans[i].parent;
+    return i;
+  }
+
+  struct Link {
+    uint32_t row;
+    uint32_t first;
+    uint32_t second;
+    uint32_t frame;  // its span
+  };
+
+  // Modules of a class are alike: some are made anew for each call.
+  uint64_t likeness_of(const TimelineSpan& s) const {
+    if (s.kind == SpanKind::kModule) return std::hash<std::string_view>()(module_class(t_.text(s.name)));
+    if (s.kind == SpanKind::kAnnotation) return std::hash<std::string_view>()(without_last_number(t_.text(s.name)));
+    return pair_key(static_cast<uint32_t>(s.kind), s.name);
+  }
+
+  // Whether from call to call the program mostly does the same: the names directly in the frame of the loop are.
+  bool is_regular(const std::vector<Link>& links) const {
+    std::unordered_map<uint64_t, size_t> alike;
+    for (const Link& link : links) {
+      const auto& spans = t_.rows[link.row].spans;
+      std::set<uint64_t> names;
+      for (uint32_t i = link.first; i < spans.size() && spans[i].begin < spans[link.second].begin; ++i)
+        if (spans[i].parent == link.frame && spans[i].kind != SpanKind::kGc) names.insert(likeness_of(spans[i]));
+      uint64_t hash = 1469598103934665603u;
+      for (const uint64_t name : names) hash = (hash ^ name) * 1099511628211u;
+      ++alike[hash];
+    }
+    const auto most = std::ranges::max_element(alike, {}, [](const auto& each) { return each.second; });
+    return most != alike.end() && most->second >= (links.size() + 1) / 2;
+  }
+
+  // What all links of a loop have in common: the function that has it.
+  std::vector<Link> links_of(const std::vector<CallAt>& calls) const {
+    std::vector<Link> links;
+    std::unordered_map<uint32_t, size_t> by_frame;
+    for (size_t i = 1; i < calls.size(); ++i) {
+      if (calls[i].row != calls[i - 1].row) continue;
+      const uint32_t frame = around(calls[i].row, calls[i - 1].span, calls[i].span);
+      if (frame == kNoSpan) continue;
+      const TimelineSpan& s = t_.span(calls[i].row, frame);
+      if (s.kind == SpanKind::kPython && !t_.is_program(s.name)) continue;
+      links.push_back({calls[i].row, calls[i - 1].span, calls[i].span, frame});
+      ++by_frame[s.name];
+    }
+    if (links.size() * 2 < calls.size()) return {};
+    const auto most = std::ranges::max_element(by_frame, {}, [](const auto& each) { return each.second; });
+    std::erase_if(links, [&](const Link& link) {
+      const auto& spans = t_.rows[link.row].spans;
+      return spans[link.frame].name != most->first || !is_recorded(spans[link.first].begin, spans[link.second].begin);
+    });
+    return links.size() * 3 < calls.size() ? std::vector<Link>{} : links;
+  }
+
+  // Whether the time of the calls but the first is that of many.
+  bool recurs(const std::vector<CallAt>& calls) const {
+    std::vector<int64_t> ns;
+    int64_t all = 0;
+    for (size_t i = 1; i < calls.size(); ++i) {
+      ns.push_back(t_.span(calls[i].row, calls[i].span).ns());
+      add_to(all, ns.back());
+    }
+    std::ranges::sort(ns, std::greater<>());
+    int64_t largest = 0;
+    for (size_t i = 0; i < 1 + ns.size() / 20; ++i) add_to(largest, ns[i]);
+    return largest <= all / 4 * 3;
+  }
+
+  // A coroutine that has only begun to wait for its first request has served none.
+  void drop_empty(std::vector<CallAt>& calls) const {
+    std::vector<int64_t> ns;
+    for (const CallAt& at : calls) ns.push_back(t_.span(at.row, at.span).ns());
+    std::ranges::nth_element(ns, ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2));
+    const int64_t least = ns[ns.size() / 2] / 100;
+    std::erase_if(calls, [&](const CallAt& at) { return t_.span(at.row, at.span).ns() < least; });
+  }
+
+  std::string function_text(const TimelineSpan& s) const {
+    if (s.kind == SpanKind::kModule) return std::string(module_class(t_.text(s.name)));
+    const auto [file, name] = split_function(t_.text(s.name));
+    if (name == "<module>") return std::string(file);
+    const std::string_view qualname = t_.qualname(s.name);
+    std::string text(qualname.empty() ? name : without_locals(qualname));
+    return file.empty() ? text : text.append(" (").append(file).append(")");
+  }
+
+  // Who calls the program for what comes from outside.
+  bool is_in_server(const CallAt& at) const {
+    constexpr std::array<std::string_view, 4> kServers = {"socketserver.py(", "http/server.py(", "asyncio/",
+                                                          "wsgiref/"};
+    for (uint32_t i = at.span; i != kNoSpan; i = t_.span(at.row, i).parent) {
+      const std::string_view text = t_.text(t_.span(at.row, i).name);
+      if (std::ranges::any_of(kServers, [text](auto server) { return text.find(server) != text.npos; })) return true;
+    }
+    return false;
+  }
+
+  std::string call_text(const CallAt& at, bool may_be_request) const {
+    const TimelineSpan& s = t_.span(at.row, at.span);
+    if (s.kind == SpanKind::kAnnotation)
+      return std::string("a range \"").append(without_last_number(t_.text(s.name))).append("\"");
+    if (s.kind == SpanKind::kPython && is_backward_call(t_.text(s.name))) return "a backward pass";
+    return (may_be_request && is_in_server(at) ? "a request of " : "a call of ") + function_text(s);
+  }
+
+  const Timeline& t_;
+  const UnitRequest& request_;
+};
+
+}  // namespace
+
+std::optional<RecurringUnit> unit_of_calls(const Timeline& timeline, const UnitRequest& request,
+                                           std::vector<CallAt> calls, bool covers, int64_t all) {
+  return UnitOfCalls(timeline, request).unit_of(std::move(calls), covers, all);
+}
+
+const StepSpan* window_before(const UnitRequest& request, int64_t time) {
+  const auto after = std::ranges::upper_bound(request.windows, time, {}, &StepSpan::begin);
+  return after == request.windows.begin() ? nullptr : &*std::prev(after);
+}
+
+}  // namespace torchprof::formats
