@@ -193,7 +193,7 @@ class PythonRules {
     if (r.callee != 0 && r.callee_ns * 10 >= r.all_ns() && finding.rule != "tiny operators")
       add(finding.evidence, number_text(v_.per_step(r.callee_calls), "call") + " of " + callee_text(v_.text(r.callee)) +
                                 ", " + ns_text(v_.per_step(r.callee_ns)) + " a step.");
-    if (r.inside != 0 && r.inside != r.callee && r.inside_ns * 3 >= r.all_ns())
+    if (r.inside != 0 && r.inside != r.callee && r.inside_ns * 3 >= r.all_ns() && finding.rule != "waiting")
       add(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
   }
 

@@ -111,7 +111,7 @@ class UnitOfCalls {
       const uint32_t frame = around(calls[i].row, calls[i - 1].span, calls[i].span);
       if (frame == kNoSpan) continue;
       const TimelineSpan& s = t_.span(calls[i].row, frame);
-      if (s.kind == SpanKind::kPython && !t_.is_program(s.name)) continue;
+      if (s.kind == SpanKind::kPython && !t_.is_program(s.name) && !t_.is_installed(s.name)) continue;
       links.push_back({calls[i].row, calls[i - 1].span, calls[i].span, frame});
       ++by_frame[s.name];
     }

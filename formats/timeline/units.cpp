@@ -109,7 +109,8 @@ class UnitFinder {
       // What is written in another function is called by it alone.
       constexpr std::array<std::string_view, 5> kParts = {"<module>", "<listcomp>", "<setcomp>", "<dictcomp>",
                                                           "<genexpr>"};
-      if (!t_.is_program(name) || std::ranges::find(kParts, function) != kParts.end()) return kNoKey;
+      if ((!t_.is_program(name) && !t_.is_installed(name)) || std::ranges::find(kParts, function) != kParts.end())
+        return kNoKey;
       key.is_installed = t_.is_installed(name);
     }
     const auto number = static_cast<uint32_t>(keys_.size());
@@ -344,7 +345,7 @@ void add_unit_names(const Timeline& timeline, std::set<std::string>& names) {
         names.insert(std::string("range=").append(text));
       else if (s.kind == SpanKind::kModule)
         names.insert(std::string(module_class(text)));
-      else if (timeline.is_program(s.name))
+      else if (timeline.is_program(s.name) || timeline.is_installed(s.name))
         names.insert(std::string(split_function(text).name));
       if (s.kind == SpanKind::kPython && !timeline.qualname(s.name).empty())
         names.insert(std::string(without_locals(timeline.qualname(s.name))));
