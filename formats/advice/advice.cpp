@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 
@@ -94,12 +95,16 @@ LoaderWork loader_work_of(const StepView& view) {
 }
 
 double busy_share_of(const StepView& view) {
-  if (!view.has_main() || view.all_ns() == 0) return 0;
+  if (!view.has_main()) return 0;
   const RowView& row = view.rows()[view.main()];
-  int64_t ns = 0;
-  for (size_t i = 0; i < row.own.size(); ++i)
-    if (row.activity[i] != Activity::kWaiting) add_to(ns, row.own[i]);
-  return static_cast<double>(ns) / static_cast<double>(view.all_ns());
+  const std::vector<TimelineSpan>& spans = view.timeline().rows[view.main()].spans;
+  int64_t worked = 0, begin = INT64_MAX, end = INT64_MIN;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (row.activity[i] != Activity::kWaiting) add_to(worked, row.own[i]);
+    begin = std::min(begin, spans[i].begin);
+    end = std::max(end, spans[i].end);
+  }
+  return end <= begin ? 0 : static_cast<double>(worked) / static_cast<double>(end - begin);
 }
 
 // The text of the line "train.py(12): step". A function's first line says nothing of what it does.
@@ -235,7 +240,7 @@ class AdviceAssembly {
       }
     for (const auto& [key, m] : merged) {
       Finding f = *m.largest;
-      f.cost_ns = mean(m.cost);
+      f.cost_ns = std::min(mean(m.cost), f.is_rare ? result_.mean_step_ns : result_.step_ns);
       // Numbers of the evidence are those of one process.
       if (m.who.size() > 1 && !f.evidence.empty()) f.evidence = all_[m.most].who + ": " + f.evidence;
       if (looked_at_.size() > 1 && m.who.size() == 1)
@@ -326,12 +331,14 @@ class AdviceAssembly {
       typical.push_back(median_of(waited[i]));
     }
     const auto slowest = static_cast<size_t>(std::ranges::min_element(typical) - typical.begin());
-    int64_t all = 0, others = 0;
-    for (size_t i = 0; i < typical.size(); ++i) {
-      add_to(all, typical[i]);
+    int64_t others = 0;
+    for (size_t i = 0; i < typical.size(); ++i)
       if (i != slowest) add_to(others, typical[i]);
-    }
-    waiting_ns_ = mean(all);
+    int64_t waiting = 0;
+    for (const std::vector<int64_t>& of_rank : waited)
+      if (const auto steps = static_cast<int64_t>(of_rank.size()); steps != 0)
+        add_to(waiting, std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}) / steps);
+    waiting_ns_ = mean(waiting);
     const int64_t cost = others / static_cast<int64_t>(waited.size() - 1) - typical[slowest];
     if (cost < result_.step_ns / 20 || !is_late_in_most_steps(waited, slowest)) return;
     const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;

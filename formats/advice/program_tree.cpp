@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "formats/io/sum.h"
@@ -53,7 +54,7 @@ ProgramTree::ProgramTree(const StepView& view, uint32_t row, const std::vector<b
   add_costs();
 }
 
-uint32_t ProgramTree::node_for(uint32_t parent, const TimelineSpan& span) {
+uint32_t ProgramTree::node_for(uint32_t parent, const TimelineSpan& span, bool is_direct) {
   const auto [known, is_new] =
       by_key_.try_emplace({parent, span.name, span.called_from}, static_cast<uint32_t>(nodes_.size()));
   if (is_new) {
@@ -61,7 +62,8 @@ uint32_t ProgramTree::node_for(uint32_t parent, const TimelineSpan& span) {
       by_key_.erase(known);
       return parent;
     }
-    nodes_.push_back({.parent = parent, .function = span.name, .called_from = span.called_from});
+    nodes_.push_back(
+        {.parent = parent, .function = span.name, .called_from = span.called_from, .is_direct = is_direct});
     nodes_[parent].children.push_back(known->second);
   }
   return known->second;
@@ -82,7 +84,7 @@ void ProgramTree::note_spans() {
     Note& note = notes_[i];
     const bool is_program = s.kind == SpanKind::kPython && timeline.is_program(s.name);
     if (is_program && outer.cause == 0) {
-      note.node = node_for(outer.node, s);
+      note.node = node_for(outer.node, s, outer.entry == kNoSpan && s.parent != kNoSpan);
       Node& node = nodes_[note.node];
       if (view_.begins_in_step(s.begin)) ++node.calls;
       // A recursion counts once.
@@ -228,7 +230,7 @@ void ProgramTree::add_costs() {
   for_each_piece([this](uint32_t span, uint32_t line, size_t, int64_t ns) {
     Node& node = nodes_[notes_[span].node];
     add_to(node.sum, ns);
-    add_to(node.lines[line], ns);
+    add_to(node.lines[{line, notes_[span].cost == Cost::kWaiting}], ns);
   });
   for (size_t n = nodes_.size(); n-- > 1;) add_to(nodes_[nodes_[n].parent].sum, nodes_[n].sum);
 }
@@ -255,32 +257,34 @@ void ProgramTree::visit(uint32_t n) {
 
 // The calls that cost much each have a region. What is left belongs to the node's lines; neighbours are one region.
 void ProgramTree::visit_container(uint32_t n) {
-  std::map<uint32_t, int64_t> lines = nodes_[n].lines;
+  std::map<LinePart, int64_t> lines = nodes_[n].lines;
   for (const uint32_t child : nodes_[n].children) {
     if (nodes_[child].sum >= least_)
       visit(child);
     else
-      add_to(lines[nodes_[child].called_from], nodes_[child].sum);
+      add_to(lines[{nodes_[child].called_from, false}], nodes_[child].sum);
   }
-  if (n == 0) return;                                   // not the program's
-  std::vector<std::pair<uint32_t, uint32_t>> in_order;  // number, name
-  for (const auto& [line, ns] : lines) in_order.emplace_back(number_of(view_.text(line)), line);
+  if (n == 0) return;                                          // not the program's
+  std::vector<std::tuple<bool, uint32_t, LinePart>> in_order;  // with the number of the line
+  for (const auto& [part, ns] : lines) in_order.emplace_back(part.waits, number_of(view_.text(part.line)), part);
   std::ranges::sort(in_order);
   constexpr uint32_t kNear = 3;
   Region region{.node = n};
   int64_t sum = 0;
   uint32_t last = 0;
+  bool waits = false;
   const auto finish = [&] {
     if (sum >= least_) regions_.push_back(region);
     region.lines.clear();
     sum = 0;
   };
-  for (const auto& [number, line] : in_order) {
-    if (!region.lines.empty() && (line == 0 || number > last + kNear)) finish();
-    region.lines.push_back(line);
-    add_to(sum, lines[line]);
+  for (const auto& [is_wait, number, part] : in_order) {
+    if (!region.lines.empty() && (part.line == 0 || number > last + kNear || is_wait != waits)) finish();
+    region.lines.push_back(part);
+    add_to(sum, lines[part]);
     last = number;
-    if (line == 0) finish();
+    waits = is_wait;
+    if (part.line == 0) finish();
   }
   finish();
 }
@@ -293,7 +297,7 @@ void ProgramTree::measure() {
     Region& region = regions_[r];
     region.by_step.resize(view_.steps().size());
     if (region.is_whole) of_node[region.node] = static_cast<int32_t>(r);
-    for (const uint32_t line : region.lines) of_line[{region.node, line, 0}] = static_cast<int32_t>(r);
+    for (const LinePart& part : region.lines) of_line[{region.node, part.line, part.waits}] = static_cast<int32_t>(r);
   }
   // Parents come before the nodes that they call.
   for (uint32_t n = 1; n < nodes_.size(); ++n) {
@@ -313,7 +317,7 @@ void ProgramTree::measure() {
   const auto region_of = [&](uint32_t span, uint32_t line) {
     const uint32_t node = notes_[span].node;
     if (of_node[node] >= 0) return of_node[node];
-    const auto found = of_line.find({node, line, 0});
+    const auto found = of_line.find({node, line, notes_[span].cost == Cost::kWaiting});
     return found == of_line.end() ? -1 : found->second;
   };
   for_each_piece([&](uint32_t span, uint32_t line, size_t step, int64_t ns) {

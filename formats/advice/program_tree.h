@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -37,10 +38,17 @@ enum class Cost : uint8_t {
 };
 inline constexpr size_t kCosts = 5;
 
+// What a node does at a line: what it waits for there is apart from all else.
+struct LinePart {
+  uint32_t line = 0;
+  bool waits = false;
+  auto operator<=>(const LinePart&) const = default;
+};
+
 struct Region {
   uint32_t node = 0;
   bool is_whole = false;             // with all that the node calls
-  std::vector<uint32_t> lines{};     // not whole: these lines of the node; 0: what has no line
+  std::vector<LinePart> lines{};     // not whole: these lines of the node; 0: what has no line
   std::array<int64_t, kCosts> ns{};  // in all steps
   std::vector<int64_t> by_step{};
 
@@ -72,7 +80,8 @@ class ProgramTree {
 
   int64_t all_ns() const { return nodes_[0].sum; }                             // what all nodes cost
   uint32_t function_of(uint32_t node) const { return nodes_[node].function; }  // its name; 0: of node 0
-  uint32_t called_from(uint32_t node) const { return nodes_[node].called_from; }
+  // The line that calls it; 0: not known, or a library calls it, which was called from some other line.
+  uint32_t called_from(uint32_t node) const { return nodes_[node].is_direct ? nodes_[node].called_from : 0; }
   uint64_t calls_of(uint32_t node) const { return nodes_[node].calls; }  // that began in steps
 
  private:
@@ -87,11 +96,12 @@ class ProgramTree {
   };
   struct Node {
     uint32_t parent, function, called_from;
+    bool is_direct = false;  // called by the program itself
     uint64_t calls = 0;
     int64_t wall = 0;  // of its spans, in steps
     int64_t sum = 0;   // cost of its pieces and those of the nodes that it calls
     std::vector<uint32_t> children{};
-    std::map<uint32_t, int64_t> lines{};  // cost of its own pieces
+    std::map<LinePart, int64_t> lines{};  // cost of its own pieces
   };
   struct Note {  // of a span
     uint32_t node = 0;
@@ -105,7 +115,7 @@ class ProgramTree {
   void for_each_piece(F f) const;
   struct Cutter;
 
-  uint32_t node_for(uint32_t parent, const TimelineSpan& span);
+  uint32_t node_for(uint32_t parent, const TimelineSpan& span, bool is_direct);
   uint32_t line_of(uint32_t span) const;  // of the call of this span
   ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, const Claimed* claimed);
   void note_spans();

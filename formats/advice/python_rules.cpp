@@ -91,22 +91,20 @@ class PythonRules {
 
   static bool is_mostly(const Region& r, Cost cost) { return r.ns[static_cast<size_t>(cost)] * 2 >= r.all_ns(); }
 
-  // Whether what a few steps have more is that they waited for a processor.
-  bool was_queued(const Region& r, const Spread& spread) const {
-    int64_t cost = 0, queued = 0;
-    for (size_t i = 0; i < r.by_step.size(); ++i) {
-      if (r.by_step[i] * 4 < spread.typical || !use_.is_known[i]) continue;
-      add_to(cost, r.by_step[i]);
-      add_to(queued, use_.queued[i]);
-    }
-    return queued * 2 >= cost;
+  // What a few steps have more, without what they waited for a processor: of all steps, in ns.
+  int64_t without_queue(const Region& r, const Spread& spread) const {
+    int64_t cost = 0;
+    for (size_t i = 0; i < r.by_step.size(); ++i)
+      if (r.by_step[i] * 4 >= spread.typical)
+        add_to(cost, std::max<int64_t>(0, r.by_step[i] - (use_.is_known[i] ? use_.queued[i] : 0)));
+    return cost;
   }
 
   void tell(const Region& r) {
     const Spread spread = spread_of(r.by_step);
     if (!spread.is_rare() && is_unsteady(r.by_step)) return;
     // What comes now and then has to be a twentieth of all: a busy machine leaves as much anywhere.
-    if (spread.having * 4 < spread.steps * 3 && (spread.mean * 20 < v_.step_ns() || was_queued(r, spread))) return;
+    if (spread.having * 4 < spread.steps * 3 && without_queue(r, spread) * 20 < v_.all_ns()) return;
     const int64_t all = r.all_ns();
     const auto of = [&r](Cost cost) { return r.ns[static_cast<size_t>(cost)]; };
     const std::string f = who(v_.text(tree_.function_of(r.node)));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "formats/memory/owners.h"
+#include "formats/replay/thread_stack.h"
 #include "formats/replay/replay.h"
 
 namespace torchprof::formats {
@@ -40,7 +41,11 @@ class GrowthSink final : public Sink {
     blocks.erase(m.address);
     // Blocks outside of the steps that are looked at need no owner.
     if (m.bytes <= 0 || m.time.value < first_ || m.time.value >= last_) return;
-    blocks.emplace(m.address, Block{owners_.of(m), m.bytes, m.time.value});
+    MemoryOwner owner = owners_.of(m);
+    // Who keeps the block is near the program's line from which it came, and not in a library.
+    if (m.stack != nullptr)
+      if (const NameId line = m.stack->line()) owner.place = line.value;
+    blocks.emplace(m.address, Block{owner, m.bytes, m.time.value});
   }
 
  private:

@@ -142,18 +142,18 @@ train(range(12), one)
 dist.barrier()
 """
 
-# Rule: the program, words of the line that is to be named, and its function.
+# Rule: the program, words of the line that is to be named, and its function. Of a function that calls nothing it is the line that calls it.
 PLANTED = {
-    "loading": (LOADING, "def vignette", "vignette"),
-    "tiny operators": (TINY, "def normalise", "normalise"),
-    "collecting": (COLLECTING, "def clean_up", "clean_up"),
-    "python": (PYTHON, "def augment", "augment"),
-    "slow rank": (SLOW_RANK, "def augment", "augment"),
-    "communication": (COMMUNICATION, "def exchange", "exchange"),
+    "loading": (LOADING, "return vignette(i)", "__getitem__"),
+    "tiny operators": (TINY, "for i in range(16000)", "normalise"),
+    "collecting": (COLLECTING, "gc.collect()", "clean_up"),
+    "python": (PYTHON, "    augment()", "one"),
+    "slow rank": (SLOW_RANK, "    augment()", "one"),
+    "communication": (COMMUNICATION, "dist.all_reduce(gradients)", "exchange"),
 }
 PLANTED_ON_GPU = {
     "sync": (SYNC, "def read_loss", "read_loss", ("", "")),
-    "host bound": (HOST_BOUND, "def augment", "augment", ("", "")),
+    "host bound": (HOST_BOUND, "    augment()", "one", ("", "")),
     "pageable": (PAGEABLE, "def fetch", "fetch", ("pageable=1", "")),
 }
 
