@@ -54,57 +54,16 @@ void add_costs(const StepView& view, ProcessAdvice& advice) {
   advice.collective_place = view.where(most_of(collectives));
 }
 
-// torch/utils/data/_utils/worker.py, 1.13 to 2.14.
-bool is_worker_loop(const TimelineSpan& s, std::string_view name) {
-  return s.kind == SpanKind::kPython && name.ends_with("): _worker_loop") &&
-         name.find("torch/utils/data/_utils/worker.py(") != name.npos;
-}
-
-LoaderWork loader_work_of(const StepView& view) {
-  const Timeline& timeline = view.timeline();
-  LoaderWork work{.begin = timeline.begin, .end = timeline.end};
-  const auto is_work = [](const RowView& row, size_t i) { return row.activity[i] != Activity::kWaiting; };
-  for (uint32_t r = 0; r < view.rows().size(); ++r) {
-    const auto& spans = timeline.rows[r].spans;
-    const RowView& row = view.rows()[r];
-    if (row.own.empty()) continue;
-    uint32_t loop = kNoSpan;
-    std::vector<bool> is_inside(spans.size()), is_wanted(spans.size());
-    for (uint32_t i = 0; i < spans.size(); ++i) {
-      const TimelineSpan& s = spans[i];
-      const bool is_loop = is_worker_loop(s, view.text(s.name));
-      if (is_loop && loop == kNoSpan) loop = i;
-      is_inside[i] = is_loop || (s.parent != kNoSpan && is_inside[s.parent]);
-      is_wanted[i] = is_inside[i] && is_work(row, i) && row.place[i] != 0;
-    }
-    if (loop == kNoSpan) continue;
-    // What was running already when its window opened begins with what is around it.
-    const uint32_t around = spans[loop].parent;
-    if (around == kNoSpan || spans[around].begin < spans[loop].begin)
-      work.start_ns = spans[loop].begin - timeline.begin;
-    work.busiest = busiest_of(view, r, is_wanted);
-    return work;
-  }
-  // No Python was recorded.
-  if (!view.has_main()) return work;
-  const RowView& row = view.rows()[view.main()];
-  std::vector<bool> is_wanted(row.own.size());
-  for (size_t i = 0; i < is_wanted.size(); ++i) is_wanted[i] = is_work(row, i);
-  work.busiest = busiest_of(view, view.main(), is_wanted);
-  return work;
-}
-
 double busy_share_of(const StepView& view) {
   if (!view.has_main()) return 0;
   const RowView& row = view.rows()[view.main()];
   const std::vector<TimelineSpan>& spans = view.timeline().rows[view.main()].spans;
-  int64_t worked = 0, begin = INT64_MAX, end = INT64_MIN;
+  int64_t worked = 0, recorded = 0;
   for (size_t i = 0; i < spans.size(); ++i) {
     if (row.activity[i] != Activity::kWaiting) add_to(worked, row.own[i]);
-    begin = std::min(begin, spans[i].begin);
-    end = std::max(end, spans[i].end);
+    if (spans[i].parent == kNoSpan) add_to(recorded, view.in_steps(spans[i].begin, spans[i].end));
   }
-  return end <= begin ? 0 : static_cast<double>(worked) / static_cast<double>(end - begin);
+  return recorded <= 0 ? 0 : static_cast<double>(worked) / static_cast<double>(recorded);
 }
 
 // The text of the line "train.py(12): step". A function's first line says nothing of what it does.
@@ -179,6 +138,7 @@ class AdviceAssembly {
     for (size_t i = 0; i < all_.size(); ++i)
       if (!all_[i].is_loader && rank(all_[i]) == most_rank && (have_steps || all_[i].advice->worked_ns > 0))
         looked_at_.push_back(i);
+    keep_largest_job();
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.
     std::vector<size_t> ranks = looked_at_;
@@ -218,6 +178,16 @@ class AdviceAssembly {
 
  private:
   int64_t mean(int64_t sum) const { return sum / static_cast<int64_t>(looked_at_.size()); }
+
+  void keep_largest_job() {
+    std::map<uint32_t, int64_t> jobs;  // time in steps
+    for (const size_t i : looked_at_)
+      add_to(jobs[all_[i].job], all_[i].advice->mean_step_ns * static_cast<int64_t>(all_[i].advice->steps));
+    if (jobs.size() < 2) return;
+    const auto largest = std::ranges::max_element(jobs, {}, [](const auto& job) { return job.second; });
+    std::erase_if(looked_at_, [&](size_t i) { return all_[i].job != largest->first; });
+    result_.machine = "of " + plural(jobs.size(), "job") + " this is " + all_[looked_at_.front()].who;
+  }
 
   // Findings of one rule and place are one.
   void merge() {
@@ -460,11 +430,12 @@ class AdviceAssembly {
       f.evidence = plural(children, "other process") + " of this run work in that time. " + evidence;
       f.todo = "Start fewer of them at a time, or give them a lower priority (os.nice()), or another machine.";
     } else {
-      result_.machine = "the machine was busy: the program's thread was ready to run for " +
-                        percent_text(queued, steps) + " of its time without a processor" +
-                        (first.processors == 0 ? std::string()
-                                               : "; of " + plural(first.processors, "processor") + " others had " +
-                                                     text(first.use.others_ran));
+      if (!result_.machine.empty()) result_.machine += "; ";
+      result_.machine += "the machine was busy: the program's thread was ready to run for " +
+                         percent_text(queued, steps) + " of its time without a processor" +
+                         (first.processors == 0 ? std::string()
+                                                : "; of " + plural(first.processors, "processor") + " others had " +
+                                                      text(first.use.others_ran));
       return;
     }
     result_.findings.push_back(std::move(f));

@@ -3,7 +3,8 @@
 // DataLoader do.
 //
 // Of ranks that do the same the cost of a finding is the mean over all of them. Processes without steps are looked at
-// only where no process has any; then the one with most operators and GPU work counts.
+// only where no process has any; then the one with most operators and GPU work counts. Of several jobs in a run, as of a
+// script that trains twice, the one whose steps take longest is looked at.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "formats/advice/loader_work.h"
 #include "formats/advice/rules.h"
 #include "formats/analysis/comms.h"
 #include "formats/timeline/timeline.h"
 
 namespace torchprof::formats {
-
-// Of a worker of a DataLoader.
-struct LoaderWork {
-  int64_t begin = 0, end = 0;  // of the process
-  int64_t start_ns = 0;        // until it waits for its first batch: the interpreter and imports, where it is spawned
-  Busiest busiest{};           // what batches took on the main thread, without waiting for the next one
-};
 
 struct ProcessAdvice {
   bool has_steps = false;
@@ -63,6 +58,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
 struct AdvisedProcess {
   std::string who;  // "rank 3", "process 4711"
   bool is_loader;   // a worker of a DataLoader
+  uint32_t job;     // equal for those that belong together (trace/roles.h)
   const ProcessAdvice* advice;
   const CommsCalls* comms;
 };
@@ -75,7 +71,7 @@ struct Advice {
   bool has_steps = false;
   std::string unit{};     // what a step is; empty: one of training
   Findings findings{};    // the largest cost first
-  std::string machine{};  // a sentence: whether the machine was busy with other things; empty: it was not, or not known
+  std::string machine{};  // which of several jobs it is, and whether the machine was busy with other things; empty: no
   std::string most{};     // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/advice/operator_rules.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -201,8 +202,72 @@ class SecondPasses {
   OperatorSubject& o_;
 };
 
+// Generation that computes the whole sequence again for each new position.
+class Generation {
+ public:
+  explicit Generation(OperatorSubject& o) : o_(o) {}
+
+  // Without: of what the operators do, the part of one position. No process with a backward is told of it.
+  void run() {
+    constexpr size_t kFewest = 8;  // steps, and positions
+    if (!o_.nodes.empty()) return;
+    const std::vector<StepSpan>& steps = o_.view.steps();
+    std::vector<Shape> first(steps.size());  // of the first input of each step's first layer
+    std::vector<uint32_t> call(steps.size(), kNoSpan);
+    Group group;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      const size_t step = o_.claims.step_of(i);
+      if (step == Claims::kNoStep) continue;
+      const TimelineSpan& s = o_.spans[i];
+      if (s.kind == SpanKind::kModule && call[step] == kNoSpan) call[step] = i;
+      if (o_.is_operator(i) && first[step].empty()) first[step] = sequence_of(i);
+      if (o_.is_outermost(i)) group.add(i);
+    }
+    size_t grows = 0, looked = 0;
+    std::vector<int64_t> lengths;
+    for (size_t i = 1; i < steps.size(); ++i) {
+      if (first[i].empty() || first[i].size() != first[i - 1].size()) continue;
+      ++looked;
+      size_t differ = 0, by_one = 0;
+      for (size_t d = 0; d < first[i].size(); ++d) {
+        if (first[i][d] == first[i - 1][d]) continue;
+        ++differ;
+        if (first[i][d] != first[i - 1][d] + 1) continue;
+        ++by_one;
+        lengths.push_back(first[i][d]);
+      }
+      grows += differ == 1 && by_one == 1;
+    }
+    if (looked < kFewest || grows * 10 < looked * 9) return;
+    const int64_t length = median_of(lengths);
+    if (length < static_cast<int64_t>(kFewest)) return;
+    Finding f{.rule = "whole sequence"};
+    f.what = "Each new position is generated from the whole sequence again: {}.";
+    f.evidence = "From step to step what the first layer gets grows by one position, to " +
+                 std::to_string(*std::ranges::max_element(lengths)) + ".";
+    for (size_t i = steps.size(); i-- > 0 && f.where.empty();)
+      if (call[i] != kNoSpan) f.where = o_.view.where(o_.row.place[call[i]]);
+    f.todo =
+        "Keep the keys and values of earlier positions in a cache, and compute the new position alone "
+        "(use_cache=True, past_key_values).";
+    o_.tell(std::move(f), group, 1 - 1 / static_cast<double>(length));
+  }
+
+ private:
+  Shape sequence_of(uint32_t i) const {
+    const std::string_view name = o_.text(i);
+    const Tensor* tensor = name == "aten::embedding" ? o_.tensor(i, 1)
+                           : name == "aten::linear"  ? o_.tensor(i, 0)
+                                                     : nullptr;
+    return tensor == nullptr ? Shape{} : tensor->sizes;
+  }
+
+  OperatorSubject& o_;
+};
+
 }  // namespace
 
+void find_whole_sequences(OperatorSubject& subject) { Generation(subject).run(); }
 void find_second_passes(OperatorSubject& subject) { SecondPasses(subject).find(); }
 
 }  // namespace torchprof::formats

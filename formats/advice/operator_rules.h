@@ -20,7 +20,8 @@ void find_values_read(OperatorSubject& subject);
 void find_optimizers(OperatorSubject& subject);
 void find_parameter_loops(OperatorSubject& subject);
 
-// A model that runs once more than it has to (operator_passes.cpp).
+// A model that runs once more than it has to, or on more than it has to (operator_passes.cpp).
+void find_whole_sequences(OperatorSubject& subject);
 void find_second_passes(OperatorSubject& subject);
 
 // What the sizes and types of tensors tell (operator_attention.cpp, operator_shapes.cpp).

@@ -11,6 +11,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/intervals.h"
 #include "formats/io/sum.h"
+#include "formats/timeline/rare_parts.h"
 
 namespace torchprof::formats {
 namespace {
@@ -63,6 +64,7 @@ class PythonRules {
     const std::vector<Region> regions = tree_.regions(v_.all_ns() / kLeast);
     find_sleep(regions);
     for (const Region& r : regions) tell(r);
+    rare_parts();
   }
 
  private:
@@ -98,6 +100,28 @@ class PythonRules {
       if (r.by_step[i] * 4 >= spread.typical)
         add_to(cost, std::max<int64_t>(0, r.by_step[i] - (use_.is_known[i] ? use_.queued[i] : 0)));
     return cost;
+  }
+
+  // Evaluations and the like: what few steps do, whatever it is made of. Only what nothing else tells.
+  void rare_parts() {
+    constexpr double kLeastShare = 0.05;
+    for (const RarePart& part : rare_parts_of(v_.timeline(), kLeastShare)) {
+      const int64_t cost = v_.per_step(part.all_ns);
+      const bool is_told =
+          std::ranges::any_of(findings_, [&](const Finding& f) { return f.is_rare && f.cost_ns * 2 >= cost; });
+      if (is_told || part.row != v_.main()) continue;
+      const TimelineSpan& s = v_.timeline().span(part.row, part.span);
+      Finding f{.rule = "some steps", .cost_ns = cost, .is_rare = true};
+      f.what = who(v_.text(s.name)) + " runs in " + std::to_string(part.steps) + " of " +
+               plural(part.of_steps, "step") +
+               (part.every != 0 ? ", each " + std::to_string(part.every) + " steps" : std::string()) + ", for " +
+               ns_text(part.median_ns) + ": {} of a step on average.";
+      f.todo = "If it is not part of the work itself (an evaluation, a checkpoint), do it less often, or on less data.";
+      const uint32_t line = s.called_from != 0 ? s.called_from : s.place;
+      f.where = v_.where(line != 0 ? line : s.name);
+      findings_.push_back(std::move(f));
+      return;
+    }
   }
 
   void tell(const Region& r) {

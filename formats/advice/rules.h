@@ -4,12 +4,17 @@
 //   loading        steps wait in a DataLoader's __next__. Without: a step less that time
 //   compiling      torch.compile compiles, not only in the first step. Without: less that time
 //   collecting     Python's garbage collector runs. Without: less that time
-//   waiting        the program's thread waits for another thread or process, or sleeps, in a function that only does
-//                  so. Without: less that time
-//   python         a function of the program takes time itself, in Python or in libraries that are not torch. Without:
-//                  less that time. In a process with GPU work it is "host bound", and counts only while no GPU works
-//   tiny operators operators on the CPU that take a few microseconds each, from one place. Without: less what they and
+//   waiting        the program's thread waits for another thread or process, or sleeps: in a function that only does
+//                  so, in one that is known for it (causes.h), or where the thread's own times say so. Without: less
+//                  that time
+//   python         a function of the program takes time, in its own Python and in libraries, with all that it calls
+//                  (program_tree.h). Without: less that time. In a process with GPU work it is "host bound", and counts
+//                  only while no GPU works
+//   tiny operators operators on the CPU that take a few microseconds each, called in a loop. Without: less what they and
 //                  the Python between them take
+//   some steps     a call that few steps have, as an evaluation; from 5 % of all time. Without: less that time
+//   processor      the program's thread is ready to run and has no processor, as threads or processes of the program
+//                  have them. Without: less that time. Where others have them it is no finding, but said
 //   threads        matrix products and convolutions run on the CPU with fewer threads than there are cores (half of the
 //                  processors). Without: their time divided by what there is more
 //   zero_grad      gradients are set to zero and not to None. Without: less that time
@@ -22,6 +27,7 @@
 //   printing       tensors become text. Without: less that. Likewise: copying (deepcopy), jacobian, one vector
 //   anomaly        autograd looks for NaN after each node. Without: less these checks
 //   profiler       torch.profiler records. Without: less half of what Python and short operators take (an estimate)
+//   whole sequence generation computes all positions again for each new one. Without: the part of one position
 //   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
@@ -30,7 +36,7 @@
 //   float64        operators work in float64. Without: half their time
 //   operator       what is no part of a network's arithmetic: copies, decompositions, sorts. Without: less their time
 //
-//   leak           memory stays, of each step some more. It costs no time
+//   leak           memory stays, of each step some more: of tensors, or of the process alone. It costs no time
 //
 //   sync           calls that wait for the GPU. Without: what the host still does, or what the GPU does, whichever is
 //                  longer
@@ -49,7 +55,8 @@
 //                  time, as where it overlaps with computing
 //   slow rank      in most collectives the others wait for the same process. Without: less what they wait
 //
-// A finding has to cost a fiftieth of a step.
+// A finding has to cost a fiftieth of a step, most of them a 33rd. What few steps have costs its mean over all steps, all
+// else the median (spread.h). What comes and goes by itself is not told.
 #pragma once
 
 #include <cstdint>

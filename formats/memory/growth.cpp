@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "formats/memory/owners.h"
-#include "formats/replay/thread_stack.h"
 #include "formats/replay/replay.h"
+#include "formats/replay/thread_stack.h"
 
 namespace torchprof::formats {
 namespace {

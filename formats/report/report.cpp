@@ -16,6 +16,7 @@
 #include "formats/timeline/parts.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
+#include "formats/trace/roles.h"
 
 namespace torchprof::formats {
 namespace {
@@ -77,12 +78,14 @@ ProcessFacts facts_of_process(const Process& process) {
           is_loader(process.role)};
 }
 
-Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<ProcessAdvice>& advice) {
+// `jobs`: of each part; empty: they are all of one.
+Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<ProcessAdvice>& advice,
+                  const std::vector<uint32_t>& jobs) {
   std::vector<AdvisedProcess> processes;
   for (size_t i = 0; i < advice.size(); ++i) {
     const ReportPart& part = parts[i];
-    processes.push_back({part.role.empty() ? "process " + part.pid : part.role, is_loader(part.role), &advice[i],
-                         &part.statistics.comms});
+    processes.push_back({part.role.empty() ? "process " + part.pid : part.role, is_loader(part.role),
+                         jobs.empty() ? 0 : jobs[i], &advice[i], &part.statistics.comms});
   }
   return advice_of(processes);
 }
@@ -118,6 +121,18 @@ class UnitNames {
   bool has_found_ = false;
   std::set<std::string> names_;
 };
+
+// The job of each process, by its place.
+std::vector<uint32_t> jobs_in_order(const Trace& trace) {
+  std::vector<uint32_t> jobs(trace.processes.size());
+  uint32_t number = 0;
+  for (const Job& job : jobs_of(trace.processes)) {
+    for (const auto* members : {&job.programs, &job.helpers})
+      for (const size_t i : *members) jobs[trace.processes[i].place - 1] = number;
+    ++number;
+  }
+  return jobs;
+}
 
 void add_sums(Report& report, const std::vector<const Timeline*>& timelines, const TimelineRequest& request) {
   std::vector<TimelineIndex> indices;
@@ -210,7 +225,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   report.notes = notes_of(trace);
   add_depth_note(report, too_deep);
-  if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
+  if (timelines.has_advice) report.advice = advice_for(report.parts, advice, jobs_in_order(trace));
   report.gpu_remarks = gpu_remarks_of(trace);
   uint64_t steps = 0, captured = 0;
   for (const ReportPart& part : report.parts) {
@@ -246,7 +261,7 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   }
   unit_names.check();
   add_sums(report, all, timelines);
-  if (timelines.has_advice) report.advice = advice_for(report.parts, advice);
+  if (timelines.has_advice) report.advice = advice_for(report.parts, advice, {});
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(name);
   add_depth_note(report, too_deep);
