@@ -4,6 +4,7 @@
 #include <charconv>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 
@@ -183,10 +184,18 @@ class AdviceAssembly {
     std::map<uint32_t, int64_t> jobs;  // time in steps
     for (const size_t i : looked_at_)
       add_to(jobs[all_[i].job], all_[i].advice->mean_step_ns * static_cast<int64_t>(all_[i].advice->steps));
-    if (jobs.size() < 2) return;
+    if (jobs.size() < 2 || are_ranks()) return;
     const auto largest = std::ranges::max_element(jobs, {}, [](const auto& job) { return job.second; });
     std::erase_if(looked_at_, [&](size_t i) { return all_[i].job != largest->first; });
     result_.machine = "of " + plural(jobs.size(), "job") + " this is " + all_[looked_at_.front()].who;
+  }
+
+  // Whether they are ranks of one job that did not say so to their environment: all have collectives, and another name.
+  bool are_ranks() const {
+    std::set<std::string_view> names;
+    for (const size_t i : looked_at_) names.insert(all_[i].who);
+    return names.size() == looked_at_.size() &&
+           std::ranges::none_of(looked_at_, [this](size_t i) { return all_[i].comms->empty(); });
   }
 
   // Findings of one rule and place are one.

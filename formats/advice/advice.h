@@ -3,8 +3,8 @@
 // DataLoader do.
 //
 // Of ranks that do the same the cost of a finding is the mean over all of them. Processes without steps are looked at
-// only where no process has any; then the one with most operators and GPU work counts. Of several jobs in a run, as of a
-// script that trains twice, the one whose steps take longest is looked at.
+// only where no process has any; then the one with most operators and GPU work counts. Of several jobs in a run, as of
+// a script that trains twice, the one whose steps take longest is looked at.
 #pragma once
 
 #include <cstdint>

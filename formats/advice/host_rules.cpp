@@ -271,8 +271,8 @@ class HostRules {
     }
   }
 
-  // The process grows, and torch's tensors do not: from a quarter of the run on, in both halves of the rest, so that what
-  // grows once, as caches do, does not count.
+  // The process grows, and torch's tensors do not: from a quarter of the run on, in both halves of the rest, so that
+  // what grows once, as caches do, does not count.
   void python_leak() {
     constexpr uint64_t kLeast = 64 << 10, kLeastInAll = 16 << 20;  // bytes of a step, and of all
     std::vector<std::pair<uint64_t, uint64_t>> seen;               // steps that had ended, bytes

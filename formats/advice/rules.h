@@ -10,8 +10,8 @@
 //   python         a function of the program takes time, in its own Python and in libraries, with all that it calls
 //                  (program_tree.h). Without: less that time. In a process with GPU work it is "host bound", and counts
 //                  only while no GPU works
-//   tiny operators operators on the CPU that take a few microseconds each, called in a loop. Without: less what they and
-//                  the Python between them take
+//   tiny operators operators on the CPU that take a few microseconds each, called in a loop. Without: less what they
+//                  and the Python between them take
 //   some steps     a call that few steps have, as an evaluation; from 5 % of all time. Without: less that time
 //   processor      the program's thread is ready to run and has no processor, as threads or processes of the program
 //                  have them. Without: less that time. Where others have them it is no finding, but said
@@ -55,8 +55,8 @@
 //                  time, as where it overlaps with computing
 //   slow rank      in most collectives the others wait for the same process. Without: less what they wait
 //
-// A finding has to cost a fiftieth of a step, most of them a 33rd. What few steps have costs its mean over all steps, all
-// else the median (spread.h). What comes and goes by itself is not told.
+// A finding has to cost a fiftieth of a step, most of them a 33rd. What few steps have costs its mean over all steps,
+// all else the median (spread.h). What comes and goes by itself is not told.
 #pragma once
 
 #include <cstdint>

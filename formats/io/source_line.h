@@ -6,9 +6,9 @@
 
 namespace torchprof::formats {
 
-// Without the blanks around it, at most kLongestSourceLine bytes, safe to show. Empty: the file cannot be read, is larger
-// than kLargestSource, has no such line, or was changed after `before` (ns since 1970), so that the program that was
-// measured may have been another one.
+// Without the blanks around it, at most kLongestSourceLine bytes, safe to show. Empty: the file cannot be read, is
+// larger than kLargestSource, has no such line, or was changed after `before` (ns since 1970), so that the program that
+// was measured may have been another one.
 inline constexpr size_t kLongestSourceLine = 90;
 inline constexpr int64_t kLargestSource = 4 << 20;
 std::string source_line(const std::string& path, uint32_t line, int64_t before);
