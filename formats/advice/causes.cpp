@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kSaveLess =
     "Save less often, or copy the state and write it in a thread (torch.distributed.checkpoint.async_save).";
 constexpr std::string_view kReadOnce =
-    "Read it once and keep it, read only the part that is needed (np.load(mmap_mode=\"r\")), or ahead, in a thread.";
+    "Read it once and keep it, read only the part that is needed (mmap_mode=\"r\" of np.load), or ahead, in a thread.";
 constexpr std::string_view kWriteLess = "Write less often, or hand it to a thread that writes.";
 constexpr std::string_view kAskLess = "Ask less often and keep the answers, or ask ahead, in a thread.";
 constexpr std::string_view kTraceOnce = "Do it once, before the steps, and keep what it gives.";

@@ -241,7 +241,7 @@ class Generation {
     if (looked < kFewest || grows * 10 < looked * 9) return;
     const int64_t length = median_of(lengths);
     if (length < static_cast<int64_t>(kFewest)) return;
-    Finding f{.rule = "whole sequence"};
+    Finding f{.rule = "no cache"};
     f.what = "Each new position is generated from the whole sequence again: {}.";
     f.evidence = "From step to step what the first layer gets grows by one position, to " +
                  std::to_string(*std::ranges::max_element(lengths)) + ".";

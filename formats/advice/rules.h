@@ -27,7 +27,7 @@
 //   printing       tensors become text. Without: less that. Likewise: copying (deepcopy), jacobian, one vector
 //   anomaly        autograd looks for NaN after each node. Without: less these checks
 //   profiler       torch.profiler records. Without: less half of what Python and short operators take (an estimate)
-//   whole sequence generation computes all positions again for each new one. Without: the part of one position
+//   no cache       generation computes all positions again for each new one. Without: the part of one position
 //   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
