@@ -31,7 +31,9 @@ class Attention {
       if (!o_.is_outermost(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
       if (!is_softmax(o_.text(i))) continue;
       const auto scores = scores_of(o_.first_tensor(i));
-      if (!scores || scores->first < 16 || scores->second < 16) continue;
+      // Of short sequences the matrices are small, and one operator for all takes no less than these.
+      constexpr int64_t kShort = 128;
+      if (!scores || scores->first < kShort || scores->second < kShort) continue;
       const uint32_t around = parent_of_chain(i);
       const uint32_t before = product_before(i, around, *scores), after = product_after(i, around, *scores);
       if (before == kNoSpan || after == kNoSpan) continue;

@@ -338,6 +338,7 @@ TEST_CASE("attention by hand is told with its backward; a softmax over classes i
   CHECK(f->cost_ns > 1'500 * kUs);  // of 3.7 ms
   CHECK(f->cost_ns < 3'700 * kUs);
   CHECK(with(8, 8).of("attention") == nullptr);
+  CHECK(with(100, 100).of("attention") == nullptr);
   CHECK(advice([](Program& p, uint32_t) {
           p.op("aten::matmul", 600, {t({4, 64, 32}), t({32, 100})});
           p.op("aten::softmax", 3000, {t({4, 64, 100})});
