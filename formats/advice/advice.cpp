@@ -282,31 +282,46 @@ class AdviceAssembly {
   }
 
   // torch has three names for one collective: "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".
+  // With those for whom no unit recurs, where for others it does: what recurs in one rank does so in all.
+  std::vector<size_t> ranks_of_job() const {
+    std::vector<size_t> ranks = looked_at_;
+    if (result_.unit.empty()) return ranks;
+    for (size_t i = 0; i < all_.size(); ++i)
+      if (!all_[i].is_loader && !all_[i].comms->empty() && !all_[i].advice->has_steps) ranks.push_back(i);
+    return ranks;
+  }
+
   void slow_rank() {
-    if (looked_at_.size() < 2) return;
+    const std::vector<size_t> ranks = ranks_of_job();
+    if (ranks.size() < 2) return;
+    const bool have_all_steps = ranks.size() == looked_at_.size();
     std::vector<const CommsCalls*> calls;
-    for (const size_t i : looked_at_) calls.push_back(all_[i].comms);
-    const auto is_in_step = [this](size_t process, int64_t begin) {
-      return is_in(all_[looked_at_[process]].advice->spans, begin);
+    for (const size_t i : ranks) calls.push_back(all_[i].comms);
+    const auto is_in_step = [&](size_t process, int64_t begin) {
+      return !have_all_steps || is_in(all_[ranks[process]].advice->spans, begin);
     };
     // In each process, the time in which it waited in any collective.
-    std::vector<Intervals> waits(looked_at_.size());
+    std::vector<Intervals> waits(ranks.size());
     uint64_t compared = 0;
     std::map<int64_t, std::string_view> names;                                   // of kinds, by the time that is waited
     const std::map<CommsKind, CommsTally> tallies = compare(calls, is_in_step);  // has the names
     for (const auto& [kind, t] : tallies) {
-      if (t.waits.size() < looked_at_.size()) continue;  // of a group that not all are in
+      if (t.waits.size() < ranks.size()) continue;  // of a group that not all are in
       compared += t.compared;
       names.emplace(t.waiting_ns, kind.name);
       for (const CommsWait& w : t.waits) waits[w.process].add(w.when);
     }
     constexpr uint64_t kFewest = 10;
     if (compared < kFewest) return;
+    const auto steps = static_cast<int64_t>(all_[looked_at_.front()].advice->steps);
     std::vector<std::vector<int64_t>> waited(waits.size());  // by step
     std::vector<int64_t> typical;
     for (size_t i = 0; i < waits.size(); ++i) {
       waits[i].settle();
-      for (const StepSpan& s : all_[looked_at_[i]].advice->spans) waited[i].push_back(waits[i].length(s.begin, s.end));
+      if (have_all_steps)
+        for (const StepSpan& s : all_[ranks[i]].advice->spans) waited[i].push_back(waits[i].length(s.begin, s.end));
+      else
+        waited[i].push_back(waits[i].length(INT64_MIN, INT64_MAX) / steps);
       typical.push_back(median_of(waited[i]));
     }
     const auto slowest = static_cast<size_t>(std::ranges::min_element(typical) - typical.begin());
@@ -315,18 +330,18 @@ class AdviceAssembly {
       if (i != slowest) add_to(others, typical[i]);
     int64_t waiting = 0;
     for (const std::vector<int64_t>& of_rank : waited)
-      if (const auto steps = static_cast<int64_t>(of_rank.size()); steps != 0)
-        add_to(waiting, std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}) / steps);
-    waiting_ns_ = mean(waiting);
+      if (!of_rank.empty())
+        add_to(waiting,
+               std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}) / static_cast<int64_t>(of_rank.size()));
+    waiting_ns_ = waiting / static_cast<int64_t>(waited.size());
     const int64_t cost = others / static_cast<int64_t>(waited.size() - 1) - typical[slowest];
     if (cost < result_.step_ns / 20 || !is_late_in_most_steps(waited, slowest)) return;
-    const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;
+    const ProcessAdvice& slow = *all_[ranks[slowest]].advice;
     Finding f{.rule = "slow rank", .cost_ns = cost};
-    f.what =
-        "The others wait {} for " + all_[looked_at_[slowest]].who + ", in " + std::string(names.rbegin()->second) + ".";
+    f.what = "The others wait {} for " + all_[ranks[slowest]].who + ", in " + std::string(names.rbegin()->second) + ".";
     f.where = slow.collective_place;
     f.todo = "Give it the same work as the others, or look at its machine.";
-    add_reason(slowest, f);
+    add_reason(ranks, slowest, f);
     result_.findings.push_back(std::move(f));
   }
 
@@ -340,18 +355,18 @@ class AdviceAssembly {
   }
 
   // What the slow rank spends more time in than the others on average: the most.
-  void add_reason(size_t slowest, Finding& f) const {
-    const ProcessAdvice& slow = *all_[looked_at_[slowest]].advice;
+  void add_reason(const std::vector<size_t>& ranks, size_t slowest, Finding& f) const {
+    const ProcessAdvice& slow = *all_[ranks[slowest]].advice;
     int64_t most = 0;
     const std::pair<std::string, std::string>* reason = nullptr;
     for (const auto& [key, ns] : slow.costs) {
       int64_t others = 0;
-      for (const size_t i : looked_at_) {
-        if (i == looked_at_[slowest]) continue;
+      for (const size_t i : ranks) {
+        if (i == ranks[slowest]) continue;
         const auto of = all_[i].advice->costs.find(key);
         if (of != all_[i].advice->costs.end()) add_to(others, of->second);
       }
-      const int64_t more = ns - others / static_cast<int64_t>(looked_at_.size() - 1);
+      const int64_t more = ns - others / static_cast<int64_t>(ranks.size() - 1);
       if (more <= most) continue;
       most = more;
       reason = &key;

@@ -121,6 +121,10 @@ void ProgramTree::note_spans() {
     } else {
       note.cost = Cost::kNone;
     }
+    // Libraries in a module's call are part of the network.
+    if (note.cost == Cost::kLibrary && note.cause == 0 && note.entry != kNoSpan &&
+        spans_[note.entry].kind == SpanKind::kModule)
+      note.cost = Cost::kNone;
     const bool is_chosen = i < chosen_.size() && chosen_[i];
     if (claimed_ == nullptr)
       note.cost = !is_chosen ? Cost::kNone : is_program ? Cost::kOwn : Cost::kLibrary;
