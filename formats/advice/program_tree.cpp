@@ -133,6 +133,7 @@ void ProgramTree::note_spans() {
   }
 }
 
+// Where most are small all count: on a busy machine some take far longer.
 // In a process with GPU work operators cost what they keep the GPU waiting, which other rules tell.
 void ProgramTree::find_tiny() {
   if (view_.has_gpu()) return;
@@ -142,27 +143,35 @@ void ProgramTree::find_tiny() {
     if (is_operation(spans_[i]) && note.entry != kNoSpan && note.cause == 0 && row_.activity[i] == Activity::kOperator)
       has_operator[note.entry] = true;
   }
-  const auto is_small = [&](uint32_t i) {
+  const auto may_be = [&](uint32_t i) {
     const SpanKind kind = spans_[i].kind;
-    return has_operator[i] && (kind == SpanKind::kOperator || kind == SpanKind::kPython) && spans_[i].ns() < kTinyNs &&
+    return has_operator[i] && (kind == SpanKind::kOperator || kind == SpanKind::kPython) &&
            (i >= chosen_.size() || !chosen_[i]) && view_.begins_in_step(spans_[i].begin);
   };
-  std::unordered_map<Key, uint64_t, KeyHash> counts;
+  struct Count {
+    uint64_t all = 0, small = 0;
+  };
+  std::unordered_map<Key, Count, KeyHash> counts;
   const auto key_of = [this](uint32_t i) -> Key {
     const uint32_t line = line_of(i);
     const uint32_t function = nodes_[notes_[i].node].function;
     return line != 0 ? Key{function, line, 0} : Key{function, 0, spans_[i].name};
   };
   for (uint32_t i = 0; i < spans_.size(); ++i)
-    if (notes_[i].node != 0 && is_small(i)) ++counts[key_of(i)];
+    if (notes_[i].node != 0 && may_be(i)) {
+      Count& count = counts[key_of(i)];
+      ++count.all;
+      count.small += spans_[i].ns() < kTinyNs;
+    }
   const uint64_t steps = view_.steps().size();
   std::erase_if(counts, [steps](const auto& each) {
-    return each.second < steps * (each.first.second != 0 ? kLoop : kLoopInFunction);
+    return each.second.small * 2 < each.second.all ||
+           each.second.all < steps * (each.first.second != 0 ? kLoop : kLoopInFunction);
   });
   if (counts.empty()) return;
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     Note& note = notes_[i];
-    if (note.node == 0 || note.entry == kNoSpan || note.cause != 0 || !is_small(note.entry)) continue;
+    if (note.node == 0 || note.entry == kNoSpan || note.cause != 0 || !may_be(note.entry)) continue;
     if (counts.contains(key_of(note.entry))) note.cost = Cost::kTiny;
   }
 }

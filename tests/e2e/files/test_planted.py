@@ -145,7 +145,7 @@ dist.barrier()
 # Rule: the program, words of the line that is to be named, and its function. Of a function that calls nothing it is the line that calls it.
 PLANTED = {
     "loading": (LOADING, "return vignette(i)", "__getitem__"),
-    "tiny operators": (TINY, "for i in range(16000)", "normalise"),
+    "tiny operators": (TINY, "for i in range(", "normalise"),
     "collecting": (COLLECTING, "gc.collect()", "clean_up"),
     "python": (PYTHON, "    augment()", "one"),
     "slow rank": (SLOW_RANK, "    augment()", "one"),
