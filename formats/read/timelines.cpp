@@ -8,6 +8,7 @@
 #include "formats/timeline/parts.h"
 #include "formats/timeline/units.h"
 #include "formats/trace/names.h"
+#include "formats/trace/roles.h"
 
 namespace torchprof::formats {
 namespace {
@@ -134,8 +135,7 @@ class Maker {
     for (const GpuDeviceUse& device : statistics.gpu.devices) timeline.device_names[device.device] = device.name;
     timeline.steps = chosen_steps(statistics.steps.spans, 0);
     timeline.finish();
-    const bool is_worker = file_.processes[process].role.find("DataLoader worker") != std::string::npos;
-    if (!step_.empty() || (statistics.steps.count == 0 && !is_worker)) {
+    if (!step_.empty() || (statistics.steps.count == 0 && !is_loader(file_.processes[process].role))) {
       timeline.steps.clear();
       const RecurringUnit unit = find_unit(timeline, {.chosen = step_, .may_end_whole = true});
       use_unit(timeline, unit);

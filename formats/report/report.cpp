@@ -71,8 +71,6 @@ std::optional<uint32_t> whole_number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
-bool is_loader(std::string_view role) { return role.find("DataLoader worker") != role.npos; }
-
 ProcessFacts facts_of_process(const Process& process) {
   return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors")),
           is_loader(process.role)};

@@ -267,6 +267,8 @@ std::vector<size_t> order_of(const std::vector<Standing>& standings) {
 
 }  // namespace
 
+bool is_loader(std::string_view role) { return role.find("DataLoader worker") != role.npos; }
+
 bool runs_multiprocessing(const Process& process) {
   const ProcessKind kind = kind_of_command(process);
   return kind == ProcessKind::kMultiprocessingWorker || kind == ProcessKind::kForkServer ||
@@ -311,9 +313,7 @@ class RankJobs {
   std::vector<One> all_;
 };
 
-}  // namespace
-
-std::vector<Job> jobs_of(const std::vector<Process>& processes) {
+std::vector<Standing> standings_of(const std::vector<Process>& processes) {
   const std::vector<size_t> parents = parents_of(processes);
   std::vector<Standing> standings;
   for (size_t i = 0; i < processes.size(); ++i) {
@@ -321,6 +321,13 @@ std::vector<Job> jobs_of(const std::vector<Process>& processes) {
     standings.back().parent = parents[i];
   }
   settle_ranks(standings);
+  return standings;
+}
+
+}  // namespace
+
+std::vector<Job> jobs_of(const std::vector<Process>& processes) {
+  const std::vector<Standing> standings = standings_of(processes);
   std::vector<Job> jobs;
   std::vector<size_t> of(processes.size(), kNone);  // the job of each
   std::map<size_t, size_t> by_rank_job;
@@ -365,13 +372,7 @@ std::vector<Job> jobs_of(const std::vector<Process>& processes) {
 }
 
 void assign_roles(std::vector<Process>& processes) {
-  const std::vector<size_t> parents = parents_of(processes);
-  std::vector<Standing> standings;
-  for (size_t i = 0; i < processes.size(); ++i) {
-    standings.push_back(standing_of(processes[i]));
-    standings.back().parent = parents[i];
-  }
-  settle_ranks(standings);
+  std::vector<Standing> standings = standings_of(processes);
   make_groups(standings, processes);
   uint32_t place = 0;
   for (const size_t i : order_of(standings)) processes[i].place = ++place;

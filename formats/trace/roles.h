@@ -11,6 +11,7 @@
 // of concurrent.futures run _process_worker (concurrent/futures/process.py).
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "formats/trace/trace.h"
@@ -41,6 +42,9 @@ struct Job {
 };
 // In the order of their first program's start. `processes` are sorted by start.
 std::vector<Job> jobs_of(const std::vector<Process>& processes);
+
+// Whether it is the role of a worker of a DataLoader, or of several.
+bool is_loader(std::string_view role);
 
 // Whether what its interpreter runs is a text of multiprocessing (`python -c "from multiprocessing.spawn import ..."`):
 // a worker that was spawned, a fork server and what it forks, a resource tracker.
