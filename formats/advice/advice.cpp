@@ -1,7 +1,6 @@
 #include "formats/advice/advice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -70,11 +69,8 @@ double busy_share_of(const StepView& view) {
 // The text of the line "train.py(12): step". A function's first line says nothing of what it does.
 std::string source_of(const Timeline& timeline, std::string_view place) {
   const std::string_view file = timeline.file_of(place);
-  const size_t end = place.rfind("): "), begin = end == place.npos ? end : place.rfind('(', end);
-  uint32_t line = 0;
-  if (file.empty() || begin == place.npos) return {};
-  std::from_chars(place.data() + begin + 1, place.data() + end, line);
-  std::string text = source_line(std::string(file), line, timeline.begin);
+  if (file.empty()) return {};
+  std::string text = source_line(std::string(file), split_place(place).line, timeline.begin);
   for (const std::string_view head : {"def ", "async def ", "class ", "@"})
     if (text.starts_with(head)) return {};
   return text;
@@ -229,11 +225,6 @@ class AdviceAssembly {
     }
   }
 
-  static void add_sentence(std::string& text, const std::string& sentence) {
-    if (!text.empty()) text += " ";
-    text += sentence;
-  }
-
   // What the workers' own time goes to.
   void add_workers(Finding& loading) const {
     int64_t worked = 0, started = 0;
@@ -259,8 +250,7 @@ class AdviceAssembly {
     if (most != places.end() && worked != 0) {
       const Busiest& busiest = *by_place[most->first];
       add_sentence(loading.evidence, "Of the work of its " + whose + " " + percent_text(most->second, worked) +
-                                         " is in " + busiest.function +
-                                         (busiest.callee.empty() ? "" : ", most of it in " + busiest.callee) + ".");
+                                         " is in " + busiest.text() + ".");
       loading.where = most->first;
     }
     if (started <= worked) return;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/trace/names.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -116,14 +118,11 @@ bool is_file(std::string_view path, std::string_view pattern) {
 std::span<const Cause> known_causes() { return kCauses; }
 
 uint8_t cause_of(std::string_view function) {
-  const size_t name = function.rfind("): ");
-  if (name == function.npos) return 0;
-  const size_t line = function.rfind('(', name);
-  if (line == function.npos) return 0;
+  const PlaceParts place = split_place(function);
+  if (place.file.empty()) return 0;
   static_assert(kCauses.size() < 256);
   for (size_t i = 0; i < kCauses.size(); ++i)
-    if (fits(function.substr(name + 3), kCauses[i].name) && is_file(function.substr(0, line), kCauses[i].file))
-      return static_cast<uint8_t>(i + 1);
+    if (fits(place.name, kCauses[i].name) && is_file(place.file, kCauses[i].file)) return static_cast<uint8_t>(i + 1);
   return 0;
 }
 

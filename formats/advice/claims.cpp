@@ -1,7 +1,9 @@
 #include "formats/advice/claims.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
@@ -18,13 +20,11 @@ int64_t GroupCost::typical(double part) const {
   if (steps_with == 0) return 0;
   int64_t ns_of_step = ns / static_cast<int64_t>(by_step.size());
   if (size_t{steps_with} * 2 >= by_step.size()) {
-    std::vector<int64_t> sorted;
+    std::vector<int64_t> having;
     for (const int64_t each : by_step)
-      if (each > 0) sorted.push_back(each);
-    const auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-    std::ranges::nth_element(sorted, middle);
-    ns_of_step =
-        std::min(ns_of_step, *middle / static_cast<int64_t>(by_step.size()) * static_cast<int64_t>(steps_with));
+      if (each > 0) having.push_back(each);
+    ns_of_step = std::min(ns_of_step, median_of(std::move(having)) / static_cast<int64_t>(by_step.size()) *
+                                          static_cast<int64_t>(steps_with));
   }
   return static_cast<int64_t>(static_cast<double>(ns_of_step) * part);
 }

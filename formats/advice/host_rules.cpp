@@ -68,8 +68,7 @@ class HostRules {
     std::vector<uint64_t> numbers;
     for (const StepSpan& s : v_.steps()) numbers.push_back(s.number);
     f.is_rare = spread.is_rare();
-    if (const std::string text = spread.text(numbers); !text.empty())
-      f.evidence += (f.evidence.empty() ? "" : " ") + text;
+    if (const std::string text = spread.text(numbers); !text.empty()) add_sentence(f.evidence, text);
   }
 
   void loading() {
@@ -91,9 +90,8 @@ class HostRules {
     const Busiest busiest = busiest_of(v_, v_.main(), is_wanted);
     // The program's own functions do most of it: there are no workers.
     if (busiest.ns * 2 >= all.own) {
-      f.evidence += (f.evidence.empty() ? "" : " ") + std::string("The program loads by itself, without workers: ") +
-                    percent_text(busiest.ns, busiest.all_ns) + " of that is in " + busiest.function +
-                    (busiest.callee.empty() ? "" : ", most of it in " + busiest.callee) + ".";
+      add_sentence(f.evidence, "The program loads by itself, without workers: " +
+                                   percent_text(busiest.ns, busiest.all_ns) + " of that is in " + busiest.text() + ".");
       f.where = busiest.where;
       f.todo = "Do less work for each item there, do it once ahead of the training, or load in workers (num_workers).";
     }
@@ -318,6 +316,11 @@ class HostRules {
 
 void find_on_the_host(const Subject& subject, Findings& findings) {
   if (subject.view.has_main()) HostRules(subject, findings).run();
+}
+
+void add_sentence(std::string& text, std::string_view sentence) {
+  if (!text.empty()) text += " ";
+  text += sentence;
 }
 
 std::string ns_text(int64_t ns) {

@@ -25,17 +25,12 @@ std::string shape_text(const Shape& sizes) {
   return text + "]";
 }
 
-std::string_view function_name(std::string_view text) {
-  const size_t at = text.rfind("): ");
-  return at == text.npos ? text : text.substr(at + 3);
-}
+std::string_view function_name(std::string_view text) { return split_place(text).name; }
 
 bool is_in_file(std::string_view text, std::string_view file) {
-  const size_t end = text.rfind("): ");
-  if (end == text.npos) return false;
-  const size_t open = text.rfind('(', end);
-  if (open == text.npos || !text.substr(0, open).ends_with(file)) return false;
-  return open == file.size() || text[open - file.size() - 1] == '/';
+  const std::string_view path = split_place(text).file;
+  if (!path.ends_with(file)) return false;
+  return path.size() == file.size() || path[path.size() - file.size() - 1] == '/';
 }
 
 OperatorSubject::OperatorSubject(const Subject& subject, Findings& told)

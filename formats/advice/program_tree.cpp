@@ -1,7 +1,6 @@
 #include "formats/advice/program_tree.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <tuple>
 #include <utility>
@@ -23,15 +22,6 @@ bool is_operation(const TimelineSpan& s) { return s.kind == SpanKind::kOperator;
 bool is_torch(std::string_view name) {
   const size_t at = name.find("torch/");
   return at == 0 || (at != name.npos && name.substr(0, at).ends_with("-packages/"));
-}
-
-// Of "train.py(12): step": 12.
-uint32_t number_of(std::string_view line) {
-  const size_t end = line.rfind("): ");
-  const size_t begin = end == line.npos ? end : line.rfind('(', end);
-  uint32_t number = 0;
-  if (begin != line.npos) std::from_chars(line.data() + begin + 1, line.data() + end, number);
-  return number;
 }
 
 }  // namespace
@@ -62,8 +52,14 @@ uint32_t ProgramTree::node_for(uint32_t parent, const TimelineSpan& span, bool i
       by_key_.erase(known);
       return parent;
     }
-    nodes_.push_back(
-        {.parent = parent, .function = span.name, .called_from = span.called_from, .is_direct = is_direct});
+    bool is_recursion = false;
+    for (uint32_t n = parent; n != 0 && !is_recursion; n = nodes_[n].parent)
+      is_recursion = nodes_[n].function == span.name;
+    nodes_.push_back({.parent = parent,
+                      .function = span.name,
+                      .called_from = span.called_from,
+                      .is_direct = is_direct,
+                      .is_recursion = is_recursion});
     nodes_[parent].children.push_back(known->second);
   }
   return known->second;
@@ -87,11 +83,7 @@ void ProgramTree::note_spans() {
       note.node = node_for(outer.node, s, outer.entry == kNoSpan && s.parent != kNoSpan);
       Node& node = nodes_[note.node];
       if (view_.begins_in_step(s.begin)) ++node.calls;
-      // A recursion counts once.
-      bool is_inside = false;
-      for (uint32_t n = node.parent; n != 0 && !is_inside; n = nodes_[n].parent)
-        is_inside = nodes_[n].function == s.name;
-      if (!is_inside) add_to(node.wall, view_.in_steps(s.begin, s.end));
+      if (!node.is_recursion) add_to(node.wall, view_.in_steps(s.begin, s.end));  // it counts once
       note.cost = Cost::kOwn;
     } else {
       note.node = outer.node;
@@ -279,7 +271,7 @@ void ProgramTree::visit_container(uint32_t n) {
   }
   if (n == 0) return;                                          // not the program's
   std::vector<std::tuple<bool, uint32_t, LinePart>> in_order;  // with the number of the line
-  for (const auto& [part, ns] : lines) in_order.emplace_back(part.waits, number_of(view_.text(part.line)), part);
+  for (const auto& [part, ns] : lines) in_order.emplace_back(part.waits, split_place(view_.text(part.line)).line, part);
   std::ranges::sort(in_order);
   constexpr uint32_t kNear = 3;
   Region region{.node = n};
@@ -312,10 +304,15 @@ void ProgramTree::measure() {
     if (region.is_whole) of_node[region.node] = static_cast<int32_t>(r);
     for (const LinePart& part : region.lines) of_line[{region.node, part.line, part.waits}] = static_cast<int32_t>(r);
   }
+  // The line of the region's own node that led to a node; 0: not known, or it is that node.
+  std::vector<uint32_t> led_by(nodes_.size());
   // Parents come before the nodes that they call.
   for (uint32_t n = 1; n < nodes_.size(); ++n) {
     if (of_node[n] >= 0) continue;
     const Node& node = nodes_[n];
+    const bool is_below =
+        of_node[node.parent] >= 0 && regions_[static_cast<size_t>(of_node[node.parent])].node != node.parent;
+    led_by[n] = is_below ? led_by[node.parent] : node.called_from;
     if (of_node[node.parent] >= 0) of_node[n] = of_node[node.parent];
     const auto line = of_line.find({node.parent, node.called_from, 0});
     if (line != of_line.end() && node.sum < least_) of_node[n] = line->second;
@@ -341,10 +338,8 @@ void ProgramTree::measure() {
     const Note& note = notes_[span];
     add_to(region.ns[static_cast<size_t>(note.cost)], ns);
     add_to(region.by_step[step], ns);
-    // A node that the region's own calls has the line that calls it.
-    uint32_t node = note.node, own_line = line;
-    for (; node != region.node && node != 0; node = nodes_[node].parent) own_line = nodes_[node].called_from;
-    add_to(of.lines[own_line != 0 ? own_line : line], ns);
+    const uint32_t leading = note.node == region.node ? 0 : led_by[note.node];
+    add_to(of.lines[leading != 0 ? leading : line], ns);
     if (note.entry != kNoSpan) add_to(of.callees[spans_[note.entry].name].ns, ns);
     if (note.cause != 0) add_to(of.causes[note.cause], ns);
     if (note.cost == Cost::kLibrary || note.cost == Cost::kWaiting) add_to(of.inside[spans_[span].name], ns);

@@ -96,7 +96,8 @@ class ProgramTree {
   };
   struct Node {
     uint32_t parent, function, called_from;
-    bool is_direct = false;  // called by the program itself
+    bool is_direct = false;     // called by the program itself
+    bool is_recursion = false;  // of a function that a node around it is of, too
     uint64_t calls = 0;
     int64_t wall = 0;  // of its spans, in steps
     int64_t sum = 0;   // cost of its pieces and those of the nodes that it calls

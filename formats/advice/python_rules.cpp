@@ -12,39 +12,29 @@
 #include "formats/io/intervals.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/rare_parts.h"
+#include "formats/trace/names.h"
 
 namespace torchprof::formats {
 namespace {
 
-// "train.py(12): step" in parts.
-struct Function {
-  std::string_view file, name;
-};
-Function function_of(std::string_view text) {
-  const size_t end = text.rfind("): ");
-  const size_t begin = end == text.npos ? end : text.rfind('(', end);
-  if (begin == text.npos) return {{}, text};
-  return {text.substr(0, begin), text.substr(end + 3)};
-}
-
 // What people call it: "augment", and of the code of a file "the script".
 std::string who(std::string_view text) {
-  const std::string_view name = function_of(text).name;
+  const std::string_view name = split_place(text).name;
   return name.empty() || name == "<module>" ? "The script" : std::string(name);
 }
 
 // "percentile of numpy": a function of a library. A C call is given as it is.
 std::string callee_text(std::string_view text) {
-  const auto [file, name] = function_of(text);
-  if (file.empty()) return std::string(text);
-  std::string_view library = file;
+  const PlaceParts place = split_place(text);
+  if (place.file.empty()) return std::string(text);
+  std::string_view library = place.file;
   if (const size_t packages = library.rfind("-packages/"); packages != library.npos)
     library.remove_prefix(packages + 10);
   else if (const size_t python = library.rfind("/lib/python3"); python != library.npos)
     library.remove_prefix(std::min(library.size(), library.find('/', python + 12) + 1));
   library = library.substr(0, library.find('/'));
   if (library.ends_with(".py")) library.remove_suffix(3);
-  return std::string(name) + " of " + std::string(library);
+  return std::string(place.name) + " of " + std::string(library);
 }
 
 std::string where_of(const StepView& view, const ProgramTree& tree, const Region& r) {
@@ -167,10 +157,10 @@ class PythonRules {
       finding.todo = "Replace the loop with operations on whole tensors or arrays, do it less often, or ahead.";
     }
     add_calls(r, finding);
-    if (const std::string text = spread.text(numbers_); !text.empty()) add(finding.evidence, text);
+    if (const std::string text = spread.text(numbers_); !text.empty()) add_sentence(finding.evidence, text);
     if (v_.has_gpu()) {
       finding.rule = "host bound";
-      add(finding.evidence, "No GPU works in that time.");
+      add_sentence(finding.evidence, "No GPU works in that time.");
     }
     findings_.push_back(std::move(finding));
   }
@@ -203,20 +193,16 @@ class PythonRules {
     return row.activity[i] == Activity::kOperator && (parent == kNoSpan || row.activity[parent] != Activity::kOperator);
   }
 
-  static void add(std::string& text, const std::string& sentence) {
-    if (!text.empty()) text += " ";
-    text += sentence;
-  }
-
   void add_calls(const Region& r, Finding& finding) const {
     const uint64_t calls = tree_.calls_of(r.node);
     if (r.is_whole && calls > v_.steps().size())
-      add(finding.evidence, "It is called " + number_text(v_.per_step(calls), "time") + " a step.");
+      add_sentence(finding.evidence, "It is called " + number_text(v_.per_step(calls), "time") + " a step.");
     if (r.callee != 0 && r.callee_ns * 10 >= r.all_ns() && finding.rule != "tiny operators")
-      add(finding.evidence, number_text(v_.per_step(r.callee_calls), "call") + " of " + callee_text(v_.text(r.callee)) +
-                                ", " + ns_text(v_.per_step(r.callee_ns)) + " a step.");
+      add_sentence(finding.evidence, number_text(v_.per_step(r.callee_calls), "call") + " of " +
+                                         callee_text(v_.text(r.callee)) + ", " + ns_text(v_.per_step(r.callee_ns)) +
+                                         " a step.");
     if (r.inside != 0 && r.inside != r.callee && r.inside_ns * 3 >= r.all_ns() && finding.rule != "waiting")
-      add(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
+      add_sentence(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
   }
 
   const StepView& v_;

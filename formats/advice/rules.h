@@ -62,6 +62,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/advice/claims.h"
@@ -90,6 +91,9 @@ struct Busiest {
   std::string function{};  // "blur"; empty: not known
   std::string where{};     // its line that costs most
   std::string callee{};    // what it calls that has at least half of it: "percentile of numpy"; empty: nothing has
+
+  // "blur, most of it in percentile of numpy"
+  std::string text() const { return callee.empty() ? function : function + ", most of it in " + callee; }
 };
 // `wanted`: by span of the row, whether it belongs to the work.
 Busiest busiest_of(const StepView& view, uint32_t row, const std::vector<bool>& wanted);
@@ -104,6 +108,7 @@ void find_in_python(const Subject& subject, Findings& findings);
 inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {
   return ns > 0 && ns >= view.step_ns() / parts;
 }
+void add_sentence(std::string& text, std::string_view sentence);  // with a blank between, if the text has any
 // In three digits: "12.1 ms"
 std::string ns_text(int64_t ns);
 // "748 calls", "2.5 calls", "1 call"

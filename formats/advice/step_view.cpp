@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "formats/analysis/step_parts.h"
 #include "formats/gpu/cuda_api.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/trace/waiting.h"
 
@@ -97,9 +99,7 @@ StepView::StepView(const Timeline& timeline) : timeline_(timeline), steps_(timel
 int64_t StepView::typical_ns() const {
   std::vector<int64_t> ns;
   for (const StepSpan& s : steps_) ns.push_back(s.end - s.begin);
-  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
-  std::ranges::nth_element(ns, middle);
-  return *middle;
+  return median_of(std::move(ns));
 }
 
 int64_t StepView::in_steps(const Intervals& settled) const {

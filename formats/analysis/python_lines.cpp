@@ -6,7 +6,6 @@
 #include "formats/io/sum.h"
 
 namespace torchprof::formats {
-namespace {}  // namespace
 
 bool PythonLines::are_in(const Process& process) {
   return process.native || !process.lines.empty() ||

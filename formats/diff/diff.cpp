@@ -48,10 +48,8 @@ using Items = std::map<std::string, Item>;
 
 // "train.py: step" of "train.py(12): step".
 std::string without_line(const std::string& name) {
-  const size_t end = name.find("): "), begin = end == std::string::npos ? end : name.rfind('(', end);
-  const bool is_place =
-      begin != std::string::npos && begin + 1 < end && name.find_first_not_of("0123456789", begin + 1) == end;
-  return is_place ? name.substr(0, begin) + name.substr(end + 1) : name;
+  const PlaceParts place = split_place(name);
+  return place.file.empty() ? name : std::string(place.file).append(": ").append(place.name);
 }
 
 std::string key_of(Sampled kind, const std::string& name) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/replay/range_helpers.h"
+#include "formats/trace/names.h"
 
 namespace torchprof::formats {
 namespace {
@@ -39,9 +40,8 @@ class Drawing {
     int8_t& known = helpers_[s.name];
     if (known == 0) {
       const std::string_view text = *read_.names.texts[s.name];
-      const size_t colon = text.rfind("): "), bracket = text.rfind('(', colon);
-      const bool has_place = colon != text.npos && bracket != text.npos;
-      known = has_place && is_range_helper(text.substr(colon + 3), text.substr(0, bracket)) ? 1 : -1;
+      const PlaceParts place = split_place(text);
+      known = !place.file.empty() && is_range_helper(place.name, place.file) ? 1 : -1;
     }
     return known > 0;
   }

@@ -40,12 +40,8 @@ bool is_torchs_range(std::string_view name) {
 }
 
 FunctionText split_function(std::string_view text) {
-  const size_t at = text.find("): ");
-  if (at == text.npos) return {{}, text};
-  const size_t open = text.rfind('(', at);
-  std::string_view path = text.substr(0, open == text.npos ? at : open);
-  if (const size_t slash = path.rfind('/'); slash != path.npos) path.remove_prefix(slash + 1);
-  return {path, text.substr(at + 3)};
+  const PlaceParts place = split_place(text);
+  return {place.file.substr(place.file.rfind('/') + 1), place.name};
 }
 
 std::string_view module_class(std::string_view name) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <system_error>
 #include <utility>
 
 #include "formats/io/pair_key.h"
@@ -69,6 +71,17 @@ std::string place_text(const FunctionDef& def, uint32_t line, std::string_view f
   if (def.kind == FunctionKind::kImport) return std::string("import ").append(name);
   file.remove_prefix(std::min<size_t>(def.trim, file.size()));
   return std::string(file).append("(").append(std::to_string(line != 0 ? line : def.line)).append("): ").append(name);
+}
+
+PlaceParts split_place(std::string_view text) {
+  const size_t end = text.rfind("): "), begin = end == text.npos ? end : text.rfind('(', end);
+  PlaceParts parts{.name = text};
+  if (begin == text.npos || begin == 0) return parts;
+  const auto [stop, error] = std::from_chars(text.data() + begin + 1, text.data() + end, parts.line);
+  if (error != std::errc{} || stop != text.data() + end) return {.name = text};
+  parts.file = text.substr(0, begin);
+  parts.name = text.substr(end + 3);
+  return parts;
 }
 
 NameId Names::format_place(FunctionId id, uint32_t line) {

@@ -39,6 +39,14 @@ inline OperatorName split_operator_name(std::string_view recorded) {
 // "path(line): name"; line 0: the function's first one. `file` and `name`: what its FunctionDef names.
 std::string place_text(const FunctionDef& def, uint32_t line, std::string_view file, std::string_view name);
 
+// The parts of such a text. Of any other text the name is all of it, and the file is empty.
+struct PlaceParts {
+  std::string_view file{};
+  std::string_view name{};
+  uint32_t line = 0;
+};
+PlaceParts split_place(std::string_view text);
+
 // Whether a function is the program's: not of an installed package, and not of Python's own library. By a path, and in
 // files that others wrote by "path(line): name", where the path may begin with the package: of Python's library those
 // modules are known that call the program or wait for it, and of packages those that programs of torch use most.

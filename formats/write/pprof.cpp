@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <protozero/pbf_writer.hpp>
@@ -12,6 +11,7 @@
 #include "formats/io/text.h"
 #include "formats/replay/process_label.h"
 #include "formats/symbols/symbol_file.h"
+#include "formats/trace/names.h"
 #include "formats/write/stacks.h"
 
 namespace torchprof::formats {
@@ -65,21 +65,6 @@ namespace function {
 enum : uint32_t { kId = 1, kName = 2, kSystemName = 3, kFile = 4, kStartLine = 5 };
 }
 
-struct Place {  // parts of "train.py(12): step"; an empty file: no Python function
-  std::string_view function, file;
-  int64_t line = 0;
-};
-
-Place place_of(std::string_view name) {
-  const size_t end = name.find("): ");
-  const size_t begin = end == name.npos ? name.npos : name.rfind('(', end);
-  int64_t number = 0;
-  if (begin == name.npos || begin == 0) return {name, {}};
-  const auto [stop, error] = std::from_chars(name.data() + begin + 1, name.data() + end, number);
-  if (error != std::errc{} || stop != name.data() + end) return {name, {}};
-  return {name.substr(end + 3), name.substr(0, begin), number};
-}
-
 class PprofWriter {
  public:
   explicit PprofWriter(Output& out) : out_(out) { string(""); }
@@ -106,8 +91,8 @@ class PprofWriter {
   uint64_t location(std::string_view name) {
     const auto [it, is_new] = locations_.try_emplace(std::string(name), last_location_ + 1);
     if (!is_new) return it->second;
-    const Place place = place_of(name);
-    return add_location({{function(place.function, place.file, place.line), place.line}});
+    const PlaceParts place = split_place(name);
+    return add_location({{function(place.name, place.file, place.line), place.line}});
   }
 
   // The location of a native call. Its lines are the functions inlined there, innermost first.
@@ -119,8 +104,8 @@ class PprofWriter {
     for (const uint32_t text : where.texts) {
       const Symbol& symbol = stacks.symbol(text);
       if (symbol.function.empty()) {  // not known, or a function of Python
-        const Place other = place_of(stacks.texts()[text]);
-        lines.push_back({function(other.function, other.file, other.line), other.line});
+        const PlaceParts other = split_place(stacks.texts()[text]);
+        lines.push_back({function(other.name, other.file, other.line), other.line});
       } else {
         lines.push_back({function(symbol.function, symbol.file, 0), symbol.line});
       }
