@@ -1,6 +1,5 @@
 """Times of several processes stand side by side in one trace: their clocks agree."""
 import json
-import statistics
 import sys
 
 CLOCKS = """
@@ -13,7 +12,7 @@ def mark(rounds):
     for _ in range(rounds):
         before = time.monotonic_ns()
         marks()
-        seen.append((before + time.monotonic_ns()) // 2)
+        seen.append([before, time.monotonic_ns()])
         time.sleep(0.001)
     return seen
 
@@ -28,12 +27,16 @@ else:
 
 
 def test_clocks_of_processes_agree_to_a_microsecond(run_torchprof, program):
+    """Each call begins between two looks at the clock, however busy the machine is: so each look gives the least and the most that the trace's clock
+    can be ahead of the process's, and a quick call among 200 makes the two nearly equal. (Whole numbers: a double has 256 ns at today's dates.)"""
     run = run_torchprof([sys.executable, program(CLOCKS)])
     seen, traces = json.loads(run.stdout), sorted(run.traces(), key=lambda trace: min(e["ts"] for e in trace.spans("python_function")))
-    behind = []
-    for monotonic, trace in zip(seen, traces):
+    ahead = []
+    for looks, trace in zip(seen, traces):
         begins = [e["ts"] for e in trace.spans("python_function") if e["name"].endswith("): marks")]
-        assert len(begins) == len(monotonic) == 200
+        assert len(begins) == len(looks) == 200
         base = int(trace.doc["baseTimeNanoseconds"])
-        behind.append(statistics.median(base + round(ts * 1000) - ns for ts, ns in zip(begins, monotonic)))
-    assert abs(behind[0] - behind[1]) < 1000, behind
+        times = [base + round(ts * 1000) for ts in begins]
+        ahead.append((max(time - after for time, (_, after) in zip(times, looks)), min(time - before for time, (before, _) in zip(times, looks))))
+    assert all(most - least < 20_000 for least, most in ahead), ahead
+    assert max(least for least, _ in ahead) - min(most for _, most in ahead) < 1000, ahead
