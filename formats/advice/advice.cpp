@@ -93,7 +93,8 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
         add_to(advice.worked_ns, row.own[i]);
   add_to(advice.worked_ns, view.busy_ns());
   int64_t communication = 0;
-  for (const StepParts& parts : step_parts_of(timeline, view.steps())) add_to(communication, parts.communication_ns);
+  for (const StepParts& parts : step_parts_of(timeline, view.steps()))
+    add_to(communication, parts.ns[StepPart::kCommunication]);
   advice.communication_ns = view.per_step(communication);
   Intervals nccl;
   for (const TimelineWork& w : timeline.work)
@@ -157,7 +158,9 @@ class AdviceAssembly {
     for (const size_t i : looked_at_) {
       add_to(result_.step_ns, all_[i].advice->step_ns);
       add_to(result_.mean_step_ns, all_[i].advice->mean_step_ns);
+      result_.parts += all_[i].parts;
     }
+    result_.parts = result_.parts / static_cast<int64_t>(looked_at_.size());
     result_.step_ns = mean(result_.step_ns);
     result_.mean_step_ns = mean(result_.mean_step_ns);
     merge();

@@ -17,6 +17,7 @@
 #include "formats/advice/loader_work.h"
 #include "formats/advice/rules.h"
 #include "formats/analysis/comms.h"
+#include "formats/analysis/step_parts.h"
 #include "formats/timeline/timeline.h"
 
 namespace torchprof::formats {
@@ -61,6 +62,7 @@ struct AdvisedProcess {
   uint32_t job;     // equal for those that belong together (trace/roles.h)
   const ProcessAdvice* advice;
   const CommsCalls* comms;
+  PartTimes parts{};  // of a typical step
 };
 
 struct Advice {
@@ -72,6 +74,7 @@ struct Advice {
   std::string unit{};     // what a step is; empty: one of training
   Findings findings{};    // the largest cost first
   std::string machine{};  // which of several jobs it is, and whether the machine was busy with other things; empty: no
+  PartTimes parts{};      // what a typical step is spent on; nothing: not known
   std::string most{};     // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };
 

@@ -116,7 +116,7 @@ class PythonRules {
 
   void tell(const Region& r) {
     const Spread spread = spread_of(r.by_step);
-    if (!spread.is_rare() && is_unsteady(r.by_step)) return;
+    if (!spread.is_rare() && is_unsteady(r.by_step, v_.steps())) return;
     // What comes now and then has to be a twentieth of all: a busy machine leaves as much anywhere.
     if (spread.having * 4 < spread.steps * 3 && without_queue(r, spread) * 20 < v_.all_ns()) return;
     const int64_t all = r.all_ns();

@@ -59,11 +59,17 @@ std::string Spread::text(const std::vector<uint64_t>& numbers) const {
          (period > 1 ? " (each " + ordinal(period) + ")" : "") + ", " + ns_text(typical) + " each.";
 }
 
-bool is_unsteady(const std::vector<int64_t>& by_step) {
+bool is_unsteady(const std::vector<int64_t>& by_step, const std::vector<StepSpan>& steps) {
   constexpr size_t kFewest = 8;
+  constexpr double kWhole = 1e6;
   if (by_step.size() < kFewest) return false;
-  const auto middle = by_step.begin() + static_cast<std::ptrdiff_t>(by_step.size() / 2);
-  const int64_t first = median_of({by_step.begin(), middle}), second = median_of({middle, by_step.end()});
+  std::vector<int64_t> shares;
+  for (size_t i = 0; i < by_step.size(); ++i) {
+    const auto length = static_cast<double>(std::max<int64_t>(1, steps[i].end - steps[i].begin));
+    shares.push_back(static_cast<int64_t>(static_cast<double>(by_step[i]) / length * kWhole));
+  }
+  const auto middle = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 2);
+  const int64_t first = median_of({shares.begin(), middle}), second = median_of({middle, shares.end()});
   return std::min(first, second) < std::max(first, second) / 2;
 }
 

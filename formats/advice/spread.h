@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/timeline/timeline.h"
+
 namespace torchprof::formats {
 
 struct Spread {
@@ -30,6 +32,7 @@ Spread spread_of(const std::vector<int64_t>& by_step);
 
 // Whether its share of the first half of the steps is less than half of that of the second half, or the other way
 // round: what comes and goes by chance, as on a busy machine. Fewer than eight steps do not tell.
-bool is_unsteady(const std::vector<int64_t>& by_step);
+// The share is of each step's own time: where all of a step takes longer, it stays.
+bool is_unsteady(const std::vector<int64_t>& by_step, const std::vector<StepSpan>& steps);
 
 }  // namespace torchprof::formats

@@ -4,59 +4,28 @@
 #include <tuple>
 #include <utility>
 
-#include "formats/analysis/step_parts.h"
-#include "formats/gpu/cuda_api.h"
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
-#include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
 namespace {
 
-// torch.compile's own frames: convert_frame.py of torch._dynamo, 2.0 to 2.14; and the brief form of our recording
-// (formats/trace/names.h).
-bool is_compilation(std::string_view name) {
-  if (name.find("): compile ") != name.npos) return true;
-  const bool is_dynamo = name.find("torch/_dynamo/convert_frame.py(") != name.npos;
-  return is_dynamo && (name.ends_with(": _compile") || name.ends_with(": compile_inner"));
-}
-
 Activity activity_of(const TimelineSpan& s, std::string_view name) {
-  if (s.kind == SpanKind::kGc) return Activity::kCollecting;
-  if (s.kind == SpanKind::kPython && is_compilation(name)) return Activity::kCompiling;
-  if ((s.kind == SpanKind::kPython || s.kind == SpanKind::kCCall) && is_waiting(name)) return Activity::kWaiting;
-  // What the engine of autograd does between operators is the backward's. torch/autograd/__init__.py until 2.2, then
-  // graph.py.
-  if (s.kind == SpanKind::kPython && name.find("torch/autograd/") != name.npos &&
-      (name.ends_with("): backward") || name.ends_with("): _engine_run_backward")))
-    return Activity::kOperator;
-  // Calls of collectives, which wait in them for their end.
-  if (s.kind == SpanKind::kPython && name.find("torch/distributed/distributed_c10d.py(") != name.npos)
-    return Activity::kCollective;
-  const bool is_operation = s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation;
-  if (is_operation && name.starts_with(kLoaderPrefix)) return Activity::kLoading;
-  if (is_operation && is_communication(name)) return Activity::kCollective;
-  return s.kind == SpanKind::kOperator ? Activity::kOperator : Activity::kProgram;
-}
-
-Activity activity_of_call(std::string_view name) {
-  switch (call_effect(name)) {
-    case CallEffect::kLaunches:
-      return Activity::kLaunches;
-    case CallEffect::kWaits:
-      return Activity::kWaitsForGpu;
-    case CallEffect::kAllocates:
-      return Activity::kAllocates;
-    case CallEffect::kOther:
+  switch (s.kind) {
+    case SpanKind::kGc:
+      return Activity::kCollecting;
+    case SpanKind::kOperator:
+    case SpanKind::kAnnotation:
+      return activity_of_operation(name, s.kind == SpanKind::kAnnotation);
+    case SpanKind::kCall:
+      return activity_of_call(name);
+    case SpanKind::kModule:
+      return Activity::kProgram;
+    case SpanKind::kPython:
+    case SpanKind::kCCall:
       break;
   }
-  return Activity::kOtherCall;
-}
-
-// Those inside of which everything belongs to them.
-bool covers(Activity activity) {
-  return activity == Activity::kLoading || activity == Activity::kCompiling || activity == Activity::kCollecting ||
-         activity == Activity::kCollective;
+  return activity_of_python(name);
 }
 
 }  // namespace
@@ -179,7 +148,7 @@ void StepView::look_at(uint32_t r) {
     const Activity around = has_parent ? view.activity[s.parent] : Activity::kProgram;
     Activity own = Activity::kUnseen;
     if (s.kind == SpanKind::kCall) {
-      own = activity_of_call(text(s.name));
+      own = activity_of(s, text(s.name));
     } else {
       Activity& known = by_name_[s.name];
       if (known == Activity::kUnseen) known = activity_of(s, text(s.name));

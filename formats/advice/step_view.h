@@ -3,6 +3,7 @@
 //   steps     those that the timeline holds; without any, the whole capture is one
 //   main row  the thread that runs the program: of those with a span around most of the steps' time the one on which
 //             most operators and calls of CUDA ran
+//   activity  what a span is, or what it is inside of: the outermost of those that cover what is inside counts
 //   own       time of a span without the spans directly inside it, within the steps
 //   idle      the same, but only while no GPU worked; 0 in a process without GPU work
 //   place     the program's own function around a span, or the span itself; a line of it where that is known
@@ -16,27 +17,11 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/analysis/activity.h"
 #include "formats/io/intervals.h"
 #include "formats/timeline/timeline.h"
 
 namespace torchprof::formats {
-
-// What a span is, or what it is inside of: the outermost of these counts.
-enum class Activity : uint8_t {
-  kUnseen,
-  kProgram,      // Python, and whatever is nothing else
-  kWaiting,      // a function that only waits (formats/trace/waiting.h)
-  kOperator,     // an operator; inside it, what belongs to it
-  kLoading,      // a DataLoader's __next__
-  kCompiling,    // torch.compile compiles
-  kCollecting,   // Python's garbage collector
-  kCollective,   // an operator or a range of torch.distributed
-  kWaitsForGpu,  // these are calls of CUDA
-  kAllocates,
-  kLaunches,  // kernels, copies and sets
-  kOtherCall,
-};
-inline constexpr size_t kActivities = 12;
 
 // "Memcpy DtoH (Device -> Pageable)", as Kineto names it.
 bool is_copy_to_pageable(std::string_view name);

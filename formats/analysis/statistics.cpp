@@ -65,7 +65,15 @@ class CollectingSink final : public Sink {
   }
   void gpu_call(const GpuCall& c) override {
     const int64_t ns = c.end - c.begin;
-    if (step_parts_ && c.stack->size() == 0) step_parts_->outermost(c.begin.value, c.end.value);
+    if (step_parts_ && c.stack->size() == 0)
+      step_parts_->add({.kind = StepPartsCollector::Kind::kOther,
+                        .thread = c.row,
+                        .name = c.name.value,
+                        .begin = c.begin.value,
+                        .end = c.end.value,
+                        .is_outermost = true,
+                        .is_in_operator = false},
+                       {});
     collector_.add_call(c.name.value, replay_.names().text(c.name), c.begin.value, c.end.value, ns,
                         c.stack->innermost_op() >= 0 ? ns : 0);
     const FirstUse use = first_use(c.api->api, c.api->cbid);
@@ -74,7 +82,8 @@ class CollectingSink final : public Sink {
   }
   void gpu_activity(const GpuActivity& a) override {
     if (!runs_on_device(a.kind)) return;
-    if (step_parts_) step_parts_->gpu(a, replay_.names().text(a.name));
+    if (step_parts_)
+      step_parts_->work(a.begin.value, a.end.value, a.kind == Kind::GpuKernel, replay_.names().text(a.name));
     if (comms_) comms_->gpu(a);
     if (threads_) threads_->gpu(a);
     if (module_costs_) module_costs_->gpu(a);
@@ -344,10 +353,17 @@ Statistics statistics_of(const Process& process, const StatisticsRequest& reques
   return result;
 }
 
+PartTimes typical_parts_of(const Process& process, std::vector<StepParts> parts) {
+  const auto is_unusual = [&process](const StepParts& s) { return lies_in_unusual_window(process, s.step); };
+  if (static_cast<size_t>(std::ranges::count_if(parts, is_unusual)) + 2 <= parts.size())
+    std::erase_if(parts, is_unusual);
+  return typical_parts(parts);
+}
+
 Statistics sampled_statistics_of(const Process& process, size_t warmup) {
   std::vector<StepSpan> spans = collect(process, {}, {}).steps.spans;
   std::erase_if(spans, [&](const StepSpan& span) { return lies_in_unusual_window(process, span); });
-  Statistics result = collect(process, {}, StepSampler(std::move(spans), warmup));
+  Statistics result = collect(process, {.has_step_parts = true}, StepSampler(std::move(spans), warmup));
   add_every_step(process, warmup, result.samples);
   return result;
 }

@@ -66,6 +66,10 @@ struct StatisticsRequest {
 // Whether the step lies in a window that opened because something was unusual.
 bool lies_in_unusual_window(const Process& process, const StepSpan& span);
 
+// The account of a typical step. Those in windows that opened because something was unusual do not count, if there are
+// others.
+PartTimes typical_parts_of(const Process& process, std::vector<StepParts> parts);
+
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
 // With samples of all steps but the first `warmup` ones. Replays the process twice.
 Statistics sampled_statistics_of(const Process& process, size_t warmup);

@@ -1,67 +1,133 @@
-// What the time of each step was spent on. The parts add up to the step. Where several went on at the same time, the
-// first of these counts:
+// What the time of each step was spent on: one account of it for advice, the tables of steps, the page and `diff`. The
+// parts add up to the step. Where several went on at the same time, the first of these counts; of a process with GPU
+// work:
 //
-//   compute        a GPU ran kernels (other than NCCL's), copies or sets; in a process without GPU work: an operator
-//                  ran, on any thread
+//   compute        a GPU ran kernels other than NCCL's
 //   communication  a collective was under way: a kernel of NCCL, or a range of gloo, MPI or UCC; without kernels of
-//                  NCCL also an operator of c10d
-//   loading        the program waited in a DataLoader's __next__
-//   host gap       anything else of the program ran, on any thread: the GPU had nothing to do; in a process without GPU
-//                  work: no operator ran
+//                  NCCL also a call of torch.distributed
+//   copies         a GPU copied or set memory
+//   and while no GPU did anything, what the main thread was in:
+//   loading        a DataLoader's __next__, with all that it calls
+//   compiling      torch.compile
+//   collecting     Python's garbage collector
+//   optimizer      an optimizer's step() or zero_grad()
+//   waiting        a function that only waits (formats/trace/waiting.h)
+//   host           anything else that the program did
 //   idle           nothing that is recorded ran
+//
+// Without GPU work compute is the time in which an operator ran, on any thread, or autograd's engine; what the main
+// thread does for loading, compiling, collecting or the optimizer comes before it, and so before communication.
+//
+// The main thread is the one that runs operators and has something open for nearly all of the steps' time.
 //
 // An outlier is a step that took a fifth longer than the median of its process, and longer by four deviations (1.48
 // times the median absolute deviation).
 //
-// Memory: 16 bytes for each interval that does not touch the one before it, since they come in no order.
+// Times in ns. Memory: 16 bytes for each interval that does not touch the one before it, since they come in no order.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/analysis/activity.h"
 #include "formats/io/intervals.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/steps.h"
 
 namespace torchprof::formats {
 
-// torch/utils/data/dataloader.py, 1.13 to 2.14.
-inline constexpr std::string_view kLoaderPrefix = "enumerate(DataLoader)#";
+enum class StepPart : uint8_t {
+  kCompute,
+  kCommunication,
+  kCopies,
+  kLoading,
+  kOptimizer,
+  kCompiling,
+  kCollecting,
+  kWaiting,
+  kHost,
+  kIdle,
+};
+inline constexpr size_t kStepParts = 10;
+
+struct StepPartText {
+  std::string_view key;    // of columns and JSON
+  std::string_view title;  // for people
+};
+inline constexpr std::array<StepPartText, kStepParts> kStepPartTexts = {{
+    {"compute_ns", "compute"},
+    {"communication_ns", "communication"},
+    {"copies_ns", "copies"},
+    {"loading_ns", "loading"},
+    {"optimizer_ns", "optimizer"},
+    {"compiling_ns", "compiling"},
+    {"collecting_ns", "garbage collection"},
+    {"waiting_ns", "waiting"},
+    {"host_ns", "Python"},
+    {"idle_ns", "not recorded"},
+}};
+
+// ns of each part.
+class PartTimes {
+ public:
+  int64_t& operator[](StepPart part) { return ns_[static_cast<size_t>(part)]; }
+  int64_t operator[](StepPart part) const { return ns_[static_cast<size_t>(part)]; }
+  const std::array<int64_t, kStepParts>& all() const { return ns_; }
+  int64_t sum() const;
+  PartTimes& operator+=(const PartTimes& other);
+  PartTimes operator/(int64_t n) const;
+
+ private:
+  std::array<int64_t, kStepParts> ns_{};
+};
 
 struct StepParts {
   StepSpan step;
-  int64_t compute_ns = 0;
-  int64_t communication_ns = 0;
-  int64_t loading_ns = 0;
-  int64_t host_ns = 0;
-  int64_t idle_ns = 0;
+  PartTimes ns{};
   bool is_outlier = false;
 };
 
+// The account of a typical step: means over the half of the steps in the middle by length, as shares of the median. The
+// first of several steps has the program's beginning in it and does not count.
+PartTimes typical_parts(std::span<const StepParts> steps);
+// "optimizer 62.4 %, compute 25.1 %, Python 10.5 %, 2.0 % other": the largest first, each of 1 % or more. Empty: there
+// is no time.
+std::string parts_text(const PartTimes& parts);
+
 class StepPartsCollector {
  public:
+  enum class Kind : uint8_t { kPython, kOperator, kAnnotation, kCollector, kOther };
+  struct Piece {
+    Kind kind;
+    uint32_t thread;  // these are small dense numbers of the caller's choice
+    uint32_t name;
+    int64_t begin;
+    int64_t end;
+    bool is_outermost;    // nothing is around it on its thread
+    bool is_in_operator;  // an operator is around it
+  };
+  void add(const Piece& piece, std::string_view name);
   void slice(const Slice& slice, std::string_view name);
-  void gpu(const GpuActivity& activity, std::string_view name) { work(activity.begin.value, activity.end.value, name); }
-  // The same for what is no replay's. `name_id`: a small dense number of the caller's choice, for each name.
-  void outermost(int64_t begin, int64_t end) { host_.add(begin, end); }
-  void operation(int64_t begin, int64_t end, uint32_t name_id, std::string_view name, bool is_annotation,
-                 bool is_in_operator);
-  void work(int64_t begin, int64_t end, std::string_view name);
+  // Of a GPU.
+  void work(int64_t begin, int64_t end, bool is_kernel, std::string_view name);
   std::vector<StepParts> finish(const std::vector<StepSpan>& steps);
 
  private:
-  enum class Part : uint8_t { kUnseen, kCompute, kCommunication, kCollectiveCall, kLoading, kNone };
-  Part part_of(uint32_t name_id, std::string_view name, bool is_annotation);
+  struct Thread {
+    Intervals open, loading, compiling, collecting, optimizer, waiting;
+    uint64_t operations = 0;
+  };
+  Activity activity_of(const Piece& piece, std::string_view name);
+  Thread main_thread(const std::vector<StepSpan>& steps);
 
-  std::vector<Part> parts_;  // by operator name
-  Intervals operators_, gpu_, communication_, collective_calls_, loading_, host_;
+  std::vector<Activity> by_name_;  // and kind
+  std::vector<Thread> threads_;
+  Intervals operators_, kernels_, copies_, communication_, collective_calls_;
   bool has_nccl_ = false;
 };
-
-// Whether it is a range or an operator of torch.distributed, of any backend.
-bool is_communication(std::string_view name);
-// Whether it is a kernel of NCCL or RCCL.
-bool is_communication_kernel(std::string_view name);
 
 }  // namespace torchprof::formats

@@ -317,8 +317,9 @@ void add_peaks(Measured& run, const Statistics& statistics) {
   }
 }
 
-void add_process(Measured& run, const Statistics& statistics) {
+void add_process(Measured& run, const Statistics& statistics, const PartTimes& typical) {
   ++run.processes;
+  run.typical += typical;
   if (statistics.samples.steps == 0) ++run.without_steps;
   add_peaks(run, statistics);
   run.sum += statistics;
@@ -328,14 +329,17 @@ void add_process(Measured& run, const Statistics& statistics) {
 
 Measured measure(const Trace& trace, const std::string& name, size_t warmup) {
   Measured run{.name = name};
-  for (const Process& process : trace.processes) add_process(run, sampled_statistics_of(process, warmup));
+  for (const Process& process : trace.processes) {
+    const Statistics statistics = sampled_statistics_of(process, warmup);
+    add_process(run, statistics, typical_parts_of(process, statistics.step_parts));
+  }
   return run;
 }
 
 Measured measure(const std::filesystem::path& trace_file, const std::string& name, size_t warmup) {
   Measured run{.name = name};
-  for (const TraceFile::ProcessPart& part : read_trace(trace_file, {.warmup = warmup}).processes)
-    add_process(run, part.statistics);
+  for (const TraceFile::ProcessPart& part : read_trace(trace_file, {.warmup = warmup, .has_timelines = true}).processes)
+    add_process(run, part.statistics, typical_parts(part.statistics.step_parts));
   return run;
 }
 
@@ -361,7 +365,11 @@ size_t Diff::failed() const { return static_cast<size_t>(std::ranges::count(chec
 Diff compare(const Measured& base, const Measured& now, const DiffOptions& options) {
   const Comparison comparison(base, now, options);
   Diff diff;
-  diff.head = {head_line("BASE", base, options.warmup), head_line("NEW ", now, options.warmup)};
+  for (const auto& [which, run] : {std::pair("BASE", &base), std::pair("NEW ", &now)}) {
+    diff.head.push_back(head_line(which, *run, options.warmup));
+    if (const std::string parts = parts_text(run->typical); !parts.empty())
+      diff.head.push_back("      a typical step: " + parts);
+  }
   diff.by_step = comparison.by_step();
   diff.tables = comparison.tables();
   diff.notes = notes_of(base, now, comparison);

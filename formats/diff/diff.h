@@ -56,6 +56,7 @@ struct Measured {
   size_t without_steps = 0;                   // how many of the processes have no steps
   Statistics sum{};                           // over all processes
   std::map<std::string, DevicePeak> peaks{};  // by device ("CPU")
+  PartTimes typical{};                        // what typical steps are spent on: the sum over the processes with steps
 };
 // `warmup`: how many first steps of each process do not count. Both throw Error like the readers.
 Measured measure(const Trace& trace, const std::string& name, size_t warmup);

@@ -17,6 +17,7 @@ ReportTable advice_table(const Advice& advice) {
               : advice.has_steps   ? "a step"
                                    : "the run") +
              " takes " + ns_text(advice.step_ns);
+  if (const std::string parts = parts_text(advice.parts); !parts.empty()) title += ": " + parts;
   ReportTable table = make_table("advice", std::move(title));
   table.last_column = LastColumn::kBroken;
   for (const Finding& f : advice.findings) {
@@ -29,6 +30,10 @@ ReportTable advice_table(const Advice& advice) {
     table.rows.push_back({has_cost ? Cell(f.cost_ns) : Cell(), has_cost ? percent(f.cost_ns, step) : Cell(),
                           has_cost ? Cell(std::max<int64_t>(0, step - f.cost_ns)) : Cell(), std::string(f.rule), f.what,
                           text_or_missing(f.evidence), f.todo, std::move(text), text_or_missing(f.where)});
+  }
+  if (advice.parts.sum() > 0) {
+    table.totals.emplace_back("step_ns", advice.step_ns);
+    for (size_t i = 0; i < kStepParts; ++i) table.totals.emplace_back(kStepPartTexts[i].key, advice.parts.all()[i]);
   }
   const bool has_looked = advice.step_ns != 0;
   if (has_looked && advice.unit.empty() && !advice.has_steps && advice.imports_ns > advice.step_ns / 2)

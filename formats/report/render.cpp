@@ -91,7 +91,10 @@ std::string report_text(const ReportDocument& report) {
     std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.last_column);
     for (const std::string& remark : table.remarks)
       for (const std::string& line : wrap(remark, kWidth - 2)) body.append("  ").append(line).append("\n");
-    section(out, shorten(table.title, kWidth), body);
+    std::string title;
+    for (const std::string& line : wrap(table.title, kWidth - 2))
+      title.append(title.empty() ? "" : "\n  ").append(line);
+    section(out, title, body);
   }
   std::string notes;
   for (const std::string& note : report.notes) notes.append("  ").append(shorten(note, kWidth - 2)).append("\n");

@@ -83,7 +83,7 @@ Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<Proces
   for (size_t i = 0; i < advice.size(); ++i) {
     const ReportPart& part = parts[i];
     processes.push_back({part.role.empty() ? "process " + part.pid : part.role, is_loader(part.role),
-                         jobs.empty() ? 0 : jobs[i], &advice[i], &part.statistics.comms});
+                         jobs.empty() ? 0 : jobs[i], &advice[i], &part.statistics.comms, part.typical});
   }
   return advice_of(processes);
 }
@@ -156,7 +156,7 @@ void add_depth_note(Report& report, uint64_t too_deep) {
 }  // namespace
 
 // Keeps names only for the processes that tables show: those of thousands of processes would fill the memory.
-void Report::add(ReportPart part) {
+ReportPart& Report::add(ReportPart part) {
   all += part.statistics;
   Statistics& own = part.statistics;
   const bool is_new_row = part.group == 0 || groups_.insert(part.group).second;
@@ -171,7 +171,7 @@ void Report::add(ReportPart part) {
   own.lines = {};
   own.modules = {};
   own.samples = {};
-  parts.push_back(std::move(part));
+  return parts.emplace_back(std::move(part));
 }
 
 Report report_of(const Trace& trace, const StatisticsRequest& request, const TimelineRequest& timelines) {
@@ -206,6 +206,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
       if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of_process(p)));
       if (timelines.has_sums()) all.push_back(&of_processes.emplace_back(std::move(timeline)));
     }
+    part.typical = typical_parts_of(p, part.statistics.step_parts);
     report.add(std::move(part));
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }
@@ -255,7 +256,9 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
       advice.push_back(advice_of(part.timeline, part.statistics.growth, {.is_loader = is_loader(part.role)}));
     slices += part.statistics.slices;
     if (timelines.has_sums()) all.push_back(&part.timeline);
-    report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
+    ReportPart& added =
+        report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
+    added.typical = typical_parts(added.statistics.step_parts);
   }
   unit_names.check();
   add_sums(report, all, timelines);

@@ -64,6 +64,7 @@ struct ReportPart {  // one process
   std::string group_name{};  // Process::group_name
   std::string host{};        // empty: not known
   TimelineSums timeline{};
+  PartTimes typical{};  // of a typical step; nothing without steps
 };
 
 // What all steps of the run would have spent in a name, itself, if they were like the typical ones that were captured.
@@ -86,7 +87,7 @@ struct Report {
   std::unordered_map<std::string, RunEstimate> in_run[kSampledKinds]{};
   uint64_t typical_steps = 0;                     // so many captured steps stand behind these
   std::map<uint32_t, Tallies> group_operators{};  // sums by ReportPart::group, of the first kShownProcesses rows
-  void add(ReportPart part);
+  ReportPart& add(ReportPart part);
   std::vector<std::string> notes{};        // notes_of()
   std::vector<std::string> gpu_remarks{};  // gpu_remarks_of()
 

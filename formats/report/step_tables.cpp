@@ -64,6 +64,22 @@ double quantile(const std::vector<int64_t>& sorted, double part) {
                    (static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]) - low);
 }
 
+// Of processes whose steps are the same thing, as those of ranks, the mean.
+void add_typical(const std::vector<ReportPart>& parts, ReportTable& table) {
+  constexpr size_t kMostKinds = 4;
+  std::map<std::string_view, std::pair<PartTimes, int64_t>> kinds;  // the sum and its processes, by what steps end with
+  for (const ReportPart& part : parts) {
+    if (part.typical.sum() <= 0) continue;
+    auto& [sum, processes] = kinds[part.statistics.steps.ended_by];
+    sum += part.typical;
+    ++processes;
+  }
+  if (kinds.size() > kMostKinds) return;
+  for (const auto& [ends_with, kind] : kinds)
+    table.remarks.push_back("a typical step" + (kinds.size() == 1 ? "" : " (" + printable(ends_with) + ")") + ": " +
+                            parts_text(kind.first / kind.second));
+}
+
 }  // namespace
 
 ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
@@ -89,8 +105,7 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
 
 ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim) {
   ReportTable table = make_table("step_times", "What steps took");
-  StepParts sum{};
-  int64_t all = 0;
+  PartTimes sum;
   bool has_runs = false;
   const size_t most_of_process = rows_of_process(parts);
   for (const ReportPart& part : parts) {
@@ -101,12 +116,7 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
     const auto add = [&](const StepParts& s) {
       const int64_t ns = s.step.end - s.step.begin;
       lines.push_back({s.step.number, &s, ns});
-      add_to(all, ns);
-      add_to(sum.compute_ns, s.compute_ns);
-      add_to(sum.communication_ns, s.communication_ns);
-      add_to(sum.loading_ns, s.loading_ns);
-      add_to(sum.host_ns, s.host_ns);
-      add_to(sum.idle_ns, s.idle_ns);
+      sum += s.ns;
     };
     if (steps.empty()) std::ranges::for_each(part.statistics.step_parts, add);
     const size_t together = std::max<size_t>(1, (steps.size() + most_of_process - 1) / most_of_process);
@@ -127,28 +137,23 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
         ++table.left_out;
         continue;
       }
-      if (const StepParts* s = line.parts)
-        table.rows.push_back({part.pid, count(line.step), line.ns, s->compute_ns, s->communication_ns, s->loading_ns,
-                              s->host_ns, s->idle_ns, part.run ? Cell(std::string("yes")) : Cell{},
-                              s->is_outlier ? Cell(std::string("outlier")) : Cell{}});
-      else
-        table.rows.push_back({part.pid, count(line.step), line.ns > 0 ? Cell(line.ns) : Cell{}, Cell{}, Cell{}, Cell{},
-                              Cell{}, Cell{}, std::string("no"), Cell{}});
+      std::vector<Cell> row{part.pid, count(line.step), line.ns > 0 ? Cell(line.ns) : Cell{}};
+      for (size_t i = 0; i < kStepParts; ++i) row.push_back(line.parts ? Cell(line.parts->ns.all()[i]) : Cell{});
+      row.push_back(line.parts == nullptr ? Cell(std::string("no")) : part.run ? Cell(std::string("yes")) : Cell{});
+      row.push_back(line.parts && line.parts->is_outlier ? Cell(std::string("outlier")) : Cell{});
+      table.rows.push_back(std::move(row));
       if (trim) trim(table);
     }
   }
   if (has_runs) table.show("in_full", true);
   if (table.rows.empty()) return table;
-  table.totals = {{"ns", all},
-                  {"compute_ns", sum.compute_ns},
-                  {"communication_ns", sum.communication_ns},
-                  {"loading_ns", sum.loading_ns},
-                  {"host_ns", sum.host_ns},
-                  {"idle_ns", sum.idle_ns}};
-  table.remarks.push_back(std::string(has_runs ? "those in full" : "all") + ": compute " +
-                          percent_text(sum.compute_ns, all) + ", communication " +
-                          percent_text(sum.communication_ns, all) + ", loading " + percent_text(sum.loading_ns, all) +
-                          ", host gap " + percent_text(sum.host_ns, all) + ", idle " + percent_text(sum.idle_ns, all));
+  table.totals = {{"ns", sum.sum()}};
+  for (size_t i = 0; i < kStepParts; ++i) {
+    table.totals.emplace_back(kStepPartTexts[i].key, sum.all()[i]);
+    // Text leaves out what nothing was spent on.
+    table.show(kStepPartTexts[i].key, sum.all()[i] != 0);
+  }
+  add_typical(parts, table);
   return table;
 }
 

@@ -394,7 +394,7 @@ Report report_for(const Trace& trace, const TableOptions& options) {
   const bool is_detailed = options.has_totals || options.style != ReportStyle::kText;
   return report_of(trace,
                    {.grouping = options.grouping,
-                    .has_step_parts = is_detailed && is_shown("steps"),
+                    .has_step_parts = (is_detailed && is_shown("steps")) || is_shown("advice"),
                     .has_comms = names("comms") || is_shown("advice") || (is_shown("steps") && has_ranks(trace)),
                     .has_threads = names("threads"),
                     .has_module_costs = is_detailed && is_shown("modules"),

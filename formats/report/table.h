@@ -40,7 +40,7 @@ struct ReportTable {
   std::string title;  // for people
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows;
-  std::vector<std::pair<std::string_view, Cell>> totals{};  // of the whole table; by column key
+  std::vector<std::pair<std::string_view, Cell>> totals{};  // of the whole table; by column or part of a step
   std::vector<std::string> remarks{};                       // lines for people below the table
   LastColumn last_column = LastColumn::kShortened;          // in text
   std::vector<uint32_t> indents{};                          // for a tree: each row's depth; text indents "name"

@@ -9,19 +9,32 @@
 namespace torchprof::formats {
 
 std::vector<StepParts> step_parts_of(const Timeline& timeline, const std::vector<StepSpan>& steps) {
+  using Kind = StepPartsCollector::Kind;
   StepPartsCollector parts;
-  for (const TimelineRow& row : timeline.rows) {
+  for (uint32_t r = 0; r < timeline.rows.size(); ++r) {
+    const TimelineRow& row = timeline.rows[r];
     std::vector<bool> is_in_operator(row.spans.size());  // whether it is an operator, or inside of one
     for (size_t i = 0; i < row.spans.size(); ++i) {
       const TimelineSpan& s = row.spans[i];
       const bool is_inside = s.parent != kNoSpan && is_in_operator[s.parent];
       is_in_operator[i] = is_inside || s.kind == SpanKind::kOperator;
-      if (s.parent == kNoSpan && !row.is_overflow) parts.outermost(s.begin, s.end);
-      if (s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation)
-        parts.operation(s.begin, s.end, s.name, timeline.text(s.name), s.kind == SpanKind::kAnnotation, is_inside);
+      const Kind kind = s.kind == SpanKind::kOperator     ? Kind::kOperator
+                        : s.kind == SpanKind::kAnnotation ? Kind::kAnnotation
+                        : s.kind == SpanKind::kGc         ? Kind::kCollector
+                        : s.kind == SpanKind::kCall       ? Kind::kOther
+                                                          : Kind::kPython;
+      parts.add({.kind = kind,
+                 .thread = r,
+                 .name = s.name,
+                 .begin = s.begin,
+                 .end = s.end,
+                 .is_outermost = s.parent == kNoSpan && !row.is_overflow,
+                 .is_in_operator = is_inside},
+                timeline.text(s.name));
     }
   }
-  for (const TimelineWork& w : timeline.work) parts.work(w.begin, w.end, timeline.text(w.name));
+  for (const TimelineWork& w : timeline.work)
+    parts.work(w.begin, w.end, w.kind == WorkKind::kKernel, timeline.text(w.name));
   return parts.finish(steps);
 }
 

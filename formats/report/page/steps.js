@@ -4,9 +4,14 @@ const greatest = numbers => numbers.reduce((a, b) => Math.max(a, b), 0);
 const kParts = [
   { key: "compute_ns", text: "compute", pattern: "" },
   { key: "communication_ns", text: "communication", pattern: "M0 8L8 0M-2 2L2 -2M6 10L10 6" },
+  { key: "copies_ns", text: "copies", pattern: "M0 4H8M4 0V8" },
   { key: "loading_ns", text: "loading", pattern: "M2 2h.01M6 6h.01" },
-  { key: "host_ns", text: "host gap", pattern: "M0 2H8M0 6H8" },
-  { key: "idle_ns", text: "idle", pattern: "M0 0L8 8M-2 6L2 10M6 -2L10 2" },
+  { key: "optimizer_ns", text: "optimizer", pattern: "M2 0V8M6 0V8" },
+  { key: "compiling_ns", text: "compiling", pattern: "M0 4L4 0L8 4M0 8L4 4L8 8" },
+  { key: "collecting_ns", text: "garbage collection", pattern: "M2 2L6 6M6 2L2 6" },
+  { key: "waiting_ns", text: "waiting", pattern: "M4 4h.01" },
+  { key: "host_ns", text: "Python", pattern: "M0 2H8M0 6H8" },
+  { key: "idle_ns", text: "not recorded", pattern: "M0 0L8 8M-2 6L2 10M6 -2L10 2" },
 ];
 const patterns = () => make("defs", {}, ...kParts.map(part => make("pattern", { id: "part-" + part.key, width: 8, height: 8, patternUnits: "userSpaceOnUse" },
   make("rect", { class: "fill " + part.key, width: 8, height: 8 }), make("path", { class: "ink", d: part.pattern }))));

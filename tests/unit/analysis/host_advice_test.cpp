@@ -2,8 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <random>
 #include <string>
+#include <vector>
 
+#include "formats/advice/spread.h"
 #include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
 
@@ -44,6 +47,25 @@ void run(SpoolBuilder& b, uint64_t begin, uint64_t ns, const char* name) {
 }
 
 }  // namespace
+
+TEST_CASE("what keeps its share is steady, however long all of a step takes; what comes and goes is not") {
+  std::mt19937 random(9);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<StepSpan> steps;
+    std::vector<int64_t> keeps, comes;
+    int64_t at = 0;
+    for (uint64_t i = 0; i < 16; ++i) {
+      // The machine is busy with something else in the second half.
+      const int64_t ns = static_cast<int64_t>(1000 + random() % 200) * (i < 8 ? 1 : 5);
+      steps.push_back({at, at + ns, i});
+      at += ns;
+      keeps.push_back(ns / 3);
+      comes.push_back(i < 8 ? ns / 10 : ns / 3);
+    }
+    CHECK_FALSE(is_unsteady(keeps, steps));
+    CHECK(is_unsteady(comes, steps));
+  }
+}
 
 TEST_CASE("products on fewer threads than cores are named with what more would give") {
   const auto with = [](const char* threads, const char* processors) {

@@ -4,10 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 
 #include "formats/analysis/statistics.h"
+#include "formats/diff/diff.h"
 #include "formats/io/error.h"
 #include "formats/io/intervals.h"
 #include "formats/report/run_estimate.h"
@@ -73,11 +76,92 @@ TEST_CASE("the parts of a step add up to it, and what overlaps counts once") {
   REQUIRE(s.step_parts.size() == 2);  // the last mark is what came after the last step
   const StepParts& parts = s.step_parts[1];
   CHECK(parts.step.number == 1);
-  CHECK(parts.compute_ns == 250'000);
-  CHECK(parts.communication_ns == 200'000);
-  CHECK(parts.loading_ns == 150'000);
-  CHECK(parts.host_ns == 400'000);
-  CHECK(parts.idle_ns == 0);
+  CHECK(parts.ns[StepPart::kCompute] == 200'000);
+  CHECK(parts.ns[StepPart::kCommunication] == 200'000);
+  CHECK(parts.ns[StepPart::kLoading] == 200'000);
+  CHECK(parts.ns[StepPart::kHost] == 400'000);
+  CHECK(parts.ns[StepPart::kIdle] == 0);
+}
+
+TEST_CASE("parts of random steps are those of each moment, by the order in which parts count") {
+  using Kind = StepPartsCollector::Kind;
+  constexpr std::pair<Kind, const char*> kPieces[] = {
+      {Kind::kOperator, "aten::mm"},
+      {Kind::kAnnotation, "gloo:all_reduce"},
+      {Kind::kAnnotation, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"},
+      {Kind::kAnnotation, "Optimizer.step#SGD.step"},
+      {Kind::kPython, "torch/_dynamo/convert_frame.py(1): _compile"},
+      {Kind::kCollector, "Python GC"},
+      {Kind::kPython, "<built-in function sleep>"},
+      {Kind::kPython, "train.py(1): f"},
+  };
+  constexpr StepPart kOf[] = {StepPart::kCompute,   StepPart::kCommunication, StepPart::kLoading, StepPart::kOptimizer,
+                              StepPart::kCompiling, StepPart::kCollecting,    StepPart::kWaiting, StepPart::kHost};
+  constexpr StepPart kHostOrder[] = {StepPart::kLoading,   StepPart::kCompiling, StepPart::kCollecting,
+                                     StepPart::kOptimizer, StepPart::kCompute,   StepPart::kCommunication,
+                                     StepPart::kWaiting,   StepPart::kHost};
+  constexpr StepPart kGpuOrder[] = {StepPart::kCompute,   StepPart::kCommunication, StepPart::kCopies,
+                                    StepPart::kLoading,   StepPart::kCompiling,     StepPart::kCollecting,
+                                    StepPart::kOptimizer, StepPart::kWaiting,       StepPart::kHost};
+  std::mt19937 random(35);
+  for (int round = 0; round < 60; ++round) {
+    constexpr int64_t kEnd = 300;
+    const bool has_gpu = round % 2 != 0;
+    StepPartsCollector collector;
+    std::map<StepPart, std::vector<bool>> at;
+    const auto mark = [&](StepPart part, int64_t begin, int64_t end) {
+      at[part].resize(kEnd);
+      for (int64_t t = begin; t < end; ++t) at[part][static_cast<size_t>(t)] = true;
+    };
+    // The main thread has something open for nearly all of the time; helpers that only wait count for nothing.
+    collector.add({Kind::kPython, 0, 7, 10, kEnd, true, false}, kPieces[7].second);
+    mark(StepPart::kHost, 10, kEnd);
+    collector.add({Kind::kPython, 1, 6, 0, kEnd, true, false}, kPieces[6].second);
+    for (int i = 0; i < 12; ++i) {
+      const size_t which = i == 0 ? 0 : random() % std::size(kPieces);
+      const auto begin = static_cast<int64_t>(random() % 280), end = begin + static_cast<int64_t>(random() % 20);
+      collector.add({kPieces[which].first, 0, static_cast<uint32_t>(which), begin, end, false, false},
+                    kPieces[which].second);
+      if (!has_gpu || kOf[which] != StepPart::kCompute)
+        mark(kOf[which], begin, kOf[which] == StepPart::kHost ? begin : end);
+    }
+    if (has_gpu)
+      for (int i = 0; i < 8; ++i) {
+        const auto begin = static_cast<int64_t>(random() % 280), end = begin + 1 + static_cast<int64_t>(random() % 19);
+        const bool is_kernel = i == 0 || random() % 2 != 0, is_nccl = is_kernel && i % 4 == 3;
+        collector.work(begin, end, is_kernel, is_nccl ? "ncclDevKernel_AllReduce" : "gemm");
+        mark(is_nccl ? StepPart::kCommunication : is_kernel ? StepPart::kCompute : StepPart::kCopies, begin, end);
+      }
+    const std::vector<StepSpan> steps{{0, 100, 0}, {100, 230, 1}, {230, kEnd, 2}};
+    for (const StepParts& s : collector.finish(steps)) {
+      PartTimes expected;
+      for (int64_t t = s.step.begin; t < s.step.end; ++t) {
+        StepPart part = StepPart::kIdle;
+        const std::span<const StepPart> order =
+            has_gpu ? std::span<const StepPart>(kGpuOrder) : std::span<const StepPart>(kHostOrder);
+        for (auto each = order.rbegin(); each != order.rend(); ++each)
+          if (const auto known = at.find(*each); known != at.end() && known->second[static_cast<size_t>(t)])
+            part = *each;
+        ++expected[part];
+      }
+      CHECK(s.ns.all() == expected.all());
+      CHECK(s.ns.sum() == s.step.end - s.step.begin);
+    }
+  }
+}
+
+TEST_CASE("advice, the table of steps and a comparison tell the same account of a typical step") {
+  SpoolBuilder b;
+  const TrackId main = b.thread(100), other = b.thread(101);
+  for (uint64_t n = 0; n < 9; ++n) step(b, main, other, n, n * 2'000'000);
+  b.clean_exit(19'000'000);
+  const LoadedTrace trace(b);
+  const Report report = report_of(*trace, {.has_step_parts = true}, {.has_advice = true});
+  CHECK(report.advice.parts.sum() > 0);
+  CHECK(report.advice.parts.all() == report.parts[0].typical.all());
+  CHECK(report.advice.parts.all() == measure(*trace, "run", 1).typical.all());
+  const std::string text = "a typical step: " + parts_text(report.advice.parts);
+  CHECK(std::ranges::count(step_times_table(report.parts, 15).remarks, text) == 1);
 }
 
 TEST_CASE("with a GPU compute is what it does, and the operators that launch it are the host's") {
@@ -91,9 +175,9 @@ TEST_CASE("with a GPU compute is what it does, and the operators that launch it 
   b.clean_exit(1'000'000);
   const Statistics s = statistics(b);
   REQUIRE(s.step_parts.size() == 1);
-  CHECK(s.step_parts[0].compute_ns == 30'000);
-  CHECK(s.step_parts[0].communication_ns == 20'000);
-  CHECK(s.step_parts[0].host_ns == 40'000);
+  CHECK(s.step_parts[0].ns[StepPart::kCompute] == 30'000);
+  CHECK(s.step_parts[0].ns[StepPart::kCommunication] == 20'000);
+  CHECK(s.step_parts[0].ns[StepPart::kHost] == 40'000);
 }
 
 TEST_CASE("a step that took far longer than the others is an outlier, one that took a little longer is none") {
