@@ -174,9 +174,9 @@ std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& s
   Thread main = main_thread(steps);
   // Where kernels do the work a call only starts them.
   (has_nccl_ ? main.open : communication_).add(collective_calls_);
-  using Part = std::pair<StepPart, Intervals*>;
-  std::vector<Part> order;
-  if (kernels_.empty() && copies_.empty())
+  std::vector<std::pair<StepPart, Intervals*>> order;
+  const bool has_gpu = !kernels_.empty() || !copies_.empty();
+  if (!has_gpu)
     order = {{StepPart::kLoading, &main.loading},       {StepPart::kCompiling, &main.compiling},
              {StepPart::kCollecting, &main.collecting}, {StepPart::kOptimizer, &main.optimizer},
              {StepPart::kCompute, &operators_},         {StepPart::kCommunication, &communication_}};
@@ -185,10 +185,12 @@ std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& s
              {StepPart::kCopies, &copies_},           {StepPart::kLoading, &main.loading},
              {StepPart::kCompiling, &main.compiling}, {StepPart::kCollecting, &main.collecting},
              {StepPart::kOptimizer, &main.optimizer}};
-  order.insert(order.end(), {Part{StepPart::kWaiting, &main.waiting}, Part{StepPart::kHost, &main.open}});
+  order.emplace_back(StepPart::kWaiting, &main.waiting);
+  if (has_gpu) order.emplace_back(StepPart::kOperators, &operators_);
+  order.emplace_back(StepPart::kHost, &main.open);
   // Each set includes the ones before it, so that a part is the difference of two lengths.
   for (size_t i = 1; i < order.size(); ++i) order[i].second->add(*order[i - 1].second);
-  for (const Part& part : order) part.second->settle();
+  for (const auto& [part, intervals] : order) intervals->settle();
   std::vector<StepParts> result;
   for (const StepSpan& step : steps) {
     int64_t before = 0;

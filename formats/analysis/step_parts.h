@@ -12,6 +12,7 @@
 //   collecting     Python's garbage collector
 //   optimizer      an optimizer's step() or zero_grad()
 //   waiting        a function that only waits (formats/trace/waiting.h)
+//   operators      an operator, on any thread: mostly it starts work for a GPU
 //   host           anything else that the program did
 //   idle           nothing that is recorded ran
 //
@@ -49,10 +50,11 @@ enum class StepPart : uint8_t {
   kCompiling,
   kCollecting,
   kWaiting,
+  kOperators,
   kHost,
   kIdle,
 };
-inline constexpr size_t kStepParts = 10;
+inline constexpr size_t kStepParts = 11;
 
 struct StepPartText {
   std::string_view key;    // of columns and JSON
@@ -67,6 +69,7 @@ inline constexpr std::array<StepPartText, kStepParts> kStepPartTexts = {{
     {"compiling_ns", "compiling"},
     {"collecting_ns", "garbage collection"},
     {"waiting_ns", "waiting"},
+    {"operators_ns", "operators on the CPU"},
     {"host_ns", "Python"},
     {"idle_ns", "not recorded"},
 }};

@@ -1,7 +1,7 @@
 // The events that a reader takes out of a trace file, whatever the file's form, and the totals by process that are made
 // of them.
 //
-// Slices of a thread may come in any order, so all are kept until nesting can be computed: 32 bytes for a slice, 40 for
+// Slices of a thread may come in any order, so all are kept until nesting can be computed: 40 bytes for a slice, 40 for
 // a call, 64 for a memory event, 80 for a kernel, copy or set. Each name is kept once.
 #pragma once
 
@@ -68,11 +68,13 @@ struct ReadSlice {
   uint32_t is_async : 1;      // an operator that nests with nothing
   uint32_t is_apart : 1 = 0;  // an annotation that does not nest either, so that it is drawn elsewhere; from draw() on
   uint32_t module;            // interned name of an operator's module, plus 1; 0: none
-  uint32_t external;  // of an operator: External id; of a Python call: index into ReadEvents::cuts, plus 1; 0: none
+  uint32_t external;      // of an operator: External id; of a Python call: index into ReadEvents::cuts, plus 1; 0: none
+  uint32_t inputs = 0;    // of an operator: index into ReadEvents::inputs, plus 1; 0: not known
+  uint32_t sequence = 0;  // of an operator: autograd's number plus 1; 0: none
 
   int64_t end() const { return sum(begin, duration); }
 };
-static_assert(sizeof(ReadSlice) == 32);
+static_assert(sizeof(ReadSlice) == 40);
 
 struct ReadCut {  // by so much (ns) a call is drawn shorter than it was (Slice::drawn_begin)
   int64_t at_begin = 0;
@@ -160,6 +162,8 @@ struct ReadEvents {
 
   Interned names;
   Interned pids{.most = kMostProcesses};
+  // What operators were given (kineto_inputs.h). Of those beyond the most it is not known.
+  Interned inputs{.most = kMostInputs};
   std::vector<ReadSlice> slices;  // as drawn; from totals_of() on as recorded
   std::vector<ReadCut> cuts;
   std::vector<ReadCall> calls;

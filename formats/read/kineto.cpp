@@ -13,6 +13,8 @@
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
+#include "formats/read/kineto_event.h"
+#include "formats/read/kineto_inputs.h"
 #include "formats/read/kineto_keys.h"
 #include "formats/read/kineto_times.h"
 #include "formats/read/launches.h"
@@ -54,6 +56,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool number_integer(number_integer_t v) override {
     stream_.value_ends();
     if (key_ == Key::kOther) return true;
+    if (inputs_.is_open()) inputs_.number(std::to_string(v));
     return number(static_cast<double>(v), is_text_wanted() ? std::to_string(v) : std::string());
   }
   bool number_unsigned(number_unsigned_t v) override {
@@ -72,6 +75,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& v) override {
     stream_.value_ends();
     if (key_ == Key::kOther) return true;
+    if (inputs_.is_open()) inputs_.string(v);
     // "torchprof": {"processes": [{"metadata": {"window": "steps=3..5"
     if (in_torchprof_ && depth_ == kProcessDepth + 1 && key_ == Key::kWindow) into_.has_window = true;
     if (is_at_module() && key_ == Key::kName) module_.first = v;
@@ -84,7 +88,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     stream_.value_ends();
     ++depth_;
-    if (event_depth_ == depth_) event_ = {};
+    if (event_depth_ == depth_) {
+      event_ = {};
+      inputs_.clear();
+    }
     if (is_at_module()) module_ = {};
     if (is_at_device()) device_ = {};
     return true;
@@ -104,6 +111,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool start_array(std::size_t) override {
     stream_.value_ends();
+    if (inputs_.is_open())
+      inputs_.start_array();
+    else if (depth_ == event_depth_ + 1 && key_ >= Key::kInputDims)
+      inputs_.begin(static_cast<KinetoInputs::List>(static_cast<size_t>(key_) - static_cast<size_t>(Key::kInputDims)));
     ++depth_;
     // The objects in this list are events: it is that of "traceEvents", or the file is a list as a whole.
     if ((depth_ == 2 && key_ == Key::kTraceEvents) || depth_ == 1) {
@@ -118,6 +129,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     stream_.value_ends();
     if (depth_ + 1 == event_depth_) event_depth_ = kNever;
     if (depth_ == kModuleDepth - 1) in_modules_ = false;
+    if (inputs_.is_open()) inputs_.end_array();
     --depth_;
     return true;
   }
@@ -188,50 +200,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool argument(const std::string& v) {
-    switch (key_) {
-      case Key::kName:
-        event_.argument_name = v;
-        return true;
-      case Key::kLabels:
-        event_.labels = v;
-        return true;
-      case Key::kLine:
-        event_.line = v;
-        return true;
-      case Key::kModule:
-        event_.module = v;
-        return true;
-      case Key::kModulePath:
-        event_.place.path = v;
-        return true;
-      case Key::kModuleRoot:
-        event_.place.root = v;
-        return true;
-      case Key::kEndsWith:
-        event_.is_made_step = true;
-        event_.ended_by = v;
-        return true;
-      case Key::kSyncKind:
-        event_.sync_kind = v;
-        return true;
-      case Key::kCollective:
-        event_.collective = v;
-        return true;
-      case Key::kType:
-        event_.type = v;
-        return true;
-      case Key::kGroup:
-        event_.group = v;
-        return true;
-      case Key::kGroupDescription:
-        event_.group_description = v;
-        return true;
-      case Key::kGroupRanks:
-        event_.group_ranks = v;
-        return true;
-      default:
-        return true;
-    }
+    if (std::string* const text = event_.text_of(key_)) *text = v;
+    if (key_ == Key::kEndsWith) event_.is_made_step = true;
+    return true;
   }
 
   bool number(double value, const std::string& text) {
@@ -292,6 +263,9 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
         return true;
       case Key::kExternalId:
         event_.external = number_or(value, 0);
+        return true;
+      case Key::kSequence:
+        event_.sequence = number_or(value + 1, 0);
         return true;
       case Key::kCorrelation:
         event_.correlation = number_or(value, 0);
@@ -361,8 +335,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);
     into_.slices.push_back({event_.begin_ns, event_.duration_ns, name, row(), is_operator, c == "user_annotation",
                             event_.is_backward, is_operator && (event_.is_async || is_work_range(event_.name)), 0,
-                            module, is_operator ? event_.external : into_.cut(event_.cut)});
+                            module, is_operator ? event_.external : into_.cut(event_.cut), is_operator ? inputs() : 0,
+                            event_.sequence});
     if (is_operator && !event_.collective.empty()) add_collective();
+  }
+
+  uint32_t inputs() {
+    const std::string text = inputs_.text();
+    return text.empty() ? 0 : into_.inputs(text) + 1;
   }
 
   // Device rows of annotations, what profiling took, and the trace itself are told by other events.
@@ -443,26 +423,10 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   static size_t memory_argument(Key key) { return static_cast<size_t>(key) - static_cast<size_t>(Key::kDeviceType); }
   uint32_t row() { return into_.row(event_.pid, event_.tid); }
 
-  struct Current {
-    int64_t end_ns() const { return sum(begin_ns, duration_ns); }
-    std::string name, phase, category, pid, tid, argument_name, labels, line, ended_by, module;
-    std::string sync_kind, collective, type, group, group_description, group_ranks;
-    ModulePlace place;
-    ReadCut cut;
-    std::array<double, kMemoryArguments> memory{};
-    int64_t begin_ns = 0, duration_ns = 0;
-    double flops = 0;
-    double in_elements = 0, out_elements = 0;
-    uint64_t work_bytes = 0;
-    uint32_t external = 0, correlation = 0, device = ReadWork::kUnknown, stream = 0;
-    uint32_t waits_for_record = 0, waits_for_stream = UINT32_MAX;
-    float blocks_per_sm = 0, occupancy = 0;
-    bool is_made_step = false, has_begin = false, has_duration = false, has_category = false, is_backward = false,
-         is_async = false;
-  };
   ReadEvents& into_;
   ByteStream& stream_;
-  Current event_;
+  KinetoEvent event_;
+  KinetoInputs inputs_;
   const KinetoKeys keys_;
   Key key_ = Key::kOther;
   size_t depth_ = 0;

@@ -7,7 +7,7 @@ namespace {
 
 using Key = KinetoKey;
 
-constexpr std::array<std::pair<std::string_view, Key>, 49> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Key>, 55> kKeys = {{
     {"Device Type", Key::kDeviceType},
     {"Device Id", Key::kDeviceId},
     {"Addr", Key::kAddress},
@@ -57,6 +57,12 @@ constexpr std::array<std::pair<std::string_view, Key>, 49> kKeys = {{
     {"Process Group Ranks", Key::kGroupRanks},
     {"distributedInfo", Key::kDistributed},
     {"rank", Key::kRank},
+    {"Sequence number", Key::kSequence},
+    {"Input Dims", Key::kInputDims},
+    {"Input Strides", Key::kInputStrides},
+    {"Input type", Key::kInputTypes},
+    {"Concrete Inputs", Key::kInputConcrete},
+    {"Inputs left out", Key::kInputsLeftOut},
 }};
 
 }  // namespace

@@ -60,6 +60,12 @@ enum class KinetoKey : uint8_t {
   kRank,
   kCutBegin,
   kCutEnd,
+  kSequence,
+  kInputDims,  // the first of those that KinetoInputs takes, in the order of its lists
+  kInputStrides,
+  kInputTypes,
+  kInputConcrete,
+  kInputsLeftOut,
 };
 inline constexpr size_t kMemoryArguments = 6;
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "formats/read/kineto_inputs.h"
 #include "formats/timeline/parts.h"
 #include "formats/timeline/units.h"
 #include "formats/trace/names.h"
@@ -48,6 +49,8 @@ class Maker {
           {.begin = s.begin + cut.at_begin,
            .end = s.begin + s.duration - cut.at_end,
            .name = s.name,
+           .inputs = inputs_of(s),
+           .sequence = s.sequence,
            .kind = kind,
            .is_backward = s.is_backward != 0,
            .is_async = s.is_async != 0},
@@ -56,8 +59,20 @@ class Maker {
     }
   }
 
+  uint32_t inputs_of(const ReadSlice& s) {
+    if (s.inputs == 0) return 0;
+    const size_t process = process_of_.find(read_.rows[s.row].pid)->second;
+    const auto [known, is_new] = inputs_.try_emplace({process, s.inputs}, 0);
+    if (is_new) {
+      std::vector<Input> inputs = inputs_of_kineto(*read_.inputs.texts[s.inputs - 1]);
+      if (!inputs.empty()) known->second = file_.processes[process].timeline.add_inputs(std::move(inputs));
+    }
+    return known->second;
+  }
+
   static SpanKind python_kind(std::string_view name) {
     if (name.starts_with(kModulePrefix) || name.starts_with(kOptimizerPrefix)) return SpanKind::kModule;
+    if (name == kPythonGc) return SpanKind::kGc;
     return name.starts_with("<built-in ") ? SpanKind::kCCall : SpanKind::kPython;
   }
 
@@ -187,11 +202,12 @@ class Maker {
   const ReadEvents& read_;
   const std::string& step_;
   TraceFile& file_;
-  std::unordered_map<uint32_t, size_t> process_of_;      // by interned pid: index of the file's process
-  std::unordered_map<uint32_t, size_t> device_process_;  // by the pid of a device's row
-  std::vector<std::vector<uint32_t>> names_;             // by process and the file's name: the timeline's name
-  std::vector<uint32_t> rows_;                           // by the file's row: the timeline's
-  std::unordered_map<uint32_t, uint32_t> overlapping_;   // likewise, for asynchronous ranges of other tools
+  std::unordered_map<uint32_t, size_t> process_of_;         // by interned pid: index of the file's process
+  std::unordered_map<uint32_t, size_t> device_process_;     // by the pid of a device's row
+  std::vector<std::vector<uint32_t>> names_;                // by process and the file's name: the timeline's name
+  std::vector<uint32_t> rows_;                              // by the file's row: the timeline's
+  std::map<std::pair<size_t, uint32_t>, uint32_t> inputs_;  // by process and the file's inputs: the timeline's
+  std::unordered_map<uint32_t, uint32_t> overlapping_;      // by the file's row, for asynchronous ranges of other tools
 };
 
 }  // namespace

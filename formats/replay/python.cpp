@@ -157,7 +157,7 @@ bool Replay::Impl::close_innermost(ReplayThread& thread, SliceKind kind, int64_t
 
 void Replay::Impl::begin_gc(ReplayThread& thread, uint32_t generation, int64_t t) {
   Span span{.kind = SliceKind::kGc};
-  span.name = names_.intern("Python GC");  // torch.profiler's name for it
+  span.name = names_.intern(std::string(kPythonGc));
   span.generation = generation;
   span.line = line_here(thread, true);
   span.begin = t;

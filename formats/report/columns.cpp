@@ -166,6 +166,7 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"compiling_ns", "compiling", Unit::kTime},
         {"collecting_ns", "garbage collection", Unit::kTime},
         {"waiting_ns", "waiting", Unit::kTime},
+        {"operators_ns", "operators on the CPU", Unit::kTime},
         {"host_ns", "Python", Unit::kTime},
         {"idle_ns", "not recorded", Unit::kTime},
         {"in_full", "in full", Unit::kText, kHidden},

@@ -56,6 +56,8 @@ bool is_program_text(std::string_view text);
 // The name of a row for annotations that cross others of their thread.
 inline constexpr std::string_view kOverlapping = "overlapping annotations";
 inline constexpr std::string_view kModulePrefix = "nn.Module: ";
+// A run of the garbage collector; the name is that of torch.profiler (torch/csrc/autograd/profiler_python.cpp).
+inline constexpr std::string_view kPythonGc = "Python GC";
 inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
 
 class Names {

@@ -49,6 +49,12 @@ std::string_view type_name(uint8_t scalar_type) {
   return scalar_type < kTypeNames.size() ? kTypeNames[scalar_type] : std::string_view{};
 }
 
+std::optional<uint8_t> type_number(std::string_view name) {
+  const auto found = std::ranges::find(kTypeNames, name);
+  if (found == kTypeNames.end()) return std::nullopt;
+  return static_cast<uint8_t>(found - kTypeNames.begin());
+}
+
 unsigned element_size(uint8_t scalar_type) {
   return scalar_type < kElementSizes.size() ? kElementSizes[scalar_type] : 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct Tensor {
 
 // "float", "c10::BFloat16" ...; "" if this build does not know the type.
 std::string_view type_name(uint8_t scalar_type);
+// The reverse; nothing for any other text.
+std::optional<uint8_t> type_number(std::string_view name);
 // Bytes of an element; 0 if this build does not know the type.
 unsigned element_size(uint8_t scalar_type);
 

@@ -10,6 +10,7 @@ const kParts = [
   { key: "compiling_ns", text: "compiling", pattern: "M0 4L4 0L8 4M0 8L4 4L8 8" },
   { key: "collecting_ns", text: "garbage collection", pattern: "M2 2L6 6M6 2L2 6" },
   { key: "waiting_ns", text: "waiting", pattern: "M4 4h.01" },
+  { key: "operators_ns", text: "operators on the CPU", pattern: "M0 4H8" },
   { key: "host_ns", text: "Python", pattern: "M0 2H8M0 6H8" },
   { key: "idle_ns", text: "not recorded", pattern: "M0 0L8 8M-2 6L2 10M6 -2L10 2" },
 ];

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
 
 #include "formats/io/error.h"
 #include "formats/report/summary.h"
@@ -32,6 +34,103 @@ std::string error_of(const fs::path& file) {
 }
 
 }  // namespace
+
+TEST_CASE("what operators were given is read as Kineto writes it") {
+  using Json = nlohmann::json;
+  constexpr std::pair<const char*, uint8_t> kTypes[] = {
+      {"float", 6}, {"long int", 4}, {"c10::BFloat16", 15}, {"bool", 11}};
+  std::mt19937 random(12);
+  const auto below = [&random](uint32_t n) { return static_cast<int64_t>(random() % n); };
+  for (int round = 0; round < 20; ++round) {
+    Json events = Json::array();
+    std::vector<std::vector<Input>> expected;
+    for (int64_t e = 0; e < 12; ++e) {
+      Json dims = Json::array(), strides = Json::array(), types = Json::array(), concrete = Json::array();
+      std::vector<Input>& inputs = expected.emplace_back();
+      const auto tensor = [&](uint8_t type) {
+        Tensor t{.is_readable = true, .type = type};
+        for (int64_t d = below(4); d > 0; --d) t.sizes.push_back(below(1000));
+        t.strides.assign(t.sizes.size(), 1);
+        return t;
+      };
+      for (int64_t n = below(5); n >= 0; --n) {
+        Input& input = inputs.emplace_back();
+        Json dim = Json::array(), stride = Json::array(), type = "", text = "";
+        switch (below(5)) {
+          case 0: {
+            const auto& [name, number] = kTypes[below(4)];
+            input = {.kind = Input::Kind::kTensor, .tensors = {tensor(number)}};
+            type = name;
+            dim = input.tensors[0].sizes;
+            stride = input.tensors[0].strides;
+            break;
+          }
+          case 1:
+            input.kind = Input::Kind::kTensorList;
+            type = "TensorList";
+            for (int64_t k = 1 + below(3); k > 0; --k) {
+              input.tensors.push_back(tensor(6));
+              dim.push_back(input.tensors.back().sizes);
+              stride.push_back(input.tensors.back().strides);
+            }
+            break;
+          case 2:
+            input = {.kind = Input::Kind::kScalar, .text = std::to_string(below(9) - 4)};
+            input.integers = {std::stoll(input.text)};
+            type = "Scalar";
+            text = input.text;
+            break;
+          case 3:
+            input = {.kind = Input::Kind::kScalarList, .text = "[1, -2]", .integers = {1, -2}};
+            type = "ScalarList";
+            text = input.text;
+            break;
+          default:
+            break;  // None, a device, a generator
+        }
+        dims.push_back(dim);
+        strides.push_back(stride);
+        types.push_back(type);
+        concrete.push_back(text);
+      }
+      events.push_back({{"ph", "X"},
+                        {"cat", "cpu_op"},
+                        {"name", "aten::op"},
+                        {"pid", 1},
+                        {"tid", 1},
+                        {"ts", e * 10},
+                        {"dur", 5},
+                        {"args",
+                         {{"Input Dims", dims},
+                          {"Sequence number", e},
+                          {"Input Strides", strides},
+                          {"Input type", types},
+                          {"Concrete Inputs", concrete}}}});
+    }
+    test::TemporaryDirectory directory;
+    const TraceFile read =
+        read_trace(write(directory / "x.json", Json{{"traceEvents", events}}.dump()), {.has_timelines = true});
+    const Timeline& timeline = read.processes.at(0).timeline;
+    REQUIRE(timeline.rows.at(0).spans.size() == expected.size());
+    for (size_t e = 0; e < expected.size(); ++e) {
+      const TimelineSpan& span = timeline.rows[0].spans[e];
+      CHECK(span.sequence == e + 1);
+      const std::vector<Input>& inputs = timeline.inputs(span.inputs);
+      REQUIRE(inputs.size() == expected[e].size());
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        CHECK(inputs[i].kind == expected[e][i].kind);
+        CHECK(inputs[i].text == expected[e][i].text);
+        CHECK(inputs[i].integers == expected[e][i].integers);
+        REQUIRE(inputs[i].tensors.size() == expected[e][i].tensors.size());
+        for (size_t t = 0; t < inputs[i].tensors.size(); ++t) {
+          CHECK(inputs[i].tensors[t].type == expected[e][i].tensors[t].type);
+          CHECK(inputs[i].tensors[t].sizes == expected[e][i].tensors[t].sizes);
+          CHECK(inputs[i].tensors[t].strides == expected[e][i].tensors[t].strides);
+        }
+      }
+    }
+  }
+}
 
 TEST_CASE("our own trace file gives the totals of the spool that it was made from") {
   test::SpoolBuilder b(100);

@@ -100,9 +100,9 @@ TEST_CASE("parts of random steps are those of each moment, by the order in which
   constexpr StepPart kHostOrder[] = {StepPart::kLoading,   StepPart::kCompiling, StepPart::kCollecting,
                                      StepPart::kOptimizer, StepPart::kCompute,   StepPart::kCommunication,
                                      StepPart::kWaiting,   StepPart::kHost};
-  constexpr StepPart kGpuOrder[] = {StepPart::kCompute,   StepPart::kCommunication, StepPart::kCopies,
-                                    StepPart::kLoading,   StepPart::kCompiling,     StepPart::kCollecting,
-                                    StepPart::kOptimizer, StepPart::kWaiting,       StepPart::kHost};
+  constexpr StepPart kGpuOrder[] = {
+      StepPart::kCompute,    StepPart::kCommunication, StepPart::kCopies,  StepPart::kLoading,   StepPart::kCompiling,
+      StepPart::kCollecting, StepPart::kOptimizer,     StepPart::kWaiting, StepPart::kOperators, StepPart::kHost};
   std::mt19937 random(35);
   for (int round = 0; round < 60; ++round) {
     constexpr int64_t kEnd = 300;
@@ -122,8 +122,8 @@ TEST_CASE("parts of random steps are those of each moment, by the order in which
       const auto begin = static_cast<int64_t>(random() % 280), end = begin + static_cast<int64_t>(random() % 20);
       collector.add({kPieces[which].first, 0, static_cast<uint32_t>(which), begin, end, false, false},
                     kPieces[which].second);
-      if (!has_gpu || kOf[which] != StepPart::kCompute)
-        mark(kOf[which], begin, kOf[which] == StepPart::kHost ? begin : end);
+      mark(has_gpu && kOf[which] == StepPart::kCompute ? StepPart::kOperators : kOf[which], begin,
+           kOf[which] == StepPart::kHost ? begin : end);
     }
     if (has_gpu)
       for (int i = 0; i < 8; ++i) {
