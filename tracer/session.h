@@ -155,6 +155,9 @@ bool record_resident(uint64_t bytes, Ticks now) noexcept;
 // The headers are not used. Likewise.
 bool record_processor_time(ProcessorTime use, Ticks now) noexcept;
 bool record_machine_time(MachineTime use, Ticks now) noexcept;
+bool record_stack_node(StackNode node, Ticks now) noexcept;
+// `late_ns`: how long ago it was.
+bool record_sample(Sample sample, Ticks now, int64_t late_ns) noexcept;
 // The Python stack of a thread (record.h, ThreadStack); its header is not used. `frames`: stack.count of them, at most
 // kMostFrames. Likewise.
 inline constexpr size_t kMostFrames = 512;

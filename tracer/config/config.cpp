@@ -39,6 +39,8 @@ constexpr Setting kSettings[] = {
      "with --native: allocations from this size on have their frames [1M]"},
     {"TORCHPROF_NATIVE_FRAMES", "--native-frames", 0, false, "folded|all",
      "with --native: without the interpreter's and the dispatcher's own, or all [folded]"},
+    {"TORCHPROF_SAMPLE", "--sample", 0, false, "HZ",
+     "look at the Python lines of all threads so many times a second, e.g. 50 [0]"},
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
@@ -68,6 +70,7 @@ enum Index {
   kNative,
   kNativeThreshold,
   kNativeFrames,
+  kSample,
   kFlops,
   kMaxSize,
   kMaxRunSize,
@@ -298,6 +301,13 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       if (!parse_percent(value, config.budget_overhead))
         return refuse(error, "%s: '%s' is not a percentage from 0.01 to 100", shown_as, value);
       return true;
+    case kSample: {
+      uint64_t hz = 0;
+      if (!parse_size(value, 0, hz) || hz > kMostSampleHz)
+        return refuse(error, "%s: '%s' is not a number of looks in a second: 0 to %u", shown_as, value, kMostSampleHz);
+      config.sample = static_cast<uint32_t>(hz);
+      return true;
+    }
     case kNativeThreshold:
       if (!parse_size(value, 0, config.native_threshold))
         return refuse(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
@@ -355,6 +365,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kBudgetOverhead:
       snprintf(out, size, "%g", config.budget_overhead);
+      return;
+    case kSample:
+      snprintf(out, size, "%u", config.sample);
       return;
     case kNativeThreshold:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));

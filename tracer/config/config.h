@@ -44,10 +44,12 @@ struct Config {
   uint64_t max_run_size = kRunSizeOfWindow;       // bytes of spool of all processes together; 0: no limit
   uint64_t budget_events = 1'000'000;             // -w auto: per process
   double budget_overhead = 2;                     // -w auto: percent of the run after its beginning
+  uint32_t sample = 0;                            // looks at the other threads' stacks in a second; 0: none
 };
 // In bytes; 0: none.
 uint64_t run_size_limit(const Config& config) noexcept;
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
+inline constexpr uint32_t kMostSampleHz = 10'000;
 
 // One line for people; empty: no error.
 struct ErrorText {

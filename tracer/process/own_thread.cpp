@@ -50,6 +50,23 @@ bool OwnThread::has_ended() noexcept {
   return has_ended;
 }
 
+bool OwnThread::end() noexcept {
+  constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 20'000};
+  constexpr int kMostPauses = 10'000;  // each takes some 100 us
+  // Pairs with the release of kRuns in start().
+  if (!is_of(getpid()) || state_.load(std::memory_order_acquire) != State::kRuns) return false;
+  must_end_.store(true, std::memory_order_relaxed);
+  wake_();
+  for (int tries = 0; !has_ended(); ++tries) {
+    if (tries == kMostPauses) return false;
+    nanosleep(&kPause, nullptr);
+  }
+  // Not start_again()'s to start, unless that has done so by now.
+  State ended = State::kEnded;
+  state_.compare_exchange_strong(ended, State::kNone, std::memory_order_relaxed);
+  return true;
+}
+
 void OwnThread::end_all() noexcept {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 1'000'000};
   const int pid = getpid();

@@ -21,6 +21,10 @@ class OwnThread {
   // Relaxed: the flag publishes nothing. Whoever reads it only leaves a loop.
   bool must_end() const noexcept { return must_end_.load(std::memory_order_relaxed); }
 
+  // Tells this one to end and waits for it, a second at most; by one thread at a time. True: it ran, and has ended. The
+  // caller must hold no lock that it needs. Before a fork: some programs count their threads after it.
+  bool end() noexcept;
+
   // Tells all that run to end and waits for them, a second at most in all. The caller must hold no lock that one of
   // them needs.
   static void end_all() noexcept;

@@ -30,7 +30,8 @@ constexpr int kMayFail[] = {SYS_openat,       SYS_close,      SYS_read,
                             SYS_ppoll,        SYS_socket,     SYS_bind,
                             SYS_listen,       SYS_accept4,    SYS_getsockopt,
                             SYS_sendto,       SYS_sysinfo,    SYS_process_vm_readv,
-                            SYS_clone,        SYS_wait4,      SYS_sched_getaffinity};
+                            SYS_clone,        SYS_wait4,      SYS_sched_getaffinity,
+                            __NR_close_range};
 // These must not: we could not notice the failure, or libc ends the process because of it.
 constexpr int kMustNotFail[] = {SYS_getpid, SYS_getppid, SYS_gettid,         SYS_getuid,        SYS_geteuid,
                                 SYS_getgid, SYS_futex,   SYS_rt_sigprocmask, SYS_clock_gettime, SYS_sched_yield};

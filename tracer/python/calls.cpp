@@ -51,6 +51,8 @@ bool accept_interpreter() noexcept {
 void start_calls(PythonLevel level) noexcept {
   if (level == PythonLevel::kOff) {
     session::note_source("python", SourceState::kOff, "switched off (--python off)");
+    if (session::config().sample != 0)
+      session::note_source("samples", SourceState::kOff, "switched off with all of Python (--python off)");
     return;
   }
   const KeepError keep;
