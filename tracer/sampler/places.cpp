@@ -75,6 +75,7 @@ bool look_once(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen
   const size_t before = is_whole && ++seen.looks % kLooksAtAll != 0 ? seen.remembered : 0;
   seen.remembered = 0;
   bool is_same = true;
+  size_t first = 0;  // the innermost one that is known
   for (size_t k = 0; k < size; ++k) {
     const size_t i = size - 1 - k;
     const PythonPlace& here = g_looks.stack[i];
@@ -83,21 +84,28 @@ bool look_once(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen
     if (k < kRemembered) seen.frames[k] = both;
     KnownCode& known = g_looks.codes.find(here.code >> 4, [&here](const KnownCode& c) { return c.code == here.code; });
     PythonCode::Header header = known.header;
-    if (i == 0 || !is_same || !known.function)
-      if (!PythonCode::read_header(memory, at, here.code, header)) return false;
-    if (!header.has(here.offset)) return false;
-    if (!known.function || header != known.header)
-      if (!learn(memory, at, seen.thread, i, known) || known.header != header) return false;
-    frames[i].function = known.function;
-    if (!line_of(memory, at, known, here.offset, frames[i].line)) return false;
+    const auto is_known = [&] {
+      if (i == 0 || !is_same || !known.function)
+        if (!PythonCode::read_header(memory, at, here.code, header)) return false;
+      if (!header.has(here.offset)) return false;
+      if (!known.function || header != known.header)
+        if (!learn(memory, at, seen.thread, i, known) || known.header != header) return false;
+      frames[i].function = known.function;
+      return line_of(memory, at, known, here.offset, frames[i].line);
+    };
+    if (is_known()) continue;
+    // The frames that were found first have called what cannot be learned in time.
+    if (!is_last_try || k == 0) return false;
+    first = i + 1;
+    break;
   }
   const Ticks now = session::now();
   uint32_t node = 0;
-  for (size_t i = g_looks.stack.size(); i-- > 0;) {
+  for (size_t i = size; i-- > first;) {
     node = node_of(node, frames[i].function, frames[i].line, now);
     if (node == 0) return false;
   }
-  if (is_whole) seen.remembered = std::min(size, kRemembered);
+  if (is_whole && first == 0) seen.remembered = std::min(size, kRemembered);
   seen.node = node;
   seen.is_inner = is == PythonGlimpse::Seen::kInner || g_looks.stack.beyond() != 0;
   return true;

@@ -219,7 +219,7 @@ bool PythonGlimpse::still_has(const ProcessMemory& memory, const InterpreterDef&
                               size_t i) const noexcept {
   uint64_t code = 0, frame = 0;
   return memory.get(places_[i].frame + at.code, code) && (code & ~kTags) == places_[i].code &&
-         current(memory, at, thread, frame) && frame == places_[0].frame;
+         (i > 0 || (current(memory, at, thread, frame) && frame == places_[0].frame));
 }
 
 bool PythonCode::read_header(const ProcessMemory& memory, const InterpreterDef& at, uint64_t code,

@@ -104,7 +104,7 @@ class PythonGlimpse {
     kTorn,   // it has changed while it was read
   };
   Seen read(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread) noexcept;
-  // Whether the innermost frame is still the one that runs, and this frame still has its code.
+  // Whether this frame still has its code; of the innermost one, whether it also is still the one that runs.
   bool still_has(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread, size_t i) const noexcept;
 
   size_t size() const noexcept { return count_; }
