@@ -58,6 +58,8 @@ bool open_spool() noexcept;
 // The paths of the run are about to mean something else to this process, or to become inaccessible: files that are
 // needed are kept open from now on. Any thread, a signal handler, a child after fork or vfork.
 void keep_file() noexcept;
+// Whether that was so: a thread of ours that records needs the program's descriptors.
+bool holds_file() noexcept;
 
 // ---- hot -------------------------------------------------------------------------------------------------------
 

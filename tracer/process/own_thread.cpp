@@ -1,5 +1,6 @@
 #include "tracer/process/own_thread.h"
 
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,11 +21,13 @@ bool OwnThread::start() noexcept {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const auto run = [](void* self) -> void* {
-    static_cast<OwnThread*>(self)->body_();
+    const OwnThread& thread = *static_cast<OwnThread*>(self);
+    // Of itself: to name another thread libc opens a file.
+    prctl(PR_SET_NAME, thread.name_);
+    thread.body_();
     return nullptr;
   };
   const bool started = pthread_create(&thread_, nullptr, run, this) == 0;
-  if (started) pthread_setname_np(thread_, name_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return false;
   pid_.store(getpid(), std::memory_order_relaxed);

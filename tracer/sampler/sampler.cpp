@@ -184,7 +184,7 @@ void run() noexcept {
   g_looks.count = 0;
   s.last_list = 0;
   constexpr unsigned kUnshare = 1u << 1;  // CLOSE_RANGE_UNSHARE
-  s.has_own_table = syscall(SYS_close_range, 0u, ~0u, kUnshare) == 0;
+  s.has_own_table = !session::holds_file() && syscall(SYS_close_range, 0u, ~0u, kUnshare) == 0;
   if (s.pid != getpid()) begin_anew();
   const auto self = static_cast<uint32_t>(syscall(SYS_gettid));
   const ProcessMemory memory = ProcessMemory::own(s.pid);
