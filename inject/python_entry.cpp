@@ -236,7 +236,7 @@ Object* fork_exec_between(Object* self, Object* const* args, python::Size count)
 
 // Whenever a module is there that was not.
 void watch_forks() noexcept {
-  if (session::config().sample == 0) return;
+  if (sample_rate(session::config()) == 0) return;
   put_behind(module_named("posix"), "fork", python::kMethNoArgs, &fork_between, g_fork);
   put_behind(module_named("posix"), "forkpty", python::kMethNoArgs, &forkpty_between, g_forkpty);
   put_behind(module_named("_posixsubprocess"), "fork_exec", python::kMethFastCall, &fork_exec_between, g_fork_exec);
@@ -376,7 +376,7 @@ void enter() noexcept {
   reach_lookups();
   watch_forks();
   python::start_calls(session::config().python);
-  if (session::config().python != PythonLevel::kOff) sampler::start(session::config().sample);
+  if (session::config().python != PythonLevel::kOff) sampler::start(session::config());
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
   torch::attach_if_loaded();
 }

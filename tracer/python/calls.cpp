@@ -51,7 +51,7 @@ bool accept_interpreter() noexcept {
 void start_calls(PythonLevel level) noexcept {
   if (level == PythonLevel::kOff) {
     session::note_source("python", SourceState::kOff, "switched off (--python off)");
-    if (session::config().sample != 0)
+    if (const uint32_t wanted = session::config().sample; wanted != 0 && wanted != kSampleOfWindow)
       session::note_source("samples", SourceState::kOff, "switched off with all of Python (--python off)");
     return;
   }

@@ -74,6 +74,7 @@ bool look_once(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen
   const bool is_whole = is == PythonGlimpse::Seen::kWhole && g_looks.stack.beyond() == 0;
   const size_t before = is_whole && ++seen.looks % kLooksAtAll != 0 ? seen.remembered : 0;
   seen.remembered = 0;
+  const uint64_t look = ++g_sampling.looks;
   bool is_same = true;
   size_t first = 0;  // the innermost one that is known
   for (size_t k = 0; k < size; ++k) {
@@ -85,11 +86,13 @@ bool look_once(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen
     KnownCode& known = g_looks.codes.find(here.code >> 4, [&here](const KnownCode& c) { return c.code == here.code; });
     PythonCode::Header header = known.header;
     const auto is_known = [&] {
-      if (i == 0 || !is_same || !known.function)
+      // In a recursion each frame has the same code.
+      if (i == 0 || !known.function || (!is_same && known.again != look))
         if (!PythonCode::read_header(memory, at, here.code, header)) return false;
       if (!header.has(here.offset)) return false;
       if (!known.function || header != known.header)
         if (!learn(memory, at, seen.thread, i, known) || known.header != header) return false;
+      known.again = look;
       frames[i].function = known.function;
       return line_of(memory, at, known, here.offset, frames[i].line);
     };

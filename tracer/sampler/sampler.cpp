@@ -162,7 +162,8 @@ void begin_anew() noexcept {
   s.pid = getpid();
   g_looks.codes.clear(), g_looks.lines.clear(), g_looks.nodes.clear();
   g_looks.count = 0;
-  s.nodes = s.names = 0;
+  forget_names();
+  s.nodes = 0;
   s.written = 0;
 }
 
@@ -249,7 +250,8 @@ Forking::~Forking() {
   resume_after_fork();
 }
 
-void start(uint32_t hz) noexcept {
+void start(const Config& config) noexcept {
+  const uint32_t hz = sample_rate(config);
   if (hz == 0) return;
   Sampling& s = g_sampling;
   const InterpreterDef at = python::described_stacks();
@@ -267,10 +269,12 @@ void start(uint32_t hz) noexcept {
     g_is_sampling = pthread_atfork(end_before_fork, resume_after_fork, stay_ended_in_child) == 0 && g_thread.start();
     if (!g_is_sampling) why = "no thread could be started";
   }
-  if (why)
-    session::note_source("samples", SourceState::kFailed, why);
-  else
-    session::note_source("samples", SourceState::kOn, "of the Python stacks of all threads");
+  // Where nobody has asked for it, it is no failure that this interpreter has none.
+  const bool is_said = config.sample != kSampleOfWindow;
+  if (why && (is_said || at.interpreter != 0))
+    session::note_source("samples", is_said ? SourceState::kFailed : SourceState::kOff, why);
+  if (why) return;
+  session::note_source("samples", SourceState::kOn, "of the Python stacks of all threads");
 }
 
 }  // namespace torchprof::sampler

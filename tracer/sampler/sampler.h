@@ -11,8 +11,10 @@
 //     when os.fork() has returned, in the child as well (Forking), or right after a fork of C code, whose child has
 //     none.
 //   * Its descriptors are in a table of its own (CLOSE_RANGE_UNSHARE, Linux 5.9): the program neither sees nor closes
-//     them. Without that nothing is kept open.
-//   * It ends before the process is sealed (process/own_thread.h), and when the interpreter ends.
+//     them. Without that nothing is kept open. It needs the program's table where the spool can be reached by a
+//     descriptor alone (session::keep_file()): it ends before that, and starts again (inject/identity.cpp).
+//   * It ends before the process is sealed (process/own_thread.h), for unshare() and setns(), which the kernel may refuse
+//     to a process with several threads (there, too), and when the interpreter ends.
 //   * The pause between two rounds is random, three quarters to five quarters of the period, so that it does not keep
 //     pace with the program, and so long that rounds take at most a 200th of a processor (as many times more as there
 //     are more than 50 of them a second).
@@ -25,12 +27,12 @@
 // include/linux/posix-timers.h), /proc/self/task/TID/{schedstat,syscall} (proc(5)). The GIL: python/threads.h.
 #pragma once
 
-#include <cstdint>
+#include "tracer/config/config.h"
 
 namespace torchprof::sampler {
 
-// With the GIL held, after python::start_calls(). Once; 0: never.
-void start(uint32_t hz) noexcept;
+// As the configuration wants it. With the GIL held, after python::start_calls(). Once.
+void start(const Config& config) noexcept;
 
 // os.fork() and the like are being called on this thread: between the two no thread of ours is started, since Python
 // counts threads after the fork. Nests.

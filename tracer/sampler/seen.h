@@ -45,7 +45,8 @@ struct Seen {
 
 // A code object that was seen, and the line of one of its instructions.
 struct KnownCode {
-  uint64_t code;  // 0: the place is free
+  uint64_t code;   // 0: the place is free
+  uint64_t again;  // the look at which its header was read last
   PythonCode::Header header;
   FunctionId function;
 };
@@ -94,9 +95,11 @@ extern Memory g_looks;
 
 struct Sampling {
   uint32_t hz = 0;
+  uint64_t looks = 0;    // at stacks, so far
   uint64_t gil = 0;      // address; 0: not known
   uint32_t nodes = 0;    // stated so far
-  uint32_t names = 0;    // likewise
+  uint32_t names = 0;    // likewise, of what is waited for
+  uint32_t sockets = 0;  // that were looked up
   uint64_t written = 0;  // bytes
   int64_t last_list = 0;
   uint64_t random = 0x2545f4914f6cdd1d;
@@ -105,6 +108,33 @@ struct Sampling {
   size_t kept = 0;  // descriptors
 };
 extern Sampling g_sampling;
+
+class ProcPath {
+ public:
+  ProcPath(const char* before, uint32_t number, const char* after) noexcept {
+    put(before);
+    char digits[10];
+    size_t count = 0;
+    do digits[count++] = static_cast<char>('0' + number % 10);
+    while (number /= 10);
+    while (count > 0) text_[size_++] = digits[--count];
+    put(after);
+  }
+  const char* get() const noexcept { return text_; }
+
+ private:
+  void put(const char* text) noexcept {
+    while (*text) text_[size_++] = *text++;
+  }
+  char text_[64] = {};
+  size_t size_ = 0;
+};
+
+// What is waited for. None: it is not known, or there were too many.
+// "/data/log", "pipe", "socket 10.0.0.7:443", "socket listening at 127.0.0.1:80", "unix socket /run/x".
+StringId name_of_descriptor(uint32_t fd) noexcept;
+StringId name_of_child(uint32_t pid) noexcept;  // its command
+void forget_names() noexcept;                   // in a forked child, whose spool has none
 
 // Looks for where the thread stands, a few times if need be. What is not known stays 0.
 void look_at_stack(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen) noexcept;

@@ -6,37 +6,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
-
 #include "tracer/python/threads.h"
 #include "tracer/sampler/seen.h"
 #include "tracer/session.h"
 
 namespace torchprof::sampler {
 namespace {
-
-constexpr uint32_t kMostNames = 1000;  // of what is waited for
-
-class Path {
- public:
-  Path(uint32_t tid, const char* file) noexcept { put("/proc/self/task/"), number(tid), put("/"), put(file); }
-  explicit Path(uint32_t fd) noexcept { put("/proc/self/fd/"), number(fd); }
-  const char* get() const noexcept { return text_; }
-
- private:
-  void put(const char* text) noexcept {
-    while (*text) text_[size_++] = *text++;
-  }
-  void number(uint32_t n) noexcept {
-    char digits[10];
-    size_t count = 0;
-    do digits[count++] = static_cast<char>('0' + n % 10);
-    while (n /= 10);
-    while (count > 0) text_[size_++] = digits[--count];
-  }
-  char text_[64] = {};
-  size_t size_ = 0;
-};
 
 // Opens, reads and closes it, or keeps it in `kept`.
 template <size_t kSize>
@@ -103,23 +78,19 @@ SampledWait kind_of_call(long number) noexcept {
   }
 }
 
-StringId name_of_descriptor(uint32_t fd) noexcept {
-  Sampling& s = g_sampling;
-  if (s.names >= kMostNames) return {};
-  char target[512];
-  const ssize_t n = readlinkat(AT_FDCWD, Path(fd).get(), target, sizeof(target));
-  if (n <= 0) return {};
-  std::string_view name{target, static_cast<size_t>(n)};
-  if (name[0] != '/') name = name.substr(0, name.find(':'));  // "socket:[4711]"
-  ++s.names;
-  return session::intern(name);
+bool is_poll(long number) noexcept {
+#ifdef SYS_poll
+  if (number == SYS_poll) return true;
+#endif
+  return number == SYS_ppoll;
 }
 
 }  // namespace
 
 bool read_queued(Seen& seen, uint64_t& queued) noexcept {
   char text[80];
-  if (!read_file(Path(seen.thread.tid, "schedstat").get(), text, &seen.schedstat)) return false;
+  if (!read_file(ProcPath("/proc/self/task/", seen.thread.tid, "/schedstat").get(), text, &seen.schedstat))
+    return false;
   char* at = text;
   strtoull(at, &at, 10);
   if (*at != ' ') return false;
@@ -140,7 +111,9 @@ void ask_what_it_waits_for(const ProcessMemory& memory, Seen& seen) noexcept {
   seen.what = 0;
   seen.name = {};
   char text[160];  // "202 0x7f00 0x189 ...", or "running"
-  if (!read_file(Path(seen.thread.tid, "syscall").get(), text) || text[0] < '0' || text[0] > '9') return;
+  if (!read_file(ProcPath("/proc/self/task/", seen.thread.tid, "/syscall").get(), text) || text[0] < '0' ||
+      text[0] > '9')
+    return;
   char* at = text;
   const long number = strtol(at, &at, 10);
   const uint64_t first = strtoull(at, &at, 16), second = strtoull(at, &at, 16);
@@ -157,6 +130,13 @@ void ask_what_it_waits_for(const ProcessMemory& memory, Seen& seen) noexcept {
           if (g_looks.threads[i].thread.state == state[0]) seen.what = g_looks.threads[i].thread.tid;
       static_assert(python::kGilIsLocked == python::kGilHolder + sizeof(uint64_t));
       return;
+    case SampledWait::kPoll:
+      // As sockets with a timeout are waited for. A pollfd begins with the descriptor.
+      if (int32_t fd = -1; is_poll(number) && second == 1 && memory.get(first, fd) && fd >= 0) {
+        seen.what = static_cast<uint32_t>(fd);
+        seen.name = name_of_descriptor(seen.what);
+      }
+      return;
     case SampledWait::kRead:
     case SampledWait::kWrite:
     case SampledWait::kSocket:
@@ -168,6 +148,7 @@ void ask_what_it_waits_for(const ProcessMemory& memory, Seen& seen) noexcept {
       // wait4(pid, ...), waitid(P_PID, pid, ...)
       seen.what = static_cast<uint32_t>(number == SYS_waitid ? (first == 1 ? second : 0)
                                                              : (static_cast<int32_t>(first) > 0 ? first : 0));
+      if (seen.what != 0) seen.name = name_of_child(seen.what);
       return;
     case SampledWait::kOther:
       seen.what = static_cast<uint32_t>(number);

@@ -700,7 +700,7 @@ enum class SampledWait : uint8_t {
   kSleep,    // nanosleep()
   kLock,     // a futex; `what`: the lower half of its address
   kGil,      // Python's lock; `what`: gettid() of the thread that had it, 0: nobody
-  kPoll,     // select(), poll(), epoll_wait()
+  kPoll,     // select(), poll(), epoll_wait(); `what`: the descriptor, where it is one alone and has a name
   kRead,     // read() and the like; `what`: the descriptor
   kWrite,    // write() and the like; likewise
   kSocket,   // recv(), send(), accept(), connect(); likewise
@@ -720,7 +720,7 @@ struct Sample {
   uint32_t ran_us;
   uint32_t queued_us;
   uint32_t what;  // it waits for
-  StringId name;  // of that: a file's path, "socket", "pipe"; none: not known
+  StringId name;  // of that: a file's path, "pipe", "socket 10.0.0.7:443", a child's command; none: not known
   SampledWait wait;
   uint8_t is_inner;  // 1: frames further out are not known
   uint8_t pad[2];

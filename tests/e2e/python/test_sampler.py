@@ -210,3 +210,73 @@ for t in threads: t.join()
 """)], options=["--sample", "50", "--python", "modules"])
     assert run.status == 0, run.stderr
     assert int(run.stdout) < 4e9 * 0.02  # of its beginning, when it meets all of them, too
+
+
+# A second in work(), so that there is time to look at it.
+WORKS = """
+import time
+def work():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.5: pass
+work()
+"""
+
+
+@pytest.mark.once
+@pytest.mark.since(3, 11)
+@pytest.mark.parametrize("options, expected", [([], True), (["-w", "all"], True), (["-w", "after=0s"], False), (["--sample", "off"], False),
+                                               (["-w", "after=0s", "--sample", "50"], True), (["--python", "off"], False)])
+def test_it_looks_where_all_or_typical_parts_of_a_run_are_recorded(python, program, run_torchprof, options, expected):
+    run = run_torchprof([python.path, program(WORKS)], options=options)
+    assert run.status == 0, run.stderr
+    assert any(look.stack and look.stack[0][0] == "work" for path in spool_records.spools(run) for look in looks(path)) == expected
+    assert "samples" not in run.stderr, run.stderr
+
+
+@pytest.mark.since(3, 11)
+def test_sockets_have_their_address_and_children_their_command(python, program, run_torchprof):
+    run = run_torchprof([python.path, program("""
+import socket, subprocess, threading
+server = socket.create_server(("127.0.0.1", 0))
+def later(f): threading.Timer(0.5, f).start()
+def accepts(): server.accept()
+later(lambda: socket.create_connection(server.getsockname())); accepts()
+here = socket.create_connection(server.getsockname()); there, _ = server.accept()
+def receives(): here.recv(1)
+later(lambda: there.send(b"x")); receives()
+def times_out():
+    here.settimeout(0.5)
+    try: here.recv(1)
+    except TimeoutError: pass
+times_out()
+def child(): subprocess.Popen(["sleep", "0.5"]).wait()
+child()
+print(server.getsockname()[1])
+""")], options=["--sample", "100"])
+    assert run.status == 0, run.stderr
+    address = "127.0.0.1:" + run.stdout.strip()
+    waited = collections.Counter()
+    for look in of_largest(run):
+        for function, _ in look.stack:
+            waited[function, look.wait, look.name] += look.period - look.ran - look.queued
+    for where in [("accepts", SOCKET, "socket listening at " + address), ("receives", SOCKET, "socket " + address),
+                  ("times_out", POLL, "socket " + address), ("child", CHILD, "sleep 0.5")]:
+        assert waited[where] > 250_000, (where, waited)
+
+
+@pytest.mark.since(3, 11)
+def test_what_the_kernel_refuses_to_a_process_with_threads_is_as_without_it(python, program, run_torchprof, run_bare):
+    """unshare() of a user's namespace wants a process of one thread; afterwards it goes on looking."""
+    text = program("""
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.unshare(0x10000000), ctypes.get_errno())  # CLONE_NEWUSER
+def work():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.5: pass
+work()
+""")
+    run, bare = run_torchprof([python.path, text], options=["--sample", "100"]), run_bare([python.path, text])
+    assert (run.status, run.stdout) == (bare.returncode, bare.stdout.decode()), run.stderr
+    assert "lost" not in run.stderr, run.stderr
+    assert sum(look.ran for look in of_largest(run) if look.stack and look.stack[0][0] == "work") > 300_000

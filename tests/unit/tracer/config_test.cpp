@@ -101,7 +101,7 @@ TEST_CASE("every setting takes another value than its default and gives it back"
                                                     {"--native-frames", "all"},
                                                     {"--budget-events", "5000"},
                                                     {"--budget-overhead", "7"},
-                                                    {"--sample", "50"}};
+                                                    {"--sample", "20"}};
   REQUIRE(other.size() == settings().size());
   for (const Setting& s : settings()) {
     CAPTURE(s.option);
