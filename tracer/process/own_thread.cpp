@@ -19,6 +19,7 @@ bool OwnThread::start() noexcept {
   must_end_.store(false, std::memory_order_relaxed);
   sigset_t all, before;
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);  // of its own writes to the spool (spool/fault.h): one that is blocked ends the process
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const auto run = [](void* self) -> void* {
     const OwnThread& thread = *static_cast<OwnThread*>(self);

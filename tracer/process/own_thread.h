@@ -1,5 +1,5 @@
-// A thread of our own in the program's process. It blocks every signal. It has ended before the process is sealed
-// (seal.h): a seccomp filter may be put on all threads at once, and a thread needs system calls to end.
+// A thread of our own in the program's process. It blocks every signal but SIGBUS. It has ended before the process is
+// sealed (seal.h): a seccomp filter may be put on all threads at once, and a thread needs system calls to end.
 //
 // Objects are static and never destroyed. A forked child has no such thread until it calls start() itself.
 #pragma once

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
 #include "tracer/process/own_thread.h"
 #include "tracer/process/seal.h"
@@ -185,7 +186,8 @@ void run() noexcept {
   g_looks.count = 0;
   s.last_list = 0;
   constexpr unsigned kUnshare = 1u << 1;  // CLOSE_RANGE_UNSHARE
-  s.has_own_table = !session::holds_file() && syscall(SYS_close_range, 0u, ~0u, kUnshare) == 0;
+  s.has_own_table = !session::holds_file() && syscall(__NR_close_range, 0u, ~0u, kUnshare) == 0;
+  if (s.has_own_table) borrow_stderr();
   if (s.pid != getpid()) begin_anew();
   const auto self = static_cast<uint32_t>(syscall(SYS_gettid));
   const ProcessMemory memory = ProcessMemory::own(s.pid);
