@@ -116,7 +116,8 @@ class ProgramTree {
     uint8_t cause = 0;  // kCauses[cause - 1]; 0: none
   };
 
-  // Calls f(span, line, step, ns, begin, end) for each piece with a cost, in the order of time; the line is that of a call.
+  // Calls f(span, line, step, ns, begin, end) for each piece with a cost, in the order of time; the line is that of a
+  // call.
   template <class F>
   void for_each_piece(F f) const;
   // Calls f(span, line, look, begin, end) for each look that ends in a piece, with the begin and end of that.

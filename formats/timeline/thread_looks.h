@@ -1,10 +1,10 @@
 // What a thread did in some time, by the looks of the recorder's sampler at it (Timeline::samples).
 //
-//   look     a sample. One of a thread that did not run in it says what it waited for all the while. One of a thread that
-//            ran says what it did at the look itself, at its end, and stands for the time since the look before
+//   look     a sample. One of a thread that did not run in it says what it waited for all the while. One of a thread
+//            that ran says what it did at the look itself, at its end, and stands for the time since the look before
 //   account  the time of a stretch, or of many, in ns: on a processor, ready to run without one, and waiting for each
-//            thing. A look that lies in its stretch as a whole is divided as the kernel said; of one that has begun before
-//            it all counts for what the thread did at its end
+//            thing. A look that lies in its stretch as a whole is divided as the kernel said; of one that has begun
+//            before it all counts for what the thread did at its end
 //
 // How many are needed. A share of n looks is right to sqrt(p(1-p)/n): to say by halves what a thread does it takes few.
 // Of five looks or more two thirds are asleep in one of fourteen cases at most where the thread sleeps less than three

@@ -23,7 +23,7 @@ constexpr uint32_t kTid = 100, kLines = 10;
 // called with the number of the step and three times, one each 20 ms, and returns a line of prepare(), from 1 on; 0:
 // no look.
 std::string advice(const std::function<uint32_t(uint64_t step, uint32_t look)>& looks, SampledWait wait,
-                   const char* name = nullptr) {
+                   const char* name = nullptr, uint32_t only_look = UINT32_MAX) {
   SpoolBuilder b;
   const FunctionId train = b.function("/home/u/train.py", 12, "train");
   const FunctionId prepare = b.function("/home/u/train.py", 30, "prepare");
@@ -38,9 +38,21 @@ std::string advice(const std::function<uint32_t(uint64_t step, uint32_t look)>& 
     for (uint32_t look = 0; look < 3; ++look) {
       const uint32_t line = looks(step, look);
       if (line == 0) continue;
-      const bool waits = wait != SampledWait::kUnknown;
+      const bool waits = wait != SampledWait::kUnknown && (only_look == UINT32_MAX || only_look == look);
       b.at(begin + (22 + 20 * look) * kMs)
-          .seen(Sample{{}, kTid, 1 + line, 20'000, waits ? 500u : 20'000u, 0, 0, what, wait, 0, {}, 0, 0});
+          .seen(Sample{{},
+                       kTid,
+                       1 + line,
+                       20'000,
+                       waits ? 500u : 20'000u,
+                       0,
+                       0,
+                       what,
+                       waits ? wait : SampledWait::kUnknown,
+                       0,
+                       {},
+                       0,
+                       0});
     }
     b.at(begin + 71 * kMs).end(prepare);
     b.at(begin + 72 * kMs).op(50, "aten::mm").at(begin + 99 * kMs).op_end(50);
@@ -91,6 +103,18 @@ TEST_CASE("a wait is told by what it is for") {
   CHECK(says(with(SampledWait::kChild, "sleep 1"), "prepare waits for a process that it started: sleep 1: 70.0 ms."));
   CHECK(says(with(SampledWait::kLock), "prepare waits for a lock, a queue or another thread: 70.0 ms."));
   CHECK(!says(with(SampledWait::kLock), "Python code of its own"));
+}
+
+TEST_CASE("Python's lock is told once, wherever the thread waits for it") {
+  const std::string all = advice(mostly_second, SampledWait::kGil);
+  CAPTURE(all);
+  CHECK(says(all, "prepare waits for Python's lock, the GIL: 70.0 ms."));
+  CHECK(!says(all, "\"GIL\""));
+  // A third of the looks.
+  const std::string some = advice(mostly_second, SampledWait::kGil, nullptr, 1);
+  CAPTURE(some);
+  CHECK(says(some,
+             "33333333,33.333333,66666667,\"GIL\",\"The thread that runs the program waits 33.3 ms for Python's lock"));
 }
 
 }  // namespace sampled_advice_test
