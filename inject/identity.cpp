@@ -1,6 +1,7 @@
 // The interposed functions after which the recorder could not open its file by its path any more: those that change the
 // program's user or group, its root, or its mounts. Each first makes the session keep the file open (session.h), then
-// calls libc's function.
+// calls libc's function. To a process with several threads the kernel refuses some of what unshare() and setns() do
+// (unshare(2), setns(2)): our own threads end before it, and start again.
 //
 // They run in every process that has the library, also in a child between fork or vfork and exec, and in a signal
 // handler: the constructor looks libc's functions up, and nothing here takes a lock.
@@ -12,6 +13,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <string_view>
+
+#include "tracer/process/own_thread.h"
 #include "tracer/session.h"
 
 // X(name, parameters, arguments, exceptions): each returns an int, 0 or -1 with errno. `exceptions`: as glibc declares
@@ -45,6 +49,26 @@ struct RealIdentity {
 };
 constinit RealIdentity g_real_identity;
 
+// While it exists no thread of ours runs: one with descriptors of its own does not have the one that is kept open, and
+// asks for it when it starts again. It keeps errno.
+class WithoutThreads {
+ public:
+  explicit WithoutThreads(std::string_view function) noexcept
+      : is_wanted_(function == "unshare" || function == "setns" || !session::holds_file()) {
+    const KeepErrno keep;
+    if (is_wanted_) OwnThread::end_all();
+  }
+  ~WithoutThreads() {
+    const KeepErrno keep;
+    if (is_wanted_) OwnThread::start_again();
+  }
+  WithoutThreads(const WithoutThreads&) = delete;
+  WithoutThreads& operator=(const WithoutThreads&) = delete;
+
+ private:
+  const bool is_wanted_;
+};
+
 }  // namespace
 
 void prepare_identity() noexcept {
@@ -61,6 +85,7 @@ void prepare_identity() noexcept {
   extern "C" __attribute__((visibility("default"))) int name parameters exceptions { \
     using namespace torchprof;                                                       \
     if (!inject::g_real_identity.name##_) inject::prepare_identity();                \
+    const inject::WithoutThreads alone(#name);                                       \
     session::keep_file();                                                            \
     return inject::g_real_identity.name##_ arguments;                                \
   }

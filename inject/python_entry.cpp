@@ -26,6 +26,7 @@
 #include "tracer/python/gc.h"
 #include "tracer/python/interpreters.h"
 #include "tracer/python/profile.h"
+#include "tracer/sampler/sampler.h"
 #include "tracer/session.h"
 #include "tracer/torch/operators.h"
 
@@ -216,12 +217,38 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   return module;
 }
 
+// os.fork(), os.forkpty() and what subprocess forks by: Python counts the process's threads right after the fork.
+// METH_NOARGS in 3.10 to 3.15; fork_exec() METH_VARARGS up to 3.11, then METH_FASTCALL (Modules/_posixsubprocess.c).
+NoArgs g_fork = nullptr, g_forkpty = nullptr;
+FastArgs g_fork_exec = nullptr;
+Object* fork_between(Object* self, Object* none) {
+  const sampler::Forking forking;
+  return g_fork(self, none);
+}
+Object* forkpty_between(Object* self, Object* none) {
+  const sampler::Forking forking;
+  return g_forkpty(self, none);
+}
+Object* fork_exec_between(Object* self, Object* const* args, python::Size count) {
+  const sampler::Forking forking;
+  return g_fork_exec(self, args, count);
+}
+
+// Whenever a module is there that was not.
+void watch_forks() noexcept {
+  if (sample_rate(session::config()) == 0) return;
+  put_behind(module_named("posix"), "fork", python::kMethNoArgs, &fork_between, g_fork);
+  put_behind(module_named("posix"), "forkpty", python::kMethNoArgs, &forkpty_between, g_forkpty);
+  put_behind(module_named("_posixsubprocess"), "fork_exec", python::kMethFastCall, &fork_exec_between, g_fork_exec);
+}
+
 // _imp.exec_dynamic(module), _imp.exec_builtin(module): the module has been executed.
 Object* exec_dynamic(Object* self, Object* module) {
   Object* result = g_exec_dynamic(self, module);
   if (!result) return result;
   look_for_cprofile();
   if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
+  watch_forks();
   watch_cuda(module);
   look_for_custom_functions(module);
   return result;
@@ -232,6 +259,7 @@ Object* exec_builtin(Object* self, Object* module) {
   Object* result = g_exec_builtin(self, module);
   if (result) {
     enter_other();
+    watch_forks();
     look_for_cprofile();
     if (session::config().python != PythonLevel::kOff) keep_signals_harmless();
     python::module_executed(module);
@@ -346,7 +374,9 @@ void enter() noexcept {
     keep_signals_harmless();
   }
   reach_lookups();
+  watch_forks();
   python::start_calls(session::config().python);
+  if (session::config().python != PythonLevel::kOff) sampler::start(session::config());
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
   torch::attach_if_loaded();
 }

@@ -150,6 +150,11 @@ bool record_step(uint64_t step, uint32_t window, uint8_t was_open, int64_t switc
 bool record_resident(uint64_t bytes, Ticks now) noexcept { return record_beside_steps(Resident{{}, bytes}, now); }
 bool record_processor_time(ProcessorTime use, Ticks now) noexcept { return record_beside_steps(use, now); }
 bool record_machine_time(MachineTime use, Ticks now) noexcept { return record_beside_steps(use, now); }
+bool record_stack_node(StackNode node, Ticks now) noexcept { return record_beside_steps(node, now); }
+bool record_sample(Sample sample, Ticks now, int64_t late_ns) noexcept {
+  sample.late_us = static_cast<uint32_t>(std::clamp<int64_t>(late_ns / 1000, 0, UINT32_MAX));
+  return record_beside_steps(sample, now);
+}
 
 bool record_stack(ThreadStack stack, const StackFrame* frames, Ticks now) noexcept {
   static_assert(sizeof(ThreadStack) + kMostFrames * sizeof(StackFrame) <= RecordHeader::kMaxWords * 8);

@@ -334,6 +334,12 @@ void keep_file() noexcept {
   if (r.inherits) r.parent_file.hold();
 }
 
+bool holds_file() noexcept {
+  const KeepErrno keep;
+  Recorder& r = recorder();
+  return (r.spool.is_open() && r.spool.file().is_held()) || (r.inherits && r.parent_file.is_held());
+}
+
 const Config& config() noexcept { return recorder().config; }
 State state() noexcept { return recorder().state.load(std::memory_order_relaxed); }
 

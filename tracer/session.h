@@ -58,6 +58,8 @@ bool open_spool() noexcept;
 // The paths of the run are about to mean something else to this process, or to become inaccessible: files that are
 // needed are kept open from now on. Any thread, a signal handler, a child after fork or vfork.
 void keep_file() noexcept;
+// Whether that was so: a thread of ours that records needs the program's descriptors.
+bool holds_file() noexcept;
 
 // ---- hot -------------------------------------------------------------------------------------------------------
 
@@ -155,6 +157,9 @@ bool record_resident(uint64_t bytes, Ticks now) noexcept;
 // The headers are not used. Likewise.
 bool record_processor_time(ProcessorTime use, Ticks now) noexcept;
 bool record_machine_time(MachineTime use, Ticks now) noexcept;
+bool record_stack_node(StackNode node, Ticks now) noexcept;
+// `late_ns`: how long ago it was.
+bool record_sample(Sample sample, Ticks now, int64_t late_ns) noexcept;
 // The Python stack of a thread (record.h, ThreadStack); its header is not used. `frames`: stack.count of them, at most
 // kMostFrames. Likewise.
 inline constexpr size_t kMostFrames = 512;

@@ -114,6 +114,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   find_on_the_host(subject, advice.findings);
   find_on_gpus(subject, advice.findings);
   find_in_python(subject, advice.findings);
+  find_by_looks(subject, advice.findings);
   for (Finding& f : advice.findings) f.source = source_of(timeline, f.where);
   if (!timeline.unit.empty() || timeline.steps.empty()) {
     advice.imports_ns = timeline.imports.ns;

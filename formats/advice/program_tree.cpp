@@ -36,11 +36,17 @@ ProgramTree::ProgramTree(const StepView& view, uint32_t row, const Claimed& clai
     : ProgramTree(view, row, claimed.spans, &claimed) {}
 
 ProgramTree::ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, const Claimed* claimed)
-    : view_(view), spans_(view.timeline().rows[row].spans), row_(view.rows()[row]), chosen_(spans), claimed_(claimed) {
+    : view_(view),
+      spans_(view.timeline().rows[row].spans),
+      row_(view.rows()[row]),
+      chosen_(spans),
+      claimed_(claimed),
+      looks_(view.timeline(), row) {
   nodes_.push_back({});
   notes_.resize(spans_.size());
   note_spans();
   if (claimed != nullptr) find_tiny();
+  find_lines();
   add_costs();
 }
 
@@ -188,7 +194,7 @@ struct ProgramTree::Cutter {
         left->second -= off;
         ns -= off;
       }
-      if (ns > 0) f(span, line, at, ns);
+      if (ns > 0) f(span, line, at, ns, from, to);
     }
   }
 };
@@ -231,8 +237,47 @@ void ProgramTree::for_each_piece(F f) const {
   while (!open.empty()) close();
 }
 
+template <class F>
+void ProgramTree::for_each_look(F f) const {
+  const std::vector<const TimelineSample*>& all = looks_.all();
+  auto look = all.begin();
+  if (look == all.end()) return;
+  for_each_piece([&](uint32_t span, uint32_t line, size_t, int64_t, int64_t begin, int64_t end) {
+    while (look != all.end() && (*look)->end < begin) ++look;
+    for (; look != all.end() && (*look)->end < end; ++look) f(span, line, **look, begin, end);
+  });
+}
+
+void ProgramTree::find_lines() {
+  struct Seen {
+    double looks = 0;
+    std::map<uint32_t, int64_t> lines{};
+  };
+  std::unordered_map<Key, Seen, KeyHash> all;
+  for_each_look([&](uint32_t span, uint32_t line, const TimelineSample& look, int64_t, int64_t) {
+    if (!is_own(span)) return;
+    const uint32_t at = line_in_function(view_.timeline(), look.frame, view_.text(spans_[span].name));
+    if (at == 0) return;
+    Seen& seen = all[{notes_[span].node, line, 0}];
+    seen.looks += ThreadLooks::weight(look);
+    add_to(seen.lines[at], look.ns());
+  });
+  for (const auto& [key, seen] : all) {
+    if (seen.looks < kFewestLooks) continue;
+    int64_t sum = 0;
+    std::vector<std::pair<uint32_t, double>> lines;
+    for (const auto& [line, ns] : seen.lines) {
+      add_to(sum, ns);
+      lines.emplace_back(line, static_cast<double>(ns));
+    }
+    if (sum <= 0) continue;
+    for (auto& [line, share] : lines) share /= static_cast<double>(sum);
+    lines_seen_[key] = std::move(lines);
+  }
+}
+
 void ProgramTree::add_costs() {
-  for_each_piece([this](uint32_t span, uint32_t line, size_t, int64_t ns) {
+  for_each_piece([this](uint32_t span, uint32_t line, size_t, int64_t ns, int64_t, int64_t) {
     Node& node = nodes_[notes_[span].node];
     add_to(node.sum, ns);
     add_to(node.lines[{line, notes_[span].cost == Cost::kWaiting}], ns);
@@ -330,7 +375,7 @@ void ProgramTree::measure() {
     const auto found = of_line.find({node, line, notes_[span].cost == Cost::kWaiting});
     return found == of_line.end() ? -1 : found->second;
   };
-  for_each_piece([&](uint32_t span, uint32_t line, size_t step, int64_t ns) {
+  for_each_piece([&](uint32_t span, uint32_t line, size_t step, int64_t ns, int64_t, int64_t) {
     const int32_t r = region_of(span, line);
     if (r < 0) return;
     Region& region = regions_[static_cast<size_t>(r)];
@@ -339,10 +384,19 @@ void ProgramTree::measure() {
     add_to(region.ns[static_cast<size_t>(note.cost)], ns);
     add_to(region.by_step[step], ns);
     const uint32_t leading = note.node == region.node ? 0 : led_by[note.node];
-    add_to(of.lines[leading != 0 ? leading : line], ns);
+    const auto seen = is_own(span) ? lines_seen_.find({note.node, line, 0}) : lines_seen_.end();
+    if (leading != 0 || seen == lines_seen_.end())
+      add_to(of.lines[leading != 0 ? leading : line], ns);
+    else
+      for (const auto& [at, share] : seen->second)
+        add_to(of.lines[at], static_cast<int64_t>(static_cast<double>(ns) * share));
     if (note.entry != kNoSpan) add_to(of.callees[spans_[note.entry].name].ns, ns);
     if (note.cause != 0) add_to(of.causes[note.cause], ns);
     if (note.cost == Cost::kLibrary || note.cost == Cost::kWaiting) add_to(of.inside[spans_[span].name], ns);
+  });
+  for_each_look([&](uint32_t span, uint32_t line, const TimelineSample& look, int64_t begin, int64_t end) {
+    if (const int32_t r = region_of(span, line); r >= 0)
+      looks_.add(look, begin, end, regions_[static_cast<size_t>(r)].account);
   });
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     const Note& note = notes_[i];

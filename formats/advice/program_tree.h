@@ -9,7 +9,9 @@
 //   region  a part of the tree that is told as one thing: a node with all that it calls, or some lines of a node
 //
 // What Python does in a function between two calls has no line of its own. It is taken for the line of the call before
-// it, or of the call after it where there is none before. A function without any calls has no lines.
+// it, or of the call after it where there is none before. A function without any calls has no lines. Which line costs
+// most is said better where the sampler has looked at what comes after calls of one line at least kFewestLooks times
+// (timeline/thread_looks.h): its time is then divided among the lines at which it was seen.
 //
 // Memory: 16 bytes for each span of the thread, and a bounded number of nodes; what is beyond it belongs to the caller.
 #pragma once
@@ -21,11 +23,13 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/advice/causes.h"
 #include "formats/advice/claims.h"
 #include "formats/advice/step_view.h"
+#include "formats/timeline/thread_looks.h"
 
 namespace torchprof::formats {
 
@@ -62,6 +66,7 @@ struct Region {
   int64_t inside_ns = 0;
   uint64_t operators = 0, items = 0;  // tiny operators in all steps; those of them that read a number, as item() does
   uint32_t op = 0;                    // the most frequent of them
+  ThreadAccount account{};            // of this time, as far as looks tell
 
   int64_t all_ns() const;
 };
@@ -111,9 +116,13 @@ class ProgramTree {
     uint8_t cause = 0;  // kCauses[cause - 1]; 0: none
   };
 
-  // Calls f(span, line, step, ns) for each piece with a cost.
+  // Calls f(span, line, step, ns, begin, end) for each piece with a cost, in the order of time; the line is that of a
+  // call.
   template <class F>
   void for_each_piece(F f) const;
+  // Calls f(span, line, look, begin, end) for each look that ends in a piece, with the begin and end of that.
+  template <class F>
+  void for_each_look(F f) const;
   struct Cutter;
 
   uint32_t node_for(uint32_t parent, const TimelineSpan& span, bool is_direct);
@@ -121,6 +130,8 @@ class ProgramTree {
   ProgramTree(const StepView& view, uint32_t row, const std::vector<bool>& spans, const Claimed* claimed);
   void note_spans();
   void find_tiny();
+  void find_lines();
+  bool is_own(uint32_t span) const { return notes_[span].cost == Cost::kOwn && notes_[span].entry == kNoSpan; }
   void add_costs();
   void visit(uint32_t node);
   void visit_container(uint32_t node);
@@ -134,6 +145,9 @@ class ProgramTree {
   std::vector<Note> notes_;          // by span
   std::vector<Node> nodes_;
   std::unordered_map<Key, uint32_t, KeyHash> by_key_;
+  ThreadLooks looks_;
+  // Of own pieces of a node that come after a call of a line: the lines at which they were seen, and their shares.
+  std::unordered_map<Key, std::vector<std::pair<uint32_t, double>>, KeyHash> lines_seen_;
   int64_t least_ = 1;
   std::vector<Region> regions_;
 };

@@ -8,6 +8,7 @@
 #include "formats/advice/program_tree.h"
 #include "formats/advice/rules.h"
 #include "formats/advice/spread.h"
+#include "formats/advice/wait_text.h"
 #include "formats/io/cells.h"
 #include "formats/io/intervals.h"
 #include "formats/io/sum.h"
@@ -123,6 +124,7 @@ class PythonRules {
     const auto of = [&r](Cost cost) { return r.ns[static_cast<size_t>(cost)]; };
     const std::string f = who(v_.text(tree_.function_of(r.node)));
     Finding finding{.cost_ns = spread.cost(), .where = where_of(v_, tree_, r), .is_rare = spread.is_rare()};
+    const std::optional<WaitText> seen = wait_text(v_.timeline(), r.account);
     if (r.cause != nullptr && r.cause_ns * 2 >= all) {
       finding.rule = r.cause->effort == Effort::kWaits ? "waiting" : "python";
       finding.what = f + " " + std::string(r.cause->does) + ": {}.";
@@ -130,8 +132,8 @@ class PythonRules {
     } else if (of(Cost::kWaiting) * 2 >= all) {
       if (others_work()) return;
       finding.rule = "waiting";
-      finding.what = f + " waits for another thread or process, or sleeps: {}.";
-      finding.todo = "Prepare what it waits for while the step before runs.";
+      finding.what = f + " " + (seen ? seen->does : "waits for another thread or process, or sleeps") + ": {}.";
+      finding.todo = seen ? seen->todo : "Prepare what it waits for while the step before runs.";
     } else if (r.operators != 0 && of(Cost::kOwn) + of(Cost::kTiny) >= all / 2 &&
                of(Cost::kOwn) / static_cast<int64_t>(r.operators) < kBinding) {
       finding.rule = "tiny operators";
@@ -141,7 +143,12 @@ class PythonRules {
       if (r.items * 10 > r.operators)
         finding.evidence += " item() is called " + number_text(v_.per_step(r.items), "time") + ".";
       finding.todo = "Work on whole tensors instead of elements, and read results once (tolist()).";
-    } else if (&r == sleeps_) {
+    } else if (seen) {
+      if (seen->most.wait == SampledWait::kLock && others_ran(r)) return;
+      finding.rule = "waiting";
+      finding.what = f + " " + seen->does + ": {}.";
+      finding.todo = seen->todo;
+    } else if (&r == sleeps_ && !r.account.is_enough()) {
       finding.rule = "waiting";
       finding.what = f + " waits or sleeps: {}" +
                      (r.callee_ns * 2 >= all ? ", in " + callee_text(v_.text(r.callee)) : std::string()) + ".";
@@ -157,6 +164,10 @@ class PythonRules {
       finding.todo = "Replace the loop with operations on whole tensors or arrays, do it less often, or ahead.";
     }
     add_calls(r, finding);
+    // What is said to work may wait for a part of the time.
+    if (seen || sum(r.account.waited_ns(), r.account.queued_ns) * 5 >= r.account.all_ns())
+      if (const std::string text = account_text(v_.timeline(), r.account); !text.empty())
+        add_sentence(finding.evidence, text);
     if (const std::string text = spread.text(numbers_); !text.empty()) add_sentence(finding.evidence, text);
     if (v_.has_gpu()) {
       finding.rule = "host bound";
@@ -187,6 +198,14 @@ class PythonRules {
       add_to(worked, busy.length(begin, end));
     }
     return worked * 2 > waited;
+  }
+  // Whether other threads were on a processor for half of what this region waits, by the looks at them: it waits for
+  // their results.
+  bool others_ran(const Region& r) const {
+    int64_t ran = 0;
+    for (const TimelineSample& s : v_.timeline().samples)
+      if (s.row != v_.main() && v_.begins_in_step(s.end)) add_to(ran, s.ran_ns);
+    return ran >= r.account.waited_ns() / 2;
   }
   static bool is_outermost_operator(const RowView& row, const std::vector<TimelineSpan>& spans, size_t i) {
     const uint32_t parent = spans[i].parent;

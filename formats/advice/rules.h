@@ -5,11 +5,14 @@
 //   compiling      torch.compile compiles, not only in the first step. Without: less that time
 //   collecting     Python's garbage collector runs. Without: less that time
 //   waiting        the program's thread waits for another thread or process, or sleeps: in a function that only does
-//                  so, in one that is known for it (causes.h), or where the thread's own times say so. Without: less
-//                  that time
+//                  so, in one that is known for it (causes.h), where looks at the thread find it so (wait_text.h), or
+//                  where its own times say so. Without: less that time
 //   python         a function of the program takes time, in its own Python and in libraries, with all that it calls
 //                  (program_tree.h). Without: less that time. In a process with GPU work it is "host bound", and counts
 //                  only while no GPU works
+//   GIL            the program's thread waits for Python's lock, by looks at it. Without: less that time
+//   idle           between the requests, or other units, of a program nothing of it runs, and it waits for more. It
+//                  costs no time
 //   tiny operators operators on the CPU that take a few microseconds each, called in a loop. Without: less what they
 //                  and the Python between them take
 //   some steps     a call that few steps have, as an evaluation; from 5 % of all time. Without: less that time
@@ -103,6 +106,7 @@ Claimed find_in_operators(const Subject& subject, Findings& findings);
 void find_on_the_host(const Subject& subject, Findings& findings);
 void find_on_gpus(const Subject& subject, Findings& findings);
 void find_in_python(const Subject& subject, Findings& findings);
+void find_by_looks(const Subject& subject, Findings& findings);
 
 // Whether a cost is worth a finding.
 inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {

@@ -9,6 +9,7 @@
 #include "formats/analysis/program_places.h"
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
+#include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
@@ -30,6 +31,7 @@ class TimelineSink final : public Sink {
       into_.rows[row].thread = std::to_string(known.sort_tid).append(" (").append(name).append(")");
       into_.rows[row].is_overflow = known.is_overflow;
     }
+    add_samples();
     if (process_.gpu)
       for (const auto& [number, device] : process_.gpu->devices())
         into_.device_names[number] = process_.string(device.name);
@@ -105,6 +107,37 @@ class TimelineSink final : public Sink {
   }
 
  private:
+  void add_samples() {
+    if (process_.samples.empty()) return;
+    std::unordered_map<uint32_t, uint32_t> rows;  // by tid
+    for (uint32_t row = 0; row < into_.rows.size(); ++row)
+      if (!replay_.rows()[row].is_overflow) rows.try_emplace(replay_.rows()[row].tid, row);
+    into_.frames.resize(std::max<size_t>(1, process_.sampled_nodes.size()));
+    for (size_t i = 1; i < process_.sampled_nodes.size(); ++i) {
+      const SampledNode& node = process_.sampled_nodes[i];
+      into_.frames[i] = {node.caller, node.function ? name(replay_.names().place(node.function, node.line)) : 0};
+    }
+    for (const ThreadSample& s : process_.samples) {
+      if (into_.samples.size() == kMostThreadSamples) {
+        into_.is_cut = true;
+        break;
+      }
+      const auto row = rows.find(s.tid);
+      into_.samples.push_back({.begin = std::max(s.begin.value, kEarliest),
+                               .end = std::max(s.end.value, kEarliest),
+                               .ran_ns = s.ran_ns,
+                               .queued_ns = s.queued_ns,
+                               .tid = s.tid,
+                               .row = row == rows.end() ? kNoSpan : row->second,
+                               .frame = s.node,
+                               .what = s.what,
+                               .what_name = into_.name(process_.string(s.name)),
+                               .wait = s.wait,
+                               .is_inner = s.is_inner});
+    }
+    std::ranges::stable_sort(into_.samples, {}, &TimelineSample::end);
+  }
+
   bool is_wanted(int64_t begin, int64_t end) {
     if (count_ >= 2 * kMostSpans) {
       into_.is_cut = true;

@@ -136,6 +136,31 @@ struct TimelineState {
 };
 inline constexpr size_t kMostStates = 10'000;
 
+// A frame that samples have seen, with all that called it: `caller`, its caller, and so on are one stack.
+struct TimelineFrame {
+  uint32_t caller = 0;  // in Timeline::frames, a smaller one; 0: the outermost
+  uint32_t name = 0;    // "path(line): name", at the line that ran
+};
+
+// What a thread did for some time (--sample): at `frame` when it was last seen in it.
+struct TimelineSample {
+  int64_t begin;
+  int64_t end;
+  int64_t ran_ns;         // on a processor
+  int64_t queued_ns;      // ready to run, without one
+  uint32_t tid;           // gettid()
+  uint32_t row;           // of the thread; kNoSpan: nothing else is known of it
+  uint32_t frame;         // 0: not known, or no Python
+  uint32_t what = 0;      // it waits for: SampledWait says what the number is (tracer/spool/record.h)
+  uint32_t what_name;     // a file's path, "socket", "pipe", as a name; 0: not known
+  SampledWait wait;       // what it did in the rest
+  bool is_inner = false;  // frames further out are not known
+
+  int64_t ns() const { return end - begin; }
+  int64_t waited_ns() const { return ns() - ran_ns - queued_ns; }
+};
+inline constexpr size_t kMostThreadSamples = 2'000'000;
+
 struct Timeline {
   std::vector<TimelineRow> rows;
   std::vector<TimelineWork> work;                // sorted by begin
@@ -147,6 +172,9 @@ struct Timeline {
   ImportTime imports;  // of a process without steps of training
   std::vector<StepUse> step_use;        // of the whole run; by end; empty: not known
   std::vector<MachineUse> machine_use;  // likewise
+  std::vector<TimelineFrame> frames;    // that are seen in samples; the first is none
+  std::vector<TimelineSample> samples;  // of the whole run, also between windows and steps; by end; at most
+                                        // kMostThreadSamples, the first ones
   std::map<uint32_t, std::string> device_names;
   int64_t begin = 0;  // of the whole capture
   int64_t end = 0;

@@ -84,6 +84,10 @@ class Loader {
         rest_.processor_times.push_back({time, record.as<ProcessorTime>()});
       } else if (record.kind() == Kind::MachineTime) {
         rest_.machine_times.push_back({time, record.as<MachineTime>()});
+      } else if (record.kind() == Kind::StackNode) {
+        define_node(record.as<StackNode>());
+      } else if (record.kind() == Kind::Sample) {
+        rest_.samples.push_back({time, record.as<torchprof::Sample>()});
       } else if (record.kind() == Kind::ThreadStack) {
         const auto& r = record.as<ThreadStack>();
         SpoolRest::Stack& stack = rest_.stacks[r.tid];
@@ -97,6 +101,14 @@ class Loader {
     }
     p_.damage.bytes += cursor.dropped_bytes();
     p_.counts.unknown += cursor.unknown_records();
+  }
+
+  // Ids are dense; where a chunk was lost some are missing.
+  void define_node(const StackNode& node) {
+    const uint64_t most = spool_.chunks().size() * kChunkSize / kFirstBytes<StackNode>;
+    if (node.id == 0 || node.caller >= node.id || node.id > most) return bad();
+    if (node.id >= p_.sampled_nodes.size()) p_.sampled_nodes.resize(node.id + size_t{1});
+    p_.sampled_nodes[node.id] = {node.caller, node.function, node.line};
   }
 
   void count(const RecordView& record, Ticks time, TrackId track) {

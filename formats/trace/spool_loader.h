@@ -34,6 +34,7 @@ struct SpoolRest {
   std::vector<Sample> resident;
   std::vector<std::pair<Ticks, ProcessorTime>> processor_times;
   std::vector<std::pair<Ticks, MachineTime>> machine_times;
+  std::vector<std::pair<Ticks, torchprof::Sample>> samples;
   struct Stack {
     Ticks at;
     uint64_t beyond;

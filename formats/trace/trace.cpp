@@ -129,6 +129,21 @@ void place_steps(Process& p, const SpoolRest& rest) {
   }
   for (const auto& [at, use] : rest.machine_times)
     p.used_by_machine.push_back({p.clock.to_unix(at), use.idle, use.processors, use.allowed});
+  constexpr int64_t kUs = 1000;
+  for (const auto& [at, sample] : rest.samples) {
+    const UnixNs end{p.clock.to_unix(at).value - sample.late_us * kUs};
+    const uint32_t ran = std::min(sample.ran_us, sample.period_us);
+    p.samples.push_back({.begin = {end.value - sample.period_us * kUs},
+                         .end = end,
+                         .ran_ns = ran * kUs,
+                         .queued_ns = std::min(sample.queued_us, sample.period_us - ran) * kUs,
+                         .tid = sample.tid,
+                         .node = sample.node < p.sampled_nodes.size() ? sample.node : 0,
+                         .what = sample.what,
+                         .name = sample.name,
+                         .wait = std::min(sample.wait, SampledWait::kCount),
+                         .is_inner = sample.is_inner != 0});
+  }
   for (const auto& [tid, stack] : rest.stacks)
     if (rest.steps.empty() || stack.at >= rest.steps.back().end)
       p.stacks.push_back({tid, p.clock.to_unix(stack.at), stack.beyond, stack.frames});

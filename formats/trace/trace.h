@@ -124,6 +124,25 @@ struct UsedByMachine {  // MachineTime
   uint32_t allowed = 0;  // on which the thread that ended the step may run; 0: not known
 };
 
+struct SampledNode {    // StackNode: a frame that was seen, with all that called it
+  uint32_t caller = 0;  // in Process::sampled_nodes, a smaller one; 0: the outermost
+  FunctionId function{};
+  uint32_t line = 0;  // 0: not known
+};
+
+struct ThreadSample {  // Sample: what a thread did from `begin` to `end`, and where it stood
+  UnixNs begin;
+  UnixNs end;
+  int64_t ran_ns = 0;  // at most end - begin, and so is the sum with queued_ns; the rest it waited
+  int64_t queued_ns = 0;
+  uint32_t tid = 0;
+  uint32_t node = 0;  // in Process::sampled_nodes; 0: not known, or no Python
+  uint32_t what = 0;  // it waits for, as in the record
+  StringId name{};    // likewise
+  SampledWait wait{};
+  bool is_inner = false;  // frames further out are not known
+};
+
 struct StatedStack {  // ThreadStack: the latest of a thread, where it has no later step (python_stacks.h)
   uint32_t tid = 0;
   UnixNs at;
@@ -179,8 +198,10 @@ struct Process {
   std::vector<ResidentSize> resident;     // likewise: samples of what the process had in memory
   std::vector<UsedByStep> used_by_steps;  // likewise, at the ends of some steps (analysis/step_use.h)
   std::vector<UsedByMachine> used_by_machine;
-  std::vector<StatedStack> stacks;  // by tid: as a thread of ours in the process saw them last
-  InterpreterDef interpreter{};     // where its stacks lie in its memory; `interpreter` 0: not known
+  std::vector<SampledNode> sampled_nodes;  // by id; 0 is none; empty: there was no --sample
+  std::vector<ThreadSample> samples;       // of each thread in the order of time
+  std::vector<StatedStack> stacks;         // by tid: as a thread of ours in the process saw them last
+  InterpreterDef interpreter{};            // where its stacks lie in its memory; `interpreter` 0: not known
 
   Selection selection;  // the part that is shown; load() selects all of it
 

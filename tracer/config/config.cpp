@@ -39,6 +39,8 @@ constexpr Setting kSettings[] = {
      "with --native: allocations from this size on have their frames [1M]"},
     {"TORCHPROF_NATIVE_FRAMES", "--native-frames", 0, false, "folded|all",
      "with --native: without the interpreter's and the dispatcher's own, or all [folded]"},
+    {"TORCHPROF_SAMPLE", "--sample", 0, false, "HZ|off|auto",
+     "looks at all threads a second; auto: 50 with -w auto and all, else off [auto]"},
     {"TORCHPROF_FLOPS", "--flops", 0, false, "on|off", "estimated FLOPs of operators, from shapes [on]"},
     {"TORCHPROF_MAX_SIZE", "--max-size", 0, false, "SIZE",
      "bytes of spool per process, with K, M, G or T; then capture stops [4G]"},
@@ -68,6 +70,7 @@ enum Index {
   kNative,
   kNativeThreshold,
   kNativeFrames,
+  kSample,
   kFlops,
   kMaxSize,
   kMaxRunSize,
@@ -250,6 +253,11 @@ uint64_t run_size_limit(const Config& config) noexcept {
   return strcmp(config.window, "auto") == 0 && config.keep == Keep::kFirst ? kAutoRunSize : 0;
 }
 
+uint32_t sample_rate(const Config& config) noexcept {
+  if (config.sample != kSampleOfWindow) return config.sample;
+  return strcmp(config.window, "auto") == 0 || strcmp(config.window, "all") == 0 ? kUsualSampleHz : 0;
+}
+
 std::span<const Setting> settings() noexcept { return kSettings; }
 
 bool assign(Config& config, const Setting& setting, const char* value, const char* shown_as,
@@ -298,6 +306,16 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       if (!parse_percent(value, config.budget_overhead))
         return refuse(error, "%s: '%s' is not a percentage from 0.01 to 100", shown_as, value);
       return true;
+    case kSample: {
+      uint64_t hz = 0;
+      if (strcmp(value, "auto") == 0)
+        hz = kSampleOfWindow;
+      else if (strcmp(value, "off") != 0 && (!parse_size(value, 0, hz) || hz > kMostSampleHz))
+        return refuse(error, "%s: '%s' is not a number of looks in a second: 1 to %u, off or auto", shown_as, value,
+                      kMostSampleHz);
+      config.sample = static_cast<uint32_t>(hz);
+      return true;
+    }
     case kNativeThreshold:
       if (!parse_size(value, 0, config.native_threshold))
         return refuse(error, "%s: '%s' is not a size: a whole number, also with K, M, G or T", shown_as, value);
@@ -355,6 +373,12 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kBudgetOverhead:
       snprintf(out, size, "%g", config.budget_overhead);
+      return;
+    case kSample:
+      if (config.sample == kSampleOfWindow || config.sample == 0)
+        snprintf(out, size, "%s", config.sample == 0 ? "off" : "auto");
+      else
+        snprintf(out, size, "%u", config.sample);
       return;
     case kNativeThreshold:
       snprintf(out, size, "%llu", static_cast<unsigned long long>(config.native_threshold));

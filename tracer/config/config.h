@@ -20,6 +20,8 @@ enum class Keep : uint8_t { kFirst, kLast };
 // max_run_size: kAutoRunSize with -w auto, otherwise no limit.
 inline constexpr uint64_t kRunSizeOfWindow = ~uint64_t{0};
 inline constexpr uint64_t kAutoRunSize = uint64_t{1} << 30;
+// sample: kUsualSampleHz with -w auto and -w all, otherwise none.
+inline constexpr uint32_t kSampleOfWindow = ~uint32_t{0}, kUsualSampleHz = 50;
 
 struct Config {
   char output[PATH_MAX] = "torchprof-%t-%p";  // the run directory, placeholders not expanded
@@ -44,10 +46,14 @@ struct Config {
   uint64_t max_run_size = kRunSizeOfWindow;       // bytes of spool of all processes together; 0: no limit
   uint64_t budget_events = 1'000'000;             // -w auto: per process
   double budget_overhead = 2;                     // -w auto: percent of the run after its beginning
+  uint32_t sample = kSampleOfWindow;              // looks at the other threads' stacks in a second; 0: none
 };
 // In bytes; 0: none.
 uint64_t run_size_limit(const Config& config) noexcept;
+// Looks in a second; 0: none.
+uint32_t sample_rate(const Config& config) noexcept;
 inline constexpr uint64_t kMinMaxSize = uint64_t{1} << 20;
+inline constexpr uint32_t kMostSampleHz = 10'000;
 
 // One line for people; empty: no error.
 struct ErrorText {

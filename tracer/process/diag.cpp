@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,20 @@ bool is_first(Cause cause) noexcept {
   return !(said.fetch_or(bit, std::memory_order_relaxed) & bit);
 }
 
+thread_local constinit bool t_borrows_stderr = false;
+
+// The errno is the caller's to keep.
+void write_to_stderr(const char* text, size_t size) noexcept {
+  int process = -1, fd = STDERR_FILENO;
+  if (t_borrows_stderr) {
+    process = static_cast<int>(syscall(__NR_pidfd_open, getpid(), 0u));
+    fd = process < 0 ? -1 : static_cast<int>(syscall(__NR_pidfd_getfd, process, STDERR_FILENO, 0u));
+  }
+  [[maybe_unused]] const ssize_t n = fd < 0 ? 0 : write(fd, text, size);
+  if (t_borrows_stderr && fd >= 0) close(fd);
+  if (process >= 0) close(process);
+}
+
 class Line {
  public:
   void print(const char* format, va_list args) noexcept {
@@ -40,7 +55,7 @@ class Line {
   // One write, so that lines of several threads do not mix. Nothing can be done about a closed stderr.
   void write_out() const noexcept {
     const KeepErrno keep;
-    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, text_, size_);
+    write_to_stderr(text_, size_);
   }
 
  private:
@@ -98,7 +113,7 @@ bool is_first_in_run(std::string_view line) noexcept {
 void say_once(Cause cause, std::string_view line) noexcept {
   if (!is_first(cause)) return;
   const KeepErrno keep;
-  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+  write_to_stderr(line.data(), line.size());
 }
 
 void warn_once(Cause cause, const char* format, ...) noexcept {
@@ -127,5 +142,7 @@ void tell_once_a_run(Cause cause, About about, const char* format, ...) noexcept
   va_end(args);
   if (is_first_in_run(line.text())) line.write_out();
 }
+
+void borrow_stderr() noexcept { t_borrows_stderr = true; }
 
 }  // namespace torchprof

@@ -55,4 +55,8 @@ __attribute__((format(printf, 3, 4))) void tell_once_a_run(Cause cause, About ab
 // The same as warn_once() for a complete line, with "torchprof: " and the newline in it, where the stack may be small.
 void say_once(Cause cause, std::string_view line) noexcept;
 
+// The calling thread, one of ours, has descriptors of its own: a line of it goes to the stderr of the process, which it
+// asks the kernel for (pidfd_getfd(2), Linux 5.6).
+void borrow_stderr() noexcept;
+
 }  // namespace torchprof

@@ -1,5 +1,6 @@
 #include "tracer/process/own_thread.h"
 
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,13 +19,16 @@ bool OwnThread::start() noexcept {
   must_end_.store(false, std::memory_order_relaxed);
   sigset_t all, before;
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);  // of its own writes to the spool (spool/fault.h): one that is blocked ends the process
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const auto run = [](void* self) -> void* {
-    static_cast<OwnThread*>(self)->body_();
+    const OwnThread& thread = *static_cast<OwnThread*>(self);
+    // Of itself: to name another thread libc opens a file.
+    prctl(PR_SET_NAME, thread.name_);
+    thread.body_();
     return nullptr;
   };
   const bool started = pthread_create(&thread_, nullptr, run, this) == 0;
-  if (started) pthread_setname_np(thread_, name_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (!started) return false;
   pid_.store(getpid(), std::memory_order_relaxed);
@@ -48,6 +52,23 @@ bool OwnThread::has_ended() noexcept {
   // Pairs with the compare_exchange in start_again(), which writes thread_ after this join, and with the one above.
   state_.store(has_ended ? State::kEnded : State::kRuns, std::memory_order_release);
   return has_ended;
+}
+
+bool OwnThread::end() noexcept {
+  constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 20'000};
+  constexpr int kMostPauses = 10'000;  // each takes some 100 us
+  // Pairs with the release of kRuns in start().
+  if (!is_of(getpid()) || state_.load(std::memory_order_acquire) != State::kRuns) return false;
+  must_end_.store(true, std::memory_order_relaxed);
+  wake_();
+  for (int tries = 0; !has_ended(); ++tries) {
+    if (tries == kMostPauses) return false;
+    nanosleep(&kPause, nullptr);
+  }
+  // Not start_again()'s to start, unless that has done so by now.
+  State ended = State::kEnded;
+  state_.compare_exchange_strong(ended, State::kNone, std::memory_order_relaxed);
+  return true;
 }
 
 void OwnThread::end_all() noexcept {

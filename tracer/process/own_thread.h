@@ -1,5 +1,5 @@
-// A thread of our own in the program's process. It blocks every signal. It has ended before the process is sealed
-// (seal.h): a seccomp filter may be put on all threads at once, and a thread needs system calls to end.
+// A thread of our own in the program's process. It blocks every signal but SIGBUS. It has ended before the process is
+// sealed (seal.h): a seccomp filter may be put on all threads at once, and a thread needs system calls to end.
 //
 // Objects are static and never destroyed. A forked child has no such thread until it calls start() itself.
 #pragma once
@@ -20,6 +20,10 @@ class OwnThread {
   bool start() noexcept;
   // Relaxed: the flag publishes nothing. Whoever reads it only leaves a loop.
   bool must_end() const noexcept { return must_end_.load(std::memory_order_relaxed); }
+
+  // Tells this one to end and waits for it, a second at most; by one thread at a time. True: it ran, and has ended. The
+  // caller must hold no lock that it needs. Before a fork: some programs count their threads after it.
+  bool end() noexcept;
 
   // Tells all that run to end and waits for them, a second at most in all. The caller must hold no lock that one of
   // them needs.

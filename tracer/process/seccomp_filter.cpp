@@ -16,21 +16,22 @@ namespace {
 
 // The system calls that the recorder and the wrappers of exec may make until the process ends, also through libc, whose
 // version decides which of several calls for one purpose it uses. These may fail.
-constexpr int kMayFail[] = {SYS_openat,       SYS_close,      SYS_read,
-                            SYS_write,        SYS_pread64,    SYS_pwrite64,
-                            SYS_pwritev,      SYS_fallocate,  SYS_ftruncate,
-                            SYS_mmap,         SYS_munmap,     SYS_mremap,
-                            SYS_mprotect,     SYS_madvise,    SYS_brk,
-                            SYS_fstat,        SYS_newfstatat, SYS_statx,
-                            SYS_fstatfs,      SYS_fcntl,      SYS_flock,
-                            SYS_mkdirat,      SYS_unlinkat,   SYS_faccessat,
-                            __NR_faccessat2,  SYS_readlinkat, SYS_fgetxattr,
-                            SYS_uname,        SYS_prlimit64,  SYS_prctl,
-                            SYS_rt_sigaction, SYS_ioctl,      SYS_eventfd2,
-                            SYS_ppoll,        SYS_socket,     SYS_bind,
-                            SYS_listen,       SYS_accept4,    SYS_getsockopt,
-                            SYS_sendto,       SYS_sysinfo,    SYS_process_vm_readv,
-                            SYS_clone,        SYS_wait4,      SYS_sched_getaffinity};
+constexpr int kMayFail[] = {SYS_openat,       SYS_close,       SYS_read,
+                            SYS_write,        SYS_pread64,     SYS_pwrite64,
+                            SYS_pwritev,      SYS_fallocate,   SYS_ftruncate,
+                            SYS_mmap,         SYS_munmap,      SYS_mremap,
+                            SYS_mprotect,     SYS_madvise,     SYS_brk,
+                            SYS_fstat,        SYS_newfstatat,  SYS_statx,
+                            SYS_fstatfs,      SYS_fcntl,       SYS_flock,
+                            SYS_mkdirat,      SYS_unlinkat,    SYS_faccessat,
+                            __NR_faccessat2,  SYS_readlinkat,  SYS_fgetxattr,
+                            SYS_uname,        SYS_prlimit64,   SYS_prctl,
+                            SYS_rt_sigaction, SYS_ioctl,       SYS_eventfd2,
+                            SYS_ppoll,        SYS_socket,      SYS_bind,
+                            SYS_listen,       SYS_accept4,     SYS_getsockopt,
+                            SYS_sendto,       SYS_sysinfo,     SYS_process_vm_readv,
+                            SYS_clone,        SYS_wait4,       SYS_sched_getaffinity,
+                            __NR_close_range, __NR_pidfd_open, __NR_pidfd_getfd};
 // These must not: we could not notice the failure, or libc ends the process because of it.
 constexpr int kMustNotFail[] = {SYS_getpid, SYS_getppid, SYS_gettid,         SYS_getuid,        SYS_geteuid,
                                 SYS_getgid, SYS_futex,   SYS_rt_sigprocmask, SYS_clock_gettime, SYS_sched_yield};

@@ -51,6 +51,8 @@ bool accept_interpreter() noexcept {
 void start_calls(PythonLevel level) noexcept {
   if (level == PythonLevel::kOff) {
     session::note_source("python", SourceState::kOff, "switched off (--python off)");
+    if (const uint32_t wanted = session::config().sample; wanted != 0 && wanted != kSampleOfWindow)
+      session::note_source("samples", SourceState::kOff, "switched off with all of Python (--python off)");
     return;
   }
   const KeepError keep;

@@ -1,6 +1,7 @@
 #include "tracer/python/threads.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 
 #include "tracer/process/descriptors.h"
 #include "tracer/process/diag.h"
+#include "tracer/process/lock.h"
+#include "tracer/process/readable.h"
 #include "tracer/process/seal.h"
 #include "tracer/python/code.h"
 #include "tracer/python/events.h"
@@ -84,6 +87,19 @@ static_assert(PythonStack::kMost == session::kMostFrames);
 
 void hash_in(uint64_t& hash, uint64_t value) noexcept { hash = (hash ^ value) * 0x9e3779b97f4a7c15u; }
 
+// Of two threads of ours. No fork waits for it: in a child it is free again (begin_defining).
+constinit pthread_mutex_t g_defining = PTHREAD_MUTEX_INITIALIZER;
+
+// With the lock. A forked child has neither the parent's statements nor, where it was armed anew, its definitions.
+void begin_defining() noexcept {
+  const pid_t pid = getpid();
+  if (pid == g_pid) return;
+  for (Stated& s : g_stated) s = {};
+  for (Defined& d : g_defined) d = {};
+  g_defined_count = 0;
+  g_pid = pid;
+}
+
 FunctionId define_once(uint64_t code, const PythonCode& says) noexcept {
   const StringId file = session::intern(says.file()), name = session::intern(says.name());
   if (!file || !name) return {};
@@ -125,9 +141,8 @@ void resolve(const ProcessMemory& memory, const PythonStack& stack) noexcept {
   Reading& r = g_reading;
   for (size_t i = 0; i < stack.size(); ++i) {
     r.frames[i] = {};
-    const FunctionId known = marked(memory, stack[i].code);
     if (!r.code.read(memory, g_interpreter, stack[i].code)) continue;
-    const FunctionId function = known ? known : define_once(stack[i].code, r.code);
+    const FunctionId function = define_code(memory, stack[i].code, r.code);
     r.frames[i] = {function, r.code.line(stack[i].offset)};
   }
 }
@@ -192,7 +207,32 @@ bool is_right(const ProcessMemory& memory, Frame* frame) noexcept {
          r.code.line(here.offset) == static_cast<uint32_t>(a.frame_line(frame));
 }
 
+// With the GIL held: the struct says that the calling thread has it.
+bool is_gil(uint64_t address) noexcept {
+  uint64_t words[3] = {};
+  if (address == 0 || !Readable().bytes(reinterpret_cast<const void*>(address), kBytesOfGil)) return false;
+  memcpy(words, reinterpret_cast<const void*>(address), sizeof(words));
+  return words[kGilHolder / 8] == reinterpret_cast<uintptr_t>(api().this_thread()) &&
+         static_cast<uint32_t>(words[kGilIsLocked / 8]) == 1;
+}
+
 }  // namespace
+
+bool is_ending() noexcept { return !api().is_finalizing || api().is_finalizing(); }
+
+uint64_t find_gil() noexcept {
+  constexpr size_t kInRuntime = 360;              // _PyRuntimeState.ceval.gil of 3.11
+  constexpr size_t kInInterpreter[] = {384, 16};  // PyInterpreterState.ceval.gil, a pointer: 3.12; 3.13 to 3.15
+  for (const size_t offset : kInInterpreter) {
+    uint64_t address = 0;
+    const auto* place = reinterpret_cast<const char*>(g_interpreter.interpreter) + offset;
+    if (!Readable().bytes(place, sizeof(address))) continue;
+    memcpy(&address, place, sizeof(address));
+    if (is_gil(address)) return address;
+  }
+  const auto runtime = reinterpret_cast<uintptr_t>(symbol("_PyRuntime"));
+  return runtime != 0 && is_gil(runtime + kInRuntime) ? runtime + kInRuntime : 0;
+}
 
 void name_thread(Frame* frame) noexcept {
   const KeepError keep;
@@ -227,6 +267,7 @@ const char* prepare_stacks() noexcept {
   };
   if (frame && descriptors::with_file(kMemory, O_RDONLY, is_right_here)) {
     session::note_interpreter(g_interpreter);
+    pthread_atfork(nullptr, nullptr, []() { g_defining = PTHREAD_MUTEX_INITIALIZER; });
     return nullptr;
   }
   g_interpreter = {};
@@ -235,17 +276,23 @@ const char* prepare_stacks() noexcept {
                    : "its memory may not be read";
 }
 
+InterpreterDef described_stacks() noexcept { return g_interpreter; }
+
+FunctionId define_code(const ProcessMemory& memory, uint64_t code, const PythonCode& says) noexcept {
+  const Lock lock(g_defining);
+  begin_defining();
+  const FunctionId known = marked(memory, code);
+  return known ? known : define_once(code, says);
+}
+
 void state_all_stacks() noexcept {
   const seal::Calls calls;
   if (!calls || g_interpreter.interpreter == 0) return;
-  if (const pid_t pid = getpid(); pid != g_pid) {
-    // A forked child has neither the parent's statements nor, where it was armed anew, its definitions.
-    for (Stated& s : g_stated) s = {};
-    for (Defined& d : g_defined) d = {};
-    g_defined_count = 0;
-    g_pid = pid;
-  }
   const KeepErrno keep;
+  {
+    const Lock lock(g_defining);
+    begin_defining();
+  }
   // Not by with_file(): that holds up forks, and a fork holds the lock by which we define names.
   const int opened = open(kMemory, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (opened < 0) return;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "tracer/python/abi.h"
+#include "tracer/spool/python_stack.h"
 
 namespace torchprof::python {
 
@@ -22,5 +23,20 @@ const char* prepare_stacks() noexcept;
 // Records the stack of every thread but the calling one. With or without the GIL, by one thread at a time. Some 10 us
 // for each frame. A thread that goes on meanwhile has the frames that stayed; one that has none is left out.
 void state_all_stacks() noexcept;
+
+// Whether the interpreter is ending, or cannot say so. Any thread.
+bool is_ending() noexcept;
+
+// The GIL: _gil_runtime_state of 3.11 to 3.15 (Include/internal/pycore_gil.h), with the thread that has had it last,
+// and whether it has it (an int). With the GIL held: its address; 0: not known.
+inline constexpr uint64_t kBytesOfGil = 208, kGilHolder = 8, kGilIsLocked = 16;
+uint64_t find_gil() noexcept;
+
+// What prepare_stacks() found to hold; `interpreter` 0: nothing.
+InterpreterDef described_stacks() noexcept;
+
+// The function of the code object at this address, whose texts `says` has: its mark's, or one that is defined here. By
+// our threads, each call with another `says`; takes a lock that no event waits for. None: nothing can be recorded.
+FunctionId define_code(const ProcessMemory& memory, uint64_t code, const PythonCode& says) noexcept;
 
 }  // namespace torchprof::python

@@ -152,6 +152,9 @@ void SpoolFile::hold() noexcept {
     close(fd);
 }
 
+// Pairs with hold()'s compare_exchange: it is open.
+bool SpoolFile::is_held() const noexcept { return is_this(held_.load(std::memory_order_acquire)); }
+
 void SpoolFile::let_go() noexcept {
   const int fd = held_.exchange(-1, std::memory_order_acq_rel);  // pairs with hold()'s compare_exchange
   if (is_this(fd)) close(fd);

@@ -45,6 +45,8 @@ class SpoolFile {
   // Keeps a descriptor, far above the program's own. Also in a signal handler; no lock.
   void hold() noexcept;
   void let_go() noexcept;
+  // It can be used by whoever has the program's descriptors, and maybe by nobody else.
+  bool is_held() const noexcept;
 
  private:
   template <class Body>

@@ -1,5 +1,6 @@
 #include "tracer/spool/python_stack.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,7 +88,10 @@ bool read_text(const ProcessMemory& memory, const InterpreterDef& at, uint64_t o
 
 bool ProcessMemory::read(uint64_t from, void* to, size_t size) const noexcept {
   const int saved = errno;
-  const bool is_read = pread(fd_, to, size, static_cast<off_t>(from)) == static_cast<ssize_t>(size);
+  iovec here = {to, size}, there = {reinterpret_cast<void*>(from), size};
+  const ssize_t n =
+      fd_ >= 0 ? pread(fd_, to, size, static_cast<off_t>(from)) : process_vm_readv(pid_, &here, 1, &there, 1, 0);
+  const bool is_read = n == static_cast<ssize_t>(size);
   errno = saved;
   return is_read;
 }
@@ -162,6 +166,60 @@ bool PythonStack::keep_what_stays(const ProcessMemory& memory, const Interpreter
   std::move(places_ + cut_, places_ + count_, places_);
   count_ = same;
   return cut_ == 0;
+}
+
+bool PythonGlimpse::current(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread,
+                            uint64_t& frame) noexcept {
+  ThreadFields state;
+  if (!read_thread(memory, at, thread.state, state) || state.at<uint64_t>(at.tid) != thread.tid) return false;
+  frame = state.at<uint64_t>(at.current);
+  return !at.has_cframe || (frame != 0 && memory.get(frame + at.of_cframe, frame));
+}
+
+PythonGlimpse::Seen PythonGlimpse::read(const ProcessMemory& memory, const InterpreterDef& at,
+                                        PythonThread thread) noexcept {
+  count_ = 0;
+  beyond_ = 0;
+  uint64_t frame = 0;
+  if (!current(memory, at, thread, frame)) return Seen::kTorn;
+  const size_t size = std::max({at.code, at.instruction, at.previous, at.owner}) + sizeof(uint64_t);
+  if (size > kMostFrame) return Seen::kTorn;
+  uint64_t low = 0, held = 0;  // where what `page_` holds begins, and its bytes
+  uint8_t owner = 0;
+  for (size_t walked = 0; frame != 0; ++walked) {
+    if (walked == kMostWalked) return Seen::kTorn;
+    // `frame` may be any number, also the largest ones: nothing is added to it.
+    if (held == 0 || frame - low > held - size) {
+      // The frames that called it mostly lie below it. Its own page is there for sure, the one before may not be.
+      low = frame / kPage * kPage, held = frame % kPage + size;
+      if (!memory.read(low, page_, held)) return Seen::kTorn;
+    }
+    const char* const fields = page_ + (frame - low);
+    const auto word = [fields](size_t offset) {
+      uint64_t value = 0;
+      memcpy(&value, fields + offset, sizeof(value));
+      return value;
+    };
+    const uint64_t here = frame;
+    frame = word(at.previous);
+    owner = static_cast<uint8_t>(fields[at.owner]);
+    if (owner >= at.loop) continue;
+    const uint64_t code = word(at.code) & ~kTags;
+    if (code == 0) return Seen::kTorn;
+    if (count_ == kMost)
+      ++beyond_;
+    else
+      places_[count_++] = {here, code, static_cast<int64_t>(word(at.instruction) - code - at.instructions)};
+  }
+  if (count_ == 0) return Seen::kIdle;
+  return owner == kOfGenerator ? Seen::kInner : Seen::kWhole;
+}
+
+bool PythonGlimpse::still_has(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread,
+                              size_t i) const noexcept {
+  uint64_t code = 0, frame = 0;
+  return memory.get(places_[i].frame + at.code, code) && (code & ~kTags) == places_[i].code &&
+         (i > 0 || (current(memory, at, thread, frame) && frame == places_[0].frame));
 }
 
 bool PythonCode::read_header(const ProcessMemory& memory, const InterpreterDef& at, uint64_t code,

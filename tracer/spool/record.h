@@ -117,6 +117,8 @@ inline constexpr uint32_t kSpoolVersion = 3;
   X(99, Resident, 16)        \
   X(100, ProcessorTime, 40)  \
   X(101, MachineTime, 24)    \
+  X(102, StackNode, 24)      \
+  X(103, Sample, 48)         \
   X(104, ThreadStack, 24)
 
 // X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
@@ -680,6 +682,50 @@ struct ProcessorTime {
   uint64_t queued;       // it was ready to run and had no processor; kNotKnown: the kernel does not say
   uint64_t process_ran;  // by all threads that the process has had
   static constexpr uint64_t kNotKnown = UINT64_MAX;
+};
+
+// A thread of ours looks at the others (--sample). What it sees is a tree of frames: stacks share the outer ones that
+// they have in common. A node is stated before the sample that names it; the same place may have several.
+struct StackNode {
+  RecordHeader header;
+  uint32_t id;      // from 1
+  uint32_t caller;  // a smaller id; 0: the outermost
+  FunctionId function;
+  uint32_t line;  // that it was executing; 0: not known
+};
+
+// What a thread that does not run waits for, by the system call that it is in.
+enum class SampledWait : uint8_t {
+  kUnknown,  // it was running again when we asked, or it cannot be asked
+  kSleep,    // nanosleep()
+  kLock,     // a futex; `what`: the lower half of its address
+  kGil,      // Python's lock; `what`: gettid() of the thread that had it, 0: nobody
+  kPoll,     // select(), poll(), epoll_wait(); `what`: the descriptor, where it is one alone and has a name
+  kRead,     // read() and the like; `what`: the descriptor
+  kWrite,    // write() and the like; likewise
+  kSocket,   // recv(), send(), accept(), connect(); likewise
+  kChild,    // wait(); `what`: its process id, 0: any
+  kDisk,     // fsync() and the like; `what`: the descriptor
+  kOther,    // `what`: the number of the system call
+  kCount
+};
+
+// What a thread did from `period` before this moment until now: `ran` and `queued` as in ProcessorTime, the rest it
+// waited. It counts for the place at which the thread was last seen in that time.
+struct Sample {
+  RecordHeader header;
+  uint32_t tid;
+  uint32_t node;       // its innermost frame; 0: not known, or no Python
+  uint32_t period_us;  // at least what follows together
+  uint32_t ran_us;
+  uint32_t queued_us;
+  uint32_t what;  // it waits for
+  StringId name;  // of that: a file's path, "pipe", "socket 10.0.0.7:443", a child's command; none: not known
+  SampledWait wait;
+  uint8_t is_inner;  // 1: frames further out are not known
+  uint8_t pad[2];
+  uint32_t late_us;  // the moment that it speaks of was so long before this one
+  uint32_t pad2;
 };
 
 struct MachineTime {  // likewise of the machine, as this process sees it

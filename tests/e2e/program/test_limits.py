@@ -57,7 +57,8 @@ if child == 0:
 print(os.waitpid(-1, 0) == (child, 0))
 try: print(os.waitpid(-1, 0))
 except ChildProcessError as error: print(error)
-print(sorted(map(int, os.listdir("/proc/self/task"))) == [os.getpid()] if not os.close(taken.pop()) else None)
+os.close(taken.pop())
+print(len(os.listdir("/proc/self/task")) <= 2)  # one is ours (--sample)
 """
 
 

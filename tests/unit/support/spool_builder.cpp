@@ -330,17 +330,17 @@ SpoolBuilder& SpoolBuilder::resident(uint64_t bytes_of_memory) {
   return *this;
 }
 
-SpoolBuilder& SpoolBuilder::used(ProcessorTime time) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&time);
-  append_step(Kind::ProcessorTime, {bytes, bytes + sizeof(time)});
+template <class R>
+SpoolBuilder& SpoolBuilder::beside_steps(const R& record) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&record);
+  append_step(kKindOf<R>, {bytes, bytes + sizeof(record)});
   return *this;
 }
 
-SpoolBuilder& SpoolBuilder::used(MachineTime time) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&time);
-  append_step(Kind::MachineTime, {bytes, bytes + sizeof(time)});
-  return *this;
-}
+SpoolBuilder& SpoolBuilder::used(ProcessorTime time) { return beside_steps(time); }
+SpoolBuilder& SpoolBuilder::used(MachineTime time) { return beside_steps(time); }
+SpoolBuilder& SpoolBuilder::seen(StackNode node) { return beside_steps(node); }
+SpoolBuilder& SpoolBuilder::seen(Sample sample) { return beside_steps(sample); }
 
 SpoolBuilder& SpoolBuilder::thread_stack(uint32_t tid, const std::vector<StackFrame>& frames) {
   ThreadStack record{};

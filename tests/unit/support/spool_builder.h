@@ -71,6 +71,8 @@ class SpoolBuilder {
   // Their headers are not used.
   SpoolBuilder& used(ProcessorTime time);
   SpoolBuilder& used(MachineTime time);
+  SpoolBuilder& seen(StackNode node);
+  SpoolBuilder& seen(Sample sample);
   // What a thread of ours saw of a thread; innermost first.
   SpoolBuilder& thread_stack(uint32_t tid, const std::vector<StackFrame>& frames);
 
@@ -138,6 +140,8 @@ class SpoolBuilder {
   bool has_room(const Chunk& chunk, size_t bytes) const {
     return chunk.records.size() + bytes <= header_.chunk_size - sizeof(ChunkHeader);
   }
+  template <class R>
+  SpoolBuilder& beside_steps(const R& record);
   void append_step(Kind kind, std::vector<std::byte> record);
   void append(bool definition, Kind kind, std::vector<std::byte> record);
   Chunk& chunk_for(bool definition, size_t bytes);

@@ -100,7 +100,8 @@ TEST_CASE("every setting takes another value than its default and gives it back"
                                                     {"--native-threshold", "5"},
                                                     {"--native-frames", "all"},
                                                     {"--budget-events", "5000"},
-                                                    {"--budget-overhead", "7"}};
+                                                    {"--budget-overhead", "7"},
+                                                    {"--sample", "20"}};
   REQUIRE(other.size() == settings().size());
   for (const Setting& s : settings()) {
     CAPTURE(s.option);

@@ -262,6 +262,8 @@ std::vector<std::byte> steps() {
         .used(MachineTime{{}, 10 * step, 2, 1});
   const FunctionId waits = b.function("/usr/lib/x.py", 7, "waits", 9);
   b.raw_definition(number_of(Kind::InterpreterDef), {0x1000, 0x2000, 1, 2, 3, 4, 5, 6});
+  b.at(650).seen(StackNode{{}, 1, 0, waits, 9}).seen(StackNode{{}, 2, 1, waits, 10});
+  b.seen(Sample{{}, 100, 2, 20, 10, 5, 7, b.string("pipe"), SampledWait::kRead, 1, {}, 3, 0});
   b.at(700).thread_stack(100, {{waits, 8}}).thread_stack(101, {{waits, 9}, {waits, 10}});
   return b.bytes();
 }

@@ -1,0 +1,110 @@
+// What looks at a thread say of stretches of time.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "formats/timeline/thread_looks.h"
+
+namespace thread_looks_test {
+
+using namespace torchprof;
+using namespace torchprof::formats;
+
+namespace {
+
+TimelineSample look(int64_t begin, int64_t end, int64_t ran, int64_t queued, SampledWait wait, uint32_t frame = 0) {
+  return {.begin = begin,
+          .end = end,
+          .ran_ns = ran,
+          .queued_ns = queued,
+          .tid = 100,
+          .row = 0,
+          .frame = frame,
+          .what_name = 0,
+          .wait = wait};
+}
+
+}  // namespace
+
+TEST_CASE("each look counts once, for all of its time, wherever time is divided") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    Timeline timeline;
+    timeline.frames.resize(1);
+    int64_t at = 0, all = 0;
+    for (int i = 0; i < 60; ++i) {
+      const int64_t ns = 1 + random() % 40, ran = random() % (ns + 1), queued = random() % (ns - ran + 1);
+      // The kernel says what a thread waits for only where it waits.
+      const SampledWait wait = ran + queued == ns ? SampledWait::kUnknown : static_cast<SampledWait>(1 + random() % 9);
+      timeline.samples.push_back(look(at, at + ns, ran, queued, wait));
+      at += ns;
+      all += ns;
+    }
+    const ThreadLooks looks(timeline, 0);
+    REQUIRE(looks.all().size() == 60);
+    ThreadAccount divided;
+    double count = 0;
+    int64_t begin = 0;
+    size_t next = 0;
+    while (begin <= at) {
+      const int64_t end = begin + 1 + random() % 90;
+      for (; next < 60 && looks.all()[next]->end < end; ++next) {
+        const ThreadAccount before = divided;
+        looks.add(*looks.all()[next], begin, end, divided);
+        CHECK(divided.all_ns() - before.all_ns() == looks.all()[next]->ns());
+        count += ThreadLooks::weight(*looks.all()[next]);
+      }
+      begin = end;
+    }
+    CHECK(next == 60);
+    CHECK(divided.all_ns() == all);
+    CHECK(divided.looks == count);
+    CHECK(divided.ran_ns >= 0);
+    CHECK(divided.queued_ns >= 0);
+    // In one stretch it is what the kernel said.
+    ThreadAccount whole;
+    int64_t ran = 0, queued = 0;
+    for (const TimelineSample* l : looks.all()) {
+      looks.add(*l, 0, at + 1, whole);
+      ran += l->ran_ns;
+      queued += l->queued_ns;
+    }
+    CHECK(whole.ran_ns == ran);
+    CHECK(whole.queued_ns == queued);
+    CHECK(whole.waited_ns() == all - ran - queued);
+  }
+}
+
+TEST_CASE("a wait that goes on counts as the looks that were in it; where nothing is known of waits nothing is said") {
+  CHECK(ThreadLooks::weight(look(0, 1'000'000'000, 0, 0, SampledWait::kSleep)) == 50);
+  CHECK(ThreadLooks::weight(look(0, 1'000'000'000, 1, 0, SampledWait::kSleep)) == 1);
+  Timeline blind;
+  blind.frames.resize(1);
+  blind.samples = {look(0, 100, 20, 0, SampledWait::kUnknown), look(100, 200, 0, 0, SampledWait::kUnknown)};
+  ThreadAccount account;
+  const ThreadLooks looks(blind, 0);
+  for (const TimelineSample* l : looks.all()) looks.add(*l, l->end - 1, l->end + 1, account);
+  CHECK(account.all_ns() == 0);
+  CHECK(account.looks == 0);
+}
+
+TEST_CASE("the line in a function is that of its innermost frame") {
+  Timeline timeline;
+  const auto frame = [&](uint32_t caller, const char* name) {
+    timeline.frames.push_back({caller, name ? timeline.name(name) : 0});
+    return static_cast<uint32_t>(timeline.frames.size() - 1);
+  };
+  frame(0, nullptr);
+  const uint32_t outer = frame(0, "train.py(20): work"), inner = frame(outer, "train.py(22): work");
+  const uint32_t library = frame(inner, "numpy/core.py(9): dot");
+  const auto text = [&](uint32_t name) { return timeline.text(name); };
+  CHECK(text(line_in_function(timeline, library, "train.py(18): work")) == "train.py(22): work");
+  CHECK(text(line_in_function(timeline, outer, "train.py(18): work")) == "train.py(20): work");
+  CHECK(line_in_function(timeline, library, "other.py(18): work") == 0);
+  CHECK(line_in_function(timeline, library, "train.py(18): rest") == 0);
+  CHECK(line_in_function(timeline, 0, "train.py(18): work") == 0);
+}
+
+}  // namespace thread_looks_test

@@ -1,0 +1,47 @@
+// Looks at what the threads of this process do, --sample times a second, whether a window is open or not: which Python
+// line each has come to, how long it was on a processor, how long it was ready without one, and what it waited for in
+// the rest (record.h: StackNode, Sample). It sees what no hook sees: C code, waits, and the time between windows.
+//
+// A thread of ours does it ("torchprof stack"). It takes part in nothing: it reads memory by process_vm_readv, which
+// cannot fault, never waits for the GIL, and stops nobody (spool/python_stack.h). Where it cannot read, nothing is
+// recorded and the source "samples" says why. Not on 3.10, whose threads do not say their numbers.
+//
+// What it must not do to the program:
+//   * From 3.12 on os.fork() warns where a process has more than one thread: ours ends before a fork, and starts again
+//     when os.fork() has returned, in the child as well (Forking), or right after a fork of C code, whose child has
+//     none.
+//   * Its descriptors are in a table of its own (CLOSE_RANGE_UNSHARE, Linux 5.9): the program neither sees nor closes
+//     them. Without that nothing is kept open. It needs the program's table where the spool can be reached by a
+//     descriptor alone (session::keep_file()): it ends before that, and starts again (inject/identity.cpp).
+//   * It ends before the process is sealed (process/own_thread.h), for unshare() and setns(), which the kernel may
+//     refuse to a process with several threads (there, too), and when the interpreter ends.
+//   * The pause between two rounds is random, three quarters to five quarters of the period, so that it does not keep
+//     pace with the program, and so long that rounds take at most a 200th of a processor (as many times more as there
+//     are more than 50 of them a second).
+//   * A thread that has not run since the last look costs the look at its clock alone. It has the same line and waits
+//     for the same thing: one Sample says it when that ends, or each time it has become twice as long.
+//   * What is written is bounded: each 2 MiB of it the period doubles, so that a day takes some 16 MiB.
+//   * A process without events that lives for less than a fifth of a second gets no spool because of it.
+//
+// Foreign facts: the kernel's clock of a thread by its number (clock_gettime(2), CPUCLOCK_* in
+// include/linux/posix-timers.h), /proc/self/task/TID/{schedstat,syscall} (proc(5)). The GIL: python/threads.h.
+#pragma once
+
+#include "tracer/config/config.h"
+
+namespace torchprof::sampler {
+
+// As the configuration wants it. With the GIL held, after python::start_calls(). Once.
+void start(const Config& config) noexcept;
+
+// os.fork() and the like are being called on this thread: between the two no thread of ours is started, since Python
+// counts threads after the fork. Nests.
+class Forking {
+ public:
+  Forking() noexcept;
+  ~Forking();
+  Forking(const Forking&) = delete;
+  Forking& operator=(const Forking&) = delete;
+};
+
+}  // namespace torchprof::sampler
