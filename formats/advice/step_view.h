@@ -30,13 +30,14 @@ enum class Activity : uint8_t {
   kLoading,      // a DataLoader's __next__
   kCompiling,    // torch.compile compiles
   kCollecting,   // Python's garbage collector
+  kImporting,    // an import that loads a module, which happens once
   kCollective,   // an operator or a range of torch.distributed
   kWaitsForGpu,  // these are calls of CUDA
   kAllocates,
   kLaunches,  // kernels, copies and sets
   kOtherCall,
 };
-inline constexpr size_t kActivities = 12;
+inline constexpr size_t kActivities = 13;
 
 // "Memcpy DtoH (Device -> Pageable)", as Kineto names it.
 bool is_copy_to_pageable(std::string_view name);
@@ -92,6 +93,7 @@ class StepView {
 
  private:
   void mark_waiting_copies();
+  bool has_units(uint32_t r) const;
   void find_main();
   void look_at(uint32_t row);
 
