@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <string_view>
-#include <unordered_map>
 
-#include "formats/analysis/step_parts.h"
 #include "formats/io/cells.h"
 #include "formats/io/median.h"
-#include "formats/io/source_line.h"
 #include "formats/io/sum.h"
-#include "formats/timeline/parts.h"
 
 namespace torchprof::formats {
 namespace {
-
-constexpr size_t kMostCosts = 200;
 
 // Of two that cost about the same the one that is cured more easily comes first: a wait for the GPU may go where the
 // work of the host around it has to stay.
@@ -27,103 +22,6 @@ bool is_in(const std::vector<StepSpan>& steps, int64_t time) {
   const auto after = std::ranges::upper_bound(steps, time, {}, &StepSpan::begin);
   return after != steps.begin() && time < std::prev(after)->end;
 }
-
-void add_costs(const StepView& view, ProcessAdvice& advice) {
-  if (!view.has_main()) return;
-  const RowView& row = view.rows()[view.main()];
-  const auto& spans = view.timeline().rows[view.main()].spans;
-  std::unordered_map<uint64_t, int64_t> sums;  // by place and name
-  PlaceSums collectives;
-  for (size_t i = 0; i < row.own.size(); ++i) {
-    if (row.own[i] == 0) continue;
-    const bool is_python = row.activity[i] == Activity::kProgram;
-    // The program's own Python has the line that called its function, and is named by the function.
-    const bool is_own = is_python && row.place[i] == spans[i].name && spans[i].called_from != 0;
-    const uint32_t place = is_own ? spans[i].called_from : row.place[i];
-    add_to(sums[uint64_t{place} << 32 | (is_python && !is_own ? 0 : spans[i].name)], row.own[i]);
-    if (row.activity[i] == Activity::kCollective) add_to(collectives[row.place[i]].ns, row.own[i]);
-  }
-  std::vector<std::pair<int64_t, uint64_t>> largest;
-  for (const auto& [key, ns] : sums) largest.emplace_back(ns, key);
-  std::ranges::sort(largest, std::greater<>());
-  largest.resize(std::min(largest.size(), kMostCosts));
-  for (const auto& [ns, key] : largest)
-    add_to(advice.costs[{std::string(view.text(static_cast<uint32_t>(key >> 32))),
-                         std::string(view.text(static_cast<uint32_t>(key)))}],
-           view.per_step(ns));
-  advice.collective_place = view.where(most_of(collectives));
-}
-
-double busy_share_of(const StepView& view) {
-  if (!view.has_main()) return 0;
-  const RowView& row = view.rows()[view.main()];
-  const std::vector<TimelineSpan>& spans = view.timeline().rows[view.main()].spans;
-  int64_t worked = 0, recorded = 0;
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (row.activity[i] != Activity::kWaiting) add_to(worked, row.own[i]);
-    if (spans[i].parent == kNoSpan) add_to(recorded, view.in_steps(spans[i].begin, spans[i].end));
-  }
-  return recorded <= 0 ? 0 : static_cast<double>(worked) / static_cast<double>(recorded);
-}
-
-// The text of the line "train.py(12): step". A function's first line says nothing of what it does.
-std::string source_of(const Timeline& timeline, std::string_view place) {
-  const std::string_view file = timeline.file_of(place);
-  if (file.empty()) return {};
-  std::string text = source_line(std::string(file), split_place(place).line, timeline.begin);
-  for (const std::string_view head : {"def ", "async def ", "class ", "@"})
-    if (text.starts_with(head)) return {};
-  return text;
-}
-
-}  // namespace
-
-ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts) {
-  const StepView view(timeline);
-  ProcessAdvice advice;
-  advice.has_steps = view.has_steps();
-  advice.unit = timeline.unit;
-  advice.steps = view.steps().size();
-  advice.step_ns = view.typical_ns();
-  advice.mean_step_ns = view.step_ns();
-  advice.spans = view.steps();
-  for (const RowView& row : view.rows())
-    for (size_t i = 0; i < row.own.size(); ++i)
-      if (row.activity[i] == Activity::kOperator || row.activity[i] >= Activity::kCollective)
-        add_to(advice.worked_ns, row.own[i]);
-  add_to(advice.worked_ns, view.busy_ns());
-  int64_t communication = 0;
-  for (const StepParts& parts : step_parts_of(timeline, view.steps()))
-    add_to(communication, parts.ns[StepPart::kCommunication]);
-  advice.communication_ns = view.per_step(communication);
-  Intervals nccl;
-  for (const TimelineWork& w : timeline.work)
-    if (is_communication_kernel(timeline.text(w.name))) nccl.add(w.begin, w.end);
-  nccl.settle();
-  advice.nccl_ns = view.per_step(view.in_steps(nccl));
-  advice.gpu_ns = view.per_step(view.busy_ns());
-  add_costs(view, advice);
-  if (facts.is_loader) advice.loader = loader_work_of(view);
-  advice.use = thread_use_of(view);
-  advice.threads = facts.threads.value_or(0);
-  advice.processors = facts.processors.value_or(advice.use.processors);
-  advice.busy = busy_share_of(view);
-  Subject subject{view, facts.threads, facts.processors, growth, advice.use};
-  // Beside a GPU operators cost what they keep it waiting for, which other rules tell.
-  if (!view.has_gpu()) subject.claimed = find_in_operators(subject, advice.findings);
-  find_on_the_host(subject, advice.findings);
-  find_on_gpus(subject, advice.findings);
-  find_in_python(subject, advice.findings);
-  find_by_looks(subject, advice.findings);
-  for (Finding& f : advice.findings) f.source = source_of(timeline, f.where);
-  if (!timeline.unit.empty() || timeline.steps.empty()) {
-    advice.imports_ns = timeline.imports.ns;
-    advice.imports_most = timeline.imports.most;
-  }
-  return advice;
-}
-
-namespace {
 
 class AdviceAssembly {
  public:
@@ -151,7 +49,7 @@ class AdviceAssembly {
   }
 
   Advice run() {
-    if (looked_at_.empty()) return {};
+    if (looked_at_.empty()) return without_torch();
     result_.has_steps = all_[looked_at_.front()].advice->has_steps;
     result_.unit = all_[looked_at_.front()].advice->unit;
     result_.imports_ns = all_[looked_at_.front()].advice->imports_ns;
@@ -174,10 +72,12 @@ class AdviceAssembly {
     for (Finding& f : result_.findings)
       if (const size_t at = f.what.find("{}"); at != std::string::npos) f.what.replace(at, 2, ns_text(f.cost_ns));
     find_most();
+    if (all_[looked_at_.front()].advice->is_first_step) note("it is the first step alone, which prepares the others");
     return std::move(result_);
   }
 
  private:
+  void note(const std::string& text) { result_.machine += (result_.machine.empty() ? "" : "; ") + text; }
   int64_t mean(int64_t sum) const { return sum / static_cast<int64_t>(looked_at_.size()); }
 
   void keep_largest_job() {
@@ -233,7 +133,7 @@ class AdviceAssembly {
   void add_workers(Finding& loading) const {
     int64_t worked = 0, started = 0;
     std::map<std::string, int64_t> places;
-    std::map<std::string, const Busiest*> by_place;
+    std::map<std::string, const LoaderWork*> by_place;
     std::vector<const LoaderWork*> workers;
     for (const AdvisedProcess& p : all_) {
       if (!p.is_loader) continue;
@@ -243,7 +143,7 @@ class AdviceAssembly {
       add_to(worked, work.busiest.all_ns);
       if (work.busiest.where.empty()) continue;
       add_to(places[work.busiest.where], work.busiest.ns);
-      by_place[work.busiest.where] = &work.busiest;
+      by_place[work.busiest.where] = &work;
     }
     if (workers.empty()) return;
     const size_t at_once = most_at_once(workers);
@@ -251,11 +151,12 @@ class AdviceAssembly {
     std::string whose = plural(at_once, "worker");
     if (is_restarted) whose += " (" + std::to_string(workers.size()) + " in all, one after the other)";
     const auto most = std::ranges::max_element(places, {}, [](const auto& p) { return p.second; });
-    if (most != places.end() && worked != 0) {
-      const Busiest& busiest = *by_place[most->first];
+    if (most != places.end() && most->second * 4 >= worked && worked != 0) {
+      const LoaderWork& one = *by_place[most->first];
       add_sentence(loading.evidence, "Of the work of its " + whose + " " + percent_text(most->second, worked) +
-                                         " is in " + busiest.text() + ".");
+                                         " is in " + one.busiest.text() + ".");
       loading.where = most->first;
+      loading.source = one.source;
     }
     if (started <= worked) return;
     add_sentence(loading.evidence, "A worker takes " + ns_text(started / static_cast<int64_t>(workers.size())) +
@@ -395,10 +296,17 @@ class AdviceAssembly {
     result_.findings.push_back(std::move(f));
   }
 
-  // How fast data moves, in the kind of collective that takes longest.
+  // How fast data moves, in the kind of collective that takes longest in steps.
   void add_rate(std::string& evidence) const {
+    std::vector<CommsCalls> in_steps(looked_at_.size());
     std::vector<const CommsCalls*> calls;
-    for (const size_t i : looked_at_) calls.push_back(all_[i].comms);
+    for (size_t p = 0; p < looked_at_.size(); ++p) {
+      const AdvisedProcess& process = all_[looked_at_[p]];
+      for (const auto& [kind, all] : *process.comms)
+        std::ranges::copy_if(all, std::back_inserter(in_steps[p][kind]),
+                             [&](const CommsCall& c) { return is_in(process.advice->spans, c.begin); });
+      calls.push_back(&in_steps[p]);
+    }
     const std::map<CommsKind, CommsTally> kinds = compare(calls);
     const auto most = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.second.total_ns; });
     if (most == kinds.end() || most->second.bytes == 0 || most->second.total_ns <= most->second.waiting_ns) return;
@@ -406,6 +314,16 @@ class AdviceAssembly {
     add_sentence(evidence, most->first.name + " moves " +
                                memory_text(static_cast<int64_t>(most->second.bytes / most->second.calls)) +
                                " a call, at " + print("%.1f", static_cast<double>(most->second.bytes) / ns) + " GB/s.");
+  }
+
+  // Processes of the run that are no part of what is looked at and hardly ever wait for anything, so that each wants a
+  // processor for itself. Not the workers of a DataLoader: they do what the steps ask for, however long that takes.
+  size_t working_beside() const {
+    constexpr double kNearlyAlways = 0.9;
+    return static_cast<size_t>(std::ranges::count_if(all_, [this](const AdvisedProcess& p) {
+      const auto i = static_cast<size_t>(&p - all_.data());
+      return !p.is_loader && p.advice->busy > kNearlyAlways && std::ranges::find(looked_at_, i) == looked_at_.end();
+    }));
   }
 
   // The thread of the program is ready to run and has to wait for a processor. Where it is the program's own threads or
@@ -426,9 +344,7 @@ class AdviceAssembly {
       evidence = "Of " + plural(first.processors, "processor") + " the process keeps " + text(first.use.process_ran) +
                  " busy, others " + text(first.use.others_ran) + ".";
     Finding f{.rule = "processor", .cost_ns = mean(queued), .evidence = evidence};
-    size_t children = 0;
-    for (size_t i = 0; i < all_.size(); ++i)
-      children += std::ranges::find(looked_at_, i) == looked_at_.end() && all_[i].advice->busy > 0.5;
+    const size_t children = working_beside();
     if (first.processors != 0 && first.threads > first.processors) {
       f.what = "Operators use " + plural(first.threads, "thread") + ", more than the " +
                plural(first.processors, "processor") +
@@ -441,22 +357,38 @@ class AdviceAssembly {
           "run for {} and has none.";
       f.todo =
           "Use fewer threads: of operators (torch.set_num_threads(), OMP_NUM_THREADS) and of the program's own pools.";
-    } else if (children != 0 && first.use.others_ran > 0.5) {
+    } else if (children + 1 > first.processors && first.processors != 0 && first.use.others_ran > 0.5) {
       f.what =
           "Other processes that the program started keep the processors busy: the thread that runs the program is "
           "ready to run for {} and has none.";
       f.evidence = plural(children, "other process") + " of this run work in that time. " + evidence;
       f.todo = "Start fewer of them at a time, or give them a lower priority (os.nice()), or another machine.";
     } else {
-      if (!result_.machine.empty()) result_.machine += "; ";
-      result_.machine += "the machine was busy: the program's thread was ready to run for " +
-                         percent_text(queued, steps) + " of its time without a processor" +
-                         (first.processors == 0 ? std::string()
-                                                : "; of " + plural(first.processors, "processor") + " others had " +
-                                                      text(first.use.others_ran));
+      note("the machine was busy: the program's thread was ready to run for " + percent_text(queued, steps) +
+           " of its time without a processor" +
+           (first.processors == 0
+                ? std::string()
+                : "; of " + plural(first.processors, "processor") + " others had " + text(first.use.others_ran)));
       return;
     }
     result_.findings.push_back(std::move(f));
+  }
+
+  Advice without_torch() {
+    int64_t most = 0;  // of the process with most costs: what was recorded
+    for (size_t i = 0; i < all_.size(); ++i) {
+      int64_t ns = 0;
+      for (const auto& [key, each] : all_[i].advice->costs) add_to(ns, each);
+      if (!all_[i].is_loader && ns > most) most = ns, looked_at_ = {i};
+    }
+    if (most == 0) return {};
+    const ProcessAdvice& one = *all_[looked_at_.front()].advice;
+    result_.has_steps = one.has_steps;
+    result_.unit = one.unit;
+    result_.step_ns = most;
+    find_most();
+    result_.step_ns = result_.mean_step_ns = one.mean_step_ns;
+    return std::move(result_);
   }
 
   void find_most() {

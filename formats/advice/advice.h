@@ -45,6 +45,7 @@ struct ProcessAdvice {
   uint32_t processors = 0;        // that the process may use; 0: not known
   // What its main thread did, without waits, as a share of the time in which it was recorded.
   double busy = 0;
+  bool is_first_step = false;  // it has made but one step, which also prepares the others: nothing is found in it
   LoaderWork loader{};
 };
 
@@ -52,6 +53,7 @@ struct ProcessFacts {
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   bool is_loader = false;                // a worker of a DataLoader
+  bool is_run = false;                   // a recorded one: step 0 is the first that it made
 };
 
 ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts);
@@ -73,7 +75,7 @@ struct Advice {
   bool has_steps = false;
   std::string unit{};     // what a step is; empty: one of training
   Findings findings{};    // the largest cost first
-  std::string machine{};  // which of several jobs it is, and whether the machine was busy with other things; empty: no
+  std::string machine{};  // which of several jobs it is, what it lacks, and whether the machine was busy; empty: no
   PartTimes parts{};      // what a typical step is spent on; nothing: not known
   std::string most{};     // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };

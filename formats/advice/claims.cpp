@@ -54,6 +54,7 @@ bool Claims::is_free(uint32_t span) const {
     case Activity::kLoading:
     case Activity::kCompiling:
     case Activity::kCollecting:
+    case Activity::kImporting:
     case Activity::kCollective:
       return false;
     default:

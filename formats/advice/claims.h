@@ -2,7 +2,7 @@
 //
 //   span    of the main row (StepView::main()), by its index
 //   free    time of a span and of all inside it, within the steps, that nobody has claimed. What loading, compiling,
-//           collecting and collectives take is never free here: other rules tell it
+//           collecting and collectives take is never free here: other rules tell it. Nor are imports
 //   stretch from the begin of one span to the end of a later one, with what the functions around them do in between
 //   group   spans, or stretches, that belong to one finding. Costs of it are by step, in ns
 //

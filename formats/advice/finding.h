@@ -23,4 +23,9 @@ struct Finding {
   double weight = 0;     // share of a step that a finding without cost counts as, in the order of findings
 };
 
+struct Timeline;
+// The text of the line "train.py(12): step"; empty: it is not known, or a function's first line, which says nothing of
+// what it does.
+std::string source_of(const Timeline& timeline, std::string_view place);
+
 }  // namespace torchprof::formats

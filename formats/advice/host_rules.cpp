@@ -6,6 +6,7 @@
 
 #include "formats/advice/rules.h"
 #include "formats/advice/spread.h"
+#include "formats/analysis/step_parts.h"
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
 
@@ -87,6 +88,11 @@ class HostRules {
       const bool is_program = spans_[i].kind == SpanKind::kPython && v_.timeline().is_program(spans_[i].name);
       is_wanted[i] = row_.activity[i] == Activity::kLoading && (is_program || (parent != kNoSpan && is_wanted[parent]));
     }
+    // torch/utils/data/dataloader.py, 1.13 to 2.15.
+    const bool is_alone = std::ranges::none_of(spans_, [this](const TimelineSpan& s) {
+      return v_.text(s.name).starts_with(kLoaderPrefix) &&
+             v_.text(s.name).find("_SingleProcessDataLoaderIter") == std::string_view::npos;
+    });
     const Busiest busiest = busiest_of(v_, v_.main(), is_wanted);
     // The program's own functions do most of it: there are no workers.
     if (busiest.ns * 2 >= all.own) {
@@ -94,6 +100,9 @@ class HostRules {
                                    percent_text(busiest.ns, busiest.all_ns) + " of that is in " + busiest.text() + ".");
       f.where = busiest.where;
       f.todo = "Do less work for each item there, do it once ahead of the training, or load in workers (num_workers).";
+    } else if (is_alone) {
+      add_sentence(f.evidence, "The program loads by itself, without workers.");
+      f.todo = "Load in workers (num_workers, persistent_workers=True), or do less work for each item.";
     }
     findings_.push_back(std::move(f));
   }
@@ -218,6 +227,16 @@ class HostRules {
                          .todo = "Call zero_grad(set_to_none=True)."});
   }
 
+  // Of the program around it, as far as that is known: in a backward it is not what allocates.
+  uint32_t place_of(const TimelineAllocation& a) const {
+    if (v_.timeline().is_program(a.place)) return a.place;
+    const auto after = std::ranges::upper_bound(spans_, a.time, {}, &TimelineSpan::begin);
+    if (after == spans_.begin()) return a.place;
+    auto i = static_cast<uint32_t>(after - spans_.begin() - 1);
+    while (i != kNoSpan && spans_[i].end <= a.time) i = spans_[i].parent;
+    return i == kNoSpan || row_.place[i] == 0 ? a.place : row_.place[i];
+  }
+
   void first_touch() {
     constexpr int64_t kPage = 4096, kPageNs = 1000;
     PlaceSums places;
@@ -226,7 +245,7 @@ class HostRules {
     for (const TimelineAllocation& a : v_.timeline().large_blocks) {
       if (!v_.begins_in_step(a.time)) continue;
       add_to(bytes, a.bytes);
-      add_to(places[a.place].ns, a.bytes);
+      add_to(places[place_of(a)].ns, a.bytes);
       ++blocks;
     }
     const int64_t cost = v_.per_step(bytes / kPage * kPageNs);

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/io/sum.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -37,6 +39,10 @@ LoaderWork loader_work_of(const StepView& view) {
     if (around == kNoSpan || spans[around].begin < spans[loop].begin)
       work.start_ns = spans[loop].begin - timeline.begin;
     work.busiest = busiest_of(view, r, is_wanted);
+    // Of all that it did, where the data set is a library's, too.
+    work.busiest.all_ns = 0;
+    for (uint32_t i = 0; i < spans.size(); ++i)
+      if (is_inside[i] && is_work(row, i)) add_to(work.busiest.all_ns, row.own[i]);
     return work;
   }
   // No Python was recorded.

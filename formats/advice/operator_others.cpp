@@ -142,6 +142,7 @@ class OtherOperators {
         kind == OperatorKind::kSelects || kind == OperatorKind::kMakes || kind == OperatorKind::kOther;
     // A network that gathers and scatters, as those on graphs, has to; a loop that joins one by one has not.
     if (kind == OperatorKind::kSelects && has_backward && o_.view.per_step(other.operators.size()) < 30) return;
+    if (is_stall(other.operators)) return;
     const int64_t least = kind == OperatorKind::kRandom ? 2 : is_usual ? 4 : 8;
     o_.tell({.rule = "operator",
              .what = what + " takes {}; it is no part of a network's arithmetic.",
@@ -149,6 +150,21 @@ class OtherOperators {
              .where = where,
              .todo = std::string(todo_of(kind, !has_backward))},
             other.group, 1, 0, least);
+  }
+
+  // Whether most of their time is that of a few, fewer than there are steps: their thread was held up in these.
+  bool is_stall(const std::vector<uint32_t>& operators) const {
+    const size_t few = o_.view.steps().size() / 10 + 1;
+    if (operators.size() < 4 * few) return false;
+    std::vector<int64_t> ns;
+    for (const uint32_t i : operators) ns.push_back(o_.spans[i].ns());
+    std::ranges::sort(ns, std::ranges::greater());
+    int64_t longest = 0, all = 0;
+    for (size_t i = 0; i < ns.size(); ++i) {
+      add_to(all, ns[i]);
+      if (i + 1 == few) longest = all;
+    }
+    return longest * 2 > all;
   }
 
   // Whether gradients go through an operator.

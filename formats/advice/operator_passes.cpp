@@ -75,7 +75,9 @@ class SecondPasses {
            .what = unused_name + " is called twice in each step on inputs of the same shape; one of the calls has no "
                                  "backward: {}.",
            .evidence = {},
-           .todo = "If both get the same batch, keep what the other call gave (detach() it)."},
+           .todo =
+               "If both get the same batch, keep what the other call gave (detach() it); if it is an evaluation, do "
+               "it each some steps."},
           unused, 1, 0, kLarge);
   }
 

@@ -95,6 +95,7 @@ void ProgramTree::note_spans() {
       note.node = outer.node;
       note.entry = outer.entry;
       note.cause = outer.cause;
+      note.is_in_module = outer.is_in_module || s.kind == SpanKind::kModule;
       const bool is_range = s.kind == SpanKind::kAnnotation;
       if (note.entry == kNoSpan && !is_range) note.entry = i;
       if (s.kind == SpanKind::kPython && note.cause == 0) {
@@ -120,9 +121,7 @@ void ProgramTree::note_spans() {
       note.cost = Cost::kNone;
     }
     // Libraries in a module's call are part of the network.
-    if (note.cost == Cost::kLibrary && note.cause == 0 && note.entry != kNoSpan &&
-        spans_[note.entry].kind == SpanKind::kModule)
-      note.cost = Cost::kNone;
+    if (note.cost == Cost::kLibrary && note.cause == 0 && note.is_in_module) note.cost = Cost::kNone;
     const bool is_chosen = i < chosen_.size() && chosen_[i];
     if (claimed_ == nullptr)
       note.cost = !is_chosen ? Cost::kNone : is_program ? Cost::kOwn : Cost::kLibrary;

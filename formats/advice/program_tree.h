@@ -113,7 +113,8 @@ class ProgramTree {
     uint32_t node = 0;
     uint32_t entry = kNoSpan;  // the span by which the node was left; kNoSpan: it was not
     Cost cost = Cost::kNone;
-    uint8_t cause = 0;  // kCauses[cause - 1]; 0: none
+    uint8_t cause = 0;          // kCauses[cause - 1]; 0: none
+    bool is_in_module = false;  // a module's call lies between the entry and it, or is it
   };
 
   // Calls f(span, line, step, ns, begin, end) for each piece with a cost, in the order of time; the line is that of a

@@ -96,6 +96,7 @@ class PythonRules {
   // Evaluations and the like: what few steps do, whatever it is made of. Only what nothing else tells.
   void rare_parts() {
     constexpr double kLeastShare = 0.05;
+    if (v_.timeline().unit_is_part) return;  // each kind of them is some
     for (const RarePart& part : rare_parts_of(v_.timeline(), kLeastShare)) {
       const int64_t cost = v_.per_step(part.all_ns);
       const bool is_told =
@@ -103,11 +104,15 @@ class PythonRules {
       if (is_told || part.row != v_.main()) continue;
       const TimelineSpan& s = v_.timeline().span(part.row, part.span);
       Finding f{.rule = "some steps", .cost_ns = cost, .is_rare = true};
-      f.what = who(v_.text(s.name)) + " runs in " + std::to_string(part.steps) + " of " +
-               plural(part.of_steps, "step") +
+      const bool is_program = s.kind != SpanKind::kPython || v_.timeline().is_program(s.name);
+      f.what = (is_program ? who(v_.text(s.name)) : callee_text(v_.text(s.name))) + " runs " +
+               (part.calls > 1 ? plural(part.calls, "time") + " " : std::string()) + "in " +
+               std::to_string(part.steps) + " of " + plural(part.of_steps, "step") +
                (part.every != 0 ? ", each " + std::to_string(part.every) + " steps" : std::string()) + ", for " +
                ns_text(part.median_ns) + ": {} of a step on average.";
-      f.todo = "If it is not part of the work itself (an evaluation, a checkpoint), do it less often, or on less data.";
+      f.todo = part.calls > 1 ? "Do it for more at a time (a batch, several environments), or less often."
+                              : "If it is not part of the work itself (an evaluation, a checkpoint), do it less often, "
+                                "or on less data.";
       const uint32_t line = s.called_from != 0 ? s.called_from : s.place;
       f.where = v_.where(line != 0 ? line : s.name);
       findings_.push_back(std::move(f));
@@ -120,6 +125,9 @@ class PythonRules {
     if (!spread.is_rare() && is_unsteady(r.by_step, v_.steps())) return;
     // What comes now and then has to be a twentieth of all: a busy machine leaves as much anywhere.
     if (spread.having * 4 < spread.steps * 3 && without_queue(r, spread) * 20 < v_.all_ns()) return;
+    // Few steps that do what the others do, and take far longer: without the thread's own times these may be stalls.
+    const auto doing = std::ranges::count_if(r.by_step, [](int64_t ns) { return ns > 0; });
+    if (spread.is_rare() && !use_.typical_queued() && static_cast<size_t>(doing) * 2 > spread.steps) return;
     const int64_t all = r.all_ns();
     const auto of = [&r](Cost cost) { return r.ns[static_cast<size_t>(cost)]; };
     const std::string f = who(v_.text(tree_.function_of(r.node)));
@@ -154,6 +162,12 @@ class PythonRules {
                      (r.callee_ns * 2 >= all ? ", in " + callee_text(v_.text(r.callee)) : std::string()) + ".";
       finding.evidence = "The thread is off the processor in that time.";
       finding.todo = "Do it less often, or in another thread, while the program goes on.";
+    } else if (is_around_steps(r) && of(Cost::kLibrary) * 2 >= all) {
+      finding.rule = "python";
+      finding.what = callee_text(v_.text(r.callee)) + ", which " + f + " calls, takes {} beside the work of the steps.";
+      finding.todo =
+          "It runs the loop: give it more work in each step (larger batches), and switch off what it does beside that "
+          "(callbacks, logging, checks).";
     } else if (of(Cost::kLibrary) * 2 >= all && r.callee != 0) {
       finding.rule = "python";
       finding.what = f + " takes {} in Python and libraries, most of it in " + callee_text(v_.text(r.callee)) + ".";
@@ -174,6 +188,12 @@ class PythonRules {
       add_sentence(finding.evidence, "No GPU works in that time.");
     }
     findings_.push_back(std::move(finding));
+  }
+
+  // Whether what the region calls is a library's loop, in which the steps are: they have of it, and few call it.
+  bool is_around_steps(const Region& r) const {
+    return r.callee != 0 && v_.has_steps() && r.callee_ns * 2 >= r.all_ns() &&
+           r.callee_calls * 4 < spread_of(r.by_step).having;
   }
 
   // Whether other threads of the program do something in most of the time in which the main one waits: it waits for
@@ -216,10 +236,10 @@ class PythonRules {
     const uint64_t calls = tree_.calls_of(r.node);
     if (r.is_whole && calls > v_.steps().size())
       add_sentence(finding.evidence, "It is called " + number_text(v_.per_step(calls), "time") + " a step.");
-    if (r.callee != 0 && r.callee_ns * 10 >= r.all_ns() && finding.rule != "tiny operators")
+    if (r.callee != 0 && r.callee_ns * 10 >= r.all_ns() && finding.rule != "tiny operators" && !is_around_steps(r))
       add_sentence(finding.evidence, number_text(v_.per_step(r.callee_calls), "call") + " of " +
-                                         callee_text(v_.text(r.callee)) + ", " + ns_text(v_.per_step(r.callee_ns)) +
-                                         " a step.");
+                                         callee_text(v_.text(r.callee)) + ", " + percent_text(r.callee_ns, r.all_ns()) +
+                                         " of that.");
     if (r.inside != 0 && r.inside != r.callee && r.inside_ns * 3 >= r.all_ns() && finding.rule != "waiting")
       add_sentence(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
   }

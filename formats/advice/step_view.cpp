@@ -6,11 +6,13 @@
 
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
+#include "formats/timeline/unit_names.h"
 
 namespace torchprof::formats {
 namespace {
 
 Activity activity_of(const TimelineSpan& s, std::string_view name) {
+  if (is_import(s, name)) return Activity::kImporting;
   switch (s.kind) {
     case SpanKind::kGc:
       return Activity::kCollecting;
@@ -94,8 +96,17 @@ void StepView::mark_waiting_copies() {
   }
 }
 
+// Whether the row's spans are what recurs: another thread may wait for each of them, as the client of a server does.
+bool StepView::has_units(uint32_t r) const {
+  if (timeline_.unit.empty()) return false;
+  size_t begun = 0;
+  for (const StepSpan& s : timeline_.steps)
+    begun += std::ranges::binary_search(timeline_.rows[r].spans, s.begin, {}, &TimelineSpan::begin);
+  return begun * 2 > timeline_.steps.size();
+}
+
 void StepView::find_main() {
-  std::tuple<bool, bool, int64_t> most;
+  std::tuple<bool, bool, bool, int64_t> most;
   for (uint32_t r = 0; r < rows_.size(); ++r) {
     const auto& spans = timeline_.rows[r].spans;
     if (timeline_.rows[r].is_overflow || spans.empty()) continue;
@@ -110,7 +121,7 @@ void StepView::find_main() {
       if (is_operation || (rows_[r].place[i] != 0 && activity != Activity::kWaiting)) add_to(worked, rows_[r].own[i]);
     }
     // Other threads run operators too (the backward), but what runs the program is around them.
-    const std::tuple score(has_worked && covered >= all_ns_ / 2, has_worked, worked);
+    const std::tuple score(has_units(r), has_worked && covered >= all_ns_ / 2, has_worked, worked);
     if (main_ != kNoSpan && score <= most) continue;
     most = score;
     main_ = r;
@@ -146,6 +157,7 @@ void StepView::look_at(uint32_t r) {
       if (has_parent) view.idle[s.parent] -= idle;
     }
     const Activity around = has_parent ? view.activity[s.parent] : Activity::kProgram;
+    const bool is_program = s.kind == SpanKind::kPython && timeline_.is_program(s.name);
     Activity own = Activity::kUnseen;
     if (s.kind == SpanKind::kCall) {
       own = activity_of(s, text(s.name));
@@ -153,10 +165,12 @@ void StepView::look_at(uint32_t r) {
       Activity& known = by_name_[s.name];
       if (known == Activity::kUnseen) known = activity_of(s, text(s.name));
       own = known;
-      const bool is_program = s.kind == SpanKind::kPython && timeline_.is_program(s.name);  // called by an operator
+      // The program's own functions are also called by operators.
       if (own == Activity::kProgram && around == Activity::kOperator && !is_program) own = Activity::kOperator;
     }
-    view.activity[i] = covers(around) ? around : own;
+    // A program's module may do all its work while it is imported.
+    const bool is_apart = around == Activity::kImporting && is_program;
+    view.activity[i] = covers(around) && !is_apart ? around : own;
     const uint32_t outer = has_parent ? view.place[s.parent] : 0;
     if (s.place != 0)
       view.place[i] = s.place;

@@ -77,6 +77,7 @@ class StepView {
 
  private:
   void mark_waiting_copies();
+  bool has_units(uint32_t r) const;
   void find_main();
   void look_at(uint32_t row);
 

@@ -65,4 +65,16 @@ ThreadUse thread_use_of(const StepView& view) {
   return use;
 }
 
+double busy_share_of(const StepView& view) {
+  if (!view.has_main()) return 0;
+  const RowView& row = view.rows()[view.main()];
+  const std::vector<TimelineSpan>& spans = view.timeline().rows[view.main()].spans;
+  int64_t worked = 0, recorded = 0;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (row.activity[i] != Activity::kWaiting) add_to(worked, row.own[i]);
+    if (spans[i].parent == kNoSpan) add_to(recorded, view.in_steps(spans[i].begin, spans[i].end));
+  }
+  return recorded <= 0 ? 0 : static_cast<double>(worked) / static_cast<double>(recorded);
+}
+
 }  // namespace torchprof::formats

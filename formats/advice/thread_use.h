@@ -25,4 +25,7 @@ struct ThreadUse {
 
 ThreadUse thread_use_of(const StepView& view);
 
+// What the main row did, without waits, as a share of the time in which it was recorded.
+double busy_share_of(const StepView& view);
+
 }  // namespace torchprof::formats

@@ -19,13 +19,14 @@ enum class Activity : uint8_t {
   kLoading,      // a DataLoader's __next__
   kCompiling,    // torch.compile compiles
   kCollecting,   // Python's garbage collector
+  kImporting,    // an import that loads a module, which happens once
   kCollective,   // an operator or a range of torch.distributed
   kWaitsForGpu,  // these are calls of CUDA
   kAllocates,
   kLaunches,  // kernels, copies and sets
   kOtherCall,
 };
-inline constexpr size_t kActivities = 12;
+inline constexpr size_t kActivities = 13;
 
 // Of a Python function, a module or a C call.
 Activity activity_of_python(std::string_view name);
@@ -37,7 +38,7 @@ Activity activity_of_call(std::string_view name);
 // Whether all that is inside belongs to it.
 constexpr bool covers(Activity activity) {
   return activity == Activity::kLoading || activity == Activity::kCompiling || activity == Activity::kCollecting ||
-         activity == Activity::kCollective;
+         activity == Activity::kImporting || activity == Activity::kCollective;
 }
 
 // Whether it is a range or an operator of torch.distributed, of any backend.

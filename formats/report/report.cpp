@@ -73,7 +73,7 @@ std::optional<uint32_t> whole_number(std::string_view text) {
 
 ProcessFacts facts_of_process(const Process& process) {
   return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors")),
-          is_loader(process.role)};
+          is_loader(process.role), true};
 }
 
 // `jobs`: of each part; empty: they are all of one.

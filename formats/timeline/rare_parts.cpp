@@ -12,9 +12,18 @@ namespace {
 
 constexpr size_t kMostPaths = 100'000;
 
+constexpr uint64_t kFarMore = 4;  // times as many calls
+
+struct InStep {
+  uint32_t step;  // index
+  uint32_t calls;
+  int64_t ns;
+};
+
 struct Path {
   uint32_t parent = 0;
-  std::vector<std::pair<uint32_t, int64_t>> steps{};  // index and time of those that have it
+  std::vector<InStep> steps{};  // those that have it
+  bool is_usual = false;        // most steps have it, and about as often
   int64_t longest_ns = -1;
   uint32_t row = 0, span = 0;
 };
@@ -32,8 +41,9 @@ class RareParts {
     for (size_t i = 1; i < paths_.size(); ++i) {
       Path& path = paths_[i];
       settle(path);
-      const bool is_in_most = path.parent == 0 || is_usual(paths_[path.parent]);
-      if (path.steps.size() < 2 || is_usual(path) || !is_in_most) continue;
+      keep_far_more(path);
+      const bool is_in_most = path.parent == 0 || paths_[path.parent].is_usual;
+      if (path.steps.size() < 2 || path.is_usual || !is_in_most) continue;
       RarePart part = part_of(path);
       if (static_cast<double>(part.all_ns) >= least * static_cast<double>(all)) found.push_back(part);
     }
@@ -42,7 +52,27 @@ class RareParts {
   }
 
  private:
-  bool is_usual(const Path& path) const { return path.steps.size() * 2 >= t_.steps.size(); }
+  // Of what most steps have, the few that call it far more often.
+  void keep_far_more(Path& path) const {
+    const auto are_most = [&] { return path.steps.size() * 2 >= t_.steps.size(); };
+    path.is_usual = are_most();
+    if (!path.is_usual) return;
+    const uint64_t usual = median_of(path.steps, &InStep::calls);
+    std::vector<InStep> more;
+    for (const InStep& each : path.steps)
+      if (each.calls >= kFarMore * usual) more.push_back(each);
+    if (more.size() < 2 || more.size() * 2 >= t_.steps.size()) return;
+    path.steps = std::move(more);
+    path.is_usual = false;
+  }
+
+  template <class T>
+  static T median_of(const std::vector<InStep>& steps, T InStep::*what) {
+    std::vector<T> all;
+    for (const InStep& each : steps) all.push_back(each.*what);
+    std::ranges::nth_element(all, all.begin() + static_cast<ptrdiff_t>(all.size() / 2));
+    return all[all.size() / 2];
+  }
 
   void look_at(uint32_t row) {
     const std::vector<TimelineSpan>& spans = t_.rows[row].spans;
@@ -58,7 +88,7 @@ class RareParts {
       path[i] = child(around, s.name);
       if (path[i] == around) continue;  // no room
       Path& of = paths_[path[i]];
-      of.steps.emplace_back(static_cast<uint32_t>(step - t_.steps.begin()), s.ns());
+      of.steps.push_back({static_cast<uint32_t>(step - t_.steps.begin()), 1, s.ns()});
       if (s.ns() > of.longest_ns) of.longest_ns = s.ns(), of.row = row, of.span = i;
     }
   }
@@ -74,28 +104,27 @@ class RareParts {
 
   // Calls on one thread come in the order of steps; threads come one after the other.
   static void settle(Path& path) {
-    std::ranges::stable_sort(path.steps, {}, [](const auto& each) { return each.first; });
+    std::ranges::stable_sort(path.steps, {}, &InStep::step);
     size_t kept = 0;
-    for (const auto& [step, ns] : path.steps)
-      if (kept != 0 && path.steps[kept - 1].first == step)
-        add_to(path.steps[kept - 1].second, ns);
-      else
-        path.steps[kept++] = {step, ns};
+    for (const InStep& each : path.steps) {
+      if (kept == 0 || path.steps[kept - 1].step != each.step) {
+        path.steps[kept++] = each;
+        continue;
+      }
+      ++path.steps[kept - 1].calls;
+      add_to(path.steps[kept - 1].ns, each.ns);
+    }
     path.steps.resize(kept);
   }
 
   RarePart part_of(const Path& path) const {
     RarePart part{.row = path.row, .span = path.span, .steps = path.steps.size(), .of_steps = t_.steps.size()};
-    std::vector<int64_t> ns;
-    for (const auto& [step, took] : path.steps) {
-      ns.push_back(took);
-      add_to(part.all_ns, took);
-    }
-    std::ranges::nth_element(ns, ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2));
-    part.median_ns = ns[ns.size() / 2];
+    for (const InStep& each : path.steps) add_to(part.all_ns, each.ns);
+    part.calls = median_of(path.steps, &InStep::calls);
+    part.median_ns = median_of(path.steps, &InStep::ns);
     // Two of them are at some distance, whatever they are.
     constexpr size_t kFewest = 3;
-    const auto number = [&](size_t i) { return t_.steps[path.steps[i].first].number; };
+    const auto number = [&](size_t i) { return t_.steps[path.steps[i].step].number; };
     for (size_t i = 1; i < path.steps.size() && path.steps.size() >= kFewest; ++i) {
       const uint64_t distance = number(i) - number(i - 1);
       if (i > 1 && distance != part.every) {

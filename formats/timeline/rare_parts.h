@@ -1,8 +1,8 @@
 // What is part of some steps alone: evaluations, checkpoints, logging each Nth step, by the calls that only these have.
 //
-//   part    an outermost call that at least two steps have and less than half of them; what is in calls that most steps
-//           have is looked at, too. By path: the calls around it within the step and its name. A function of Python, a
-//           module's call or a range. Imports are none
+//   part    an outermost call that two steps have and less than half of them, or that these make far more often (as in
+//           a rollout); also in calls that most have. By path: the calls around it within the step and its name. A
+//           function of Python, a module's call or a range. Imports are none
 //   step    one that the timeline holds. Of a run in windows those that were unusual may not be among them
 //
 // Costs: one pass over the spans of the steps, 16 bytes for each call of a step by name.
@@ -21,6 +21,7 @@ struct RarePart {
   uint64_t steps = 0;     // that have it
   uint64_t of_steps = 0;  // of so many
   uint64_t every = 0;     // they come at this distance, by their numbers; 0: at none
+  uint64_t calls = 0;     // in a step that has it, the median
   int64_t median_ns = 0;  // of what it takes in a step that has it
   int64_t all_ns = 0;
 };

@@ -168,8 +168,9 @@ struct Timeline {
   std::vector<TimelineAllocation> large_blocks;  // of kMappedAnew bytes or more, in any order
   std::vector<TimelineState> states;             // in the order of their begins; as far as calls were recorded
   std::vector<StepSpan> steps;  // that it holds; sorted by begin, without overlaps; empty: the process has none
-  std::string unit;    // what a step is, where it is no step of training: "a call of GPT" (units.h); else empty
-  ImportTime imports;  // of a process without steps of training
+  std::string unit;           // what a step is, where it is no step of training: "a call of GPT" (units.h); else empty
+  bool unit_is_part = false;  // one of several that are what a step is for people (units.h)
+  ImportTime imports;         // of a process without steps of training
   std::vector<StepUse> step_use;        // of the whole run; by end; empty: not known
   std::vector<MachineUse> machine_use;  // likewise
   std::vector<TimelineFrame> frames;    // that are seen in samples; the first is none

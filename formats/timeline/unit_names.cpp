@@ -14,6 +14,11 @@ bool is_import(const TimelineSpan& s, std::string_view name) {
   return name.starts_with("import ") || (name.find("importlib") != name.npos && name.ends_with("): _find_and_load"));
 }
 
+bool is_main_module(const TimelineSpan& s, std::string_view name) {
+  if (s.kind != SpanKind::kPython || s.parent != kNoSpan) return false;
+  return name.ends_with("): <module>") || name.ends_with("): _run_module_as_main");
+}
+
 bool is_backward_call(std::string_view name) {
   return name.ends_with("): backward") &&
          (name.find("torch/_tensor.py(") != name.npos || name.find("torch/autograd/__init__.py(") != name.npos);

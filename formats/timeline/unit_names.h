@@ -11,6 +11,8 @@
 namespace torchprof::formats {
 
 bool is_import(const TimelineSpan& s, std::string_view name);
+// The code of the program that the interpreter was started with, a file or "-m". CPython's runpy.py, 3.10 to 3.15.
+bool is_main_module(const TimelineSpan& s, std::string_view name);
 // torch/_tensor.py and torch/autograd/__init__.py, 1.13 to 2.15.
 bool is_backward_call(std::string_view name);
 // Ranges that torch makes itself, 1.13 to 2.15.

@@ -48,9 +48,11 @@ class UnitOfCalls {
     }
     std::ranges::stable_sort(unit.spans, {}, &StepSpan::begin);
     for (size_t i = 0; i < unit.spans.size(); ++i) unit.spans[i].number = i;
+    unit.is_part = !unit.is_pass && !is_chosen && is_of_coroutine(calls);
     const bool is_call = !unit.is_pass || is_chosen || in_calls >= passes / 5 * 4;
-    unit.name = is_call ? call_text(calls.front(), !unit.is_pass)
-                        : "a pass of the loop in " + function_text(t_.span(links.front().row, links.front().frame));
+    unit.name = unit.is_part ? "a stretch of " + function_text(t_.span(calls.front().row, calls.front().span))
+                : is_call    ? call_text(calls.front(), !unit.is_pass)
+                          : "a pass of the loop in " + function_text(t_.span(links.front().row, links.front().frame));
     return unit;
   }
 
@@ -100,6 +102,25 @@ class UnitOfCalls {
     }
     const auto most = std::ranges::max_element(alike, {}, [](const auto& each) { return each.second; });
     return most != alike.end() && most->second >= (links.size() + 1) / 2;
+  }
+
+  // Whether the calls are what coroutines do between two awaits, now this and now that, so that none is a request:
+  // nothing is in nearly all of them. Those of an event loop begin in asyncio/events.py, Handle._run (CPython 3.10 to
+  // 3.15).
+  bool is_of_coroutine(const std::vector<CallAt>& calls) const {
+    std::unordered_map<uint64_t, size_t> having;
+    for (const CallAt& at : calls) {
+      const auto& spans = t_.rows[at.row].spans;
+      const TimelineSpan& s = spans[at.span];
+      if (s.parent == kNoSpan || s.kind != SpanKind::kPython) return false;
+      const std::string_view around = t_.text(spans[s.parent].name);
+      if (around.find("asyncio/events.py(") == around.npos || !around.ends_with("): _run")) return false;
+      std::set<uint64_t> names;
+      for (uint32_t i = at.span + 1; i < spans.size() && spans[i].begin < s.end; ++i)
+        if (spans[i].parent == at.span) names.insert(likeness_of(spans[i]));
+      for (const uint64_t name : names) ++having[name];
+    }
+    return std::ranges::none_of(having, [&](const auto& each) { return each.second * 5 >= calls.size() * 4; });
   }
 
   // What all links of a loop have in common: the function that has it.

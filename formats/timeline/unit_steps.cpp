@@ -68,12 +68,19 @@ void gather(Timeline& timeline) {
   timeline.link_calls();
 }
 
-// Until the interpreter begins to end, which collects garbage and runs nothing of the program's.
+// Until the interpreter begins to end, which collects garbage and calls what was registered for its exit.
+//
+// On the thread of the main module that is when its code has ended, whatever is called there afterwards; threads that
+// the program waits for still work.
 int64_t end_of_work(const Timeline& timeline) {
   int64_t end = timeline.begin;
-  for (const TimelineRow& row : timeline.rows)
+  for (const TimelineRow& row : timeline.rows) {
+    int64_t module = INT64_MIN;
     for (const TimelineSpan& s : row.spans)
-      if (s.kind != SpanKind::kGc) end = std::max(end, s.end);
+      if (is_main_module(s, timeline.text(s.name))) module = std::max(module, s.end);
+    for (const TimelineSpan& s : row.spans)
+      if (s.kind != SpanKind::kGc) end = std::max(end, module == INT64_MIN ? s.end : std::min(s.end, module));
+  }
   for (const TimelineWork& w : timeline.work) end = std::max(end, w.end);
   return std::min(end, timeline.end);
 }
@@ -131,6 +138,7 @@ Steps steps_of(const RecurringUnit& unit) {
 void use_unit(Timeline& timeline, const RecurringUnit& unit) {
   timeline.imports = imports_of(timeline);
   timeline.unit = unit.name;
+  timeline.unit_is_part = unit.is_part;
   if (unit.name.empty()) {
     timeline.begin = std::min(timeline.imports.until, timeline.end);
     timeline.end = std::max(timeline.begin, end_of_work(timeline));

@@ -47,6 +47,7 @@ std::string_view without_locals(std::string_view qualname);
 struct RecurringUnit {
   std::string name{};  // "a call of GPT", "a request of Handler.do_POST (server.py)"; empty: there is none
   bool is_pass = false;
+  bool is_part = false;           // a stretch of a coroutine, of which a request has several
   uint64_t count = 0;             // calls after the imports
   std::vector<StepSpan> spans{};  // sorted by begin; of several threads they may overlap; numbered from 0
 };

@@ -20,7 +20,11 @@ Names::Names(const Process& process)
       operators_(process.strings.size()),
       unknown_function_(intern("<unknown function>")),
       unknown_string_(intern("<unknown>")) {
-  is_text_program_ = !runs_multiprocessing(process);
+  // Others have it of what libraries make as text: the methods of named tuples and data classes.
+  const bool has_text = std::ranges::any_of(process.command, [](auto arg) {
+    return arg.starts_with('-') && !arg.starts_with("--") && arg.find('c') != arg.npos;  // "-c", "-Ic", "-cimport a"
+  });
+  is_text_program_ = (has_text || process.command.empty()) && !runs_multiprocessing(process);
   std::vector<uint32_t> order;
   for (uint32_t i = 1; i < process.objects.size(); ++i) {
     if (process.objects[i].id) order.push_back(i);

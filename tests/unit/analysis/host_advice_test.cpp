@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/advice/advice.h"
 #include "formats/advice/spread.h"
 #include "formats/report/summary.h"
 #include "tests/unit/support/spool_builder.h"
@@ -23,12 +24,12 @@ constexpr uint64_t kStep = 10'000'000;
 // Four steps of 10 ms in train() of a program; `fill` says what happens in each, from `begin` on.
 std::string advice(
     const std::function<void(SpoolBuilder&, uint64_t begin)>& fill,
-    const std::function<void(SpoolBuilder&)>& prepare = [](SpoolBuilder&) {}) {
+    const std::function<void(SpoolBuilder&)>& prepare = [](SpoolBuilder&) {}, uint64_t steps = 4) {
   SpoolBuilder b;
   prepare(b);
   const FunctionId train = b.function("/home/u/train.py", 12, "train");
   b.on(b.thread(100)).at(1000).begin(train);
-  for (uint64_t step = 0; step < 4; ++step) {
+  for (uint64_t step = 0; step < steps; ++step) {
     const uint64_t begin = 1'000'000 + step * kStep;
     b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
     fill(b, begin);
@@ -123,6 +124,220 @@ TEST_CASE("many short operators of one place are one finding, with the Python be
   CHECK(says(text, "train.py(30): normalise"));
   CHECK(!says(with(50, 2000), "\"tiny operators\""));
   CHECK(!says(with(200, 40'000), "\"tiny operators\""));
+}
+
+TEST_CASE("imports are no finding wherever they are, nor is the garbage that is collected in them") {
+  for (const bool is_program : {false, true}) {
+    const std::string text = advice([=](SpoolBuilder& b, uint64_t begin) {
+      const FunctionId import = b.import("torch._dynamo");
+      const FunctionId module = b.function(
+          is_program ? "/home/u/work.py" : "/usr/lib/python3/dist-packages/torch/_dynamo/__init__.py", 1, "<module>");
+      b.at(begin + 1000).begin(import).at(begin + 2000).begin(module);
+      b.at(begin + 3000).gc_begin(2).at(begin + 3'003'000).gc_end(5, 0);
+      b.at(begin + 7'000'000).end(module).at(begin + 7'001'000).end(import);
+    });
+    CAPTURE(text);
+    // A module of the program may do all its work while it is imported.
+    CHECK(says(text, "\"collecting\"") == is_program);
+    CHECK(says(text, "The script takes 4.00 ms in Python code of its own.") == is_program);
+  }
+}
+
+TEST_CASE("a loader without workers is told so, whoever wrote its data set") {
+  for (const bool has_workers : {false, true}) {
+    const std::string text = advice([=](SpoolBuilder& b, uint64_t begin) {
+      b.at(begin + 1000)
+          .annotation(60, has_workers ? "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+                                      : "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__");
+      b.at(begin + 4'001'000).op_end(60);
+    });
+    CAPTURE(text);
+    CHECK(says(text, "4000000,40,6000000,\"loading\",\"A step waits 4.00 ms for a DataLoader.\""));
+    CHECK(says(text, "without workers") == !has_workers);
+  }
+}
+
+TEST_CASE("large blocks have the place of the program around them, whoever allocates") {
+  const std::string text = advice([](SpoolBuilder& b, uint64_t begin) {
+    const FunctionId backward =
+        b.function("/usr/lib/python3/dist-packages/torch/autograd/graph.py", 9, "_engine_run_backward");
+    b.at(begin + 1000).begin(backward);
+    const auto memory = [&b](uint64_t at, int64_t bytes) {
+      b.at(at).raw(static_cast<uint8_t>(Kind::Memory), {0x10000, static_cast<uint64_t>(bytes), 1 << 30, 0, 0xff00});
+    };
+    memory(begin + 2000, int64_t{64} << 20);
+    memory(begin + 6'000'000, -(int64_t{64} << 20));
+    b.end(backward);
+  });
+  CAPTURE(text);
+  CHECK(says(text, "\"first touch\""));
+  CHECK(says(text, "train.py(12): train"));
+  CHECK(!says(text, "graph.py"));
+}
+
+TEST_CASE("who keeps the processors busy: others, or processes that the program started and that never wait") {
+  const auto with = [](double busy, bool is_loader, size_t children) {
+    ProcessAdvice program, child;
+    program.has_steps = true;
+    program.steps = 10;
+    program.step_ns = program.mean_step_ns = 10'000'000;
+    program.processors = 2;
+    program.use = {.queued = std::vector<int64_t>(10, 8'000'000),
+                   .slept = std::vector<int64_t>(10),
+                   .is_known = std::vector<bool>(10, true),
+                   .process_ran = 0.2,
+                   .others_ran = 1.8};
+    child.busy = busy;
+    const CommsCalls none;
+    std::vector<AdvisedProcess> processes{{"process 1", false, 0, &program, &none}};
+    for (size_t i = 0; i < children; ++i) processes.push_back({"process 2", is_loader, 0, &child, &none});
+    return advice_of(processes);
+  };
+  const auto accuses = [](const Advice& advice) { return !advice.findings.empty(); };
+  CHECK(accuses(with(1, false, 2)));
+  CHECK(!accuses(with(1, false, 0)));
+  CHECK(!accuses(with(1, false, 1)));    // there is a processor for each of them
+  CHECK(!accuses(with(1, true, 4)));     // workers do what the steps ask for
+  CHECK(!accuses(with(0.6, false, 4)));  // they wait as well, and for a processor as much as the program
+  CHECK(says(with(1, true, 4).machine, "the machine was busy"));
+}
+
+TEST_CASE("a library inside of a module's call is the network's; its loop around the steps is told as that") {
+  SpoolBuilder b;
+  const FunctionId main = b.function("/home/u/ask.py", 3, "main");
+  const FunctionId generate = b.function("/usr/lib/python3/dist-packages/transformers/utils.py", 80, "generate");
+  const FunctionId forward = b.function("/usr/lib/python3/dist-packages/transformers/gpt2.py", 90, "forward");
+  const FunctionId mask = b.function("/usr/lib/python3/dist-packages/transformers/masks.py", 7, "mask");
+  const FunctionId choose = b.function("/usr/lib/python3/dist-packages/transformers/choose.py", 70, "choose");
+  const ObjectId model = b.object("GPT2");
+  b.on(b.thread(100)).at(1000).begin(main).at(2000).begin(generate);
+  for (uint64_t step = 0; step < 6; ++step) {
+    const uint64_t begin = 1'000'000 + step * kStep;
+    b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
+    b.at(begin + 1000).begin(forward, model).at(begin + 2000).begin(mask).at(begin + 5'002'000).end(mask);
+    run(b, begin + 5'003'000, 1'000'000, "aten::mm");
+    b.at(begin + 6'004'000).end(forward).at(begin + 6'005'000).begin(choose).at(begin + 9'005'000).end(choose);
+    b.at(begin + kStep).op_end(step + 1);
+  }
+  b.at(80'000'000).end(generate).at(81'000'000).end(main);
+  b.clean_exit(82'000'000);
+  const LoadedTrace trace(b);
+  const std::string text = summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+  CAPTURE(text);
+  CHECK(says(text, "\"python\",\"generate of transformers, which main calls, takes 3.00 ms beside the work"));
+  CHECK(!says(text, "0 calls"));
+}
+
+TEST_CASE("nothing is found in the first step alone") {
+  const auto with = [](uint64_t steps) {
+    return advice([](SpoolBuilder& b, uint64_t begin) { run(b, begin + 1000, 8'000'000, "aten::zeros"); },
+                  [](SpoolBuilder&) {}, steps);
+  };
+  const std::string text = with(1);
+  CAPTURE(text);
+  CHECK(!says(text, "\"operator\""));
+  CHECK(says(with(4), "\"operator\""));
+}
+
+TEST_CASE("of a program without operators it is said what takes most") {
+  SpoolBuilder b;
+  const FunctionId main = b.function("/home/u/count.py", 1, "<module>"),
+                   count = b.function("/home/u/count.py", 3, "count");
+  b.on(b.thread(100)).at(1000).begin(main);
+  b.at(1'000'000).begin(count).at(9'000'000).end(count).at(10'000'000).end(main);
+  b.clean_exit(11'000'000);
+  const LoadedTrace trace(b);
+  const std::string text = summary_text(*trace, {.tables = {"advice"}});
+  CAPTURE(text);
+  CHECK(says(text, "no findings; most of the time is in"));
+  CHECK(says(text, "count"));
+}
+
+TEST_CASE("requests are looked at where they are served, not where somebody waits for them") {
+  SpoolBuilder b;
+  const FunctionId client = b.function("/home/u/server.py", 20, "client");
+  const FunctionId open = b.function("/usr/lib/python3.11/urllib/request.py", 189, "urlopen");
+  const FunctionId serve = b.function("/usr/lib/python3.11/socketserver.py", 215, "serve_forever");
+  const FunctionId request = b.function("/home/u/server.py", 8, "do_POST");
+  const TrackId asks = b.thread(100), serves = b.thread(101);
+  b.on(asks).at(1000).begin(client).on(serves).at(1000).begin(serve);
+  b.on(asks);
+  run(b, 2000, 50'000, "aten::normal_");
+  for (uint64_t i = 0; i < 20; ++i) {
+    const uint64_t begin = 1'000'000 + i * kStep;
+    b.on(asks).at(begin).begin(open);
+    b.on(serves).at(begin + 10'000).begin(request);
+    run(b, begin + 20'000, 8'000'000, "aten::addmm");
+    b.on(serves).at(begin + 9'000'000).end(request);
+    b.on(asks).at(begin + 9'100'000).end(open);
+  }
+  b.on(serves).at(210'000'000).end(serve).on(asks).at(210'000'000).end(client);
+  b.clean_exit(211'000'000);
+  const LoadedTrace trace(b);
+  const std::string text = summary_text(*trace, {.tables = {"advice"}});
+  CAPTURE(text);
+  CHECK(says(text, "do_POST (server.py) takes 8.99 ms"));
+  CHECK(!says(text, "waits"));
+}
+
+TEST_CASE("text that a library compiles is no place of the program, unless its command has text") {
+  for (const bool is_text : {false, true}) {
+    SpoolBuilder b(100, is_text ? std::vector<std::string>{"python3", "-c", "..."}
+                                : std::vector<std::string>{"python3", "train.py"});
+    const FunctionId make = b.function("<string>", 1, "make");
+    b.on(b.thread(100)).at(500).begin(b.function(is_text ? "<string>" : "/home/u/train.py", 12, "train"));
+    for (uint64_t step = 0; step < 4; ++step) {
+      const uint64_t begin = 1'000'000 + step * kStep;
+      b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
+      b.at(begin + 1000).begin(make).at(begin + 8'001'000).end(make);
+      b.at(begin + kStep).op_end(step + 1);
+    }
+    b.clean_exit(61'000'000);
+    const LoadedTrace trace(b);
+    const std::string text = summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+    CAPTURE(text);
+    CHECK(says(text, "\"make takes 8.00 ms in Python code of its own.\"") == is_text);
+    CHECK(says(text, "\"train takes 10.0 ms in Python and libraries") == !is_text);
+  }
+}
+
+TEST_CASE("what a short script could gain is nothing beside its imports") {
+  const auto with = [](uint64_t import_ns) {
+    SpoolBuilder b;
+    const FunctionId main = b.function("/home/u/ask.py", 1, "<module>"), torch = b.import("torch");
+    const FunctionId draw = b.function("/home/u/ask.py", 5, "draw");
+    b.on(b.thread(100)).at(1000).begin(main).at(2000).begin(torch).at(2000 + import_ns).end(torch);
+    const uint64_t begin = 10'000 + import_ns;
+    run(b, begin, 1'000'000, "aten::mm");
+    b.at(begin + 2'000'000).begin(draw).at(begin + 9'000'000).end(draw).at(begin + kStep).end(main);
+    b.clean_exit(begin + kStep + 1000);
+    const LoadedTrace trace(b);
+    return summary_text(*trace, {.tables = {"advice"}});
+  };
+  const std::string text = with(5'000'000);
+  CAPTURE(text);
+  CHECK(says(text, "draw takes 7.00 ms"));
+  CHECK(says(with(500'000'000), "no findings"));
+}
+
+TEST_CASE("the place of a loader's workers comes with its own text, and if a good part of their work is there") {
+  const auto with = [](int64_t there) {
+    ProcessAdvice program, worker;
+    program.has_steps = true;
+    program.steps = 10;
+    program.step_ns = program.mean_step_ns = 10'000'000;
+    program.findings = {{.rule = "loading", .cost_ns = 5'000'000, .where = "a.py(1): train", .source = "for batch in"}};
+    worker.loader.busiest = {.all_ns = 100, .ns = there, .function = "get", .where = "a.py(9): get"};
+    worker.loader.source = "decode(item)";
+    const CommsCalls none;
+    const Advice advice = advice_of({{"process 1", false, 0, &program, &none}, {"process 2", true, 0, &worker, &none}});
+    REQUIRE(advice.findings.size() == 1);
+    return advice.findings[0];
+  };
+  CHECK(with(70).where == "a.py(9): get");
+  CHECK(with(70).source == "decode(item)");
+  CHECK(with(10).where == "a.py(1): train");
+  CHECK(with(10).source == "for batch in");
 }
 
 }  // namespace host_advice_test

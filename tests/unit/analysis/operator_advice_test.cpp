@@ -418,6 +418,19 @@ TEST_CASE(
   CHECK(with(500, false).findings.empty());
 }
 
+TEST_CASE("time that a few of many operators take alone is a stall of their thread") {
+  const auto with = [](int64_t longest_us, bool in_each_step) {
+    uint32_t calls = 0;
+    return advice([&](Program& p, uint32_t) {
+      const bool is_held_up = in_each_step || calls++ == 2;
+      for (int i = 0; i < 40; ++i) p.op("aten::zeros_like", i == 20 && is_held_up ? longest_us : 5, {t({16, 16})});
+      p.op("aten::mm", 500, {t({160, 160}), t({160, 160})});
+    });
+  };
+  CHECK(with(9000, false).of("operator") == nullptr);
+  CHECK(with(9000, true).of("operator") != nullptr);  // a larger one among smaller ones
+}
+
 TEST_CASE("names of operators are known by what they do") {
   CHECK(kind_of_operator("aten::_to_copy") == OperatorKind::kMoves);
   CHECK(kind_of_operator("aten::addmm") == OperatorKind::kProduct);

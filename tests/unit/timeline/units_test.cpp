@@ -297,6 +297,39 @@ TEST_CASE("a program in which nothing recurs has no unit, and its begin moves pa
   }
 }
 
+TEST_CASE("what is called after the main module has ended is no work, unless another thread does it") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    CAPTURE(seed);
+    Program p(seed);
+    // As "python -m" has it, or a file.
+    const bool is_run_by_name = p.chance(0.5);
+    p.call(is_run_by_name ? "<frozen runpy>(201): _run_module_as_main" : "/home/u/app.py(1): <module>", [&] {
+      p.wait(1'000);
+      p.call("import torch", [&] { p.wait(80'000); });
+      p.op("aten::mm", p.some(10'000, 90'000));
+    });
+    const int64_t ended = p.now;
+    int64_t last = ended;
+    for (int64_t n = p.some(1, 6); n-- > 0;) {
+      p.wait(p.some(100, 10'000));
+      if (p.chance(0.5)) p.call("/home/u/app.py(9): at_exit", [&] { p.noise(); });
+      if (p.chance(0.5)) p.call("/usr/lib/python3/logging/__init__.py(9): shutdown", [&] { p.wait(900'000); });
+      p.span(SpanKind::kGc, "gc", [&] { p.wait(5'000'000); });
+    }
+    const bool has_thread = p.chance(0.5);
+    if (has_thread) {
+      p.thread("loader");
+      p.call("/home/u/app.py(12): load", [&] { p.wait(2'000'000); });
+      last = p.now;
+      p.on(0);
+    }
+    const RecurringUnit unit = p.found();
+    REQUIRE(unit.name.empty());
+    use_unit(p.t, unit);
+    CHECK(p.t.end == last);
+  }
+}
+
 TEST_CASE("what is chosen is the unit, however little it takes") {
   const auto program = [](Program& p) {
     p.call("/home/u/app.py(1): <module>", [&] {
@@ -380,6 +413,75 @@ TEST_CASE("what some steps alone have is found with its distance, also inside of
     CHECK(parts[1].every == 0);
     CHECK(parts[1].all_ns == evaluated);
   }
+}
+
+TEST_CASE("what few steps do far more often than the others is found by its calls, however long any of them takes") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    CAPTURE(seed);
+    Program p(seed);
+    int64_t played = 0;
+    p.call("/home/u/app.py(1): <module>", [&] {
+      for (uint64_t i = 0; i < 60; ++i) {
+        const int64_t begin = p.now;
+        const bool is_rollout = i % 15 == 3;
+        for (int64_t n = is_rollout ? p.some(30, 40) : 0; n-- > 0;) {
+          const int64_t from = p.now;
+          p.call("/home/u/app.py(9): act",
+                 [&] { p.module("Policy_0", [&] { p.op("aten::mm", p.some(800, 1'200)); }); });
+          played += p.now - from;
+        }
+        // Held up now and then.
+        const int64_t from = p.now;
+        p.call("/home/u/app.py(9): act", [&] { p.op("aten::mm", p.chance(0.1) ? 90'000 : 1'000); });
+        if (is_rollout) played += p.now - from;
+        p.op("aten::mm", 5'000);
+        p.t.steps.push_back({begin, p.now, i});
+      }
+    });
+    p.t.end = p.now;
+    p.t.finish();
+    const std::vector<RarePart> parts = rare_parts_of(p.t);
+    REQUIRE(parts.size() == 1);
+    CHECK(p.t.text(p.t.span(parts[0].row, parts[0].span).name) == "/home/u/app.py(9): act");
+    CHECK(parts[0].steps == 4);
+    CHECK(parts[0].every == 15);
+    CHECK(parts[0].calls >= 31);
+    CHECK(parts[0].calls <= 41);
+    CHECK(parts[0].all_ns == played);
+  }
+}
+
+TEST_CASE(
+    "what a coroutine does between two awaits is a stretch of it, and no request, where it does now this, now that") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed)
+    for (const bool awaits : {false, true}) {
+      CAPTURE(seed);
+      CAPTURE(awaits);
+      Program p(seed);
+      p.call("/home/u/server.py(1): <module>", [&] {
+        p.starts();
+        const auto serve = [&] {
+          const auto run = [&](const std::function<void()>& body) {
+            p.call("selectors.py(400): select", [&] { p.wait(p.some(10'000, 90'000)); });
+            p.call("asyncio/events.py(78): _run", [&] { p.call("/home/u/server.py(8): handle", body); });
+          };
+          const auto read = [&] { p.call("/home/u/server.py(30): parse", [&] { p.wait(1'000); }); };
+          const auto answer = [&] { p.module("Net_0", [&] { p.op("aten::addmm", p.some(2'000, 5'000)); }); };
+          if (awaits) run(read);
+          run([&] {
+            if (!awaits) read();
+            answer();
+          });
+          if (awaits) run([&] { p.wait(500); });
+        };
+        p.call("asyncio/base_events.py(593): run_forever", [&] {
+          for (int i = 0; i < 20; ++i) serve();
+        });
+      });
+      const RecurringUnit unit = p.found();
+      CHECK(unit.name == (awaits ? "a stretch of handle (server.py)" : "a request of handle (server.py)"));
+      CHECK(unit.is_part == awaits);
+    }
 }
 
 }  // namespace units_test
