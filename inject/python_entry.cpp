@@ -191,6 +191,14 @@ OneArg g_exec_builtin = nullptr;
 VarArgs g_start_new_thread = nullptr;
 OneArg g_setprofile = nullptr;
 
+// With torch, or where somebody has asked for it: any other program of Python keeps its one thread.
+void start_sampler() noexcept {
+  static std::atomic<bool> is_started{false};
+  const Config& config = session::config();
+  if (config.python == PythonLevel::kOff || (config.sample == kSampleOfWindow && !torch::loaded())) return;
+  if (!is_started.exchange(true, std::memory_order_relaxed)) sampler::start(config);  // nothing is published by it
+}
+
 // One thread at a time: interpreters may have a GIL each. A thread that comes meanwhile does not wait; the first one
 // looks once more.
 void look_for_torch() noexcept {
@@ -206,6 +214,7 @@ void look_for_torch() noexcept {
     share_cupti();
     // Pairs with the fetch_add() above.
   } while (seen != 0 && !wanted.compare_exchange_strong(seen, 0, std::memory_order_acq_rel));
+  start_sampler();
 }
 
 // _imp.create_dynamic(spec, file=None): an extension module has been loaded, perhaps torch's.
@@ -284,6 +293,7 @@ int on_audit(const char* event, Object*, void*) {
   if (strcmp(event, "import") != 0) return 0;
   torch::attach_if_loaded();
   reach_fast_ranges();
+  start_sampler();
   return 0;
 }
 
@@ -376,9 +386,9 @@ void enter() noexcept {
   reach_lookups();
   watch_forks();
   python::start_calls(session::config().python);
-  if (session::config().python != PythonLevel::kOff) sampler::start(session::config());
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
   torch::attach_if_loaded();
+  start_sampler();
 }
 
 }  // namespace torchprof::inject

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 
@@ -33,6 +34,7 @@ struct State {
   int64_t no_queue_until = 0;   // the kernel does not say how long a thread was ready, or it takes too long to ask
 };
 constinit State g_state{};
+std::atomic<OperatorThreads> g_operator_threads{nullptr};
 
 // The file's first bytes as text; empty: it cannot be read. Where there are no descriptors left, another process reads
 // it (descriptors.h), and "self" is that one. False: it was so.
@@ -104,10 +106,14 @@ void look_at_machine() noexcept {
   use.idle = idle;
   use.processors = s.processors;
   use.allowed = allowed_processors();
+  if (const OperatorThreads threads = g_operator_threads.load(std::memory_order_relaxed))
+    use.operator_threads = static_cast<uint32_t>(std::max(0, threads()));
   session::record_machine_time(use, session::now());
 }
 
 }  // namespace
+
+void ask(OperatorThreads threads) noexcept { g_operator_threads.store(threads, std::memory_order_relaxed); }
 
 void look(uint64_t thread, int64_t now, bool in_window) noexcept {
   State& s = g_state;

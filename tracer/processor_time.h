@@ -22,6 +22,10 @@ namespace torchprof::processor_time {
 // nothing where the caller is another thread, or the process is sealed. `in_window`: a window is open. By one thread at
 // a time; errno is kept by the caller.
 void look(uint64_t thread, int64_t now, bool in_window) noexcept;
+// Says among how many threads torch divides an operator of the calling thread. It only reads, and may be called on any
+// thread that ran operators.
+using OperatorThreads = int (*)();
+void ask(OperatorThreads threads) noexcept;
 void after_fork_in_child() noexcept;
 // Bytes that the process has in memory; 0: not known. Any thread.
 uint64_t resident() noexcept;

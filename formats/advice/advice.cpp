@@ -345,7 +345,9 @@ class AdviceAssembly {
                  " busy, others " + text(first.use.others_ran) + ".";
     Finding f{.rule = "processor", .cost_ns = mean(queued), .evidence = evidence};
     const size_t children = working_beside();
-    if (first.processors != 0 && first.threads > first.processors) {
+    // Where others have most of the processors it is not for its own threads that it waits.
+    const bool is_its_own = first.use.process_ran * 2 >= first.use.others_ran;
+    if (first.processors != 0 && first.threads > first.processors && is_its_own) {
       f.what = "Operators use " + plural(first.threads, "thread") + ", more than the " +
                plural(first.processors, "processor") +
                " there are: the thread that runs the program is ready to run for "
@@ -381,7 +383,8 @@ class AdviceAssembly {
       for (const auto& [key, each] : all_[i].advice->costs) add_to(ns, each);
       if (!all_[i].is_loader && ns > most) most = ns, looked_at_ = {i};
     }
-    if (most == 0) return {};
+    constexpr int64_t kWorthSaying = 100'000'000;
+    if (most < kWorthSaying) return {};
     const ProcessAdvice& one = *all_[looked_at_.front()].advice;
     result_.has_steps = one.has_steps;
     result_.unit = one.unit;

@@ -71,7 +71,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
     advice.loader.source = source_of(timeline, advice.loader.busiest.where);
   }
   advice.use = thread_use_of(view);
-  advice.threads = facts.threads.value_or(0);
+  advice.threads = advice.use.operator_threads != 0 ? advice.use.operator_threads : facts.threads.value_or(0);
   advice.processors = facts.processors.value_or(advice.use.processors);
   advice.busy = busy_share_of(view);
   advice.is_first_step = facts.is_run && timeline.steps.size() == 1 && timeline.steps.front().number == 0;

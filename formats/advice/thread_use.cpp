@@ -59,6 +59,7 @@ ThreadUse thread_use_of(const StepView& view) {
     if (part <= 0 || m.ns() <= 0) continue;
     add_to(machine, part);
     add_to(others, share(m.others_ns(), part, m.ns()));
+    use.operator_threads = std::max(use.operator_threads, m.operator_threads);
     use.processors = m.allowed != 0 ? std::min(m.allowed, m.processors) : m.processors;
   }
   if (machine > 0) use.others_ran = static_cast<double>(others) / static_cast<double>(machine);

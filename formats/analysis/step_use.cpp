@@ -70,6 +70,7 @@ std::vector<MachineUse> machine_use_of(const Process& process) {
     use.end = now.at.value;
     use.processors = now.processors;
     use.allowed = now.allowed;
+    use.operator_threads = now.operator_threads;
     int64_t all = 0;
     if (__builtin_mul_overflow(use.ns(), int64_t{now.processors}, &all)) all = kLatest;
     use.busy_ns = std::max<int64_t>(0, all - *idle);

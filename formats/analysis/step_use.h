@@ -39,7 +39,8 @@ struct MachineUse {  // a second or more
   int64_t busy_ns;         // of all its processors together
   int64_t process_ran_ns;  // the part of this process; at most busy_ns
   uint32_t processors;
-  uint32_t allowed;  // those on which the process may run; 0: not known
+  uint32_t allowed;               // those on which the process may run; 0: not known
+  uint32_t operator_threads = 0;  // among which torch divided an operator of the thread, at the end; 0: not known
 
   int64_t ns() const { return end - begin; }
   int64_t others_ns() const { return busy_ns - process_ran_ns; }

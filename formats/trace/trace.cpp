@@ -128,7 +128,7 @@ void place_steps(Process& p, const SpoolRest& rest) {
     if (use.queued != ProcessorTime::kNotKnown) used.queued = use.queued;
   }
   for (const auto& [at, use] : rest.machine_times)
-    p.used_by_machine.push_back({p.clock.to_unix(at), use.idle, use.processors, use.allowed});
+    p.used_by_machine.push_back({p.clock.to_unix(at), use.idle, use.processors, use.allowed, use.operator_threads});
   constexpr int64_t kUs = 1000;
   for (const auto& [at, sample] : rest.samples) {
     const UnixNs end{p.clock.to_unix(at).value - sample.late_us * kUs};

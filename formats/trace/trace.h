@@ -121,7 +121,8 @@ struct UsedByMachine {  // MachineTime
   UnixNs at;
   uint64_t idle = 0;  // ns of all processors together
   uint32_t processors = 0;
-  uint32_t allowed = 0;  // on which the thread that ended the step may run; 0: not known
+  uint32_t allowed = 0;           // on which the thread that ended the step may run; 0: not known
+  uint32_t operator_threads = 0;  // among which torch divided its operators; 0: not known
 };
 
 struct SampledNode {    // StackNode: a frame that was seen, with all that called it

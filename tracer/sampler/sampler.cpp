@@ -201,7 +201,8 @@ void run() noexcept {
     const int64_t pause = wanted * 3 / 4 + static_cast<int64_t>(random_below(static_cast<uint64_t>(wanted / 2) + 1));
     g_wakeup.sleep(static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) + pause));
     if (is_over()) break;
-    if (session::state() == session::State::kArmed && clock::read_ns(CLOCK_MONOTONIC) - started >= kUntilSpool)
+    if (s.opens_spool && session::state() == session::State::kArmed &&
+        clock::read_ns(CLOCK_MONOTONIC) - started >= kUntilSpool)
       session::open_spool();
     if (session::state() != session::State::kCapturing) continue;
     look_around(memory, at, self);
@@ -265,6 +266,7 @@ void start(const Config& config) noexcept {
   else if (!calls || !ProcessMemory::own(getpid()).get(at.interpreter, word))
     why = "the process may not read its own memory (process_vm_readv)";
   s.hz = hz;
+  s.opens_spool = config.sample != kSampleOfWindow;
   s.random ^= static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC));
   if (!why) {
     s.gil = python::find_gil();

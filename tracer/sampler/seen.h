@@ -105,7 +105,8 @@ struct Sampling {
   uint64_t random = 0x2545f4914f6cdd1d;
   pid_t pid = 0;  // of the process that this is about
   bool has_own_table = false;
-  size_t kept = 0;  // descriptors
+  bool opens_spool = false;  // somebody has asked for it: of a process without events, too
+  size_t kept = 0;           // descriptors
 };
 extern Sampling g_sampling;
 

@@ -123,7 +123,7 @@ inline constexpr uint32_t kSpoolVersion = 3;
 
 // X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
 // size here, or nothing compiles; tests/unit/tracer/growth_test.cpp then reads it in every length it may have.
-#define TORCHPROF_GROWN_RECORDS(X)
+#define TORCHPROF_GROWN_RECORDS(X) X(MachineTime, 32)
 
 enum class Kind : uint8_t {
 #define X(number, name, size) name = number,
@@ -732,7 +732,9 @@ struct MachineTime {  // likewise of the machine, as this process sees it
   RecordHeader header;
   uint64_t idle;  // ns that its processors had nothing to do, all together; whole hundredths of a second
   uint32_t processors;
-  uint32_t allowed;  // on which the thread that says so may run; 0: not known
+  uint32_t allowed;           // on which the thread that says so may run; 0: not known
+  uint32_t operator_threads;  // among which torch divides an operator of that thread; 0: not known
+  uint32_t pad;
 };
 
 // Bytes of the struct when the kind was new, and now.

@@ -1,5 +1,6 @@
 #include "tracer/torch/operators.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include "tracer/objects/search.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
+#include "tracer/processor_time.h"
 #include "tracer/session.h"
 #include "tracer/spool/rank_facts.h"
 #include "tracer/torch/callbacks.h"
@@ -120,6 +122,18 @@ void note_threads() noexcept {
     if (const char* value = number_variable(name)) return session::note_fact("torch.threads", value);
 }
 
+// torch keeps the number in OpenMP (at::get_num_threads() in aten/src/ATen/ParallelOpenMP.cpp, 1.13 to 2.15). Of GNU's
+// alone: its function reads a number, where Intel's may take in the thread that asks.
+void find_operator_threads() noexcept {
+  void* library = *g_api.library ? dlopen(g_api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
+  if (!library) return;
+  void* const function = dlsym(library, "omp_get_max_threads");
+  if (library != RTLD_DEFAULT) dlclose(library);
+  Dl_info where{};
+  if (function && dladdr(function, &where) && where.dli_fname && strstr(where.dli_fname, "libgomp"))
+    processor_time::ask(reinterpret_cast<processor_time::OperatorThreads>(function));
+}
+
 }  // namespace
 
 void set_observer(const Observer& observer) noexcept { g_observer = observer; }
@@ -147,6 +161,7 @@ void attach_if_loaded() noexcept {
   note_choice();
   note_environment();
   note_threads();
+  find_operator_threads();
   if (why) {
     note(SourceState::kFailed, why);
     tell_once_a_run(Cause::kTorch, About::kLoss, "operators are not recorded: %s", why);

@@ -61,9 +61,9 @@ dist.destroy_process_group()
 """
 
 
-def line_of(text, words, function):
-    """What a place is called: the file that the fixture `program` writes, the line with these words, its function."""
-    number, = [n for n, line in enumerate(text.splitlines(), 1) if words in line]
+def line_of(text, words, function, before=0):
+    """What a place is called: the file that the fixture `program` writes, the line so many before the one with these words, its function."""
+    number, = [n - before for n, line in enumerate(text.splitlines(), 1) if words in line]
     return r"program\.py\(%d\): %s$" % (number, function)
 
 
@@ -90,7 +90,7 @@ def test_loading(waits, torchprof, run_torchprof, torch_python, program):
     found = findings(torchprof, run)
     assert ("loading" in found) == waits
     if waits:
-        row = the_one(found["loading"], line_of(LOADS, "def __getitem__", "__getitem__"))
+        row = the_one(found["loading"], line_of(LOADS, "    return i", "__getitem__", before=1))
         assert "DataLoader" in row["finding"] and row["share_percent"] > 10
 
 

@@ -142,18 +142,18 @@ train(range(12), one)
 dist.barrier()
 """
 
-# Rule: the program, words of the line that is to be named, and its function. Of a function that calls nothing it is the line that calls it.
+# Rule: the program, words of the line that is to be named, and its function. Of a function that calls nothing it is the line that was looked at.
 PLANTED = {
-    "loading": (LOADING, "return vignette(i)", "__getitem__"),
+    "loading": (LOADING, "if not CURED: time.sleep(0.4)", "vignette"),
     "tiny operators": (TINY, "for i in range(", "normalise"),
     "collecting": (COLLECTING, "gc.collect()", "clean_up"),
-    "python": (PYTHON, "    augment()", "one"),
+    "python": (PYTHON, "while n < 3_000_000", "augment"),
     "slow rank": (SLOW_RANK, "    augment()", "one"),
     "communication": (COMMUNICATION, "dist.all_reduce(gradients)", "exchange"),
 }
 PLANTED_ON_GPU = {
     "sync": (SYNC, "def read_loss", "read_loss", ("", "")),
-    "host bound": (HOST_BOUND, "    augment()", "one", ("", "")),
+    "host bound": (HOST_BOUND, "if not CURED: time.sleep(0.08)", "augment", ("", "")),
     "pageable": (PAGEABLE, "def fetch", "fetch", ("pageable=1", "")),
 }
 

@@ -223,14 +223,15 @@ work()
 
 
 @pytest.mark.once
-@pytest.mark.since(3, 11)
-@pytest.mark.parametrize("options, expected", [([], True), (["-w", "all"], True), (["-w", "after=0s"], False), (["--sample", "off"], False),
-                                               (["-w", "after=0s", "--sample", "50"], True), (["--python", "off"], False)])
-def test_it_looks_where_all_or_typical_parts_of_a_run_are_recorded(python, program, run_torchprof, options, expected):
-    run = run_torchprof([python.path, program(WORKS)], options=options)
-    assert run.status == 0, run.stderr
-    assert any(look.stack and look.stack[0][0] == "work" for path in spool_records.spools(run) for look in looks(path)) == expected
-    assert "samples" not in run.stderr, run.stderr
+@pytest.mark.parametrize("options, with_torch, alone", [([], True, False), (["-w", "all"], True, False), (["-w", "after=0s"], False, False),
+                                                        (["--sample", "off"], False, False), (["-w", "after=0s", "--sample", "50"], True, True),
+                                                        (["--python", "off"], False, False)])
+def test_it_looks_where_all_or_typical_parts_of_a_run_with_torch_are_recorded(torch_python, program, run_torchprof, options, with_torch, alone):
+    for imports, expected in ("import torch", with_torch), ("", alone):
+        run = run_torchprof([torch_python, program(imports + WORKS)], options=options)
+        assert run.status == 0, run.stderr
+        assert any(look.stack and look.stack[0][0] == "work" for path in spool_records.spools(run) for look in looks(path)) == expected
+        assert "samples" not in run.stderr, run.stderr
 
 
 @pytest.mark.since(3, 11)

@@ -36,6 +36,7 @@ part("sleeps", 12, lambda: time.sleep(0.05))
 part("computes", 12, lambda: compute(0.05))
 others = [subprocess.Popen([sys.executable, "-S", "-c", "print(flush=True)\\nwhile True: pass"], stdout=subprocess.PIPE) for _ in range(3)]
 for other in others: other.stdout.readline()
+torch.set_num_threads(3)
 part("crowded", 8, lambda: compute(0.05))
 for other in others: other.kill()
 for other in others: other.wait()
@@ -45,7 +46,7 @@ if len(sys.argv) > 1:
 
 
 def looks(path):
-    """[(monotonic ns, tid, ran, queued, process ran)] and [(idle, processors, allowed)] of a spool."""
+    """[(monotonic ns, tid, ran, queued, process ran)] and [(idle, processors, allowed, operator_threads)] of a spool."""
     data = path.read_bytes()
     ticks, monotonic = struct.unpack_from("<Qq", data, 24)
     last_ticks, last_monotonic = struct.unpack_from("<Qq", data, 120)
@@ -58,7 +59,7 @@ def looks(path):
                 time = base + (struct.unpack_from("<Q", record)[0] >> 20)
                 found.append((monotonic + (time - ticks) / per_ns, *struct.unpack_from("<I4xQQQ", record, 8)))
             elif kind == MACHINE_TIME:
-                machine.append(struct.unpack_from("<QII", record, 8))
+                machine.append(struct.unpack_from("<QIII", record, 8))
     return found, machine
 
 
@@ -103,7 +104,8 @@ def test_steps_that_sleep_compute_and_wait_for_a_processor_are_told_apart(torch_
     assert slept < ran / 4
     ran, queued, slept = shares(found, steps, "crowded")
     assert queued > ran and slept < ran  # one of four has a quarter
-    assert machine and all(processors >= 1 and allowed == 1 for _, processors, allowed in machine), machine
+    assert machine and all(processors >= 1 and allowed == 1 for _, processors, allowed, _ in machine), machine
+    assert machine[0][3] == 1 and machine[-1][3] == 3, machine
 
 
 # What a kept descriptor would not survive, and what leaves none to open one.

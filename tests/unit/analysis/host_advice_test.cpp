@@ -244,8 +244,8 @@ TEST_CASE("of a program without operators it is said what takes most") {
   const FunctionId main = b.function("/home/u/count.py", 1, "<module>"),
                    count = b.function("/home/u/count.py", 3, "count");
   b.on(b.thread(100)).at(1000).begin(main);
-  b.at(1'000'000).begin(count).at(9'000'000).end(count).at(10'000'000).end(main);
-  b.clean_exit(11'000'000);
+  b.at(1'000'000).begin(count).at(900'000'000).end(count).at(910'000'000).end(main);
+  b.clean_exit(911'000'000);
   const LoadedTrace trace(b);
   const std::string text = summary_text(*trace, {.tables = {"advice"}});
   CAPTURE(text);

@@ -109,9 +109,9 @@ TEST_CASE("what other programs have of the machine is what is busy without this 
   for (uint64_t s = 1; s <= 3; ++s) {
     // Of 4 processors one is idle; this process has one and a half.
     spool.at(s * 1000 * kMs).used(ProcessorTime{{}, 100, 0, s * 1000 * kMs, 0, s * 1500 * kMs});
-    spool.used(MachineTime{{}, 77'000 * kMs + s * 1000 * kMs, 4, 2});
+    spool.used(MachineTime{{}, 77'000 * kMs + s * 1000 * kMs, 4, 2, 16, 0});
   }
-  spool.used(MachineTime{{}, 0, 4, 2}).at(9000 * kMs).used(MachineTime{{}, UINT64_MAX, 4, 2});
+  spool.used(MachineTime{{}, 0, 4, 2, 0, 0}).at(9000 * kMs).used(MachineTime{{}, UINT64_MAX, 4, 2, 0, 0});
   spool.clean_exit(9500 * kMs);
   const test::LoadedTrace trace(spool);
   const auto uses = formats::machine_use_of(trace->processes[0]);
@@ -119,6 +119,7 @@ TEST_CASE("what other programs have of the machine is what is busy without this 
   for (size_t i = 0; i < 2; ++i) {
     CHECK(uses[i].processors == 4);
     CHECK(uses[i].allowed == 2);
+    CHECK(uses[i].operator_threads == 16);
     CHECK(uses[i].busy_ns == doctest::Approx(3000 * kMs));
     CHECK(uses[i].others_ns() == doctest::Approx(1500 * kMs));
   }

@@ -259,7 +259,7 @@ std::vector<std::byte> steps() {
         .step_end(step, 1, 2, 3)
         .resident(step << 20)
         .used(ProcessorTime{{}, 100, 0, 10 * step, 20 * step, 30 * step})
-        .used(MachineTime{{}, 10 * step, 2, 1});
+        .used(MachineTime{{}, 10 * step, 2, 1, 16, 0});
   const FunctionId waits = b.function("/usr/lib/x.py", 7, "waits", 9);
   b.raw_definition(number_of(Kind::InterpreterDef), {0x1000, 0x2000, 1, 2, 3, 4, 5, 6});
   b.at(650).seen(StackNode{{}, 1, 0, waits, 9}).seen(StackNode{{}, 2, 1, waits, 10});
