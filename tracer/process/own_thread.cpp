@@ -71,6 +71,14 @@ bool OwnThread::end() noexcept {
   return true;
 }
 
+unsigned OwnThread::running() noexcept {
+  unsigned count = 0;
+  // Pairs with the release in start(); what runs may end or begin at any time.
+  for (OwnThread* t = g_first.load(std::memory_order_acquire); t; t = t->next_)
+    count += t->is_of(getpid()) && t->state_.load(std::memory_order_relaxed) == State::kRuns;
+  return count;
+}
+
 void OwnThread::end_all() noexcept {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 1'000'000};
   const int pid = getpid();

@@ -25,6 +25,8 @@ class OwnThread {
   // caller must hold no lock that it needs. Before a fork: some programs count their threads after it.
   bool end() noexcept;
 
+  // How many run in this process.
+  static unsigned running() noexcept;
   // Tells all that run to end and waits for them, a second at most in all. The caller must hold no lock that one of
   // them needs.
   static void end_all() noexcept;

@@ -201,6 +201,12 @@ void run() noexcept {
     const int64_t pause = wanted * 3 / 4 + static_cast<int64_t>(random_below(static_cast<uint64_t>(wanted / 2) + 1));
     g_wakeup.sleep(static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) + pause));
     if (is_over()) break;
+    if (const int64_t now = clock::read_ns(CLOCK_MONOTONIC); now - s.last_others >= kSecond) {
+      s.last_others = now;
+      // libc ends a process when its last thread ends: that must not wait for us. (This waits a second for ourselves.)
+      if (only_ours_are_left()) OwnThread::end_all();
+      if (g_thread.must_end()) break;
+    }
     if (s.opens_spool && session::state() == session::State::kArmed &&
         clock::read_ns(CLOCK_MONOTONIC) - started >= kUntilSpool)
       session::open_spool();
@@ -219,10 +225,14 @@ void run() noexcept {
 constinit pthread_mutex_t g_lock_of_forks = PTHREAD_MUTEX_INITIALIZER;
 bool g_is_sampling = false;  // with the lock, as the next
 bool g_was_running = false;  // until a fork that nobody has started it again after
+// Whether the thread that forks is the program's first one. Of another the child ends with that thread, if it does no
+// more than to return from its function: with a thread of ours it would not.
+thread_local constinit bool t_is_first = false;
 
 // Before the session's own handler takes its lock: handlers are called in the reverse order of their registration.
 void end_before_fork() noexcept {
   const KeepErrno keep;
+  t_is_first = syscall(SYS_gettid) == getpid();
   const seal::Calls calls;
   if (!calls) return;
   const Lock lock(g_lock_of_forks);
@@ -241,7 +251,7 @@ void resume_after_fork() noexcept {
 // What C code forks mostly execs, and may call little until then.
 void stay_ended_in_child() noexcept {
   g_lock_of_forks = PTHREAD_MUTEX_INITIALIZER;
-  g_was_running = t_forking != 0 && (g_was_running || g_is_sampling);
+  g_was_running = t_forking != 0 && t_is_first && (g_was_running || g_is_sampling);
   g_is_sampling = false;
 }
 

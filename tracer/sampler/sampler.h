@@ -13,6 +13,8 @@
 //   * Its descriptors are in a table of its own (CLOSE_RANGE_UNSHARE, Linux 5.9): the program neither sees nor closes
 //     them. Without that nothing is kept open. It needs the program's table where the spool can be reached by a
 //     descriptor alone (session::keep_file()): it ends before that, and starts again (inject/identity.cpp).
+//   * libc ends a process when its last thread has ended: ours ends when only threads of ours are left. A child that
+//     another thread than the first one has forked has none.
 //   * It ends before the process is sealed (process/own_thread.h), for unshare() and setns(), which the kernel may
 //     refuse to a process with several threads (there, too), and when the interpreter ends.
 //   * The pause between two rounds is random, three quarters to five quarters of the period, so that it does not keep

@@ -102,6 +102,7 @@ struct Sampling {
   uint32_t sockets = 0;  // that were looked up
   uint64_t written = 0;  // bytes
   int64_t last_list = 0;
+  int64_t last_others = 0;  // when only_ours_are_left() was asked
   uint64_t random = 0x2545f4914f6cdd1d;
   pid_t pid = 0;  // of the process that this is about
   bool has_own_table = false;
@@ -142,6 +143,8 @@ void look_at_stack(const ProcessMemory& memory, const InterpreterDef& at, Seen& 
 // Totals of a thread, in ns. False: it has ended, or the kernel does not say.
 bool read_ran(uint32_t tid, uint64_t& ran) noexcept;
 bool read_queued(Seen& seen, uint64_t& queued) noexcept;
+// Whether all threads of the program have ended, so that only ours keep the process alive.
+bool only_ours_are_left() noexcept;
 void ask_what_it_waits_for(const ProcessMemory& memory, Seen& seen) noexcept;
 
 }  // namespace torchprof::sampler

@@ -1,11 +1,15 @@
 // What a thread does, by the kernel's account: how long it ran and was ready to, and what it waits for.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+
+#include "tracer/process/own_thread.h"
 #include "tracer/python/threads.h"
 #include "tracer/sampler/seen.h"
 #include "tracer/session.h"
@@ -104,6 +108,16 @@ bool read_ran(uint32_t tid, uint64_t& ran) noexcept {
   if (clock_gettime(static_cast<clockid_t>(~tid << 3) | kOfThread | kByScheduler, &time) != 0) return false;
   ran = static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
   return true;
+}
+
+// The process's first thread stays as a zombie until all others have ended. The directory's links are its entries.
+bool only_ours_are_left() noexcept {
+  struct stat tasks;
+  if (stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink < 2) return false;
+  if (tasks.st_nlink - 2 > OwnThread::running() + 1) return false;
+  char text[64] = "";  // "4711 (python3) Z ..."
+  return read_file(ProcPath("/proc/self/task/", static_cast<uint32_t>(getpid()), "/stat").get(), text) &&
+         strstr(text, ") Z ");
 }
 
 void ask_what_it_waits_for(const ProcessMemory& memory, Seen& seen) noexcept {

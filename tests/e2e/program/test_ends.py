@@ -259,6 +259,21 @@ WITH_TORCH = {
         thread.start()
         thread.join()
         """,
+    "a child of a thread that returns": """
+        def forks():
+            pid = os.fork()
+            if pid: print('child', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        thread = threading.Thread(target=forks)
+        thread.start()
+        thread.join()
+        """,
+    "the first thread ends first": """
+        def later():
+            time.sleep(0.2)
+            step()
+        threading.Thread(target=later).start()
+        ctypes.CDLL(None).pthread_exit(None)
+        """,
     "exec over itself": """
         if len(sys.argv) < 2: os.execv(sys.executable, [sys.executable, __file__, 'again'])
         """,
