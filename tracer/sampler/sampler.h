@@ -23,8 +23,8 @@
 //   * A thread that has not run since the last look costs the look at its clock alone. It has the same line and waits
 //     for the same thing: one Sample says it when that ends, or each time it has become twice as long.
 //   * What is written is bounded: each 2 MiB of it the period doubles, so that a day takes some 16 MiB.
-//   * A process without events gets no spool because of it; where --sample HZ asks for it, one that lives for a fifth of
-//     a second does.
+//   * A process without events gets no spool because of it; where --sample HZ asks for it, a process that lives for a
+//     fifth of a second does.
 //   * Without --sample HZ it starts with torch: any other program of Python keeps its threads as they are.
 //
 // Foreign facts: the kernel's clock of a thread by its number (clock_gettime(2), CPUCLOCK_* in

@@ -295,7 +295,8 @@ step()
 
 # Those in which no code of torch's runs at the end are the same with every torch. Without its first thread a program stays where torch has
 # threads of its own, as 2.14 does: it ends with 1.13.
-WITHOUT_IT_AT_THE_END = {"an exception of an operator", "more memory than there is", "SIGTERM with threads in operators", "abort in an open range", "exec over itself", "the first thread ends first"}
+WITHOUT_IT_AT_THE_END = {"an exception of an operator", "more memory than there is", "SIGTERM with threads in operators", "abort in an open range",
+                         "exec over itself", "the first thread ends first"}
 
 
 @pytest.mark.parametrize("ending", [pytest.param(ending, marks=[pytest.mark.once] if ending in WITHOUT_IT_AT_THE_END else []) for ending in WITH_TORCH])
