@@ -194,6 +194,7 @@ OneArg g_setprofile = nullptr;
 // With torch, or where somebody has asked for it: any other program of Python keeps its one thread.
 void start_sampler() noexcept {
   static std::atomic<bool> is_started{false};
+  if (is_started.load(std::memory_order_relaxed)) return;  // publishes nothing, as below
   const Config& config = session::config();
   if (config.python == PythonLevel::kOff || (config.sample == kSampleOfWindow && !torch::loaded())) return;
   if (!is_started.exchange(true, std::memory_order_relaxed)) sampler::start(config);  // nothing is published by it

@@ -48,19 +48,7 @@ Claims::Claims(const StepView& view)
   }
 }
 
-bool Claims::is_free(uint32_t span) const {
-  if (claimed_[span]) return false;
-  switch (row_.activity[span]) {
-    case Activity::kLoading:
-    case Activity::kCompiling:
-    case Activity::kCollecting:
-    case Activity::kImporting:
-    case Activity::kCollective:
-      return false;
-    default:
-      return true;
-  }
-}
+bool Claims::is_free(uint32_t span) const { return !claimed_[span] && !covers(row_.activity[span]); }
 
 int64_t Claims::free_ns(uint32_t from, uint32_t to) const {
   int64_t ns = 0;

@@ -353,11 +353,8 @@ Statistics statistics_of(const Process& process, const StatisticsRequest& reques
   return result;
 }
 
-PartTimes typical_parts_of(const Process& process, std::vector<StepParts> parts) {
-  const auto is_unusual = [&process](const StepParts& s) { return lies_in_unusual_window(process, s.step); };
-  if (static_cast<size_t>(std::ranges::count_if(parts, is_unusual)) + 2 <= parts.size())
-    std::erase_if(parts, is_unusual);
-  return typical_parts(parts);
+PartTimes typical_parts_of(const Process& process, const std::vector<StepParts>& parts) {
+  return typical_parts(usual_of(process, parts, &StepParts::step));
 }
 
 Statistics sampled_statistics_of(const Process& process, size_t warmup) {

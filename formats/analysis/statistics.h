@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,10 +66,17 @@ struct StatisticsRequest {
 
 // Whether the step lies in a window that opened because something was unusual.
 bool lies_in_unusual_window(const Process& process, const StepSpan& span);
+// The steps, or what else has a span `span_of`, that do not lie in such a window; all, if fewer than two do not.
+template <class T, class SpanOf>
+std::vector<T> usual_of(const Process& process, const std::vector<T>& all, SpanOf span_of) {
+  std::vector<T> usual = all;
+  std::erase_if(usual, [&](const T& each) { return lies_in_unusual_window(process, std::invoke(span_of, each)); });
+  return usual.size() < 2 ? all : usual;
+}
 
 // The account of a typical step. Those in windows that opened because something was unusual do not count, if there are
 // others.
-PartTimes typical_parts_of(const Process& process, std::vector<StepParts> parts);
+PartTimes typical_parts_of(const Process& process, const std::vector<StepParts>& parts);
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
 // With samples of all steps but the first `warmup` ones. Replays the process twice.

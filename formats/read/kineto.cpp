@@ -56,7 +56,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool number_integer(number_integer_t v) override {
     stream_.value_ends();
     if (key_ == Key::kOther) return true;
-    if (inputs_.is_open()) inputs_.number(std::to_string(v));
+    if (inputs_.is_open()) return inputs_.number(std::to_string(v)), true;
     return number(static_cast<double>(v), is_text_wanted() ? std::to_string(v) : std::string());
   }
   bool number_unsigned(number_unsigned_t v) override {
@@ -75,7 +75,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool string(string_t& v) override {
     stream_.value_ends();
     if (key_ == Key::kOther) return true;
-    if (inputs_.is_open()) inputs_.string(v);
+    if (inputs_.is_open()) return inputs_.string(v), true;
     // "torchprof": {"processes": [{"metadata": {"window": "steps=3..5"
     if (in_torchprof_ && depth_ == kProcessDepth + 1 && key_ == Key::kWindow) into_.has_window = true;
     if (is_at_module() && key_ == Key::kName) module_.first = v;

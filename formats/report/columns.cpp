@@ -3,11 +3,21 @@
 #include <map>
 #include <utility>
 
+#include "formats/analysis/step_parts.h"
+
 namespace torchprof::formats {
 namespace {
 
 constexpr bool kHidden = false;
 constexpr bool kAppended = true;
+
+std::vector<Column> step_times_columns() {
+  std::vector<Column> columns{{"pid", "pid"}, {"step", "step", Unit::kCount}, {"ns", "time", Unit::kTime}};
+  for (const auto& [key, title] : kStepPartTexts) columns.push_back({key, title, Unit::kTime});
+  columns.push_back({"in_full", "in full", Unit::kText, kHidden});
+  columns.push_back({"outlier", "", Unit::kText, true, false, ""});
+  return columns;
+}
 
 const std::map<std::string_view, std::vector<Column>>& catalogue() {
   static const std::vector<Column> memory_sums{
@@ -154,23 +164,7 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"max_ns", "max", Unit::kTime},
         {"jumps", "jumps", Unit::kCount, kHidden},
         {"ends_with", "a step ends with"}}},
-      {"step_times",
-       {{"pid", "pid"},
-        {"step", "step", Unit::kCount},
-        {"ns", "time", Unit::kTime},
-        {"compute_ns", "compute", Unit::kTime},
-        {"communication_ns", "communication", Unit::kTime},
-        {"copies_ns", "copies", Unit::kTime},
-        {"loading_ns", "loading", Unit::kTime},
-        {"optimizer_ns", "optimizer", Unit::kTime},
-        {"compiling_ns", "compiling", Unit::kTime},
-        {"collecting_ns", "garbage collection", Unit::kTime},
-        {"waiting_ns", "waiting", Unit::kTime},
-        {"operators_ns", "operators on the CPU", Unit::kTime},
-        {"host_ns", "Python", Unit::kTime},
-        {"idle_ns", "not recorded", Unit::kTime},
-        {"in_full", "in full", Unit::kText, kHidden},
-        {"outlier", "", Unit::kText, true, false, ""}}},
+      {"step_times", step_times_columns()},
       {"comms",
        {{"calls", "calls", Unit::kCount},
         {"total_ns", "total", Unit::kTime},

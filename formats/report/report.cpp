@@ -3,6 +3,7 @@
 #include <charconv>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -55,14 +56,6 @@ void add_estimates(Report& report, const ReportPart& part, const Process& proces
       estimate.has_error = estimate.has_error && one.error;
     }
   }
-}
-
-// The steps of a run of which windows kept a part: not those of windows that opened because something was unusual, if
-// there are others.
-std::vector<StepSpan> steps_to_look_at(const Process& process, const std::vector<StepSpan>& steps) {
-  std::vector<StepSpan> usual = steps;
-  std::erase_if(usual, [&process](const StepSpan& span) { return lies_in_unusual_window(process, span); });
-  return usual.size() < 2 ? steps : usual;
 }
 
 std::optional<uint32_t> whole_number(std::string_view text) {
@@ -200,7 +193,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     const bool has_units = timelines.has_units && wants_unit(p, part.statistics.steps.spans);
     if (timelines.has_any() || has_units) {
       RecurringUnit unit;
-      Timeline timeline = timeline_of(p, steps_to_look_at(p, part.statistics.steps.spans), &unit);
+      Timeline timeline = timeline_of(p, usual_of(p, part.statistics.steps.spans, std::identity()), &unit);
       if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
       too_deep += timeline.too_deep;
       if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of_process(p)));

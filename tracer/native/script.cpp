@@ -189,7 +189,7 @@ FunctionId function_of(std::string_view file, std::string_view name) noexcept {
 
 const char* find_all(const Api& api) noexcept {
   if (!api.row) return "this torch's strings are not known";
-  void* const library = *api.library ? dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
+  void* const library = api.symbols;
   if (!library) return "libtorch_cpu cannot be found";
   const auto find_in = [library](const char* name) {
     void* const found = dlsym(RTLD_DEFAULT, name);  // what is preloaded comes first, for torch too

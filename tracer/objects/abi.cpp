@@ -102,6 +102,7 @@ bool find(Api& api, const char** why) noexcept {
   } else if (!dlsym(RTLD_DEFAULT, kAddCallback.name)) {
     return false;
   }
+  api.symbols = library;
   const auto find_in = [&](const Symbol& symbol) {
     void* found = dlsym(library, symbol.name);
     const size_t used = strlen(api.missing);

@@ -96,6 +96,7 @@ struct Api {
   unsigned version = 0;             // major * 100 + minor, 0: unknown. For people: no layout is chosen by it
   const char* version_source = "";  // for people
   char library[256] = "";           // path of libtorch_cpu
+  void* symbols = nullptr;          // its handle, for dlsym(); never closed. RTLD_DEFAULT: it has no file of its own
   char missing[200] = "";           // symbols that are not exported, for people
 };
 

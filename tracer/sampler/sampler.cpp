@@ -204,8 +204,10 @@ void run() noexcept {
     if (const int64_t now = clock::read_ns(CLOCK_MONOTONIC); now - s.last_others >= kSecond) {
       s.last_others = now;
       // libc ends a process when its last thread ends: that must not wait for us. (This waits a second for ourselves.)
-      if (only_ours_are_left()) OwnThread::end_all();
-      if (g_thread.must_end()) break;
+      if (only_ours_are_left()) {
+        OwnThread::end_all();
+        break;
+      }
     }
     if (s.opens_spool && session::state() == session::State::kArmed &&
         clock::read_ns(CLOCK_MONOTONIC) - started >= kUntilSpool)

@@ -118,7 +118,7 @@ std::atomic<bool> g_has_rank{false};
 }  // namespace
 
 void find_comms(const Api& api) noexcept {
-  void* library = *api.library ? dlopen(api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
+  void* const library = api.symbols;
   if (!library) return;
   for (const CommsRow& row : comms_rows())
     if (dlsym(library, row.constructor)) g_row = &row;
@@ -128,7 +128,6 @@ void find_comms(const Api& api) noexcept {
   const void* kind = dlsym(library, "_ZN3c1013DebugInfoKind16PARAM_COMMS_INFOE");
   g_kind = kind ? field_at<uintptr_t>(kind, 0) : 4;
   const bool has_them = dlsym(library, "_ZTIN5torch19ParamCommsDebugInfoE") != nullptr;
-  if (library != RTLD_DEFAULT) dlclose(library);
   char text[session::kNoteSize] = "none: a torch without torch.distributed";
   if (g_row)
     snprintf(text, sizeof(text), "row %s, because of its constructor", g_row->label);

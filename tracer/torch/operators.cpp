@@ -125,10 +125,8 @@ void note_threads() noexcept {
 // torch keeps the number in OpenMP (at::get_num_threads() in aten/src/ATen/ParallelOpenMP.cpp, 1.13 to 2.15). Of GNU's
 // alone: its function reads a number, where Intel's may take in the thread that asks.
 void find_operator_threads() noexcept {
-  void* library = *g_api.library ? dlopen(g_api.library, RTLD_LAZY | RTLD_NOLOAD) : RTLD_DEFAULT;
-  if (!library) return;
-  void* const function = dlsym(library, "omp_get_max_threads");
-  if (library != RTLD_DEFAULT) dlclose(library);
+  if (!g_api.symbols) return;
+  void* const function = dlsym(g_api.symbols, "omp_get_max_threads");
   Dl_info where{};
   if (function && dladdr(function, &where) && where.dli_fname && strstr(where.dli_fname, "libgomp"))
     processor_time::ask(reinterpret_cast<processor_time::OperatorThreads>(function));
