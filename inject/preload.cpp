@@ -24,6 +24,7 @@
 #include "tracer/process/diag.h"
 #include "tracer/python/abi.h"
 #include "tracer/python/calls.h"
+#include "tracer/sampler/sampler.h"
 #include "tracer/session.h"
 #include "tracer/torch/memory.h"
 #include "tracer/torch/operators.h"
@@ -92,7 +93,9 @@ __attribute__((constructor)) void start() noexcept {
 }
 
 __attribute__((destructor)) void end() noexcept {
-  if (session::state() != session::State::kOff) session::finish();
+  if (session::state() == session::State::kOff) return;
+  sampler::end();
+  session::finish();
 }
 
 }  // namespace

@@ -265,6 +265,13 @@ Forking::~Forking() {
   resume_after_fork();
 }
 
+void end() noexcept {
+  const Lock lock(g_lock_of_forks);
+  g_is_sampling = false;
+  // It has been told already where it is itself the process's last thread.
+  if (!g_thread.must_end()) g_thread.end();
+}
+
 void start(const Config& config) noexcept {
   const uint32_t hz = sample_rate(config);
   if (hz == 0) return;

@@ -38,6 +38,10 @@ namespace torchprof::sampler {
 // As the configuration wants it. With the GIL held, after python::start_calls(). Once.
 void start(const Config& config) noexcept;
 
+// The process ends, as far as it does by exit(): a wait that has just ended is recorded. Waits for our thread, which
+// waits for nobody.
+void end() noexcept;
+
 // os.fork() and the like are being called on this thread: between the two no thread of ours is started, since Python
 // counts threads after the fork. Nests.
 class Forking {
