@@ -49,8 +49,7 @@ class Lines {
   std::vector<std::string> finish(size_t processes) const {
     std::vector<std::string> out;
     for (const auto& [line, pids] : lines_) {
-      const std::string who = join_pids(pids, processes);
-      out.push_back(shorten(line, kWidth - 2 - columns(who)) + who);
+      out.push_back(line + join_pids(pids, processes));
     }
     return out;
   }
@@ -104,7 +103,6 @@ std::vector<std::string> notes_of(const Trace& trace) {
           p.pid);
     }
   }
-  // These lines are not shortened: the cut would remove the time from their middle.
   std::vector<std::string> notes = uncaptured_lines(trace);
   std::ranges::move(lines.finish(trace.processes.size()), std::back_inserter(notes));
   for (const Unreadable& u : trace.unreadable) {

@@ -97,7 +97,8 @@ std::string report_text(const ReportDocument& report) {
     section(out, title, body);
   }
   std::string notes;
-  for (const std::string& note : report.notes) notes.append("  ").append(shorten(note, kWidth - 2)).append("\n");
+  for (const std::string& note : report.notes)
+    for (const std::string& line : wrap(note, kWidth - 2)) notes.append("  ").append(line).append("\n");
   section(out, "Not in the trace", notes);
   return out;
 }
