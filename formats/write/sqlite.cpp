@@ -20,6 +20,7 @@
 #include "formats/memory/memory.h"
 #include "formats/native/site.h"
 #include "formats/replay/replay.h"
+#include "formats/replay/slice_kind.h"
 #include "formats/replay/steps.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/distributed.h"
@@ -37,30 +38,6 @@ std::string triple(const uint32_t (&size)[3]) {
   std::string text(1, '[');
   for (const uint32_t n : size) text.append(text.size() > 1 ? "," : "").append(std::to_string(n));
   return text.append(1, ']');
-}
-
-std::string_view python_kind(SliceKind kind, std::string_view name) {
-  if (kind == SliceKind::kCCall) return "c_call";
-  if (kind == SliceKind::kGc) return "gc";
-  if (kind == SliceKind::kBlind) return "blind";
-  return name.starts_with(kModulePrefix) ? "module" : name.starts_with(kOptimizerPrefix) ? "optimizer" : "function";
-}
-
-std::string_view op_kind(OpScope scope) {
-  switch (scope) {
-    case OpScope::kFunction:
-      return "op";
-    case OpScope::kBackwardFunction:
-      return "backward";
-    case OpScope::kTorchScriptFunction:
-      return "torchscript";
-    case OpScope::kUserScope:
-      return "annotation";
-    case OpScope::kNvtx:
-      return "nvtx";
-    default:
-      return "other";
-  }
 }
 
 // The file and the statements that fill it.
@@ -196,7 +173,7 @@ class ProcessTables final : public Sink {
   // ---- events ----------------------------------------------------------------------------------------------
 
   void call(const Slice& s) {
-    const std::string_view kind = python_kind(s.kind, replay_.names().text(s.name));
+    const std::string_view kind = kind_of(s, replay_.names().text(s.name));
     tables_.python->insert(static_cast<int64_t>(first_.python + s.python_id), id_, thread(s.row),
                            python(s.python_parent), name(s.name), kind, module(s.module), s.begin.value,
                            s.end - s.begin, s.self_ns, some(s.module_self_ns, kind == "module"), int64_t{s.outermost},
@@ -212,7 +189,7 @@ class ProcessTables final : public Sink {
     const std::string_view text = replay_.names().text(s.name);
     const uint64_t flops = flops_.of(s.name, text, s.inputs);
     tables_.ops->insert(static_cast<int64_t>(first_.ops + s.external_id), id_, thread(s.row), op_id(parent),
-                        python(caller), name(s.name), op_kind(s.scope), overload(s.recorded), module(s.module),
+                        python(caller), name(s.name), kind_of(s, text), overload(s.recorded), module(s.module),
                         int64_t{s.is_backward}, some(s.sequence, s.sequence >= 0), or_null(s.fwd_thread), s.begin.value,
                         s.end - s.begin, s.self_ns, s.calls_ns, int64_t{s.outermost}, int64_t{s.finished},
                         or_null(flops), inputs(s.inputs), name(line(s)));
