@@ -18,12 +18,17 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+// A directory of files (formats/write/parquet/dataset.h), which `export` alone writes.
+constexpr const char* kDataset = "parquet";
+
 // What was meant by the value of a setting that was refused, or by one of a list.
 std::string meant_by(const Setting& setting, const std::string& value) {
   const bool is_format = std::string_view(setting.option) == "--format";
   const std::vector<std::string> known = is_format ? format_names() : split(setting.value, '|');
   for (const std::string& each : split(value))
-    if (std::ranges::find(known, each) == known.end())
+    if (is_format && each == kDataset)
+      return "; `torchprof export RUN --format parquet -o DIRECTORY` writes it";
+    else if (std::ranges::find(known, each) == known.end())
       if (std::string meant = formats::did_you_mean(each, known); !meant.empty()) return meant;
   return "";
 }
@@ -226,7 +231,9 @@ ExportOptions parse_export(const Arguments& arguments) {
   CLI::App& app = parser.app();
   std::string format;
   app.add_option("RUN|TRACE", options.input, "a run directory, a spool or a trace")->required()->type_name("");
-  app.add_option("-f,--format", format, "one or several of\n" + in_lines(format_names()))->type_name("F[,F]");
+  std::vector<std::string> names = format_names();
+  names.emplace_back(kDataset);
+  app.add_option("-f,--format", format, "one or several of\n" + in_lines(names))->type_name("F[,F]");
   app.add_option("-o,--output", options.outputs,
                  "the file, compressed if its name ends in .gz; one for each format, or a directory")
       ->type_name("FILE")
@@ -245,8 +252,15 @@ ExportOptions parse_export(const Arguments& arguments) {
   if (!options.slice.is_all() && options.outputs.empty())
     throw Error("export: a part of a run needs -o" + see_help("export"));
   if (!format.empty())
-    for (const std::string& name : split(format)) options.formats.push_back(&named_format(name, "export: --format"));
-  if (!options.outputs.empty() && options.formats.empty())
+    for (const std::string& name : split(format)) {
+      if (name == kDataset)
+        options.has_dataset = true;
+      else
+        options.formats.push_back(&named_format(name, "export: --format"));
+    }
+  if (options.has_dataset && options.outputs.size() != 1)
+    throw Error("export: parquet is a directory of files: name one directory with -o");
+  if (!options.outputs.empty() && options.formats.empty() && !options.has_dataset)
     throw Error("export: -o needs --format" + see_help("export"));
   if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
     throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +

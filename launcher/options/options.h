@@ -43,6 +43,7 @@ ReportOptions parse_report(const Arguments& arguments);
 struct ExportOptions {
   std::filesystem::path input;
   std::vector<const formats::Format*> formats;  // empty: those of `run`
+  bool has_dataset = false;                     // parquet; then there is one output, a directory
   // Empty: into the run directory, as `run` does it. Otherwise one file for each format, or one directory for all.
   std::vector<std::filesystem::path> outputs;
   formats::SliceRequest slice;

@@ -17,6 +17,7 @@
 #include "formats/io/output.h"
 #include "formats/native/names.h"
 #include "formats/read/read_trace.h"
+#include "formats/write/parquet/dataset.h"
 #include "launcher/run/too_large.h"
 #include "launcher/run/write_run.h"
 #include "launcher/run_dir/input.h"
@@ -82,14 +83,14 @@ formats::Trace load_part(const Input& input, const ExportOptions& options) {
   return trace;
 }
 
-// Whether -o names a directory: always with several formats, or with one that has a file for each rank; with another,
-// if the directory exists or the name ends in '/'.
+// Whether -o names a directory: always with a dataset, with several formats, or with one that has a file for each rank;
+// with another, if the directory exists or the name ends in '/'.
 bool is_directory_meant(const ExportOptions& options) {
   if (options.outputs.size() != 1) return false;
   std::error_code ignored;
   const fs::path& output = options.outputs.front();
-  return options.formats.size() > 1 || options.formats.front()->stem.empty() || !output.has_filename() ||
-         fs::is_directory(output, ignored);
+  return options.has_dataset || options.formats.size() > 1 || options.formats.front()->stem.empty() ||
+         !output.has_filename() || fs::is_directory(output, ignored);
 }
 
 // Writes formats one by one: one that fails does not keep the others from being written.
@@ -133,6 +134,8 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
     std::vector<std::string> files, traces(trace.processes.size());
     for (const formats::Format* format : options.formats)
       each([&] { write_format(*format, trace, directory, own, files, traces); });
+    if (options.has_dataset)
+      each([&] { formats::write_dataset(trace, trace.processes, directory, formats::Existing::kKept); });
   }
   return each.status();
 }
@@ -216,6 +219,8 @@ int export_(const Arguments& arguments) {
     throw Error(options.input.string() + ": " + std::string(kGone) + "a part of it cannot be selected");
   if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
     throw Error(options.input.string() + ": " + std::string(kGone) + "its native frames cannot be selected again");
+  if (input.spools.empty() && options.has_dataset)
+    throw Error(options.input.string() + ": " + std::string(kGone) + "a dataset cannot be written from a trace");
   if (input.spools.empty()) one_trace(input);  // before a directory is made
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
