@@ -266,6 +266,8 @@ Forking::~Forking() {
 }
 
 void end() noexcept {
+  const seal::Calls calls;
+  if (!calls) return;  // our threads have ended before
   const Lock lock(g_lock_of_forks);
   g_is_sampling = false;
   // It has been told already where it is itself the process's last thread.
