@@ -72,6 +72,7 @@ class LiveProcess {
   // Reads what is new. `is_live`: the process still runs, so what is open lasts up to now.
   void look(bool is_live, uint64_t event_bytes);
   LiveView view(size_t rows) const;
+  std::string fact(const char* key) const { return names_.fact(key); }
   const FileHeader& header() const { return tail_->header(); }
 
  private:

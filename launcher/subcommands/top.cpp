@@ -1,6 +1,5 @@
 // torchprof top: what a running job does now. It reads the spools and /proc; of the program itself it asks only what
 // `ctl` asks, and only when w is pressed.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,16 +32,6 @@ using std::chrono::steady_clock;
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;  // of events, of all processes, in a look
 constexpr size_t kMostRows = 24;                     // of a table, of each process
 constexpr size_t kMostEnded = 64;                    // processes that have ended and are still shown
-constexpr size_t kSpareFiles = 32;                   // that may be open beside the spools of live processes
-
-// How many spools may stay open. The limit that a shell sets is low for the sake of select(), which is not used here.
-size_t most_open_spools() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
-  const rlimit raised{limit.rlim_max, limit.rlim_max};
-  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  return limit.rlim_cur > kSpareFiles ? limit.rlim_cur - kSpareFiles : 1;
-}
 
 bool are_files_used_up(int error) { return error == EMFILE || error == ENFILE; }
 
