@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -186,6 +187,8 @@ class Job {
     one.shown.pid = is_live ? Writers().writer_of(spool) : 0;
     one.is_seen = one.shown.pid != 0;
     if (one.shown.pid == 0) one.shown.pid = tail->header().pid;
+    const FileHeader& header = tail->header();
+    one.shown.host.assign(header.host, strnlen(header.host, sizeof(header.host)));
     one.process =
         std::make_unique<formats::LiveProcess>(std::move(tail), static_cast<int64_t>(options_.seconds) * 1'000'000'000);
     return true;
@@ -272,8 +275,11 @@ class Windows {
 
 void print_picture(const Job& job) {
   std::string out;
-  const TopStyle style{{screen_size().columns, 1000}, has_colours(), has_utf8()};
-  for (const std::string& line : top_picture(job.state(), style)) out += line + "\n";
+  constexpr size_t kRows = 40;  // of a picture of many processes; one of few has all that there is
+  const TopState state = job.state();
+  const size_t rows = state.processes.size() <= kRows / 2 ? 1000 : kRows;
+  const TopStyle style{{screen_size().columns, rows}, has_colours(), has_utf8()};
+  for (const std::string& line : top_picture(state, style)) out += line + "\n";
   print(out);
 }
 
