@@ -193,8 +193,8 @@ struct Process {
   std::vector<Blind> blind;
   std::vector<Window> windows;    // by time, not overlapping; empty: the whole run
   uint64_t windows_given_up = 0;  // by -w auto, for others; without those of the last steps, which all are
-  // In the order of time. With -w auto of the whole run; with windows of steps or of a range at least those that ended
-  // in windows, which tell where steps end and no more. Otherwise none.
+  // In the order of time. With -w auto and manual of the whole run; with windows of steps or of a range at least those
+  // that ended in windows, which tell where steps end and no more. Otherwise none.
   std::vector<StepTime> steps;
   std::vector<ResidentSize> resident;     // likewise: samples of what the process had in memory
   std::vector<UsedByStep> used_by_steps;  // likewise, at the ends of some steps (analysis/step_use.h)

@@ -8,6 +8,7 @@
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
 #include "launcher/options/parser.h"
+#include "tracer/config/window_spec.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -49,6 +50,23 @@ void add_settings(CLI::App& app, RunOptions& options) {
     else
       app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
   }
+}
+
+// What `ctl` is to do. Returns what is wrong with it; empty: nothing.
+std::string take_command(const std::string& command, CtlOptions& options) {
+  if (command == "start" || command == "stop" || command == "status") return "";
+  if (command.starts_with("next=")) {
+    const std::string count = command.substr(std::string_view("next=").size());
+    if (std::string why = whole_number(count); !why.empty()) return why;
+    options.steps = StepsAsked{.next = std::stoull(count)};
+    return "";
+  }
+  if (!command.starts_with("steps=")) return command + ": start, stop, status, steps=N..M or next=K";
+  WindowSpec spec;
+  ErrorText error;
+  if (!parse_window(command.c_str(), spec, error.text, sizeof(error.text))) return error.text;
+  options.steps = StepsAsked{.first = spec.first, .last = spec.first + spec.length - 1};
+  return "";
 }
 
 // Breaks a list into lines for the help's column of descriptions, which has some 80 columns.
@@ -312,20 +330,26 @@ TopOptions parse_top(const Arguments& arguments) {
 
 CtlOptions parse_ctl(const Arguments& arguments) {
   CtlOptions options;
-  Parser parser("ctl", "PID|RUN start|stop|status",
-                "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
-                "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
-                "processes.");
+  Parser parser(
+      "ctl", "PID|RUN start|stop|status|steps=N..M|next=K",
+      "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
+      "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
+      "processes.\n\n"
+      "  start       opens it when the next step begins; at once where no step ends within two seconds\n"
+      "  stop        closes it\n"
+      "  steps=N..M  RUN alone: all ranks record steps N to M, on all hosts that share RUN; where hosts have\n"
+      "              run directories of their own, the same numbers on each of them do it\n"
+      "  next=K      RUN alone: the next K steps that all ranks can begin together");
   parser.app()
       .add_option("PID|RUN", options.target,
                   "a process that is being profiled; all of a run: its directory or its `torchprof run`")
       ->required()
       ->type_name("");
   parser.app()
-      .add_option("start|stop|status", options.command, "what to do")
+      .add_option("start|stop|status|steps=N..M|next=K", options.command, "what to do")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({"start", "stop", "status"}));
+      ->check([&options](const std::string& command) { return take_command(command, options); });
   parser.parse(arguments);
   return options;
 }

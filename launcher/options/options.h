@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,9 +73,14 @@ struct MergeOptions {
 };
 MergeOptions parse_merge(const Arguments& arguments);
 
+struct StepsAsked {
+  uint64_t next = 0;  // so many steps, the next that all processes can record; 0: those below
+  uint64_t first = 0, last = 0;
+};
 struct CtlOptions {
-  std::string target;   // as for `where`
-  std::string command;  // start, stop or status
+  std::string target;               // as for `where`
+  std::string command;              // start, stop, status, or what `steps` says
+  std::optional<StepsAsked> steps;  // none: one of the others
 };
 CtlOptions parse_ctl(const Arguments& arguments);
 struct TopOptions {
