@@ -39,7 +39,7 @@
 //           names (formats/gpu/kernel_names.h); kernels that share one keep their rows
 //
 //   steps   in detail each step with what its time was spent on: formats/analysis/step_parts.h
-//   comms   collectives: formats/analysis/comms.h
+//   comms   collectives: formats/ranks/calls.h, who waits for whom: formats/ranks/waits.h
 //   gpu     what devices did and what their streams waited for: formats/timeline/gpu_time.h
 //   launches  how work gets to devices, and how fast copies are: formats/timeline/launches.h
 //   critical  what steps' time was spent on along the critical path, and without it: formats/timeline/critical_path.h
