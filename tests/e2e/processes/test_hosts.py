@@ -24,7 +24,7 @@ dist.init_process_group("gloo")
 model = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(steps):
-    time.sleep(0.015 if dist.get_rank() == late else 0.005)
+    time.sleep(0.045 if dist.get_rank() == late else 0.005)
     model(torch.ones(2, 64)).sum().backward()
     if kind == "barrier":
         dist.barrier()
@@ -45,7 +45,7 @@ def trained(launcher, torch_python, tmp_path_factory):
             directory = tmp_path_factory.mktemp("late")
             (directory / "train.py").write_text(TRAINS)
             done = profile(launcher, directory / "run", [torch_python, SUPPORT / "ranks.py", 4, "%s %d barrier 60" % (directory / "train.py", late)],
-                           options=["-q", "-f", "none"], env={"GLOO_SOCKET_IFNAME": "lo"}, cwd=directory)
+                           options=["-q", "--format", "table"], env={"GLOO_SOCKET_IFNAME": "lo"}, cwd=directory)
             assert done.status == 0, done.stderr
             known[late] = done.directory
         return known[late]
@@ -83,7 +83,7 @@ def slow_rank(torchprof, run, *more):
 
 def test_times_of_two_hosts_are_put_to_one_clock_within_the_error_that_is_told(trained, on_two_hosts, torchprof, tmp_path):
     moved = on_two_hosts(-1)
-    assert torchprof("export", moved, "-f", "none").returncode == 0
+    assert torchprof("export", moved, "-f", "table").returncode == 0
     reference, machine = sorted(json.loads((moved / "run.json").read_text())["machines"], key=lambda m: "error_ns" in m)
     assert machine["host"] == "elsewhere" and machine["collectives"] >= 60 and "error_ns" not in reference
     assert abs(machine["ahead_ns"] - AHEAD) < machine["error_ns"] + 1e9 * DRIFT * 600, machine
@@ -107,7 +107,7 @@ def test_a_late_rank_is_named_as_on_one_host(trained, on_two_hosts, torchprof):
     name, ms = slow_rank(torchprof, trained(1))
     moved = on_two_hosts(1)
     told, told_ms = slow_rank(torchprof, moved)
-    assert torchprof("export", moved, "-f", "none").returncode == 0
+    assert torchprof("export", moved, "-f", "table").returncode == 0
     error = max(m.get("error_ns", 0) for m in json.loads((moved / "run.json").read_text())["machines"]) / 1e6
     assert name == told == "rank 1" and abs(told_ms - ms) <= max(ms / 10, error)
 
@@ -117,7 +117,7 @@ def test_merged_runs_are_aligned_and_stay_as_they_are_with_align_off(trained, on
     for align, has_error in (("auto", True), ("off", False)):
         done = torchprof("merge", moved, "-o", tmp_path / align, "-f", "none", "--align", align)
         assert done.returncode == 0, done.stderr
-        for command in (["report", tmp_path / align, "-t", "steps"], ["export", tmp_path / align, "-f", "none"]):
+        for command in (["report", tmp_path / align, "-t", "steps"], ["export", tmp_path / align, "-f", "table"]):
             assert torchprof(*command).returncode == 0
         machines = json.loads((tmp_path / align / "run.json").read_text())["machines"]
         assert any("error_ns" in m for m in machines) == has_error
@@ -143,7 +143,7 @@ dist.destroy_process_group()
 def test_windows_that_were_opened_one_after_another_are_compared_by_what_goes_on_at_once(launcher, torchprof, torch_python, tmp_path):
     """The first all_reduce of one window is another one than that of the other: by their order alone one rank would be 200 ms late each time."""
     (tmp_path / "train.py").write_text(ALTERNATES)
-    job = subprocess.Popen([launcher, "run", "-q", "-w", "manual", "-f", "none", "-o", tmp_path / "run", torch_python, SUPPORT / "ranks.py", "2", "train.py"],
+    job = subprocess.Popen([launcher, "run", "-q", "-w", "manual", "--format", "none", "-o", tmp_path / "run", torch_python, SUPPORT / "ranks.py", "2", "train.py"],
                            env=clean_environment({"GLOO_SOCKET_IFNAME": "lo"}), cwd=tmp_path)
     try:
         deadline = time.monotonic() + PATIENCE
