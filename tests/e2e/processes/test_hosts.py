@@ -95,11 +95,18 @@ def test_times_of_two_hosts_are_put_to_one_clock_within_the_error_that_is_told(t
     assert min(b - a for rank in (2, 3) for a, b in zip(true[rank], left[rank])) >= AHEAD
 
 
-def test_of_a_balanced_job_on_two_hosts_nobody_is_called_slow(on_two_hosts, torchprof):
+def named(torchprof, run, *more):
+    """Whom advice and the table of steps name."""
+    slow = slow_rank(torchprof, run, *more)
+    return ({slow[0]} if slow else set()) | set(re.findall(r"the others wait for (rank \d+)", torchprof("report", run, "-t", "steps", *more).stdout))
+
+
+def test_of_a_balanced_job_on_two_hosts_nobody_is_called_slow(trained, on_two_hosts, torchprof):
+    """But for who is so on one host: on a busy machine somebody may be."""
     moved = on_two_hosts(-1)
-    assert slow_rank(torchprof, moved) is None
-    text = torchprof("report", moved, "-t", "steps,comms").stdout
-    assert "the others wait" not in text and " 2 hosts on one clock within " in text, text
+    assert named(torchprof, moved) <= named(torchprof, trained(-1))
+    text = torchprof("report", moved, "-t", "comms").stdout
+    assert " 2 hosts on one clock within " in text, text
     assert re.search(r"clock of elsewhere: 5\.\d+ ms ahead of .*, drifts by .* ppm; aligned within .* by \d+ collectives", text), text
 
 
