@@ -45,9 +45,10 @@
 //   critical  what steps' time was spent on along the critical path, and without it: formats/timeline/critical_path.h
 //
 // A trace file gives the tables of the run that wrote it, with the same values. What it does not hold: costs of modules
-// but for times, what called an operator, bytes of gloo's collectives (shapes of lists of tensors come without types),
-// and where memory was allocated in the __enter__ and __exit__ of an annotation: its slice is the block between them.
-// Occupancy is in whole percents there, and a trace for Perfetto has no memory by operator and no blocks per SM.
+// but for times, what called an operator, groups and bytes of gloo's collectives (shapes of lists of tensors come
+// without types), and where memory was allocated in the __enter__ and __exit__ of an annotation: its slice is the block
+// between them. Occupancy is in whole percents there, and a trace for Perfetto has no memory by operator and no blocks
+// per SM.
 //
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
