@@ -17,7 +17,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                ends foreign lifecycle limits manners no_room old_kernel other_roots
                seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
-               endings interpreters torchrun tree workers
+               endings hosts interpreters torchrun tree workers
     python     Python calls, imports, lines, waits, stacks and collections: gc imports program_lines python python_lines
                sampler stacks_of_threads unknown_python waits
     torch      operators, modules, steps and collectives, against torch.profiler where it has them:

@@ -155,9 +155,10 @@ RunOptions parse_run(const Arguments& arguments) {
   app.prefix_command();
   add_settings(app, options);
   add_step(app, options.step);
+  add_align(app, options.align);
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option but the last two has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
+      "\nEvery option but the last three has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
       "is 1 or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
@@ -205,6 +206,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       "--waits", t.has_waits,
       "Python functions that only wait (for locks, other threads, sockets), too\n(--json and --csv have them)");
   add_step(app, options.step);
+  add_align(app, options.align);
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -217,8 +219,11 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty())
-    throw Error("report: --html writes all tables and takes no other options than --all-processes, --step and --waits");
+  if (!options.html.empty() &&
+      app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty() + !options.align.empty())
+    throw Error(
+        "report: --html writes all tables and takes no other options than --align, --all-processes, --step and "
+        "--waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
@@ -265,6 +270,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   app.add_flag("--critical-path", options.has_critical_path,
                "a row with what each instant of the steps waited for,\nin kineto, kineto-ranks and perfetto");
   add_step(app, options.step);
+  add_align(app, options.align);
   parser.parse(arguments);
   if (frames == "all") options.frames = formats::NativeFrames::kAll;
   if (!options.slice.is_all() && options.outputs.empty())
