@@ -330,7 +330,7 @@ def test_pdb_stops_where_it_is_told_and_we_see_the_rest(same, python, check_trac
 def test_pytest_with_xdist_passes_on_every_worker(run_torchprof, run_bare, check_trace, program, tmp_path):
     pytest.importorskip("xdist", reason="pytest-xdist (Debian: python3-pytest-xdist) is not installed for this Python")
     program("import pytest\n@pytest.mark.parametrize('n', range(20))\ndef test_of_mine(n): assert n != 7\n", "test_mine.py")
-    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--tb=no", "test_mine.py"]
+    command = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--tb=no", "--confcutdir=.", "test_mine.py"]
     run = run_torchprof(command, cwd=tmp_path)
     assert run.status == run_bare(command).returncode == 1 and "1 failed, 19 passed" in run.stdout, run.stdout + run.stderr
     found = [sum(function_of(name) == "test_of_mine" for name in check_trace(t).names("python_function").elements()) for t in run.traces()]
